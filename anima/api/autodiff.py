@@ -1,0 +1,467 @@
+"""Differentiation for users: `grad`, `jvp`, `vjp`, `linearize`, Jacobians and Hessians.
+
+Everything is built of three transformations: push tangents forward (`transforms/forward.py`), leave a
+linear program behind (`transforms/linearize.py`), run it backwards (`transforms/transpose.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import Any
+
+import numpy as np
+
+from anima import errors, tree
+from anima.api.mapping import vmap
+from anima.core import dtypes
+from anima.core.array import Array, ConcreteArray
+from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.jaxpr import Jaxpr
+from anima.core.primitive import Linear, Zero
+from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
+from anima.core.trace import aval_of
+from anima.ops.broadcast import instantiate
+from anima.ops.elementwise import convert
+from anima.ops.shape import reshape, split
+from anima.transforms.forward import jvp_flat
+from anima.transforms.linearize import linearize_flat
+from anima.transforms.transpose import backward
+from anima.util import fun_name
+
+
+def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """`fun` on flat arguments, and a list that will hold its (output tree, aux tree, flat aux count)."""
+    found: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        result = fun(*tree.unflatten(in_tree, leaves))
+        aux: Any = None
+        if has_aux:
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise TypeError(f"expected two-element tuple output with has_aux=True, got {type(result)}: {result}")
+            result, aux = result
+        outs, out_tree = tree.flatten(result)
+        aux_leaves, aux_tree = tree.flatten(aux)
+        found[:] = [out_tree, aux_tree, len(outs)]
+        for x in outs:
+            aval_of(x)
+        return outs + aux_leaves
+
+    return flat, found
+
+
+def _float0_zeros(aval: ShapedArray) -> np.ndarray:
+    return np.zeros(aval.shape, dtypes.float0)
+
+
+def _user_tangent(t: Any) -> Any:
+    """A tangent or cotangent as users see it: zeros written out, float0 ones as NumPy arrays."""
+    if isinstance(t, Zero):
+        return _float0_zeros(t.aval) if t.aval.dtype == dtypes.float0 else instantiate(t)
+    return t
+
+
+def _check_tangent(primal: Any, tangent: Any, kind: str) -> Any:
+    """The tangent given for a primal, checked; Zero for float0."""
+    expected = tangent_aval(aval_of(primal))
+    if isinstance(tangent, np.ndarray) and tangent.dtype == dtypes.float0:
+        got = ShapedArray(tangent.shape, dtypes.float0)
+    else:
+        got = aval_of(tangent)
+    if got.dtype != expected.dtype:
+        raise TypeError(f"primal and tangent arguments to {kind} do not match; dtypes must be equal, or in case of int/bool "
+                        f"primal dtype the tangent dtype must be float0. Got primal dtype "
+                        f"{dtypes.name(aval_of(primal).dtype)} and so expected tangent dtype "
+                        f"{dtypes.name(expected.dtype)}, but got tangent dtype {dtypes.name(got.dtype)} instead.")
+    if got.shape != expected.shape:
+        raise ValueError(f"{kind} called with different primal and tangent shapes; Got primal shape {expected.shape} and "
+                         f"tangent shape as {got.shape}")
+    return Zero(expected) if expected.dtype == dtypes.float0 else tangent
+
+
+@errors.api_boundary
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """The value of `fun` at `primals` and its directional derivative along `tangents` (forward mode).
+
+    Args:
+      fun: a function of arrays and pytrees of them.
+      primals, tangents: a tuple or list of arguments each, of equal structure, shapes and dtypes (integer
+        arguments have tangents of dtype `float0`).
+      has_aux: `fun` returns (out, aux), and aux is not differentiated.
+
+    Returns:
+      (out, tangent of out), and aux where `has_aux`.
+
+    >>> jvp(lambda x: x ** 2, (3.0,), (1.0,))
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
+    """
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise TypeError(f"primal and tangent arguments to anima.jvp must be tuples or lists; found "
+                        f"{type(primals).__name__} and {type(tangents).__name__}.")
+    flat, in_tree = tree.flatten(tuple(primals))
+    flat_tangents, tangent_tree = tree.flatten(tuple(tangents))
+    if in_tree != tangent_tree:
+        raise TypeError(f"primal and tangent arguments to anima.jvp must have the same tree structure; primals have tree "
+                        f"structure {in_tree} whereas tangents have tree structure {tangent_tree}.")
+    given = [_check_tangent(p, t, "anima.jvp") for p, t in zip(flat, flat_tangents, strict=True)]
+    flat_fun, found = _flat_fun(fun, in_tree, has_aux)
+    outs, out_tangents = jvp_flat(flat_fun, flat, given)
+    out_tree, aux_tree, count = found
+    result = tree.unflatten(out_tree, _arrays(outs[:count]))
+    tangent = tree.unflatten(out_tree, map(_user_tangent, out_tangents[:count]))
+    return (result, tangent, tree.unflatten(aux_tree, outs[count:])) if has_aux else (result, tangent)
+
+
+def _arrays(outs: Sequence[Any]) -> list[Any]:
+    """Results as arrays: a Python number that a function returned becomes one."""
+    return [x if isinstance(x, Array) else convert(x, aval_of(x).dtype, aval_of(x).weak_type) for x in outs]
+
+
+@errors.api_boundary
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of `fun` at `primals`, and its derivative there as a linear function of tangents.
+
+    The derivative remembers what it needs: calling it many times does not evaluate `fun` again.
+
+    Returns:
+      (out, f_jvp), and aux where `has_aux`; `f_jvp(*tangents)` gives the tangent of out.
+    """
+    flat, in_tree = tree.flatten(primals)
+    flat_fun, found = _flat_fun(fun, in_tree, has_aux)
+    avals = list(map(aval_of, flat))
+    nonzero = [tangent_aval(a).dtype != dtypes.float0 for a in avals]
+    outs, mask, jaxpr, consts = linearize_flat(flat_fun, flat, nonzero)
+    out_tree, aux_tree, count = found
+    out_avals = list(map(aval_of, outs[:count]))
+
+    @errors.api_boundary
+    def f_jvp(*tangents: Any) -> Any:
+        flat_tangents, tangent_tree = tree.flatten(tangents)
+        if tangent_tree != in_tree:
+            raise TypeError(f"linearized function called with arguments of structure {tangent_tree}, but the function was "
+                            f"linearized at arguments of structure {in_tree}.")
+        for aval, t in zip(avals, flat_tangents, strict=True):
+            _check_linear_input(aval, t)
+        given = [t for t, nz in zip(flat_tangents, nonzero, strict=True) if nz]
+        found_tangents = iter(eval_jaxpr(jaxpr, consts, *given))
+        full_list = [next(found_tangents) if m else Zero(tangent_aval(a))
+                     for m, a in zip(mask[:count], out_avals, strict=True)]
+        return tree.unflatten(out_tree, map(_user_tangent, full_list))
+
+    result = tree.unflatten(out_tree, _arrays(outs[:count]))
+    return (result, f_jvp, tree.unflatten(aux_tree, outs[count:])) if has_aux else (result, f_jvp)
+
+
+def _check_linear_input(aval: ShapedArray, tangent: Any) -> None:
+    expected = tangent_aval(aval)
+    if expected.dtype == dtypes.float0:
+        return
+    got = aval_of(tangent)
+    if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+        raise ValueError(f"linearized function called on tangent values inconsistent with the original primal values: got "
+                         f"tangent aval {got} for primal aval {aval} but expected {expected}.")
+
+
+class VJP:
+    """The derivative of a function at a point, backwards: cotangent of the result -> cotangents of arguments."""
+
+    def __init__(self, in_tree: Any, out_tree: Any, in_avals: list[ShapedArray], out_avals: list[ShapedArray],
+                 nonzero: list[bool], mask: list[bool], jaxpr: Jaxpr, consts: list[Any]):
+        self.in_tree, self.out_tree, self.in_avals, self.out_avals = in_tree, out_tree, in_avals, out_avals
+        self.nonzero, self.mask, self.jaxpr, self.consts = nonzero, mask, jaxpr, consts
+
+    def flat(self, cts: Sequence[Any]) -> list[Any]:
+        """Flat cotangents of the arguments, `Zero` where they are."""
+        given = [ct for ct, m in zip(cts, self.mask, strict=True) if m]
+        linear = [Linear(v.aval) for v in self.jaxpr.invars]
+        found = iter(backward(self.jaxpr, self.consts, linear, given))
+        return [next(found) if nz else Zero(tangent_aval(a)) for nz, a in zip(self.nonzero, self.in_avals, strict=True)]
+
+    @errors.api_boundary
+    def __call__(self, *out_cts: Any) -> Any:
+        if len(out_cts) != 1:
+            raise TypeError(f"The function returned by vjp takes one argument, with the structure of the function's "
+                            f"output, but got {len(out_cts)}.")
+        cts, ct_tree = tree.flatten(out_cts[0])
+        if ct_tree != self.out_tree:
+            raise ValueError(f"unexpected tree structure of argument to vjp function: got {ct_tree}, but expected to match "
+                             f"{self.out_tree}")
+        checked = []
+        for ct, aval in zip(cts, self.out_avals, strict=True):
+            expected = tangent_aval(aval)
+            if expected.dtype == dtypes.float0:
+                checked.append(Zero(expected))
+                continue
+            got = aval_of(ct)
+            if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+                raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got {got}, but "
+                                 f"expected {expected} because the corresponding output of the function had type {aval}"
+                                 .replace("JAX", "Anima"))
+            checked.append(ct)
+        return tree.unflatten(self.in_tree, map(_user_tangent, self.flat(checked)))
+
+
+def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, VJP, Any]:
+    flat, in_tree = tree.flatten(primals)
+    flat_fun, found = _flat_fun(fun, in_tree, has_aux)
+    avals = list(map(aval_of, flat))
+    nonzero = [tangent_aval(a).dtype != dtypes.float0 for a in avals]
+    outs, mask, jaxpr, consts = linearize_flat(flat_fun, flat, nonzero)
+    out_tree, aux_tree, count = found
+    kept = iter(jaxpr.outvars)
+    outvars = [next(kept) for m in mask[:count] if m]  # tangents of aux are dropped
+    out_avals = list(map(aval_of, outs[:count]))
+    pull = VJP(in_tree, out_tree, avals, out_avals, nonzero, mask[:count], jaxpr.replace(outvars=outvars), consts)
+    return tree.unflatten(out_tree, _arrays(outs[:count])), pull, tree.unflatten(aux_tree, _arrays(outs[count:]))
+
+
+@errors.api_boundary
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of `fun` at `primals`, and a function from a cotangent of it to cotangents of `primals`.
+
+    Returns:
+      (out, vjp_fun), and aux where `has_aux`; `vjp_fun(ct)` returns a tuple, one entry for each primal.
+
+    >>> y, pull = vjp(lambda x: x ** 2, 3.0)
+    >>> pull(1.0)
+    (Array(6., dtype=float32, weak_type=True),)
+    """
+    result, pull, aux = _vjp(fun, primals, has_aux)
+    return (result, pull, aux) if has_aux else (result, pull)
+
+
+def _check_input(x: Any, name: str, holomorphic: bool, allow_int: bool) -> None:
+    dtype = aval_of(x).dtype
+    if holomorphic:
+        if not dtypes.issubdtype(dtype, np.complexfloating):
+            raise TypeError(f"{name} with holomorphic=True requires inputs with complex dtype, but got "
+                            f"{dtypes.name(dtype)}.")
+    elif dtypes.issubdtype(dtype, np.complexfloating):
+        raise TypeError(f"{name} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got "
+                        f"{dtypes.name(dtype)}. For holomorphic differentiation, pass holomorphic=True. For "
+                        "differentiation of non-holomorphic functions involving complex inputs, use anima.vjp directly.")
+    elif not allow_int and not dtypes.issubdtype(dtype, np.floating):
+        raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), "
+                        f"but got {dtypes.name(dtype)}. If you want to use Boolean- or integer-valued inputs, use vjp or "
+                        "set allow_int to True.")
+
+
+def _check_output_dtype(x: Any, name: str, holomorphic: bool) -> None:
+    dtype = aval_of(x).dtype
+    if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
+        raise TypeError(f"{name} with holomorphic=True requires outputs with complex dtype, but got {dtypes.name(dtype)}.")
+    if not holomorphic and not dtypes.issubdtype(dtype, np.floating):
+        advice = (" For holomorphic differentiation, pass holomorphic=True. For differentiation of non-holomorphic "
+                  "functions involving complex outputs, use anima.vjp directly."
+                  if dtypes.issubdtype(dtype, np.complexfloating) else
+                  " For differentiation of functions with integer outputs, use anima.vjp directly.")
+        raise TypeError(f"{name} requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+                        f"{dtypes.name(dtype)}.{advice}")
+
+
+def _check_scalar(x: Any) -> None:
+    try:
+        aval = aval_of(x)
+    except TypeError:
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output was {x}.") from None
+    if aval.shape:
+        raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}.")
+
+
+def _select(fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any],
+            name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """`fun` as a function of the arguments `argnums`, and those arguments."""
+    nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
+    if not nums or not all(isinstance(n, (int, np.integer)) for n in nums):
+        raise TypeError(f"argnums must be an int or a nonempty sequence of ints, got {argnums!r}")
+    for n in nums:
+        if not -len(args) <= n < len(args):
+            raise ValueError(f"differentiating {fun_name(fun)} with respect to {argnums=} requires at least "
+                             f"{max(m if m >= 0 else -m - 1 for m in nums) + 1} positional arguments to be passed by the "
+                             f"caller, but got only {len(args)} positional arguments.")
+    places = [n % len(args) for n in nums]
+
+    def partial_fun(*chosen: Any) -> Any:
+        given = dict(zip(places, chosen, strict=True))
+        return fun(*(given.get(i, a) for i, a in enumerate(args)), **kwargs)
+
+    return partial_fun, tuple(args[p] for p in places)
+
+
+def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+                   holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:
+    """A function that returns the value of `fun` and its gradient.
+
+    Args:
+      fun: a function whose result is a scalar (a pair of a scalar and aux where `has_aux`).
+      argnums: which arguments to differentiate by; a tuple gives a tuple of gradients.
+      holomorphic: `fun` is a holomorphic function of complex arguments.
+      allow_int: integer arguments are let through; their gradients have dtype `float0`.
+
+    Raises:
+      TypeError: for results that are not real scalars, or arguments that are not floating.
+
+    >>> value_and_grad(lambda x: 2 * x)(5.0)
+    (Array(10., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
+    """
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}")
+
+    @wraps(fun)
+    @errors.api_boundary
+    def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
+        partial_fun, chosen = _select(fun, argnums, args, kwargs, "value_and_grad")
+        for leaf in tree.leaves(chosen):
+            _check_input(leaf, "grad", holomorphic, allow_int)
+        value, pull, aux = _vjp(partial_fun, chosen, has_aux)
+        _check_scalar(value)
+        _check_output_dtype(value, "grad", holomorphic)
+        aval = aval_of(value)
+        grads = tree.unflatten(pull.in_tree, map(_user_tangent, pull.flat([_one(aval)])))
+        grad_out = grads[0] if isinstance(argnums, (int, np.integer)) else grads
+        return ((value, aux), grad_out) if has_aux else (value, grad_out)
+
+    return value_and_grad_fun
+
+
+def _one(aval: ShapedArray) -> Any:
+    """The cotangent 1 of a result, as a value, so that a program being recorded shows a literal."""
+    return ConcreteArray(np.ones(aval.shape, aval.dtype), aval)
+
+
+def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+         allow_int: bool = False, reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:
+    """The gradient of a scalar function by reverse mode; arguments as for `value_and_grad`.
+
+    Returns:
+      A function with the arguments of `fun` that returns the gradient, (gradient, aux) where `has_aux`.
+
+    >>> grad(lambda x: x ** 3)(2.0)
+    Array(12., dtype=float32, weak_type=True)
+    """
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
+
+    @wraps(fun)
+    @errors.api_boundary
+    def grad_fun(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return grad_fun
+
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:
+    """The transpose of a function that is linear; `primals` give shapes and dtypes only.
+
+    Returns:
+      A function from a value like the result of `fun` to a tuple of values like `primals`.
+    """
+    flat, in_tree = tree.flatten(primals)
+    avals = [ShapedArray(tuple(x.shape), x.dtype) if hasattr(x, "shape") and not isinstance(x, Array) else aval_of(x)
+             for x in flat]
+    flat_fun, found = _flat_fun(fun, in_tree)
+    jaxpr, consts = trace_to_jaxpr(flat_fun, avals, Traced(fun_name(fun), by="linear_transpose"))
+    out_tree = found[0]
+
+    @errors.api_boundary
+    def transposed(ct: Any) -> Any:
+        cts, ct_tree = tree.flatten(ct)
+        if ct_tree != out_tree:
+            raise TypeError(f"cotangent tree does not match function output, expected {out_tree} but got {ct_tree}")
+        for x, aval in zip(cts, jaxpr.out_avals, strict=True):
+            got = aval_of(x)
+            if (got.shape, got.dtype) != (aval.shape, aval.dtype):
+                raise TypeError(f"linear_transpose got a cotangent of type {got} for an output of type {aval}.")
+        found_cts = backward(jaxpr, consts, [Linear(a) for a in avals], cts)
+        return tree.unflatten(in_tree, map(_user_tangent, found_cts))
+
+    return transposed
+
+
+def _basis(leaves: Sequence[Any]) -> list[Any]:
+    """For each leaf, the part of the standard basis of all leaves that is its own: stacked along axis 0."""
+    sizes = [aval_of(x).size for x in leaves]
+    total, out, start = sum(sizes), [], 0
+    for x, size in zip(leaves, sizes, strict=True):
+        aval = aval_of(x)
+        block = np.zeros((total, size), aval.dtype)
+        block[start + np.arange(size), np.arange(size)] = 1
+        out.append(convert(block.reshape((total, *aval.shape)), aval.dtype, False))
+        start += size
+    return out
+
+
+def _unstack_basis(stack: Any, axis: int, like: Any, like_leaves: Sequence[Any]) -> Any:
+    """Splits a dimension that runs over the basis of a tree into that tree's leaves and their shapes."""
+    avals = list(map(aval_of, like_leaves))
+    shape = aval_of(stack).shape
+    parts = split(stack, [a.size for a in avals], axis) if avals else []
+    return tree.unflatten(like, [reshape(p, (*shape[:axis], *a.shape, *shape[axis + 1:]))
+                                 for p, a in zip(parts, avals, strict=True)])
+
+
+def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+           holomorphic: bool = False) -> Callable[..., Any]:
+    """The Jacobian of `fun` by forward mode, one column at a time (all at once, by vmap).
+
+    Each leaf of the result has the shape of the output followed by that of the argument.
+    """
+
+    @wraps(fun)
+    @errors.api_boundary
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        partial_fun, chosen = _select(fun, argnums, args, kwargs, "jacfwd")
+        leaves, in_tree = tree.flatten(chosen)
+        for leaf in leaves:
+            _check_input(leaf, "jacfwd", holomorphic, False)
+        push = partial(jvp, partial_fun, chosen, has_aux=has_aux)
+
+        def column(*tangents: Any) -> Any:
+            return push(tree.unflatten(in_tree, tangents))
+
+        axes = (None, -1, None) if has_aux else (None, -1)
+        out, jac, *aux = vmap(column, out_axes=axes)(*_basis(leaves))
+        for leaf in tree.leaves(out):
+            if holomorphic:
+                _check_output_dtype(leaf, "jacfwd", holomorphic)
+        example = tree.structure(chosen[0]) if isinstance(argnums, (int, np.integer)) else in_tree
+        result = tree.map(lambda j: _unstack_basis(j, aval_of(j).ndim - 1, example, leaves), jac)
+        return (result, aux[0]) if has_aux else result
+
+    return jacobian
+
+
+def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+           allow_int: bool = False) -> Callable[..., Any]:
+    """The Jacobian of `fun` by reverse mode, one row at a time (all at once, by vmap).
+
+    Each leaf of the result has the shape of the output followed by that of the argument.
+    """
+
+    @wraps(fun)
+    @errors.api_boundary
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        partial_fun, chosen = _select(fun, argnums, args, kwargs, "jacrev")
+        for leaf in tree.leaves(chosen):
+            _check_input(leaf, "jacrev", holomorphic, allow_int)
+        out, pull, aux = _vjp(partial_fun, chosen, has_aux)
+        leaves, out_tree = tree.flatten(out)
+        for leaf in leaves:
+            _check_output_dtype(leaf, "jacrev", holomorphic)
+        rows = vmap(lambda *cts: pull(tree.unflatten(out_tree, cts)))(*_basis(leaves))
+        rows = rows[0] if isinstance(argnums, (int, np.integer)) else rows
+        row_leaves, row_tree = tree.flatten(rows)
+        blocks = [tree.leaves(_unstack_basis(r, 0, out_tree, leaves)) for r in row_leaves]
+        result = tree.unflatten(out_tree, [tree.unflatten(row_tree, [b[k] for b in blocks]) for k in range(len(leaves))])
+        return (result, aux) if has_aux else result
+
+    return jacobian
+
+
+def hessian(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+            holomorphic: bool = False) -> Callable[..., Any]:
+    """The Hessian of a scalar function: forward mode over reverse mode."""
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+
+

@@ -1,0 +1,358 @@
+"""`jit`: a function traced once for each signature, compiled, and run as one native call.
+
+A signature is the arguments' tree, their types, the values of the static arguments and the options that
+matter to tracing. Where some argument is a tracer, the call is recorded as one `pjit` equation instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, update_wrapper
+from typing import Any, overload
+
+import numpy as np
+
+from anima import errors, tree
+from anima.api.pjit import executable_of, pjit_p
+from anima.api.stages import Lowered, TracedFunction
+from anima.config import config
+from anima.core.array import Array, ConcreteArray
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.stage import Traced, close, trace_to_jaxpr
+from anima.core.state import current
+from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
+from anima.util import fun_name
+
+
+class Signature:
+    """How calls of a function split into static and traced arguments."""
+
+    def __init__(self, fun: Callable[..., Any], static_argnums: int | Sequence[int] | None,
+                 static_argnames: str | Iterable[str] | None):
+        try:
+            self.parameters = list(inspect.signature(fun).parameters.values())
+        except (ValueError, TypeError):
+            self.parameters = []
+        nums = _as_tuple(static_argnums)
+        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames or ())
+        positional = [p.name for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        variadic = any(p.kind == p.VAR_POSITIONAL for p in self.parameters)
+        self._check(fun, nums, names, positional, variadic)
+        if static_argnames is None:
+            names = tuple(positional[n] for n in nums if -len(positional) <= n < len(positional))
+        if static_argnums is None:
+            nums = tuple(positional.index(n) for n in names if n in positional)
+        self.static_argnums, self.static_argnames = nums, frozenset(names)
+        self.is_static = bool(nums or names)
+
+    def _check(self, fun: Callable[..., Any], nums: Sequence[int], names: Sequence[str], positional: Sequence[str],
+               variadic: bool) -> None:
+        if not self.parameters:
+            return
+        for n in nums:
+            if not variadic and not -len(positional) <= n < len(positional):
+                raise ValueError(f"jitted function {fun_name(fun)} has static_argnums={tuple(nums)} but only "
+                                 f"{len(positional)} positional arguments.")
+        known = {p.name for p in self.parameters}
+        if not any(p.kind == p.VAR_KEYWORD for p in self.parameters):
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"jitted function {fun_name(fun)} has invalid argnames {{{name!r}}} in "
+                                     f"static_argnames. Function does not take these args.")
+
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """(traced arguments, traced keywords, the static ones as a hashable key)."""
+        if not self.is_static:
+            return args, kwargs, None
+        where = {n % len(args) if n < 0 else n for n in self.static_argnums} if args else set()
+        static = tuple((i, _hashable(a, i)) for i, a in enumerate(args) if i in where)
+        named = tuple((k, _hashable(kwargs[k], k)) for k in sorted(kwargs) if k in self.static_argnames)
+        dynamic = tuple(a for i, a in enumerate(args) if i not in where)
+        return dynamic, {k: v for k, v in kwargs.items() if k not in self.static_argnames}, (len(args), static, named)
+
+    def join(self, args: Sequence[Any], kwargs: dict[str, Any], static: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The inverse of `split`."""
+        if static is None:
+            return args, kwargs
+        count, positional, named = static
+        fixed, rest = {i: key.value for i, key in positional}, iter(args)
+        return ([fixed[i] if i in fixed else next(rest) for i in range(count)],
+                {**kwargs, **{k: key.value for k, key in named}})
+
+    def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any], static: Any) -> tuple[str, ...]:
+        """The names, for errors, of the flat traced arguments: `x`, `params['w']`."""
+        fixed = {i for i, _ in static[1]} if static else set()
+        total = len(args) + len(fixed)
+        names = [p.name for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        star = next((p.name for p in self.parameters if p.kind == p.VAR_POSITIONAL), "args")
+        names += [f"{star}[{i}]" for i in range(max(0, total - len(names)))]
+        given = [n for i, n in enumerate(names[:total]) if i not in fixed]
+        out = []
+        for path, _ in tree.leaves_with_path((tuple(args), kwargs)):
+            if path[0].idx == 0:
+                out.append(given[path[1].idx] + tree.keystr(path[2:]))
+            else:
+                out.append(f"{path[1].key}" + tree.keystr(path[2:]))
+        return tuple(out)
+
+
+class Static:
+    """A static argument as part of a key: equal where type and value are."""
+
+    __slots__ = ("hash", "value")
+
+    def __init__(self, value: Any):
+        self.value = value
+        self.hash = hash((type(value), value))
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, Static) and type(self.value) is type(other.value)
+                and bool(self.value == other.value))
+
+
+def _hashable(value: Any, where: int | str) -> Static:
+    if isinstance(value, Tracer):
+        raise errors.ConcretizationTypeError(
+            value, f"Static argument {where!r} of a jitted function cannot be a traced value.")
+    try:
+        return Static(value)
+    except TypeError as e:
+        kind = "index" if isinstance(where, int) else "name"
+        raise ValueError(f"Non-hashable static arguments are used in a jit function: static argument ({kind} {where}) "
+                         f"of type {type(value)} is not hashable: {e}. Make it hashable (a tuple for a list, a frozen "
+                         "dataclass) or pass it as an ordinary argument.") from None
+
+
+def _as_tuple(nums: int | Sequence[int] | None) -> tuple[int, ...]:
+    if nums is None:
+        return ()
+    if isinstance(nums, (int, np.integer)):
+        return (int(nums),)
+    if not all(isinstance(n, (int, np.integer)) for n in nums):
+        raise TypeError(f"static_argnums and donate_argnums must be ints, got {nums!r}")
+    return tuple(int(n) for n in nums)
+
+
+class Entry:
+    """What is known of one signature: the program, and how to call it."""
+
+    __slots__ = ("closed", "executable", "kept", "name", "out_avals", "out_tree", "outer")
+
+    def __init__(self, closed: ClosedJaxpr, outer: list[Any], out_tree: Any, name: str):
+        self.closed, self.outer, self.out_tree, self.name = closed, outer, out_tree, name
+        self.out_avals = closed.out_avals
+        self.executable: Any = None
+
+
+_types: dict[ShapedArray, ShapedArray] = {}
+
+
+class JitFunction:
+    """A function that compiles itself for each signature that it is called with."""
+
+    def __init__(self, fun: Callable[..., Any], static_argnums: int | Sequence[int] | None = None,
+                 static_argnames: str | Iterable[str] | None = None, donate_argnums: int | Sequence[int] | None = None,
+                 donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
+                 inline: bool = False):
+        if not callable(fun):
+            raise TypeError(f"Expected a callable value, got {fun!r}")
+        if inspect.isgeneratorfunction(fun):
+            raise TypeError(f"Expected a function, got a generator function: {fun}")
+        update_wrapper(self, fun)
+        self.fun = fun
+        self.name = fun_name(fun)
+        self.signature = Signature(fun, static_argnums, static_argnames)
+        self.donated_nums = _as_tuple(donate_argnums)
+        self.donated_names = frozenset((donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames or ())
+        self.keep_unused, self.inline = keep_unused, inline
+        self.entries: dict[Any, Entry] = {}
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jitted {self.fun!r}>"
+
+    @errors.api_boundary
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if config.disable_jit:
+            return self.fun(*args, **kwargs)
+        dynamic, named, static = self.signature.split(args, kwargs)
+        leaves, in_tree = tree.flatten((dynamic, named))
+        if current.trace is not EVAL or any(isinstance(x, Tracer) for x in leaves):
+            return self._record(dynamic, named, static, leaves, in_tree)
+        entry = self._entry(dynamic, named, static, leaves, in_tree)
+        if entry.executable is None:
+            entry.executable = executable_of(entry.closed, self.name)
+        values = [x.value if type(x) is ConcreteArray else _to_numpy(x) for x in leaves]
+        outs = entry.executable(values)
+        arrays = [ConcreteArray(v, a) for v, a in zip(outs, entry.out_avals, strict=True)]
+        if config.debug_nans or config.debug_infs:
+            self._check_finite(outs, args, kwargs)
+        if self.donated_nums or self.donated_names:
+            self._delete_donated(args, kwargs, arrays)
+        return tree.unflatten(entry.out_tree, arrays)
+
+    def _record(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any) -> Any:
+        entry = self._entry(args, kwargs, static, leaves, in_tree)
+        outs = pjit_p.bind(*entry.outer, *leaves, jaxpr=entry.closed, name=self.name, inline=self.inline)
+        return tree.unflatten(entry.out_tree, outs)
+
+    def _entry(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any) -> Entry:
+        """The program for these arguments, traced now if it is new.
+
+        A program that closes over tracers belongs to the trace they live in, and is not kept.
+        """
+        try:
+            avals = tuple([x.aval if isinstance(x, Array) else aval_of(x) for x in leaves])
+        except TypeError:
+            self._explain_bad_argument(args, kwargs, static)
+            raise
+        key = (in_tree, avals, static, config.trace_key())
+        entry = self.entries.get(key)
+        if entry is None:
+            entry = self._trace(args, kwargs, static, avals, in_tree)
+            if not entry.outer:
+                self.entries[key] = entry
+        return entry
+
+    def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any) -> Entry:
+        out_trees: list[Any] = []
+
+        def fun(*leaves: Any) -> list[Any]:
+            dynamic, named = tree.unflatten(in_tree, leaves)
+            positional, keywords = self.signature.join(dynamic, named, static)
+            result = self.fun(*positional, **keywords)
+            outs, out_tree = tree.flatten(result)
+            out_trees.append(out_tree)
+            for x in outs:
+                _check_output(x, self.name)
+            return outs
+
+        jaxpr, consts = trace_to_jaxpr(fun, avals, self._traced(args, kwargs, static))
+        closed, outer = close(jaxpr, consts)
+        return Entry(closed, outer, out_trees[0], self.name)
+
+    def _traced(self, args: Any, kwargs: Any, static: Any) -> Traced:
+        code = getattr(inspect.unwrap(self.fun), "__code__", None)
+        place = f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+        return Traced(self.name, place, "jit", self.signature.leaf_names(args, kwargs, static))
+
+    def _explain_bad_argument(self, args: Any, kwargs: Any, static: Any) -> None:
+        names = self.signature.leaf_names(args, kwargs, static)
+        for name, leaf in zip(names, tree.leaves((args, kwargs)), strict=True):
+            try:
+                aval_of(leaf)
+            except (TypeError, OverflowError) as e:
+                raise type(e)(f"Error interpreting argument to {self.fun} as an abstract array. The problematic value "
+                              f"is of type {type(leaf)} and was passed to the function at path {name}. {e} "
+                              "This typically means that a jit-wrapped function was called with a non-array argument, "
+                              "and this argument was not marked as static using the static_argnums or static_argnames "
+                              "parameters of jit.") from None
+
+    def _check_finite(self, outs: Sequence[np.ndarray], args: Any, kwargs: Any) -> None:
+        """Finds the operation that made a NaN by running the function again, one operation at a time."""
+        try:
+            errors.check_finite(self.name, outs)
+        except FloatingPointError:
+            print("Invalid value encountered in the output of a jit function. Calling the de-optimized version.")
+            with config.option("disable_jit")(True):
+                self.fun(*args, **kwargs)
+            raise
+
+    def _delete_donated(self, args: Any, kwargs: Any, outs: Sequence[ConcreteArray]) -> None:
+        donated = [a for i, a in enumerate(args) if i in self.donated_nums or i - len(args) in self.donated_nums]
+        donated += [v for k, v in kwargs.items() if k in self.donated_names]
+        names = [p.name for p in self.signature.parameters[: len(args)]]
+        donated += [a for n, a in zip(names, args, strict=False) if n in self.donated_names]
+        for x in tree.leaves(donated):
+            if isinstance(x, ConcreteArray):
+                x.delete()
+
+    def _cache_size(self) -> int:
+        """How many signatures have been traced."""
+        return len(self.entries)
+
+    def clear_cache(self) -> None:
+        """Forgets every traced and compiled program."""
+        self.entries.clear()
+
+    @errors.api_boundary
+    def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
+        """The program for these arguments (arrays or `ShapeDtypeStruct`s), not yet lowered."""
+        dynamic, named, static = self.signature.split(args, kwargs)
+        leaves, in_tree = tree.flatten((dynamic, named))
+        entry = self._entry(dynamic, named, static, leaves, in_tree)
+        return TracedFunction(entry.closed, in_tree, entry.out_tree, self.name)
+
+    @errors.api_boundary
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The program for these arguments, lowered to loops."""
+        return self.trace(*args, **kwargs).lower()
+
+    @errors.api_boundary
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of the results, as `ShapeDtypeStruct`s."""
+        return self.trace(*args, **kwargs).out_info
+
+
+def _to_numpy(x: Any) -> np.ndarray:
+    return np.asarray(x, dtype=aval_of(x).dtype)
+
+
+def _check_output(x: Any, name: str) -> None:
+    try:
+        aval_of(x)
+    except TypeError:
+        raise TypeError(f"Output from jitted function {name} is of type {type(x)}, which is not a valid Anima type: "
+                        f"{x!r}. Functions that are transformed return arrays, numbers, or pytrees of them.") from None
+
+
+@overload
+def jit(fun: Callable[..., Any], /, **options: Any) -> JitFunction: ...
+@overload
+def jit(fun: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], JitFunction]: ...
+
+
+def jit(fun: Callable[..., Any] | None = None, /, *, static_argnums: int | Sequence[int] | None = None,
+        static_argnames: str | Iterable[str] | None = None, donate_argnums: int | Sequence[int] | None = None,
+        donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False, inline: bool = False,
+        device: Any = None, backend: Any = None, in_shardings: Any = None, out_shardings: Any = None,
+        compiler_options: Any = None) -> Any:
+    """Compiles `fun` just in time, once for each signature of its arguments.
+
+    Args:
+      fun: a pure function of arrays and pytrees of arrays.
+      static_argnums, static_argnames: arguments that are part of the signature by value (hashable).
+      donate_argnums, donate_argnames: arguments whose memory may be reused; they are deleted by the call.
+      keep_unused: keep arguments that the program does not use.
+      inline: record the body instead of a call where `fun` is called while tracing.
+
+    Returns:
+      A function like `fun`, with `lower`, `trace`, `eval_shape`, `clear_cache`.
+
+    >>> jit(lambda x: 2 * x)(3.0)
+    Array(6., dtype=float32, weak_type=True)
+    """
+    options = dict(static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
+                   donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline)
+    if fun is None:
+        return lambda f: JitFunction(f, **options)
+    return JitFunction(fun, **options)
+
+
+def staged(fun: Callable[..., Any] | None = None, *, static_argnames: Sequence[str] = ()) -> Any:
+    """Makes a function one named equation of a program being recorded; elsewhere it just runs."""
+    if fun is None:
+        return partial(staged, static_argnames=static_argnames)
+    jitted = JitFunction(fun, static_argnames=static_argnames)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return jitted(*args, **kwargs) if is_tracing() else fun(*args, **kwargs)
+
+    return update_wrapper(call, fun)

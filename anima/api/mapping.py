@@ -1,0 +1,123 @@
+"""`vmap`: a function of one element made a function of a stack of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from anima import errors, tree
+from anima.core.avals import canonicalize_axis
+from anima.core.trace import aval_of
+from anima.transforms.vmap import batch_flat, move_to
+from anima.util import fun_name
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
+         axis_size: int | None = None, spmd_axis_name: Any = None) -> Callable[..., Any]:
+    """Maps `fun` over an axis of its arguments, all elements at once.
+
+    Args:
+      fun: a function of arrays and pytrees of them.
+      in_axes: the axis to map over: an int, None (not mapped), or a pytree prefix of them, one entry for each
+        positional argument. Keyword arguments are mapped over axis 0.
+      out_axes: where the mapped axis stands in the results: likewise.
+      axis_name: a name for collectives.
+      axis_size: the number of elements, needed only where no argument is mapped.
+
+    Raises:
+      ValueError: for axes that do not exist or disagree in size.
+
+    >>> vmap(lambda x, y: x * y, in_axes=(0, None))(anima.numpy.arange(3), 2)
+    Array([0, 2, 4], dtype=int32)
+    """
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}")
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict))) and tree.all_leaves([in_axes]):
+        raise TypeError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments "
+                        f"passed to the function, but got {in_axes}.")
+    for leaf in tree.leaves(in_axes):
+        if not isinstance(leaf, int):
+            raise TypeError(f"vmap in_axes must be an int, None, or (nested) container with those types as leaves, but got "
+                            f"{in_axes}.")
+    for leaf in tree.leaves(out_axes):
+        if not isinstance(leaf, int):
+            raise TypeError(f"vmap out_axes must be an int, None, or (nested) container with those types as leaves, but got "
+                            f"{out_axes}.")
+
+    @wraps(fun)
+    @errors.api_boundary
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional "
+                             f"arguments passed to the function, but got {len(in_axes)=}, {len(args)=}")
+        leaves, in_tree = tree.flatten((args, kwargs))
+        axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
+        dims = [_axis(axis, x, fun) for axis, x in zip(axes, leaves, strict=True)]
+        size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
+        found: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            positional, keywords = tree.unflatten(in_tree, xs)
+            outs, out_tree = tree.flatten(fun(*positional, **keywords))
+            found.append(out_tree)
+            return outs
+
+        outs, out_dims = batch_flat(flat, size, leaves, dims, axis_name)
+        out_tree = found[0]
+        targets = tree.broadcast_prefix(out_axes, tree.unflatten(out_tree, outs), is_leaf=_is_none, what="vmap out_axes")
+        return tree.unflatten(out_tree, [_place(o, d, t, size, fun)
+                                         for o, d, t in zip(outs, out_dims, targets, strict=True)])
+
+    return mapped
+
+
+def _axis(axis: int | None, x: Any, fun: Callable[..., Any]) -> int | None:
+    if axis is None:
+        return None
+    ndim = aval_of(x).ndim
+    try:
+        return canonicalize_axis(axis, ndim)
+    except ValueError:
+        raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank should be "
+                         f"at least {axis + 1 if axis >= 0 else -axis}, but is only {ndim} (its shape is "
+                         f"{aval_of(x).shape})") from None
+
+
+def _axis_size(fun: Callable[..., Any], args: Any, kwargs: Any, leaves: list[Any], dims: list[int | None],
+               given: int | None) -> int:
+    sizes = {aval_of(x).shape[d] for x, d in zip(leaves, dims, strict=True) if d is not None}
+    if given is not None:
+        sizes.add(given)
+    if not sizes:
+        raise ValueError("vmap must have at least one non-None value in in_axes" if leaves else
+                         "vmap wrapped function must be passed at least one argument containing an array, got empty "
+                         f"*args={args} and **kwargs={kwargs}")
+    if len(sizes) == 1:
+        return sizes.pop()
+    lines = []
+    for (path, x), d in zip(tree.leaves_with_path((args, kwargs)), dims, strict=True):
+        if d is not None:
+            where = f"args{tree.keystr(path[1:])}" if path[0].idx == 0 else f"kwargs{tree.keystr(path[1:])}"
+            lines.append(f"  * axis {d} of {where} of type {aval_of(x).str_short()} has size {aval_of(x).shape[d]};")
+    if given is not None:
+        lines.append(f"  * axis_size is {given};")
+    raise ValueError(f"vmap of {fun_name(fun)} got inconsistent sizes for array axes to be mapped:\n" + "\n".join(lines))
+
+
+def _place(out: Any, dim: int | None, target: int | None, size: int, fun: Callable[..., Any]) -> Any:
+    if target is None:
+        if dim is not None:
+            raise ValueError(f"vmap has mapped output but out_axes is None: {fun_name(fun)} returned a value that depends "
+                             "on a mapped argument where out_axes says that it does not.")
+        return out
+    ndim = aval_of(out).ndim + (dim is None)
+    if not -ndim <= target < ndim:
+        raise ValueError(f"vmap out_axes {target} is out of bounds for an output of {ndim} dimensions")
+    return move_to(out, dim, target, size)

@@ -1,0 +1,266 @@
+"""The loop IR: what a program is between array operations and machine code.
+
+    program softmax(x: f32[4194304]) -> (out: f32[4194304])
+      kernel row_softmax:
+        parallel i < 4096:
+          local t: f32[1024]
+          var m: f32 = -inf
+          vector(16) j < 1024:
+            m max= x[i*1024 + j]
+          ...
+
+Buffers are flat (row-major arrays, an index is an element number). Every extent is an expression.
+All scalar types are named as in `core.dtypes.short_name`, plus `index` (a signed 64-bit integer).
+
+    Program = name, buffers, body: Stmt*
+    Stmt    = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Call
+    Expr    = Const | Ref | Load | Op
+
+`Op.name` is the name of an elementwise primitive (`add`, `exp`, `select_n`, `lt`, ...) with the
+semantics of its `eval`, or `cast` (JAX's convert_element_type), or `bitcast`. On `index` operands
+`add sub mul div rem max min` and comparisons exist (`div`, `rem` of non-negative by positive).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from anima.core.source import Source
+
+INDEX = "index"
+
+
+# --- Expressions: pure scalars ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A number: Python bool, int, float or complex, of a scalar type."""
+
+    value: Any
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The value of a loop index (dtype "index"), a `Let` or a `Var` in scope."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Element `index` of a buffer. The index must be in bounds whenever the expression is evaluated;
+    `select_n` evaluates all of its operands, so clamp an index that may be outside."""
+
+    buffer: str
+    index: Expr
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A scalar operation. `params` are the primitive's parameters that matter (`(("y", 3),)`)."""
+
+    name: str
+    args: tuple[Expr, ...]
+    dtype: str
+    params: tuple[tuple[str, Any], ...] = ()
+
+
+Expr = Const | Ref | Load | Op
+
+
+# --- Statements ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`body` for each index in 0 <= index < extent.
+
+    serial    in order
+    parallel  iterations are independent and may run on any thread; outermost in a kernel only
+    vector    iterations are independent but for `Accumulate`, whose terms may be taken in any order
+              (the emitter runs `width` lanes at once and the rest one by one or masked)
+    """
+
+    index: str
+    extent: Expr
+    body: tuple[Stmt, ...]
+    kind: Literal["serial", "parallel", "vector"] = "serial"
+    width: int = 1
+    grain: int = 1  # parallel: least number of iterations worth handing to a thread
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """`before`, then leave if `cond` is false, then `body`; again. Names of `before` are seen in `body`."""
+
+    before: tuple[Stmt, ...]
+    cond: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """One of two blocks; only the one taken is evaluated."""
+
+    cond: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A name for a value, until the end of the block."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A mutable scalar, until the end of the block."""
+
+    name: str
+    dtype: str
+    init: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Gives a `Var` a new value."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """`var = op(var, value)` for an associative `op` (add, mul, max, min, and, or, xor): in a vector loop
+    the terms may be combined in any order that does not depend on the number of threads."""
+
+    name: str
+    op: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[index] = value`; with `op`, `buffer[index] = op(buffer[index], value)` (serial loops only)."""
+
+    buffer: str
+    index: Expr
+    value: Expr
+    op: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Scratch memory of `size` elements private to the iteration (so to the thread), uninitialised."""
+
+    buffer: str
+    dtype: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An external routine (`gemm`, `sort`, ...) on whole buffers: names of buffers and integers or floats."""
+
+    routine: str
+    args: tuple[str | int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A loop nest that runs as one unit; its free buffers are its operands. Equal bodies (up to the names
+    of operands) are compiled once."""
+
+    name: str
+    body: tuple[Stmt, ...]
+    source: Source | None = field(default=None, compare=False)
+
+
+Stmt = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Call
+
+
+# --- Programs --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of `size` elements.
+
+    input   given by the caller, read-only unless `donated`
+    const   `value` (a NumPy array) is part of the program
+    output  given by the caller, written by the program
+    temp    allocated for the run; the buffer plan gives it `offset` bytes into the arena
+    `alias` names the buffer whose memory this one is (a donated input that an output overwrites).
+    """
+
+    name: str
+    dtype: str
+    size: int
+    role: Literal["input", "const", "output", "temp"]
+    value: Any = field(default=None, compare=False)
+    offset: int | None = None
+    alias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled function's body: kernels and control flow over buffers, in order.
+
+    Callers pass inputs and outputs in the order in which they stand in `buffers`. `arena` is the number
+    of bytes that temps need in all.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    body: tuple[Stmt, ...]
+    arena: int = 0
+
+    def with_role(self, role: str) -> list[Buffer]:
+        return [b for b in self.buffers if b.role == role]
+
+
+def children(node: Expr | Stmt) -> Iterator[Expr | Stmt]:
+    """The expressions and statements directly inside a node, in order of evaluation."""
+    match node:
+        case Op(args=args):
+            yield from args
+        case Load(index=index):
+            yield index
+        case For(extent=extent, body=body):
+            yield extent
+            yield from body
+        case While(before=before, cond=cond, body=body):
+            yield from before
+            yield cond
+            yield from body
+        case If(cond=cond, then=then, orelse=orelse):
+            yield cond
+            yield from then
+            yield from orelse
+        case Let(value=value) | Assign(value=value) | Accumulate(value=value):
+            yield value
+        case Var(init=init):
+            yield init
+        case Store(index=index, value=value):
+            yield index
+            yield value
+        case Kernel(body=body):
+            yield from body
+
+
+def walk(*nodes: Expr | Stmt) -> Iterator[Expr | Stmt]:
+    """Every node below and including the given ones, outside in."""
+    stack = list(reversed(nodes))
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(children(node))))

@@ -1,0 +1,215 @@
+"""LLVM text to machine code in this process: the only file that imports llvmlite.
+
+`compile_module` parses LLVM assembly, runs a short list of passes, and generates an object file in
+memory; `load_object` links such an object (fresh, or from a cache on disk) and gives addresses. Code
+generation runs without any Python lock, so that several threads compile at once.
+
+    >>> m = compile_module("define i64 @twice(i64 %x) { %y = shl i64 %x, 1  ret i64 %y }")
+    >>> ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(m.address("twice"))(21)
+    42
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine to compile for: its LLVM names, and the width of its vector registers in bytes."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    registers: int
+
+    def has(self, feature: str) -> bool:
+        """Whether the machine has an LLVM feature, such as `"avx512f"` or `"fma"`."""
+        return f"+{feature}" in self.features.split(",")
+
+
+@cache
+def host() -> Target:
+    """The machine we run on."""
+    _initialize()
+    features = llvm.get_host_cpu_features()
+    has = {name for name, present in features.items() if present}
+    wide = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= has
+    vector_bytes = 64 if wide else 32 if "avx2" in has else 16
+    return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten(), vector_bytes,
+                  32 if wide or "neon" in has else 16)
+
+
+class Module:
+    """Machine code in memory. It stays there for as long as this object lives."""
+
+    __slots__ = ("_addresses", "_library", "_object", "_trackers", "llvm")
+
+    def __init__(self, object_bytes: bytes, llvm_text: str | None) -> None:
+        self._object = object_bytes
+        self.llvm = llvm_text
+        self._library = f"anima{next(_numbers)}"
+        self._addresses: dict[str, int] = {}
+        with _lock:
+            link = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
+            self._trackers = [link.link(_engine(), self._library)]
+
+    def address(self, function_name: str) -> int:
+        """The address of a function (or constant) of the module; KeyError if it has none of that name."""
+        known = self._addresses.get(function_name)
+        if known is None:
+            with _lock:
+                try:
+                    tracker = _engine().lookup(self._library, function_name)
+                except RuntimeError as error:
+                    raise KeyError(f"no function {function_name!r} in this module: {error}") from None
+                self._trackers.append(tracker)
+            known = self._addresses[function_name] = tracker[function_name]
+        return known
+
+    def object_bytes(self) -> bytes:
+        """The object file, for `load_object`."""
+        return self._object
+
+    def asm(self) -> str:
+        """The machine code as assembly text; ValueError for a module that was loaded as an object."""
+        if self.llvm is None:
+            raise ValueError("a module loaded from a cached object has no LLVM text to print assembly from")
+        module = _parse(self.llvm)
+        _optimize(module)
+        return _generate(module, as_object=False).decode()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            with _lock:
+                self._trackers.clear()
+
+
+def compile_module(ir_text: str, check: bool = False) -> Module:
+    """Compile LLVM assembly for the host. `check` runs LLVM's verifier first.
+
+    Raises `ValueError` with LLVM's message and the offending line if the text is not valid.
+    """
+    return load_object(compile_object(ir_text, check), ir_text)
+
+
+def compile_object(ir_text: str, check: bool = False) -> bytes:
+    """The object file for LLVM assembly, not loaded: what `compile_module` caches."""
+    module = _parse(ir_text)
+    if check:
+        with _lock:
+            try:
+                module.verify()
+            except RuntimeError as error:
+                raise ValueError(f"invalid LLVM: {error}") from None
+    _optimize(module)
+    return _generate(module, as_object=True)
+
+
+def load_object(object_bytes: bytes, ir_text: str | None = None) -> Module:
+    """Link an object file that `compile_object` made on this kind of machine."""
+    return Module(object_bytes, ir_text)
+
+
+def optimized(ir_text: str) -> str:
+    """The LLVM text after our passes, to read."""
+    module = _parse(ir_text)
+    _optimize(module)
+    with _lock:
+        return str(module)
+
+
+# Implementation -----------------------------------------------------------------------------------
+
+_lock = threading.RLock()
+_numbers = itertools.count()
+_local = threading.local()
+
+# A child of fork must not inherit our lock (or LLVM's own, taken under it) held by a thread that is gone.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@cache
+def _engine() -> llvm.LLJIT:
+    return llvm.create_lljit_compiler(_machine(), use_jit_link=sys.platform != "win32")
+
+
+def _new_machine() -> llvm.TargetMachine:
+    target = host()
+    # Level 1 selects the same instructions as 2 for explicit vector code, and is quicker.
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=1, reloc="pic", codemodel="small", jit=True)
+
+
+def _machine() -> llvm.TargetMachine:
+    with _lock:
+        return _new_machine()
+
+
+@cache
+def _unlocked_emitter() -> ctypes._NamedFuncPointer:  # type: ignore[name-defined]
+    # llvmlite serialises every call. Code generation is nine tenths of a compilation and needs only its
+    # own context and target machine, so this one call goes to the library directly.
+    function = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+    locked = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    function.argtypes, function.restype = locked.argtypes, locked.restype
+    return function
+
+
+def _parse(ir_text: str) -> llvm.ModuleRef:
+    _initialize()
+    with _lock:
+        try:
+            return llvm.parse_assembly(ir_text, llvm.create_context())
+        except RuntimeError as error:
+            raise ValueError(f"invalid LLVM: {error}") from None
+
+
+def _optimize(module: llvm.ModuleRef) -> None:
+    passes = _thread_tools()[1]
+    with _lock:
+        passes[0].run(module, passes[1])
+
+
+def _thread_tools() -> tuple[llvm.TargetMachine, tuple[llvm.ModulePassManager, llvm.PassBuilder]]:
+    tools = getattr(_local, "tools", None)
+    if tools is None:
+        with _lock:
+            machine = _new_machine()
+            builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1))
+            passes = llvm.create_new_module_pass_manager()
+            passes.add_always_inliner_pass()
+            passes.add_instruction_combine_pass()
+            passes.add_simplify_cfg_pass()
+            tools = _local.tools = (machine, (passes, builder))
+    return tools
+
+
+def _generate(module: llvm.ModuleRef, as_object: bool) -> bytes:
+    machine = _thread_tools()[0]
+    error = ctypes.c_char_p()
+    buffer = _unlocked_emitter()(machine, module, int(as_object), ctypes.byref(error))
+    if not buffer:
+        raise RuntimeError(f"LLVM could not generate code: {(error.value or b'').decode()}")
+    with _lock:
+        start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)
+        try:
+            return ctypes.string_at(start, size)
+        finally:
+            llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)

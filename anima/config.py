@@ -1,0 +1,289 @@
+"""Options: one global value each, overridden for one thread inside a `with`.
+
+    config.update("anima_enable_x64", True)     # the same option as "jax_enable_x64" and "enable_x64"
+    with enable_x64(False):                     # this thread only; nests
+        ...
+
+Inside Anima an option is read as `enable_x64.value`, which costs an attribute load; only while some
+thread holds an override are the thread's own values looked up. `config.trace_key()` is the hashable
+summary that compiled functions are cached under. First values come from the environment:
+`ANIMA_ENABLE_X64`, else `JAX_ENABLE_X64`.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+_PREFIXES = ("anima_", "jax_")
+_TRUE = frozenset(("1", "true", "t", "yes", "y", "on"))
+_FALSE = frozenset(("0", "false", "f", "no", "n", "off", ""))
+_REQUIRED = object()
+
+
+class _ThreadState(threading.local):
+    """What one thread overrides; `key` caches its trace key under the version it was made at."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.key: tuple[int, Hashable] = (-1, ())
+
+
+_thread = _ThreadState()
+_lock = threading.Lock()
+_total_overrides = 0    # held now, by all threads together
+_version = 0            # counts changes of global values
+
+
+class Option:
+    """One setting: `option.value` reads it, `option.set(v)` sets it, `with option(v):` for this thread."""
+
+    __slots__ = ("_global", "_on_call", "_overrides", "_parse", "doc", "in_trace_key", "name")
+
+    def __init__(self, name: str, default: Any, parse: Callable[[str, Any], Any], doc: str, *,
+                 in_trace_key: bool = False, on_call: Any = _REQUIRED) -> None:
+        self.name = name
+        self.doc = doc
+        self.in_trace_key = in_trace_key
+        self._parse = parse
+        self._overrides = 0
+        self._on_call = on_call
+        text = os.environ.get(f"ANIMA_{name.upper()}", os.environ.get(f"JAX_{name.upper()}"))
+        self._global = default if text is None else parse(name, text)
+
+    @property
+    def value(self) -> Any:
+        """The value that holds for this thread now."""
+        if self._overrides:
+            return _thread.values.get(self.name, self._global)
+        return self._global
+
+    def set(self, value: Any) -> None:
+        """Set the global value; ValueError if it is not one of the option's values."""
+        global _version
+        value = self._parse(self.name, value)
+        with _lock:
+            self._global = value
+            _version += 1
+
+    def __call__(self, value: Any = _REQUIRED) -> _Override:
+        """A context manager (and decorator) under which this thread sees `value`."""
+        if value is _REQUIRED:
+            value = self._on_call
+        if value is _REQUIRED:
+            raise TypeError(f"{self.name}() needs a value, as in `with anima.{self.name}(value):`")
+        return _Override(self, self._parse(self.name, value))
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> Any:
+        return self if instance is None else self.value
+
+    def __set__(self, instance: object, value: Any) -> None:
+        raise AttributeError(f"set options with config.update('anima_{self.name}', {value!r})")
+
+    def __repr__(self) -> str:
+        return f"<option {self.name} = {self.value!r}>"
+
+
+class _Override(contextlib.ContextDecorator):
+    """Holds one thread-local value of an option between enter and exit."""
+
+    __slots__ = ("new", "option", "saved")
+
+    def __init__(self, option: Option, new: Any) -> None:
+        self.option = option
+        self.new = new
+        self.saved: list[Any] = []
+
+    def _recreate_cm(self) -> _Override:
+        return _Override(self.option, self.new)     # as a decorator: one state for each call
+
+    def __enter__(self) -> None:
+        values = _thread.values
+        self.saved.append(values.get(self.option.name, _REQUIRED))
+        values[self.option.name] = self.new
+        self._changed(+1)
+
+    def __exit__(self, *exception: object) -> None:
+        previous = self.saved.pop()
+        if previous is _REQUIRED:
+            del _thread.values[self.option.name]
+        else:
+            _thread.values[self.option.name] = previous
+        self._changed(-1)
+
+    def _changed(self, count: int) -> None:
+        global _total_overrides
+        with _lock:
+            self.option._overrides += count
+            _total_overrides += count
+        _thread.key = (-1, ())
+
+
+def _parse_bool(name: str, value: Any) -> bool:
+    if isinstance(value, str):
+        if value.lower() in _TRUE:
+            return True
+        if value.lower() in _FALSE:
+            return False
+        raise ValueError(f"{value!r} is not a valid truth value for anima_{name}")
+    return bool(value)
+
+
+def _parse_int(name: str, value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _parse_any(name: str, value: Any) -> Any:
+    return value
+
+
+def _one_of(kind: str, *choices: str, optional: bool = False) -> Callable[[str, Any], Any]:
+    def parse(name: str, value: Any) -> Any:
+        if value is None and optional:
+            return None
+        text = str(getattr(value, "name", value))   # enum members such as lax.Precision.HIGHEST
+        for choice in choices:
+            if text == choice or text.lower() == choice:
+                return choice
+        raise ValueError(f"{value!r} is not a valid {kind}; anima_{name} takes "
+                         + " or ".join(map(repr, choices)) + (" or None" if optional else ""))
+    return parse
+
+
+enable_x64 = Option("enable_x64", False, _parse_bool, "64-bit types; off, they are truncated to 32 bits.",
+                    in_trace_key=True)
+debug_nans = Option("debug_nans", False, _parse_bool, "Raise FloatingPointError where a NaN is made.",
+                    in_trace_key=True)
+debug_infs = Option("debug_infs", False, _parse_bool, "Raise FloatingPointError where an infinity is made.",
+                    in_trace_key=True)
+disable_jit = Option("disable_jit", False, _parse_bool, "Run jitted functions and loops as plain Python.",
+                     in_trace_key=True, on_call=True)
+threefry_partitionable = Option("threefry_partitionable", False, _parse_bool,
+                                "The newer stream of random numbers.", in_trace_key=True)
+numpy_dtype_promotion = Option(
+    "numpy_dtype_promotion", "standard", _one_of("NumpyDtypePromotion", "standard", "strict"),
+    "'strict': only Python scalars promote implicitly.", in_trace_key=True)
+numpy_rank_promotion = Option(
+    "numpy_rank_promotion", "allow", _one_of("NumpyRankPromotion", "allow", "warn", "raise"),
+    "What implicit broadcasting between ranks does.", in_trace_key=True)
+default_matmul_precision = Option(
+    "default_matmul_precision", None,
+    _one_of("MatmulPrecision", "default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32",
+            "float32", optional=True),
+    "The precision of matrix products that name none.", in_trace_key=True)
+default_prng_impl = Option(
+    "default_prng_impl", "threefry2x32", _parse_any, "What random.key makes.", in_trace_key=True)
+enable_custom_prng = Option(
+    "enable_custom_prng", False, _parse_bool, "random.PRNGKey makes new-style typed keys.", in_trace_key=True)
+debug_key_reuse = Option("debug_key_reuse", False, _parse_bool, "Raise KeyReuseError for a key used twice.",
+                         in_trace_key=True)
+check_tracer_leaks = Option("check_tracer_leaks", False, _parse_bool,
+                            "Raise as soon as a traced function has left a tracer behind.",
+                            in_trace_key=True, on_call=True)
+default_device = Option("default_device", None, _parse_any, "Where arrays are made when nothing says.",
+                        in_trace_key=True)
+enable_checks = Option("enable_checks", False, _parse_bool, "Check the invariants of every jaxpr made.")
+log_compiles = Option("log_compiles", False, _parse_bool, "Log each compilation and its time.")
+explain_cache_misses = Option("explain_cache_misses", False, _parse_bool, "Say why jit traced again.")
+traceback = Option("traceback", "filtered", _one_of("Traceback", "filtered", "full"),
+                   "'full' keeps Anima's own frames in tracebacks.")
+compilation_cache_dir = Option("compilation_cache_dir", None, _parse_any,
+                               "The folder of the on-disk cache of compiled code.")
+platforms = Option("platforms", None, _parse_any, "The platforms to use, by name, best first.")
+platform_name = Option("platform_name", None, _parse_any, "The default platform.")
+num_cpu_devices = Option("num_cpu_devices", None, _parse_int, "How many devices the CPU is shown as.")
+
+OPTIONS: dict[str, Option] = {option.name: option for option in (
+    enable_x64, debug_nans, debug_infs, disable_jit, threefry_partitionable, numpy_dtype_promotion,
+    numpy_rank_promotion, default_matmul_precision, default_prng_impl, enable_custom_prng, debug_key_reuse,
+    check_tracer_leaks, default_device, enable_checks, log_compiles, explain_cache_misses, traceback,
+    compilation_cache_dir, platforms, platform_name, num_cpu_devices)}
+_KEYED: tuple[Option, ...] = tuple(option for option in OPTIONS.values() if option.in_trace_key)
+_global_key: tuple[int, Hashable] = (-1, ())
+
+
+def _find(name: str) -> Option:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            name_alone = name[len(prefix):]
+            break
+    else:
+        name_alone = name
+    option = OPTIONS.get(name_alone)
+    if option is None:
+        raise AttributeError(f"Unrecognized config option: {name}")
+    return option
+
+
+# Options are descriptors: as attributes of `config` they read as their value, under each spelling.
+_Spellings = type("_Spellings", (), {
+    prefix + name: option for name, option in OPTIONS.items() for prefix in ("", *_PREFIXES)})
+
+
+class Config(_Spellings):    # type: ignore[valid-type,misc]
+    """All options as attributes (`enable_x64`, `anima_enable_x64`, `jax_enable_x64`); ways to set them."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"Unrecognized config option: {name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _find(name).__set__(self, value)
+
+    def update(self, name: str, value: Any) -> None:
+        """Set an option for all threads; AttributeError for an unknown name, ValueError for a bad value."""
+        _find(name).set(value)
+
+    def read(self, name: str) -> Any:
+        """The value of the option `name`; AttributeError if there is none."""
+        return _find(name).value
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Every option's value, by its `anima_` name."""
+        return {"anima_" + name: option.value for name, option in OPTIONS.items()}
+
+    def trace_key(self) -> Hashable:
+        """The options that a traced program depends on, hashable: a part of each key of compiled code."""
+        global _global_key
+        if _total_overrides and _thread.values:
+            if _thread.key[0] != _version:
+                _thread.key = (_version, tuple(option.value for option in _KEYED))
+            return _thread.key[1]
+        key = _global_key
+        if key[0] != _version:
+            key = _global_key = (_version, tuple(option._global for option in _KEYED))
+        return key[1]
+
+    def parse_flags_with_absl(self) -> None:
+        """Set the options that the command line gives (`--anima_enable_x64`, `--jax_debug_nans=True`)."""
+        self.parse_flags(sys.argv[1:])
+
+    config_with_absl = parse_flags_with_absl
+
+    def parse_flags(self, arguments: Sequence[str]) -> None:
+        """Set the options among `arguments`: `--x`, `--nox`, `--x=v` or `--x v`; others are left alone."""
+        words = list(arguments)
+        if "--" in words:
+            words = words[:words.index("--")]
+        for place, word in enumerate(words):
+            flag, equals, text = word.lstrip("-").partition("=")
+            negated = flag.startswith(tuple("no" + prefix for prefix in _PREFIXES))
+            name = flag[2:] if negated else flag
+            ours = name.startswith(_PREFIXES) and name.partition("_")[2] in OPTIONS
+            if not (ours and word.startswith("-")):
+                continue
+            option = _find(name)
+            if negated or (not equals and option._parse is _parse_bool):
+                option.set(not negated)
+            elif equals:
+                option.set(text)
+            elif place + 1 < len(words):
+                option.set(words[place + 1])
+            else:
+                raise ValueError(f"the flag {word} needs a value")
+
+
+config = Config()

@@ -1,0 +1,339 @@
+"""Arrays: immutable, NumPy-backed values, and the operators that they share with tracers.
+
+`Array` is the type users test against; `ConcreteArray` holds a value, a tracer stands for one. What
+`x + y`, `x.sum()` or `x.at[i]` mean is decided in the NumPy face, above this layer: it fills the one
+table below through `install_operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from anima import errors
+from anima.core import dtypes
+from anima.core.avals import ShapedArray
+from anima.core.device import CPU, Device
+
+_table: dict[str, Callable[..., Any]] = {}
+
+
+def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
+    """Gives operators and methods of arrays their meaning; called once, by the NumPy face."""
+    _table.update(table)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+        return _table[name](self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"See `anima.numpy.{name}`; the array is the first argument."
+    return method
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: _table[name](self, other)
+
+
+def _reflected(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: _table[name](other, self)
+
+
+class Array:
+    """An immutable n-dimensional array, or a tracer standing for one.
+
+    Made by `anima.numpy.array` and friends. Operators promote as `anima.numpy` functions do;
+    `x.at[i].set(y)` gives an updated copy.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 100
+    __module__ = "anima"
+
+    aval: ShapedArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        return self.aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        return self.aval.weak_type
+
+    @property
+    def itemsize(self) -> int:
+        return self.aval.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.size * self.aval.dtype.itemsize
+
+    @property
+    def T(self) -> Any:
+        return _table["transpose"](self)
+
+    @property
+    def mT(self) -> Any:
+        return _table["matrix_transpose"](self)
+
+    @property
+    def real(self) -> Any:
+        return _table["real"](self)
+
+    @property
+    def imag(self) -> Any:
+        return _table["imag"](self)
+
+    @property
+    def at(self) -> Any:
+        """Indexed updates: `x.at[i].set(y)`, `add`, `multiply`, `min`, `max`, `apply`, `get`, ..."""
+        return _table["at"](self)
+
+    @property
+    def flat(self) -> Iterator[Any]:
+        return iter(_table["ravel"](self))
+
+    def __len__(self) -> int:
+        if not self.aval.shape:
+            raise TypeError("len() of unsized object")
+        return self.aval.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.aval.shape:
+            raise TypeError("iteration over a 0-d array")
+        return iter(_table["unstack"](self))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(errors.immutable_message(type(self)))
+
+    def __getitem__(self, index: Any) -> Any:
+        return _table["getitem"](self, index)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return _table["array_namespace"](api_version)
+
+    __add__, __radd__ = _binary("add"), _reflected("add")
+    __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
+    __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")
+    __truediv__, __rtruediv__ = _binary("true_divide"), _reflected("true_divide")
+    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
+    __mod__, __rmod__ = _binary("remainder"), _reflected("remainder")
+    __divmod__, __rdivmod__ = _binary("divmod"), _reflected("divmod")
+    __pow__, __rpow__ = _binary("power"), _reflected("power")
+    __matmul__, __rmatmul__ = _binary("matmul"), _reflected("matmul")
+    __and__, __rand__ = _binary("bitwise_and"), _reflected("bitwise_and")
+    __or__, __ror__ = _binary("bitwise_or"), _reflected("bitwise_or")
+    __xor__, __rxor__ = _binary("bitwise_xor"), _reflected("bitwise_xor")
+    __lshift__, __rlshift__ = _binary("left_shift"), _reflected("left_shift")
+    __rshift__, __rrshift__ = _binary("right_shift"), _reflected("right_shift")
+    __lt__, __le__ = _binary("less"), _binary("less_equal")
+    __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
+    __eq__ = _binary("equal")  # type: ignore[assignment]
+    __ne__ = _binary("not_equal")  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+    __neg__ = _method("negative")
+    __pos__ = _method("positive")
+    __abs__ = _method("abs")
+    __invert__ = _method("invert")
+    __round__ = _method("round")
+
+    all = _method("all")
+    any = _method("any")
+    argmax = _method("argmax")
+    argmin = _method("argmin")
+    argpartition = _method("argpartition")
+    argsort = _method("argsort")
+    astype = _method("astype")
+    choose = _method("choose")
+    clip = _method("clip")
+    compress = _method("compress")
+    conj = _method("conj")
+    conjugate = _method("conj")
+    copy = _method("copy")
+    cumprod = _method("cumprod")
+    cumsum = _method("cumsum")
+    diagonal = _method("diagonal")
+    dot = _method("dot")
+    flatten = _method("flatten")
+    item = _method("item")
+    max = _method("max")
+    mean = _method("mean")
+    min = _method("min")
+    nonzero = _method("nonzero")
+    prod = _method("prod")
+    ptp = _method("ptp")
+    ravel = _method("ravel")
+    repeat = _method("repeat")
+    reshape = _method("reshape_method")
+    round = _method("round")
+    searchsorted = _method("searchsorted")
+    sort = _method("sort")
+    squeeze = _method("squeeze")
+    std = _method("std")
+    sum = _method("sum")
+    swapaxes = _method("swapaxes")
+    take = _method("take")
+    trace = _method("trace")
+    transpose = _method("transpose_method")
+    var = _method("var")
+    view = _method("view")
+
+
+class ConcreteArray(Array):
+    """An array with a value, held as a read-only NumPy array (`_value`).
+
+    Arrays of extended element types (random keys) hold their base elements, one more dimension.
+    """
+
+    __slots__ = ("_value", "aval", "__weakref__")
+    __module__ = "anima"
+
+    def __init__(self, value: np.ndarray, aval: ShapedArray):
+        value.flags.writeable = False
+        self._value = value
+        self.aval = aval
+
+    @property
+    def value(self) -> np.ndarray:
+        """The elements; RuntimeError if the array was deleted or donated."""
+        if self._value is None:
+            raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
+        return self._value
+
+    def delete(self) -> None:
+        """Frees the array's memory now; later use raises RuntimeError."""
+        self._value = None  # type: ignore[assignment]
+
+    def is_deleted(self) -> bool:
+        return self._value is None
+
+    def block_until_ready(self) -> ConcreteArray:
+        """The array itself: on a CPU results are ready when a call returns."""
+        return self
+
+    copy_to_host_async = block_until_ready
+
+    @property
+    def device(self) -> Device:
+        return CPU
+
+    def devices(self) -> set[Device]:
+        return {CPU}
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if isinstance(self.aval.dtype, dtypes.ExtendedDType):
+            raise TypeError("An array of random keys cannot be converted to a NumPy array. "
+                            "Use anima.random.key_data(arr) to get the underlying integers.")
+        value = self.value
+        if dtype is not None and value.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"Unable to avoid copy while converting {value.dtype} to {dtype}.")
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        # NumPy exports no read-only array: the consumer gets a view of the same memory, as JAX does.
+        value = self.value
+        if value.dtype.kind == "V":
+            raise BufferError(f"DLPack cannot express arrays of dtype {value.dtype}")
+        view = np.lib.stride_tricks.as_strided(value, writeable=False)
+        try:
+            return view.__dlpack__(**kwargs)
+        except BufferError:
+            return value.copy().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.value.copy(), self.aval.shape, self.aval.dtype, self.aval.weak_type)
+
+    def __copy__(self) -> ConcreteArray:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> ConcreteArray:
+        return ConcreteArray(self.value.copy(), self.aval)
+
+    def _scalar(self, target: type) -> Any:
+        if self.aval.size != 1 or self.aval.ndim > 0:
+            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={self.ndim}")
+        return target(self.__array__()[()])
+
+    def __bool__(self) -> bool:
+        if self.aval.size != 1:
+            raise ValueError("The truth value of an array with more than one element is ambiguous. "
+                             "Use a.any() or a.all()" if self.aval.size else
+                             "The truth value of an empty array is ambiguous. Use `array.size > 0` to check "
+                             "that an array is not empty.")
+        return bool(self.__array__().reshape(())[()])
+
+    def __int__(self) -> int:
+        return self._scalar(int)
+
+    def __float__(self) -> float:
+        return self._scalar(float)
+
+    def __complex__(self) -> complex:
+        return self._scalar(complex)
+
+    def __index__(self) -> int:
+        if self.aval.shape or self.aval.dtype.kind not in "iu":
+            raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
+        return int(self.value[()])
+
+    def tolist(self) -> Any:
+        """The elements as nested Python lists (a scalar for a 0-d array)."""
+        return self.__array__().tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self.__array__().tobytes(order)  # type: ignore[arg-type]
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value[()] if self.ndim == 0 and not self._is_key() else str(self), spec)
+
+    def _is_key(self) -> bool:
+        return isinstance(self.aval.dtype, dtypes.ExtendedDType)
+
+    def __str__(self) -> str:
+        return repr(self) if self._is_key() else str(self.value)
+
+    def __repr__(self) -> str:
+        if self._value is None:
+            return f"Array({self.aval.str_short()}, deleted)"
+        if self._is_key():
+            return f"Array({self.shape}, dtype={self.dtype}) overlaying:\n{self.value}"
+        kind = f"dtype={dtypes.name(self.dtype)}{', weak_type=True' if self.weak_type else ''})"
+        if self.size == 0:
+            return f"Array([], {'shape=' + str(self.shape) + ', ' if self.ndim != 1 else ''}{kind}"
+        text = np.array2string(self.value, prefix="Array(", separator=", ", suffix=",")
+        last = len(text) - text.rfind("\n") - 1 if "\n" in text else len("Array(") + len(text)
+        joint = ", " if last + len(kind) + 2 <= np.get_printoptions()["linewidth"] else ",\n      "
+        return f"Array({text}{joint}{kind}"
+
+
+def _rebuild(value: np.ndarray, shape: tuple[int, ...], dtype: Any, weak_type: bool) -> ConcreteArray:
+    return ConcreteArray(value, ShapedArray(shape, dtype, weak_type))

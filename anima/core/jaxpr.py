@@ -1,0 +1,122 @@
+"""What a program is: a list of equations over typed variables, closed over constants.
+
+    >>> anima.make_jaxpr(lambda x: 2 * anima.numpy.sin(x))(1.0)
+    { lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = mul 2.0 b in (c,) }
+
+Grammar: `Jaxpr = constvars; invars. Eqn* in outs`, `Eqn = outvars = primitive[params] atoms`,
+`Atom = Var | Literal`. A `ClosedJaxpr` is a jaxpr with the values of its constvars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anima.core.avals import ShapedArray
+from anima.core.source import Source
+
+if TYPE_CHECKING:
+    from anima.core.primitive import Primitive
+
+
+class Var:
+    """A variable, compared by identity; printed by its place in the program."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var(id={id(self)}):{self.aval.str_short()}"
+
+
+class Literal:
+    """A constant scalar, written in place."""
+
+    __slots__ = ("aval", "val")
+
+    def __init__(self, val: Any, aval: ShapedArray):
+        self.val = np.asarray(val, aval.dtype)[()]
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Literal({self.val!r})"
+
+
+Atom = Var | Literal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eqn:
+    """`outvars = primitive[params] invars`, asked for at `source`."""
+
+    primitive: Primitive
+    invars: Sequence[Atom]
+    outvars: Sequence[Var]
+    params: dict[str, Any]
+    source: Source | None = None
+    effects: frozenset[str] = frozenset()
+
+    def replace(self, **changes: Any) -> Eqn:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Jaxpr:
+    """A program: constvars and invars come in, equations run in order, outvars go out."""
+
+    constvars: Sequence[Var]
+    invars: Sequence[Var]
+    eqns: Sequence[Eqn]
+    outvars: Sequence[Atom]
+    effects: frozenset[str] = field(default=frozenset())
+
+    def replace(self, **changes: Any) -> Jaxpr:
+        return replace(self, **changes)
+
+    @property
+    def in_avals(self) -> list[ShapedArray]:
+        return [v.aval for v in self.invars]
+
+    @property
+    def out_avals(self) -> list[ShapedArray]:
+        return [v.aval for v in self.outvars]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class ClosedJaxpr:
+    """A jaxpr and the values of its constvars."""
+
+    jaxpr: Jaxpr
+    consts: Sequence[Any] = ()
+
+    def replace(self, **changes: Any) -> ClosedJaxpr:
+        return replace(self, **changes)
+
+    @property
+    def eqns(self) -> Sequence[Eqn]:
+        return self.jaxpr.eqns
+
+    @property
+    def in_avals(self) -> list[ShapedArray]:
+        return self.jaxpr.in_avals
+
+    @property
+    def out_avals(self) -> list[ShapedArray]:
+        return self.jaxpr.out_avals
+
+    @property
+    def effects(self) -> frozenset[str]:
+        return self.jaxpr.effects
+
+
+def subjaxprs(params: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:
+    """The programs held in an equation's parameters."""
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, (ClosedJaxpr, Jaxpr)):
+                yield item

@@ -1,0 +1,90 @@
+"""Primitives: the operations of the language, each an object whose methods are its rules.
+
+    infer      types of the results                  (shapes and dtypes are checked here, once)
+    eval       the result, on NumPy arrays           (eager mode, and the oracle of compiled code)
+    jvp        how a small change of the arguments changes the result
+    transpose  the adjoint, for primitives that are linear in some argument
+    batch      the same operation on a stack of arguments
+
+A rule that is missing is missing by name: calling it raises an error that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anima.core.avals import ShapedArray
+from anima.core.state import current
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """A tangent or cotangent known to be zero, never materialised unless a rule needs it."""
+
+    aval: ShapedArray
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Stands for an argument that a transpose rule is to find the cotangent of."""
+
+    aval: ShapedArray
+
+
+class Primitive:
+    """An operation and its rules. Subclasses override the rules; `bind` applies the operation."""
+
+    multiple_results: bool = False
+    effects: frozenset[str] = frozenset()
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """Applies the operation under the current trace: runs it, records it, or transforms it."""
+        return current.trace.process(self, args, params)
+
+    def _missing(self, rule: str, advice: str = "") -> NotImplementedError:
+        return NotImplementedError(f"{rule} of '{self.name}' is not implemented.{' ' + advice if advice else ''}")
+
+    def infer(self, *avals: ShapedArray, **params: Any) -> Any:
+        """Types of the results for the types of the arguments."""
+        raise self._missing("Type inference")
+
+    def eval(self, *args: Any, **params: Any) -> Any:
+        """Results on NumPy arrays."""
+        raise self._missing("Evaluation")
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        """(results, tangents of the results)."""
+        raise self._missing("Forward-mode differentiation")
+
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Any]:
+        """Cotangents of the linear arguments, None for the others."""
+        raise self._missing("Transposition (reverse-mode differentiation)")
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        """(results, their batch dimensions)."""
+        raise self._missing("Batching (vmap)")
+
+    def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any] | None:
+        """Parameters of the same operation on the base elements of extended types (random keys), which
+        have the dimensions of one element at the end; None where there is no such thing."""
+        return None
+
+    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """`eval` where some argument has an extended element type."""
+        base = self.physical(avals, params)
+        if base is None:
+            raise TypeError(f"{self.name} does not accept dtypes {', '.join(str(a.dtype) for a in avals)}.")
+        return self.eval(*args, **base)
+
+    def abstract_out(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> list[ShapedArray]:
+        """`infer`, always as a list."""
+        out = self.infer(*avals, **params)
+        return list(out) if self.multiple_results else [out]

@@ -1,0 +1,187 @@
+"""Staging: running a function on tracers that record what is done to them as a jaxpr.
+
+    >>> jaxpr, consts, _ = trace_to_jaxpr(lambda x: [x * 2.0], [ShapedArray((), float32)])
+
+A value that is not a tracer of the recording trace becomes a literal (scalars) or a constvar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anima import errors
+from anima.core import dtypes, source
+from anima.core.array import ConcreteArray
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
+from anima.core.primitive import Primitive
+from anima.core.state import current
+from anima.core.trace import Trace, Tracer, aval_of, under
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What is being traced: the user's function, by whom, and its arguments' names in order."""
+
+    name: str = "<function>"
+    place: str = ""
+    by: str = "jit"
+    arg_names: tuple[str, ...] = ()
+
+
+class StageTracer(Tracer):
+    """A variable of the program being recorded."""
+
+    __slots__ = ("var", "source")
+
+    def __init__(self, owner: StageTrace, var: Var, where: source.Source | None = None):
+        self.owner = owner
+        self.aval = var.aval
+        self.var = var
+        self.source = where
+
+    def origin_text(self) -> str:
+        return self.owner.origin_text(self)  # type: ignore[attr-defined]
+
+
+class StageTrace(Trace):
+    """Records equations. `consts` maps the identity of a closed-over value to its variable."""
+
+    label = "DynamicJaxprTrace"
+
+    def __init__(self, parent: Trace | None, traced: Traced = Traced()):
+        super().__init__(parent)
+        self.traced = traced
+        self.invars: list[Var] = []
+        self.eqns: list[Eqn] = []
+        self.consts: dict[int, tuple[Var, Any]] = {}
+
+    def describe(self) -> str:
+        return f"{self.label}(level={self.level}/0)"
+
+    def new_arg(self, aval: ShapedArray) -> StageTracer:
+        var = Var(aval)
+        self.invars.append(var)
+        return StageTracer(self, var)
+
+    def atom(self, x: Any) -> Atom:
+        """The atom for an operand: this trace's variable, a literal, or a constvar."""
+        if isinstance(x, StageTracer) and x.owner is self:
+            return x.var
+        if isinstance(x, Tracer):
+            if not x.owner.alive:
+                raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
+            return self.const(x, x.aval)
+        aval = aval_of(x)
+        if not aval.shape and not isinstance(aval.dtype, dtypes.ExtendedDType):
+            return Literal(x.value if isinstance(x, ConcreteArray) else x, aval)
+        return self.const(x, aval)
+
+    def const(self, x: Any, aval: ShapedArray) -> Var:
+        known = self.consts.get(id(x))
+        if known is None:
+            # A NumPy array may be written to later: the program keeps the value that it saw.
+            kept = ConcreteArray(np.array(x, dtype=aval.dtype), aval) if isinstance(x, np.ndarray) else x
+            known = self.consts[id(x)] = (Var(aval), (kept, x))
+        return known[0]
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        atoms = [self.atom(x) for x in args]
+        where = source.here()
+        out_avals = primitive.infer(*[a.aval for a in atoms], **params)
+        many = primitive.multiple_results
+        outvars = [Var(a) for a in out_avals] if many else [Var(out_avals)]
+        self.eqns.append(Eqn(primitive, atoms, outvars, params, where, eqn_effects(primitive, params)))
+        if many:
+            return [StageTracer(self, v, where) for v in outvars]
+        return StageTracer(self, outvars[0], where)
+
+    def finish(self, outs: Sequence[Any]) -> tuple[Jaxpr, list[Any]]:
+        """The recorded program with these results, and the values of its constvars."""
+        outvars = [self.atom(x) for x in outs]
+        constvars = [var for var, _ in self.consts.values()]
+        consts = [kept for _, (kept, _) in self.consts.values()]
+        effects = frozenset().union(*(e.effects for e in self.eqns)) if self.eqns else frozenset()
+        self.alive = False
+        return Jaxpr(constvars, self.invars, self.eqns, outvars, effects), consts
+
+    def origin_text(self, tracer: StageTracer) -> str:
+        """The sentence of the documents: what was being traced, and on which arguments this depends."""
+        t = self.traced
+        place = f" at {t.place}" if t.place else ""
+        text = f"The error occurred while tracing the function {t.name}{place} for {t.by}."
+        names = self._arguments_behind(tracer.var)
+        if names:
+            plural = "s" if len(names) > 1 else ""
+            text += (" This concrete value was not available in Python because it depends on the "
+                     f"value{plural} of the argument{plural} {', '.join(names)}.")
+        elif tracer.source:
+            text += f" The value was made at {tracer.source}."
+        return text
+
+    def _arguments_behind(self, var: Var) -> list[str]:
+        needed = {var}
+        for eqn in reversed(self.eqns):
+            if any(v in needed for v in eqn.outvars):
+                needed.update(v for v in eqn.invars if isinstance(v, Var))
+        return [n for n, v in zip(self.traced.arg_names, self.invars, strict=False) if v in needed]
+
+
+def eqn_effects(primitive: Primitive, params: dict[str, Any]) -> frozenset[str]:
+    """Effects of one equation: the primitive's own and those of the programs it holds."""
+    effects = primitive.effects
+    for inner in subjaxprs(params):
+        effects = effects | inner.effects
+    return effects
+
+
+def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray],
+                   traced: Traced = Traced()) -> tuple[Jaxpr, list[Any]]:
+    """Traces `fun(*tracers)`, which returns a flat list, to (jaxpr, values of its constvars).
+
+    The constants may be tracers of enclosing traces.
+    """
+    trace = StageTrace(current.trace, traced)
+    try:
+        args = [trace.new_arg(a) for a in in_avals]
+        return trace.finish(under(trace, fun, *args))
+    finally:
+        trace.alive = False
+
+
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
+    """Applies a jaxpr's primitives, in order, under the current trace."""
+    env: dict[Var, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    env.update(zip(jaxpr.invars, args, strict=True))
+
+    def read(atom: Atom) -> Any:
+        return literal_array(atom) if isinstance(atom, Literal) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
+        if eqn.primitive.multiple_results:
+            env.update(zip(eqn.outvars, out, strict=True))
+        else:
+            env[eqn.outvars[0]] = out
+    return [read(a) for a in jaxpr.outvars]
+
+
+def literal_array(literal: Literal) -> ConcreteArray:
+    """A literal as an array of exactly its type."""
+    return ConcreteArray(np.asarray(literal.val), literal.aval)
+
+
+def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> tuple[ClosedJaxpr, list[Any]]:
+    """Splits constants: arrays stay with the jaxpr, tracers become its leading arguments.
+
+    Returns the closed jaxpr and the tracers to pass before its other arguments.
+    """
+    pairs = list(zip(jaxpr.constvars, consts, strict=True))
+    outer = [(v, c) for v, c in pairs if isinstance(c, Tracer)]
+    inner = [(v, c) for v, c in pairs if not isinstance(c, Tracer)]
+    new = jaxpr.replace(constvars=[v for v, _ in inner], invars=[v for v, _ in outer] + list(jaxpr.invars))
+    return ClosedJaxpr(new, [c for _, c in inner]), [c for _, c in outer]

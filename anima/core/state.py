@@ -1,0 +1,13 @@
+"""The current trace of each thread: who is told when a primitive is applied."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+
+class _State(threading.local):
+    trace: Any = None  # set to the evaluating trace by core/trace.py for every thread
+
+
+current = _State()

@@ -1,0 +1,214 @@
+"""Tracing: who decides what happens when a primitive is applied to values.
+
+Each thread has one current `Trace`. `Primitive.bind` hands it the primitive and its arguments; a
+transformation installs its own trace, which looks for its own tracers among the arguments, does its
+work, and applies primitives under the trace it was installed on (its `parent`). At the bottom is
+`EvalTrace`, which runs the primitive's `eval` rule on NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from anima import errors
+from anima.config import config
+from anima.core import dtypes
+from anima.core.array import Array, ConcreteArray
+from anima.core.avals import ShapedArray
+from anima.core.primitive import Primitive
+from anima.core.state import _State, current
+
+
+class Trace:
+    """An interpreter of primitives; `parent` is the one that its own work runs under."""
+
+    label = "Trace"
+
+    def __init__(self, parent: Trace | None):
+        self.parent = parent
+        self.level: int = 0 if parent is None else parent.level + 1
+        self.alive = True
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """What a user would call this trace, for errors."""
+        return self.label
+
+
+class Tracer(Array):
+    """Stands for a value of type `aval` while a function is traced."""
+
+    __slots__ = ("aval", "owner", "__weakref__")
+
+    def __init__(self, owner: Trace, aval: ShapedArray):
+        self.owner = owner
+        self.aval = aval
+
+    def concrete(self) -> Any:
+        """The value, where the trace knows one; None otherwise."""
+        return None
+
+    def origin_text(self) -> str:
+        """Where the tracer came from, for errors."""
+        return ""
+
+    def _known(self, error: type[Exception]) -> Any:
+        value = self.concrete()
+        if value is None:
+            raise error(self)
+        return value
+
+    def __bool__(self) -> bool:
+        return bool(self._known(errors.TracerBoolConversionError))
+
+    def __int__(self) -> int:
+        return int(self._known(errors.TracerIntegerConversionError))
+
+    def __index__(self) -> int:
+        return self._known(errors.TracerIntegerConversionError).__index__()
+
+    def __float__(self) -> float:
+        return float(self._known(errors.ConcretizationTypeError))
+
+    def __complex__(self) -> complex:
+        return complex(self._known(errors.ConcretizationTypeError))
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise errors.TracerArrayConversionError(self)
+
+    def tolist(self) -> Any:
+        return self._known(errors.ConcretizationTypeError).tolist()
+
+    def __format__(self, spec: str) -> str:
+        value = self.concrete()
+        return format(value, spec) if value is not None else format(repr(self), spec)
+
+    def block_until_ready(self) -> Tracer:
+        return self
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval!r}>with<{self.owner.describe()}>"
+
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tracer:
+        return self
+
+
+_scalar_avals: dict[tuple[type, bool], ShapedArray] = {}
+
+
+def aval_of(x: Any) -> ShapedArray:
+    """The type of a value; TypeError if it is not something that arrays are made of."""
+    if isinstance(x, Array):
+        return x.aval
+    kind = type(x)
+    if kind in (bool, int, float, complex):
+        if kind is int:
+            dtypes.check_python_int(x)
+        key = kind, config.enable_x64
+        if key not in _scalar_avals:
+            _scalar_avals[key] = ShapedArray((), dtypes.dtype_of(x), kind is not bool)
+        return _scalar_avals[key]
+    if isinstance(x, (np.ndarray, np.generic)):
+        if x.dtype.kind in "OSUMm":
+            raise TypeError(f"Value {x!r} with dtype {x.dtype} is not a valid Anima array type. "
+                            "Only arrays of numeric types are supported.")
+        return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
+    if hasattr(x, "__array__") and hasattr(x, "dtype"):
+        return aval_of(np.asarray(x))
+    raise TypeError(errors.not_an_array_message(x))
+
+
+def is_array_like(x: Any) -> bool:
+    """Whether `x` can be an operand: an array, a tracer, a NumPy value or a Python number."""
+    if isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex)):
+        return True
+    return hasattr(x, "__array__") and hasattr(x, "dtype")
+
+
+def numpy_value(x: Any, aval: ShapedArray) -> np.ndarray:
+    """A concrete operand as a NumPy array of its aval's dtype."""
+    if isinstance(x, ConcreteArray):
+        return x.value
+    return np.asarray(x, dtype=aval.dtype)
+
+
+class EvalTrace(Trace):
+    """Runs primitives on NumPy arrays, one at a time."""
+
+    label = "EvalTrace"
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        avals, values, foreign, extended = [], [], [], False
+        for x in args:
+            if isinstance(x, Tracer):
+                raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
+            aval = aval_of(x)
+            value = numpy_value(x, aval)
+            if value is x:
+                foreign.append(value)
+            extended = extended or isinstance(aval.dtype, dtypes.ExtendedDType)
+            avals.append(aval)
+            values.append(value)
+        out_avals = primitive.infer(*avals, **params)
+        with np.errstate(all="ignore"):
+            if extended:
+                out = primitive.eval_extended(avals, values, params)
+            else:
+                out = primitive.eval(*values, **params)
+        if config.debug_nans or config.debug_infs:
+            errors.check_finite(primitive.name, out if primitive.multiple_results else [out])
+        if primitive.multiple_results:
+            return [wrap(v, a, foreign) for v, a in zip(out, out_avals, strict=True)]
+        return wrap(out, out_avals, foreign)
+
+
+def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> ConcreteArray:
+    """An array of type `aval` over a NumPy value; copied if it shares memory with a user's own array."""
+    value = np.asarray(value)
+    if any(np.may_share_memory(value, other) for other in foreign):
+        value = value.copy()
+    return ConcreteArray(value, aval)
+
+
+EVAL = EvalTrace(None)
+_State.trace = EVAL
+
+
+@contextmanager
+def installed(trace: Trace) -> Iterator[Trace]:
+    """`trace` is the current one inside the block."""
+    before = current.trace
+    current.trace = trace
+    try:
+        yield trace
+    finally:
+        current.trace = before
+
+
+def under(trace: Trace, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`fun(*args, **kwargs)` with `trace` as the current one."""
+    before = current.trace
+    current.trace = trace
+    try:
+        return fun(*args, **kwargs)
+    finally:
+        current.trace = before
+
+
+def is_tracing() -> bool:
+    """Whether some enclosing trace records a program rather than running it."""
+    trace = current.trace
+    while trace is not None:
+        if trace.label == "DynamicJaxprTrace":
+            return True
+        trace = trace.parent
+    return False

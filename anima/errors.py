@@ -1,0 +1,313 @@
+"""What users are told when something is wrong: exception classes, their texts, and short tracebacks.
+
+    TracerBoolConversionError: Attempted boolean conversion of traced array with shape bool[].
+    The error occurred while tracing the function f at train.py:30 for jit. This concrete value was not
+    available in Python because it depends on the value of the argument x.
+      at model.py:14, in f:   if x > 0:
+    Fix: anima.lax.cond or anima.numpy.where; or mark x static: jit(f, static_argnames="x").
+
+A tracer is known here only by its `aval` and `origin_text()`. Tracebacks that leave the public API keep
+the user's frames and lose Anima's own, unless `ANIMA_TRACEBACK=full`.
+"""
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, FrameType, TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from anima.config import debug_infs, debug_nans
+from anima.config import traceback as traceback_option
+
+F = TypeVar("F", bound=Callable[..., Any])
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_internal_code: dict[CodeType, bool] = {}
+
+
+# ---------------------------------------------------------------- whose code is it
+
+def is_internal(code: CodeType) -> bool:
+    """Whether a code object is Anima's own."""
+    known = _internal_code.get(code)
+    if known is None:
+        known = _internal_code[code] = code.co_filename.startswith((_PACKAGE, "<frozen"))
+    return known
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame on the stack that is not Anima's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_internal(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def user_stacklevel() -> int:
+    """The `stacklevel` with which the caller's `warnings.warn` points to the user's line."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and is_internal(frame.f_code):
+        frame = frame.f_back
+        level += 1
+    return level
+
+
+def user_line() -> str:
+    """The user's current line as "at model.py:14, in f:   if x > 0:", or "" if there is none."""
+    frame = user_frame()
+    if frame is None:
+        return ""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    text = linecache.getline(file, line).strip()
+    return f"at {os.path.basename(file)}:{line}, in {frame.f_code.co_name}:" + (f"   {text}" if text else "")
+
+
+# ---------------------------------------------------------------- short tracebacks
+
+def filter_traceback(error: BaseException) -> None:
+    """Drop Anima's own frames from an exception, and from those it came from, before a bare `raise`."""
+    if traceback_option.value == "full":
+        return
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        one = pending.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = _without_internal(one.__traceback__)
+        pending += (one.__cause__, one.__context__)
+
+
+def _without_internal(tb: TracebackType | None) -> TracebackType | None:
+    kept = []
+    while tb is not None:
+        if not is_internal(tb.tb_frame.f_code):
+            kept.append(tb)
+        tb = tb.tb_next
+    filtered = None
+    for one in reversed(kept):
+        filtered = TracebackType(filtered, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return filtered
+
+
+def api_boundary(fun: F) -> F:
+    """Decorate a public function: exceptions that leave it show the user's frames only."""
+    @functools.wraps(fun)
+    def boundary(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fun(*args, **kwargs)
+        except Exception as error:
+            filter_traceback(error)
+            raise       # a bare raise adds no frame of ours again
+    return boundary     # type: ignore[return-value]
+
+
+# ---------------------------------------------------------------- texts about tracers
+
+def describe(aval: Any) -> str:
+    """An aval in full names: "float32[2,3]"."""
+    dtype = aval.dtype
+    name = "float0" if getattr(dtype, "names", None) else getattr(dtype, "name", dtype)
+    return f"{name}[{','.join(map(str, aval.shape))}]"
+
+
+def traced_array(tracer: Any) -> str:
+    """What a tracer stands for: "traced array with shape float32[2,3]"."""
+    return f"traced array with shape {describe(tracer.aval)}"
+
+
+def origin_text(tracer: Any) -> str:
+    """The sentence on where a tracer comes from, if the tracer has one to tell."""
+    tell = getattr(tracer, "origin_text", None) or getattr(tracer, "_origin_text", None)
+    return (tell() or "").strip() if tell is not None else ""
+
+
+_ARGUMENT = re.compile(r"depends on the values? of the arguments? ([^\s.]+)")
+_FUNCTION = re.compile(r"tracing the function (\w+)")
+
+
+def _fix(alternative: str, origin: str) -> str:
+    """The "Fix:" line: the alternative, or making the argument named in `origin` static."""
+    argument, function = _ARGUMENT.search(origin), _FUNCTION.search(origin)
+    if argument is None or not re.fullmatch(r"\w+", argument[1]):
+        return f"Fix: {alternative}."
+    fun, name = function[1] if function else "f", argument[1]
+    return f'Fix: {alternative}; or mark {name} static: jit({fun}, static_argnames="{name}").'
+
+
+def _about(tracer: Any, happened: str, fix: str, context: str = "") -> str:
+    origin = origin_text(tracer)
+    line = user_line()
+    parts = (happened, context.strip(), origin, "  " + line if line else "", _fix(fix, origin))
+    return "\n".join(part for part in parts if part)
+
+
+class AnimaTypeError(TypeError):
+    """A TypeError of Anima's own."""
+
+
+class AnimaIndexError(IndexError):
+    """An IndexError of Anima's own."""
+
+
+class ConcretizationTypeError(AnimaTypeError):
+    """A traced value was used where Python needs the number itself."""
+
+    def __init__(self, tracer: Any, context: str = "") -> None:
+        super().__init__(_about(
+            tracer,
+            f"Abstract tracer value encountered where concrete value is expected: {traced_array(tracer)}",
+            "keep the value an array (for example x.astype(float) for float(x))", context))
+
+
+class TracerArrayConversionError(AnimaTypeError):
+    """A traced value was passed to NumPy."""
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__(_about(
+            tracer, f"The numpy.ndarray conversion method __array__() was called on {traced_array(tracer)}",
+            "use anima.numpy in place of numpy, or anima.pure_callback around NumPy code"))
+
+
+class TracerIntegerConversionError(AnimaTypeError):
+    """A traced value was used as a Python integer: an index into a list, the argument of range."""
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__(_about(
+            tracer, f"The __index__() method was called on {traced_array(tracer)}",
+            "index an array rather than a list, and loop with anima.lax.fori_loop rather than range"))
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A traced value decided an `if`, a `while`, an `assert`, `and`, `or` or `not`."""
+
+    def __init__(self, tracer: Any) -> None:
+        TypeError.__init__(self, _about(
+            tracer, f"Attempted boolean conversion of {traced_array(tracer)}.",
+            "anima.lax.cond, anima.lax.while_loop or anima.numpy.where"))
+
+
+class NonConcreteBooleanIndexError(AnimaIndexError):
+    """A traced boolean mask was used as an index: the size of the result would depend on its values."""
+
+    def __init__(self, tracer: Any) -> None:
+        super().__init__(_about(
+            tracer, f"Array boolean indices must be concrete; got {describe(tracer.aval)}",
+            "anima.numpy.where(mask, x, fill), x.at[mask].set(y), or anima.numpy.nonzero(mask, size=n)"))
+
+
+class UnexpectedTracerError(AnimaTypeError):
+    """A tracer was used after, or outside of, the trace that made it."""
+
+
+class KeyReuseError(AnimaTypeError):
+    """A PRNG key was used more than once."""
+
+
+class InconclusiveDimensionOperation(AnimaTypeError):
+    """A comparison of symbolic dimensions has no answer for all their values."""
+
+
+class JaxprTypeError(AnimaTypeError):
+    """A jaxpr does not type-check."""
+
+
+class AnimaRuntimeError(RuntimeError):
+    """Compiled code or a device failed while running."""
+
+
+JAXTypeError = AnimaTypeError
+JAXIndexError = AnimaIndexError
+JaxRuntimeError = AnimaRuntimeError
+
+
+# ---------------------------------------------------------------- texts
+
+def immutable_message(kind: type | None = None) -> str:
+    """For `x[i] = y`."""
+    return ("Anima arrays are immutable and do not support in-place item assignment. Instead of x[idx] = y, "
+            "use x = x.at[idx].set(y) or another .at[] method.")
+
+
+def not_an_array_message(x: Any) -> str:
+    """For a value that arrays are not made of, where an operand is expected."""
+    return (f"Value {x!r} of type {type(x)} is not a valid Anima type: expected an array, a NumPy array or a "
+            "Python number.")
+
+
+def leaked_tracer_message(tracer: Any) -> str:
+    """For a tracer met outside of its trace."""
+    parts = [
+        ("Encountered an unexpected tracer. A function transformed by Anima had a side effect, allowing for "
+         f"a reference to an intermediate value with type {describe(tracer.aval)} wrapped in a "
+         f"{type(tracer).__name__} to escape the scope of the transformation."),
+        ("Transformations require that functions explicitly return their outputs, and disallow saving "
+         "intermediate values to global state."),
+        origin_text(tracer)]
+    line = user_line()
+    if line:
+        parts.append(f"  It was used {line}")
+    parts.append("Fix: return the value from the transformed function. To catch the leak where it happens, "
+                 "run with ANIMA_CHECK_TRACER_LEAKS=1 or inside `with anima.checking_leaks():`.")
+    return "\n".join(part for part in parts if part)
+
+
+def truncation_message(wanted: str, held: str, fun_name: str) -> str:
+    """For a 64-bit dtype asked for while 64-bit types are off."""
+    return (f"Explicitly requested dtype {wanted} requested in {fun_name} is not available, and will be "
+            f"truncated to dtype {held}. To enable more dtypes, set the anima_enable_x64 (or jax_enable_x64) "
+            "configuration option or the ANIMA_ENABLE_X64 (or JAX_ENABLE_X64) shell environment variable.")
+
+
+def promotion_message(names: Sequence[str], *, strict: bool, small_floats: bool) -> str:
+    """For dtypes without a common dtype."""
+    listed = "(" + ", ".join(map(repr, names)) + ")"
+    if strict:
+        return (f"Input dtypes {listed} have no available implicit dtype promotion path when "
+                "anima_numpy_dtype_promotion=strict. Try explicitly casting inputs to the desired output type, "
+                "or set anima_numpy_dtype_promotion=standard.")
+    why = "Try explicitly casting inputs to the desired output type, as in x.astype('float32')."
+    if small_floats:
+        why = ("To avoid unintended promotion, 8-bit floats do not support implicit promotion. If you'd like "
+               "your inputs to be promoted to another type, you can do so explicitly using e.g. "
+               "x.astype('float32')")
+    return f"Input dtypes {listed} have no available implicit dtype promotion path. {why}"
+
+
+def rank_promotion_message(operation: str, shapes: Iterable[Sequence[int]], raising: bool) -> str:
+    """For operands of different ranks, under numpy_rank_promotion 'warn' or 'raise'."""
+    listed = " ".join(str(tuple(shape)) for shape in shapes)
+    if raising:
+        return (f"Operands could not be broadcast together for {operation} on shapes {listed} and with the "
+                "config option anima_numpy_rank_promotion='raise'. Fix: give the operands equal ranks with "
+                "reshape or x[None], or set the option to 'allow'.")
+    return (f"Following NumPy automatic rank promotion for {operation} on shapes {listed}. Set the "
+            "anima_numpy_rank_promotion config option to 'allow' to disable this warning.")
+
+
+def nonfinite_message(primitive_name: str, kind: str, value: Any) -> str:
+    """For a NaN or an infinity under debug_nans or debug_infs."""
+    line = user_line()
+    where = f"\n  {line}" if line else ""
+    return (f"invalid value ({kind}) encountered in {primitive_name}: the result, "
+            f"{value.dtype.name}[{','.join(map(str, value.shape))}], holds {kind}.{where}")
+
+
+def check_finite(primitive_name: str, outputs: Iterable[Any]) -> None:
+    """FloatingPointError if an output holds a NaN under debug_nans, or an infinity under debug_infs."""
+    nans, infs = debug_nans.value, debug_infs.value
+    for value in outputs:
+        value = np.asarray(value)
+        if value.dtype.kind not in "fc" and "float" not in value.dtype.name:
+            continue
+        if nans and np.isnan(value).any():
+            raise FloatingPointError(nonfinite_message(primitive_name, "nan", value))
+        if infs and np.isinf(value).any():
+            raise FloatingPointError(nonfinite_message(primitive_name, "inf", value))

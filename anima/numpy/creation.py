@@ -1,0 +1,551 @@
+"""Making arrays: from values, filled, ranges, matrices of a simple pattern.
+
+    >>> arange(3), full((2,), 7.0)
+    (Array([0, 1, 2], dtype=int32), Array([7., 7.], dtype=float32, weak_type=True))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.array import Array, ConcreteArray
+from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
+from anima.core.trace import Tracer, aval_of, is_array_like, wrap
+from anima.numpy.elementwise import broadcast_array
+from anima.numpy.promote import (
+    as_array,
+    canonical_shape,
+    convert_operand,
+    is_complex,
+    is_inexact,
+    is_integer,
+    numpy_dtype_of,
+    operand,
+    static_int,
+    static_value,
+)
+from anima.ops import elementwise as ew
+from anima.ops import shape as sh
+
+ArrayLike = Any
+
+
+def _user_dtype(dtype: Any, name: str) -> Any:
+    return None if dtype is None else dtypes.check_user_dtype(dtype, name)
+
+
+# ---------------------------------------------------------------- from values
+
+def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: str | None = "K", ndmin: int = 0,
+          device: Any = None, out_sharding: None = None) -> Array:
+    """An array of the values in `object`: numbers, arrays or nested lists of them.
+
+    `dtype` defaults to the promotion of all values; a single Python number stays weakly typed.
+    TypeError for what is no number, OverflowError for ints that do not fit, ValueError for ragged lists.
+
+    >>> array([[1, 2], [3, 4]])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
+    if order not in ("K", "C", None):
+        raise NotImplementedError(f"array supports only order='C' and order='K', got {order!r}")
+    wanted = _user_dtype(dtype, "array")
+    if not isinstance(object, (Array, np.ndarray)) and hasattr(object, "__jax_array__"):
+        object = object.__jax_array__()
+    if isinstance(object, Array):
+        result = object if wanted is None else _converted(object, wanted)
+        if copy and result is object:
+            result = _copied(result)
+    elif isinstance(object, (list, tuple)):
+        result = _from_sequence(object, wanted)
+    else:
+        result = _from_value(object, wanted)
+    missing = ndmin - result.ndim
+    return sh.expand_dims(result, range(missing)) if missing > 0 else result
+
+
+def _copied(x: Array) -> Array:
+    return ew.copy(x) if isinstance(x, Tracer) or x.ndim else ConcreteArray(np.array(x.value), x.aval)
+
+
+def _converted(x: Array, dtype: Any) -> Array:
+    """A conversion to a dtype that the user asked for: strongly typed, out-of-range floats saturate."""
+    return x if x.aval.dtype == dtype and not x.aval.weak_type else ew.convert(x, dtype, False)
+
+
+def _from_value(value: Any, dtype: Any) -> Array:
+    """A number or NumPy array (or anything NumPy reads as one) as an array."""
+    if not is_array_like(value):
+        value = _through_numpy(value)
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        return _from_number(value, dtype)
+    aval = aval_of(value)
+    if dtype is None or dtype == aval.dtype:
+        with np.errstate(all="ignore"):
+            return wrap(np.array(value, dtype=aval.dtype), aval)
+    return _cast(np.asarray(value), dtype)
+
+
+def _cast(value: np.ndarray, dtype: Any) -> Array:
+    """A NumPy array converted as arrays are: exact where NumPy's conversion is defined, saturating elsewhere."""
+    if value.dtype.kind in "fcV" and not is_inexact(dtype):
+        return ew.convert(wrap(np.array(value), aval_of(value)), dtype, False)
+    with np.errstate(all="ignore"):
+        return wrap(value.astype(dtype), ShapedArray(value.shape, dtype))
+
+
+def _from_number(value: Any, dtype: Any) -> Array:
+    if dtype is None:
+        aval = aval_of(value)
+        with np.errstate(all="ignore"):
+            return ConcreteArray(np.asarray(value, aval.dtype), aval)
+    if type(value) is int and is_integer(dtype):
+        dtypes.check_python_int(value, dtype)
+    if isinstance(value, complex) and not is_complex(dtype):
+        value = value.real
+    if isinstance(value, float) and is_integer(dtype):
+        return ew.convert(ConcreteArray(np.asarray(value), ShapedArray((), np.dtype(np.float64))), dtype, False)
+    with np.errstate(all="ignore"):
+        return wrap(np.asarray(value).astype(dtype), ShapedArray((), dtype))
+
+
+def _through_numpy(value: Any) -> np.ndarray:
+    """Buffers, DLPack exporters, objects with `__array__`; TypeError for everything else."""
+    if value is None or isinstance(value, (str, bytes, dict, set)):
+        found = np.asarray(value)
+        raise TypeError(f"Value {value!r} with dtype {found.dtype} is not a valid Anima array type. "
+                        "Only arrays of numeric types are supported.")
+    if hasattr(value, "__array__") or isinstance(value, (memoryview, bytearray, range)):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    found = np.asarray(value)
+    if found.dtype == np.object_:
+        raise TypeError(f"Value {value!r} with dtype object is not a valid Anima array type. "
+                        "Only arrays of numeric types are supported.")
+    return found
+
+
+def _from_sequence(values: Sequence[Any], dtype: Any) -> Array:
+    leaves: list[Any] = []
+    _collect(values, leaves)
+    if any(isinstance(x, Tracer) for x in leaves):
+        return _stacked(values, leaves, dtype)
+    if any(isinstance(x, Array) and isinstance(x.dtype, dtypes.ExtendedDType) for x in leaves):
+        return _stacked(values, leaves, dtype)
+    plain = _to_plain(values) if any(isinstance(x, Array) for x in leaves) else values
+    found = np.array(plain, dtype=np.object_ if _only_large_ints(leaves) else None) if leaves else np.array(plain)
+    if dtype is None:
+        dtype = dtypes.result_type(*_distinct(leaves)) if leaves else dtypes.default_float()
+    if found.dtype == np.object_ or found.dtype.kind in "SUMm":
+        for leaf in leaves:
+            if not is_array_like(leaf):
+                kind = np.asarray(leaf).dtype
+                raise TypeError(f"Value {leaf!r} with dtype {kind} is not a valid Anima array type. "
+                                "Only arrays of numeric types are supported.")
+    if is_integer(dtype):
+        for leaf in leaves:
+            if type(leaf) is int:
+                dtypes.check_python_int(leaf, dtype)
+    if found.dtype == np.object_:
+        found = np.array(plain, dtype=dtype)
+    return _cast(found, dtype)
+
+
+def _only_large_ints(leaves: list[Any]) -> bool:
+    return any(type(x) is int and not -2 ** 63 <= x < 2 ** 63 for x in leaves)
+
+
+def _collect(value: Any, leaves: list[Any]) -> None:
+    for item in value:
+        if isinstance(item, (list, tuple)):
+            _collect(item, leaves)
+        elif hasattr(item, "__jax_array__"):
+            leaves.append(item.__jax_array__())
+        elif is_array_like(item):
+            leaves.append(item)
+        else:
+            leaves.append(_through_numpy(item))
+
+
+def _distinct(leaves: list[Any]) -> list[Any]:
+    """One value for each type of value: promotion looks at nothing else."""
+    seen: dict[Any, Any] = {}
+    for x in leaves:
+        kind = type(x)
+        key = (x.dtype, dtypes.is_weakly_typed(x)) if hasattr(x, "dtype") else kind
+        # Within a list, Python numbers count as their default dtypes once arrays are among them.
+        seen.setdefault(key, x)
+    return list(seen.values())
+
+
+def _to_plain(value: Any) -> Any:
+    """Nested lists with arrays replaced by their NumPy values."""
+    if isinstance(value, (list, tuple)):
+        return [_to_plain(v) for v in value]
+    if hasattr(value, "__jax_array__"):
+        value = value.__jax_array__()
+    return value.value if isinstance(value, ConcreteArray) else value
+
+
+def _stacked(values: Sequence[Any], leaves: list[Any], dtype: Any) -> Array:
+    """Lists that hold traced values: each converted, given an axis, and concatenated."""
+    if dtype is None:
+        dtype = dtypes.result_type(*_distinct(leaves))
+    parts = [_stacked(v, leaves, dtype) if isinstance(v, (list, tuple)) and v else
+             _converted(as_array(v), dtype) for v in values]
+    shapes = {p.shape for p in parts}
+    if len(shapes) > 1:
+        raise ValueError("setting an array element with a sequence. The requested array has an inhomogeneous shape "
+                         f"after 1 dimensions. The detected shape was ({len(parts)},) + inhomogeneous part.")
+    return sh.concatenate([sh.expand_dims(p, (0,)) for p in parts], 0)
+
+
+def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
+            out_sharding: None = None) -> Array:
+    """`a` as an array, itself if it is one of this dtype already; see `array`."""
+    if copy is False and not isinstance(a, Array):
+        raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
+    return array(a, dtype=dtype, copy=bool(copy), order=order)
+
+
+def copy(a: ArrayLike, order: str | None = None) -> Array:
+    """A copy of `a`: where a program is recorded, an equation `copy`."""
+    if order not in ("K", "C", None):
+        raise NotImplementedError(f"copy supports only order='C' and order='K', got {order!r}")
+    return ew.copy(as_array(a, "copy"))
+
+
+def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
+    """`x` converted to `dtype` (None: the default float); floats saturate at the limits of integers, NaN is 0.
+
+    >>> astype(arange(254.0, 258.0), "uint8")
+    Array([254, 255, 255, 255], dtype=uint8)
+    """
+    x = as_array(x, "astype")
+    dtype = dtypes.check_user_dtype(dtype, "astype")
+    if is_complex(x.dtype) and not is_complex(dtype) and dtype != np.bool_:
+        x = ew.real(x)
+    if dtype == np.bool_ and x.dtype != np.bool_:
+        return ew.ne(x, 0)
+    result = _converted(x, dtype)
+    return _copied(result) if copy and result is x else result
+
+
+# ---------------------------------------------------------------- filled
+
+def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None,
+         out_sharding: None = None) -> Array:
+    """An array of `shape` with every element `fill_value`, which may itself be broadcast.
+
+    A Python number as `fill_value` gives a weakly typed array unless `dtype` is given.
+    """
+    dtype = _user_dtype(dtype, "full")
+    fill = as_array(operand("full", fill_value))
+    shape = canonical_shape(shape)
+    if dtype is not None:
+        fill = _scalar_or_converted(fill, dtype)
+    return broadcast_array(fill, _at_least(shape, fill))
+
+
+def _at_least(shape: tuple[int, ...], fill: Array) -> tuple[int, ...]:
+    if fill.ndim:
+        try:
+            if broadcast_shapes(fill.shape, shape) != shape:
+                raise TypeError
+        except TypeError:
+            raise ValueError(f"Incompatible shapes for broadcasting: {fill.shape} and requested shape {shape}") from None
+    return shape
+
+
+def _scalar_or_converted(fill: Array, dtype: Any) -> Array:
+    if isinstance(fill, ConcreteArray) and not fill.ndim:
+        return _cast(fill.value, dtype) if fill.dtype != dtype or fill.weak_type else fill
+    return _converted(fill, dtype)
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+    """An array of zeros; the default dtype is the default float.
+
+    TypeError if the shape is not known when the program is made, or negative.
+    """
+    dtype = dtypes.check_user_dtype(dtype, "zeros")
+    return sh.full(canonical_shape(shape), 0, dtype)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+    """An array of ones; the default dtype is the default float."""
+    dtype = dtypes.check_user_dtype(dtype, "ones")
+    return sh.full(canonical_shape(shape), 1, dtype)
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+    """An array whose values nobody relies on: zeros."""
+    dtype = dtypes.check_user_dtype(dtype, "empty")
+    return sh.full(canonical_shape(shape), 0, dtype)
+
+
+def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None,
+              out_sharding: None = None) -> Array:
+    """As `full`, with the shape and dtype of `a` (an array, or anything with a shape and a dtype)."""
+    aval = _like(a, "full_like")
+    dtype = _user_dtype(dtype, "full_like")
+    shape = aval.shape if shape is None else canonical_shape(shape)
+    fill = as_array(operand("full_like", fill_value))
+    weak = dtype is None and aval.weak_type
+    dtype = aval.dtype if dtype is None else dtype
+    if isinstance(fill, ConcreteArray) and not fill.ndim:
+        scalar = ConcreteArray(_cast(fill.value, dtype).value if fill.dtype != dtype else fill.value,
+                               ShapedArray((), dtype, weak))
+        return sh.broadcast(scalar, shape)
+    return broadcast_array(ew.convert(fill, dtype, weak), _at_least(shape, fill))
+
+
+def _like(a: Any, name: str) -> ShapedArray:
+    if not is_array_like(a) and hasattr(a, "shape") and hasattr(a, "dtype"):
+        return ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype), bool(getattr(a, "weak_type", False)))
+    return aval_of(operand(name, a))
+
+
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+               out_sharding: None = None) -> Array:
+    """Zeros of the shape and dtype of `a`."""
+    return _filled_like("zeros_like", a, 0, dtype, shape)
+
+
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+              out_sharding: None = None) -> Array:
+    """Ones of the shape and dtype of `a`."""
+    return _filled_like("ones_like", a, 1, dtype, shape)
+
+
+def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
+    """An array of the shape and dtype of `prototype` whose values nobody relies on: zeros."""
+    return _filled_like("empty_like", prototype, 0, dtype, shape)
+
+
+def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array:
+    aval = _like(a, name)
+    wanted = _user_dtype(dtype, name)
+    shape = aval.shape if shape is None else canonical_shape(shape)
+    weak = wanted is None and aval.weak_type
+    return sh.broadcast(sh.scalar(value, aval.dtype if wanted is None else wanted, weak), shape)
+
+
+# ---------------------------------------------------------------- ranges
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
+           out_sharding: None = None) -> Array:
+    """Evenly spaced values from `start` (0 if only one bound is given) up to but without `stop`.
+
+    The bounds must be known when the program is made: ConcretizationTypeError otherwise.
+
+    >>> arange(1, 2, 0.25)
+    Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
+    """
+    wanted = _user_dtype(dtype, "arange")
+    given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
+    if stop is None and step is None:
+        given = [("stop", start)]
+    for name, value in given:
+        operand("arange", value)
+        if np.shape(value if not isinstance(value, Array) else 0) or (isinstance(value, Array) and value.ndim):
+            raise ValueError(f"arange: '{name}' must be a scalar, got an array of shape {np.shape(value)}")
+        static_value(value, f"It arose in the arange argument '{name}'.")
+    if wanted is None:
+        wanted = dtypes.result_type(*[v for _, v in given])
+    bounds = [np.asarray(v)[()] for _, v in given]
+    if len(given) == 1 and is_integer(wanted):
+        size = max(0, math.ceil(bounds[0]))
+        if wanted.itemsize >= 4:
+            dtypes.check_python_int(int(size), wanted)
+        return sh.iota(wanted, size)
+    return _cast_range(_numpy_range(given, bounds), wanted)
+
+
+def _numpy_range(given: Sequence[tuple[str, Any]], bounds: list[Any]) -> np.ndarray:
+    named = {name: value for (name, _), value in zip(given, bounds, strict=True)}
+    if any(getattr(v, "dtype", np.dtype(int)).kind == "V" for v in bounds):
+        named = {k: float(v) for k, v in named.items()}
+    start, step = named.get("start", 0), named.get("step", 1)
+    if step == 0:
+        raise ZeroDivisionError("arange: step must not be zero")
+    return np.arange(start, named["stop"], step)
+
+
+def _cast_range(values: np.ndarray, dtype: Any) -> Array:
+    return _cast(values, dtype)
+
+
+def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
+             dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
+    """`num` evenly spaced values from `start` to `stop`, along `axis`; with `retstep`, (values, step).
+
+    ValueError if `num` is negative; it must be known when the program is made.
+    """
+    num = static_int(num, "'num' argument of anima.numpy.linspace.")
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    start, stop = as_array(start, "linspace", 0), as_array(stop, "linspace", 1)
+    wanted = _user_dtype(dtype, "linspace")
+    compute = dtypes.to_inexact(dtypes.result_type(start, stop))
+    result_dtype = compute if wanted is None else wanted
+    if wanted is not None and is_inexact(wanted):
+        compute = dtypes.promote_types(compute, wanted)
+    shape = broadcast_shapes(start.shape, stop.shape, name="linspace")
+    start, stop = (broadcast_array(convert_operand(x, compute, False), shape) for x in (start, stop))
+    axis = canonicalize_axis(axis, len(shape) + 1)
+    intervals = num - 1 if endpoint else num
+    step = ew.div(ew.sub(stop, start), sh.scalar(intervals, compute)) if intervals > 0 else \
+        sh.full_like(start, np.nan)
+    values = _spaced(start, stop, num, endpoint, compute, axis)
+    if is_integer(result_dtype) and not is_integer(compute):
+        values = ew.floor(values)
+    values = values if values.dtype == result_dtype else astype(values, result_dtype)
+    return (values, step) if retstep else values
+
+
+def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axis: int) -> Array:
+    """start * (1 - t) + stop * t for t in [0, 1]: exact at both ends."""
+    first, last = sh.expand_dims(start, (axis,)), sh.expand_dims(stop, (axis,))
+    if num == 0:
+        return sh.full((*start.shape[:axis], 0, *start.shape[axis:]), 0, dtype)
+    if num == 1:
+        return first
+    intervals = num - 1 if endpoint else num
+    count = num - 1 if endpoint else num
+    sizes = [1] * first.ndim
+    sizes[axis] = count
+    t = ew.div(sh.broadcasted_iota(dtypes.to_real(dtype), sizes, axis), sh.scalar(intervals, dtypes.to_real(dtype)))
+    t = t if t.dtype == dtype else ew.convert_element_type(t, dtype)
+    inner = ew.add(ew.mul(first, ew.sub(sh.scalar(1, dtype), t)), ew.mul(last, t))
+    return sh.concatenate([inner, last], axis) if endpoint else inner
+
+
+def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
+             dtype: Any = None, axis: int = 0) -> Array:
+    """base ** linspace(start, stop, num)."""
+    wanted = _user_dtype(dtype, "logspace")
+    compute = dtypes.to_inexact(dtypes.result_type(as_array(start), as_array(stop)) if wanted is None else wanted)
+    exponents = linspace(start, stop, num, endpoint, dtype=compute, axis=axis)
+    powers = ew.pow(convert_operand(operand("logspace", base), compute, False), exponents)
+    return powers if wanted is None or wanted == compute else astype(powers, wanted)
+
+
+def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, dtype: Any = None,
+              axis: int = 0) -> Array:
+    """`num` values from `start` to `stop` with a constant ratio; both of one sign."""
+    wanted = _user_dtype(dtype, "geomspace")
+    start, stop = as_array(start, "geomspace", 0), as_array(stop, "geomspace", 1)
+    compute = dtypes.to_inexact(dtypes.result_type(start, stop))
+    start, stop = (as_array(convert_operand(x, compute, False)) for x in (start, stop))
+    sign = ew.sign(start)
+    shape = broadcast_shapes(start.shape, stop.shape, name="geomspace")
+    start, stop, sign = (broadcast_array(x, shape) for x in (start, stop, sign))
+    logs = linspace(ew.log(ew.mul(start, sign)), ew.log(ew.mul(stop, sign)), num, endpoint, axis=axis)
+    axis = canonicalize_axis(axis, len(shape) + 1)
+    result = ew.mul(ew.exp(logs), sh.expand_dims(sign, (axis,)))
+    result = _with_exact_ends(result, start, stop, num, endpoint, axis)
+    return result if wanted is None or wanted == compute else astype(result, wanted)
+
+
+def _with_exact_ends(values: Array, start: Array, stop: Array, num: int, endpoint: bool, axis: int) -> Array:
+    if num < 2:
+        return values
+    first, last = sh.expand_dims(start, (axis,)), sh.expand_dims(stop, (axis,))
+    inner = sh.slice_in_dim(values, 1, num - 1 if endpoint else num, axis=axis)
+    return sh.concatenate([first, inner, last] if endpoint else [first, inner], axis)
+
+
+# ---------------------------------------------------------------- matrices
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
+    """An N by M matrix with ones on the k-th diagonal and zeros elsewhere."""
+    dtype = dtypes.check_user_dtype(dtype, "eye")
+    rows, columns = canonical_shape((N, N if M is None else M))
+    if rows < 0 or columns < 0:
+        raise ValueError(f"negative dimensions are not allowed, got {rows} and {columns}")
+    k = static_int(k, "'k' argument of anima.numpy.eye.")
+    row, column = _indices(rows, columns)
+    return ew.convert_element_type(ew.eq(ew.add(row, np.int32(k)), column), dtype)
+
+
+def _indices(rows: int, columns: int) -> tuple[Array, Array]:
+    return tuple(sh.broadcasted_iota(np.int32, (rows, columns), d) for d in (0, 1))  # type: ignore[return-value]
+
+
+def identity(n: int, dtype: Any = None) -> Array:
+    """The n by n identity matrix."""
+    return eye(n, dtype=dtypes.check_user_dtype(dtype, "identity"))
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """An N by M matrix with ones on and below the k-th diagonal and zeros above."""
+    dtype = dtypes.check_user_dtype(dtype, "tri")
+    return ew.convert_element_type(_lower(N, N if M is None else M, k), dtype)
+
+
+def _lower(rows: int, columns: int, k: int) -> Array:
+    row, column = _indices(*canonical_shape((rows, columns)))
+    return ew.ge(ew.add(row, np.int32(k)), column)
+
+
+def _triangle(m: Array, k: int, lower: bool) -> Array:
+    rows, columns = m.shape[-2:]
+    mask = _lower(rows, columns, k if lower else k - 1)
+    mask = broadcast_array(mask, m.shape)
+    zero = sh.zeros(m.aval)
+    return ew.select_n(mask, zero, m) if lower else ew.select_n(mask, m, zero)
+
+
+def tril(m: ArrayLike, k: int = 0) -> Array:
+    """`m` with zeros above the k-th diagonal of its last two axes; ValueError below two dimensions."""
+    m = as_array(m, "tril")
+    if m.ndim < 2:
+        raise ValueError("Argument to anima.numpy.tril must be at least 2D")
+    return _triangle(m, k, True)
+
+
+def triu(m: ArrayLike, k: int = 0) -> Array:
+    """`m` with zeros below the k-th diagonal of its last two axes; ValueError below two dimensions."""
+    m = as_array(m, "triu")
+    if m.ndim < 2:
+        raise ValueError("Argument to anima.numpy.triu must be at least 2D")
+    return _triangle(m, k, False)
+
+
+def numpy_like_dtype(x: Any) -> Any:
+    """The dtype of any operand, for functions that accept `dtype=None` as "like the argument"."""
+    return numpy_dtype_of(x)
+
+
+# ---------------------------------------------------------------- from files and buffers
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+    """An array of a copy of the bytes of `buffer`, read as `dtype`."""
+    return asarray(np.frombuffer(buffer, dtype=dtypes.np_dtype(dtype), count=count, offset=offset))
+
+
+def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
+    """An array of the numbers in a text, separated by `sep`."""
+    return asarray(np.fromstring(string, dtype=dtypes.np_dtype(dtype), count=count, sep=sep))
+
+
+def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """`function(i, j, ...)` of the index arrays of `shape`, all at once.
+
+    Differs from JAX: the function is called on whole index arrays, as NumPy does, not mapped.
+    """
+    dtype = dtypes.check_user_dtype(dtype, "fromfunction")
+    shape = canonical_shape(shape)
+    return function(*[sh.broadcasted_iota(dtype, shape, d) for d in range(len(shape))], **kwargs)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array of the values of any object that exports DLPack."""
+    return asarray(x) if isinstance(x, Array) else asarray(np.from_dlpack(x))

@@ -1,0 +1,324 @@
+"""Operands: what a function may be given, and how operands come to one dtype and one rank.
+
+    promote("add", f32[3], 1)          -> f32[3], float32(1)       (a Python number gives way)
+    promote("add", i32[2,3], f32[3])   -> f32[2,3], f32[1,3]       (converted, broadcast to equal rank)
+
+Numbers whose value is known are converted on the spot; everything else is converted by an equation.
+Sizes of 1 are left alone: elementwise primitives stretch them.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima import errors
+from anima.config import numpy_rank_promotion
+from anima.core import dtypes
+from anima.core.array import Array, ConcreteArray
+from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
+from anima.core.trace import Tracer, aval_of, is_array_like, wrap
+from anima.ops import elementwise as ew
+from anima.ops import shape as sh
+
+_PYTHON = (bool, int, float, complex)
+_CHECKED = (Array, np.ndarray, np.generic, int, float, complex)
+INEXACT = frozenset((*dtypes.FLOATS, *dtypes.COMPLEX))
+_FLOATING = frozenset(dtypes.FLOATS)
+_INTEGER = frozenset((*dtypes.SIGNED, *dtypes.UNSIGNED, *dtypes.SMALL_SIGNED, *dtypes.SMALL_UNSIGNED))
+
+
+# ---------------------------------------------------------------- checks
+
+def operand(name: str, x: Any, position: int = 0) -> Any:
+    """`x` if it can be an operand of `name` (through `__jax_array__` if it has one), else TypeError."""
+    if isinstance(x, _CHECKED):
+        return x
+    convert = getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return convert()
+    if is_array_like(x):
+        return np.asarray(x)
+    raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}.")
+
+
+def operands(name: str, *args: Any) -> list[Any]:
+    """Each argument checked by `operand`."""
+    return [operand(name, x, i) for i, x in enumerate(args)]
+
+
+def no_out(name: str, out: Any) -> None:
+    """NotImplementedError if NumPy's `out` argument was given: arrays are immutable."""
+    if out is not None:
+        raise NotImplementedError(f"The 'out' argument to anima.numpy.{name} is not supported.")
+
+
+def as_array(x: Any, name: str = "asarray", position: int = 0) -> Array:
+    """`x`, checked, as an `Array`: Python numbers stay weakly typed, NumPy values are copied."""
+    if isinstance(x, Array):
+        return x
+    x = operand(name, x, position)
+    if isinstance(x, Array):
+        return x
+    aval = aval_of(x)
+    return ConcreteArray(np.array(x, dtype=aval.dtype), aval)
+
+
+def as_arrays(name: str, *args: Any) -> list[Array]:
+    """Each argument as an `Array`."""
+    return [as_array(x, name, i) for i, x in enumerate(args)]
+
+
+def numpy_dtype_of(x: Any) -> Any:
+    """The dtype of an operand."""
+    return x.aval.dtype if isinstance(x, Array) else aval_of(x).dtype
+
+
+def is_inexact(dtype: Any) -> bool:
+    return dtype in INEXACT
+
+
+def is_floating(dtype: Any) -> bool:
+    return dtype in _FLOATING
+
+
+def is_integer(dtype: Any) -> bool:
+    return dtype in _INTEGER
+
+
+def is_complex(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind == "c"
+
+
+# ---------------------------------------------------------------- values that must be known
+
+def static_value(x: Any, context: str) -> np.ndarray:
+    """The value of an operand as a NumPy array; ConcretizationTypeError with `context` if it is traced."""
+    if isinstance(x, Tracer):
+        known = x.concrete()
+        if known is None:
+            raise errors.ConcretizationTypeError(x, context)
+        x = known
+    return np.asarray(x)
+
+
+def static_int(x: Any, context: str) -> int:
+    """A Python int; ConcretizationTypeError with `context` for a tracer, TypeError for what is no int."""
+    if isinstance(x, Tracer):
+        return operator.index(static_value(x, context)[()])
+    return operator.index(x)
+
+
+def canonical_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of ints; an int is a shape of one dimension.
+
+    TypeError, in the words of the documents, if a size is traced or not an integer.
+    """
+    if type(shape) is tuple:
+        for size in shape:
+            if type(size) is not int:
+                break
+        else:
+            return shape
+    if isinstance(shape, Array) and shape.ndim == 1 and not isinstance(shape, Tracer):
+        shape = tuple(np.asarray(shape).tolist())
+    elif isinstance(shape, np.ndarray):
+        shape = tuple(shape.tolist()) if shape.ndim else (shape.item(),)
+    elif not isinstance(shape, (tuple, list)):
+        try:
+            shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+        except TypeError:
+            shape = (shape,)
+    try:
+        return tuple(map(operator.index, shape))
+    except TypeError:
+        raise TypeError(_shape_message(tuple(shape))) from None
+
+
+def _shape_message(shape: tuple[Any, ...]) -> str:
+    text = f"Shapes must be 1D sequences of concrete values of integer type, got {shape}."
+    tracers = [size for size in shape if isinstance(size, Tracer)]
+    if not tracers:
+        return text
+    text += "\nIf using `jit`, try using `static_argnums` or applying `jit` to smaller subfunctions."
+    return "\n".join(part for part in (text, tracers[0].origin_text()) if part)
+
+
+def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes of a reduction: None is all of them; errors as NumPy's."""
+    if axis is None:
+        return tuple(range(ndim))
+    if isinstance(axis, Tracer):
+        return (canonicalize_axis(static_int(axis, "It arose in the axis argument."), ndim),)
+    if hasattr(axis, "__index__"):
+        return (canonicalize_axis(axis, ndim),)
+    given = tuple(axis)
+    out = tuple(canonicalize_axis(a, ndim) for a in given)
+    if len(set(out)) != len(out):
+        raise ValueError(f"duplicate value in 'axis': {given}")
+    return out
+
+
+# ---------------------------------------------------------------- conversion
+
+_KIND_TO_PYTHON = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+_WRAPPED = np.dtype(np.int64)
+
+
+def scalar_of(x: Any, dtype: Any) -> Any:
+    """A Python number as a NumPy scalar; ints wrap around in small dtypes, floats overflow to infinity."""
+    if type(x) is int and dtype in _INTEGER:
+        dtypes.check_python_int(x, dtype if dtype.itemsize >= 4 else None)
+        return np.asarray(x, _WRAPPED if dtype.itemsize < 4 else dtype).astype(dtype)[()]
+    if isinstance(x, (int, float)) and -6e4 < x < 6e4 and dtype.kind != "c":
+        return dtype.type(x)
+    with np.errstate(all="ignore"):
+        return np.asarray(x).astype(dtype)[()]
+
+
+def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
+    """An operand with this dtype and weakness: numbers at once, arrays by an equation."""
+    if isinstance(x, Array):
+        aval = x.aval
+        if aval.dtype == dtype and aval.weak_type == weak:
+            return x
+        if not aval.shape and isinstance(x, ConcreteArray):
+            with np.errstate(all="ignore"):
+                return wrap(x.value.astype(dtype), ShapedArray((), dtype, weak))
+        return ew.convert(x, dtype, weak)
+    if isinstance(x, np.ndarray):
+        return x if x.dtype == dtype else x.astype(dtype)
+    if isinstance(x, np.generic):
+        return x if x.dtype == dtype else x.astype(dtype)
+    if weak:
+        return _KIND_TO_PYTHON[dtype.kind](x)
+    return scalar_of(x, dtype)
+
+
+def equal_ranks(name: str, args: list[Any]) -> list[Any]:
+    """The operands with equal ranks; scalars stay scalars."""
+    shapes = [np.shape(x) if not isinstance(x, Array) else x.aval.shape for x in args]
+    ranks = {len(s) for s in shapes if s}
+    if len(ranks) < 2 and numpy_rank_promotion.value == "allow":
+        return args
+    if len({len(s) for s in shapes if s}) > 1:
+        broadcast_shapes(*shapes, name=name)
+        if numpy_rank_promotion.value != "allow":
+            raising = numpy_rank_promotion.value == "raise"
+            message = errors.rank_promotion_message(name, shapes, raising)
+            if raising:
+                raise ValueError(message)
+            warnings.warn(message, stacklevel=errors.user_stacklevel())
+    if len(ranks) < 2:
+        return args
+    rank = max(ranks)
+    return [x if len(s) in (0, rank) else to_rank(x, rank) for x, s in zip(args, shapes, strict=True)]
+
+
+def to_rank(x: Any, rank: int) -> Array:
+    """`x` with leading dimensions of size 1, by one `broadcast_in_dim`."""
+    shape = np.shape(x) if not isinstance(x, Array) else x.aval.shape
+    extra = rank - len(shape)
+    return sh.broadcast_in_dim(x, (1,) * extra + tuple(shape), tuple(range(extra, rank)))
+
+
+def promote(name: str, *args: Any) -> list[Any]:
+    """The operands checked, converted to their common dtype and broadcast to equal ranks."""
+    if len(args) == 2:
+        fast = _promote_fast(*args)
+        if fast is not None:
+            return fast
+    args = operands(name, *args)
+    dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
+    return equal_ranks(name, [convert_operand(x, dtype, weak) for x in args])
+
+
+def _promote_fast(x: Any, y: Any) -> Any:
+    """The two commonest cases: equal types, and an inexact array with a Python int or float."""
+    if isinstance(x, Array):
+        a = x.aval
+        if isinstance(y, Array):
+            b = y.aval
+            if a.dtype is b.dtype and a.weak_type == b.weak_type and (
+                    a.shape == b.shape or not a.shape or not b.shape):
+                return x, y
+            return None
+        if type(y) in (int, float):
+            number = _number_beside(a, y)
+            return None if number is None else (x, number)
+    elif isinstance(y, Array) and type(x) in (int, float):
+        number = _number_beside(y.aval, x)
+        return None if number is None else (number, y)
+    return None
+
+
+def _number_beside(aval: ShapedArray, number: Any) -> Any:
+    """A Python int or float converted to go with an array of this type; None to take the long way."""
+    kind = aval.dtype.kind
+    if kind == "f":
+        if aval.weak_type:
+            return float(number)
+        if -6e4 < number < 6e4:
+            return aval.dtype.type(number)
+    elif kind == "i" and type(number) is int and -0x80000000 <= number <= 0x7fffffff:
+        if aval.weak_type:
+            return number
+        if aval.dtype.itemsize >= 4:
+            return aval.dtype.type(number)
+    return None
+
+
+def promote_inexact(name: str, *args: Any) -> list[Any]:
+    """As `promote`; integers and bools become the default float."""
+    if len(args) == 2:
+        fast = _promote_fast(*args)
+        if fast is not None and numpy_dtype_of(fast[0]) in INEXACT:
+            return fast
+    args = operands(name, *args)
+    dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
+    dtype = dtypes.to_inexact(dtype)
+    return equal_ranks(name, [convert_operand(x, dtype, weak) for x in args])
+
+
+def promote_numeric(name: str, *args: Any) -> list[Any]:
+    """As `promote`; bools become the default int."""
+    out = promote(name, *args)
+    if numpy_dtype_of(out[0]) == np.bool_:
+        out = [convert_operand(x, dtypes.default_int(), False) for x in out]
+    return out
+
+
+def promote_dtypes(name: str, *args: Any) -> list[Array]:
+    """The operands as arrays of their common dtype; shapes as they are."""
+    args = operands(name, *args)
+    dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
+    return [as_array(convert_operand(x, dtype, weak)) for x in args]
+
+
+def promote_dtypes_inexact(name: str, *args: Any) -> list[Array]:
+    """The operands as arrays of their common floating or complex dtype; shapes as they are."""
+    args = operands(name, *args)
+    dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
+    dtype = dtypes.to_inexact(dtype)
+    return [as_array(convert_operand(x, dtype, weak)) for x in args]
+
+
+def inexact(name: str, x: Any) -> Any:
+    """One operand, integers and bools as the default float; weak types stay weak."""
+    x = operand(name, x)
+    aval = aval_of(x)
+    return convert_operand(x, dtypes.to_inexact(aval.dtype), aval.weak_type)
+
+
+def inexact_array(name: str, x: Any) -> Array:
+    """As `inexact`, as an array."""
+    return as_array(inexact(name, x))
+
+
+def full_weak(x: Any, dtype: Any, weak: bool) -> Array:
+    """`x` as an array with this dtype and weakness."""
+    return as_array(convert_operand(as_array(x), dtype, weak))

@@ -1,0 +1,251 @@
+"""Reference semantics on NumPy arrays, where NumPy's own function is not what the documents describe.
+
+    divide([5, -7], [0, 2]) == [-1, -3]              integers truncate; by zero gives all ones
+    convert([300.0, nan, -1.0], uint8) == [255, 0, 0]   floats saturate
+    shift_left(1, 40) == 0                           shifts beyond the width lose everything
+
+Arguments are arrays of the operation's dtypes, small floats already widened to float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+
+_UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_SIGNED = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+def _unsigned(x: np.ndarray) -> np.ndarray:
+    return x.view(_UNSIGNED[x.dtype.itemsize])
+
+
+# ---------------------------------------------------------------- arithmetic
+
+def divide(x: np.ndarray, y: np.ndarray) -> Any:
+    """Division; of integers, towards zero, and all ones where `y` is zero."""
+    if x.dtype.kind not in "iu":
+        return np.true_divide(x, y)
+    zero = y == 0
+    safe = np.where(zero, np.ones_like(y), y)
+    quotient = np.floor_divide(x - np.fmod(x, safe), safe)
+    return np.where(zero, np.invert(np.zeros_like(y)), quotient)
+
+
+def remainder(x: np.ndarray, y: np.ndarray) -> Any:
+    """Remainder with the sign of `x`; of integers, `x` itself where `y` is zero."""
+    if x.dtype.kind not in "iu":
+        return np.fmod(x, y)
+    zero = y == 0
+    return np.where(zero, x, np.fmod(x, np.where(zero, np.ones_like(y), y)))
+
+
+def maximum(x: np.ndarray, y: np.ndarray) -> Any:
+    """The larger; NaN if either is; +0 is larger than -0."""
+    out = np.maximum(x, y)
+    if out.dtype.kind == "f":
+        ties = (x == y) & (out == 0)
+        if ties.any():
+            return np.where(ties, x + y, out)
+    return out
+
+
+def minimum(x: np.ndarray, y: np.ndarray) -> Any:
+    """The smaller; NaN if either is; -0 is smaller than +0."""
+    out = np.minimum(x, y)
+    if out.dtype.kind == "f":
+        ties = (x == y) & (out == 0)
+        if ties.any():
+            return np.where(ties, -(-x - y), out)
+    return out
+
+
+def clamp(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> Any:
+    """`x` limited to `[low, high]`; `high` wins where they cross."""
+    return minimum(maximum(x, low), high)
+
+
+def integer_power(x: np.ndarray, y: int) -> Any:
+    """`x` multiplied by itself, by repeated squaring from the lowest bit of `y`; the inverse if `y < 0`."""
+    if y == 0:
+        return np.ones_like(x)
+    power, n, out = x, abs(y), None
+    while n:
+        if n & 1:
+            out = power if out is None else out * power
+        n >>= 1
+        if n:
+            power = power * power
+    return out if y > 0 else np.reciprocal(out)
+
+
+def power(x: np.ndarray, y: np.ndarray) -> Any:
+    """`x ** y` in the dtype of `x`."""
+    return np.power(x, y.astype(x.dtype, copy=False))
+
+
+def rsqrt(x: np.ndarray) -> Any:
+    """`1 / sqrt(x)`; of complex numbers, on the principal branch."""
+    return np.reciprocal(np.sqrt(x))
+
+
+def logistic(x: np.ndarray) -> Any:
+    """`1 / (1 + exp(-x))` without overflow; float32 through float64."""
+    if x.dtype == np.float32:
+        return np.reciprocal(1.0 + np.exp(-x.astype(np.float64))).astype(np.float32)
+    e = np.exp(-np.abs(x.real)) if x.dtype.kind == "f" else np.exp(np.where(x.real > 0, -x, x))
+    return np.where(x.real >= 0, np.ones_like(e), e) / (1 + e)
+
+
+def atan2(x: np.ndarray, y: np.ndarray) -> Any:
+    """The angle of the point `(y, x)`; of complex numbers, `-i log((y + i x) / sqrt(x^2 + y^2))`."""
+    if x.dtype.kind != "c":
+        return np.arctan2(x, y)
+    return (-1j * np.log((y + 1j * x) / np.sqrt(x * x + y * y))).astype(x.dtype)
+
+
+def make_complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """`x + i y`, part by part (so that NaN and infinity stay in theirs)."""
+    x, y = np.broadcast_arrays(x, y)
+    out = np.empty(x.shape, dtypes.to_complex(x.dtype))
+    out.real, out.imag = x, y
+    return out
+
+
+def round_half(x: np.ndarray, rounding_method: int) -> Any:
+    """To the nearest integer; halves away from zero (0) or to even (1)."""
+    if int(rounding_method) == 1:
+        return np.rint(x)
+    whole = np.trunc(x)
+    # x - trunc(x) is exact; adding one half to x is not.
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(np.ones_like(x), x), whole)
+
+
+def select(which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
+    """The case that `which` (bool, or an integer, clamped) names, element by element."""
+    shape = np.broadcast_shapes(which.shape, *(c.shape for c in cases))
+    out = cases[0]
+    for k, case in enumerate(cases[1:], 1):
+        out = np.where(which if which.dtype.kind == "b" else which >= k, case, out)
+    return np.broadcast_to(out, shape)
+
+
+# ---------------------------------------------------------------- bits
+
+def _shift(fun: Callable[..., Any], x: np.ndarray, y: np.ndarray, beyond: Any) -> Any:
+    amount = _unsigned(y)
+    wild = amount >= 8 * x.dtype.itemsize
+    return np.where(wild, beyond, fun(x, np.where(wild, np.zeros_like(amount), amount).view(x.dtype)))
+
+
+def shift_left(x: np.ndarray, y: np.ndarray) -> Any:
+    """Bits moved up; 0 for shifts beyond the width."""
+    return _shift(np.left_shift, x, y, np.zeros_like(x))
+
+
+def shift_right_logical(x: np.ndarray, y: np.ndarray) -> Any:
+    """Bits moved down, zeros in at the top; 0 for shifts beyond the width."""
+    bits = _unsigned(x)
+    return _shift(np.right_shift, bits, y, np.zeros_like(bits)).view(x.dtype)
+
+
+def shift_right_arithmetic(x: np.ndarray, y: np.ndarray) -> Any:
+    """Bits moved down, copies of the top bit in; all such copies for shifts beyond the width."""
+    bits = x.view(_SIGNED[x.dtype.itemsize])
+    return _shift(np.right_shift, bits, y, np.where(bits < 0, np.invert(np.zeros_like(bits)),
+                                                    np.zeros_like(bits))).view(x.dtype)
+
+
+def population_count(x: np.ndarray) -> Any:
+    """The number of one bits."""
+    return np.bitwise_count(_unsigned(x)).astype(x.dtype)
+
+
+def count_leading_zeros(x: np.ndarray) -> Any:
+    """The number of zero bits above the highest one bit."""
+    bits, width = _unsigned(x), 8 * x.dtype.itemsize
+    if width == 64:
+        high, low = (bits >> np.uint64(32)).astype(np.uint32), bits.astype(np.uint32)
+        clz_high, clz_low = count_leading_zeros(high), count_leading_zeros(low)
+        return np.where(high == 0, 32 + clz_low, clz_high).astype(x.dtype)
+    # frexp's exponent of an exactly held integer is its length in bits.
+    return (width - np.frexp(bits.astype(np.float64))[1]).astype(x.dtype)
+
+
+def multiply_high(x: np.ndarray, y: np.ndarray) -> Any:
+    """The upper half of the product in twice the width."""
+    width = 8 * x.dtype.itemsize
+    if width < 64:
+        wide = (_SIGNED if x.dtype.kind == "i" else _UNSIGNED)[2 * x.dtype.itemsize]
+        return ((x.astype(wide) * y.astype(wide)) >> wide.type(width)).astype(x.dtype)
+    exact = np.vectorize(lambda a, b: int(a) * int(b) >> 64, otypes=[object])
+    return exact(x, y).astype(x.dtype)
+
+
+# ---------------------------------------------------------------- conversions
+
+def convert(x: np.ndarray, new_dtype: Any) -> np.ndarray:
+    """`x` in another dtype: floats to integers truncate and saturate, NaN to 0; complex to real drops."""
+    old = x.dtype
+    if old == new_dtype:
+        return x
+    if old.kind == "c" and new_dtype.kind != "c":
+        x = x.real
+    if dtypes.issubdtype(new_dtype, np.integer) and dtypes.issubdtype(x.dtype, np.floating):
+        return _saturate(x, new_dtype)
+    if new_dtype.kind == "b":
+        return x != np.zeros((), x.dtype)
+    return x.astype(new_dtype)
+
+
+def _saturate(x: np.ndarray, new_dtype: Any) -> np.ndarray:
+    if x.dtype.itemsize < 4:
+        x = x.astype(np.float32)
+    info = dtypes.iinfo(new_dtype)
+    low, high = int(info.min), int(info.max)
+    below, above = x < float(low), x >= float(high + 1)
+    out = np.where(below | above | np.isnan(x), np.zeros_like(x), x).astype(new_dtype)
+    return np.where(above, np.asarray(high, new_dtype), np.where(below, np.asarray(low, new_dtype), out))
+
+
+def bitcast(x: np.ndarray, new_dtype: Any) -> np.ndarray:
+    """The same bytes read as another dtype; a last dimension holds the parts of larger elements."""
+    x = np.ascontiguousarray(x).reshape(x.shape)
+    if x.dtype.itemsize == new_dtype.itemsize:
+        return x.view(new_dtype)
+    if x.dtype.itemsize > new_dtype.itemsize:
+        return x[..., None].view(new_dtype)
+    return x.view(new_dtype)[..., 0]
+
+
+_LAYOUT = {np.dtype(np.float16): (5, 10), dtypes.bfloat16: (8, 7), np.dtype(np.float32): (8, 23),
+           np.dtype(np.float64): (11, 52)}
+
+
+def reduce_precision(x: np.ndarray, exponent_bits: int, mantissa_bits: int) -> np.ndarray:
+    """`x` rounded (to even) to fewer bits: too large becomes infinity, too small becomes zero."""
+    if x.dtype.kind == "c":
+        return make_complex(reduce_precision(x.real, exponent_bits, mantissa_bits),
+                            reduce_precision(x.imag, exponent_bits, mantissa_bits))
+    if x.dtype not in _LAYOUT:
+        raise NotImplementedError(f"reduce_precision is not implemented for dtype {x.dtype.name}.")
+    exponent_width, mantissa_width = _LAYOUT[x.dtype]
+    bits = _unsigned(np.ascontiguousarray(x).reshape(x.shape))
+    kind = bits.dtype.type
+    sign = bits & kind(1 << (exponent_width + mantissa_width))
+    body = bits ^ sign
+    if mantissa_bits < mantissa_width:
+        drop = mantissa_width - mantissa_bits
+        odd = (body >> kind(drop)) & kind(1)
+        body = (body + kind((1 << (drop - 1)) - 1) + odd) & kind(~((1 << drop) - 1) & (2 ** (8 * x.itemsize) - 1))
+    if exponent_bits < exponent_width:
+        bias, small_bias = (1 << (exponent_width - 1)) - 1, (1 << (exponent_bits - 1)) - 1
+        infinity = kind(((1 << exponent_width) - 1) << mantissa_width)
+        largest = kind(((bias + small_bias + 1) << mantissa_width) - 1)
+        smallest = kind((bias - small_bias + 1) << mantissa_width)
+        body = np.where(body > largest, infinity, np.where(body < smallest, kind(0), body))
+    return np.where(np.isnan(x), x, (body | sign).view(x.dtype))

@@ -1,0 +1,196 @@
+"""Keys: making them, taking them apart, splitting them, folding integers in.
+
+A key is the whole state of the generator; functions read it and never change it, so each draw needs a
+key of its own, from `split` or `fold_in`.
+
+    >>> key, subkey = split(anima.random.key(0))
+    >>> key
+    Array((), dtype=key<fry>) overlaying:
+    [4146024105  967050713]
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from anima.config import config
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.core.avals import ShapedArray
+from anima.core.dtypes import KeyDType
+from anima.core.trace import aval_of
+from anima.ops import elementwise as el
+from anima.random.primitives import (
+    THREEFRY,
+    UINT32,
+    Implementation,
+    check_words,
+    random_clone_p,
+    random_fold_in_p,
+    random_seed_p,
+    random_split_p,
+    random_unwrap_p,
+    random_wrap_p,
+)
+
+_IMPLEMENTATIONS = {THREEFRY.name: THREEFRY}
+_NOT_IMPLEMENTED = ("rbg", "unsafe_rbg", "philox2x32", "philox4x32", "threefry4x32")
+_BY_TAG = {i.tag: i for i in _IMPLEMENTATIONS.values()}
+
+
+def _implementation(spec: Any) -> Implementation:
+    """The generator that a name, a key dtype or None (the default) stands for."""
+    if spec is None:
+        spec = config.default_prng_impl
+    if isinstance(spec, Implementation):
+        return spec
+    if isinstance(spec, KeyDType):
+        return _BY_TAG[spec.tag]
+    if isinstance(spec, str):
+        if spec in _IMPLEMENTATIONS:
+            return _IMPLEMENTATIONS[spec]
+        if spec in _NOT_IMPLEMENTED:
+            raise NotImplementedError(f"The PRNG implementation {spec!r} is not implemented; use 'threefry2x32'.")
+        names = ", ".join(f'"{n}"' for n in _IMPLEMENTATIONS)
+        raise ValueError(f'unrecognized PRNG implementation "{spec}". Did you mean one of: {names}?')
+    raise TypeError(f"unrecognized type {type(spec)} for specifying a PRNG implementation.")
+
+
+def _chosen(impl: Any, dtype: Any) -> Implementation:
+    if dtype is None:
+        return _implementation(impl)
+    if impl is not None:
+        raise ValueError("The arguments dtype and impl say the same: give one of them.")
+    if not isinstance(dtype, KeyDType):
+        raise TypeError(f"dtype must be a key dtype such as anima.random.key_dtype(), got {dtype}")
+    return _implementation(dtype)
+
+
+def is_key(x: Any) -> bool:
+    """Whether `x` is an array of typed keys."""
+    return isinstance(x, Array) and isinstance(x.aval.dtype, KeyDType)
+
+
+def _seeded(seed: Any, impl: Implementation, name: str) -> Any:
+    if is_key(seed):
+        raise TypeError(f"{name} accepts an integer seed, but was given a PRNG key.")
+    if type(seed) is int:
+        # Python ints are taken as 64-bit numbers; while these are off, the high word is dropped.
+        seed = np.int64(seed)
+        seed = seed if config.enable_x64 else seed.astype(np.int32)
+    aval = aval_of(seed)
+    if not dtypes.issubdtype(aval.dtype, np.integer) and aval.dtype != dtypes.bool_:
+        raise TypeError(f"PRNG key seed must be an integer; got {aval}")
+    if aval.shape:
+        raise TypeError(f"{name} accepts a scalar seed, but was given an array of shape {aval.shape} != (). "
+                        "Use anima.vmap for batching")
+    return random_seed_p.bind(seed, impl=impl)
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+    """A typed key from an integer seed; the same seed gives the same key.
+
+    `impl` names the generator ("threefry2x32", the default). TypeError if the seed is not one integer.
+
+    >>> anima.random.key(0)
+    Array((), dtype=key<fry>) overlaying:
+    [0 0]
+    """
+    return _seeded(seed, _chosen(impl, dtype), "key")
+
+
+def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
+    """A raw key from an integer seed: a uint32 array of the key's words, shape (2,)."""
+    typed = _seeded(seed, _implementation(impl), "PRNGKey")
+    return typed if config.enable_custom_prng else random_unwrap_p.bind(typed)
+
+
+def key_data(keys: Any) -> Any:
+    """The words of keys: a uint32 array of shape `keys.shape + (2,)`."""
+    return random_unwrap_p.bind(_typed(keys)[0])
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+    """Keys from their words, a uint32 array of shape `(..., 2)`; the inverse of `key_data`."""
+    return random_wrap_p.bind(key_bits_array, impl=_chosen(impl, dtype))
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator of some keys.
+
+    >>> anima.random.key_impl(anima.random.key(0))
+    'threefry2x32'
+    """
+    typed, _ = _typed(keys)
+    return _BY_TAG[typed.dtype.tag].name
+
+
+def key_dtype(impl_spec: Any = None) -> KeyDType:
+    """The dtype of the keys of a generator (the default one if not named)."""
+    return _implementation(impl_spec).dtype
+
+
+def clone(key: Any) -> Any:
+    """The same key, to be used again on purpose."""
+    typed, raw = _typed(key)
+    out = random_clone_p.bind(typed)
+    return random_unwrap_p.bind(out) if raw else out
+
+
+def split(key: Any, num: int | Iterable[int] = 2) -> Any:
+    """`num` new keys (an int, or a shape), independent of each other and of `key`, which is used up.
+
+    >>> anima.random.split(anima.random.key(0)).shape
+    (2,)
+    """
+    typed, raw = check_key("split", key)
+    shape = tuple(map(operator.index, num)) if isinstance(num, (tuple, list)) else (operator.index(num),)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"split takes numbers of keys that are not negative, got {num}")
+    out = random_split_p.bind(typed, shape=shape)
+    return random_unwrap_p.bind(out) if raw else out
+
+
+def fold_in(key: Any, data: Any) -> Any:
+    """A new key determined by a key and an integer (taken modulo 2**32), such as the number of a step."""
+    typed, raw = check_key("fold_in", key)
+    if type(data) is int:
+        if not 0 <= data < 2**32:
+            raise OverflowError(f"Python integer {data} out of bounds for uint32 in fold_in")
+        data = np.uint32(data)
+    aval = aval_of(data)
+    if aval.shape:
+        raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {aval.shape} != (). "
+                        "Use anima.vmap for batching.")
+    if aval.dtype != UINT32:
+        data = el.convert_element_type(data, UINT32)
+    out = random_fold_in_p.bind(typed, data)
+    return random_unwrap_p.bind(out) if raw else out
+
+
+def _typed(keys: Any) -> tuple[Any, bool]:
+    """(typed keys, whether they were given raw); TypeError for what cannot be a key."""
+    if is_key(keys):
+        return keys, False
+    if isinstance(keys, (tuple, list, dict, set)) or keys is None:
+        raise TypeError(f"unexpected PRNG key type {type(keys)}")
+    if not all(hasattr(keys, name) for name in ("ndim", "shape", "dtype")):
+        raise TypeError("Anima encountered invalid PRNG key data: expected key_data to have ndim, shape, and dtype "
+                        f"attributes. Got {keys}")
+    impl = _implementation(None)
+    check_words(ShapedArray(tuple(keys.shape), keys.dtype), impl)
+    return random_wrap_p.bind(keys, impl=impl), True
+
+
+def check_key(name: str, key: Any) -> tuple[Any, bool]:
+    """`key` as one typed key, and whether it was given raw; ValueError for an array of several."""
+    typed, raw = _typed(key)
+    if typed.aval.shape:
+        shape = tuple(key.shape) if raw else typed.aval.shape
+        raise ValueError(f"{name} accepts a single key, but was given a key array of shape {shape} != (). "
+                         "Use anima.vmap for batching.")
+    return typed, raw

@@ -1,0 +1,397 @@
+"""Functions with derivatives of their own: `custom_jvp` and `custom_vjp`.
+
+    @custom_jvp
+    def log1pexp(x): return log(1 + exp(x))
+    log1pexp.defjvp(lambda primals, tangents: ...)
+
+Called where nothing is being transformed, such a function just runs. Otherwise its body is traced to a
+jaxpr that one equation holds, whose rules call the user's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial, update_wrapper
+from typing import Any
+
+from anima import errors, tree
+from anima.core import dtypes
+from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
+from anima.core.state import current
+from anima.core.trace import EVAL, Tracer, aval_of
+from anima.ops.broadcast import instantiate, reduce_sum
+from anima.transforms.vmap import batch_flat, move_to
+from anima.util import fun_name
+
+
+class CustomCall(Primitive):
+    """What the two calls share: the body runs, is inlined by the compiler, and is batched."""
+
+    multiple_results = True
+
+    def infer(self, *avals: ShapedArray, call_jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
+        return call_jaxpr.out_avals
+
+    def eval(self, *args: Any, call_jaxpr: ClosedJaxpr, **params: Any) -> Any:
+        return [o.value for o in eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)]
+
+    def body(self, params: dict[str, Any]) -> ClosedJaxpr:
+        return params["call_jaxpr"]
+
+
+class CustomJVPCall(CustomCall):
+    """`fun(*args)`, whose tangents `jvp(*primals, *tangents)` gives (flat lists)."""
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: ClosedJaxpr,
+            jvp: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool) -> tuple[Any, Any]:
+        _refuse_closed_over(name, tangents[:num_consts], "custom_jvp")
+        return jvp(primals[num_consts:], tangents[num_consts:])
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: ClosedJaxpr,
+              jvp: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:
+        args = [a if d is None else move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True)]
+        dims0 = [None if d is None else 0 for d in dims]
+
+        def fun(*xs: Any) -> list[Any]:
+            outs, out_dims = batch_flat(partial(eval_jaxpr, call_jaxpr.jaxpr, call_jaxpr.consts), size, xs, dims0)
+            return [move_to(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
+
+        def batched_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            nonzero = [not isinstance(t, Zero) for t in tangents]
+            in_dims = dims0[num_consts:]
+            n = len(primals)
+
+            def rule(*xs: Any) -> list[Any]:
+                given = iter(xs[n:])
+                ts = [next(given) if nz else Zero(tangent_aval(aval_of(p)))
+                      for p, nz in zip(xs[:n], nonzero, strict=True)]
+                outs, out_ts = jvp(xs[:n], ts)
+                return [*outs, *map(instantiate, out_ts)]
+
+            flat = [*primals, *(t for t in tangents if not isinstance(t, Zero))]
+            flat_dims = [*in_dims, *(d for d, nz in zip(in_dims, nonzero, strict=True) if nz)]
+            outs, out_dims = batch_flat(rule, size, flat, flat_dims)
+            outs = [move_to(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
+            return outs[: len(outs) // 2], outs[len(outs) // 2:]
+
+        batched, consts = _closed(fun, args)
+        outs = self.bind(*consts, *args, call_jaxpr=batched, jvp=batched_jvp, num_consts=len(consts) + num_consts,
+                         **params)
+        return outs, [0] * len(outs)
+
+
+class CustomVJPCall(CustomCall):
+    """`fun(*args)`, whose cotangents `bwd(residuals, cts)` gives after `fwd(*args) -> (outs, residuals)`."""
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: ClosedJaxpr, fwd: Callable[..., Any],
+            bwd: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool) -> tuple[Any, Any]:
+        _refuse_closed_over(name, tangents[:num_consts], "custom_vjp")
+        outs, residuals, bwd_flat = fwd(primals[num_consts:], tangents[num_consts:])
+        tangents = tangents[num_consts:]
+        out_avals = tuple(tangent_aval(a) for a in call_jaxpr.out_avals)
+        mask = tuple(not isinstance(t, Zero) for t in tangents)
+        out_tangents = custom_lin_p.bind(*residuals, *(t for t in tangents if not isinstance(t, Zero)), bwd=bwd_flat,
+                                         num_res=len(residuals), out_avals=out_avals, name=name, mask=mask)
+        return outs, [Zero(a) if a.dtype == dtypes.float0 else o
+                      for a, o in zip(out_avals, out_tangents, strict=True)]
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: ClosedJaxpr,
+              fwd: Callable[..., Any], bwd: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:
+        args = [a if d is None else move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True)]
+        dims0 = [None if d is None else 0 for d in dims]
+
+        def fun(*xs: Any) -> list[Any]:
+            outs, out_dims = batch_flat(partial(eval_jaxpr, call_jaxpr.jaxpr, call_jaxpr.consts), size, xs, dims0)
+            return [move_to(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
+
+        def batched_fwd(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, Any]:
+            inner: list[Any] = []
+            zero = [isinstance(t, Zero) for t in tangents]
+
+            def run(*xs: Any) -> list[Any]:
+                ts = [Zero(tangent_aval(aval_of(x))) if z else x for x, z in zip(xs, zero, strict=True)]
+                outs, res, bwd_flat = fwd(xs, ts)
+                inner.append((len(outs), bwd_flat))
+                return [*outs, *res]
+
+            outs, out_dims = batch_flat(run, size, primals, dims0[num_consts:])
+            n_out, bwd_flat = inner[0]
+            res_dims = out_dims[n_out:]
+
+            def batched_bwd(res: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+                def run_bwd(*xs: Any) -> list[Any]:
+                    return bwd_flat(xs[: len(res)], xs[len(res):])
+
+                grads, grad_dims = batch_flat(run_bwd, size, [*res, *map(instantiate, cts)], [*res_dims] + [0] * len(cts))
+                return [_fit(g, d, in_dim, size)
+                        for g, d, in_dim in zip(grads, grad_dims, dims0[num_consts:], strict=True)]
+
+            moved = [move_to(o, d, 0, size) for o, d in zip(outs[:n_out], out_dims[:n_out], strict=True)]
+            return moved, outs[n_out:], batched_bwd
+
+        batched, consts = _closed(fun, args)
+        outs = self.bind(*consts, *args, call_jaxpr=batched, fwd=batched_fwd, bwd=bwd,
+                         num_consts=len(consts) + num_consts, **params)
+        return outs, [0] * len(outs)
+
+
+def _fit(grad: Any, dim: int | None, in_dim: int | None, size: int) -> Any:
+    """A batched cotangent for an argument mapped along `in_dim`; summed where the argument is shared."""
+    if in_dim is not None:
+        return grad if isinstance(grad, Zero) else move_to(grad, dim, in_dim, size)
+    moved = move_to(grad, dim, 0, size)
+    return reduce_sum(moved, (0,))
+
+
+class CustomLin(Primitive):
+    """The linear map that a `custom_vjp` function's derivative is, known only by its transpose."""
+
+    multiple_results = True
+
+    def infer(self, *avals: ShapedArray, out_avals: Sequence[ShapedArray], **params: Any) -> list[ShapedArray]:
+        return list(out_avals)
+
+    def _refuse(self, name: str) -> TypeError:
+        return TypeError(f"can't apply forward-mode differentiation (jvp) to a custom_vjp function: {name}. "
+                         "Define it with custom_jvp, or use reverse mode (grad, vjp).")
+
+    def eval(self, *args: Any, name: str, **params: Any) -> Any:
+        raise self._refuse(name)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, name: str, **params: Any) -> Any:
+        raise self._refuse(name)
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, name: str, **params: Any) -> Any:
+        raise self._refuse(name)
+
+    def transpose(self, cts: Sequence[Any], *args: Any, bwd: Callable[..., Any], num_res: int,
+                  out_avals: Sequence[ShapedArray], name: str, mask: tuple[bool, ...]) -> list[Any]:
+        grads = bwd(args[:num_res], [instantiate(ct) for ct in cts])
+        linear = [g for g, nz in zip(grads, mask, strict=True) if nz]
+        return [None] * num_res + [g if isinstance(a, Linear) else None
+                                   for g, a in zip(linear, args[num_res:], strict=True)]
+
+
+custom_jvp_call_p = CustomJVPCall("custom_jvp_call")
+custom_vjp_call_p = CustomVJPCall("custom_vjp_call")
+custom_lin_p = CustomLin("custom_lin")
+
+
+def _refuse_closed_over(name: str, tangents: Sequence[Any], kind: str) -> None:
+    if any(not isinstance(t, Zero) for t in tangents):
+        raise errors.UnexpectedTracerError(
+            f"Detected differentiation of a {kind} function ({name}) with respect to a value that it closes over. "
+            f"Pass that value to the function as an argument.")
+
+
+def _closed(fun: Callable[..., Any], args: Sequence[Any], traced: Traced = Traced()) -> tuple[ClosedJaxpr, list[Any]]:
+    jaxpr, consts = trace_to_jaxpr(fun, [aval_of(a) for a in args], traced)
+    return close(jaxpr, consts)
+
+
+class _Custom:
+    """A function, its arguments that are not differentiated, and how to call it."""
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (),
+                 nondiff_argnames: Sequence[str] = ()):
+        update_wrapper(self, fun)
+        self.fun = fun
+        names = [p.name for p in inspect.signature(fun).parameters.values()] if nondiff_argnames else []
+        self.nondiff_argnums = (*nondiff_argnums, *(names.index(n) for n in nondiff_argnames))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else partial(self, instance)
+
+    def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """All arguments as positional ones, defaults filled in."""
+        try:
+            bound = inspect.signature(self.fun).bind(*args, **kwargs)
+        except ValueError:  # a callable without a signature
+            return tuple(args)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(f"{fun_name(self.fun)} has keyword-only arguments ({', '.join(bound.kwargs)}), which a "
+                            "function with a custom derivative cannot take: make them positional.")
+        return bound.args
+
+    def _prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any, Any, dict[int, Any]]:
+        """(flat dynamic arguments, their tree, the function of flat ones, the other arguments by number)."""
+        args = self._positional(args, kwargs)
+        nondiff = {i % len(args): args[i] for i in self.nondiff_argnums}
+        flat, in_tree = tree.flatten(tuple(a for i, a in enumerate(args) if i not in nondiff))
+
+        def call(*leaves: Any) -> Any:
+            rest = iter(tree.unflatten(in_tree, leaves))
+            return self.fun(*(nondiff[i] if i in nondiff else next(rest) for i in range(len(args))))
+
+        return flat, in_tree, call, nondiff
+
+    def _in_order(self, nondiff: dict[int, Any]) -> list[Any]:
+        return [nondiff[i] for i in sorted(nondiff)]
+
+
+class custom_jvp(_Custom):
+    """A function with a rule for its tangents.
+
+    `defjvp(rule)`: `rule(primals, tangents) -> (out, tangent_out)`, after the values of `nondiff_argnums`
+    where there are any. `defjvps(*rules)`: one `rule(tangent, out, *primals)` an argument, or None.
+
+    >>> @custom_jvp
+    ... def f(x): return x * 2.0
+    >>> f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * 3.0))
+    """
+
+    jvp: Callable[..., Any] | None = None
+    symbolic_zeros = False
+
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        if self.nondiff_argnums:
+            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``.")
+
+        def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+            out = self(*primals)
+            terms = [rule(t, out, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule is not None]
+            total = terms[0] if terms else tree.map(lambda x: instantiate(Zero(tangent_aval(aval_of(x)))), out)
+            for term in terms[1:]:
+                total = tree.map(lambda a, b: a + b, total, term)
+            return out, total
+
+        self.defjvp(jvp)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = fun_name(self.fun)
+        if self.jvp is None:
+            raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
+        if current.trace is EVAL and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs))):
+            return self.fun(*args, **kwargs)
+        flat, in_tree, call, nondiff = self._prepare(args, kwargs)
+        trees: list[Any] = []
+
+        def fun(*leaves: Any) -> list[Any]:
+            outs, out_tree = tree.flatten(call(*leaves))
+            trees.append(out_tree)
+            return outs
+
+        jaxpr, consts = _closed(fun, flat, Traced(name, by="custom_jvp"))
+        rule = partial(self._rule, name, self._in_order(nondiff), in_tree, trees[0], jaxpr.out_avals)
+        outs = custom_jvp_call_p.bind(*consts, *flat, call_jaxpr=jaxpr, jvp=rule, num_consts=len(consts), name=name,
+                                      symbolic_zeros=self.symbolic_zeros)
+        return tree.unflatten(trees[0], outs)
+
+    def _rule(self, name: str, nondiff: Sequence[Any], in_tree: Any, out_tree: Any, out_avals: Sequence[ShapedArray],
+              primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        given = tangents if self.symbolic_zeros else [instantiate(t) for t in tangents]
+        pair = self.jvp(*nondiff, tree.unflatten(in_tree, primals), tree.unflatten(in_tree, given))  # type: ignore[misc]
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"Custom JVP rule {fun_name(self.jvp)} for function {name} must produce a pair (list or "
+                            f"tuple of length two) representing primal and tangent outputs, but got {pair}.")
+        outs, primal_tree = tree.flatten(pair[0])
+        out_tangents, tangent_tree = tree.flatten(pair[1])
+        if primal_tree != tangent_tree:
+            raise TypeError(f"Custom JVP rule {fun_name(self.jvp)} for function {name} must produce primal and tangent "
+                            f"outputs with equal container (pytree) structures, but got {primal_tree} and "
+                            f"{tangent_tree} respectively.")
+        if primal_tree != out_tree:
+            raise TypeError(f"Custom JVP rule {fun_name(self.jvp)} for function {name} must produce a pair of outputs "
+                            f"with the structure of the function's own output, {out_tree}, but got {primal_tree}.")
+        for out, tangent in zip(outs, out_tangents, strict=True):
+            expected, got = tangent_aval(aval_of(out)), _tangent_aval_of(tangent)
+            if (expected.shape, expected.dtype) != (got.shape, got.dtype):
+                raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and "
+                                f"dtypes. Expected {expected.str_short()} (tangent type of "
+                                f"{aval_of(out).str_short()}) but got {got.str_short()}.")
+        return outs, out_tangents
+
+
+def _tangent_aval_of(x: Any) -> ShapedArray:
+    return x.aval if isinstance(x, Zero) else aval_of(x)
+
+
+class custom_vjp(_Custom):
+    """A function with a rule for its cotangents.
+
+    `defvjp(fwd, bwd)`: `fwd(*args) -> (out, residuals)`; `bwd(residuals, ct) -> tuple of cotangents`, one for
+    each differentiable argument (None: zero). Values of `nondiff_argnums` come first to `bwd`, in place to `fwd`.
+    """
+
+    fwd: Callable[..., Any] | None = None
+    bwd: Callable[..., Any] | None = None
+    symbolic_zeros = False
+    optimize_remat = False
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False,
+               optimize_remat: bool = False) -> None:
+        self.fwd, self.bwd = fwd, bwd
+        self.symbolic_zeros, self.optimize_remat = symbolic_zeros, optimize_remat
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = fun_name(self.fun)
+        if self.fwd is None or self.bwd is None:
+            raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
+        if current.trace is EVAL and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs))):
+            return self.fun(*args, **kwargs)
+        flat, in_tree, call, nondiff = self._prepare(args, kwargs)
+        trees: list[Any] = []
+
+        def fun(*leaves: Any) -> list[Any]:
+            outs, out_tree = tree.flatten(call(*leaves))
+            trees.append(out_tree)
+            return outs
+
+        jaxpr, consts = _closed(fun, flat, Traced(name, by="custom_vjp"))
+        forward = partial(self._forward, name, nondiff, in_tree, trees[0])
+        outs = custom_vjp_call_p.bind(*consts, *flat, call_jaxpr=jaxpr, fwd=forward, bwd=self.bwd,
+                                      num_consts=len(consts), name=name, symbolic_zeros=self.symbolic_zeros)
+        return tree.unflatten(trees[0], outs)
+
+    def _forward(self, name: str, nondiff: dict[int, Any], in_tree: Any, out_tree: Any, primals: Sequence[Any],
+                 tangents: Sequence[Any]) -> tuple[list[Any], list[Any], Callable[..., Any]]:
+        rest = iter(tree.unflatten(in_tree, primals))
+        count = len(nondiff) + len(in_tree.children())
+        args = [nondiff[i] if i in nondiff else next(rest) for i in range(count)]
+        pair = self.fwd(*args)  # type: ignore[misc]
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a pair (list or "
+                            f"tuple of length two) where the first element represents the primal output and the second "
+                            f"element represents residuals, but got {pair}.")
+        outs, got_tree = tree.flatten(pair[0])
+        if got_tree != out_tree:
+            raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a primal output "
+                            f"with container (pytree) structure {out_tree}, but got {got_tree}.")
+        residuals, res_tree = tree.flatten(pair[1])
+        avals = [aval_of(p) for p in primals]
+
+        def bwd(res: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+            grads = self.bwd(*self._in_order(nondiff), tree.unflatten(res_tree, res),  # type: ignore[misc]
+                             tree.unflatten(out_tree, cts))
+            return self._flat_grads(name, grads, in_tree, avals)
+
+        return outs, residuals, bwd
+
+    def _flat_grads(self, name: str, grads: Any, in_tree: Any, avals: Sequence[ShapedArray]) -> list[Any]:
+        arity = len(in_tree.children())
+        if not isinstance(grads, (tuple, list)) or len(grads) != arity:
+            raise TypeError(f"Custom VJP bwd rule {fun_name(self.bwd)} for function {name} must produce a tuple of length "
+                            f"equal to the number of differentiable arguments ({arity}), but got {grads}.")
+        flat = tree.broadcast_prefix(tuple(grads), tree.unflatten(in_tree, range(in_tree.num_leaves)),
+                                     is_leaf=lambda x: x is None)
+        out = []
+        for grad, aval in zip(flat, avals, strict=True):
+            expected = tangent_aval(aval)
+            if grad is None or isinstance(grad, Zero) or expected.dtype != aval.dtype:
+                out.append(Zero(expected))
+                continue
+            got = aval_of(grad)
+            if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+                raise ValueError(f"Custom VJP bwd rule for function {name} must produce cotangents with the shapes and "
+                                 f"dtypes of the arguments: expected {expected.str_short()}, got {got.str_short()}.")
+            out.append(grad)
+        return out

@@ -1,0 +1,122 @@
+"""Linearisation: one run of a function that leaves behind the program of its tangents.
+
+    linearize(sin)(x)  ->  sin(x)   and   { lambda c ; t. let u = mul t c in (u,) }   with c = cos(x)
+
+Each primitive's `jvp` rule runs under a `PartialTrace`, which does at once what does not depend on a
+tangent and records the rest. What is recorded is linear; its constants are the residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anima.core.avals import tangent_aval
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr
+from anima.core.primitive import Primitive, Zero
+from anima.core.stage import StageTrace, StageTracer, eval_jaxpr, trace_to_jaxpr
+from anima.core.state import current
+from anima.core.trace import Trace, aval_of, under
+from anima.ops.broadcast import instantiate
+from anima.transforms.forward import JVPTrace
+from anima.util import weak_cache
+
+
+class PartialTrace(Trace):
+    """Applies a primitive under the parent unless some operand is a variable of `recorder`."""
+
+    label = "PartialTrace"
+
+    def __init__(self, parent: Trace, recorder: StageTrace):
+        super().__init__(parent)
+        self.recorder = recorder
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        recorder = self.recorder
+        if any(isinstance(x, StageTracer) and x.owner is recorder for x in args):
+            return under(recorder, primitive.bind, *args, **params)
+        return under(self.parent, primitive.bind, *args, **params)
+
+
+class LinearizeTrace(JVPTrace):
+    """Forward mode whose tangents are variables of a program being recorded."""
+
+    label = "LinearizeTrace"
+
+    def __init__(self, parent: Trace, recorder: StageTrace):
+        super().__init__(parent)
+        self.recorder = recorder
+        self.partial = PartialTrace(parent, recorder)
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        primals, tangents = zip(*map(self.split, args), strict=True) if args else ((), ())
+        if all(isinstance(t, Zero) for t in tangents):
+            return under(self.parent, primitive.bind, *primals, **params)
+        rule = getattr(primitive, "linearize", None)
+        if rule is None:
+            out, tangent = under(self.partial, primitive.jvp, primals, tangents, **params)
+        else:
+            out, tangent = rule(self.parent, self.recorder, primals, tangents, **params)
+        if primitive.multiple_results:
+            return list(map(self.join, out, tangent))
+        return self.join(out, tangent)
+
+
+def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], nonzero: Sequence[bool],
+                   ) -> tuple[list[Any], list[bool], Jaxpr, list[Any]]:
+    """Runs `fun(*primals)`, which returns a flat list.
+
+    Returns the results, which of them have a tangent, the linear program from the nonzero tangents of
+    the arguments to those, and the values of its constvars (the residuals).
+    """
+    parent = current.trace
+    recorder = StageTrace(parent)
+    trace = LinearizeTrace(parent, recorder)
+    try:
+        args = [trace.join(p, recorder.new_arg(tangent_aval(aval_of(p)))) if nz else p
+                for p, nz in zip(primals, nonzero, strict=True)]
+        outs = [trace.split(x) for x in under(trace, fun, *args)]
+        mask = [not isinstance(t, Zero) for _, t in outs]
+        jaxpr, consts = recorder.finish([t for _, t in outs if not isinstance(t, Zero)])
+        return [p for p, _ in outs], mask, jaxpr, consts
+    finally:
+        trace.alive = trace.partial.alive = recorder.alive = False
+
+
+@weak_cache
+def linearize_jaxpr(closed: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...] | None = None,
+                    ) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool]]:
+    """Splits a program into `primals -> (results, residuals)` and `(residuals, tangents) -> tangents`.
+
+    `nonzero` tells which arguments have tangents; the mask returned, which results do (those that `force`
+    marks are made so).
+    """
+    found: dict[str, Any] = {}
+
+    def forward(*primals: Any) -> list[Any]:
+        def fun(*xs: Any) -> list[Any]:
+            return eval_jaxpr(closed.jaxpr, closed.consts, *xs)
+
+        outs, mask, linear, residuals = linearize_flat(fun, primals, nonzero)
+        found.update(mask=mask, linear=linear)
+        return outs + residuals
+
+    jaxpr, consts = trace_to_jaxpr(forward, closed.in_avals)
+    linear: Jaxpr = found["linear"]
+    mask: list[bool] = found["mask"]
+    tangent = ClosedJaxpr(linear.replace(constvars=[], invars=[*linear.constvars, *linear.invars]))
+    if force is not None and any(f and not m for f, m in zip(force, mask, strict=True)):
+        tangent, mask = _with_zeros(tangent, mask, force, closed)
+    return ClosedJaxpr(jaxpr, consts), tangent, mask
+
+
+def _with_zeros(tangent: ClosedJaxpr, mask: list[bool], force: Sequence[bool],
+                closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[bool]]:
+    def fun(*args: Any) -> list[Any]:
+        outs = iter(eval_jaxpr(tangent.jaxpr, tangent.consts, *args))
+        full = [next(outs) if m else Zero(tangent_aval(a))
+                for m, a in zip(mask, closed.out_avals, strict=True)]
+        return [instantiate(t) for t, m, f in zip(full, mask, force, strict=True) if m or f]
+
+    jaxpr, consts = trace_to_jaxpr(fun, tangent.in_avals)
+    return ClosedJaxpr(jaxpr, consts), [m or f for m, f in zip(mask, force, strict=True)]

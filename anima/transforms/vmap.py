@@ -1,0 +1,112 @@
+"""Batching: the same program on a stack of values at once (vmap).
+
+A `BatchTracer` stands for one element; its trace holds the stack and the dimension along which it is
+stacked. Each primitive's `batch` rule moves the dimension through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.primitive import Primitive
+from anima.core.stage import eval_jaxpr, trace_to_jaxpr
+from anima.core.state import current
+from anima.core.trace import Trace, Tracer, aval_of, under
+from anima.ops.shape import broadcast, transpose
+from anima.util import weak_cache
+
+
+class BatchTracer(Tracer):
+    """One element of `stack`, whose dimension `dim` is being mapped over."""
+
+    __slots__ = ("stack", "dim")
+
+    def __init__(self, owner: Trace, stack: Any, dim: int):
+        aval = aval_of(stack)
+        self.owner = owner
+        self.aval = aval.update(shape=aval.shape[:dim] + aval.shape[dim + 1:])
+        self.stack = stack
+        self.dim = dim
+
+    def origin_text(self) -> str:
+        return self.stack.origin_text() if isinstance(self.stack, Tracer) else "It is being mapped over by vmap."
+
+
+class BatchTrace(Trace):
+    """Maps over `size` elements; `axis_name` is what collectives call the mapped axis."""
+
+    label = "BatchTrace"
+
+    def __init__(self, parent: Trace, size: int, axis_name: Any = None):
+        super().__init__(parent)
+        self.size = size
+        self.axis_name = axis_name
+
+    def split(self, x: Any) -> tuple[Any, int | None]:
+        if isinstance(x, BatchTracer) and x.owner is self:
+            return x.stack, x.dim
+        return x, None
+
+    def join(self, stack: Any, dim: int | None) -> Any:
+        return stack if dim is None else BatchTracer(self, stack, dim)
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        stacks, dims = zip(*map(self.split, args), strict=True) if args else ((), ())
+        if all(d is None for d in dims):
+            return under(self.parent, primitive.bind, *stacks, **params)
+        out, dim = under(self.parent, primitive.batch, self.size, stacks, dims, **params)
+        if primitive.multiple_results:
+            return list(map(self.join, out, dim))
+        return self.join(out, dim)
+
+
+def move_to(stack: Any, dim: int | None, target: int, size: int) -> Any:
+    """A result with its mapped dimension at `target`; an unmapped one is repeated."""
+    if dim is None:
+        stack, dim = broadcast(stack, (size,)), 0
+    ndim = aval_of(stack).ndim
+    order = [axis for axis in range(ndim) if axis != dim]
+    order.insert(target + ndim if target < 0 else target, dim)
+    return transpose(stack, order)
+
+
+def batch_flat(fun: Callable[..., Sequence[Any]], size: int, args: Sequence[Any], dims: Sequence[int | None],
+               axis_name: Any = None) -> tuple[list[Any], list[int | None]]:
+    """Results of `fun` (a flat list) on stacked arguments, and the dimension each is stacked along."""
+    trace = BatchTrace(current.trace, size, axis_name)
+    try:
+        pairs = [trace.split(x) for x in under(trace, fun, *map(trace.join, args, dims))]
+        return [s for s, _ in pairs], [d for _, d in pairs]
+    finally:
+        trace.alive = False
+
+
+@weak_cache
+def batch_jaxpr(closed: ClosedJaxpr, size: int, dims: tuple[int | None, ...],
+                force: tuple[int | None, ...] | None = None) -> tuple[ClosedJaxpr, list[int | None]]:
+    """The program on stacked arguments, and the dimensions along which its results are stacked.
+
+    With `force`, result k is stacked along `force[k]` if that is not None.
+    """
+    found: list[int | None] = []
+
+    def fun(*stacks: Any) -> list[Any]:
+        outs, out_dims = batch_flat(lambda *xs: eval_jaxpr(closed.jaxpr, closed.consts, *xs), size, stacks, dims)
+        if force is not None:
+            outs = [o if f is None else move_to(o, d, f, size) for o, d, f in zip(outs, out_dims, force, strict=True)]
+            out_dims = [d if f is None else f for d, f in zip(out_dims, force, strict=True)]
+        found.extend(out_dims)
+        return outs
+
+    avals = [_stacked(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)]
+    jaxpr, consts = trace_to_jaxpr(fun, avals)
+    return ClosedJaxpr(jaxpr, consts), found
+
+
+def _stacked(aval: ShapedArray, size: int, dim: int | None) -> ShapedArray:
+    if dim is None:
+        return aval
+    return aval.update(shape=aval.shape[:dim] + (size,) + aval.shape[dim:])
