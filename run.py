@@ -67,7 +67,7 @@ def python_with(wanted: list[str]) -> str:
     if all(map(is_met, wanted)):
         return sys.executable
     python = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    if Path(sys.prefix).resolve() == VENV.resolve() or not python.exists():
+    if not python.exists():
         make_venv()
     stamp = VENV / "installed.txt"
     have = stamp.read_text().split("\n") if stamp.exists() else []
@@ -84,7 +84,8 @@ def python_with(wanted: list[str]) -> str:
 def make_venv() -> None:
     """A fresh .venv; where the system has no ensurepip, one without pip."""
     for options in (["--upgrade-deps"], [], ["--without-pip"]):
-        if subprocess.run([sys.executable, "-m", "venv", *options, str(VENV)], capture_output=True).returncode == 0:
+        made = subprocess.run([sys.executable, "-m", "venv", *options, str(VENV)], capture_output=True)
+        if made.returncode == 0:
             return
     raise SystemExit("Could not create a virtual environment: is the venv module installed?")
 
@@ -133,9 +134,9 @@ def main(arguments: list[str]) -> int:
         sizes()
         return 0
     python = python_with(requirements(EXTRAS[command]))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     for one in commands(command, python, more):
-        code = subprocess.run(one, cwd=ROOT, env=environment).returncode
+        code = subprocess.run(one, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}).returncode
         if code:
             return code
     return 0

@@ -240,6 +240,10 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
         """The value of the option `name`; AttributeError if there is none."""
         return _find(name).value
 
+    def option(self, name: str) -> Option:
+        """The option itself, whose call is a context manager: `with config.option("disable_jit")(True):`."""
+        return _find(name)
+
     @property
     def values(self) -> dict[str, Any]:
         """Every option's value, by its `anima_` name."""

@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anima.config import debug_infs, debug_nans
-from anima.config import traceback as traceback_option
+from anima.config import debug_infs, debug_nans, traceback as traceback_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -271,8 +270,8 @@ def promotion_message(names: Sequence[str], *, strict: bool, small_floats: bool)
     listed = "(" + ", ".join(map(repr, names)) + ")"
     if strict:
         return (f"Input dtypes {listed} have no available implicit dtype promotion path when "
-                "anima_numpy_dtype_promotion=strict. Try explicitly casting inputs to the desired output type, "
-                "or set anima_numpy_dtype_promotion=standard.")
+                "anima_numpy_dtype_promotion=strict. Try explicitly casting inputs to the desired output "
+                "type, or set anima_numpy_dtype_promotion=standard.")
     why = "Try explicitly casting inputs to the desired output type, as in x.astype('float32')."
     if small_floats:
         why = ("To avoid unintended promotion, 8-bit floats do not support implicit promotion. If you'd like "

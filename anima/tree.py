@@ -21,9 +21,11 @@ from typing import Any, NamedTuple, Self
 
 import optree
 
+from anima.errors import api_boundary
 from anima.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
 
 Leaves = list[Any]
+Spec = optree.PyTreeSpec
 IsLeaf = Callable[..., bool] | None
 NAMESPACE = "anima"
 _UNGIVEN = object()
@@ -38,7 +40,7 @@ class PyTreeDef:
 
     __slots__ = ("spec",)
 
-    def __init__(self, spec: optree.PyTreeSpec) -> None:
+    def __init__(self, spec: Spec) -> None:
         self.spec = spec
 
     def __eq__(self, other: object) -> bool:
@@ -105,21 +107,24 @@ class PyTreeDef:
         return self.spec.walk(list(leaves), lambda kind, data, children: f_node(children, data), f_leaf)
 
 
-def _node(spec: optree.PyTreeSpec) -> tuple[type, Any]:
+def _one(spec: Any) -> Spec:
+    """The root of a structure that is not a leaf, with leaves for children."""
+    return spec.one_level()
+
+
+def _node(spec: Spec) -> tuple[type, Any]:
     """A node's type and data; named tuples have none beside their type, and dicts their keys."""
-    kind = spec.type
+    kind: Any = spec.type
     if kind in (dict, collections.OrderedDict):
         return kind, tuple(spec.entries())
     if kind is collections.defaultdict:
-        one = spec.one_level()
-        return kind, (one.unflatten([None] * one.num_leaves).default_factory, tuple(spec.entries()))
+        return kind, (_one(spec).unflatten([None] * spec.num_children).default_factory, tuple(spec.entries()))
     if kind in _registered or kind is collections.deque:
-        one = spec.one_level()
-        return kind, one.walk([None] * one.num_leaves, lambda _, data, children: data, None)
+        return kind, _one(spec).walk([None] * spec.num_children, lambda _, data, children: data, None)
     return kind, None
 
 
-def _show(spec: optree.PyTreeSpec) -> str:
+def _show(spec: Spec) -> str:
     if spec.is_leaf(strict=True):
         return "*"
     kind, data = _node(spec)
@@ -166,6 +171,7 @@ def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[Leaves, PyTreeDef]:
     return leaves, PyTreeDef(spec)
 
 
+@api_boundary
 def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     """The tree of a structure with the given leaves; ValueError if their number is another."""
     return treedef.unflatten(leaves)
@@ -181,6 +187,7 @@ def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
     return PyTreeDef(_flatten(tree, is_leaf, False, NAMESPACE)[1])
 
 
+@api_boundary
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
     """`f` of each leaf, and of what stands at its place in each of `rest`, in a tree of the same structure.
 
@@ -195,7 +202,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     return spec.unflatten(builtins.map(f, found, *_aligned(spec, rest)))
 
 
-def _aligned(spec: optree.PyTreeSpec, trees: Iterable[Any]) -> list[Leaves]:
+def _aligned(spec: Spec, trees: Iterable[Any]) -> list[Leaves]:
     columns = []
     for number, tree in enumerate(trees, start=2):
         try:
@@ -212,14 +219,15 @@ def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
     return builtins.all(leaves(tree, is_leaf))
 
 
+@api_boundary
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _UNGIVEN,
            is_leaf: IsLeaf = None) -> Any:
     """`functools.reduce` over the leaves."""
     found = leaves(tree, is_leaf)
-    return functools.reduce(function, found) if initializer is _UNGIVEN else \
-        functools.reduce(function, found, initializer)
+    return functools.reduce(function, found, *(() if initializer is _UNGIVEN else (initializer,)))
 
 
+@api_boundary
 def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _UNGIVEN,
                        is_leaf: IsLeaf = None) -> Any:
     """The leaves combined by an associative operation, as a balanced tree of depth log2(n)."""
@@ -235,6 +243,7 @@ def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *, ident
     return combine(found)
 
 
+@api_boundary
 def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
     """A tree of trees turned inside out: `[{'a': 1}, {'a': 2}]` into `{'a': [1, 2]}`."""
     found, treedef = flatten(pytree_to_transpose)
@@ -249,6 +258,7 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
     return inner_treedef.unflatten(columns)
 
 
+@api_boundary
 def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
     """A tree like `full_tree` with the leaves of `prefix_tree`, each repeated over the subtree below it."""
     return structure(full_tree, is_leaf).unflatten(broadcast_prefix(prefix_tree, full_tree, is_leaf))
@@ -289,6 +299,7 @@ def leaves_with_path(tree: Any, is_leaf: IsLeaf = None,
     return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
+@api_boundary
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None,
                   is_leaf_takes_path: bool = False) -> Any:
     """As `map`, with the key path of the leaf as the first argument of `f`."""
@@ -329,9 +340,8 @@ def _one_level(tree: Any) -> tuple[list[tuple[KeyEntry, Any]], Any] | None:
         return list(children), data
     if tree is None:
         return [], None
-    if kind is dict or kind is collections.defaultdict or kind is collections.OrderedDict:
-        ordered = kind is collections.OrderedDict
-        keys = tuple(tree if ordered else optree.utils.total_order_sorted(tree))
+    if kind in _DICTS:
+        keys = tuple(tree if kind is collections.OrderedDict else optree.utils.total_order_sorted(tree))
         data = (tree.default_factory, keys) if kind is collections.defaultdict else keys
         return [(DictKey(key), tree[key]) for key in keys], data
     if kind is tuple or kind is list or kind is collections.deque or optree.is_structseq_class(kind):
@@ -362,8 +372,8 @@ def flatten_axes(what: str, treedef: PyTreeDef, axis_tree: Any) -> Leaves:
     return _broadcast_prefix(axis_tree, treedef.spec, None, lambda axis: axis is None, what)
 
 
-def _broadcast_prefix(prefix_tree: Any, full: optree.PyTreeSpec, full_leaves: Leaves | None,
-                      is_leaf: IsLeaf, what: str) -> Leaves:
+def _broadcast_prefix(prefix_tree: Any, full: Spec, full_leaves: Leaves | None, is_leaf: IsLeaf,
+                      what: str) -> Leaves:
     entries, prefix = _flatten(prefix_tree, is_leaf, False, NAMESPACE)
     if prefix.is_leaf(strict=True):
         return entries * full.num_leaves
@@ -374,8 +384,9 @@ def _broadcast_prefix(prefix_tree: Any, full: optree.PyTreeSpec, full_leaves: Le
     return [entry for entry, count in zip(entries, counts, strict=True) for _ in range(count)]
 
 
-def _keys(spec: optree.PyTreeSpec) -> Sequence[KeyEntry]:
-    kind, size = spec.type, spec.num_children
+def _keys(spec: Spec) -> Sequence[KeyEntry]:
+    kind: Any = spec.type
+    size = spec.num_children
     record = _registered.get(kind)
     if record is not None:
         names = record.field_names
@@ -383,55 +394,56 @@ def _keys(spec: optree.PyTreeSpec) -> Sequence[KeyEntry]:
             [FlattenedIndexKey(place) for place in range(size)]
     if optree.is_namedtuple_class(kind):
         return [GetAttrKey(name) for name in kind._fields]
-    if kind in (dict, collections.defaultdict, collections.OrderedDict):
+    if kind in _DICTS:
         return [DictKey(key) for key in spec.entries()]
     return [SequenceKey(place) for place in range(size)]
 
 
-def _mismatch(prefix: optree.PyTreeSpec, full: optree.PyTreeSpec, full_leaves: Leaves | None, root: str,
+def _mismatch(prefix: Spec, full: Spec, full_leaves: Leaves | None, root: str,
               between: str | None = None, counts: list[int] | None = None) -> str | None:
     """Where and how `prefix` is not the outer part of `full`; None if it is.
 
     `counts` receives, for each leaf of the prefix, how many leaves of `full` lie below it.
     """
-    def visit(one: optree.PyTreeSpec, other: optree.PyTreeSpec, path: KeyPath, start: int) -> str | None:
+    def visit(one: Spec, other: Spec, start: int) -> tuple[str, str, KeyPath] | None:
         if one.is_leaf(strict=True):
             if counts is not None:
                 counts.append(other.num_leaves)
             return None
-        problem = _difference(one, other, None if full_leaves is None or start >= len(full_leaves)
-                              else full_leaves[start])
+        problem = _difference(one, other, None if full_leaves is None else full_leaves[start:start + 1])
         if problem is not None:
-            names = f" (of {between})" if between else ""
-            return (f"pytree structure error: {problem[0]} at key path\n    {root}{keystr(path)}{names}\n"
-                    f"{problem[1]}")
-        for key, mine, theirs in zip(_keys(one), one.children(), other.children(), strict=True):
-            found = visit(mine, theirs, (*path, key), start)
+            return *problem, ()
+        for place, (mine, theirs) in enumerate(zip(one.children(), other.children(), strict=True)):
+            found = visit(mine, theirs, start)
             if found is not None:
-                return found
+                return found[0], found[1], (_keys(one)[place], *found[2])
             start += theirs.num_leaves
         return None
-    return visit(prefix, full, (), 0)
+
+    found = visit(prefix, full, 0)
+    if found is None:
+        return None
+    heading, explanation, path = found
+    names = f" (of {between})" if between else ""
+    return f"pytree structure error: {heading} at key path\n    {root}{keystr(path)}{names}\n{explanation}"
 
 
-def _difference(one: optree.PyTreeSpec, other: optree.PyTreeSpec, leaf: Any) -> tuple[str, str] | None:
+def _difference(one: Spec, other: Spec, leaf: Leaves | None) -> tuple[str, str] | None:
     """How the roots of two structures differ: a heading and an explanation; None if they do not."""
     if other.is_leaf(strict=True):
-        found = "a leaf" if leaf is None else f"a leaf of type {type(leaf)}"
+        found = f"a leaf of type {type(leaf[0])}" if leaf else "a leaf"
         return "different types", f"The prefix tree has a {one.type} there, but the full tree has {found}."
     if one.type is not other.type:
         return "different types", f"The prefix tree has a {one.type} there, but the full tree a {other.type}."
     if one.num_children != other.num_children:
-        heading = f"different lengths of {one.type.__name__}" if one.type in (list, tuple) else \
-            "different numbers of pytree children"
-        keys = ""
-        if one.type in (dict, collections.OrderedDict, collections.defaultdict):
-            keys = f" Their keys are {list(one.entries())} and {list(other.entries())}."
-        return heading, (f"The prefix tree has {one.num_children} children there, but the full tree "
-                         f"{other.num_children}.{keys}")
-    mine, theirs = _node(one)[1], _node(other)[1]
-    if one.one_level() != other.one_level():
-        return "different pytree metadata", f"The prefix tree has {mine} there, but the full tree {theirs}."
+        sizes = f"The prefix tree has {one.num_children} children there, the full tree {other.num_children}."
+        if one.type in (list, tuple):
+            return f"different lengths of {one.type.__name__}", sizes
+        keys = f" Their keys are {list(one.entries())} and {list(other.entries())}."
+        return "different numbers of pytree children", sizes + keys
+    if one.type not in (tuple, list) and _one(one) != _one(other):
+        return "different pytree metadata", (f"The prefix tree has {_node(one)[1]} there, but the full tree "
+                                             f"{_node(other)[1]}.")
     return None
 
 
@@ -442,8 +454,8 @@ class _Record(NamedTuple):
     field_names: tuple[str, ...] | None
 
 
-_BUILTIN = (tuple, list, dict, type(None), collections.OrderedDict, collections.defaultdict,
-            collections.deque)
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict)
+_BUILTIN = (tuple, list, type(None), collections.deque, *_DICTS)
 _registered: dict[type, _Record] = {}
 
 
@@ -491,7 +503,7 @@ def register_pytree_node_class(cls: type) -> type:
 
 
 def register_pytree_with_keys_class(cls: type) -> type:
-    """Decorate a class that has `tree_flatten_with_keys()` and classmethod `tree_unflatten(data, children)`."""
+    """Decorate a class with `tree_flatten_with_keys()` and classmethod `tree_unflatten(data, children)`."""
     plain = (lambda node: node.tree_flatten()) if hasattr(cls, "tree_flatten") else None
     unflatten_func = cls.tree_unflatten     # type: ignore[attr-defined]
     register_pytree_with_keys(cls, lambda node: node.tree_flatten_with_keys(), unflatten_func, plain)

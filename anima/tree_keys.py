@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from typing import Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class SequenceKey:
     """The place `[idx]` of a tuple or a list."""
 
@@ -20,7 +20,7 @@ class SequenceKey:
         return f"[{self.idx!r}]"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class DictKey:
     """The place `[key]` of a dictionary."""
 
@@ -30,7 +30,7 @@ class DictKey:
         return f"[{self.key!r}]"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class GetAttrKey:
     """The attribute `.name` of a named tuple or a registered class."""
 
@@ -40,7 +40,7 @@ class GetAttrKey:
         return f".{self.name}"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class FlattenedIndexKey:
     """The `key`-th child of a registered class that names none of its children."""
 

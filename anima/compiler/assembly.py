@@ -316,7 +316,8 @@ class Builder:
         full = f"llvm.masked.load.{type.mangled}.p0"
         self.module.declare(full, [Type("ptr"), mask.type, type], type)
         align = align or max(type.bits // 8, 1)
-        return self.assign(f"call {type.text} @{full}(ptr align {align} {pointer.name}, {mask}, {other})", type)
+        args = f"ptr align {align} {pointer.name}, {mask}, {other}"
+        return self.assign(f"call {type.text} @{full}({args})", type)
 
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int | None = None) -> None:
         """Store the lanes where `mask`."""
@@ -378,7 +379,8 @@ class Builder:
             lanes = "zeroinitializer"
         else:
             lanes = "<" + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in mask) + ">"
-        return self.assign(f"shufflevector {a}, {b}, <{len(mask)} x i32> {lanes}", Type(a.type.scalar, len(mask)))
+        type = Type(a.type.scalar, len(mask))
+        return self.assign(f"shufflevector {a}, {b}, <{len(mask)} x i32> {lanes}", type)
 
     # -- control --------------------------------------------------------------------------------
 
@@ -446,11 +448,13 @@ class Phi(Value):
 class ModuleBuilder:
     """Collects the functions, constants and declarations of one LLVM module.
 
-    `vector_bits` sets `prefer-vector-width` on every function (0: leave it to LLVM).
+    `vector_bits` sets `prefer-vector-width` on every function (0: leave it to LLVM). `features` is the
+    target's (`"+avx512f,+fma,..."`): it lets `scalars` use single instructions where there are any.
     """
 
-    def __init__(self, triple: str = "", vector_bits: int = 0) -> None:
+    def __init__(self, triple: str = "", vector_bits: int = 0, features: str = "") -> None:
         self.triple = triple
+        self.features = frozenset(features.split(","))
         self._functions: dict[str, Builder] = {}
         self._declared: dict[str, str] = {}
         self._globals: dict[str, str] = {}
@@ -508,7 +512,7 @@ class ModuleBuilder:
         return Value("@" + name, Type("ptr"))
 
     def metadata(self, kind: str, key: object) -> str:
-        """The reference `!n` of a metadata node, made once: `branch_weights` (key: is it likely?) or raw text."""
+        """The reference `!n` of a metadata node, made once: `branch_weights` (key: likely?) or raw text."""
         known = self._metadata.get((kind, key))
         if known is None:
             text = str(key)

@@ -41,7 +41,7 @@ class ExtendedDType:
     """A dtype whose elements are small NumPy arrays of dtype `base` and shape `element_shape`."""
 
     __slots__ = ("base", "element_shape", "tag")
-    type: type[extended] = extended
+    type: Any = extended
     kind = "K"
     tag: str
     base: np.dtype
@@ -144,8 +144,9 @@ bfloat16 = np.dtype(ml_dtypes.bfloat16)
 _FLOAT8_NAMES = ("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
                  "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 SMALL_FLOATS = tuple(np.dtype(getattr(ml_dtypes, name)) for name in (*_FLOAT8_NAMES, "float4_e2m1fn"))
-SMALL_SIGNED = tuple(np.dtype(getattr(ml_dtypes, name)) for name in ("int1", "int2", "int4"))
-SMALL_UNSIGNED = tuple(np.dtype(getattr(ml_dtypes, name)) for name in ("uint1", "uint2", "uint4"))
+_INT_BITS = [bits for bits in (1, 2, 4) if hasattr(ml_dtypes, f"int{bits}")]     # int1: from ml_dtypes 0.6
+SMALL_SIGNED = tuple(np.dtype(getattr(ml_dtypes, f"int{bits}")) for bits in _INT_BITS)
+SMALL_UNSIGNED = tuple(np.dtype(getattr(ml_dtypes, f"uint{bits}")) for bits in _INT_BITS)
 SIGNED = tuple(np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
 UNSIGNED = tuple(np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
 _F16, _F32, _F64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
@@ -157,8 +158,9 @@ ALL_DTYPES = (bool_, *SMALL_SIGNED, *SMALL_UNSIGNED, *SIGNED, *UNSIGNED, *FLOATS
 _BY_NAME = {dtype.name: dtype for dtype in ALL_DTYPES} | {"float0": float0}
 
 _TO_32 = {_I64: _I32, _U64: _U32, _F64: _F32, _C128: _C64}
-_CUSTOM_KIND = {d: np.floating for d in (*SMALL_FLOATS, bfloat16)} | {
-    d: np.signedinteger for d in SMALL_SIGNED} | {d: np.unsignedinteger for d in SMALL_UNSIGNED}
+_CUSTOM_KIND = (dict.fromkeys((*SMALL_FLOATS, bfloat16), np.floating)
+                | dict.fromkeys(SMALL_SIGNED, np.signedinteger)
+                | dict.fromkeys(SMALL_UNSIGNED, np.unsignedinteger))
 _CUSTOM_KIND_OF_TYPE = {d.type: kind for d, kind in _CUSTOM_KIND.items()}
 _SHORT_NAMES = {d: d.name.replace("bfloat", "bf").replace("float", "f").replace("complex", "c")
                 .replace("uint", "u").replace("int", "i") for d in ALL_DTYPES} | {float0: "float0"}
@@ -425,10 +427,7 @@ def issubdtype(a: Any, b: Any) -> bool:
     a_type, b_type = _scalar_class(a), _scalar_class(b)
     if a_type is b_type:
         return True
-    custom = _CUSTOM_KIND_OF_TYPE.get(a_type)
-    if custom is not None:
-        return b_type in _CUSTOM_KIND_OF_TYPE and a_type is b_type or issubclass(custom, b_type)
-    return issubclass(a_type, b_type)
+    return issubclass(_CUSTOM_KIND_OF_TYPE.get(a_type, a_type), b_type)
 
 
 def _scalar_class(x: Any) -> type:

@@ -9,13 +9,14 @@ Grammar: `Jaxpr = constvars; invars. Eqn* in outs`, `Eqn = outvars = primitive[p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anima.core.avals import ShapedArray
+from anima.core.show import literal_text, show_eqn, show_jaxpr
 from anima.core.source import Source
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ class Literal:
         self.aval = aval
 
     def __repr__(self) -> str:
-        return f"Literal({self.val!r})"
+        return literal_text(self.val)
 
 
 Atom = Var | Literal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Eqn:
     """`outvars = primitive[params] invars`, asked for at `source`."""
 
@@ -63,6 +64,13 @@ class Eqn:
 
     def replace(self, **changes: Any) -> Eqn:
         return replace(self, **changes)
+
+    @property
+    def source_info(self) -> Source | None:
+        return self.source
+
+    def __repr__(self) -> str:
+        return show_eqn(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -85,6 +93,13 @@ class Jaxpr:
     @property
     def out_avals(self) -> list[ShapedArray]:
         return [v.aval for v in self.outvars]
+
+    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation."""
+        return show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
+
+    def __repr__(self) -> str:
+        return show_jaxpr(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
@@ -112,6 +127,33 @@ class ClosedJaxpr:
     @property
     def effects(self) -> frozenset[str]:
         return self.jaxpr.effects
+
+    @property
+    def constvars(self) -> Sequence[Var]:
+        return self.jaxpr.constvars
+
+    @property
+    def invars(self) -> Sequence[Var]:
+        return self.jaxpr.invars
+
+    @property
+    def outvars(self) -> Sequence[Atom]:
+        return self.jaxpr.outvars
+
+    @property
+    def literals(self) -> Sequence[Any]:
+        return self.consts
+
+    def map_jaxpr(self, f: Callable[[Jaxpr], Jaxpr]) -> ClosedJaxpr:
+        """The same constants with `f(jaxpr)`."""
+        return ClosedJaxpr(f(self.jaxpr), self.consts)
+
+    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation."""
+        return show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
+
+    def __repr__(self) -> str:
+        return show_jaxpr(self)
 
 
 def subjaxprs(params: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:

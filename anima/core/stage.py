@@ -20,7 +20,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.state import current
-from anima.core.trace import Trace, Tracer, aval_of, under
+from anima.core.trace import Trace, Tracer, aval_of, numpy_value, under
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class StageTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         atoms = [self.atom(x) for x in args]
-        where = source.here()
+        where = current.source or source.here()
         out_avals = primitive.infer(*[a.aval for a in atoms], **params)
         many = primitive.multiple_results
         outvars = [Var(a) for a in out_avals] if many else [Var(out_avals)]
@@ -162,12 +162,39 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
         return literal_array(atom) if isinstance(atom, Literal) else env[atom]
 
     for eqn in jaxpr.eqns:
-        out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
-        if eqn.primitive.multiple_results:
-            env.update(zip(eqn.outvars, out, strict=True))
-        else:
-            env[eqn.outvars[0]] = out
+        out = bind_eqn(eqn, list(map(read, eqn.invars)))
+        env.update(zip(eqn.outvars, out, strict=True))
     return [read(a) for a in jaxpr.outvars]
+
+
+def bind_eqn(eqn: Eqn, args: Sequence[Any]) -> Sequence[Any]:
+    """Applies an equation's primitive again; what that records keeps the equation's source."""
+    before = current.source
+    current.source = eqn.source
+    try:
+        out = eqn.primitive.bind(*args, **eqn.params)
+    finally:
+        current.source = before
+    return out if eqn.primitive.multiple_results else [out]
+
+
+def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Runs a program on NumPy arrays by its primitives' `eval` rules: the reference semantics of a body."""
+    env: dict[Var, Any] = {v: numpy_value(c, v.aval) for v, c in zip(closed.jaxpr.constvars, closed.consts, strict=True)}
+    env.update(zip(closed.jaxpr.invars, args, strict=True))
+
+    def read(atom: Atom) -> np.ndarray:
+        return np.asarray(atom.val) if isinstance(atom, Literal) else env[atom]
+
+    with np.errstate(all="ignore"):
+        for eqn in closed.eqns:
+            values, avals = list(map(read, eqn.invars)), [v.aval for v in eqn.invars]
+            if any(isinstance(a.dtype, dtypes.ExtendedDType) for a in avals):
+                out = eqn.primitive.eval_extended(avals, values, eqn.params)
+            else:
+                out = eqn.primitive.eval(*values, **eqn.params)
+            env.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
+    return list(map(read, closed.jaxpr.outvars))
 
 
 def literal_array(literal: Literal) -> ConcreteArray:

@@ -24,7 +24,6 @@ from anima.numpy.promote import (
     is_complex,
     is_inexact,
     is_integer,
-    numpy_dtype_of,
     operand,
     static_int,
     static_value,
@@ -365,7 +364,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
         if wanted.itemsize >= 4:
             dtypes.check_python_int(int(size), wanted)
         return sh.iota(wanted, size)
-    return _cast_range(_numpy_range(given, bounds), wanted)
+    return _cast(_numpy_range(given, bounds), wanted)
 
 
 def _numpy_range(given: Sequence[tuple[str, Any]], bounds: list[Any]) -> np.ndarray:
@@ -376,10 +375,6 @@ def _numpy_range(given: Sequence[tuple[str, Any]], bounds: list[Any]) -> np.ndar
     if step == 0:
         raise ZeroDivisionError("arange: step must not be zero")
     return np.arange(start, named["stop"], step)
-
-
-def _cast_range(values: np.ndarray, dtype: Any) -> Array:
-    return _cast(values, dtype)
 
 
 def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
@@ -517,11 +512,6 @@ def triu(m: ArrayLike, k: int = 0) -> Array:
     if m.ndim < 2:
         raise ValueError("Argument to anima.numpy.triu must be at least 2D")
     return _triangle(m, k, False)
-
-
-def numpy_like_dtype(x: Any) -> Any:
-    """The dtype of any operand, for functions that accept `dtype=None` as "like the argument"."""
-    return numpy_dtype_of(x)
 
 
 # ---------------------------------------------------------------- from files and buffers

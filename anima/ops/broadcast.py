@@ -128,7 +128,7 @@ class BroadcastInDim(Movement):
         if any(d >= len(shape) for d in dims):
             raise TypeError("broadcast_in_dim broadcast_dimensions must be a subset of output dimensions, got "
                             f"{dims} for operand ndim {x.ndim} and shape {shape}.")
-        if any(n != 1 and n != shape[d] for n, d in zip(x.shape, dims)):
+        if any(n != 1 and n != shape[d] for n, d in zip(x.shape, dims, strict=True)):
             raise TypeError("broadcast_in_dim operand dimension sizes must either be 1, or be equal to their "
                             "corresponding dimensions in the target broadcast shape; got operand of shape "
                             f"{x.shape}, target broadcast shape {shape}, broadcast_dimensions {dims}")
@@ -138,13 +138,13 @@ class BroadcastInDim(Movement):
 
     def eval(self, x: np.ndarray, *, shape: Shape, broadcast_dimensions: Shape) -> np.ndarray:
         aligned = [1] * len(shape)
-        for n, d in zip(x.shape, broadcast_dimensions):
+        for n, d in zip(x.shape, broadcast_dimensions, strict=True):
             aligned[d] = n
         return np.broadcast_to(x.reshape(aligned), shape)
 
     def adjoint(self, ct: Any, x: Linear, *, shape: Shape, broadcast_dimensions: Shape) -> Sequence[Any]:
         given = x.aval.shape
-        repeated = [d for n, d in zip(given, broadcast_dimensions) if n == 1 and shape[d] != 1]
+        repeated = [d for n, d in zip(given, broadcast_dimensions, strict=True) if n == 1 and shape[d] != 1]
         new = [d for d in range(len(shape)) if d not in broadcast_dimensions]
         ct = reduce_sum(ct, sorted(new + repeated))
         return [expand_dims(ct, [i for i, d in enumerate(broadcast_dimensions) if d in repeated])]
@@ -254,7 +254,7 @@ def broadcast_to(x: Any, shape: Any) -> Any:
     """`x` broadcast to `shape` by NumPy's rules; ValueError if that cannot be."""
     shape, given = as_shape(shape), shape_of(x)
     lead = len(shape) - len(given)
-    if lead < 0 or any(n != 1 and n != m for n, m in zip(given, shape[lead:])):
+    if lead < 0 or any(n != 1 and n != m for n, m in zip(given, shape[lead:], strict=True)):
         kind = dtypes.name(aval_of(x).dtype)
         listed = ",".join(map(str, given)), ",".join(map(str, shape))
         raise ValueError(f"Incompatible types for broadcasting: input type={kind}[{listed[0]}] and requested "
@@ -278,7 +278,7 @@ def expand_dims(array: Any, dimensions: Iterable[int]) -> Any:
         raise ValueError(f"repeated axis in lax.expand_dims: {dims}")
     kept = [d for d in range(rank) if d not in new]
     sizes = [1] * rank
-    for d, n in zip(kept, given):
+    for d, n in zip(kept, given, strict=True):
         sizes[d] = n
     return broadcast_in_dim(array, sizes, kept)
 

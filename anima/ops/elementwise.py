@@ -88,7 +88,9 @@ def _pow_base(t: Any, z: Any, x: Any, y: Any) -> Any:
     """d(x^y)/dx = y x^(y-1); 0 where y = 0, even at x = 0."""
     known = known_scalar(y)
     if known is not None:
-        return None if known == 0 else mul(t, mul(constant(known, x.dtype), pow(x, constant(known - 1, x.dtype))))
+        if known == 0:
+            return None
+        return mul(t, mul(constant(known, x.dtype), pow(x, constant(known - 1, x.dtype))))
     y = convert(y, x.dtype)
     zero = eq(y, 0)
     slope = mul(y, pow(x, sub(_choose(zero, y, _constant(1, y)), 1)))
@@ -111,7 +113,8 @@ class Power(Elementwise):
         return super().infer(x, y)
 
 
-pow = Power("pow", reference.power, INEXACT, "x to the power y.", operands="x y", jvp=(_pow_base, _pow_exponent))
+pow = Power("pow", reference.power, INEXACT, "x to the power y.", operands="x y",
+            jvp=(_pow_base, _pow_exponent))
 
 integer_pow_p = Elementwise(
     "integer_pow", reference.integer_power, NUMBER, "x to the power y, a constant integer.",
@@ -151,11 +154,14 @@ acos = Elementwise("acos", np.arccos, INEXACT, "Angle in [0, pi] whose cosine is
                    jvp=(lambda t, y, x: mul(t, neg(rsqrt(_one_minus_square(x)))),))
 atan = Elementwise("atan", np.arctan, INEXACT, "Angle in [-pi/2, pi/2] whose tangent is x.",
                    jvp=(lambda t, y, x: div(t, add(1.0, square(x))),))
-atan2 = Elementwise("atan2", reference.atan2, INEXACT, "Angle of the point (y, x) in [-pi, pi].", operands="x y",
+atan2 = Elementwise("atan2", reference.atan2, INEXACT, "Angle of the point (y, x) in [-pi, pi].",
+                    operands="x y",
                     jvp=(lambda t, z, x, y: mul(t, div(y, add(square(x), square(y)))),
                          lambda t, z, x, y: mul(t, div(neg(x), add(square(x), square(y))))))
-sinh = Elementwise("sinh", np.sinh, INEXACT, "Hyperbolic sine of x.", jvp=(lambda t, y, x: mul(t, cosh(x)),))
-cosh = Elementwise("cosh", np.cosh, INEXACT, "Hyperbolic cosine of x.", jvp=(lambda t, y, x: mul(t, sinh(x)),))
+sinh = Elementwise("sinh", np.sinh, INEXACT, "Hyperbolic sine of x.",
+                   jvp=(lambda t, y, x: mul(t, cosh(x)),))
+cosh = Elementwise("cosh", np.cosh, INEXACT, "Hyperbolic cosine of x.",
+                   jvp=(lambda t, y, x: mul(t, sinh(x)),))
 tanh = Elementwise("tanh", np.tanh, INEXACT, "Hyperbolic tangent of x.", accuracy=True,
                    jvp=(lambda t, y, x: mul(add(t, mul(t, y)), sub(1.0, y)),))
 asinh = Elementwise("asinh", np.arcsinh, INEXACT, "Inverse of sinh.",
@@ -199,10 +205,14 @@ def _share(x: Any, y: Any, z: Any) -> Any:
     return _choose(eq(x, y), convert(eq(x, z), z.dtype), _constant(0.5, z))
 
 
-max = Elementwise("max", reference.maximum, ARRAY, "The larger of x and y; NaN if either is.", operands="x y",
-                  jvp=(lambda t, z, x, y: mul(t, _share(x, y, z)), lambda t, z, x, y: mul(t, _share(y, x, z))))
-min = Elementwise("min", reference.minimum, ARRAY, "The smaller of x and y; NaN if either is.", operands="x y",
-                  jvp=(lambda t, z, x, y: mul(t, _share(x, y, z)), lambda t, z, x, y: mul(t, _share(y, x, z))))
+max = Elementwise("max", reference.maximum, ARRAY, "The larger of x and y; NaN if either is.",
+                  operands="x y",
+                  jvp=(lambda t, z, x, y: mul(t, _share(x, y, z)),
+                       lambda t, z, x, y: mul(t, _share(y, x, z))))
+min = Elementwise("min", reference.minimum, ARRAY, "The smaller of x and y; NaN if either is.",
+                  operands="x y",
+                  jvp=(lambda t, z, x, y: mul(t, _share(x, y, z)),
+                       lambda t, z, x, y: mul(t, _share(y, x, z))))
 
 
 def _abs_jvp(t: Any, y: Any, x: Any) -> Any:
@@ -220,7 +230,8 @@ ceil = Elementwise("ceil", np.ceil, REAL, "Smallest integer not below x.", jvp=N
 round_p = Elementwise("round", reference.round_half, REAL, "x rounded to an integer.", jvp=None)
 nextafter = Elementwise("nextafter", np.nextafter, REAL, "The number next to x1 in the direction of x2.",
                         operands="x1 x2", jvp=None, widen=False)
-is_finite = Elementwise("is_finite", np.isfinite, REAL, "Whether x is neither infinite nor NaN.", jvp=None, result=_bool)
+is_finite = Elementwise("is_finite", np.isfinite, REAL, "Whether x is neither infinite nor NaN.",
+                        jvp=None, result=_bool)
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
@@ -251,7 +262,8 @@ class SelectN(Elementwise):
 
     def infer(self, which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
         if not is_kind(which.dtype, BITS):
-            raise TypeError(f"select `which` must be boolean or integer type, got {dtypes.name(which.dtype)}.")
+            raise TypeError("select `which` must be boolean or integer type, "
+                            f"got {dtypes.name(which.dtype)}.")
         if not cases:
             raise TypeError("select must have at least one case")
         if which.dtype == dtypes.bool_ and len(cases) > 2:
@@ -323,7 +335,7 @@ clamp_p = Elementwise(
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
-    """`x` limited to `[min, max]`, each bound a scalar or of the shape of `x`; `max` wins where they cross."""
+    """`x` limited to `[min, max]`, bounds that are scalars or of its shape; `max` wins where they cross."""
     low, x, high = match_scalars((min, x, max))
     shape = aval_of(x).shape
     for name, bound in (("min", low), ("max", high)):
@@ -353,20 +365,24 @@ clz = Elementwise("clz", reference.count_leading_zeros, INTEGER, "Number of lead
 
 # ---------------------------------------------------------------- complex numbers
 
-real = Elementwise("real", np.real, (np.complexfloating,), "Real part of x.", linear=True, result=dtypes.to_real,
+real = Elementwise("real", np.real, (np.complexfloating,), "Real part of x.", linear=True,
+                   result=dtypes.to_real,
                    jvp=(lambda t, y, x: real(t),), transpose=(lambda ct, x: complex(ct, 0.0),))
 imag = Elementwise("imag", np.imag, (np.complexfloating,), "Imaginary part of x.", linear=True,
                    result=dtypes.to_real,
-                   jvp=(lambda t, y, x: imag(t),), transpose=(lambda ct, x: complex(_constant(0, ct), neg(ct)),))
+                   jvp=(lambda t, y, x: imag(t),),
+                   transpose=(lambda ct, x: complex(_constant(0, ct), neg(ct)),))
 complex = Elementwise("complex", reference.make_complex, (np.float32, np.float64), "x + i y.", operands="x y",
                       linear=True, result=dtypes.to_complex,
                       jvp=(lambda t, z, x, y: complex(t, _constant(0, t)),
                            lambda t, z, x, y: complex(_constant(0, t), t)),
                       transpose=(lambda ct, x, y: real(ct), lambda ct, x, y: imag(neg(ct))))
-conj_p = Elementwise("conj", lambda x, input_dtype: np.conjugate(x).astype(dtypes.to_complex(x.dtype), copy=False),
-                     (np.float32, np.float64, np.complexfloating), "Complex conjugate of x.", linear=True,
-                     result=dtypes.to_complex, jvp=(lambda t, y, x, **p: conj_p.bind(t, **p),),
-                     transpose=(lambda ct, x, input_dtype: conj(ct) if input_dtype.kind == "c" else real(ct),))
+conj_p = Elementwise(
+    "conj", lambda x, input_dtype: np.conjugate(x).astype(dtypes.to_complex(x.dtype), copy=False),
+    (np.float32, np.float64, np.complexfloating), "Complex conjugate of x.", linear=True,
+    result=dtypes.to_complex,
+    jvp=(lambda t, y, x, **params: conj_p.bind(t, **params),),
+    transpose=(lambda ct, x, input_dtype: conj(ct) if input_dtype.kind == "c" else real(ct),))
 
 
 def conj(x: Any) -> Any:
@@ -430,7 +446,8 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
 
 
 reduce_precision_p = Elementwise(
-    "reduce_precision", reference.reduce_precision, INEXACT, "x rounded to fewer bits.", widen=False, linear=True,
+    "reduce_precision", reference.reduce_precision, INEXACT, "x rounded to fewer bits.",
+    widen=False, linear=True,
     jvp=(lambda t, y, x, **p: reduce_precision_p.bind(t, **p),),
     transpose=(lambda ct, x, **p: reduce_precision_p.bind(ct, **p),))
 
@@ -447,7 +464,8 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> An
 
 copy = Identity("copy", np.copy, ANY, "x, in memory of its own.", linear=True,
                 jvp=(lambda t, y, x: copy(t),), transpose=(lambda ct, x: ct,))
-stop_gradient_p = Identity("stop_gradient", lambda x: x, ANY, "x, as a constant to differentiation.", jvp=None)
+stop_gradient_p = Identity("stop_gradient", lambda x: x, ANY, "x, as a constant to differentiation.",
+                           jvp=None)
 
 
 def stop_gradient(x: Any) -> Any:

@@ -40,10 +40,12 @@ Rules = Sequence[Rule | None] | None
 _F32 = np.dtype(np.float32)
 # Small types are computed in a wider one, where all of their operations are exact or rounded once more.
 WIDER: dict[Any, np.dtype] = {d: _F32 for d in dtypes.FLOATS if d.itemsize <= 2}
-WIDER |= {d: np.dtype(np.int8) for d in dtypes.SMALL_SIGNED} | {d: np.dtype(np.uint8) for d in dtypes.SMALL_UNSIGNED}
+WIDER |= {d: np.dtype(np.int8) for d in dtypes.SMALL_SIGNED}
+WIDER |= {d: np.dtype(np.uint8) for d in dtypes.SMALL_UNSIGNED}
 
 _PYTHON_SCALARS = (int, float, complex, bool)
-_HOLDS: dict[type, tuple[type, ...]] = {bool: (np.bool_,), int: NUMBER, float: INEXACT, complex: (np.complexfloating,)}
+_HOLDS: dict[type, tuple[type, ...]] = {
+    bool: (np.bool_,), int: NUMBER, float: INEXACT, complex: (np.complexfloating,)}
 
 
 def constant(value: Any, dtype: Any) -> ConcreteArray:
@@ -64,14 +66,15 @@ def is_kind(dtype: Any, kinds: tuple[type, ...]) -> bool:
 
 
 def match_scalars(args: Sequence[Any]) -> Sequence[Any]:
-    """Gives Python numbers among the operands the dtype of the arrays, where that dtype can hold their kind."""
+    """Gives Python numbers among the operands the dtype of the arrays, where it can hold their kind."""
     if not any(type(a) in _PYTHON_SCALARS for a in args):
         return args
     arrays = [a for a in args if type(a) not in _PYTHON_SCALARS]
     if not arrays:
         return args
     dtype = aval_of(arrays[0]).dtype
-    return [constant(a, dtype) if type(a) in _PYTHON_SCALARS and is_kind(dtype, _HOLDS[type(a)]) else a for a in args]
+    return [constant(a, dtype) if type(a) in _PYTHON_SCALARS and is_kind(dtype, _HOLDS[type(a)]) else a
+            for a in args]
 
 
 def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
@@ -179,8 +182,8 @@ class Elementwise(Primitive):
         if any(a.dtype != avals[0].dtype for a in avals):
             names = ", ".join(dtypes.name(a.dtype) for a in avals)
             similar = _PROMOTING.get(self.name)
-            tip = (f" (Tip: jnp.{similar} is a similar function that does automatic type promotion on inputs)."
-                   if similar else "")
+            tip = "" if not similar else (
+                f" (Tip: jnp.{similar} is a similar function that does automatic type promotion on inputs).")
             raise TypeError(f"lax.{self.name} requires arguments to have the same dtypes, got {names}.{tip}")
 
     # ---------------------------------------------------------------- values
@@ -213,21 +216,23 @@ class Elementwise(Primitive):
         rules = self.transpose_rules
         if rules is None:
             raise self._missing("Transposition (reverse-mode differentiation)", "It is not linear.")
-        cts = []
+        cts: list[Any] = []
         for x, rule in zip(args, rules, strict=True):
             if not isinstance(x, Linear):
                 cts.append(None)
             elif isinstance(ct, Zero):
                 cts.append(Zero(x.aval))
             elif rule is None:
-                raise self._missing("Transposition (reverse-mode differentiation)", "It is not linear in that operand.")
+                raise self._missing("Transposition (reverse-mode differentiation)",
+                                    "It is not linear in that operand.")
             else:
                 cts.append(unbroadcast(rule(ct, *args, **params), x.aval))
         return cts
 
     # ---------------------------------------------------------------- batching
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None],
+              **params: Any) -> tuple[Any, int]:
         ranks = [len(x.shape) - (d is not None) for x, d in zip(args, dims, strict=True)]
         rank = max(ranks)
         target = next((d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank), 0)
@@ -235,16 +240,18 @@ class Elementwise(Primitive):
         return self.bind(*aligned, **params), target
 
 
-_PROMOTING = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "rem": "remainder", "max": "maximum",
-              "min": "minimum", "atan2": "arctan2", "pow": "power", "eq": "equal", "ne": "not_equal", "lt": "less",
-              "le": "less_equal", "gt": "greater", "ge": "greater_equal", "nextafter": "nextafter",
-              "select_n": "where", "clamp": "clip", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-              "shift_left": "left_shift", "shift_right_arithmetic": "right_shift"}
+# Names of the functions that promote, for errors.
+_PROMOTING = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "rem": "remainder", "max": "maximum",
+    "min": "minimum", "atan2": "arctan2", "pow": "power", "nextafter": "nextafter", "select_n": "where",
+    "clamp": "clip", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
+    "ge": "greater_equal", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "shift_left": "left_shift", "shift_right_arithmetic": "right_shift"}
 
 
 def _same(ct: Any, *operands: Any) -> Any:
     return ct
 
 
-add_any = Elementwise("add_any", np.add, ANY, "Sum of two tangents or cotangents of one value.", operands="x y",
-                      jvp=(_same, _same), transpose=(_same, _same), linear=True)
+add_any = Elementwise("add_any", np.add, ANY, "Sum of two tangents or cotangents of one value.",
+                      operands="x y", jvp=(_same, _same), transpose=(_same, _same), linear=True)

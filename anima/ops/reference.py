@@ -241,7 +241,8 @@ def reduce_precision(x: np.ndarray, exponent_bits: int, mantissa_bits: int) -> n
     if mantissa_bits < mantissa_width:
         drop = mantissa_width - mantissa_bits
         odd = (body >> kind(drop)) & kind(1)
-        body = (body + kind((1 << (drop - 1)) - 1) + odd) & kind(~((1 << drop) - 1) & (2 ** (8 * x.itemsize) - 1))
+        rounded = body + kind((1 << (drop - 1)) - 1) + odd
+        body = (rounded >> kind(drop)) << kind(drop)
     if exponent_bits < exponent_width:
         bias, small_bias = (1 << (exponent_width - 1)) - 1, (1 << (exponent_bits - 1)) - 1
         infinity = kind(((1 << exponent_width) - 1) << mantissa_width)

@@ -173,21 +173,21 @@ class Slice(Movement):
             if given is not None and len(given) != x.ndim:
                 raise TypeError(f"slice {what} must have length equal to the number of dimensions of the operand, "
                                 f"got {what} {given} for operand shape {x.shape}.")
-        sizes = tuple(b - a for a, b in zip(start_indices, limit_indices))
+        sizes = tuple(b - a for a, b in zip(start_indices, limit_indices, strict=True))
         if any(s < 0 for s in sizes):
             raise TypeError(f"slice slice_sizes must be greater than or equal to zero, got slice_sizes of {sizes}.")
         if any(a < 0 for a in start_indices):
             raise TypeError(f"slice start_indices must be greater than or equal to zero, got start_indices of "
                             f"{start_indices}.")
-        if any(s > n for s, n in zip(sizes, x.shape)):
+        if any(s > n for s, n in zip(sizes, x.shape, strict=True)):
             raise TypeError("slice slice_sizes must be less than or equal to operand shape, got slice_sizes "
                             f"{sizes} for operand shape {x.shape}.")
-        if any(b > n for b, n in zip(limit_indices, x.shape)):
+        if any(b > n for b, n in zip(limit_indices, x.shape, strict=True)):
             raise TypeError("slice limit_indices must be less than or equal to operand shape, got limit_indices "
                             f"{limit_indices} for operand shape {x.shape}.")
         if strides is not None and any(s <= 0 for s in strides):
             raise TypeError(f"slice strides must be positive, got {strides}")
-        return x.update(shape=tuple(-(-s // k) for s, k in zip(sizes, strides or (1,) * x.ndim)))
+        return x.update(shape=tuple(-(-s // k) for s, k in zip(sizes, strides or (1,) * x.ndim, strict=True)))
 
     def eval(self, x: np.ndarray, *, start_indices: Shape, limit_indices: Shape,
              strides: Shape | None = None) -> np.ndarray:
@@ -196,7 +196,7 @@ class Slice(Movement):
     def adjoint(self, ct: Any, x: Linear, *, start_indices: Shape, limit_indices: Shape,
                 strides: Shape | None = None) -> Sequence[Any]:
         config = []
-        for n, a, m, k in zip(x.aval.shape, start_indices, shape_of(ct), strides or (1,) * x.aval.ndim):
+        for n, a, m, k in zip(x.aval.shape, start_indices, shape_of(ct), strides or (1,) * x.aval.ndim, strict=True):
             spread = (m - 1) * k + 1 if m else 0
             config.append((a, n - a - spread, k - 1 if m > 1 else 0))
         return [pad(ct, scalar(0, x.aval.dtype), config)]
@@ -245,7 +245,7 @@ class Concatenate(Movement):
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *,
               dimension: int) -> tuple[Any, int]:
-        xs = [batch_at_front(x, d, size) for x, d in zip(args, dims)]
+        xs = [batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)]
         return self.bind(*xs, dimension=dimension + 1), 0
 
     def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
@@ -267,17 +267,17 @@ class Pad(Movement):
                              f"{padding_config} for operand shape {x.shape}")
         if any(i < 0 for _, _, i in padding_config):
             raise ValueError(f"interior padding in padding_config must be nonnegative, got {padding_config=}")
-        shape = tuple(lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config))
+        shape = tuple(lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True))
         if any(n < 0 for n in shape):
             raise ValueError(f"Dimension size after padding is not at least 0, got result shape {shape}, for "
                              f"{padding_config=} and operand shape {x.shape}")
         return x.update(shape=shape, weak_type=all_weak((x, value)))
 
     def eval(self, x: np.ndarray, value: np.ndarray, *, padding_config: tuple[Shape, ...]) -> np.ndarray:
-        shape = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config)]
+        shape = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]
         out = np.full(shape, value, x.dtype)
         places, taken = [], []
-        for n, size, (lo, _, interior) in zip(x.shape, shape, padding_config):
+        for n, size, (lo, _, interior) in zip(x.shape, shape, padding_config, strict=True):
             step = interior + 1
             first = max(0, -(lo // step))  # the first element whose place lo + first * step is not negative
             last = max(first, min(n, -((lo - size) // step)))
@@ -496,7 +496,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
         raise ValueError(f"Sum of sizes {sum(sizes)} must be equal to dimension {axis} of the operand shape "
                          f"{list(shape)}")
     ends = np.cumsum(sizes, dtype=int).tolist()
-    return [slice_in_dim(operand, end - n, end, axis=axis) for n, end in zip(sizes, ends)]
+    return [slice_in_dim(operand, end - n, end, axis=axis) for n, end in zip(sizes, ends, strict=True)]
 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Any:
@@ -523,9 +523,9 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
     shape, reps = shape_of(operand), as_shape(reps, "tile reps")
     if len(reps) != len(shape):
         raise TypeError(f"reps length must be equal to the ndim of x, got {len(reps)=} and x.ndim={len(shape)}.")
-    spread = [size for pair in zip(reps, shape) for size in pair]
+    spread = [size for pair in zip(reps, shape, strict=True) for size in pair]
     repeated = broadcast_in_dim(operand, spread, range(1, 2 * len(shape), 2))
-    return reshape(repeated, [k * n for k, n in zip(reps, shape)])
+    return reshape(repeated, [k * n for k, n in zip(reps, shape, strict=True)])
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:

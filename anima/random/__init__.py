@@ -25,9 +25,19 @@ from anima.random.distributions import (
     wald,
     weibull_min,
 )
-from anima.random.keys import PRNGKey, clone, fold_in, key, key_data, key_dtype, key_impl, split, wrap_key_data
-from anima.random.shuffle import choice, permutation
 from anima.random.draws import bernoulli, bits, normal, rademacher, randint, uniform
+from anima.random.keys import (
+    PRNGKey,
+    clone,
+    fold_in,
+    key,
+    key_data,
+    key_dtype,
+    key_impl,
+    split,
+    wrap_key_data,
+)
+from anima.random.shuffle import choice, permutation
 
 __all__ = [
     "PRNGKey", "bernoulli", "bits", "categorical", "cauchy", "choice", "clone", "double_sided_maxwell",

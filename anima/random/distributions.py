@@ -17,10 +17,8 @@ import anima.numpy as jnp
 from anima.core import dtypes
 from anima.core.avals import Shape, canonicalize_axis
 from anima.core.trace import aval_of
-from anima.ops import elementwise as el
-from anima.ops import special
+from anima.ops import elementwise as el, special
 from anima.ops.broadcast import as_shape
-from anima.random.keys import split
 from anima.random.draws import (
     common_shape,
     draw_bernoulli,
@@ -33,6 +31,7 @@ from anima.random.draws import (
     sampler,
     two_uniforms,
 )
+from anima.random.keys import split
 
 
 def _tiny(dtype: Any) -> Any:

@@ -18,8 +18,7 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.avals import Shape, broadcast_shapes
 from anima.core.trace import aval_of
-from anima.ops import elementwise as el
-from anima.ops import special
+from anima.ops import elementwise as el, special
 from anima.ops.broadcast import as_shape, broadcast_in_dim
 from anima.random.keys import check_key, split
 from anima.random.primitives import random_bits_p
@@ -41,9 +40,9 @@ def sampler(fun: F) -> F:
             raise NotImplementedError(f"The argument out_sharding of anima.random.{name} is not supported.")
         return fun(check_key(name, key)[0], *args, **kwargs)
 
-    signature = inspect.signature(fun)
+    parameters = inspect.signature(fun).parameters.values()
     last = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
-    public.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
+    vars(public)["__signature__"] = inspect.Signature([*parameters, last])
     return public  # type: ignore[return-value]
 
 

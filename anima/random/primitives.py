@@ -28,8 +28,7 @@ from anima.core.jaxpr import ClosedJaxpr, Literal
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import EVAL, under
-from anima.ops import elementwise as el
-from anima.ops import shape as sh
+from anima.ops import elementwise as el, shape as sh
 from anima.ops.threefry import threefry2x32_p
 
 UINT32 = np.dtype(np.uint32)

@@ -19,8 +19,8 @@ from anima.core.trace import is_array_like
 from anima.ops.broadcast import as_shape
 from anima.ops.sort import sort_key_val
 from anima.random.distributions import draw_gumbel
-from anima.random.keys import split
 from anima.random.draws import draw_bits, draw_randint, draw_uniform, sampler
+from anima.random.keys import split
 
 
 def _shuffled(key: Any, x: Any, axis: int) -> Any:

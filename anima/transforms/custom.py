@@ -20,7 +20,7 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Linear, Primitive, Zero
-from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
+from anima.core.stage import Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of
 from anima.ops.broadcast import instantiate, reduce_sum
@@ -37,7 +37,7 @@ class CustomCall(Primitive):
         return call_jaxpr.out_avals
 
     def eval(self, *args: Any, call_jaxpr: ClosedJaxpr, **params: Any) -> Any:
-        return [o.value for o in eval_jaxpr(call_jaxpr.jaxpr, call_jaxpr.consts, *args)]
+        return eval_numpy(call_jaxpr, args)
 
     def body(self, params: dict[str, Any]) -> ClosedJaxpr:
         return params["call_jaxpr"]

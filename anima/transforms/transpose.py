@@ -12,7 +12,8 @@ from typing import Any
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.core.primitive import Linear, Zero
-from anima.core.stage import literal_array, trace_to_jaxpr
+from anima.core.stage import bind_eqn, literal_array, trace_to_jaxpr
+from anima.core.state import current
 from anima.ops.elementwise import add_any
 from anima.util import weak_cache
 
@@ -48,8 +49,7 @@ def backward(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequ
             linear.update(eqn.outvars)
             todo.append(eqn)
         else:
-            out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
-            values.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
+            values.update(zip(eqn.outvars, bind_eqn(eqn, list(map(read, eqn.invars))), strict=True))
 
     found: dict[Var, Any] = {}
 
@@ -65,7 +65,11 @@ def backward(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequ
         if all(isinstance(ct, Zero) for ct in out_cts):
             continue
         given = out_cts if eqn.primitive.multiple_results else out_cts[0]
-        in_cts = eqn.primitive.transpose(given, *map(read, eqn.invars), **eqn.params)
+        before, current.source = current.source, eqn.source
+        try:
+            in_cts = eqn.primitive.transpose(given, *map(read, eqn.invars), **eqn.params)
+        finally:
+            current.source = before
         for atom, ct in zip(eqn.invars, in_cts, strict=True):
             give(atom, ct)
     return [found.get(v, Zero(v.aval)) if v in linear else None for v in jaxpr.invars]

@@ -42,6 +42,7 @@ def test_spellings_are_one_option(spelling):
 
 
 def test_unknown_options():
+    assert config.option("jax_enable_x64") is enable_x64
     with pytest.raises(AttributeError, match="Unrecognized config option: jax_no_such_flag"):
         config.update("jax_no_such_flag", True)
     with pytest.raises(AttributeError, match="Unrecognized config option: nope"):
@@ -51,7 +52,9 @@ def test_unknown_options():
 
 
 def test_bad_values():
-    with pytest.raises(ValueError, match="'sometimes' is not a valid NumpyDtypePromotion.*'standard' or 'strict'"):
+    with pytest.raises(
+        ValueError, match=r"'sometimes' is not a valid NumpyDtypePromotion.*'standard' or 'strict'"
+    ):
         config.update("jax_numpy_dtype_promotion", "sometimes")
     with pytest.raises(ValueError, match="'yes please' is not a valid truth value for anima_enable_x64"):
         config.update("jax_enable_x64", "yes please")
@@ -142,8 +145,20 @@ def test_trace_key():
 
 
 def test_flags():
-    config.parse_flags(["train.py", "--jax_enable_x64", "--anima_debug_nans=true", "--other=1", "--nojax_disable_jit",
-                        "--anima_numpy_rank_promotion", "warn", "--batch", "--", "--jax_debug_infs"])
+    config.parse_flags(
+        [
+            "train.py",
+            "--jax_enable_x64",
+            "--anima_debug_nans=true",
+            "--other=1",
+            "--nojax_disable_jit",
+            "--anima_numpy_rank_promotion",
+            "warn",
+            "--batch",
+            "--",
+            "--jax_debug_infs",
+        ]
+    )
     assert config.enable_x64
     assert config.debug_nans
     assert not config.disable_jit
@@ -166,7 +181,9 @@ def test_environment(environment, wanted):
     clean = {k: v for k, v in os.environ.items() if not k.endswith("_ENABLE_X64")}
     # the file alone: what the rest of the package does at import is not the matter here
     code = "import runpy, sys; print(runpy.run_path(sys.argv[1])['config'].enable_x64)"
-    file = config_module.__file__ if hasattr(config_module, "__file__") else sys.modules["anima.config"].__file__
+    file = (
+        config_module.__file__ if hasattr(config_module, "__file__") else sys.modules["anima.config"].__file__
+    )
     output = subprocess.run([sys.executable, "-c", code, file], env=clean | environment, capture_output=True,
                             text=True, check=True)
     assert output.stdout.strip() == wanted

@@ -104,9 +104,11 @@ def test_result_type_refuses_what_has_no_dtype():
 
 
 def test_promotion_errors_say_what_to_do():
-    with pytest.raises(dtypes.TypePromotionError, match="8-bit floats do not support implicit promotion.*astype"):
+    with pytest.raises(
+        dtypes.TypePromotionError, match=r"8-bit floats do not support implicit promotion.*astype"
+    ):
         dtypes.promote_types("float8_e4m3fn", "float16")
-    with pytest.raises(dtypes.TypePromotionError, match="'uint4', 'float32'.*astype"):
+    with pytest.raises(dtypes.TypePromotionError, match=r"'uint4', 'float32'.*astype"):
         dtypes.promote_types("uint4", "float32")
     with numpy_dtype_promotion("strict"), pytest.raises(
             ValueError, match=r"Input dtypes \('int32', 'float32'\).*anima_numpy_dtype_promotion=strict"):
@@ -160,8 +162,10 @@ def test_truncation_warns_at_the_users_line():
     assert len(caught) == 1
     assert caught[0].filename == __file__
     text = str(caught[0].message)
-    assert text.startswith("Explicitly requested dtype float64 requested in zeros is not available, and will be "
-                           "truncated to dtype float32. To enable more dtypes, set the anima_enable_x64")
+    assert text.startswith(
+        "Explicitly requested dtype float64 requested in zeros is not available, and will be "
+        "truncated to dtype float32. To enable more dtypes, set the anima_enable_x64"
+    )
     assert "jax_enable_x64" in text
     assert "ANIMA_ENABLE_X64" in text
 
@@ -217,8 +221,15 @@ def test_issubdtype(a, b, wanted):
 
 def test_isdtype():
     names = ("bool", "int4", "uint8", "bfloat16", "float32", "complex64")
-    table = {"bool": 1, "integral": 2, "numeric": 5, "real floating": 2, "signed integer": 1, "unsigned integer": 1,
-             "complex floating": 1}
+    table = {
+        "bool": 1,
+        "integral": 2,
+        "numeric": 5,
+        "real floating": 2,
+        "signed integer": 1,
+        "unsigned integer": 1,
+        "complex floating": 1,
+    }
     for kind, count in table.items():
         assert sum(dtypes.isdtype(name, kind) for name in names) == count
     assert dtypes.isdtype("float32", ("integral", np.float32))
@@ -236,9 +247,12 @@ def test_short_names(dtype, short):
 
 
 def test_conversions():
-    assert [dtypes.to_inexact(d).name for d in ("int8", "bool", "bfloat16", "complex64", "int4", "uint2")] == [
-        "float32", "float32", "bfloat16", "complex64", "float32", "float32"]
-    assert [dtypes.to_complex(d).name for d in ("int8", "bfloat16", "float32", "complex64")] == ["complex64"] * 4
+    assert [
+        dtypes.to_inexact(d).name for d in ("int8", "bool", "bfloat16", "complex64", "int4", "uint2")
+    ] == ["float32", "float32", "bfloat16", "complex64", "float32", "float32"]
+    assert [dtypes.to_complex(d).name for d in ("int8", "bfloat16", "float32", "complex64")] == [
+        "complex64"
+    ] * 4
     assert [dtypes.to_real(d).name for d in ("complex64", "float16")] == ["float32", "float16"]
     with enable_x64(True):
         assert dtypes.to_inexact("int8") == np.float64

@@ -1,0 +1,57 @@
+"""A fused program: which equations become kernels, and which are folded into those that use them.
+
+    map f32[4096,1024]:        e = exp b
+    reduce f32[4096,1024] over (1): c = reduce_max a; f = reduce_sum e; g = div e f'
+    call:                      h = dot_general g w
+
+A group's `roots` are computed by one kernel; every other equation is folded into its consumers. Of the
+roots' results those in `Fused.stored` are written to memory, the others are known inside the group only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from anima.core.avals import Shape
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Equations that one kernel computes.
+
+    map     results of one shape, `shape`
+    reduce  reductions over `axes` of operands of shape `shape`, with results of that shape or of the rows'
+    call    one equation with a lowering of its own
+    `flat` says that every array read is of the shape `shape` or a scalar, element by element. `cuts` are, by
+    dimension, places where concatenations and paddings begin and end: kernels are made for the boxes between.
+    """
+
+    kind: Literal["map", "reduce", "call"]
+    roots: tuple[Eqn, ...]
+    shape: Shape = ()
+    axes: tuple[int, ...] = ()
+    flat: bool = False
+    cuts: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fused:
+    """A program cut into groups, in an order in which they can run.
+
+    `producers` has the equations that can be computed at one index; `views` the variables that are
+    another one's memory under a different shape.
+    """
+
+    closed: ClosedJaxpr
+    groups: tuple[Group, ...]
+    producers: dict[Var, Eqn]
+    views: dict[Var, Var]
+    stored: frozenset[Var]
+
+    def home(self, var: Var) -> Var:
+        """The variable whose memory holds `var`."""
+        while var in self.views:
+            var = self.views[var]
+        return var

@@ -1,0 +1,151 @@
+"""Kernels that compute each element by itself, and the loops over a space of indices.
+
+A `Space` is a shape whose dimensions are grouped in runs: consecutive dimensions that one loop can run
+over, because every access steps through them alike. `merge_runs` finds them by writing the kernel once
+with a loop for each dimension and looking at the indices that came out.
+
+    f32[64,32,16] + f32[1,1,16]:   runs (0, 1), (2)    ->    for i < 2048: for j < 16
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from anima.compiler.groups import Group
+from anima.compiler.index_math import Atom, Index
+from anima.compiler.lower_array import Indices, Scope
+from anima.core.avals import Shape
+from anima.core.jaxpr import Eqn, Var
+
+Run = tuple[int, ...]
+
+
+class Space:
+    """A shape and the runs of its dimensions; dimensions of size 1 are in no run."""
+
+    def __init__(self, shape: Shape, runs: Sequence[Run]):
+        self.shape = shape
+        self.runs = list(runs)
+
+    @classmethod
+    def separate(cls, shape: Shape) -> Space:
+        """One run for each dimension."""
+        return cls(shape, [(d,) for d, n in enumerate(shape) if n != 1])
+
+    @classmethod
+    def flat(cls, shape: Shape, axes: Sequence[int] = ()) -> Space:
+        """As few runs as possible without mixing dimensions in `axes` with others."""
+        runs: list[Run] = []
+        for d, n in enumerate(shape):
+            if n == 1:
+                continue
+            if runs and (runs[-1][0] in axes) == (d in axes):
+                runs[-1] += (d,)
+            else:
+                runs.append((d,))
+        return cls(shape, runs)
+
+    def extent(self, run: Run) -> int:
+        return math.prod(self.shape[d] for d in run)
+
+    def index(self, scope: Scope, values: dict[Run, Index]) -> Indices:
+        """The full index for the values of the runs' loops; 0 where there is none."""
+        out = [scope.ix.zero] * len(self.shape)
+        for run, value in values.items():
+            if len(run) == 1:
+                out[run[0]] = value
+            else:
+                for d, i in zip(run, scope.ix.unflatten(value, [self.shape[d] for d in run]), strict=True):
+                    out[d] = i
+        return tuple(out)
+
+
+def open_loops(scope: Scope, stack: ExitStack, space: Space, runs: Sequence[Run], kinds: Sequence[str]
+               ) -> dict[Run, Index]:
+    """Opens a loop for each run until the stack unwinds; their indices."""
+    return {run: stack.enter_context(scope.loop(space.extent(run), kind))
+            for run, kind in zip(runs, kinds, strict=True)}
+
+
+def loop_kinds(count: int) -> list[str]:
+    """Kinds of the loops of an independent nest: parallel outside, vector inside."""
+    if count <= 1:
+        return ["vector"] * count
+    return ["parallel"] + ["serial"] * (count - 2) + ["vector"]
+
+
+def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Scope, Indices], None]) -> Space:
+    """The space of a group with the runs that can be one loop merged; `write` writes everything at one index."""
+    if group.flat:
+        return Space.flat(group.shape, group.axes)
+    separate = Space.separate(group.shape)
+    if len(separate.runs) <= 1:
+        return separate
+    scope = new_scope()
+    with ExitStack() as stack:
+        values = open_loops(scope, stack, separate, separate.runs, ["serial"] * len(separate.runs))
+        write(scope, separate.index(scope, values))
+        atoms = {run: index.terms[0][0] for run, index in values.items()}
+    runs: list[Run] = [separate.runs[0]]
+    for run in separate.runs[1:]:
+        last = runs[-1][-1:]
+        if ((last[0] in group.axes) == (run[0] in group.axes)
+                and _alike(scope.used, atoms[last], atoms[run], separate.extent(run))):
+            runs[-1] += run
+        else:
+            runs.append(run)
+    return Space(group.shape, runs)
+
+
+def _alike(used: Sequence[Index], outer: Atom, inner: Atom, extent: int) -> bool:
+    """Whether all indices step through two adjacent loops as through one."""
+    for index in used:
+        if index.coefficient(outer) != extent * index.coefficient(inner):
+            return False
+        if index.nonlinear and any(atom.source is not None and (atom.source[1].mentions(outer)
+                                                                or atom.source[1].mentions(inner))
+                                   for atom, _ in index.terms):
+            return False
+    return True
+
+
+def write_roots(scope: Scope, roots: Sequence[Eqn], index: Indices, stored: frozenset[Var]) -> None:
+    """Computes equations at an index and stores the results that are wanted in memory."""
+    for eqn in roots:
+        if any(v in stored for v in eqn.outvars):
+            scope.define(eqn, index)
+            for var in eqn.outvars:
+                if var in stored:
+                    scope.store(scope.places[var], scope.ix.flatten(index, var.aval.shape), scope.memo[var, index])
+
+
+def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Iterator[Scope]:
+    """The kernels of a group of kind "map": one, or one for each box between the group's cuts."""
+    cuts = dict(group.cuts)
+    sides = []
+    for d, n in enumerate(group.shape):
+        ends = [0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]
+        sides.append(list(zip(ends[:-1], ends[1:], strict=True)))
+    for box in itertools.product(*sides):
+        sizes = tuple(b - a for a, b in box)
+        yield _box_kernel(new_scope, group, stored, sizes, tuple(a for a, _ in box))
+
+
+def _box_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], sizes: Shape,
+                corner: tuple[int, ...]) -> Scope:
+    """The kernel for the indices `corner <= index < corner + sizes`."""
+    def write(scope: Scope, index: Indices) -> None:
+        moved = tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True)) if any(corner) else index
+        write_roots(scope, group.roots, moved, stored)
+
+    box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
+    space = merge_runs(new_scope, box, write)
+    scope = new_scope()
+    with ExitStack() as stack:
+        values = open_loops(scope, stack, space, space.runs, loop_kinds(len(space.runs)))
+        write(scope, space.index(scope, values))
+    return scope

@@ -1,0 +1,342 @@
+"""`scan`: a loop of known length over a carry and slices of arrays, as one equation.
+
+    carry, ys = scan(f, init, xs)    with   carry, y[k] = f(carry, x[k])   for k = 0, 1, ...
+
+Its derivative is a scan too. Linearisation runs the loop once and keeps what the tangent loop needs: what
+depends on constants alone is computed once outside, an element of `xs` is read again, the rest is stacked.
+A scan without carry has independent iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima import tree
+from anima.control.common import differences, reorder, strong_like, trace_function
+from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Literal, Var
+from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
+from anima.core.trace import Trace, aval_of, under
+from anima.ops.broadcast import instantiate
+from anima.transforms.dce import dce_jaxpr
+from anima.transforms.forward import jvp_jaxpr
+from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.transpose import add_cotangents, backward
+from anima.transforms.vmap import batch_jaxpr, move_to
+from anima.util import fun_name, split_list, weak_cache
+
+
+class Scan(Primitive):
+    """Operands: constants, initial carry, `xs`; results: final carry, stacked `ys`."""
+
+    multiple_results = True
+
+    def call(self, jaxpr: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], *, length: int,
+             reverse: bool, unroll: int) -> list[Any]:
+        """Binds with the parameters that follow from the operands."""
+        args = [*consts, *carry, *xs]
+        return self.bind(*args, jaxpr=jaxpr, length=length, linear=(False,) * len(args), num_carry=len(carry),
+                         num_consts=len(consts), reverse=reverse, unroll=unroll)
+
+    def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, length: int, num_carry: int, **params: Any,
+              ) -> list[ShapedArray]:
+        outs = jaxpr.out_avals
+        return outs[:num_carry] + [a.update(shape=(length, *a.shape)) for a in outs[num_carry:]]
+
+    def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, length: int, num_carry: int, num_consts: int,
+             reverse: bool, **params: Any) -> list[np.ndarray]:
+        consts, carry, xs = split_list(args, [num_consts, num_carry])
+        ys = [np.empty((length, *a.shape, *getattr(a.dtype, "element_shape", ())), getattr(a.dtype, "base", a.dtype))
+              for a in jaxpr.out_avals[num_carry:]]
+        for k in reversed(range(length)) if reverse else range(length):
+            outs = eval_numpy(jaxpr, [*consts, *carry, *(x[k] for x in xs)])
+            carry = outs[:num_carry]
+            for y, value in zip(ys, outs[num_carry:], strict=True):
+                y[k] = value
+        return [*carry, *ys]
+
+    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return self.eval(*args, **params)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, length: int, num_carry: int,
+            num_consts: int, reverse: bool, unroll: int, linear: Any) -> tuple[list[Any], list[Any]]:
+        sizes = [num_consts, num_carry]
+        nonzero = [not isinstance(t, Zero) for t in tangents]
+        carry_mask, tangents = _grow_carry(jaxpr, nonzero, tangents, sizes, _jvp_mask)
+        nonzero = [not isinstance(t, Zero) for t in tangents]
+        new, mask = jvp_jaxpr(jaxpr, tuple(nonzero), tuple(carry_mask))
+        # (consts, carry, xs, their nonzero tangents) -> (consts + tangents, carry + tangents, xs + tangents)
+        n = len(primals)
+        where = iter(range(n, n + sum(nonzero)))
+        places = [next(where) if nz else None for nz in nonzero]
+        parts = split_list(list(range(n)), sizes)
+        order = [[*part, *(places[k] for k in part if places[k] is not None)] for part in parts]
+        n_out = len(jaxpr.out_avals)
+        out_where = iter(range(n_out, n_out + sum(mask)))
+        out_places = [next(out_where) if m else None for m in mask]
+        out_parts = split_list(list(range(n_out)), [num_carry])
+        out_order = [[*part, *(out_places[k] for k in part if out_places[k] is not None)] for part in out_parts]
+        body = reorder(new, sum(order, []), sum(out_order, []))  # type: ignore[arg-type]
+        flat = [*primals, *(t for t in tangents if not isinstance(t, Zero))]
+        consts, carry, xs = [[flat[k] for k in part] for part in order]  # type: ignore[index]
+        outs = self.call(body, consts, carry, xs, length=length, reverse=reverse, unroll=unroll)
+        by_place = dict(zip(sum(out_order, []), outs, strict=True))
+        out_tangents = [Zero(tangent_aval(aval_of(by_place[k]))) if p is None else by_place[p]
+                        for k, p in enumerate(out_places)]
+        return [by_place[k] for k in range(n_out)], out_tangents
+
+    def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
+                  jaxpr: ClosedJaxpr, length: int, num_carry: int, num_consts: int, reverse: bool, unroll: int,
+                  linear: Any) -> tuple[list[Any], list[Any]]:
+        """Runs the loop, stacking residuals; records the loop of tangents."""
+        options = dict(length=length, reverse=reverse, unroll=unroll)
+        nonzero = [not isinstance(t, Zero) for t in tangents]
+        carry_mask, tangents = under(recorder, _grow_carry, jaxpr, nonzero, tangents, [num_consts, num_carry],
+                                     _linear_mask)
+        nonzero = [not isinstance(t, Zero) for t in tangents]
+        primal, tangent, mask = linearize_jaxpr(jaxpr, tuple(nonzero), tuple(carry_mask))
+        n_out = len(jaxpr.out_avals)
+        plan = _residuals(primal, n_out, num_consts, num_carry)
+        outs = under(parent, self.call, plan.body, *split_list(primals, [num_consts, num_carry]), **options)
+        fixed = under(parent, eval_jaxpr, plan.outside.jaxpr, plan.outside.consts, *primals[:num_consts])
+        xs_read = [primals[k] for k in plan.xs]
+        const_t, carry_t, xs_t = split_list(tangents, [num_consts, num_carry])
+        const_t, carry_t, xs_t = [[t for t in ts if not isinstance(t, Zero)] for ts in (const_t, carry_t, xs_t)]
+        # tangent: (residuals, const, carry, xs tangents) -> (fixed, const | carry | xs, read xs, stacked)
+        n_res = len(plan.order)
+        start = [n_res, n_res + len(const_t), n_res + len(const_t) + len(carry_t)]
+        order = [*(k for k in plan.order_of("fixed")), *range(start[0], start[1]), *range(start[1], start[2]),
+                 *range(start[2], start[2] + len(xs_t)), *plan.order_of("xs"), *plan.order_of("stacked")]
+        body = reorder(tangent, order)
+        out_tangents = under(recorder, self.call, body, [*fixed, *const_t], carry_t, [*xs_t, *xs_read, *outs[n_out:]],
+                             **options)
+        given = iter(out_tangents)
+        return outs[:n_out], [next(given) if m else Zero(tangent_aval(aval_of(o)))
+                              for m, o in zip(mask, outs[:n_out], strict=True)]
+
+    def transpose(self, cts: Sequence[Any], *args: Any, jaxpr: ClosedJaxpr, length: int, num_carry: int,
+                  num_consts: int, reverse: bool, unroll: int, linear: Any) -> list[Any]:
+        # A carry that starts from a known value (zeros, in tangent loops) still becomes linear on the way.
+        lin = tuple(isinstance(a, Linear) or num_consts <= k < num_consts + num_carry for k, a in enumerate(args))
+        consts, _, xs = split_list(args, [num_consts, num_carry])
+        ct_ys = cts[num_carry:]
+        body = _transposed_body(jaxpr, lin, num_consts, num_carry, tuple(isinstance(ct, Zero) for ct in ct_ys))
+        ct_consts = [instantiate(Zero(c.aval)) for c in consts if isinstance(c, Linear)]
+        outs = self.call(body, [c for c in consts if not isinstance(c, Linear)],
+                         [*ct_consts, *map(instantiate, cts[:num_carry])],
+                         [*(ct for ct in ct_ys if not isinstance(ct, Zero)), *(x for x in xs if not isinstance(x, Linear))],
+                         length=length, reverse=not reverse, unroll=unroll)
+        given = iter(outs)
+        found = [next(given) if is_lin else None for is_lin in lin]
+        return [ct if isinstance(a, Linear) else None for ct, a in zip(found, args, strict=True)]
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: ClosedJaxpr, length: int,
+              num_carry: int, num_consts: int, reverse: bool, unroll: int, linear: Any) -> tuple[Any, Any]:
+        mapped = [d is not None for d in dims]
+        while True:
+            force = tuple(0 if m else None for m in mapped[num_consts: num_consts + num_carry])
+            new, out_dims = batch_jaxpr(jaxpr, size, tuple(0 if m else None for m in mapped),
+                                        (*force, *(None,) * (len(jaxpr.out_avals) - num_carry)))
+            grown = [m or d is not None
+                     for m, d in zip(mapped[num_consts: num_consts + num_carry], out_dims, strict=False)]
+            if grown == mapped[num_consts: num_consts + num_carry]:
+                break
+            mapped[num_consts: num_consts + num_carry] = grown
+        first_x = num_consts + num_carry
+        moved = [move_to(a, d, 1 if k >= first_x else 0, size) if m else a
+                 for k, (a, d, m) in enumerate(zip(args, dims, mapped, strict=True))]
+        outs = self.call(new, *split_list(moved, [num_consts, num_carry]), length=length, reverse=reverse, unroll=unroll)
+        return outs, [d if k < num_carry or d is None else d + 1 for k, d in enumerate(out_dims)]
+
+    def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
+        """The equation without unused `ys`, and without carries that nothing used depends on."""
+        p = eqn.params
+        jaxpr, num_carry, num_consts = p["jaxpr"], p["num_carry"], p["num_consts"]
+        keep = list(used[:num_carry])
+        while True:
+            body, used_in = dce_jaxpr(jaxpr.jaxpr, [*keep, *used[num_carry:]])
+            grown = [k or u for k, u in zip(keep, used_in[num_consts: num_consts + num_carry], strict=True)]
+            if grown == keep:
+                break
+            keep = grown
+        kept_in = [*used_in[:num_consts], *keep, *used_in[num_consts + num_carry:]]
+        body = body.replace(invars=[v for v, k in zip(jaxpr.jaxpr.invars, kept_in, strict=True) if k])
+        values = dict(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True))
+        params = {**p, "jaxpr": ClosedJaxpr(body, [values[v] for v in body.constvars]), "num_carry": sum(keep),
+                  "num_consts": sum(used_in[:num_consts]), "linear": (False,) * sum(kept_in)}
+        return eqn.replace(params=params, invars=[v for v, k in zip(eqn.invars, kept_in, strict=True) if k],
+                           outvars=[v for v, k in zip(eqn.outvars, [*keep, *used[num_carry:]], strict=True) if k])
+
+
+scan_p = Scan("scan")
+
+
+def _grow_carry(jaxpr: ClosedJaxpr, nonzero: list[bool], tangents: Sequence[Any], sizes: list[int],
+                mask_of: Callable[..., list[bool]]) -> tuple[list[bool], list[Any]]:
+    """Which carries have tangents, as a fixed point, and the tangents with those written out."""
+    num_consts, num_carry = sizes
+    where = slice(num_consts, num_consts + num_carry)
+    while True:
+        carry = nonzero[where]
+        mask = mask_of(jaxpr, tuple(nonzero), (*carry, *(False,) * (len(jaxpr.out_avals) - num_carry)))
+        grown = [a or b for a, b in zip(carry, mask[:num_carry], strict=True)]
+        if grown == carry:
+            break
+        nonzero = [*nonzero[: where.start], *grown, *nonzero[where.stop:]]
+    force = [*grown, *(False,) * (len(jaxpr.out_avals) - num_carry)]
+    return force, [instantiate(t) if nz else t for t, nz in zip(tangents, nonzero, strict=True)]
+
+
+def _jvp_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
+    return jvp_jaxpr(jaxpr, nonzero, force)[1]
+
+
+def _linear_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
+    return linearize_jaxpr(jaxpr, nonzero, force)[2]
+
+
+class _Residuals:
+    """Where each residual of a linearised body comes from."""
+
+    def __init__(self, body: ClosedJaxpr, outside: ClosedJaxpr, xs: list[int], order: list[str]):
+        self.body = body        # (consts, carry, xs) -> (results, residuals to stack)
+        self.outside = outside  # consts -> residuals that do not change
+        self.xs = xs            # operands that are read again
+        self.order = order      # kind of each residual
+
+    def order_of(self, kind: str) -> list[int]:
+        return [k for k, other in enumerate(self.order) if other == kind]
+
+
+@weak_cache
+def _residuals(primal: ClosedJaxpr, n_out: int, num_consts: int, num_carry: int) -> _Residuals:
+    jaxpr = primal.jaxpr
+    constant: set[Var] = {*jaxpr.constvars, *jaxpr.invars[:num_consts]}
+    for eqn in jaxpr.eqns:
+        if all(isinstance(v, Literal) or v in constant for v in eqn.invars) and not eqn.effects:
+            constant.update(eqn.outvars)
+    xs_vars = {v: k for k, v in enumerate(jaxpr.invars) if k >= num_consts + num_carry}
+    kinds, fixed, xs, stacked = [], [], [], []
+    for v in jaxpr.outvars[n_out:]:
+        if isinstance(v, Literal) or v in constant:
+            kinds.append("fixed")
+            fixed.append(v)
+        elif v in xs_vars:
+            kinds.append("xs")
+            xs.append(xs_vars[v])
+        else:
+            kinds.append("stacked")
+            stacked.append(v)
+    body = jaxpr.replace(outvars=[*jaxpr.outvars[:n_out], *stacked])
+    eqns = [e for e in jaxpr.eqns if all(v in constant for v in e.outvars)]
+    outside = jaxpr.replace(invars=jaxpr.invars[:num_consts], eqns=eqns, outvars=fixed)
+    outside, _ = dce_jaxpr(outside, [True] * len(fixed))
+    outside = outside.replace(invars=jaxpr.invars[:num_consts], constvars=jaxpr.constvars)
+    return _Residuals(ClosedJaxpr(body, primal.consts), ClosedJaxpr(outside, primal.consts), xs, kinds)
+
+
+@weak_cache
+def _transposed_body(jaxpr: ClosedJaxpr, lin: tuple[bool, ...], num_consts: int, num_carry: int,
+                     zero_ys: tuple[bool, ...]) -> ClosedJaxpr:
+    """(known consts, [ct consts, ct carry], [ct ys, known xs]) -> ([ct consts, ct carry], ct xs)."""
+    in_avals = jaxpr.in_avals
+    const_lin, _, xs_lin = split_list(lin, [num_consts, num_carry])
+    known_consts = [a for a, is_lin in zip(in_avals, lin, strict=False) if not is_lin][: const_lin.count(False)]
+    lin_consts = [a for a, is_lin in zip(in_avals[:num_consts], const_lin, strict=True) if is_lin]
+    known_xs = [a for a, is_lin in zip(in_avals[num_consts + num_carry:], xs_lin, strict=True) if not is_lin]
+    ys = [a for a, zero in zip(jaxpr.out_avals[num_carry:], zero_ys, strict=True) if not zero]
+    carry = in_avals[num_consts: num_consts + num_carry]
+
+    def fun(*args: Any) -> list[Any]:
+        consts, sums, ct_carry, ct_ys, xs = split_list(
+            args, [len(known_consts), len(lin_consts), num_carry, len(ys)])
+        known = iter([*consts, *xs])
+        operands = [Linear(a) if is_lin else next(known) for a, is_lin in zip(in_avals, lin, strict=True)]
+        given = iter(ct_ys)
+        all_ys = [Zero(a) if zero else next(given)
+                  for a, zero in zip(jaxpr.out_avals[num_carry:], zero_ys, strict=True)]
+        found = backward(jaxpr.jaxpr, jaxpr.consts, operands, [*ct_carry, *all_ys])
+        ct_consts, new_carry, ct_xs = split_list(found, [num_consts, num_carry])
+        new_sums = map(add_cotangents, sums, [ct for ct, is_lin in zip(ct_consts, const_lin, strict=True) if is_lin])
+        return [*new_sums, *map(instantiate, new_carry),
+                *(instantiate(ct) for ct, is_lin in zip(ct_xs, xs_lin, strict=True) if is_lin)]
+
+    traced, consts = trace_to_jaxpr(fun, [*known_consts, *lin_consts, *carry, *ys, *known_xs])
+    return ClosedJaxpr(traced, consts)
+
+
+def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None,
+         reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
+    """Loops `f` over the leading axis of `xs`, carrying a value along.
+
+    Args:
+      f: `(carry, x) -> (carry, y)`; the carry keeps its structure, shapes and dtypes.
+      init: the first carry, a pytree of arrays.
+      xs: a pytree of arrays with the same leading axis, or None with `length` given.
+      reverse: from the last element to the first.
+      unroll: how many iterations to put into one (a hint).
+
+    Returns:
+      (last carry, the ys stacked along a new leading axis).
+
+    Raises:
+      TypeError: where the carry changes its type, leaf by leaf with paths.
+      ValueError: where the leading axes of `xs` disagree, or with `length`.
+    """
+    if not callable(f):
+        raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}")
+    init_leaves, init_tree = tree.flatten(init)
+    xs_leaves, xs_tree = tree.flatten(xs)
+    length = _scan_length(xs, xs_leaves, length)
+    x_avals = [a.update(shape=a.shape[1:], weak_type=False) for a in map(aval_of, xs_leaves)]
+    in_tree = tree.structure((init, xs))
+    for attempt in range(2):
+        carry_avals = list(map(aval_of, init_leaves))
+        closed, consts, out_tree = trace_function(f, in_tree, [*carry_avals, *x_avals], "scan")
+        carry_tree, ys_tree = _check_pair(f, out_tree)
+        if carry_tree != init_tree:
+            raise TypeError(f"scan body function carry input and carry output must have the same pytree structure, but "
+                            f"they differ: the input carry has structure {init_tree} but the output carry has structure "
+                            f"{carry_tree}. Revise {fun_name(f)} so that it returns a carry like the one it gets.")
+        out_avals = closed.out_avals[: len(carry_avals)]
+        promoted = strong_like(init_leaves, out_avals)
+        if attempt or all(a is b for a, b in zip(promoted, init_leaves, strict=True)):
+            break
+        init_leaves = promoted
+    problems = differences(init_tree, carry_avals, out_avals, "carry")
+    if problems:
+        raise TypeError("scan body function carry input and carry output must have equal types, but they differ:\n\n"
+                        + "\n".join(problems) + f"\n\nRevise {fun_name(f)} so that all output types match the "
+                        "corresponding input types.")
+    outs = scan_p.call(closed, consts, init_leaves, xs_leaves, length=length, reverse=bool(reverse),
+                       unroll=int(unroll) if unroll is not True else max(length, 1))
+    count = len(init_leaves)
+    return tree.unflatten(carry_tree, outs[:count]), tree.unflatten(ys_tree, outs[count:])
+
+
+def _scan_length(xs: Any, leaves: Sequence[Any], length: int | None) -> int:
+    for x in leaves:
+        if not aval_of(x).shape:
+            raise ValueError(f"scan got value with no leading axis to scan over: {x}.")
+    lengths = {aval_of(x).shape[0] for x in leaves}
+    if length is not None:
+        length = int(length)
+        if lengths - {length}:
+            raise ValueError(f"scan got `length` argument of {length} which disagrees with leading axis sizes "
+                             f"{sorted(lengths)}.")
+        return length
+    if len(lengths) != 1:
+        raise ValueError("scan got no values to scan over and `length` not provided." if not lengths else
+                         f"scan got values with different leading axis sizes: {', '.join(map(str, sorted(lengths)))}.")
+    return lengths.pop()
+
+
+def _check_pair(f: Callable[..., Any], out_tree: Any) -> tuple[Any, Any]:
+    children = out_tree.children()
+    if out_tree.node_data() is None or out_tree.node_data()[0] is not tuple or len(children) != 2:
+        raise TypeError(f"scan body output must be a pair, got {out_tree}. {fun_name(f)} should return (carry, y).")
+    return children[0], children[1]

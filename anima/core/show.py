@@ -1,0 +1,251 @@
+"""Programs as text, in the notation of the documents, on lines of 80 columns.
+
+    { lambda a:f32[4]; b:f32[4]. let c:f32[4] = add b a in (c,) }
+
+Names run a, b, ..., z, ba, ... through the whole program, inner programs included; a result that nobody
+uses is `_`; parameters at their default are left out; a program called more than once is written once,
+before the others. The layout is Wadler's ("A prettier printer", 2003): a group is written on one line
+if it fits, otherwise its lines are broken. Programs are told apart by their fields, not by their class,
+because `core/jaxpr.py`, which defines them, prints itself with this module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+
+WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line break, or `flat` where its group fits on one line."""
+
+    flat: str = " "
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Lines broken inside of `doc` are indented by `indent` more."""
+
+    indent: int
+    doc: Doc
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Written on one line if it fits; otherwise its own `Line`s (not those of inner groups) break."""
+
+    doc: Doc
+
+
+Doc = str | Line | Nest | Group | tuple["Doc", ...]
+
+
+def join(separator: Doc, docs: Sequence[Doc]) -> Doc:
+    """The docs with a separator between them."""
+    return tuple(part for doc in docs for part in (separator, doc))[1:]
+
+
+def layout(doc: Doc, width: int = WIDTH) -> str:
+    """The text of a document."""
+    out: list[str] = []
+    column = 0
+    todo: list[tuple[int, bool, Doc]] = [(0, False, doc)]
+    while todo:
+        indent, flat, item = todo.pop()
+        match item:
+            case str():
+                out.append(item)
+                column += len(item)
+            case tuple():
+                todo.extend((indent, flat, part) for part in reversed(item))
+            case Nest():
+                todo.append((indent + item.indent, flat, item.doc))
+            case Group():
+                todo.append((indent, flat or _fits(item.doc, width - column), item.doc))
+            case Line() if flat:
+                out.append(item.flat)
+                column += len(item.flat)
+            case Line():
+                out.append("\n" + " " * indent)
+                column = indent
+    return "".join(out)
+
+
+def _fits(doc: Doc, room: int) -> bool:
+    todo = [doc]
+    while todo and room >= 0:
+        item = todo.pop()
+        match item:
+            case str():
+                room -= len(item)
+            case tuple():
+                todo.extend(reversed(item))
+            case Line():
+                room -= len(item.flat)
+            case Nest() | Group():
+                todo.append(item.doc)
+    return room >= 0
+
+
+# Values of parameters that go without saying, whatever the primitive.
+_UNSAID: dict[str, tuple[Any, ...]] = {
+    "inline": (False,), "donated": (None, False, ()), "keep_unused": (False,), "precision": (None,),
+    "preferred_element_type": (None,), "dimensions": (None,), "accuracy": (None,), "sharding": (None,),
+    "out_sharding": (None,), "axis_index_groups": (None,)}
+_FIRST = {"name": 0, "jaxpr": 1, "call_jaxpr": 1}
+
+
+def _is_program(x: Any) -> bool:
+    return hasattr(x, "eqns") and hasattr(x, "in_avals")
+
+
+def _open(x: Any) -> Any:
+    return getattr(x, "jaxpr", x)
+
+
+def _programs(params: dict[str, Any]) -> Iterator[Any]:
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if _is_program(item):
+                yield _open(item)
+
+
+def letters(number: int) -> str:
+    """The `number`-th name: a, b, ..., z, ba, bb, ..."""
+    name = chr(ord("a") + number % 26)
+    while number := number // 26:
+        name = chr(ord("a") + number % 26) + name
+    return name
+
+
+class Printer:
+    """Turns programs to documents; remembers the names it gave."""
+
+    def __init__(self, *, print_shapes: bool = True, source_info: bool = False):
+        self.print_shapes = print_shapes
+        self.source_info = source_info
+        self.names: dict[Any, str] = {}
+        self.shared: dict[int, str] = {}
+
+    def name(self, var: Any) -> str:
+        if var not in self.names:
+            self.names[var] = letters(len(self.names))
+        return self.names[var]
+
+    def binder(self, var: Any, used: Any = None) -> str:
+        """A variable where it is bound, with its type; `_` if it is not among the `used` ones."""
+        name = self.name(var) if used is None or var in used else "_"
+        return f"{name}:{var.aval.str_short()}" if self.print_shapes else name
+
+    def atom(self, atom: Any) -> str:
+        return literal_text(atom.val) if hasattr(atom, "val") else self.name(atom)
+
+    def program(self, jaxpr: Any) -> Doc:
+        jaxpr = _open(jaxpr)
+        used = {v for e in jaxpr.eqns for v in e.invars if not hasattr(v, "val")}
+        used.update(v for v in jaxpr.outvars if not hasattr(v, "val"))
+        consts, args = _spaced([self.binder(v) for v in jaxpr.constvars]), _spaced(map(self.binder, jaxpr.invars))
+        eqns = [self.eqn(e, used) for e in jaxpr.eqns]
+        body: Doc = (Line(), join(Line("; "), eqns)) if eqns else ()
+        outs = _spaced([self.atom(v) + "," * (i == 0 or i + 1 < len(jaxpr.outvars))
+                        for i, v in enumerate(jaxpr.outvars)])
+        return Group(("{ lambda ", Nest(4, (consts, "; ", args, ". let")), Nest(4, body), Nest(2, Line()),
+                      "in (", Nest(4, outs), ") }"))
+
+    def eqn(self, eqn: Any, used: Any = None) -> Doc:
+        """One equation; `used` are the variables that somebody uses (None: all)."""
+        binders = [self.binder(v, used) for v in eqn.outvars]
+        head: Doc = (_spaced(binders), " = ") if binders else ()
+        shown = [(k, v) for k, v in eqn.params.items() if not self._unsaid(k, v)]
+        shown.sort(key=lambda item: (_FIRST.get(item[0], 2), item[0]))
+        params: Doc = ()
+        if shown:
+            parts = [Group((f"{k}=", self.value(k, v))) for k, v in shown]
+            params = Group(("[", Nest(2, (Line(""), join(Line(), parts))), Line(""), "]"))
+        args = [(Group(Line()), self.atom(v)) for v in eqn.invars]
+        place = f"  # {eqn.source}" if self.source_info and eqn.source else ""
+        return (Nest(2, head), eqn.primitive.name, params, Nest(2, tuple(args)), place)
+
+    def _unsaid(self, key: str, value: Any) -> bool:
+        if key == "donated" and isinstance(value, (tuple, list)):
+            return not any(value)
+        return any(value is d or value == d for d in _UNSAID.get(key, ()))
+
+    def value(self, key: str, value: Any) -> Doc:
+        """A parameter's value."""
+        if _is_program(value):
+            return self.shared.get(id(_open(value))) or self.program(value)
+        if isinstance(value, (tuple, list)) and value and all(map(_is_program, value)):
+            inner = [self.value(key, v) for v in value]
+            return Group(("(", Nest(2, (Line(""), join(Line(), inner))), Line(""), ")"))
+        if key == "dimension_numbers" and type(value) is tuple:  # of a dot_general, axes written as lists
+            return str(tuple(tuple(map(list, pair)) for pair in value))
+        if isinstance(value, np.dtype):
+            return dtypes.name(value)
+        if callable(value) and hasattr(value, "__name__"):
+            return value.__name__
+        return str(value)
+
+    def whole(self, jaxpr: Any) -> Doc:
+        """A program, after those that it calls more than once (innermost first)."""
+        calls: Counter[int] = Counter()
+        order: list[tuple[str, Any]] = []
+        _count_calls(_open(jaxpr), calls, order)
+        before: list[Doc] = []
+        for name, inner in order:
+            if calls[id(inner)] > 1:
+                doc = self.program(inner)
+                taken = set(self.shared.values())
+                fresh = name if name not in taken else next(
+                    f"{name}{i}" for i in range(1, len(taken) + 1) if f"{name}{i}" not in taken)
+                self.shared[id(inner)] = fresh
+                before += [f"let {fresh} = ", doc, " in\n"]
+        return (*before, self.program(jaxpr))
+
+
+def _count_calls(jaxpr: Any, calls: Counter[int], order: list[tuple[str, Any]]) -> None:
+    for eqn in jaxpr.eqns:
+        for inner in _programs(eqn.params):
+            if eqn.primitive.name == "pjit":
+                calls[id(inner)] += 1
+                if calls[id(inner)] > 1:
+                    continue
+            _count_calls(inner, calls, order)
+            if eqn.primitive.name == "pjit":
+                order.append((eqn.params.get("name", "jaxpr"), inner))
+
+
+def _spaced(words: Any) -> Doc:
+    """Words filled into lines."""
+    return join(Group(Line()), list(words))
+
+
+def literal_text(value: Any) -> str:
+    """A constant scalar: a Python number, exactly the value of its type."""
+    item = np.asarray(value)[()]
+    if hasattr(item, "dtype") and item.dtype.kind == "V":
+        item = float(item)  # ml_dtypes' small floats
+    return str(item.item() if isinstance(item, np.generic) else item)
+
+
+def show_jaxpr(jaxpr: Any, *, source_info: bool = False, print_shapes: bool = True, width: int = WIDTH) -> str:
+    """The text of a jaxpr or closed jaxpr."""
+    printer = Printer(print_shapes=print_shapes, source_info=source_info)
+    return layout(printer.whole(jaxpr), width)
+
+
+def show_eqn(eqn: Any, *, source_info: bool = False, print_shapes: bool = True, width: int = WIDTH) -> str:
+    """The text of one equation, its variables named by their order in it."""
+    printer = Printer(print_shapes=print_shapes, source_info=source_info)
+    for var in (*eqn.invars, *eqn.outvars):
+        if not hasattr(var, "val"):
+            printer.name(var)
+    return layout(printer.eqn(eqn), width)

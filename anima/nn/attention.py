@@ -1,0 +1,95 @@
+"""Attention: each query reads from the values, by how much its key agrees with theirs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import anima.numpy as jnp
+from anima.core import dtypes
+from anima.nn.normalize import logsumexp, softmax
+
+_FAR_BELOW = -0.7 * float(np.finfo(np.float32).max)  # finite, so that a row that is all masked has no NaN
+
+
+def _windows(local_window_size: Any) -> tuple[int, int] | None:
+    """How far a query sees to the left and to the right; None: everywhere."""
+    if local_window_size is None:
+        return None
+    if isinstance(local_window_size, int):
+        return local_window_size, local_window_size
+    left, right = local_window_size
+    return left, right
+
+
+def _visible(shape: tuple[int, int], is_causal: bool, lengths_q: Any, lengths_kv: Any, window: Any) -> list[Any]:
+    """Masks of the pairs (query, key), each broadcasting to [batch, heads, queries, keys]."""
+    queries, keys = (jnp.arange(n) for n in shape)
+    distance = keys[None, :] - queries[:, None]
+    masks = []
+    if is_causal:
+        masks.append((distance <= 0)[None, None])
+    if window is not None:
+        masks.append(((distance >= -window[0]) & (distance <= window[1]))[None, None])
+    if lengths_q is not None:
+        masks.append((queries < jnp.asarray(lengths_q)[:, None])[:, None, :, None])
+    if lengths_kv is not None:
+        masks.append((keys < jnp.asarray(lengths_kv)[:, None])[:, None, None, :])
+    return masks
+
+
+def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, *,
+                          scale: float | None = None, is_causal: bool = False, query_seq_lengths: Any = None,
+                          key_value_seq_lengths: Any = None, local_window_size: Any = None,
+                          implementation: str | None = None, return_residual: bool = False) -> Any:
+    """softmax(query @ key.T * scale + bias) @ value, for each head (Vaswani et al., 2017).
+
+    `query` is [batch, queries, heads, size], `key` and `value` are [batch, keys, groups, size]; batch may be
+    left out of all three. Each of the `groups` serves heads / groups heads. `bias` and the boolean `mask`
+    broadcast to [batch, heads, queries, keys]. Weights are computed in float32. With return_residual=True
+    the result is a pair with the logsumexp of the scores, [batch, queries, heads].
+    """
+    if implementation not in (None, "xla"):
+        raise NotImplementedError(f"dot_product_attention: implementation={implementation!r} is not supported.")
+    query, key, value = (jnp.asarray(x) for x in (query, key, value))
+    if query.ndim not in (3, 4) or key.ndim != query.ndim or value.ndim != query.ndim:
+        raise ValueError("dot_product_attention: query, key and value must all have 3 or all have 4 dimensions, "
+                         f"got shapes {query.shape}, {key.shape}, {value.shape}")
+    batched = query.ndim == 4
+    if not batched:
+        query, key, value = query[None], key[None], value[None]
+    groups, repeats = key.shape[2], query.shape[2] // key.shape[2]
+    if value.shape[:3] != key.shape[:3] or groups * repeats != query.shape[2] or query.shape[3] != key.shape[3]:
+        raise ValueError("dot_product_attention: the number of heads of query must be a multiple of that of key and "
+                         f"value, other dimensions equal; got shapes {query.shape}, {key.shape}, {value.shape}")
+    if repeats > 1:
+        key, value = jnp.repeat(key, repeats, axis=2), jnp.repeat(value, repeats, axis=2)
+    work = jnp.float64 if query.dtype == np.float64 else jnp.float32
+    scores = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=work)
+    scores = scores * np.asarray(1 / math.sqrt(query.shape[-1]) if scale is None else scale, scores.dtype)
+    if bias is not None:
+        scores = (scores + bias).astype(work)
+    masks = _visible(scores.shape[2:], is_causal, query_seq_lengths, key_value_seq_lengths,
+                     _windows(local_window_size))
+    for one in masks if mask is None else [_mask4(mask), *masks]:
+        scores = jnp.where(one, scores, np.asarray(_FAR_BELOW, scores.dtype))
+    out = jnp.einsum("bnts,bsnh->btnh", softmax(scores).astype(value.dtype), value)
+    if query_seq_lengths is not None:
+        kept = jnp.arange(out.shape[1]) < jnp.asarray(query_seq_lengths)[:, None]
+        out = jnp.where(kept[:, :, None, None], out, 0)
+    out = out.astype(query.dtype)
+    if not batched:
+        out = out[0]
+    if not return_residual:
+        return out
+    residual = jnp.swapaxes(logsumexp(scores, axis=-1), 1, 2)
+    return out, residual if batched else residual[0]
+
+
+def _mask4(mask: Any) -> Any:
+    mask = jnp.asarray(mask)
+    if mask.dtype != dtypes.bool_:
+        raise ValueError(f"dot_product_attention: mask must be boolean, got {mask.dtype}")
+    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)

@@ -1,0 +1,141 @@
+"""Functions along an axis: softmax and its logarithm, logsumexp, standardization, one-hot vectors.
+
+Exponentials are taken of differences to the maximum, so that none overflows. `where` leaves elements out.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import anima.numpy as jnp
+from anima.core import dtypes
+from anima.core.avals import canonicalize_axes
+from anima.core.trace import is_array_like
+from anima.ops.elementwise import rsqrt, stop_gradient
+
+Axes = int | Sequence[int] | None
+
+
+def _inexact(name: str, *xs: Any) -> list[Any]:
+    """The arguments as arrays of their common inexact type; TypeError for lists and such."""
+    for i, x in enumerate(xs):
+        if not is_array_like(x):
+            raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at position {i}.")
+    dtype = dtypes.to_inexact(dtypes.result_type(*xs))
+    arrays = [jnp.asarray(x) for x in xs]
+    return [x if x.dtype == dtype else x.astype(dtype) for x in arrays]
+
+
+def _largest(x: Any, axis: Axes, where: Any) -> Any:
+    """The maximum along `axis`, kept as a dimension of size 1; a constant for derivatives."""
+    return stop_gradient(jnp.max(x, axis, keepdims=True, where=where, initial=-np.inf))
+
+
+def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1. Elements left out are 0.
+
+    >>> anima.nn.softmax(jnp.array([0., 0.]))
+    Array([0.5, 0.5], dtype=float32)
+    """
+    (x,) = _inexact("softmax", x)
+    largest = _largest(x, axis, where)
+    if where is None:
+        unnormalized = jnp.exp(x - largest)
+        return unnormalized / jnp.sum(unnormalized, axis, keepdims=True)
+    unnormalized = jnp.exp(jnp.where(where, x, -np.inf) - largest)
+    total = jnp.sum(unnormalized, axis, where=where, keepdims=True)
+    return jnp.where(where, unnormalized / total, 0)
+
+
+def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
+    """log(softmax(x)) along `axis`, precise where the softmax is tiny. Elements left out are -inf."""
+    (x,) = _inexact("log_softmax", x)
+    kept = x if where is None else jnp.where(where, x, -np.inf)
+    shifted = kept - _largest(x, axis, where)
+    out = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis, where=where, keepdims=True))
+    return out if where is None else jnp.where(where, out, -np.inf)
+
+
+def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
+              where: Any = None) -> Any:
+    """log(sum(b * exp(a))) along `axis`, without overflow; b is 1 by default.
+
+    With return_sign=True the pair (log of the absolute value of the sum, its sign); without it, NaN where
+    the sum is negative.
+
+    >>> anima.nn.logsumexp(jnp.array([1000., 1000.]))
+    Array(1000.6931, dtype=float32)
+    """
+    if b is None:
+        (a,) = _inexact("logsumexp", a)
+    else:
+        a, b = _inexact("logsumexp", a, b)
+        a = jnp.where(b != 0, a, -np.inf)
+    axes = canonicalize_axes(axis, a.ndim)
+    largest = _largest(jnp.real(a), axes, where)
+    largest = jnp.where(jnp.isfinite(largest), largest, 0)
+    terms = jnp.exp(a - largest)
+    total = jnp.sum(terms if b is None else b * terms, axes, where=where, keepdims=True)
+    sign = jnp.sign(total)
+    is_complex = dtypes.issubdtype(a.dtype, np.complexfloating)
+    if return_sign or not is_complex:
+        total = jnp.abs(total)
+    out = jnp.log(total) + largest
+    if not keepdims:
+        out, sign = jnp.squeeze(out, axes), jnp.squeeze(sign, axes)
+    if return_sign:
+        return out, sign
+    return out if b is None or is_complex else jnp.where(sign < 0, np.nan, out)
+
+
+def logmeanexp(x: Any, axis: Axes = None, where: Any = None, keepdims: bool = False) -> Any:
+    """log(mean(exp(x))) along `axis`, without overflow."""
+    (x,) = _inexact("logmeanexp", x)
+    total = logsumexp(x, axis, where=where, keepdims=keepdims)
+    counted = jnp.ones_like(x) if where is None else jnp.broadcast_to(where, x.shape).astype(x.dtype)
+    return total - jnp.log(jnp.sum(counted, axis, keepdims=keepdims))
+
+
+def standardize(x: Any, axis: Axes = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5,
+                where: Any = None, *, algorithm: str = "fast") -> Any:
+    """(x - mean) / sqrt(variance + epsilon) along `axis`.
+
+    Mean and variance are those of `x` unless given. The variance is mean(x**2) - mean(x)**2 with algorithm
+    "fast", mean((x - mean)**2), which does not cancel, with "stable".
+    """
+    (x,) = _inexact("standardize", x)
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(f"standardize: algorithm must be 'fast' or 'stable', got {algorithm!r}")
+    if mean is None:
+        mean = jnp.mean(x, axis, keepdims=True, where=where)
+    if variance is None:
+        if algorithm == "stable":
+            variance = jnp.mean(jnp.square(x - mean), axis, keepdims=True, where=where)
+        else:
+            square = jnp.mean(jnp.square(x), axis, keepdims=True, where=where)
+            variance = jnp.maximum(square - jnp.square(mean), 0)  # rounding may take it below 0
+    return (x - mean) * rsqrt(jnp.asarray(variance + epsilon, x.dtype))
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+    """Vectors that are 1 at place `x` and 0 elsewhere, along a new dimension `axis` of size num_classes.
+
+    Places outside of the vector give zeros.
+
+    >>> anima.nn.one_hot(jnp.array([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+    count = operator.index(num_classes)
+    dtype = dtypes.check_user_dtype(dtype, "one_hot")
+    x = jnp.asarray(x)
+    rank = x.ndim + 1
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of bounds for array of dimension {rank}")
+    axis %= rank
+    places = jnp.arange(count, dtype=x.dtype).reshape((count,) + (1,) * (rank - 1 - axis))
+    return (jnp.expand_dims(x, axis) == places).astype(dtype)

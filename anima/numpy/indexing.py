@@ -1,0 +1,403 @@
+"""Reading by index, exactly as NumPy does: ints, slices, None, Ellipsis, integer arrays, boolean masks.
+
+What is known when the program is made becomes slices; one traced int, a `dynamic_slice`; arrays, a
+`gather` with negative indices wrapped around:
+
+    x[0, ::2]  ->  slice[...] x; squeeze[dimensions=(0,)]          x[i]  ->  lt, add, select_n, gather
+
+An index out of bounds reads the nearest element. A mask must be known: the result's size depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from anima import errors
+from anima.core.array import Array, ConcreteArray
+from anima.core.avals import broadcast_shapes
+from anima.core.trace import Tracer
+from anima.numpy.elementwise import broadcast_array
+from anima.numpy.promote import as_array, is_integer
+from anima.ops import elementwise as ew
+from anima.ops import shape as sh
+from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_slice, gather
+
+_I32 = np.dtype(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A slice of an axis with known bounds: `size` elements from `start`, in steps of `step`."""
+
+    start: int
+    step: int
+    size: int
+
+    @property
+    def low(self) -> int:
+        """The smallest index of the span."""
+        return self.start if self.step > 0 or not self.size else self.start + (self.size - 1) * self.step
+
+    @property
+    def high(self) -> int:
+        """One more than the largest index of the span."""
+        return self.low + (self.size - 1) * abs(self.step) + 1 if self.size else self.low
+
+
+@dataclass(slots=True)
+class Index:
+    """An index taken apart. `axes[i]` says what is done to axis i of the operand; `layout` what the result's
+    dimensions are: an axis, None (a new one), or BATCH (the place of the common shape of the index arrays)."""
+
+    operand: Array
+    axes: list[Span | int | Array | np.ndarray] = field(default_factory=list)
+    layout: list[int | None] = field(default_factory=list)
+    batch_shape: tuple[int, ...] | None = None     # None: no index arrays
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        out: list[int] = []
+        for item in self.layout:
+            if item == BATCH:
+                out.extend(self.batch_shape or ())
+            else:
+                out.append(1 if item is None else self.axes[item].size)  # type: ignore[union-attr]
+        return tuple(out)
+
+
+BATCH = -1
+
+
+# ---------------------------------------------------------------- analysis
+
+def as_tuple(index: Any) -> tuple[Any, ...]:
+    """The index of each axis; TypeError for lists, which NumPy reads in two ways."""
+    if isinstance(index, tuple):
+        return index
+    if isinstance(index, str):
+        raise TypeError(f"Anima does not support string indexing; got idx={index!r}")
+    if isinstance(index, list):
+        raise TypeError("Using a non-tuple sequence for multidimensional indexing is not allowed; use "
+                        "`arr[array(seq)]` instead of `arr[seq]`.")
+    return (index,)
+
+
+def analyse(x: Array, index: Any, clamp_ints: bool = True) -> Index:
+    """The parts of `index`, checked against the shape of `x`.
+
+    With `clamp_ints`, known ints are brought into bounds; without, they are only wrapped around.
+    """
+    entries = [_entry(e, i) for i, e in enumerate(as_tuple(index))]
+    entries = _with_ellipsis(x, entries)
+    out = Index(x)
+    advanced: list[int] = []        # positions among the entries of index arrays and, with them, ints
+    has_arrays = any(isinstance(e, (Array, np.ndarray)) for e in entries)
+    consumed, position = 0, 0
+    for entry in entries:
+        if entry is None:
+            out.layout.append(None)
+        elif isinstance(entry, _Mask):
+            has_arrays = True
+            arrays, x = _mask_arrays(entry, out.operand, consumed, position)
+            out.operand = x
+            for a in arrays:
+                out.axes.append(a)
+                advanced.append(len(out.layout))
+                out.layout.append(BATCH)
+            consumed += len(arrays)
+        elif isinstance(entry, slice):
+            out.axes.append(_span(entry, out.operand.shape[consumed], position))
+            out.layout.append(consumed)
+            consumed += 1
+        else:
+            out.axes.append(_known(entry, out.operand.shape[consumed], consumed, clamp_ints))
+            advanced.append(len(out.layout))
+            out.layout.append(BATCH)
+            consumed += 1
+        position += 1
+    out.axes.extend(Span(0, 1, n) for n in out.operand.shape[consumed:])
+    out.layout.extend(range(consumed, out.operand.ndim))
+    _place_batch(out, advanced, has_arrays)
+    return out
+
+
+class _Mask:
+    """A boolean index with a known value."""
+
+    def __init__(self, value: np.ndarray):
+        self.value = value
+
+
+def _entry(entry: Any, position: int) -> Any:
+    """One entry checked: None, Ellipsis, a slice, an int, an integer array or a mask."""
+    if entry is None or entry is Ellipsis or type(entry) is int:
+        return entry
+    if isinstance(entry, slice):
+        for bound in (entry.start, entry.stop, entry.step):
+            if isinstance(bound, Tracer) and bound.concrete() is None:
+                raise IndexError(
+                    f"Slice entries must be static integers. Got {entry} at position {position}. "
+                    "Array slice indices must have static start/stop/step to be used with NumPy indexing syntax. "
+                    "Fix: anima.lax.dynamic_slice (its size must be known, its start need not), or "
+                    "anima.numpy.where with a mask.")
+        return entry
+    if isinstance(entry, str):
+        raise TypeError(f"Anima does not support string indexing; got idx={entry!r}")
+    if hasattr(entry, "__jax_array__"):
+        entry = entry.__jax_array__()
+    if isinstance(entry, (list, tuple)):
+        entry = np.asarray(entry) if len(entry) else np.zeros(0, _I32)
+    if isinstance(entry, (bool, np.bool_)):
+        return _Mask(np.asarray(entry))
+    if isinstance(entry, (np.integer, np.ndarray)) and entry.ndim == 0 and entry.dtype.kind in "iu":
+        return int(entry)
+    dtype = entry.dtype if isinstance(entry, (Array, np.ndarray, np.generic)) else None
+    if dtype is None:
+        if isinstance(entry, (float, complex)):
+            dtype = np.asarray(entry).dtype
+        elif hasattr(entry, "__index__"):
+            return operator.index(entry)
+        else:
+            raise IndexError("only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and integer or boolean "
+                             f"arrays are valid indices. Got {entry}")
+    if dtype == np.bool_:
+        return _Mask(_known_mask(entry))
+    if not is_integer(dtype):
+        raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {dtype.name}")
+    if isinstance(entry, ConcreteArray):
+        return int(entry.value) if not entry.ndim else entry.value
+    return entry
+
+
+def _known_mask(mask: Any) -> np.ndarray:
+    if isinstance(mask, Tracer):
+        value = mask.concrete()
+        if value is None:
+            raise errors.NonConcreteBooleanIndexError(mask)
+        mask = value
+    return np.asarray(mask)
+
+
+def _with_ellipsis(x: Array, entries: list[Any]) -> list[Any]:
+    """The entries with the Ellipsis replaced by full slices; IndexError for too many."""
+    count = sum(e is Ellipsis for e in entries)
+    if count > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    consumed = sum(e.value.ndim if isinstance(e, _Mask) else 1 for e in entries if e is not None and e is not Ellipsis)
+    if consumed > x.ndim:
+        raise IndexError(f"Too many indices: array is {x.ndim}-dimensional, but {consumed} were indexed")
+    if not count:
+        return entries
+    at = next(i for i, e in enumerate(entries) if e is Ellipsis)
+    return entries[:at] + [slice(None)] * (x.ndim - consumed) + entries[at + 1:]
+
+
+def _mask_arrays(mask: _Mask, x: Array, axis: int, position: int) -> tuple[tuple[np.ndarray, ...], Array]:
+    """The integer arrays that a mask stands for, and the operand (with a new axis for a scalar mask)."""
+    value = mask.value
+    if not value.ndim:
+        return (np.zeros(int(value), _I32),), sh.expand_dims(x, (axis,))
+    expected = x.shape[axis:axis + value.ndim]
+    if any(n != m for n, m in zip(value.shape, expected, strict=True)):
+        raise IndexError(f"boolean index did not match shape of indexed array in index {position}: got {value.shape}, "
+                         f"expected {list(expected)}")
+    return tuple(a.astype(_I32) for a in np.nonzero(value)), x
+
+
+def _span(entry: slice, size: int, position: int) -> Span:
+    try:
+        start, stop, step = entry.indices(size)
+    except TypeError:
+        bad = next(b for b in (entry.start, entry.stop, entry.step) if b is not None and not hasattr(b, "__index__"))
+        raise TypeError(f"'{type(bad).__name__}' object cannot be interpreted as an integer: slice entries must be "
+                        f"static integers, got {entry} at position {position}") from None
+    return Span(start, step, len(range(start, stop, step)))
+
+
+def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
+    """A known int wrapped around (and clamped); index arrays as they are."""
+    if not isinstance(entry, int):
+        if size == 0 and math.prod(entry.shape):
+            raise IndexError(f"index is out of bounds for axis {axis} with size 0")
+        return entry
+    if size == 0:
+        raise IndexError(f"index is out of bounds for axis {axis} with size 0")
+    entry = entry + size if entry < 0 else entry
+    return min(max(entry, 0), size - 1) if clamp else entry
+
+
+def _place_batch(out: Index, advanced: Sequence[int], has_arrays: bool) -> None:
+    """Puts the index arrays' common shape where NumPy puts it: in the place of the arrays if they are
+    together, else in front."""
+    shapes = [a.shape for a in out.axes if isinstance(a, (Array, np.ndarray))]
+    out.batch_shape = _common(shapes) if shapes else None
+    kept = [item for item in out.layout if item != BATCH]
+    if not advanced or not shapes:
+        out.layout = kept
+        return
+    together = has_arrays and list(advanced) == list(range(advanced[0], advanced[0] + len(advanced)))
+    at = advanced[0] if together else 0
+    out.layout = kept[:at] + [BATCH] + kept[at:]
+
+
+def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return broadcast_shapes(*shapes)
+    except TypeError:
+        raise IndexError("shape mismatch: indexing arrays could not be broadcast together with shapes "
+                         + " ".join(map(str, shapes))) from None
+
+
+# ---------------------------------------------------------------- reading
+
+def getitem(x: Array, index: Any) -> Array:
+    """`x[index]`."""
+    plan = analyse(x, index)
+    traced = [a for a in plan.axes if isinstance(a, (Array, np.ndarray))]
+    if not traced:
+        picked = _static(plan)
+    elif plan.batch_shape == ():
+        picked = _dynamic(plan)
+    else:
+        return _insert_new(plan, _gathered(plan, None, None, False, False, True))
+    return _insert_new(plan, picked)
+
+
+def _insert_new(plan: Index, picked: Array) -> Array:
+    """The new axes (None) of the index."""
+    new, position = [], 0
+    for item in plan.layout:
+        if item is None:
+            new.append(position)
+        position += len(plan.batch_shape or ()) if item == BATCH else 1
+    return sh.expand_dims(picked, new) if new else picked
+
+
+def _static(plan: Index) -> Array:
+    """Known ints and slices: slice, rev, squeeze."""
+    x = plan.operand
+    spans = [Span(a, 1, 1) if isinstance(a, int) else a for a in plan.axes]
+    x = sh.slice(x, [s.low for s in spans], [s.high for s in spans], [abs(s.step) if s.size else 1 for s in spans])
+    backwards = [i for i, s in enumerate(spans) if s.step < 0 and s.size > 1]
+    x = sh.rev(x, backwards) if backwards else x
+    ints = [i for i, a in enumerate(plan.axes) if isinstance(a, int)]
+    return sh.squeeze(x, ints) if ints else x
+
+
+def _dynamic(plan: Index) -> Array:
+    """Traced ints, all scalars: one dynamic_slice, which also takes the contiguous slices."""
+    starts: list[Any] = []
+    sizes, rest, removed = [], [], []
+    for i, (a, n) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
+        if isinstance(a, Span):
+            whole = a.step != 1
+            starts.append(0 if whole else a.start)
+            sizes.append(n if whole else a.size)
+            rest.append(a if whole else Span(0, 1, a.size))
+        else:
+            starts.append(a if isinstance(a, int) else wrapped(a, n))
+            sizes.append(1)
+            rest.append(Span(0, 1, 1))
+            removed.append(i)
+    x = dynamic_slice(plan.operand, [_as_i32(s) for s in starts], sizes, allow_negative_indices=False)
+    return sh.squeeze(_static(Index(x, rest)), removed)
+
+
+def _as_i32(index: Any) -> Any:
+    return np.int32(index) if isinstance(index, int) else index
+
+
+def wrapped(index: Any, size: int) -> Any:
+    """An index array with negative indices counted from the end; known ones at once."""
+    if isinstance(index, np.ndarray):
+        index = index.astype(np.int64)
+        out = np.where(index < 0, index + size, index)
+        return np.clip(out, -2 ** 31, 2 ** 31 - 1).astype(_I32)
+    if index.dtype.kind == "u":
+        return ew.convert(index, _I32, False)
+    if index.dtype != _I32 or index.weak_type:
+        index = ew.convert(index, _I32, False)
+    negative = ew.lt(index, np.int32(0))
+    return ew.select_n(negative, index, ew.add(index, np.int32(size)))
+
+
+def _gathered(plan: Index, mode: Any, fill_value: Any, is_sorted: bool, unique: bool, wrap: bool,
+              clamp_ints: bool = True) -> Array:
+    """Index arrays: slices first, then one gather over the indexed axes."""
+    x, axes = plan.operand, list(plan.axes)
+    by_array = [i for i, a in enumerate(axes) if isinstance(a, (Array, np.ndarray))]
+    if clamp_ints:
+        spans = [Span(a, 1, 1) if isinstance(a, int) else a if isinstance(a, Span) else Span(0, 1, n)
+                 for a, n in zip(axes, x.shape, strict=True)]
+        x = _static(Index(x, spans))
+        ints = [i for i, a in enumerate(axes) if isinstance(a, int)]
+    else:
+        by_array = [i for i, a in enumerate(axes) if not isinstance(a, Span)]
+        x = _static(Index(x, [a if isinstance(a, Span) else Span(0, 1, n) for a, n in zip(axes, x.shape, strict=True)]))
+        ints = []
+    if ints:
+        x = sh.squeeze(x, ints)
+    kept = [i for i in range(len(axes)) if i not in ints]
+    at = [kept.index(i) for i in by_array]
+    batch = plan.batch_shape or ()
+    indices = stacked([axes[i] for i in by_array], [x.shape[k] for k in at], batch, wrap)
+    offset_start = _batch_position(plan)
+    window = x.ndim - len(at)
+    offset_dims = tuple(range(offset_start)) + tuple(range(offset_start + len(batch), len(batch) + window))
+    numbers = GatherDimensionNumbers(offset_dims=offset_dims, collapsed_slice_dims=tuple(at), start_index_map=tuple(at))
+    sizes = tuple(1 if k in at else n for k, n in enumerate(x.shape))
+    mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else mode
+    return gather(x, indices, numbers, sizes, unique_indices=unique, indices_are_sorted=is_sorted, mode=mode,
+                  fill_value=fill_value)
+
+
+def _batch_position(plan: Index) -> int:
+    """How many of the operand's own dimensions come before the index arrays' shape in the result."""
+    if BATCH not in plan.layout:
+        return 0
+    return sum(item is not None for item in plan.layout[:plan.layout.index(BATCH)])
+
+
+def stacked(indices: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...], wrap: bool) -> Array:
+    """Index arrays (and ints), broadcast to `batch` and side by side along a last axis, as int32."""
+    columns: list[Any] = []
+    for a, n in zip(indices, sizes, strict=True):
+        if isinstance(a, int):
+            columns.append(np.asarray(a, _I32))
+        else:
+            columns.append(wrapped(a, n) if wrap else a if isinstance(a, np.ndarray) else ew.convert(a, _I32, False))
+    if all(isinstance(c, np.ndarray) for c in columns) and any(c.ndim for c in columns):
+        return as_array(np.stack([np.broadcast_to(c, batch) for c in columns], axis=-1))
+    parts = [_column(c, batch) for c in columns]
+    return sh.concatenate(parts, len(batch))
+
+
+def _column(index: Any, batch: tuple[int, ...]) -> Array:
+    """One index array of shape `batch + (1,)`."""
+    index = as_array(index)
+    if index.ndim == 0 or index.shape == batch:
+        return sh.broadcast_in_dim(index, (*batch, 1), tuple(range(index.ndim)))
+    return sh.expand_dims(broadcast_array(index, batch), (len(batch),))
+
+
+def take_indexed(x: Array, index: Any, *, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False,
+                 unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
+    """`x[index]` with an out-of-bounds mode (None: the nearest element): what `x.at[index].get` does."""
+    mode = None if mode is None else GatherScatterMode.from_any(mode)
+    clamp = mode != GatherScatterMode.FILL_OR_DROP
+    plan = analyse(x, index, clamp_ints=clamp)
+    known = all(isinstance(a, Span) or clamp and isinstance(a, int) for a in plan.axes)
+    if known or clamp and plan.batch_shape == ():
+        return getitem(x, index)
+    if plan.batch_shape is None:
+        plan.batch_shape = ()
+    picked = _gathered(plan, mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices,
+                       clamp_ints=clamp)
+    return _insert_new(plan, picked)

@@ -1,0 +1,477 @@
+"""Reductions over axes: sums, products, extrema, logic, means and variances, running sums.
+
+Sums and products of bools and small integers are made in the default int; means in the default float.
+float16 and bfloat16 are summed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.core.avals import canonicalize_axis
+from anima.numpy.elementwise import broadcast_array, isnan, named, select_where, to_bool
+from anima.numpy.promote import (
+    as_array,
+    convert_operand,
+    is_complex,
+    is_floating,
+    is_inexact,
+    no_out,
+    normalize_axes,
+    operand,
+)
+from anima.ops import elementwise as ew
+from anima.ops import reduce as rd
+from anima.ops import shape as sh
+
+ArrayLike = Any
+Axis = Any
+_F32 = np.dtype(np.float32)
+
+
+def _keep(result: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    return sh.expand_dims(result, axes) if keepdims and axes else result
+
+
+def _masked(x: Array, where: Any, identity: Any) -> Array:
+    """`x` with `identity` where the mask does not hold."""
+    if where is None:
+        return x
+    mask = as_array(to_bool(operand("where", where)))
+    if mask.ndim > x.ndim:
+        raise ValueError(f"where of shape {mask.shape} cannot be broadcast to {x.shape}")
+    return select_where(broadcast_array(mask, x.shape), x, sh.full_like(x, identity))
+
+
+def _accumulator(dtype: Any) -> Any:
+    """The dtype that sums of this dtype are made in."""
+    return _F32 if is_floating(dtype) and dtype.itemsize < 4 else dtype
+
+
+def _sum_dtype(dtype: Any, promote_integers: bool) -> Any:
+    """The dtype of a sum: narrow integers widen to the default int (or uint)."""
+    if dtype == np.bool_:
+        return dtypes.default_int()
+    if promote_integers and dtype.kind in "iu":
+        default = dtypes.default_uint() if dtype.kind == "u" else dtypes.default_int()
+        return default if dtype.itemsize < default.itemsize else dtype
+    return dtype
+
+
+def _reduce(name: str, x: Array, axes: tuple[int, ...], reducer: Callable[..., Any], keepdims: bool) -> Array:
+    """`reducer` over `axes`, computed in the accumulator's dtype."""
+    wide = _accumulator(x.dtype)
+    narrow = x.dtype
+    if wide != narrow and name in ("sum", "prod"):
+        return _keep(ew.convert_element_type(reducer(ew.convert(x, wide, False), axes), narrow), axes, keepdims)
+    return _keep(reducer(x, axes) if axes else x, axes, keepdims)
+
+
+def _sum_like(name: str, reducer: Callable[..., Any], combine: Any, identity: int) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+                 initial: ArrayLike | None = None, where: ArrayLike | None = None,
+                 promote_integers: bool = True) -> Array:
+        no_out(name, out)
+        x = as_array(a, name)
+        axes = normalize_axes(axis, x.ndim)
+        wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.check_user_dtype(dtype, name)
+        x = as_array(convert_operand(x, wanted, False))
+        result = _reduce(name, _masked(x, where, identity), axes, reducer, keepdims)
+        if initial is not None:
+            result = combine(result, convert_operand(operand(name, initial), wanted, False))
+        return result
+
+    return function
+
+
+sum = named(_sum_like("sum", rd.reduce_sum, ew.add, 0), "sum", """The sum over `axis` (None: all axes).
+
+    `dtype` is that of the sum; `initial` is added; `where` says which elements count.
+    ValueError for axes out of bounds or given twice.
+
+    >>> int(anima.numpy.sum(anima.numpy.arange(5)))
+    10
+    """)
+prod = named(_sum_like("prod", rd.reduce_prod, ew.mul, 1), "prod", "The product over `axis`; arguments as of `sum`.")
+
+
+def _lowest(dtype: Any) -> Any:
+    """The identity of `max`."""
+    if dtype == np.bool_:
+        return False
+    return -np.inf if is_inexact(dtype) else int(dtypes.iinfo(dtype).min)
+
+
+def _highest(dtype: Any) -> Any:
+    """The identity of `min`."""
+    if dtype == np.bool_:
+        return True
+    return np.inf if is_inexact(dtype) else int(dtypes.iinfo(dtype).max)
+
+
+def _extremum(name: str, reducer: Callable[..., Any], combine: Any, identity: Callable[[Any], Any]) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+                 initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+        no_out(name, out)
+        x = as_array(a, name)
+        x = as_array(convert_operand(x, x.dtype, False))
+        axes = normalize_axes(axis, x.ndim)
+        if where is not None and initial is None:
+            raise ValueError(f"reduction operation {name} does not have an identity, so to use a where mask one has "
+                             "to specify 'initial'")
+        if initial is None and builtins.any(x.shape[i] == 0 for i in axes):
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        if initial is None:
+            return _keep(reducer(x, axes) if axes else x, axes, keepdims)
+        start = convert_operand(operand(name, initial), x.dtype, False)
+        masked = _masked(x, where, identity(x.dtype))
+        if builtins.any(x.shape[i] == 0 for i in axes):
+            shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+            return _keep(broadcast_array(start, shape), axes, keepdims)
+        return combine(_keep(reducer(masked, axes) if axes else masked, axes, keepdims), start)
+
+    return function
+
+
+max = named(_extremum("max", rd.reduce_max, ew.max, _lowest), "max", """The largest element over `axis`; NaN if any is.
+
+    ValueError for no elements, unless `initial` is given; `where` needs `initial`.
+    """)
+min = named(_extremum("min", rd.reduce_min, ew.min, _highest), "min", "The smallest element; arguments as of `max`.")
+amax, amin = max, min
+
+
+def _logical(name: str, reducer: Callable[..., Any], identity: bool, doc: str) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False, *,
+                 where: ArrayLike | None = None) -> Array:
+        no_out(name, out)
+        x = as_array(to_bool(operand(name, a)))
+        axes = normalize_axes(axis, x.ndim)
+        x = _masked(x, where, identity)
+        return _keep(reducer(x, axes) if axes else x, axes, keepdims)
+
+    return named(function, name, doc)
+
+
+all = _logical("all", rd.reduce_and, True, "Whether all elements over `axis` are nonzero; True of none.")
+any = _logical("any", rd.reduce_or, False, "Whether any element over `axis` is nonzero; False of none.")
+
+
+def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The number of nonzero elements over `axis`."""
+    return sum(ew.ne(as_array(a, "count_nonzero"), 0), axis=axis, dtype=dtypes.default_int(), keepdims=keepdims)
+
+
+# ---------------------------------------------------------------- positions
+
+def _arg_extremum(name: str, reducer: Callable[..., Any], doc: str) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+        no_out(name, out)
+        return _arg(name, reducer, as_array(a, name), axis, builtins.bool(keepdims))
+
+    return named(function, name, doc)
+
+
+def _arg(name: str, reducer: Callable[..., Any], x: Array, axis: int | None, keepdims: bool) -> Array:
+    ndim = x.ndim
+    if axis is None:
+        x, axis = sh.reshape(x, (x.size,)), 0
+        kept = tuple(range(ndim))
+    else:
+        axis = canonicalize_axis(axis, ndim)
+        kept = (axis,)
+    if x.shape[axis] == 0:
+        raise ValueError(f"attempt to get {name} of an empty sequence")
+    return _keep(reducer(x, axis, dtypes.default_int()), kept, keepdims)
+
+
+argmax = _arg_extremum("argmax", rd.argmax, "The index of the (first) largest element over `axis`; of a NaN if any.")
+argmin = _arg_extremum("argmin", rd.argmin, "The index of the (first) smallest element over `axis`; of a NaN if any.")
+
+
+# ---------------------------------------------------------------- means and variances
+
+def _count(x: Array, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
+    """The number of elements that a reduction takes."""
+    if where is None:
+        return math.prod(x.shape[i] for i in axes)
+    mask = broadcast_array(as_array(to_bool(operand("mean", where))), x.shape)
+    return sum(mask, axis=axes, keepdims=keepdims)
+
+
+def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
+         where: ArrayLike | None = None) -> Array:
+    """The mean over `axis`, as a float (or `dtype`); NaN of no elements.
+
+    >>> float(anima.numpy.mean(anima.numpy.arange(4)))
+    1.5
+    """
+    no_out("mean", out)
+    x = as_array(a, "mean")
+    axes = normalize_axes(axis, x.ndim)
+    result_dtype = dtypes.to_inexact(x.dtype) if dtype is None else dtypes.check_user_dtype(dtype, "mean")
+    compute = _accumulator(dtypes.to_inexact(result_dtype))
+    x = as_array(convert_operand(x, compute, False))
+    total = _keep(rd.reduce_sum(_masked(x, where, 0), axes), axes, keepdims)
+    result = _divide_by_count(total, _count(x, axes, where, keepdims))
+    return result if compute == result_dtype else ew.convert_element_type(result, result_dtype)
+
+
+def _divide_by_count(total: Array, count: Any) -> Array:
+    if isinstance(count, Array):
+        count = ew.convert_element_type(count, total.dtype)
+        return ew.div(*_equal_shapes(total, count))
+    return ew.div(total, total.dtype.type(count))
+
+
+def _equal_shapes(x: Array, y: Array) -> tuple[Array, Array]:
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    return broadcast_array(x, shape), broadcast_array(y, shape)
+
+
+def average(a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False,
+            keepdims: bool = False) -> Any:
+    """The weighted mean over `axis`; with `returned`, (average, sum of weights)."""
+    if weights is None:
+        x = as_array(a, "average")
+        result = mean(x, axis=axis, keepdims=keepdims)
+        if not returned:
+            return result
+        count = math.prod(x.shape[i] for i in normalize_axes(axis, x.ndim))
+        return result, sh.full_like(result, count)
+    x, w = as_array(a, "average", 0), as_array(weights, "average", 1)
+    dtype = dtypes.to_inexact(dtypes.result_type(x, w))
+    x, w = (as_array(convert_operand(v, dtype, False)) for v in (x, w))
+    if w.shape != x.shape:
+        w = _stretched_weights(x, w, axis)
+    totals = sum(w, axis=axis, keepdims=keepdims)
+    result = ew.div(sum(ew.mul(x, w), axis=axis, keepdims=keepdims), totals)
+    return (result, totals) if returned else result
+
+
+def _stretched_weights(x: Array, w: Array, axis: Any) -> Array:
+    if axis is None:
+        raise TypeError("Axis must be specified when shapes of a and weights differ.")
+    axes = normalize_axes(axis, x.ndim)
+    if w.shape != tuple(x.shape[i] for i in axes):
+        raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+    order = tuple(int(i) for i in np.argsort(axes))
+    w = sh.transpose(w, order)
+    return sh.broadcast_in_dim(w, x.shape, tuple(sorted(axes)))
+
+
+def var(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
+        *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: int | float | None = None) -> Array:
+    """The variance over `axis`: the mean of abs(x - mean)**2, divided by N - ddof instead of N."""
+    no_out("var", out)
+    return _variance("var", a, axis, dtype, _degrees(ddof, correction), keepdims, where, mean)
+
+
+def std(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
+        *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: int | float | None = None) -> Array:
+    """The standard deviation over `axis`; see `var`."""
+    no_out("std", out)
+    wanted = None if dtype is None else dtypes.check_user_dtype(dtype, "std")
+    if wanted is not None and not is_inexact(wanted):
+        raise ValueError(f"dtype argument to std must be inexact; got {wanted}")
+    return ew.sqrt(_variance("std", a, axis, wanted, _degrees(ddof, correction), keepdims, where, mean))
+
+
+def _degrees(ddof: Any, correction: Any) -> Any:
+    if correction is None:
+        return ddof
+    if ddof != 0:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    return correction
+
+
+def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, known_mean: Any) -> Array:
+    x = as_array(a, name)
+    axes = normalize_axes(axis, x.ndim)
+    wanted = None if dtype is None else dtypes.check_user_dtype(dtype, name)
+    if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
+        raise ValueError(f"anima.numpy.{name} does not yet support real dtype parameters when computing the variance "
+                         "of an array of complex values.")
+    result_dtype = dtypes.to_real(dtypes.to_inexact(x.dtype) if wanted is None else wanted)
+    compute = dtypes.to_inexact(x.dtype if wanted is None else dtypes.promote_types(x.dtype, wanted))
+    compute = _accumulator(compute)
+    x = as_array(convert_operand(x, compute, False))
+    centre = mean(x, axis=axes, keepdims=True, where=where) if known_mean is None else \
+        as_array(convert_operand(operand(name, known_mean), compute, False))
+    centered = ew.sub(x, centre if centre.ndim == x.ndim else broadcast_array(centre, x.shape))
+    squares = ew.square(centered) if not is_complex(compute) else \
+        ew.add(ew.square(ew.real(centered)), ew.square(ew.imag(centered)))
+    total = _keep(rd.reduce_sum(_masked(squares, where, 0), axes), axes, keepdims)
+    count = _count(x, axes, where, keepdims)
+    if isinstance(count, Array):
+        count = ew.sub(ew.convert_element_type(count, total.dtype), total.dtype.type(ddof))
+        result = ew.div(*_equal_shapes(total, count))
+    else:
+        result = ew.div(total, total.dtype.type(count - ddof))
+    return result if result.dtype == result_dtype else ew.convert_element_type(result, result_dtype)
+
+
+def ptp(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
+    """The range, max - min, over `axis`."""
+    no_out("ptp", out)
+    x = as_array(a, "ptp")
+    return ew.sub(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+
+
+# ---------------------------------------------------------------- running sums
+
+def _cumulative(name: str, running: Callable[..., Any], nan_identity: int | None, doc: str) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
+        no_out(name, out)
+        return _run(name, running, as_array(a, name), axis, dtype, nan_identity)
+
+    return named(function, name, doc)
+
+
+def _run(name: str, running: Callable[..., Any], x: Array, axis: int | None, dtype: Any,
+         nan_identity: int | None = None) -> Array:
+    wanted = x.dtype if dtype is None else dtypes.check_user_dtype(dtype, name)
+    if dtype is None and wanted == np.bool_:
+        wanted = dtypes.default_int()
+    if axis is None or not x.ndim:
+        x, axis = sh.reshape(x, (x.size,)), 0
+    if nan_identity is not None and is_inexact(x.dtype):
+        x = select_where(isnan(x), sh.full_like(x, nan_identity), x)
+    x = as_array(convert_operand(x, wanted, False))
+    return running(x, canonicalize_axis(axis, x.ndim), False)
+
+
+cumsum = _cumulative("cumsum", rd.cumsum, None, "Running sums along `axis` (None: of the flattened array).")
+cumprod = _cumulative("cumprod", rd.cumprod, None, "Running products along `axis` (None: of the flattened array).")
+nancumsum = _cumulative("nancumsum", rd.cumsum, 0, "Running sums, NaN taken as 0.")
+nancumprod = _cumulative("nancumprod", rd.cumprod, 1, "Running products, NaN taken as 1.")
+
+
+def _cumulative_array_api(name: str, running: Callable[..., Any], x: Any, axis: int | None, dtype: Any,
+                          include_initial: bool, first: int, promote_integers: bool) -> Array:
+    x = as_array(x, name)
+    if x.ndim == 0:
+        raise ValueError("The input must be non-scalar to take a cumulative reduction, however a scalar value or "
+                         "scalar array was given.")
+    if axis is None:
+        if x.ndim > 1:
+            raise ValueError(f"The input array has rank {x.ndim}, however axis was not set to an explicit value. The "
+                             "axis argument is only optional for one-dimensional arrays.")
+        axis = 0
+    axis = canonicalize_axis(axis, x.ndim)
+    wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.check_user_dtype(dtype, name)
+    result = _run(name, running, x, axis, wanted)
+    if include_initial:
+        shape = (*x.shape[:axis], 1, *x.shape[axis + 1:])
+        result = sh.concatenate([sh.full(shape, first, result.dtype), result], axis)
+    return result
+
+
+def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None,
+                   include_initial: bool = False) -> Array:
+    """Running sums along `axis`, after a 0 if `include_initial`."""
+    return _cumulative_array_api("cumulative_sum", rd.cumsum, x, axis, dtype, include_initial, 0, True)
+
+
+def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None,
+                    include_initial: bool = False) -> Array:
+    """Running products along `axis`, after a 1 if `include_initial`."""
+    return _cumulative_array_api("cumulative_prod", rd.cumprod, x, axis, dtype, include_initial, 1, False)
+
+
+# ---------------------------------------------------------------- ignoring NaN
+
+def _without_nan(x: Array, identity: Any) -> Array:
+    return select_where(isnan(x), sh.full_like(x, identity), x) if is_inexact(x.dtype) else x
+
+
+def _nan_sum_like(name: str, base: Callable[..., Any], identity: int, doc: str) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+                 initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+        no_out(name, out)
+        x = as_array(a, name)
+        return base(_without_nan(x, identity), axis, dtype, None, keepdims, initial, where)
+
+    return named(function, name, doc)
+
+
+nansum = _nan_sum_like("nansum", sum, 0, "The sum over `axis` of the elements that are not NaN.")
+nanprod = _nan_sum_like("nanprod", prod, 1, "The product over `axis` of the elements that are not NaN.")
+
+
+def _nan_extremum(name: str, base: Callable[..., Any], identity: Callable[[Any], Any], doc: str) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+                 initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+        no_out(name, out)
+        x = as_array(a, name)
+        result = base(_without_nan(x, identity(x.dtype)), axis, None, keepdims, initial, where)
+        if initial is not None or not is_inexact(x.dtype):
+            return result
+        return select_where(all(isnan(x), axis=axis, keepdims=keepdims), sh.full_like(result, np.nan), result)
+
+    return named(function, name, doc)
+
+
+nanmax = _nan_extremum("nanmax", max, _lowest, "The largest element over `axis` that is not NaN; NaN if all are.")
+nanmin = _nan_extremum("nanmin", min, _highest, "The smallest element over `axis` that is not NaN; NaN if all are.")
+
+
+def _nan_arg(name: str, reducer: Callable[..., Any], identity: Callable[[Any], Any], doc: str) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+        no_out(name, out)
+        x = as_array(a, name)
+        kept = builtins.bool(keepdims)
+        result = _arg(name, reducer, _without_nan(x, identity(x.dtype)), axis, kept)
+        if not is_inexact(x.dtype):
+            return result
+        return select_where(all(isnan(x), axis=axis, keepdims=kept), sh.full_like(result, -1), result)
+
+    return named(function, name, doc)
+
+
+nanargmax = _nan_arg("nanargmax", rd.argmax, _lowest, "The index of the largest element that is not NaN; -1 if all are.")
+nanargmin = _nan_arg("nanargmin", rd.argmin, _highest, "The index of the smallest element that is not NaN; -1 if all are.")
+
+
+def nanmean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+            where: ArrayLike | None = None) -> Array:
+    """The mean over `axis` of the elements that are not NaN."""
+    no_out("nanmean", out)
+    x = as_array(a, "nanmean")
+    if not is_inexact(x.dtype):
+        return mean(x, axis, dtype, None, keepdims, where=where)
+    return mean(x, axis, dtype, None, keepdims, where=_not_nan(x, where))
+
+
+def _not_nan(x: Array, where: Any) -> Array:
+    present = ew.not_(isnan(x))
+    if where is None:
+        return present
+    return ew.and_(present, broadcast_array(as_array(to_bool(operand("where", where))), x.shape))
+
+
+def nanvar(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0,
+           keepdims: bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
+    """The variance over `axis` of the elements that are not NaN."""
+    no_out("nanvar", out)
+    x = as_array(a, "nanvar")
+    mask = _not_nan(x, where) if is_inexact(x.dtype) else where
+    result = _variance("nanvar", _without_nan(x, 0), axis, dtype, ddof, keepdims, mask, mean)
+    if mask is None:
+        return result
+    enough = ew.gt(_count(x, normalize_axes(axis, x.ndim), mask, keepdims), dtypes.default_int().type(ddof))
+    return select_where(enough, result, sh.full_like(result, np.nan))
+
+
+def nanstd(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0,
+           keepdims: bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
+    """The standard deviation over `axis` of the elements that are not NaN."""
+    no_out("nanstd", out)
+    return ew.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where, mean))

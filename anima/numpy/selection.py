@@ -1,0 +1,491 @@
+"""Choosing elements: where, take, nonzero, diagonals, repeat, insert and delete.
+
+Results whose size depends on values need the values, or `size=`: then they are cut or padded to it.
+
+    >>> where(array([True, False]), 1, 2.5)
+    Array([1. , 2.5], dtype=float32, weak_type=True)
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.api.jit import staged
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.core.avals import canonicalize_axis
+from anima.core.trace import Tracer
+from anima.numpy.creation import arange, asarray
+from anima.numpy.elementwise import broadcast_array, remainder, select_where, to_bool
+from anima.numpy.indexing import take_indexed
+from anima.numpy.manipulation import broadcast_shapes, concatenate, moveaxis, ravel
+from anima.numpy.promote import (
+    as_array,
+    as_arrays,
+    canonical_shape,
+    convert_operand,
+    is_integer,
+    no_out,
+    normalize_axes,
+    operand,
+    promote,
+    promote_dtypes,
+    static_int,
+    static_value,
+)
+from anima.numpy.reductions import cumsum, sum
+from anima.ops import elementwise as ew
+from anima.ops import index as ix
+from anima.ops import shape as sh
+
+ArrayLike = Any
+_I32 = np.dtype(np.int32)
+
+
+# ---------------------------------------------------------------- where
+
+@staged
+def _where(condition: Any, x: Any, y: Any) -> Array:
+    return select_where(condition, *promote("where", x, y))
+
+
+def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
+          size: int | None = None, fill_value: Any = None) -> Any:
+    """`x` where `condition` holds, `y` elsewhere; with one argument, `nonzero(condition)`.
+
+    >>> where(anima.numpy.arange(3) > 1, 10, anima.numpy.arange(3))
+    Array([ 0,  1, 10], dtype=int32)
+    """
+    if x is None and y is None:
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError("Either both or neither of the x and y arguments should be provided to anima.numpy.where, "
+                         f"got {type(x)} and {type(y)}.")
+    if size is not None or fill_value is not None:
+        raise ValueError("size and fill_value arguments cannot be used in three-term where function.")
+    condition, x, y = (operand("where", v, i) for i, v in enumerate((condition, x, y)))
+    return _where(to_bool(condition), x, y)
+
+
+def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
+    """Of each choice where its condition is the first to hold; `default` where none does."""
+    if len(condlist) != len(choicelist):
+        raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
+    if not len(condlist):
+        raise ValueError("condlist must be non-empty")
+    *choices, result = promote_dtypes("select", *choicelist, default)
+    for condition, choice in zip(condlist[::-1], choices[::-1], strict=True):
+        result = select_where(to_bool(operand("select", condition)), choice, result)
+    return result
+
+
+def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
+    """From `choices[a[i]]` the element i; `mode` "clip" or "wrap" for numbers that name no choice."""
+    no_out("choose", out)
+    which = as_array(a, "choose")
+    if not is_integer(which.dtype):
+        raise ValueError("`a` array must be integer typed")
+    count = len(choices)
+    if mode == "raise":
+        value = static_value(which, "The error occurred because anima.numpy.choose was called with mode='raise'; use "
+                                    "mode='clip' or mode='wrap' for traced values.")
+        if np.any((value < 0) | (value >= count)):
+            raise ValueError("invalid entry in choice array")
+    elif mode == "wrap":
+        which = remainder(which, count)
+    elif mode == "clip":
+        which = ew.clamp(which.dtype.type(0), which, which.dtype.type(count - 1))
+    else:
+        raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
+    parts = promote_dtypes("choose", *choices)
+    shape = broadcast_shapes(which.shape, *(p.shape for p in parts))
+    which = broadcast_array(ew.convert(which, _I32, False), shape)
+    return ew.select_n(which, *(broadcast_array(p, shape) for p in parts))
+
+
+# ---------------------------------------------------------------- nonzero
+
+def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+    """The indices of nonzero elements, one array for each axis.
+
+    With `size`, exactly that many: the first ones, or padded with `fill_value` (0). Without, the values
+    must be known: ConcretizationTypeError otherwise.
+    """
+    x = as_array(a, "nonzero")
+    if not x.ndim:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use anima.numpy.atleast_1d(scalar).nonzero() "
+                         "instead.")
+    if size is None:
+        value = static_value(x, "The size argument of anima.numpy.nonzero must be statically specified to use "
+                                "anima.numpy.nonzero within transformations.")
+        return tuple(asarray(i.astype(dtypes.default_int())) for i in np.nonzero(value))
+    return _nonzero(x, static_int(size, "The size argument of anima.numpy.nonzero must be static."), fill_value)
+
+
+def _nonzero(x: Array, size: int, fill_value: Any) -> tuple[Array, ...]:
+    """Each nonzero element writes its position at its rank among them; the rest is dropped."""
+    dtype = dtypes.default_int()
+    mask = ravel(as_array(to_bool(x)))
+    if not mask.size or not size:
+        return tuple(sh.full((size,), 0, dtype) if fill_value is None else
+                     broadcast_array(convert_operand(operand("nonzero", f), dtype, False), (size,))
+                     for f in _fill_values(fill_value, x.ndim))
+    rank = ew.sub(cumsum(ew.convert_element_type(mask, _I32)), np.int32(1))
+    place = ew.select_n(mask, sh.full_like(rank, size), rank)
+    numbers = ix.ScatterDimensionNumbers((), (0,), (0,))
+    flat = ix.scatter(sh.full((size,), 0, dtype), sh.expand_dims(place, (1,)), sh.iota(dtype, mask.size), numbers,
+                      mode=ix.GatherScatterMode.FILL_OR_DROP, unique_indices=False)
+    found = ew.lt(sh.iota(dtype, size), ew.convert_element_type(sum(mask, dtype=dtype), dtype))
+    out = []
+    for axis, fill in enumerate(_fill_values(fill_value, x.ndim)):
+        stride = math.prod(x.shape[axis + 1:])
+        index = ew.rem(ew.div(flat, dtype.type(stride)), dtype.type(x.shape[axis]))
+        fill = dtype.type(0) if fill is None else convert_operand(operand("nonzero", fill), dtype, False)
+        out.append(select_where(found, index, fill))
+    return tuple(out)
+
+
+def _fill_values(fill_value: Any, count: int) -> tuple[Any, ...]:
+    if isinstance(fill_value, tuple):
+        if len(fill_value) != count:
+            raise ValueError(f"fill_value tuple must have length {count}, got {len(fill_value)}")
+        return fill_value
+    return (fill_value,) * count
+
+
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The indices of nonzero elements in the flattened array; see `nonzero`."""
+    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The indices of nonzero elements, one row for each; see `nonzero`."""
+    x = as_array(a, "argwhere")
+    if not x.ndim:
+        count = size if size is not None else int(bool(static_value(x, "argwhere needs known values, or size=.")))
+        return sh.full((count, 0), 0, dtypes.default_int())
+    indices = nonzero(x, size=size, fill_value=fill_value)
+    return sh.concatenate([sh.expand_dims(i, (1,)) for i in indices], 1)
+
+
+def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0) -> Array:
+    """The elements of `arr` where `condition` holds, flattened."""
+    return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
+
+
+def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None,
+             fill_value: ArrayLike = 0, out: None = None) -> Array:
+    """The parts of `a` along `axis` (None: flattened) where `condition` holds."""
+    no_out("compress", out)
+    mask, x = as_array(condition, "compress", 0), as_array(a, "compress", 1)
+    if mask.ndim != 1:
+        raise ValueError("condition must be a 1D array")
+    if axis is None:
+        axis, x = 0, ravel(x)
+    axis = canonicalize_axis(axis, x.ndim)
+    common = min(mask.size, x.shape[axis])
+    extra = sh.slice_in_dim(mask, common, mask.size)
+    if extra.size and not isinstance(extra, Tracer) and bool(np.any(np.asarray(extra))):
+        raise ValueError("condition contains entries that are out of bounds")
+    mask, x = sh.slice_in_dim(mask, 0, common), sh.slice_in_dim(x, 0, common, axis=axis)
+    if size is None:
+        (index,) = nonzero(mask)
+        return take(x, index, axis, mode="clip")
+    (index,) = nonzero(mask, size=size, fill_value=common)
+    return take(x, index, axis, mode="fill", fill_value=fill_value)
+
+
+# ---------------------------------------------------------------- take and put
+
+def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str | None = None,
+         unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None) -> Array:
+    """The parts of `a` at `indices` along `axis` (None: of the flattened array).
+
+    Out of bounds, `mode` None or "fill" gives `fill_value` (NaN, or the least integer), "clip" the nearest
+    element (negative indices are the first), "wrap" counts around.
+    """
+    no_out("take", out)
+    x, index = as_array(a, "take", 0), as_array(indices, "take", 1)
+    if not is_integer(index.dtype):
+        raise TypeError(f"take requires integer indices, got dtype {dtypes.name(index.dtype)}")
+    if axis is None:
+        axis, x = 0, ravel(x)
+    axis = canonicalize_axis(axis, x.ndim)
+    size = x.shape[axis]
+    if mode == "raise":
+        raise NotImplementedError("The 'raise' mode to anima.numpy.take is not supported.")
+    gather_mode, wrap = _take_mode(mode)
+    if mode == "wrap":
+        index = remainder(index, size) if size else index
+    if fill_value is not None:
+        fill_value = static_value(fill_value, "the fill_value of anima.numpy.take").item()
+    return take_indexed(x, (slice(None),) * axis + (index,), mode=gather_mode, fill_value=fill_value,
+                        unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
+                        wrap_negative_indices=wrap) if index.ndim or mode != "clip" else \
+        take_indexed(x, (slice(None),) * axis + (ew.clamp(index.dtype.type(0), index, index.dtype.type(size - 1)),))
+
+
+def _take_mode(mode: str | None) -> tuple[Any, bool]:
+    if mode is None or mode == "fill":
+        return ix.GatherScatterMode.FILL_OR_DROP, True
+    if mode == "clip":
+        return ix.GatherScatterMode.CLIP, False
+    if mode == "wrap":
+        return ix.GatherScatterMode.PROMISE_IN_BOUNDS, False
+    raise ValueError(f"Invalid mode '{mode}' for np.take")
+
+
+def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: Any = None, fill_value: Any = None,
+                    *, wrap_negative_indices: bool | None = None) -> Array:
+    """`arr[..., indices[..., i, ...], ...]`: along `axis`, elements named one by one.
+
+    Other axes broadcast. Out of bounds: as in `take`; `mode` may also be "promise_in_bounds".
+    """
+    x, index = as_array(arr, "take_along_axis", 0), as_array(indices, "take_along_axis", 1)
+    if not is_integer(index.dtype):
+        raise TypeError(f"take_along_axis indices must be of integer type, got {dtypes.name(index.dtype)}")
+    if axis is None:
+        if index.ndim != 1:
+            raise ValueError(f"take_along_axis indices must be 1D if axis=None, got shape {index.shape}")
+        return take_along_axis(ravel(x), index, 0, mode, fill_value)
+    if x.ndim != index.ndim:
+        raise ValueError(f"indices and arr must have the same number of dimensions; {index.ndim} vs. {x.ndim}")
+    axis = canonicalize_axis(axis, x.ndim)
+    x, index = _broadcast_others(x, index, axis)
+    return _gather_along(x, index, axis, mode, fill_value)
+
+
+def _broadcast_others(x: Array, index: Array, axis: int) -> tuple[Array, Array]:
+    """Both with equal sizes in all axes but `axis`."""
+    others = broadcast_shapes(*((*s[:axis], 1, *s[axis + 1:]) for s in (x.shape, index.shape)))
+    return tuple(broadcast_array(v, (*others[:axis], v.shape[axis], *others[axis + 1:]))  # type: ignore[return-value]
+                 for v in (x, index))
+
+
+def _gather_along(x: Array, index: Array, axis: int, mode: Any, fill_value: Any) -> Array:
+    size = x.shape[axis]
+    mode = ix.GatherScatterMode.from_any(mode)
+    index = ew.convert(index, _I32, False)
+    if mode != ix.GatherScatterMode.CLIP:
+        index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))
+    others = tuple(i for i in range(x.ndim) if i != axis)
+    numbers = ix.GatherDimensionNumbers((), (axis,), (axis,), others, others)
+    return ix.gather(x, sh.expand_dims(index, (x.ndim,)), numbers, (1,) * x.ndim, mode=mode, fill_value=fill_value)
+
+
+def _not_in_place(name: str, inplace: bool) -> None:
+    if inplace:
+        raise ValueError(f"anima.numpy.{name}: arrays are immutable, pass inplace=False and use the returned copy.")
+
+
+def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: bool = True, *,
+                   mode: Any = None) -> Array:
+    """A copy of `arr` with `values` where `take_along_axis` would read; `inplace=False` must be passed."""
+    _not_in_place("put_along_axis", inplace)
+    x, index, new = as_arrays("put_along_axis", arr, indices, values)
+    if axis is None:
+        return sh.reshape(put_along_axis(ravel(x), ravel(index), ravel(broadcast_array(new, index.shape)), 0, False,
+                                         mode=mode), x.shape)
+    axis = canonicalize_axis(axis, x.ndim)
+    shape = broadcast_shapes((*x.shape[:axis], 1, *x.shape[axis + 1:]), index.shape)
+    index = broadcast_array(index, (*x.shape[:axis], shape[axis], *x.shape[axis + 1:]))
+    grid = tuple(sh.broadcasted_iota(_I32, index.shape, i) if i != axis else index for i in range(x.ndim))
+    return x.at[grid].set(new, mode=mode)
+
+
+def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True) -> Array:
+    """A copy of `a` with the flattened elements `ind` set to `v`, repeated as needed."""
+    _not_in_place("put", inplace)
+    x, index, new = as_arrays("put", a, ind, v)
+    if not index.size or not new.size:
+        return x
+    if mode == "raise":
+        raise NotImplementedError("The 'raise' mode to anima.numpy.put is not supported.")
+    if mode not in (None, "wrap", "clip"):
+        raise ValueError(f"mode should be one of 'wrap' or 'clip'; got {mode=}")
+    index, new = ravel(index), ravel(new)
+    new = sh.slice_in_dim(sh.tile(new, (-(-index.size // new.size),)), 0, index.size)
+    if mode == "wrap":
+        index = remainder(index, x.size)
+    elif mode == "clip":
+        index = ew.clamp(index.dtype.type(0), index, index.dtype.type(x.size - 1))
+    return sh.reshape(ravel(x).at[index].set(new), x.shape)
+
+
+def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
+    """A copy of `arr` with the elements where `mask` holds set to `vals` in turn."""
+    _not_in_place("place", inplace)
+    x, condition, new = as_arrays("place", arr, mask, vals)
+    if x.size != condition.size:
+        raise ValueError("place: arr and mask must be the same size")
+    if not x.size:
+        return x
+    if not new.size:
+        raise ValueError("Cannot place values from an empty array")
+    (index,) = nonzero(ravel(condition), size=x.size, fill_value=x.size)
+    flat = ravel(x).at[index].set(sh.slice_in_dim(sh.tile(ravel(new), (-(-x.size // new.size),)), 0, x.size))
+    return sh.reshape(flat, x.shape)
+
+
+# ---------------------------------------------------------------- repeat, insert, delete
+
+def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_repeat_length: int | None = None,
+           out_sharding: None = None) -> Array:
+    """Each part of `a` along `axis` (None: flattened) repeated `repeats` times.
+
+    Traced `repeats` need `total_repeat_length`: the result is cut or padded with its last part.
+    """
+    x = as_array(a, "repeat")
+    if axis is None:
+        axis, x = 0, ravel(x)
+    axis = canonicalize_axis(axis, x.ndim)
+    counts = as_array(repeats if not isinstance(repeats, (list, tuple)) else np.asarray(repeats), "repeat", 1)
+    if counts.ndim > 1:
+        raise ValueError(f"repeats must be a scalar or 1D, got shape {counts.shape}")
+    if total_repeat_length is None:
+        known = static_value(counts, "When jit-compiling anima.numpy.repeat, the total number of repeats must be "
+                                     "static. To fix this, either specify a static value for `repeats`, or pass a "
+                                     "static value to `total_repeat_length`.")
+        return _repeat_known(x, known, axis)
+    size = x.shape[axis]
+    ends = cumsum(broadcast_array(ew.convert(counts, _I32, False), (size,)))
+    positions = sh.iota(_I32, total_repeat_length)
+    index = sum(ew.le(sh.broadcast_in_dim(ends, (total_repeat_length, size), (1,)),
+                      sh.broadcast_in_dim(positions, (total_repeat_length, size), (0,))), axis=1, dtype=_I32)
+    return take(x, index, axis, mode="clip")
+
+
+def _repeat_known(x: Array, counts: np.ndarray, axis: int) -> Array:
+    if np.any(counts < 0):
+        raise ValueError("repeats may not contain negative values.")
+    if counts.size == 1:
+        n = int(counts.reshape(()))
+        spread = sh.broadcast_in_dim(x, (*x.shape[:axis + 1], n, *x.shape[axis + 1:]),
+                                     [i if i <= axis else i + 1 for i in range(x.ndim)])
+        return sh.reshape(spread, (*x.shape[:axis], x.shape[axis] * n, *x.shape[axis + 1:]))
+    if counts.size != x.shape[axis]:
+        raise ValueError(f"repeats has {counts.size} entries, but axis {axis} has size {x.shape[axis]}")
+    return take(x, np.repeat(np.arange(x.shape[axis], dtype=_I32), counts), axis, mode="clip")
+
+
+def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
+    """`arr` with `values` inserted before the indices `obj` along `axis` (None: flattened)."""
+    x, new = as_array(arr, "insert", 0), as_array(values, "insert", 2)
+    if axis is None:
+        axis, x = 0, ravel(x)
+    axis = canonicalize_axis(axis, x.ndim)
+    if isinstance(obj, slice):
+        obj = np.arange(*obj.indices(x.shape[axis]))
+    where_ = static_value(obj if not isinstance(obj, (list, tuple)) else np.asarray(obj, dtype=int),
+                          "the obj argument of anima.numpy.insert must be static.")
+    plan = np.insert(np.arange(x.shape[axis]), where_, -1)
+    count = int((plan == -1).sum())
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1:])
+    if where_.ndim == 0 and new.ndim:
+        new = moveaxis(new if new.ndim == x.ndim else sh.broadcast_to_rank(new, x.ndim), 0, axis) \
+            if new.ndim == x.ndim and x.ndim > 1 else new
+        rest = new.shape[axis] if new.ndim == x.ndim else 1
+        if rest != 1:
+            plan = np.insert(np.arange(x.shape[axis]), np.full(rest, int(where_)), -1)
+            count = rest
+            shape = (*x.shape[:axis], count, *x.shape[axis + 1:])
+    new = broadcast_array(ew.convert(new, x.dtype, False), shape)
+    source = plan.copy()
+    order = np.argsort(where_, kind="stable") if where_.ndim else np.arange(count)
+    source[plan == -1] = x.shape[axis] + (np.arange(count)[order] if where_.ndim and where_.size > 1
+                                          else np.arange(count))
+    joined = sh.concatenate([as_array(convert_operand(x, x.dtype, False)), new], axis)
+    return take(joined, source.astype(_I32), axis, mode="clip")
+
+
+def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+    """`arr` without the parts `obj` (an int, a slice, a mask, or indices) along `axis` (None: flattened)."""
+    x = as_array(arr, "delete")
+    if axis is None:
+        axis, x = 0, ravel(x)
+    axis = canonicalize_axis(axis, x.ndim)
+    size = x.shape[axis]
+    if isinstance(obj, slice):
+        gone = np.arange(*obj.indices(size))
+    elif isinstance(obj, Tracer):
+        return _delete_traced(x, obj, axis, assume_unique_indices)
+    else:
+        gone = np.asarray(obj)
+        if gone.dtype == np.bool_:
+            gone = np.nonzero(gone)[0]
+        elif gone.dtype.kind not in "iu" and gone.size:
+            raise IndexError("arrays used as indices must be of integer (or boolean) type")
+        elif gone.ndim == 0 and not -size <= int(gone) < size:
+            raise IndexError(f"index {int(gone)} is out of bounds for axis {axis} with size {size}")
+    gone = gone.astype(int)
+    gone = np.where(gone < 0, gone + size, gone)
+    return take(x, np.setdiff1d(np.arange(size), gone).astype(_I32), axis, mode="clip")
+
+
+def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
+    if index.ndim and not unique:
+        raise NotImplementedError("anima.numpy.delete with traced indices: pass assume_unique_indices=True, as the size "
+                                  "of the result must be known.")
+    size = x.shape[axis]
+    index = ravel(ew.convert(index, _I32, False))
+    index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))
+    keep = sh.full((size,), True, np.bool_).at[index].set(False)
+    (kept,) = nonzero(keep, size=size - index.size)
+    return take(x, kept, axis, mode="clip")
+
+
+# ---------------------------------------------------------------- indices of flattened arrays
+
+def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
+    """The index along each axis of positions in a flattened array; out of bounds, the nearest."""
+    index, sizes = as_array(indices, "unravel_index"), canonical_shape(shape)
+    total = math.prod(sizes)
+    dtype = index.dtype
+    clipped = ew.clamp(ew.convert(dtype.type(-total), dtype, index.weak_type), index,
+                       ew.convert(dtype.type(total - 1), dtype, index.weak_type))
+    flat = select_where(ew.lt(clipped, 0), ew.add(clipped, total), clipped)
+    out: list[Array] = []
+    for n in sizes[::-1]:
+        out.append(ew.rem(flat, n))
+        flat = ew.div(flat, n)
+    return tuple(out[::-1])
+
+
+def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
+                      dtype: Any = None) -> Array:
+    """The positions in a flattened array of indices along each axis; `mode` for out of bounds, as in `choose`."""
+    if len(multi_index) != len(dims):
+        raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}")
+    sizes = canonical_shape(tuple(dims))
+    indices = promote_dtypes("ravel_multi_index", *multi_index)
+    if any(not is_integer(i.dtype) for i in indices):
+        raise TypeError("only int indices permitted")
+    if order not in ("C", "F"):
+        raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
+    indices = [_index_in_bounds(i, n, mode) for i, n in zip(indices, sizes, strict=True)]
+    if order == "F":
+        indices, sizes = indices[::-1], sizes[::-1]
+    result = as_array(0 * 0)
+    total: Any = result
+    for i, n in zip(indices, sizes, strict=True):
+        total = ew.add(*promote("ravel_multi_index", ew.mul(*promote("ravel_multi_index", total, n)), i))
+    return total if dtype is None else ew.convert_element_type(total, dtypes.check_user_dtype(dtype, "ravel_multi_index"))
+
+
+def _index_in_bounds(index: Array, size: int, mode: str) -> Array:
+    if mode == "raise":
+        value = static_value(index, "The error occurred in anima.numpy.ravel_multi_index with mode='raise'; use "
+                                    "mode='clip' or mode='wrap' for traced values.")
+        if np.any((value < 0) | (value >= size)):
+            raise ValueError("invalid entry in coordinates array")
+        return index
+    if mode == "clip":
+        return ew.clamp(index.dtype.type(0), index, index.dtype.type(size - 1))
+    if mode == "wrap":
+        return remainder(index, size)
+    raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")

@@ -1,0 +1,258 @@
+"""`x.at[index]`: updated copies of an array, by index.
+
+    >>> anima.numpy.zeros(3).at[1].add(7.)
+    Array([0., 7., 0.], dtype=float32)
+
+Updates out of bounds are dropped. Repeated indices add up in `add`; in `set` one of the values wins.
+Each update is one `scatter`: index arrays, ints and slices with a step are its indices, contiguous
+slices its windows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima import errors
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.core.trace import is_tracing
+from anima.numpy.elementwise import power, true_divide
+from anima.numpy.indexing import BATCH, Index, Span, analyse, stacked, take_indexed, wrapped
+from anima.numpy.manipulation import broadcast_to
+from anima.numpy.promote import as_array, convert_operand, operand
+from anima.ops import elementwise as ew
+from anima.ops import index as ix
+from anima.ops import shape as sh
+
+_I32 = np.dtype(np.int32)
+
+
+class _IndexUpdateHelper:
+    """What `x.at` is: takes an index."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array):
+        self.array = array
+
+    def __getitem__(self, index: Any) -> _IndexUpdateRef:
+        return _IndexUpdateRef(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateHelper({self.array!r})"
+
+
+def at(x: Array) -> _IndexUpdateHelper:
+    """Indexed updates of `x`: `at(x)[index].set(values)`, and so on."""
+    return _IndexUpdateHelper(x)
+
+
+class _IndexUpdateRef:
+    """What `x.at[index]` is: the updates, each of which returns a new array.
+
+    `mode` says what happens out of bounds: None and "drop" skip the update, "clip" moves it to the edge,
+    "promise_in_bounds" says it does not happen. `indices_are_sorted` and `unique_indices` are promises.
+    """
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Array, index: Any):
+        self.array, self.index = array, index
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
+
+    def get(self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+            fill_value: Any = None, out_sharding: None = None, wrap_negative_indices: bool = True) -> Array:
+        """`x[index]`; with mode="fill", elements out of bounds are `fill_value` (default: NaN or the least int)."""
+        return take_indexed(self.array, self.index, mode=mode, fill_value=fill_value,
+                            indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+                            wrap_negative_indices=wrap_negative_indices)
+
+    def set(self, values: Any, **options: Any) -> Array:
+        """A copy of `x` with `x[index] = values`."""
+        return scatter_update(self.array, self.index, values, ix.scatter, **options)
+
+    def add(self, values: Any, **options: Any) -> Array:
+        """A copy of `x` with `x[index] += values`."""
+        return scatter_update(self.array, self.index, values, ix.scatter_add, **options)
+
+    def subtract(self, values: Any, **options: Any) -> Array:
+        """A copy of `x` with `x[index] -= values`."""
+        return scatter_update(self.array, self.index, values, ix.scatter_sub, **options)
+
+    def multiply(self, values: Any, **options: Any) -> Array:
+        """A copy of `x` with `x[index] *= values`."""
+        return scatter_update(self.array, self.index, values, ix.scatter_mul, **options)
+
+    mul = multiply
+
+    def divide(self, values: Any, **options: Any) -> Array:
+        """A copy of `x` with `x[index] /= values`."""
+        ones = sh.full_like(self.array, 1)
+        divisor = scatter_update(ones, self.index, values, ix.scatter_mul, **options)
+        return convert_operand(true_divide(self.array, divisor), self.array.dtype, self.array.weak_type) \
+            if dtypes.issubdtype(self.array.dtype, np.inexact) else true_divide(self.array, divisor)
+
+    def power(self, values: Any, **options: Any) -> Array:
+        """A copy of `x` with `x[index] **= values`."""
+        ones = sh.full_like(self.array, 1)
+        return power(self.array, scatter_update(ones, self.index, values, ix.scatter_mul, **options))
+
+    def min(self, values: Any, **options: Any) -> Array:
+        """A copy of `x` with `x[index] = minimum(x[index], values)`."""
+        return scatter_update(self.array, self.index, values, ix.scatter_min, **options)
+
+    def max(self, values: Any, **options: Any) -> Array:
+        """A copy of `x` with `x[index] = maximum(x[index], values)`."""
+        return scatter_update(self.array, self.index, values, ix.scatter_max, **options)
+
+    def apply(self, func: Callable[[Any], Any], *, indices_are_sorted: bool = False, unique_indices: bool = False,
+              mode: Any = None, wrap_negative_indices: bool = True) -> Array:
+        """A copy of `x` with `x[index] = func(x[index])`, once for each time an element is indexed."""
+        def scatter(operand: Array, indices: Array, updates: Array, numbers: Any, **options: Any) -> Array:
+            return ix.scatter_apply(operand, indices, func, numbers, update_shape=updates.shape, **options)
+
+        return scatter_update(self.array, self.index, sh.zeros(self.array.aval.update(shape=())), scatter,
+                              indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+                              wrap_negative_indices=wrap_negative_indices)
+
+
+def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any], *, indices_are_sorted: bool = False,
+                   unique_indices: bool = False, mode: Any = None, out_sharding: None = None,
+                   wrap_negative_indices: bool = True) -> Array:
+    """`scatter` of `values`, broadcast, into `x` at `index`."""
+    x = as_array(x)
+    values = as_array(operand("scatter", values))
+    plan = analyse(x, index, clamp_ints=False)
+    if mode is not None:
+        mode = ix.GatherScatterMode.from_any(mode)
+    dtype, weak = x.dtype, x.weak_type
+    compute = _common_dtype(dtype, values)
+    updates = _to_result_shape(plan, as_array(convert_operand(values, compute, weak and compute == dtype)))
+    indices, numbers, unordered = _scatter_numbers(plan, wrap_negative_indices)
+    if indices is None:
+        indices = sh.full((0,), 0, _I32)
+    known = not unordered
+    target = plan.operand if compute == dtype else ew.convert(plan.operand, compute, False)
+    mode = ix.GatherScatterMode.FILL_OR_DROP if mode is None else mode
+    result = scatter(target, indices, updates, numbers, indices_are_sorted=indices_are_sorted or known,
+                     unique_indices=unique_indices or known, mode=mode)
+    result = result if compute == dtype else ew.convert(result, dtype, weak)
+    return sh.reshape(result, x.shape)
+
+
+def _common_dtype(dtype: Any, values: Array) -> Any:
+    """The dtype to update in: that of `x`, unless `values` cannot be cast to it; then a warning is given."""
+    if isinstance(dtype, dtypes.ExtendedDType):
+        return dtype
+    common = dtypes.lattice_result_type((dtype, False), (values.dtype, values.weak_type))[0]
+    if common != dtype:
+        warnings.warn(
+            "scatter inputs have incompatible types: cannot safely cast value from "
+            f"dtype={dtypes.name(values.dtype)} to dtype={dtypes.name(dtype)}. In future Anima releases this will "
+            "result in an error.", FutureWarning, stacklevel=errors.user_stacklevel())
+    return common
+
+
+def _to_result_shape(plan: Index, values: Array) -> Array:
+    """`values` broadcast to the shape of `x[index]`, without its new axes, and against backward slices."""
+    values = broadcast_to(values, plan.shape)
+    new, backwards, position = [], [], 0
+    for item in plan.layout:
+        if item is None:
+            new.append(position)
+        elif item != BATCH:
+            span = plan.axes[item]
+            if span.step < 0 and span.size > 1:  # type: ignore[union-attr]
+                backwards.append(position)
+        position += len(plan.batch_shape or ()) if item == BATCH else 1
+    if backwards:
+        values = sh.rev(values, backwards)
+    return sh.squeeze(values, new) if new else values
+
+
+def _scatter_numbers(plan: Index, wrap: bool) -> tuple[Array | None, ix.ScatterDimensionNumbers, bool]:
+    """(indices, dimension numbers, whether index arrays take part) for updates laid out as `x[index]` is."""
+    sizes = plan.operand.shape
+    batch, windows, places = _batch_layout(plan)
+    columns, mapped, inserted = [], [], []
+    for i, (a, n) in enumerate(zip(plan.axes, sizes, strict=True)):
+        if isinstance(a, Span):
+            if a.step in (1, -1) or a.size <= 1:
+                if a.low or a.size != n:
+                    columns.append(a.low)
+                    mapped.append(i)
+                continue
+            columns.append(_Steps(a, places[i]))
+        elif isinstance(a, int):
+            columns.append(a)
+        else:
+            a = wrapped(a, n) if wrap or isinstance(a, np.ndarray) else ew.convert(a, _I32, False)
+            columns.append(_Placed(a, places[BATCH], len(plan.batch_shape or ())))
+        mapped.append(i)
+        inserted.append(i)
+    numbers = ix.ScatterDimensionNumbers(update_window_dims=tuple(windows), inserted_window_dims=tuple(inserted),
+                                         scatter_dims_to_operand_dims=tuple(mapped))
+    unordered = any(isinstance(c, _Placed) for c in columns)
+    if not columns:
+        return None, numbers, False
+    arrays = [c if isinstance(c, int) else c.array(len(batch)) for c in columns]
+    return stacked(arrays, [0] * len(arrays), batch, False), numbers, unordered
+
+
+def _batch_layout(plan: Index) -> tuple[tuple[int, ...], list[int], dict[int, int]]:
+    """(shape of the indices, positions of window dimensions in the updates, where each indexed axis stands
+    in the shape of the indices)."""
+    batch: list[int] = []
+    windows: list[int] = []
+    places: dict[int, int] = {}
+    position = 0
+    for item in plan.layout:
+        if item is None:
+            continue
+        if item == BATCH:
+            places[BATCH] = len(batch)
+            batch.extend(plan.batch_shape or ())
+            position += len(plan.batch_shape or ())
+            continue
+        span = plan.axes[item]
+        if span.step in (1, -1) or span.size <= 1:  # type: ignore[union-attr]
+            windows.append(position)
+        else:
+            places[item] = len(batch)
+            batch.append(span.size)  # type: ignore[union-attr]
+        position += 1
+    return tuple(batch), windows, places
+
+
+class _Steps:
+    """The indices of a slice with a step, along one dimension of the indices."""
+
+    def __init__(self, span: Span, place: int):
+        self.span, self.place = span, place
+
+    def array(self, rank: int) -> Any:
+        low, step = self.span.low, abs(self.span.step)
+        shape = [1] * rank
+        shape[self.place] = self.span.size
+        if not is_tracing():
+            return np.arange(low, low + self.span.size * step, step, dtype=_I32).reshape(shape)
+        steps = ew.mul(np.int32(step), sh.iota(_I32, self.span.size))
+        return sh.reshape(ew.add(np.int32(low), steps), shape)
+
+
+class _Placed:
+    """An index array whose dimensions start at `place` in the indices."""
+
+    def __init__(self, value: Any, place: int, ndim: int):
+        self.value, self.place, self.ndim = value, place, ndim
+
+    def array(self, rank: int) -> Any:
+        value = self.value
+        shape = (1,) * (self.ndim - value.ndim) + tuple(value.shape) + (1,) * (rank - self.place - self.ndim)
+        return value.reshape(shape) if isinstance(value, np.ndarray) else sh.reshape(value, shape)

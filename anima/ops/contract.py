@@ -1,0 +1,268 @@
+"""Contraction: sums of products over pairs of axes, from the dot product to batched matrix products.
+
+`dimension_numbers = ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))` pairs axes off. The result
+has the batch axes, then the other axes of `lhs`, then those of `rhs`:
+
+    >>> dot_general(jnp.ones((2, 3)), jnp.ones((3, 4)), (((1,), (0,)), ((), ()))).shape    # a matrix product
+    (2, 4)
+
+Its derivative is bilinear, and its transpose in either operand contracts the cotangent with the other.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.trace import aval_of
+from anima.ops import reference
+from anima.ops.broadcast import shape_of
+from anima.ops.elementwise import convert
+from anima.ops.family import WIDER, add_any
+from anima.ops.shape import transpose
+
+Numbers = tuple[tuple[Shape, Shape], tuple[Shape, Shape]]
+
+
+class Precision(enum.Enum):
+    """How exactly to multiply float32: all are full precision on a CPU."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> Precision | None:
+        return _PRECISION_NAMES.get(value) if isinstance(value, str) else None
+
+    def __repr__(self) -> str:
+        return f"Precision.{self.name}"
+
+    __str__ = __repr__
+
+
+_PRECISION_NAMES = {
+    "default": Precision.DEFAULT, "fastest": Precision.DEFAULT, "bfloat16": Precision.DEFAULT,
+    "high": Precision.HIGH, "bfloat16_3x": Precision.HIGH, "tensorfloat32": Precision.HIGH,
+    "highest": Precision.HIGHEST, "float32": Precision.HIGHEST}
+
+
+def canonicalize_precision(precision: Any) -> tuple[Precision, Precision] | None:
+    """A pair of precisions from None, one, a name, or a pair; ValueError for anything else."""
+    if precision is None:
+        return None
+    both = precision if isinstance(precision, (tuple, list)) else (precision, precision)
+    try:
+        lhs, rhs = (Precision(p) for p in both)
+    except ValueError:
+        raise ValueError("Precision must be None, a Precision, a pair of these, or one of the names "
+                         f"{sorted(_PRECISION_NAMES)}; got {precision!r}.") from None
+    return lhs, rhs
+
+
+def other_axes(ndim: int, *used: Shape) -> Shape:
+    """The axes below `ndim` that are in none of `used`, in order."""
+    taken = {a for axes in used for a in axes}
+    return tuple(a for a in range(ndim) if a not in taken)
+
+
+def _sizes(shape: Shape, axes: Shape) -> Shape:
+    return tuple(shape[a] for a in axes)
+
+
+class DotGeneral(Primitive):
+    """Multiplies along batch axes, sums along contracting ones, and pairs all others."""
+
+    def infer(self, lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: Numbers, precision: Any = None,
+              preferred_element_type: Any = None) -> ShapedArray:
+        (lc, rc), (lb, rb) = dimension_numbers
+        _check_axes(lhs, rhs, dimension_numbers)
+        shape = (_sizes(lhs.shape, lb) + _sizes(lhs.shape, other_axes(lhs.ndim, lc, lb))
+                 + _sizes(rhs.shape, other_axes(rhs.ndim, rc, rb)))
+        dtype = _natural_dtype(lhs.dtype, rhs.dtype)
+        if preferred_element_type is not None and preferred_element_type != dtype:
+            _check_preferred(dtype, preferred_element_type)
+            dtype = preferred_element_type
+        return ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
+
+    def eval(self, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: Numbers, precision: Any = None,
+             preferred_element_type: Any = None) -> np.ndarray:
+        (lc, rc), (lb, rb) = dimension_numbers
+        natural = _natural_dtype(lhs.dtype, rhs.dtype)
+        dtype = natural if preferred_element_type is None else preferred_element_type
+        work = _working_dtype(natural, dtype)
+        lo, ro = other_axes(lhs.ndim, lc, lb), other_axes(rhs.ndim, rc, rb)
+        batch, k = _sizes(lhs.shape, lb), math.prod(_sizes(lhs.shape, lc))
+        rows, columns = _sizes(lhs.shape, lo), _sizes(rhs.shape, ro)
+        a = lhs.transpose(*lb, *lo, *lc).reshape(*batch, math.prod(rows), k)
+        b = rhs.transpose(*rb, *rc, *ro).reshape(*batch, k, math.prod(columns))
+        out = np.matmul(_as(a, work), _as(b, work))
+        return reference.convert(out.reshape(batch + rows + columns), dtype)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        (x, y), (t, u) = primals, tangents
+        out = self.bind(x, y, **params)
+        terms = [self.bind(*pair, **params) for pair, tangent in (((t, y), t), ((x, u), u))
+                 if not isinstance(tangent, Zero)]
+        if not terms or not dtypes.issubdtype(aval_of(out).dtype, np.inexact):
+            return out, Zero(tangent_aval(aval_of(out)))
+        return out, terms[0] if len(terms) == 1 else add_any(*terms)
+
+    def transpose(self, ct: Any, x: Any, y: Any, *, dimension_numbers: Numbers, precision: Any = None,
+                  preferred_element_type: Any = None) -> Sequence[Any]:
+        if isinstance(ct, Zero):
+            return [Zero(a.aval) if isinstance(a, Linear) else None for a in (x, y)]
+        (lc, rc), (lb, rb) = dimension_numbers
+        params = {"precision": precision, "preferred_element_type": preferred_element_type}
+        if isinstance(x, Linear):
+            return [self._cotangent(ct, x.aval, y, dimension_numbers, False, params), None]
+        return [None, self._cotangent(ct, y.aval, x, ((rc, lc), (rb, lb)), True, params)]
+
+    def _cotangent(self, ct: Any, aval: ShapedArray, y: Any, numbers: Numbers, swapped: bool,
+                   params: dict[str, Any]) -> Any:
+        """The cotangent of the operand that `numbers` puts first; `swapped` if it was the second one."""
+        (xc, yc), (xb, yb) = numbers
+        xo, yo = other_axes(aval.ndim, xc, xb), other_axes(len(y.shape), yc, yb)
+        batch = tuple(range(len(xb)))
+        first = len(xb) + (0 if swapped else len(xo))  # where the axes of y are in ct
+        contract = tuple(range(first, first + len(yo)))
+        out = self.bind(ct, y, dimension_numbers=((contract, yo), (batch, yb)), **params)
+        # The result has batch axes, the other axes of x, and the contracted ones in the order of y.
+        in_order_of_y = tuple(xc[yc.index(a)] for a in sorted(yc))
+        places = tuple(xb) + xo + in_order_of_y
+        out = transpose(out, tuple(int(i) for i in np.argsort(places)))
+        return convert(out, aval.dtype, aval.weak_type) if aval_of(out).dtype != aval.dtype else out
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, dimension_numbers: Numbers,
+              **params: Any) -> tuple[Any, int]:
+        (lc, rc), (lb, rb) = dimension_numbers
+        (x, y), (dx, dy) = args, dims
+        if dx is not None and dy is not None:
+            numbers = ((_shift(lc, dx), _shift(rc, dy)), ((dx, *_shift(lb, dx)), (dy, *_shift(rb, dy))))
+            return self.bind(x, y, dimension_numbers=numbers, **params), 0
+        if dx is not None:
+            lc, lb = _shift(lc, dx), _shift(lb, dx)
+            place = len(lb) + other_axes(len(x.shape), lc, lb).index(dx)
+        else:
+            assert dy is not None
+            rc, rb = _shift(rc, dy), _shift(rb, dy)
+            place = len(x.shape) - len(lc) + other_axes(len(y.shape), rc, rb).index(dy)
+        return self.bind(x, y, dimension_numbers=((lc, rc), (lb, rb)), **params), place
+
+
+def _shift(axes: Shape, batch_axis: int) -> Shape:
+    return tuple(a + (a >= batch_axis) for a in axes)
+
+
+def _as(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return x if x.dtype == dtype else x.astype(dtype)
+
+
+def _natural_dtype(lhs: Any, rhs: Any) -> Any:
+    return lhs if lhs == rhs else dtypes.lattice_result_type((lhs, False), (rhs, False))[0]
+
+
+def _working_dtype(natural: Any, wanted: Any) -> np.dtype:
+    """What products and sums are computed in: float32 for smaller floats, the result's if that is wider."""
+    work = WIDER.get(natural, natural)
+    if wanted != natural and dtypes.issubdtype(wanted, np.number):
+        wide = WIDER.get(wanted, wanted)
+        if np.result_type(work, wide) == wide:
+            return wide
+    return work
+
+
+def _check_preferred(natural: Any, preferred: Any) -> None:
+    """TypeError if a result of dtype `natural` cannot be asked for as `preferred`."""
+    for kind in (np.complexfloating, np.integer):
+        if dtypes.issubdtype(natural, kind) and not dtypes.issubdtype(preferred, kind):
+            if kind is np.integer and dtypes.issubdtype(preferred, np.inexact):
+                continue
+            raise TypeError(f"`preferred_element_type` and the original type must be of one kind, got "
+                            f"{dtypes.name(preferred)} for result type of {dtypes.name(natural)}.")
+    if dtypes.issubdtype(natural, np.integer) and dtypes.issubdtype(preferred, np.integer) and (
+            dtypes.itemsize_bits(preferred) < dtypes.itemsize_bits(natural)):
+        raise TypeError("`preferred_element_type` must not be narrower than the original type, got "
+                        f"preferred_element_type of {dtypes.name(preferred)} for result type of "
+                        f"{dtypes.name(natural)}.")
+
+
+def _check_axes(lhs: ShapedArray, rhs: ShapedArray, numbers: Numbers) -> None:
+    """TypeError unless the dimension numbers make sense for the operands."""
+    (lc, rc), (lb, rb) = numbers
+    for side, x, contract, batch in (("lhs", lhs, lc, lb), ("rhs", rhs, rc, rb)):
+        if not all(0 <= a < x.ndim for a in (*contract, *batch)):
+            raise TypeError(f"dot_general requires {side} dimension numbers to be nonnegative and less than "
+                            f"the number of axes of the {side} value, got {side}_batch of {batch} and "
+                            f"{side}_contracting of {contract} for {side} of rank {x.ndim}")
+    if len(lb) != len(rb):
+        raise TypeError("dot_general requires equal numbers of lhs_batch and rhs_batch dimensions, "
+                        f"got lhs_batch {lb} and rhs_batch {rb}.")
+    for side, contract, batch in (("lhs", lc, lb), ("rhs", rc, rb)):
+        for what, axes in (("batch", batch), ("contracting", contract)):
+            if len(set(axes)) != len(axes):
+                raise TypeError(f"dot_general requires {side} {what} dimensions to be distinct, "
+                                f"got {side}_{what} {axes}.")
+        if set(contract) & set(batch):
+            raise TypeError(f"dot_general requires {side} batch dimensions to be disjoint from contracting "
+                            f"dimensions, got {side}_batch {batch} and {side}_contracting {contract}.")
+    if _sizes(lhs.shape, lb) != _sizes(rhs.shape, rb):
+        raise TypeError("dot_general requires lhs batch dimensions and rhs batch dimensions to have the same "
+                        f"shape, got {_sizes(lhs.shape, lb)} and {_sizes(rhs.shape, rb)}.")
+    if _sizes(lhs.shape, lc) != _sizes(rhs.shape, rc):
+        raise TypeError("dot_general requires contracting dimensions to have the same shape, "
+                        f"got {_sizes(lhs.shape, lc)} and {_sizes(rhs.shape, rc)}.")
+
+
+dot_general_p = DotGeneral("dot_general")
+
+
+def _axes(axes: Any) -> Shape:
+    return tuple(int(a) for a in axes)
+
+
+def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None,
+                preferred_element_type: Any = None, *, out_sharding: None = None) -> Any:
+    """Sums of products of `lhs` and `rhs` over the contracting axes, for each batch index.
+
+    `dimension_numbers` is `((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))`; the result has the
+    batch axes, then the remaining ones of `lhs`, then those of `rhs`, in the operands' common dtype or in
+    `preferred_element_type`. Floats below 32 bits add up in float32. TypeError if paired sizes differ.
+    """
+    (lc, rc), (lb, rb) = dimension_numbers
+    params: dict[str, Any] = {"dimension_numbers": ((_axes(lc), _axes(rc)), (_axes(lb), _axes(rb))),
+                              "precision": canonicalize_precision(precision), "preferred_element_type": None}
+    if preferred_element_type is not None:
+        params["preferred_element_type"] = dtypes.canonicalize_dtype(preferred_element_type)
+    return dot_general_p.bind(lhs, rhs, **params)
+
+
+def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: Any = None,
+        preferred_element_type: Any = None, out_sharding: None = None) -> Any:
+    """The product of vectors and matrices, or `dot_general` if `dimension_numbers` are given."""
+    if dimension_numbers is None:
+        a, b = shape_of(lhs), shape_of(rhs)
+        if not (1 <= len(a) <= 2 and 1 <= len(b) <= 2 and a[-1] == b[0]):
+            raise ValueError("lax.dot: dimension_numbers must be specified when not performing simple "
+                             "un-batched matrix-matrix, matrix-vector, or vector-vector products; got "
+                             f"lhs_shape={a} rhs_shape={b}")
+        dimension_numbers = (((len(a) - 1,), (0,)), ((), ()))
+    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+    """Matrix products of the last two axes, for each index of the (equal) leading ones."""
+    n, m = len(shape_of(lhs)), len(shape_of(rhs))
+    if n < 2 or m < 2:
+        raise ValueError(f"Arguments to batch_matmul must be at least 2D, got {n}, {m}")
+    if n != m:
+        raise ValueError(f"Arguments to batch_matmul must have same ndim, got {n}, {m}")
+    batch = tuple(range(n - 2))
+    return dot_general(lhs, rhs, (((n - 1,), (n - 2,)), (batch, batch)), precision)

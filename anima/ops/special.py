@@ -1,0 +1,168 @@
+"""Special functions: the table, and the derivatives that close among them.
+
+    >>> erf.jvp([x], [t])        # (erf(x), 2/sqrt(pi) * t * exp(-x^2))
+
+Values come from `scipy.special`, loaded when one is first computed (it takes longer to import than all
+of this package). The derivative of the incomplete gamma function in its order, which SciPy lacks, is the
+derivative of its power series below `x = a + 1` and of its continued fraction above (DLMF 8.7.1, 8.9.2).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima.ops.elementwise import add, div, eq, exp, log, log1p, mul, neg, select_n_p, sign, square, sub
+from anima.ops.family import REAL, Elementwise, constant
+
+
+@functools.cache
+def _scipy() -> Any:
+    return importlib.import_module("scipy.special")
+
+
+def _named(name: str) -> Callable[..., Any]:
+    """SciPy's function of that name."""
+    return lambda *args: getattr(_scipy(), name)(*args)
+
+
+def _no_derivative(function: str, operand: str) -> Callable[..., Any]:
+    """A rule for an operand in which the derivative is not known here."""
+    def rule(*args: Any) -> Any:
+        raise NotImplementedError(f"The derivative of {function} in {operand} is not implemented.")
+
+    return rule
+
+
+# ---------------------------------------------------------------- values
+
+def _digamma(x: np.ndarray) -> Any:
+    pole = (x <= 0) & (x == np.floor(x))
+    return np.where(pole, np.full_like(x, np.nan), _scipy().psi(x))
+
+
+def _polygamma(m: np.ndarray, x: np.ndarray) -> Any:
+    """psi^(m)(x) = (-1)^(m+1) m! zeta(m + 1, x) for m >= 1."""
+    order = np.maximum(m, 1).astype(np.float64)
+    sign_of = np.where(np.mod(order, 2) == 1, 1.0, -1.0)
+    higher = sign_of * _scipy().gamma(order + 1) * _scipy().zeta(order + 1, x.astype(np.float64))
+    out = np.where(m == 0, _digamma(x), higher)
+    return np.where((m < 0) | (m != np.floor(m)), np.nan, out).astype(x.dtype)
+
+
+def _order_slope(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """dP/da divided by dP/dx, of the regularized lower incomplete gamma function P(a, x), in float64."""
+    with np.errstate(all="ignore"):
+        a, x = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
+        low = x < a + 1
+        safe = np.where((a > 0) & (x > 0), a, 1.0), np.where((a > 0) & (x > 0), x, 1.0)
+        out = np.where(low, _series_slope(safe[0], np.where(low, safe[1], 0.5)),
+                       _fraction_slope(safe[0], np.where(low, safe[0] + 2, safe[1])))
+        out = np.where(x == 0, 0.0, out)
+        return np.where((a > 0) & (x >= 0), out, np.nan)
+
+
+def _terms(a: np.ndarray) -> int:
+    """Enough terms of either expansion for float64, where they converge slowest: near x = a."""
+    return 60 + int(12 * math.sqrt(min(float(np.max(a, initial=1.0)), 1e6)))
+
+
+def _series_slope(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The sum over n of x^(n+1) Gamma(a) / Gamma(a+n+1) (log x - psi(a+n+1))."""
+    term, psi, log_x = x / a, _scipy().psi(a + 1), np.log(x)
+    total = term * (log_x - psi)
+    for n in range(1, _terms(a)):
+        psi = psi + 1 / (a + n)
+        term = term * (x / (a + n))
+        step = term * (log_x - psi)
+        total = total + step
+        if np.all(np.abs(step) <= 1e-17 * np.abs(total)):
+            break
+    return total
+
+
+def _fraction_slope(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """-x (F (log x - psi(a)) + dF/da), where F is the continued fraction of Gamma(a, x) e^x / x^a."""
+    n = _terms(a)
+    value, slope = x + 2 * n + 1 - a, np.full_like(x, -1.0)
+    for k in range(n, 0, -1):
+        top = k * (a - k)
+        slope = -1.0 + k / value - top / value ** 2 * slope
+        value = x + 2 * k - 1 - a + top / value
+    return -x * ((np.log(x) - _scipy().psi(a)) / value - slope / value ** 2)
+
+
+def _density(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """dP(a, x)/dx in float64."""
+    a, x = a.astype(np.float64), x.astype(np.float64)
+    return np.exp(_scipy().xlogy(a - 1, x) - x - _scipy().gammaln(a))
+
+
+def _igamma_grad_a(a: np.ndarray, x: np.ndarray) -> Any:
+    with np.errstate(all="ignore"):
+        slope = _order_slope(a, x)
+        return np.where(slope == 0, 0.0, slope * _density(a, x)).astype(x.dtype)
+
+
+# ---------------------------------------------------------------- derivatives
+
+def _i1e_slope(t: Any, y: Any, x: Any) -> Any:
+    zero = eq(x, 0)
+    inverse = div(1.0, select_n_p.bind(zero, x, constant(1, x.dtype)))
+    slope = sub(bessel_i0e(x), mul(y, add(sign(x), inverse)))
+    return mul(t, select_n_p.bind(zero, slope, constant(0.5, x.dtype)))
+
+
+def _igamma_slope(a: Any, x: Any) -> Any:
+    return exp(sub(add(neg(x), mul(sub(a, 1.0), log(x))), lgamma(a)))
+
+
+def _betainc_slope(t: Any, y: Any, a: Any, b: Any, x: Any) -> Any:
+    log_beta = sub(add(lgamma(a), lgamma(b)), lgamma(add(a, b)))
+    powers = add(mul(sub(b, 1.0), log1p(neg(x))), mul(sub(a, 1.0), log(x)))
+    return mul(t, exp(sub(powers, log_beta)))
+
+
+erf = Elementwise("erf", _named("erf"), REAL, "The error function.",
+                  jvp=(lambda t, y, x: mul(2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
+erfc = Elementwise("erfc", _named("erfc"), REAL, "1 - erf(x), accurate for large x.",
+                   jvp=(lambda t, y, x: mul(-2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
+erf_inv = Elementwise("erf_inv", _named("erfinv"), REAL, "The inverse of erf.",
+                      jvp=(lambda t, y, x: mul(math.sqrt(math.pi) / 2, mul(t, exp(square(y)))),))
+lgamma = Elementwise("lgamma", _named("gammaln"), REAL, "log |Gamma(x)|.",
+                     jvp=(lambda t, y, x: mul(t, digamma(x)),))
+digamma = Elementwise("digamma", _digamma, REAL, "The derivative of lgamma; NaN at its poles.",
+                      jvp=(lambda t, y, x: mul(t, polygamma(1.0, x)),))
+polygamma = Elementwise("polygamma", _polygamma, REAL, "The m-th derivative of digamma at x.",
+                        operands="m x",
+                        jvp=(_no_derivative("polygamma", "m"),
+                             lambda t, y, m, x: mul(t, polygamma(add(m, 1.0), x))))
+zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the sum of (k + q)^-x.",
+                   operands="x q",
+                   jvp=(_no_derivative("zeta", "x"),
+                        lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
+bessel_i0e = Elementwise("bessel_i0e", _named("i0e"), REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
+                         jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
+bessel_i1e = Elementwise("bessel_i1e", _named("i1e"), REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
+                         jvp=(_i1e_slope,))
+igamma = Elementwise("igamma", _named("gammainc"), REAL, "Regularized lower incomplete gamma function P(a, x).",
+                     operands="a x", jvp=(lambda t, y, a, x: mul(t, igamma_grad_a(a, x)),
+                                          lambda t, y, a, x: mul(t, _igamma_slope(a, x))))
+igammac = Elementwise("igammac", _named("gammaincc"), REAL, "Regularized upper incomplete gamma function.",
+                      operands="a x", jvp=(lambda t, y, a, x: mul(t, neg(igamma_grad_a(a, x))),
+                                           lambda t, y, a, x: mul(t, neg(_igamma_slope(a, x)))))
+igamma_grad_a = Elementwise("igamma_grad_a", _igamma_grad_a, REAL, "The derivative of igamma in a.",
+                            operands="a x",
+                            jvp=(_no_derivative("igamma_grad_a", "a"), _no_derivative("igamma_grad_a", "x")))
+random_gamma_grad = Elementwise(
+    "random_gamma_grad", lambda a, x: (-_order_slope(a, x)).astype(x.dtype), REAL,
+    "The derivative in a of a sample x of the gamma distribution of order a.", operands="a x",
+    jvp=(_no_derivative("random_gamma_grad", "a"), _no_derivative("random_gamma_grad", "x")))
+betainc = Elementwise("regularized_incomplete_beta", _named("betainc"), REAL,
+                      "Regularized incomplete beta function I_x(a, b).", operands="a b x",
+                      jvp=(_no_derivative("betainc", "a"), _no_derivative("betainc", "b"), _betainc_slope))

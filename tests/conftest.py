@@ -1,0 +1,37 @@
+"""What all tests share.
+
+Markers: `tiny` tests touch every part in about a minute together (`python3 run.py tiny`); `slow` ones take
+more than a few seconds. Each test starts, and must end, with the options of `anima.config` as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+import anima
+
+# Deadlines measure the machine, not the code; the same examples every run keep failures repeatable.
+hypothesis.settings.register_profile("anima", deadline=None, derandomize=True, max_examples=50, print_blob=True)
+hypothesis.settings.load_profile("anima")
+
+
+@pytest.fixture(autouse=True)
+def options_unchanged() -> Iterator[None]:
+    """Fails a test that leaves an option changed, and puts the option back."""
+    before = dict(anima.config.values)
+    yield
+    after = dict(anima.config.values)
+    changed = [name for name in before if before[name] != after[name]]
+    for name in changed:
+        anima.config.update(name, before[name])
+    assert not changed, f"the test left options changed: {changed}"
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """64-bit types on for one test."""
+    with anima.enable_x64(True):
+        yield

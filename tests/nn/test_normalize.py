@@ -1,0 +1,89 @@
+"""Softmax, logsumexp, standardize, one_hot against SciPy and NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special as special
+
+import anima
+import anima.numpy as jnp
+from anima import nn
+
+X = np.random.default_rng(0).normal(size=(3, 4, 5)) * 10
+AXES = pytest.mark.parametrize("axis", [-1, 0, 1, (0, 2), None])
+MASK = np.random.default_rng(1).random(X.shape) < 0.7
+
+
+@AXES
+def test_softmax(axis: Any, x64: None) -> None:
+    np.testing.assert_allclose(nn.softmax(X, axis), special.softmax(X, axis), rtol=1e-12)
+    np.testing.assert_allclose(nn.log_softmax(X, axis), special.log_softmax(X, axis), rtol=1e-12, atol=1e-14)
+
+
+@AXES
+def test_logsumexp(axis: Any, x64: None) -> None:
+    b = np.random.default_rng(2).normal(size=X.shape)
+    np.testing.assert_allclose(nn.logsumexp(X, axis), special.logsumexp(X, axis), rtol=1e-12)
+    np.testing.assert_allclose(nn.logsumexp(X, axis, b=np.abs(b), keepdims=True),
+                               special.logsumexp(X, axis, b=np.abs(b), keepdims=True), rtol=1e-12)
+    got, want = nn.logsumexp(X, axis, b, return_sign=True), special.logsumexp(X, axis, b, return_sign=True)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-10)
+    np.testing.assert_array_equal(got[1], want[1])
+
+
+@pytest.mark.tiny
+def test_extremes() -> None:
+    assert float(nn.logsumexp(jnp.array([-np.inf, -np.inf]))) == -np.inf
+    assert float(nn.logsumexp(jnp.array([np.inf, 1.0]))) == np.inf
+    np.testing.assert_allclose(nn.logsumexp(jnp.array([1000.0, 1000.0])), 1000 + np.log(2), rtol=1e-6)
+    assert np.isnan(float(nn.logsumexp(jnp.array([1.0, 2.0]), b=jnp.array([1.0, -2.0]))))
+    np.testing.assert_allclose(nn.softmax(jnp.array([1e4, 0.0, -np.inf])), [1, 0, 0])
+    assert np.asarray(nn.log_softmax(jnp.array([1e4, 0.0]))).tolist() == [0, -1e4]
+    slopes = anima.grad(lambda x: nn.logsumexp(x))(jnp.array([0.0, -np.inf]))
+    assert np.asarray(slopes).tolist() == [1, 0]
+
+
+def test_where(x64: None) -> None:
+    masked = np.where(MASK, X, -np.inf)
+    np.testing.assert_allclose(nn.logsumexp(X, -1, where=MASK), special.logsumexp(masked, -1), rtol=1e-12)
+    soft = np.asarray(nn.softmax(X, -1, where=MASK))
+    rows = MASK.any(-1)
+    np.testing.assert_allclose(soft[rows], special.softmax(masked[rows], -1), rtol=1e-12)
+    logs = np.asarray(nn.log_softmax(X, -1, where=MASK))
+    np.testing.assert_allclose(logs[rows], special.log_softmax(masked[rows], -1), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(nn.logmeanexp(X, where=MASK), np.log(np.mean(np.exp(X[MASK]))), rtol=1e-12)
+
+
+def test_gradients(x64: None) -> None:
+    soft = special.softmax(X, -1)
+    np.testing.assert_allclose(anima.grad(lambda x: nn.logsumexp(x, -1).sum())(X), soft, rtol=1e-10)
+    weights = np.random.default_rng(3).normal(size=X.shape)
+    want = soft * (weights - (weights * soft).sum(-1, keepdims=True))
+    np.testing.assert_allclose(anima.grad(lambda x: (weights * nn.softmax(x)).sum())(X), want, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("algorithm", ["fast", "stable"])
+def test_standardize(algorithm: str, x64: None) -> None:
+    mean, var = X.mean(-1, keepdims=True), X.var(-1, keepdims=True)
+    np.testing.assert_allclose(nn.standardize(X, algorithm=algorithm), (X - mean) / np.sqrt(var + 1e-5), rtol=1e-9)
+    given = nn.standardize(X, mean=1.0, variance=4.0, epsilon=0.0)
+    np.testing.assert_allclose(given, (X - 1) / 2, rtol=1e-12)
+    with pytest.raises(ValueError, match="algorithm"):
+        nn.standardize(X, algorithm="other")
+
+
+def test_one_hot() -> None:
+    x = np.array([[0, 1], [5, -1]])
+    want = np.stack([x == i for i in range(3)], axis=-1)
+    got = nn.one_hot(x, 3)
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(nn.one_hot(x, 3, dtype=bool, axis=0), np.moveaxis(want, -1, 0))
+    np.testing.assert_array_equal(nn.one_hot(x, 3, axis=1), np.moveaxis(want, -1, 1))
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        nn.one_hot(jnp.arange(3), 2.5)
+    with pytest.raises(anima.errors.TracerIntegerConversionError):
+        anima.jit(lambda n: nn.one_hot(0, n))(3)

@@ -1,0 +1,168 @@
+"""The thread pool: every iteration runs exactly once, whatever calls it, from wherever."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from anima.compiler import native
+from anima.runtime import threads
+
+# body(ctx, begin, end): ctx[i] += 1 for each i; nested: the same through parallel_for itself.
+_BODIES = """
+define void @count(ptr %ctx, i64 %begin, i64 %end) {
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %0 ], [ %i1, %step ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %step, label %done
+step:
+  %at = getelementptr i32, ptr %ctx, i64 %i
+  %x = load i32, ptr %at
+  %y = add i32 %x, 1
+  store i32 %y, ptr %at
+  %i1 = add i64 %i, 1
+  br label %loop
+done:
+  ret void
+}
+define void @nested(ptr %ctx, i64 %begin, i64 %end) {
+  %pool = load ptr, ptr %ctx
+  %data.at = getelementptr ptr, ptr %ctx, i64 1
+  %data = load ptr, ptr %data.at
+  %f = load ptr, ptr %pool
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %0 ], [ %i1, %step ]
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %step, label %done
+step:
+  %offset = mul i64 %i, 100
+  %row = getelementptr i32, ptr %data, i64 %offset
+  call void %f(ptr %pool, ptr @count, ptr %row, i64 100, i64 1)
+  %i1 = add i64 %i, 1
+  br label %loop
+done:
+  ret void
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def bodies():
+    return native.compile_module(_BODIES)
+
+
+def run(pool: threads.Pool, bodies: native.Module, counts: np.ndarray, grain: int) -> None:
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    parallel_for = call(threads._module(threads._best_sleep()).address("parallel_for"))
+    parallel_for(pool.address, bodies.address("count"), counts.ctypes.data, counts.size, grain)
+
+
+@pytest.mark.parametrize("sleep", ["futex", "pthread"])
+@pytest.mark.parametrize("workers", [2, 5])
+@pytest.mark.parametrize("spins", [0, 1000])
+def test_every_iteration_once(bodies, sleep, workers, spins):
+    if sleep == "futex" and threads._best_sleep() != "futex":
+        pytest.skip("this system has no futex")
+    pool = threads.Pool(workers, sleep, spins)
+    try:
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        parallel_for = call(threads._module(sleep).address("parallel_for"))
+        for n in (0, 1, 2, 7, 100, 10001):
+            for grain in (1, 3, 1000):
+                counts = np.zeros(n, np.int32)
+                for _ in range(20):
+                    parallel_for(pool.address, bodies.address("count"), counts.ctypes.data, n, grain)
+                assert (counts == 20).all()
+    finally:
+        pool.close()
+    assert not any(worker.is_alive() for worker in pool._workers)
+
+
+def test_workers_wake_after_sleeping(bodies):
+    pool = threads.Pool(3, spins=0)
+    counts = np.zeros(1 << 16, np.int32)
+    for _ in range(5):
+        time.sleep(0.01)
+        run(pool, bodies, counts, 1)
+    assert (counts == 5).all()
+    pool.close()
+
+
+def test_nested_call_runs_serially(bodies):
+    pool = threads.Pool(3)
+    data = np.zeros((50, 100), np.int32)
+    ctx = np.array([pool.address, data.ctypes.data], np.int64)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    call(threads._module(threads._best_sleep()).address("parallel_for"))(
+        pool.address, bodies.address("nested"), ctx.ctypes.data, 50, 1)
+    assert (data == 1).all()
+    pool.close()
+
+
+def test_two_python_threads_at_once(bodies):
+    pool = threads.Pool(3)
+    arrays = [np.zeros(5000, np.int32) for _ in range(3)]
+
+    def many(counts: np.ndarray) -> None:
+        for _ in range(200):
+            run(pool, bodies, counts, 16)
+
+    callers = [threading.Thread(target=many, args=(a,)) for a in arrays]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert all((a == 200).all() for a in arrays)
+    pool.close()
+
+
+def _in_child(queue) -> None:
+    module = native.compile_module(_BODIES)
+    threads.set_num_threads(2)
+    pool = threads._start()
+    counts = np.zeros(1000, np.int32)
+    run(pool, module, counts, 1)
+    queue.put(bool((counts == 1).all()) and all(w.is_alive() for w in pool._workers))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_its_own_pool(bodies):
+    threads.set_num_threads(2)
+    pool = threads._start()
+    run(pool, bodies, np.zeros(1000, np.int32), 1)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=30)
+    child.join(timeout=30)
+    assert child.exitcode == 0
+    assert threads._start() is pool
+    threads.set_num_threads(None)
+
+
+def test_the_interpreter_exits_while_workers_sleep_or_watch():
+    code = "from anima.runtime import threads; threads.set_num_threads(4); threads._start()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_number_of_threads(monkeypatch):
+    monkeypatch.setenv("ANIMA_NUM_THREADS", "7")
+    assert threads.num_threads() == 7
+    monkeypatch.setenv("ANIMA_NUM_THREADS", "none")
+    with pytest.raises(ValueError, match="ANIMA_NUM_THREADS"):
+        threads.num_threads()
+    with pytest.raises(ValueError, match="positive"):
+        threads.set_num_threads(0)
+    assert threads.Pool(1).address == 0

@@ -1,0 +1,132 @@
+"""The house rules, proved: layers, sizes, imports, rules of every primitive, documentation."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pathlib
+import pkgutil
+
+import pytest
+
+import anima
+from anima.core.primitive import Primitive
+
+ROOT = pathlib.Path(anima.__file__).parent
+FILE_LINES, FUNCTION_LINES = 600, 80
+
+LAYERS = [
+    {"errors", "config", "util", "tree", "tree_keys"},
+    {"core"},
+    {"ops"},
+    {"transforms"},
+    {"control"},
+    {"compiler"},
+    {"runtime"},
+    {"api"},
+    {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes"},
+    {"anima"},
+]
+
+# What may be imported late, and by whom: optional packages and those too slow to load at every import.
+LATE = {"scipy", "opt_einsum"}
+
+
+def modules() -> list[tuple[str, pathlib.Path, ast.Module]]:
+    out = []
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        name = ".".join(p for p in parts if p != "__init__")
+        out.append((name, path, ast.parse(path.read_text())))
+    return out
+
+
+MODULES = modules()
+NAMES = {name for name, _, _ in MODULES}
+
+
+def layer(name: str) -> int:
+    part = (name.split(".") + [""])[1] or "anima"
+    return next(i for i, names in enumerate(LAYERS) if part in names)
+
+
+def imports(tree: ast.AST) -> list[tuple[int, str]]:
+    out = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            out += [(node.lineno, a.name) for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for a in node.names:
+                full = f"{node.module}.{a.name}"
+                out.append((node.lineno, full if full in NAMES else str(node.module)))
+    return out
+
+
+@pytest.mark.parametrize("name,path,tree", MODULES, ids=[m[0] for m in MODULES])
+def test_module(name: str, path: pathlib.Path, tree: ast.Module) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= FILE_LINES, f"{name} is too long"
+    if text.strip():
+        assert ast.get_docstring(tree), f"{name} has no docstring"
+    for line, target in imports(tree):
+        if target.split(".")[0] == "anima":
+            assert layer(target) <= layer(name), f"{name}:{line} imports {target}, a layer above"
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= FUNCTION_LINES, f"{name}.{node.name} has {lines} lines"
+            for line, target in [i for part in node.body for i in imports(part)]:
+                assert target.split(".")[0] in LATE, f"{name}:{line} imports {target} inside a function"
+
+
+def test_no_import_circles() -> None:
+    edges = {name: {t for _, t in imports(tree) if t in NAMES and t != name and (ROOT.parent / t.replace(".", "/"))
+                    .with_suffix(".py").exists()} for name, _, tree in MODULES}
+    state: dict[str, int] = {}
+
+    def visit(name: str, stack: list[str]) -> None:
+        state[name] = 1
+        for other in edges[name]:
+            assert state.get(other) != 1, f"import circle: {' -> '.join([*stack, name, other])}"
+            if other not in state:
+                visit(other, [*stack, name])
+        state[name] = 2
+
+    for name in edges:
+        if name not in state:
+            visit(name, [])
+
+
+def primitives() -> list[Primitive]:
+    found: dict[int, Primitive] = {}
+    for info in pkgutil.walk_packages([str(ROOT)], "anima."):
+        module = importlib.import_module(info.name)
+        for value in vars(module).values():
+            if isinstance(value, Primitive):
+                found[id(value)] = value
+    return sorted(found.values(), key=lambda p: p.name)
+
+
+
+
+@pytest.mark.parametrize("primitive", primitives(), ids=lambda p: p.name)
+def test_every_primitive_has_its_rules(primitive: Primitive) -> None:
+    for rule in ("infer", "eval", "jvp", "batch"):
+        assert getattr(type(primitive), rule) is not getattr(Primitive, rule), f"{primitive.name} has no {rule}"
+
+
+def test_primitive_names_are_unique() -> None:
+    names = [p.name for p in primitives()]
+    assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
+
+
+PUBLIC = ["anima", "anima.numpy", "anima.lax", "anima.nn", "anima.random", "anima.tree", "anima.tree_util"]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_are_documented(module: str) -> None:
+    for name, value in vars(importlib.import_module(module)).items():
+        if not name.startswith("_") and callable(value) and getattr(value, "__module__", "").startswith("anima"):
+            assert inspect.getdoc(value), f"{module}.{name} has no docstring"
