@@ -144,7 +144,9 @@ def _fix(alternative: str, origin: str) -> str:
 def _about(tracer: Any, happened: str, fix: str, context: str = "") -> str:
     origin = origin_text(tracer)
     line = user_line()
-    parts = (happened, context.strip(), origin, "  " + line if line else "", _fix(fix, origin))
+    # An array cannot be made static: it has no hash.
+    advice = _fix(fix, "" if tracer.aval.shape else origin)
+    parts = (happened, context.strip(), origin, "  " + line if line else "", advice)
     return "\n".join(part for part in parts if part)
 
 
@@ -198,7 +200,7 @@ class NonConcreteBooleanIndexError(AnimaIndexError):
 
     def __init__(self, tracer: Any) -> None:
         super().__init__(_about(
-            tracer, f"Array boolean indices must be concrete; got {describe(tracer.aval)}",
+            tracer, f"Array boolean indices must be concrete; got ShapedArray({describe(tracer.aval)})",
             "anima.numpy.where(mask, x, fill), x.at[mask].set(y), or anima.numpy.nonzero(mask, size=n)"))
 
 

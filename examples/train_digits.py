@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import os
 import statistics
 import sys
 import time
@@ -293,7 +294,7 @@ def main(arguments: list[str] | None = None) -> Report:
     show(report)
     if not options.no_figures:
         for path in draw(losses, params, test, options.out):
-            print(f"Written: {path}")
+            print(f"Written: {os.path.relpath(path)}")
     return report
 
 

@@ -21,7 +21,7 @@ from anima.core.jaxpr import Jaxpr
 from anima.core.primitive import Linear, Zero
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
-from anima.ops.broadcast import instantiate
+from anima.ops.broadcast import as_array, instantiate
 from anima.ops.elementwise import convert
 from anima.ops.shape import reshape, split
 from anima.transforms.forward import jvp_flat
@@ -77,7 +77,7 @@ def _check_tangent(primal: Any, tangent: Any, kind: str) -> Any:
     if got.shape != expected.shape:
         raise ValueError(f"{kind} called with different primal and tangent shapes; Got primal shape {expected.shape} and "
                          f"tangent shape as {got.shape}")
-    return Zero(expected) if expected.dtype == dtypes.float0 else tangent
+    return Zero(expected) if expected.dtype == dtypes.float0 else as_array(tangent)
 
 
 @errors.api_boundary
@@ -106,7 +106,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
                         f"structure {in_tree} whereas tangents have tree structure {tangent_tree}.")
     given = [_check_tangent(p, t, "anima.jvp") for p, t in zip(flat, flat_tangents, strict=True)]
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
-    outs, out_tangents = jvp_flat(flat_fun, flat, given)
+    outs, out_tangents = jvp_flat(flat_fun, list(map(as_array, flat)), given)
     out_tree, aux_tree, count = found
     result = tree.unflatten(out_tree, _arrays(outs[:count]))
     tangent = tree.unflatten(out_tree, map(_user_tangent, out_tangents[:count]))
@@ -128,6 +128,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
       (out, f_jvp), and aux where `has_aux`; `f_jvp(*tangents)` gives the tangent of out.
     """
     flat, in_tree = tree.flatten(primals)
+    flat = list(map(as_array, flat))
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     avals = list(map(aval_of, flat))
     nonzero = [tangent_aval(a).dtype != dtypes.float0 for a in avals]
@@ -143,7 +144,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
                             f"linearized at arguments of structure {in_tree}.")
         for aval, t in zip(avals, flat_tangents, strict=True):
             _check_linear_input(aval, t)
-        given = [t for t, nz in zip(flat_tangents, nonzero, strict=True) if nz]
+        given = [as_array(t) for t, nz in zip(flat_tangents, nonzero, strict=True) if nz]
         found_tangents = iter(eval_jaxpr(jaxpr, consts, *given))
         full_list = [next(found_tangents) if m else Zero(tangent_aval(a))
                      for m, a in zip(mask[:count], out_avals, strict=True)]
@@ -198,12 +199,13 @@ class VJP:
                 raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got {got}, but "
                                  f"expected {expected} because the corresponding output of the function had type {aval}"
                                  .replace("JAX", "Anima"))
-            checked.append(ct)
+            checked.append(as_array(ct))
         return tree.unflatten(self.in_tree, map(_user_tangent, self.flat(checked)))
 
 
 def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, VJP, Any]:
     flat, in_tree = tree.flatten(primals)
+    flat = list(map(as_array, flat))
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     avals = list(map(aval_of, flat))
     nonzero = [tangent_aval(a).dtype != dtypes.float0 for a in avals]
@@ -231,17 +233,19 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return (result, pull, aux) if has_aux else (result, pull)
 
 
-def _check_input(x: Any, name: str, holomorphic: bool, allow_int: bool) -> None:
+def _check_input(x: Any, name: str, holomorphic: bool, allow_int: bool, forward: bool = False) -> None:
+    """TypeError unless `x` is something to differentiate by; of complex `x`, backwards only."""
     dtype = aval_of(x).dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
             raise TypeError(f"{name} with holomorphic=True requires inputs with complex dtype, but got "
                             f"{dtypes.name(dtype)}.")
-    elif dtypes.issubdtype(dtype, np.complexfloating):
+    elif forward and not dtypes.issubdtype(dtype, np.floating):
         raise TypeError(f"{name} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got "
                         f"{dtypes.name(dtype)}. For holomorphic differentiation, pass holomorphic=True. For "
-                        "differentiation of non-holomorphic functions involving complex inputs, use anima.vjp directly.")
-    elif not allow_int and not dtypes.issubdtype(dtype, np.floating):
+                        "differentiation of non-holomorphic functions involving complex inputs or integer inputs, use "
+                        "anima.jvp directly.")
+    elif not allow_int and not dtypes.issubdtype(dtype, np.inexact):
         raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), "
                         f"but got {dtypes.name(dtype)}. If you want to use Boolean- or integer-valued inputs, use vjp or "
                         "set allow_int to True.")
@@ -277,7 +281,7 @@ def _select(fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[A
         raise TypeError(f"argnums must be an int or a nonempty sequence of ints, got {argnums!r}")
     for n in nums:
         if not -len(args) <= n < len(args):
-            raise ValueError(f"differentiating {fun_name(fun)} with respect to {argnums=} requires at least "
+            raise TypeError(f"differentiating {fun_name(fun)} with respect to {argnums=} requires at least "
                              f"{max(m if m >= 0 else -m - 1 for m in nums) + 1} positional arguments to be passed by the "
                              f"caller, but got only {len(args)} positional arguments.")
     places = [n % len(args) for n in nums]
@@ -373,7 +377,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
             got = aval_of(x)
             if (got.shape, got.dtype) != (aval.shape, aval.dtype):
                 raise TypeError(f"linear_transpose got a cotangent of type {got} for an output of type {aval}.")
-        found_cts = backward(jaxpr, consts, [Linear(a) for a in avals], cts)
+        found_cts = backward(jaxpr, consts, [Linear(a) for a in avals], list(map(as_array, cts)))
         return tree.unflatten(in_tree, map(_user_tangent, found_cts))
 
     return transposed
@@ -414,7 +418,7 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
         partial_fun, chosen = _select(fun, argnums, args, kwargs, "jacfwd")
         leaves, in_tree = tree.flatten(chosen)
         for leaf in leaves:
-            _check_input(leaf, "jacfwd", holomorphic, False)
+            _check_input(leaf, "jacfwd", holomorphic, False, forward=True)
         push = partial(jvp, partial_fun, chosen, has_aux=has_aux)
 
         def column(*tangents: Any) -> Any:

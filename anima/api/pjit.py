@@ -29,7 +29,8 @@ from anima.util import weak_cache
 @weak_cache
 def executable_of(closed: ClosedJaxpr, name: str) -> Executable:
     """The compiled form of a program; compiled at the first call."""
-    return compile_program(lower(closed, name).loops)
+    shapes = [(*a.shape, *getattr(a.dtype, "element_shape", ())) for a in closed.out_avals]
+    return compile_program(lower(closed, name).loops, shapes)
 
 
 @weak_cache

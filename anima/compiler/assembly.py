@@ -19,10 +19,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
-_MANGLED = {"i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "half": "f16",
+_MANGLED = {"i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "i128": "i128", "half": "f16",
             "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
-_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32,
-         "double": 64, "ptr": 64}
+_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16, "bfloat": 16,
+         "float": 32, "double": 64, "ptr": 64}
 _FLOATS = frozenset(("half", "bfloat", "float", "double"))
 
 
@@ -163,6 +163,13 @@ class Builder:
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
+        return Value(name, type)
+
+    def first(self, text: str, type: Type) -> Value:
+        """Write the instruction `text` at the function's start, before all others."""
+        self._count += 1
+        name = f"%s{self._count}"
+        self._allocas.append(f"  {name} = {text}")
         return Value(name, type)
 
     def comment(self, text: str) -> None:

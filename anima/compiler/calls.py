@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from anima.compiler.loops import Stmt
-from anima.compiler.lower_array import Scope
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
+from anima.compiler.groups import Fused
+from anima.compiler.loops import Expr, Stmt
+from anima.compiler.lower_array import Memory, Scope
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Atom, Eqn, Var
 from anima.core.source import Source
+
+Operand = Memory | Expr
 
 
 class ProgramBuilder(Protocol):
@@ -49,8 +53,27 @@ class ProgramBuilder(Protocol):
     def copy(self, source: str, target: str, size: int) -> None:
         """Appends a kernel that copies a buffer."""
 
-    def program(self, closed: ClosedJaxpr, inputs: list[str], outputs: list[str]) -> None:
-        """Appends a whole program that reads `inputs` and writes `outputs` (all distinct from them)."""
+    def move(self, source: Operand, target: Memory, aval: ShapedArray) -> None:
+        """Appends a kernel that copies an array (or a scalar's value) from one place to another."""
+
+    def operand(self, atom: Atom) -> Operand:
+        """Where an operand is, or, of a scalar, its value."""
+
+    def value(self, atom: Atom) -> Expr:
+        """The value of a scalar operand, by name or number."""
+
+    def set_value(self, var: Var, value: Expr) -> None:
+        """Makes `value`, by name or number, that of a scalar result."""
+
+    def place(self, var: Var) -> Memory | None:
+        """Where a result is to be written; None for a scalar that `set_value` is to give."""
+
+    def name(self, letter: str) -> str:
+        """A new name for a value outside of kernels."""
+
+    def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Expr | None]:
+        """Appends a whole program that reads `inputs` and writes `outputs`. For results whose output is None,
+        which are scalars, gives their values."""
 
     def block(self, write: Callable[[], None]) -> tuple[Stmt, ...]:
         """The statements that `write` appends, for use inside of a `While`, `If` or `For`."""

@@ -13,30 +13,19 @@ After this pass the order of equations is that of the groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from anima.compiler.calls import CALLS, INLINE_OPERANDS
 from anima.compiler.groups import Fused, Group
-from anima.compiler.lower_array import AT, is_elementwise, not_lowered
-from anima.compiler.lower_reduce import REDUCTIONS, strategy
+from anima.compiler.lower_reduce import strategy
+from anima.compiler.materialise import acts_elementwise, kind_of, materialise
 from anima.core.avals import Shape
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 
-CHEAP = 6              # scalar operations that may be done again rather than stored
-DEEP = 300             # longest chain of folded equations
 MOST_ROOTS = 24        # results of one kernel
 SMALL = 4096           # elements: kernels that share nothing are merged below this
 MOST_BOXES = 40        # kernels for the parts of concatenations and paddings
-CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
-_COSTS = {name: 20 for name in (
-    "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "logistic", "sinh", "cosh", "asin", "acos",
-    "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "cbrt", "lgamma", "digamma")}
-_COSTS |= {"pow": 40, "div": 4, "rem": 6, "sqrt": 4, "rsqrt": 5, "integer_pow": 3, "threefry2x32": 100, "gather": 3,
-           "dynamic_slice": 2, "copy": 0, "convert_element_type": 1}
-_DEFAULT_COST = {True: 1, False: 0}
-_UNKNOWN_COST = 30
+UPDATES = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"))
 
 Relation = tuple[int, ...] | None  # for each dimension of an array: that of the space it follows, or -1 (size 1)
 
@@ -48,7 +37,7 @@ def fuse(closed: ClosedJaxpr) -> Fused:
     """
     jaxpr = closed.jaxpr
     kinds = {id(e): kind_of(e) for e in jaxpr.eqns}
-    views, stored, roots = _materialise(jaxpr, kinds)
+    views, stored, roots = materialise(jaxpr, kinds)
     producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
     grouping = _Grouping(producers, stored, views, kinds)
     for number, eqn in enumerate(jaxpr.eqns):
@@ -58,201 +47,13 @@ def fuse(closed: ClosedJaxpr) -> Fused:
     return Fused(closed, groups, producers, views, kept)
 
 
-def kind_of(eqn: Eqn) -> str:
-    """How an equation is lowered: "map" (a value at each index), "reduce" or "call"."""
-    name = eqn.primitive.name
-    if is_elementwise(eqn):
-        return "map"
-    if name in REDUCTIONS:
-        unrolled = strategy(eqn.invars[0].aval.shape, eqn.params["axes"]) == "unrolled"
-        return "map" if unrolled else "reduce"
-    if name in CALLS:
-        return "call"
-    if name in AT:
-        return "map"
-    raise not_lowered(eqn)
-
-
-# ---------------------------------------------------------------- what goes to memory
-
-
-@dataclass(slots=True)
-class _Use:
-    """How a variable is used: by which kernels' roots, how many times each element, by how many shapings."""
-
-    roots: set[int] = field(default_factory=set)
-    evaluations: float = 0.0
-    moved: int = 0
-    same: bool = False
-    forced: bool = False
-
-
-def _cost_of(eqn: Eqn) -> int:
-    name = eqn.primitive.name
-    if name in REDUCTIONS:
-        return 2 * math.prod(eqn.invars[0].aval.shape[a] for a in eqn.params["axes"])
-    known = _COSTS.get(name)
-    if known is None:
-        simple = name in AT
-        known = _DEFAULT_COST[not simple] if simple or name in _SIMPLE else _UNKNOWN_COST
-    return known
-
-
-_SIMPLE = frozenset((
-    "add", "sub", "mul", "neg", "sign", "abs", "max", "min", "floor", "ceil", "round", "square", "real", "imag",
-    "conj", "complex", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "shift_left",
-    "shift_right_logical", "shift_right_arithmetic", "population_count", "clz", "is_finite", "clamp", "select_n",
-    "add_any", "stop_gradient", "bitcast_convert_type", "reduce_precision", "mulhi", "nextafter"))
-
-
-def _materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], set[Var], set[int]]:
-    """Views of other variables, variables to be computed as a whole, and positions of the equations that do (roots)."""
-    costs, depths = _costs(jaxpr, kinds)
-    uses: dict[Var, _Use] = {}
-    views: dict[Var, Var] = {}
-    stored: set[Var] = set()
-    roots: set[int] = set()
-    for out in jaxpr.outvars:
-        if type(out) is Var:
-            uses.setdefault(out, _Use()).forced = True
-    given = {*jaxpr.invars, *jaxpr.constvars}
-    for number in range(len(jaxpr.eqns) - 1, -1, -1):
-        eqn = jaxpr.eqns[number]
-        used = [v for v in eqn.outvars if v in uses]
-        if not used and not eqn.effects:
-            continue
-        kind = kinds[id(eqn)]
-        use = _joined([uses[v] for v in used])
-        root = kind != "map" or _wants_memory(used[0], use, costs, depths)
-        if root and _is_view(eqn) and type(eqn.invars[0]) is Var:
-            views[eqn.outvars[0]] = eqn.invars[0]
-            uses.setdefault(eqn.invars[0], _Use()).forced = True
-        elif root:
-            stored.update(eqn.outvars)
-            roots.add(number)
-            _note_operands(eqn, uses, {number}, 1.0 * _work(eqn, kind), kind)
-        else:
-            _note_operands(eqn, uses, use.roots, use.evaluations, kind)
-    for var in given:
-        stored.discard(var)
-    return views, stored, roots
-
-
-def _joined(uses: list[_Use]) -> _Use:
-    """The use of an equation whose results are used so: those at other indices do not share its evaluations."""
-    if len(uses) <= 1:
-        return uses[0] if uses else _Use(forced=True)
-    count = sum if any(u.moved for u in uses) else max
-    return _Use(set().union(*(u.roots for u in uses)), count(u.evaluations for u in uses),
-                max(u.moved for u in uses), any(u.same for u in uses), any(u.forced for u in uses))
-
-
-def _is_view(eqn: Eqn) -> bool:
-    """Whether the result is the operand's elements in the same order."""
-    name = eqn.primitive.name
-    if name in ("reshape", "squeeze", "expand_dims"):
-        return True
-    return name == "broadcast_in_dim" and eqn.invars[0].aval.size == eqn.outvars[0].aval.size
-
-
-def _work(eqn: Eqn, kind: str) -> int:
-    """How many times a root's operands are looked at, in all."""
-    if kind == "reduce":
-        return eqn.invars[0].aval.size
-    return max((v.aval.size for v in eqn.outvars), default=1)
-
-
-def _note_operands(eqn: Eqn, uses: dict[Var, _Use], roots: set[int], evaluations: float, kind: str) -> None:
-    """Records on the operands that `eqn` evaluates them."""
-    out = eqn.outvars[0].aval if eqn.outvars else None
-    folded = INLINE_OPERANDS.get(eqn.primitive.name, ()) if kind == "call" else None
-    elementwise = kind == "map" and is_elementwise(eqn)
-    for place, operand in enumerate(eqn.invars):
-        if type(operand) is not Var:
-            continue
-        use = uses.get(operand)
-        if use is None:
-            use = uses[operand] = _Use()
-        use.roots |= roots
-        if folded is not None:
-            if folded != "all" and place not in folded:
-                use.forced = True
-            else:
-                use.evaluations += max(evaluations, operand.aval.size)
-                use.moved += 1
-        elif kind == "reduce":
-            use.same = True
-            use.evaluations = max(use.evaluations, evaluations)
-        elif elementwise and operand.aval.shape == out.shape:  # type: ignore[union-attr]
-            use.same = True
-            use.evaluations = max(use.evaluations, evaluations)
-        else:
-            _note_moved(eqn, operand, use, evaluations)
-
-
-def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float) -> None:
-    """An operand that is evaluated at other indices than those of the result."""
-    name, size = eqn.primitive.name, operand.aval.size
-    use.moved += 1
-    if name in REDUCTIONS:
-        use.evaluations += evaluations * size / max(eqn.outvars[0].aval.size, 1)
-    elif name == "concatenate" and len(eqn.invars) <= CONCATENATED:
-        use.evaluations += size
-    elif name == "broadcast_in_dim" or is_elementwise(eqn):
-        use.evaluations += _broadcast_evaluations(eqn, operand, evaluations)
-    else:
-        use.evaluations += evaluations
-
-
-def _broadcast_evaluations(eqn: Eqn, operand: Var, evaluations: float) -> float:
-    """Values repeated along the last dimensions are computed once, before the loops over them."""
-    out = eqn.outvars[0].aval.shape
-    dims = eqn.params.get("broadcast_dimensions", range(len(out)))
-    last = max((d for n, d in zip(operand.aval.shape, dims, strict=False) if n != 1), default=-1)
-    return evaluations / max(math.prod(out[last + 1:]), 1)
-
-
-def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], depths: dict[Var, int]) -> bool:
-    """Whether a value is better computed once, as a whole, than where it is used."""
-    if use.forced or depths[var] >= DEEP:
-        return True
-    size, cost = var.aval.size, costs[var]
-    if size == 0 or cost <= CHEAP:
-        return False
-    if len(use.roots) > 1:
-        return True
-    repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
-    return bool(repeated) and size > 1
-
-
-def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], dict[Var, int]]:
-    """For each variable, scalar operations to compute one element if all is folded; length of that chain."""
-    costs: dict[Var, int] = {}
-    depths: dict[Var, int] = {}
-    for eqn in jaxpr.eqns:
-        cost, depth = 0, 0
-        if kinds[id(eqn)] == "map":
-            factor = _cost_of(eqn) if eqn.primitive.name in REDUCTIONS else 1
-            for operand in eqn.invars:
-                if type(operand) is Var and operand in costs:
-                    cost += costs[operand] * factor
-                    depth = max(depth, depths[operand])
-            cost, depth = min(cost + _cost_of(eqn), 1 << 20), depth + 1
-            if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
-                cost = max(cost, 4 * CHEAP)
-        for var in eqn.outvars:
-            costs[var] = cost
-            depths[var] = depth
-    return costs, depths
-
-
 # ---------------------------------------------------------------- which roots share a kernel
 
 
 class _Builder:
     """A group under construction: `reads` are variables that its roots load."""
 
-    __slots__ = ("axes", "cuts", "flat", "kind", "needs", "number", "reads", "roots", "shape")
+    __slots__ = ("axes", "cuts", "flat", "kind", "moved", "needs", "number", "reads", "roots", "shape")
 
     def __init__(self, number: int, kind: str, shape: Shape, axes: tuple[int, ...]):
         self.number = number
@@ -261,6 +62,7 @@ class _Builder:
         self.axes = axes
         self.roots: list[Eqn] = []
         self.reads: set[Var] = set()
+        self.moved: set[Var] = set()  # those read at other indices than a result is computed at
         self.needs = 0  # bit set of the groups that this one depends on, directly or not
         self.flat = True
         self.cuts: dict[int, set[int]] = {}
@@ -285,9 +87,9 @@ class _Grouping:
         self.home: dict[Var, _Builder] = {}
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
 
-    def reads(self, eqn: Eqn, space: Shape) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
-        """The variables that a root loads and how their dimensions follow those of its space; whether all is flat;
-        where concatenations and paddings along the space begin and end."""
+    def reads(self, eqn: Eqn, space: Shape, skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
+        """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
+        its space; whether all is flat; where concatenations and paddings along the space begin and end."""
         found: dict[Var, set[Relation]] = {}
         seen: set[tuple[Var, Relation]] = set()
         flat = True
@@ -296,10 +98,10 @@ class _Grouping:
         stack: list[tuple[Atom, Relation]] = []
         start = eqn if self.kinds[id(eqn)] == "map" else None
         if start is None:
-            stack += [(v, identity if v.aval.shape == space else None) for v in eqn.invars]
+            stack += [(v, identity if v.aval.shape == space else None) for v in eqn.invars[skip:]]
         else:
             stack += _operand_relations(eqn, identity)
-            flat = is_elementwise(eqn)
+            flat = acts_elementwise(eqn)
             _note_cuts(eqn, identity, cuts)
         while stack:
             atom, relation = stack.pop()
@@ -313,7 +115,7 @@ class _Grouping:
                 flat = flat and (atom.aval.shape == space or atom.aval.size == 1)
                 continue
             producer = self.producers[atom]
-            flat = flat and is_elementwise(producer) and atom.aval.shape in (space, ())
+            flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
             _note_cuts(producer, relation, cuts)
             stack += _operand_relations(producer, relation)
         return found, flat, cuts
@@ -336,9 +138,11 @@ class _Grouping:
                 self._announce(group)
         elif kind == "reduce" and group.kind == "map":
             group.kind, group.axes = "reduce", axes
+            group.moved |= group.reads
             self._announce(group)
         group.roots.append(eqn)
         group.reads.update(reads)
+        group.moved.update(self._moved(eqn, kind, group, reads))
         for d, places in cuts.items():
             group.cuts.setdefault(d, set()).update(places)
         group.flat = group.flat and flat and space == group.shape
@@ -350,6 +154,16 @@ class _Grouping:
                     other.needs |= group.needs
         for var in eqn.outvars:
             self.home[var] = group
+
+    def _moved(self, eqn: Eqn, kind: str, group: _Builder, reads: dict[Var, set[Relation]]) -> Iterable[Var]:
+        """What a root reads elsewhere than at the index of its result."""
+        if kind == "map" and group.kind == "map":
+            identity = tuple(range(len(group.shape)))
+            return [v for v, found in reads.items() if v.aval.shape != group.shape
+                    or any(r is None or not _follows(r, identity, v.aval.shape) for r in found)]
+        if eqn.primitive.name in UPDATES:
+            return self.reads(eqn, (), skip=1)[0]
+        return reads
 
     def _announce(self, group: _Builder) -> None:
         """Lists a group under the spaces whose roots it may take."""
@@ -427,7 +241,8 @@ class _Grouping:
         for group in self.groups:
             if group.kind == "call":
                 kept.update(v for eqn in group.roots for v in eqn.outvars)
-        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts))  # type: ignore[arg-type]
+        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts),  # type: ignore[arg-type]
+                         frozenset(g.reads), frozenset(g.moved))
                    for g in self._in_order()]
         return tuple(ordered), frozenset(v for v in kept if v in self.home)
 
@@ -454,7 +269,7 @@ def _operand_relations(eqn: Eqn, relation: Relation) -> list[tuple[Atom, Relatio
     name = eqn.primitive.name
     if relation is None:
         return [(v, None) for v in eqn.invars]
-    if is_elementwise(eqn):
+    if acts_elementwise(eqn):
         out = eqn.outvars[0].aval.shape
         return [(v, relation if v.aval.shape == out else () if not v.aval.shape else
                  tuple(-1 if n == 1 else r for n, r in zip(v.aval.shape, relation, strict=True)))

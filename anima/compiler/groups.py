@@ -26,6 +26,8 @@ class Group:
     call    one equation with a lowering of its own
     `flat` says that every array read is of the shape `shape` or a scalar, element by element. `cuts` are, by
     dimension, places where concatenations and paddings begin and end: kernels are made for the boxes between.
+    `reads` are variables that it loads, `moved` those of them that it loads elsewhere than at the index of the
+    result being computed (all others may share a result's memory).
     """
 
     kind: Literal["map", "reduce", "call"]
@@ -34,6 +36,8 @@ class Group:
     axes: tuple[int, ...] = ()
     flat: bool = False
     cuts: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    reads: frozenset[Var] = frozenset()
+    moved: frozenset[Var] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

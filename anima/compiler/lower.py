@@ -9,22 +9,26 @@ Control flow lowers its inner programs through the same `Builder`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
-from anima.compiler.calls import CALLS
-from anima.compiler.fuse import fuse
+from anima.compiler import lower_contract, lower_control, lower_index, lower_scan, lower_sort
+from anima.compiler.calls import CALLS, Operand
 from anima.compiler.groups import Fused, Group
-from anima.compiler.loops import Buffer, Kernel, Program, Stmt
-from anima.compiler.lower_array import Scope, constant, not_lowered, scalar_type
+from anima.compiler.loops import INDEX, Buffer, Const, Expr, Kernel, Program, Stmt, Store
+from anima.compiler.lower_array import Memory, Scope, Sliced, constant, not_lowered, scalar_type
+from anima.compiler.lower_control import CONTROL
 from anima.compiler.lower_map import map_kernels
 from anima.compiler.lower_reduce import reduce_kernels, rows_kernel, strategy
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
-from anima.core.jaxpr import Atom, ClosedJaxpr, Literal, Var
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
+
+RULES = (lower_contract, lower_control, lower_index, lower_scan, lower_sort)  # modules that enter their rules in the tables
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
@@ -44,15 +48,21 @@ def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
 
 
 class Builder:
-    """A program under construction: see `calls.ProgramBuilder` for what lowering rules use of it."""
+    """A program under construction: see `calls.ProgramBuilder` for what lowering rules use of it.
+
+    `places` and `values` are those of the program (of a loop's body, ...) that is being lowered.
+    """
 
     def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.body: list[Stmt] = []
-        self.places: dict[Var, str] = {}
+        self.places: dict[Var, Memory] = {}
+        self.values: dict[Var, Expr] = {}
         self.fused: Fused | None = None
+        self.inside = 0  # how many loops and branches are around the statements being appended
         self._constants: dict[int, tuple[Any, str]] = {}
         self._count = 0
+        self._names = 0
 
     # ---------------------------------------------------------------- buffers
 
@@ -73,14 +83,57 @@ class Builder:
             known = self._constants[id(value)] = (value, name)
         return known[1]
 
+    def name(self, letter: str) -> str:
+        self._names += 1
+        return f"p{letter}{self._names}"
+
+    def home(self, atom: Var) -> Var:
+        assert self.fused is not None
+        return self.fused.home(atom)
+
     def memory(self, atom: Atom) -> str:
         if isinstance(atom, Literal):
             return self.constant(np.asarray(atom.val, atom.aval.dtype))
-        assert self.fused is not None
-        return self.places[self.fused.home(atom)]
+        home = self.home(atom)
+        place = self.places.get(home)
+        if isinstance(place, str):
+            return place
+        buffer = self.temp(scalar_type(atom.aval), atom.aval.size)
+        if place is None:
+            self.emit(Store(buffer, Const(0, INDEX), self.values[home]))
+        else:
+            self._copy_elements(home, buffer)
+        return buffer
+
+    def operand(self, atom: Atom) -> Operand:
+        if not atom.aval.shape:
+            return self.value(atom)
+        return self.memory(atom) if isinstance(atom, Literal) else self.places[self.home(atom)]
+
+    def value(self, atom: Atom) -> Expr:
+        if isinstance(atom, Literal):
+            return constant(atom.val, scalar_type(atom.aval))
+        if atom not in self.values:
+            scope = self._outside()
+            value = scope.at(atom, ())
+            self._append(scope)
+            self.values[atom] = value
+        return self.values[atom]
+
+    def set_value(self, var: Var, value: Expr) -> None:
+        self.values[var] = value
+        if var in self.places:
+            scope = self._outside()
+            scope.write(var, (), value)
+            self._append(scope)
+
+    def place(self, var: Var) -> Memory | None:
+        return self.places.get(var) if var.aval.shape else None
 
     def result(self, var: Var) -> str:
-        return self.places[var]
+        place = self.places[var]
+        assert isinstance(place, str)
+        return place
 
     # ---------------------------------------------------------------- statements
 
@@ -89,7 +142,17 @@ class Builder:
 
     def scope(self) -> Scope:
         assert self.fused is not None
-        return Scope(self.places, self.fused.producers)
+        return Scope(self.places, self.fused.producers, self.values)
+
+    def _outside(self) -> Scope:
+        """A scope for statements outside of kernels, whose names are new in the whole program."""
+        scope = self.scope()
+        scope.prefix, scope.count = "p", self._names
+        return scope
+
+    def _append(self, scope: Scope) -> None:
+        self._names = scope.count
+        self.body.extend(scope.body)
 
     def kernel(self, name: str, scope: Scope, source: Source | None = None) -> None:
         body = scope.body
@@ -110,64 +173,106 @@ class Builder:
         if size and source != target:
             self.kernel("copy", scope)
 
+    def move(self, source: Operand, target: Memory, aval: ShapedArray) -> None:
+        """Appends a kernel that copies an array from one place to another."""
+        if source == target or not aval.size:
+            return
+        if isinstance(source, str) and isinstance(target, str):
+            self.copy(source, target, aval.size)
+            return
+        flat = Var(ShapedArray((aval.size,), aval.dtype))
+        other = Var(flat.aval)
+        places: dict[Var, Memory] = {other: target}
+        if isinstance(source, (str, Sliced)):
+            places[flat] = source
+        scope = Scope(places, {})
+        with scope.loop(aval.size, "vector") as i:
+            value = scope.at(flat, (i,)) if flat in places else source
+            scope.write(other, (i,), cast(Expr, value))
+        self.kernel("copy", scope)
+
+    def _copy_elements(self, var: Var, target: str) -> None:
+        self.move(self.places[var], target, var.aval)
+
     def block(self, write: Callable[[], None]) -> tuple[Stmt, ...]:
         outer, self.body = self.body, []
+        self.inside += 1
         try:
             write()
             return tuple(self.body)
         finally:
             self.body = outer
+            self.inside -= 1
 
     # ---------------------------------------------------------------- programs
 
-    def program(self, closed: ClosedJaxpr, inputs: list[str], outputs: list[str]) -> None:
-        outer = self.places, self.fused
+    def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Expr | None]:
+        outer = self.places, self.values, self.fused
         try:
-            self.fused_program(fuse(closed), inputs, outputs)
+            return self.fused_program(fused, inputs, outputs)
         finally:
-            self.places, self.fused = outer
+            self.places, self.values, self.fused = outer
 
-    def fused_program(self, fused: Fused, inputs: list[str], outputs: list[str]) -> None:
-        """Appends the kernels of a program between the given buffers."""
+    def fused_program(self, fused: Fused, inputs: Sequence[Operand], outputs: Sequence[Memory | None]
+                      ) -> list[Expr | None]:
+        """Appends the kernels of a program between the given places."""
         jaxpr = fused.closed.jaxpr
-        self.fused = fused
-        self.places = dict(zip(jaxpr.invars, inputs, strict=True))
+        self.fused, self.places, self.values = fused, {}, {}
+        for var, given in zip(jaxpr.invars, inputs, strict=True):
+            if isinstance(given, (str, Sliced)):
+                self.places[var] = given
+            else:
+                self.values[var] = given
         for var, value in zip(jaxpr.constvars, fused.closed.consts, strict=True):
             self.places[var] = self.constant(value)
         copies = self._place_outputs(fused, outputs)
         for group in fused.groups:
-            for eqn in group.roots:
-                for var in eqn.outvars:
-                    if var in fused.stored and var not in self.places:
-                        self.places[var] = self.temp(scalar_type(var.aval), var.aval.size)
+            self._place_results(group, fused)
         for group in fused.groups:
             self._group(group, fused)
         for atom, target in copies:
-            if isinstance(atom, Literal):
-                self.fill(target, 1, constant(atom.val, scalar_type(atom.aval)).value)
-            else:
-                self.copy(self.places[fused.home(atom)], target, atom.aval.size)
+            self.move(self.operand(atom), target, atom.aval)
+        return [self.value(atom) if target is None else None
+                for atom, target in zip(jaxpr.outvars, outputs, strict=True)]
 
-    def _place_outputs(self, fused: Fused, outputs: list[str]) -> list[tuple[Atom, str]]:
-        """Computes each result in its own buffer where that is possible; the copies that are left to do."""
-        copies: list[tuple[Atom, str]] = []
+    def _place_outputs(self, fused: Fused, outputs: Sequence[Memory | None]) -> list[tuple[Atom, Memory]]:
+        """Computes each result in its own place where that is possible; the copies that are left to do."""
+        copies: list[tuple[Atom, Memory]] = []
         for atom, target in zip(fused.closed.jaxpr.outvars, outputs, strict=True):
             home = atom if isinstance(atom, Literal) else fused.home(atom)
-            if isinstance(home, Literal) or home in self.places:
+            if target is None:
+                continue
+            if isinstance(home, Literal) or home in self.places or home in self.values:
                 copies.append((atom, target))
             else:
                 self.places[home] = target
         return copies
 
+    def _place_results(self, group: Group, fused: Fused) -> None:
+        """Memory for the results of a group that have none yet; scalars inside of loops need none."""
+        named = self._is_scalar(group) or group.roots[0].primitive.name in CONTROL
+        for eqn in group.roots:
+            for var in eqn.outvars:
+                if var in fused.stored and var not in self.places and (var.aval.shape or not named):
+                    self.places[var] = self.temp(scalar_type(var.aval), var.aval.size)
+
+    def _is_scalar(self, group: Group) -> bool:
+        """Whether a group becomes plain statements rather than a kernel."""
+        return self.inside > 0 and group.kind == "map" and not group.shape
+
     def _group(self, group: Group, fused: Fused) -> None:
         first = group.roots[0]
         if group.kind == "call":
-            rule = CALLS.get(first.primitive.name)
-            if rule is None:
-                raise not_lowered(first)
-            rule(self, first)
+            self._call(first)
         elif all(v.aval.size == 0 for eqn in group.roots for v in eqn.outvars):
             return
+        elif self._is_scalar(group):
+            scope = self._outside()
+            for eqn in group.roots:
+                scope.define(eqn, ())
+            self._append(scope)
+            for var in (v for eqn in group.roots for v in eqn.outvars if v in fused.stored):
+                self.set_value(var, scope.memo[var, ()])
         elif group.kind == "map":
             for scope in map_kernels(self.scope, group, fused.stored):
                 self.kernel(_kernel_name(group), scope, first.source)
@@ -176,6 +281,21 @@ class Builder:
         else:
             reduce_kernels(self.scope, group, fused.stored,
                            lambda name, scope: self.kernel(name, scope, first.source), self.temp)
+
+    def _call(self, eqn: Eqn) -> None:
+        rule = CALLS.get(eqn.primitive.name)
+        if rule is None:
+            raise not_lowered(eqn)
+        if eqn.primitive.name in CONTROL:
+            rule(self, eqn)
+            return
+        # Rules write whole buffers: results that are parts of others are copied there.
+        parts = [(v, self.places[v]) for v in eqn.outvars if isinstance(self.places.get(v), Sliced)]
+        for var, _ in parts:
+            self.places[var] = self.temp(scalar_type(var.aval), var.aval.size)
+        rule(self, eqn)
+        for var, place in parts:
+            self.move(self.places[var], place, var.aval)
 
 
 def _kernel_name(group: Group) -> str:

@@ -12,6 +12,7 @@ result at that index (a tuple of values for several results). Elementwise primit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,18 @@ from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.ops.family import Elementwise
 
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """An array inside of a buffer, at `offset + sum(position * step)`: positions are indices of loops around the
+    kernels that use it, each below `bound`. `positions` holds (position, bound, step)."""
+
+    buffer: str
+    offset: int
+    positions: tuple[tuple[Expr, int, int], ...]
+
+
 Indices = tuple[Index, ...]
+Memory = str | Sliced  # where an array is: a whole buffer, or a part of one
 Rule = Callable[["Scope", Eqn, Indices], Any]
 
 AT: dict[str, Rule] = {}
@@ -74,14 +86,16 @@ def is_elementwise(eqn: Eqn) -> bool:
 class Scope(Nest):
     """A kernel under construction and where its arrays come from.
 
-    `places` has the buffers of variables in memory; `producers` the equations of all others; `scratch`
-    the rows kept in local memory, as (buffer, shape of the row, number of leading indices to leave out).
+    `places` says where variables are in memory, `values` has scalars known by name or number, `producers` the
+    equations of all others; `scratch` the rows kept in local memory: (buffer, axes, their sizes, block).
     """
 
-    def __init__(self, places: dict[Var, str], producers: dict[Var, Eqn]):
+    def __init__(self, places: dict[Var, Memory], producers: dict[Var, Eqn], values: dict[Var, Expr] | None = None):
         super().__init__()
         self.places = places
         self.producers = producers
+        if values:
+            self.memo.update(((var, ()), value) for var, value in values.items())
         self.scratch: dict[Var, tuple[str, tuple[int, ...], Shape, int]] = {}
 
     def indices(self, atom: Atom, index: Indices) -> Indices:
@@ -164,7 +178,22 @@ class Scope(Nest):
         if local is not None:
             buffer, axes, shape, level = local
             return self.load(buffer, self.ix.flatten([index[a] for a in axes], shape), scalar_type(aval), level)
-        return self.load(self.places[var], self.ix.flatten(index, aval.shape), scalar_type(aval))
+        buffer, place = self.address(var, index)
+        return self.load(buffer, place, scalar_type(aval))
+
+    def address(self, var: Var, index: Indices) -> tuple[str, Index]:
+        """The buffer that holds an array, and the place of an element there."""
+        place, flat = self.places[var], self.ix.flatten(index, var.aval.shape)
+        if isinstance(place, str):
+            return place, flat
+        flat = self.ix.offset(flat, place.offset)
+        for position, bound, step in place.positions:
+            flat = self.ix.add(flat, self.ix.scale(self.ix.opaque(position, 0, max(bound - 1, 0), 0), step))
+        return place.buffer, flat
+
+    def write(self, var: Var, index: Indices, value: Expr) -> None:
+        """Stores an element of an array that is in memory."""
+        self.store(*self.address(var, index), value)
 
 
 def not_lowered(eqn: Eqn) -> NotImplementedError:

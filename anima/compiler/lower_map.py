@@ -120,7 +120,7 @@ def write_roots(scope: Scope, roots: Sequence[Eqn], index: Indices, stored: froz
             scope.define(eqn, index)
             for var in eqn.outvars:
                 if var in stored:
-                    scope.store(scope.places[var], scope.ix.flatten(index, var.aval.shape), scope.memo[var, index])
+                    scope.write(var, index, scope.memo[var, index])
 
 
 def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Iterator[Scope]:

@@ -257,7 +257,7 @@ def _row_result(scope: Scope, eqn: Eqn, stored: frozenset[Var]) -> Callable[[Ind
         result = scope.cast(total, scalar_type(var.aval))
         scope.memo[var, row] = result
         if var in stored:
-            scope.store(scope.places[var], scope.ix.flatten(row, var.aval.shape), result)
+            scope.write(var, row, result)
     return finish
 
 
@@ -266,8 +266,7 @@ def _write_element(scope: Scope, eqn: Eqn, index: Indices, stored: frozenset[Var
     write_roots(scope, [eqn], index, stored)
     for var in eqn.outvars:
         if var in scope.scratch:
-            if (var, index) not in scope.memo or var not in stored:
-                scope.define(eqn, index)
+            scope.define(eqn, index)
             buffer, axes, shape, _ = scope.scratch[var]
             scope.store(buffer, scope.ix.flatten([index[a] for a in axes], shape), scope.memo[var, index])
 

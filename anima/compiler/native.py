@@ -14,12 +14,15 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import re
 import sys
 import threading
 from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
+
+from anima.compiler.scalars import support_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,17 @@ class Module:
 
     __slots__ = ("_addresses", "_library", "_object", "_trackers", "llvm")
 
-    def __init__(self, object_bytes: bytes, llvm_text: str | None) -> None:
+    def __init__(self, object_bytes: bytes, llvm_text: str | None, support: str = "") -> None:
         self._object = object_bytes
         self.llvm = llvm_text
         self._library = f"anima{next(_numbers)}"
         self._addresses: dict[str, int] = {}
+        needed = [_support(name.decode()) for name in sorted(set(_SUPPORT_NAME.findall(object_bytes)))
+                  if name.decode() != support]
         with _lock:
             link = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
+            for module in needed:
+                link.add_jit_library(module._library)
             self._trackers = [link.link(_engine(), self._library)]
 
     def address(self, function_name: str) -> int:
@@ -130,6 +137,8 @@ def optimized(ir_text: str) -> str:
 
 # Implementation -----------------------------------------------------------------------------------
 
+_SUPPORT_NAME = re.compile(rb"anima\.support\.\w+\.f\d\d\.v\d+")
+_support_modules: dict[str, Module] = {}
 _lock = threading.RLock()
 _numbers = itertools.count()
 _local = threading.local()
@@ -160,6 +169,17 @@ def _new_machine() -> llvm.TargetMachine:
 def _machine() -> llvm.TargetMachine:
     with _lock:
         return _new_machine()
+
+
+def _support(name: str) -> Module:
+    # A function of `scalars` that is called, not written in line: compiled at its first use.
+    module = _support_modules.get(name)
+    if module is None:
+        target = host()
+        text = support_text(name, target.triple, target.vector_bytes * 8, target.features)
+        module = Module(compile_object(text), text, support=name)
+        module = _support_modules.setdefault(name, module)
+    return module
 
 
 @cache

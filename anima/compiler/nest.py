@@ -47,7 +47,8 @@ class Nest:
         self._blocks: list[list[Stmt]] = [[]]
         self._levels: dict[str, int] = {}  # of each name: the block in which it is known
         self._floor = 0  # values are not moved out of this block
-        self._count = 0
+        self.prefix = ""  # of names
+        self.count = 0
 
     @property
     def body(self) -> tuple[Stmt, ...]:
@@ -60,15 +61,15 @@ class Nest:
 
     def name(self, letter: str) -> str:
         """A name that is new in this kernel."""
-        self._count += 1
-        return f"{letter}{self._count}"
+        self.count += 1
+        return f"{self.prefix}{letter}{self.count}"
 
     # ---------------------------------------------------------------- values
 
     def level(self, value: Expr) -> int:
         """The block in which a named value (or a constant) is known."""
         if type(value) is Ref:
-            return self._levels[value.name]
+            return self._levels.get(value.name, 0)  # what is bound around the kernel is known from the start
         return 0
 
     def let(self, value: Expr, level: int, letter: str = "v") -> Expr:
@@ -87,7 +88,7 @@ class Nest:
         level = 0
         for a in args:
             if type(a) is Ref:
-                known = levels[a.name]
+                known = levels.get(a.name, 0)
                 if known > level:
                     level = known
         return self.let(Op(name, tuple(args), dtype, params), level)
@@ -119,11 +120,19 @@ class Nest:
         """An integer value clamped to `lo .. hi`, as an index."""
         if type(value) is Const:
             return self.ix.const(min(max(int(value.value), lo), hi))
-        level = self.level(value)
-        wide = self.let(Op("cast", (value,), INDEX), level, "n")
+        wide = self.wide_index(value)
         low = Op("max", (wide, Const(lo, INDEX)), INDEX)
         clamped = self.let(Op("min", (low, Const(hi, INDEX)), INDEX), self.level(wide), "n")
         return self.ix.opaque(clamped, lo, hi, self.level(clamped))
+
+    def wide_index(self, value: Expr) -> Expr:
+        """An integer value as one of type index; what is too large for that is still beyond any array."""
+        if value.dtype == "u64":
+            value = self.op("min", (value, Const(1 << 62, "u64")), "u64")
+        known = self.memo.get(value)
+        if known is None:
+            known = self.memo[value] = self.let(Op("cast", (value,), INDEX), self.level(value), "n")
+        return known
 
     # ---------------------------------------------------------------- statements
 
@@ -136,7 +145,7 @@ class Nest:
 
     def local(self, dtype: str, size: int) -> str:
         """Scratch memory in the current block."""
-        name = self.name("t")
+        name = self.name("row")
         self.emit(Local(name, dtype, size))
         return name
 
@@ -146,6 +155,13 @@ class Nest:
         self._levels[name] = self.depth
         self.emit(Var(name, init.dtype, init))
         return Ref(name, init.dtype)
+
+    def read(self, var: Ref) -> Ref:
+        """The value that a mutable scalar has here, under a name of its own."""
+        name = self.name("v")
+        self._levels[name] = self.depth
+        self.emit(Let(name, var))
+        return Ref(name, var.dtype)
 
     def accumulate(self, var: Ref, op: str, value: Expr) -> None:
         self.emit(Accumulate(var.name, op, value))

@@ -82,15 +82,20 @@ def clz(x: Num) -> Num:
 
 def maximum(x: Num, y: Num) -> Num:
     """The greater; NaN if either is NaN."""
-    # `select(x > y, x, y)` is y when unordered: NaN in y passes, NaN in x needs the second select.
-    greater = select(x > y, x, y)
-    return greater if _is_constant(x) else select(x.compare("uno", x), x, greater)
+    return _extreme("ogt", x, y)
 
 
 def minimum(x: Num, y: Num) -> Num:
     """The lesser; NaN if either is NaN."""
-    lesser = select(x < y, x, y)
-    return lesser if _is_constant(x) else select(x.compare("uno", x), x, lesser)
+    return _extreme("olt", x, y)
+
+
+def _extreme(predicate: str, x: Num, y: Num) -> Num:
+    # The select is y when unordered: NaN in y passes, NaN in x needs a second select.
+    if _is_constant(y):
+        x, y = y, x
+    chosen = _choose(predicate, x, y)
+    return chosen if _is_constant(x) else select(x.compare("uno", x), x, chosen)
 
 
 def sign(x: Num) -> Num:
@@ -128,11 +133,11 @@ def rem(x: Num, y: Num) -> Num:
     b, kind = x.b, x.kind
     ax, ay = x.abs(), y.abs()
     valid = (ax < inf) & (ay > 0.0)
-    start, stop, body, done = ax.const(0.0), b.block, b.label("fmod"), b.label("fmod.done")
-    start = select(valid & (ay < inf), ax, start)
+    start = select(valid & (ay < inf), ax, 0.0)
+    before, body, done = b.block, b.label("fmod"), b.label("fmod.done")
     b.branch(body)
     b.place(body)
-    phi = b.phi(x.type, (start.v, stop))
+    phi = b.phi(x.type, (start.v, before))
     rest = Num(b, phi)
     places = exponent(rest) - exponent(ay) - (kind.mantissa - 1)
     places = select(places > 0, places, 0)
@@ -168,7 +173,7 @@ def any_lane(condition: Num) -> Value:
 
 
 def reduce_precision(x: Num, exponent_bits: int, mantissa_bits: int) -> Num:
-    """Rounded to fewer mantissa bits (ties to even) and a smaller range (overflow to infinity, small to zero)."""
+    """Rounded to fewer mantissa bits (ties to even) and a smaller range (infinity above, zero below)."""
     kind = x.kind
     pattern = x.pattern()
     drop = kind.mantissa - mantissa_bits
@@ -227,7 +232,7 @@ FLOAT: dict[str, Function] = {
     "nextafter": nextafter, "is_finite": is_finite, "clamp": clamp, "reduce_precision": reduce_precision,
     "square": lambda x: x * x, "integer_pow": integer_pow, "copysign": Num.copysign,
     **{name: partial(compare, predicate) for name, predicate in
-       dict(eq="oeq", ne="une", lt="olt", le="ole", gt="ogt", ge="oge").items()}}
+       {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}.items()}}
 
 
 def _whole(signed: bool) -> dict[str, Function]:

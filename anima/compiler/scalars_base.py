@@ -4,6 +4,7 @@ The functions in `scalars*.py` are written as formulas over `Num`, a value with 
 appends instructions to a `Builder`. Everything works lane by lane, for any vector width and for f32
 and f64; `Kind` holds what differs between the two formats.
 
+    >>> from anima.compiler.assembly import ModuleBuilder
     >>> m = ModuleBuilder()
     >>> b = m.function("square_plus_one", [Type("float")], Type("float"))
     >>> x = Num(b, b.params[0])
@@ -19,10 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
-
-__all__ = ["DOUBLE", "SINGLE", "Kind", "ModuleBuilder", "Num", "Pair", "Type", "kind_of", "polynomial",
-           "select", "two_product", "two_sum"]
+from anima.compiler.assembly import Builder, Type, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,7 @@ class Kind:
 
 SINGLE = Kind("f32", "float", "i32", 32, 23, 127, 2.0**-126)
 DOUBLE = Kind("f64", "double", "i64", 64, 52, 1023, 2.0**-1022)
+KINDS = {"f32": SINGLE, "f64": DOUBLE}
 _KINDS = {"float": SINGLE, "double": DOUBLE}
 
 
@@ -206,8 +205,9 @@ class Num:
         return self.cast("bitcast", "float" if self.v.type.scalar == "i32" else "double")
 
     def to_int(self) -> Num:
-        """Truncation to an integer of the same size; any value if out of range."""
-        return self.cast("fptosi", self.kind.integer)
+        """Truncation to an integer of the same size; any value (not poison) if out of range."""
+        whole = self.cast("fptosi", self.kind.integer)
+        return Num(self.b, self.b.assign(f"freeze {whole.v}", whole.type))
 
     def to_float(self) -> Num:
         """A signed integer as a floating-point number of the same size."""
@@ -226,6 +226,7 @@ class Num:
             return Num(b, _scalef(b, self.v, n.v, size))
         if "+avx512f" in features:
             whole = n.cast("fptosi", "i32")
+            whole = Num(b, b.assign(f"freeze {whole.v}", whole.type))
             b.module.declare(f"llvm.ldexp.{type.mangled}.{whole.type.mangled}", [type, whole.type], type)
             return Num(b, b.intrinsic("ldexp", self.v, whole.v))
         whole = n.to_int()
@@ -311,6 +312,14 @@ def two_product(a: Num, b: Num | float) -> Pair:
     """a * b exactly."""
     p = a * b
     return Pair(p, a.fma(b, -p))
+
+
+def quotient(top: Num, bottom: Pair) -> Num:
+    """top / (bottom.hi + bottom.lo), with one rounding that matters."""
+    inverse = 1.0 / bottom.hi
+    q = top * inverse
+    error = (-q).fma(bottom.lo, (-q).fma(bottom.hi, top))
+    return error.fma(inverse, q)
 
 
 def two_quotient(a: Pair, b: Pair) -> Pair:

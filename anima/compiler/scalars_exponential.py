@@ -16,6 +16,7 @@ from anima.compiler.scalars_base import (
     Pair,
     polynomial,
     quick_two_sum,
+    quotient,
     select,
     two_product,
     two_quotient,
@@ -62,7 +63,7 @@ SINH = {
 # Exponentials --------------------------------------------------------------------------------------
 
 
-def _reduced_exp(x: Num) -> tuple[Num, Num]:
+def reduced_exp(x: Num) -> tuple[Num, Num]:
     """n and p with exp(x) = 2**n * (1 + p), for x of moderate size."""
     name = x.kind.name
     n = (x * LOG2E).rint()
@@ -70,10 +71,22 @@ def _reduced_exp(x: Num) -> tuple[Num, Num]:
     return n, (r * r).fma(polynomial(r, EXP[name]), r)
 
 
+def _expm1(x: Num, halvings: int = 0) -> Num:
+    """(e**x - 1) / 2**halvings for x of moderate size; the reduced argument is kept in two parts."""
+    name = x.kind.name
+    high, low = LN2[name]
+    n = (x * LOG2E).rint()
+    near = n.fma(-high, x)  # exact
+    r = n.fma(-low, near)
+    rest = (r * r).fma(polynomial(r, EXP[name]), n.fma(-low, near - r))
+    scale = _scale(n - float(halvings) if halvings else n)
+    return scale.fma(rest, scale.fma(r, scale - 2.0**-halvings))
+
+
 def exp(x: Num, halvings: int = 0) -> Num:
     """e**x / 2**halvings, without overflow where the result has none."""
     low, high = (-104.0, 89.0 + halvings) if x.kind.name == "f32" else (-746.0, 710.0 + halvings)
-    n, p = _reduced_exp(x.at_most(high).at_least(low))
+    n, p = reduced_exp(x.at_most(high).at_least(low))
     return (p + 1.0).times_power_of_two(n - float(halvings) if halvings else n)
 
 
@@ -95,23 +108,20 @@ def _scale(n: Num) -> Num:
 def expm1(x: Num) -> Num:
     """e**x - 1."""
     low, high = (-18.0, 89.0) if x.kind.name == "f32" else (-40.0, 710.0)
-    n, p = _reduced_exp(x.at_most(high).at_least(low))
-    half = _scale(n - 1.0)
-    return ((half.fma(p, half - 0.5)) * 2.0).copysign(x)
+    return (_expm1(x.at_most(high).at_least(low), halvings=1) * 2.0).copysign(x)
 
 
 def tanh(x: Num) -> Num:
     """t / (t + 2), t = e**2|x| - 1."""
-    n, p = _reduced_exp((x.abs() * 2.0).at_most(19.0 if x.kind.name == "f32" else 40.0))
-    scale = _scale(n)
-    t = scale.fma(p, scale - 1.0)
-    return (t / (t + 2.0)).copysign(x)
+    t = _expm1((x.abs() * 2.0).at_most(19.0 if x.kind.name == "f32" else 40.0))
+    total = t + 2.0
+    return quotient(t, Pair(total, t - (total - 2.0))).copysign(x)
 
 
 def logistic(x: Num) -> Num:
     """1 / (1 + e**-x), from e**-|x| so that nothing overflows and small results keep their accuracy."""
     e = exp(-x.abs())
-    return select(x < 0.0, e, 1.0) / (e + 1.0)
+    return quotient(select(x < 0.0, e, 1.0), quick_two_sum(e.const(1.0), e))
 
 
 def sinh(x: Num) -> Num:
@@ -177,7 +187,7 @@ def log1p(x: Num) -> Num:
     u = x + 1.0
     error = x - (u - 1.0)
     f, k = split(u)
-    f = error.fma(_scale(-k), f)
+    f = error.fma(_scale((-k).at_least(-100.0)), f)
     return _log_specials(_log_of(f, k), x, -1.0).copysign(x)
 
 
@@ -216,7 +226,8 @@ def acosh(x: Num) -> Num:
 def atanh(x: Num) -> Num:
     """log1p(2a / (1 - a)) / 2 with the sign of x, a = |x|."""
     a = x.abs()
-    return (log1p(a * 2.0 / (1.0 - a)) * 0.5).copysign(x)
+    ratio = quotient(a * 2.0, quick_two_sum(a.const(1.0), -a))
+    return (log1p(select(a == 1.0, inf, ratio)) * 0.5).copysign(x)
 
 
 # Powers and roots ----------------------------------------------------------------------------------
@@ -238,8 +249,8 @@ def cbrt(x: Num) -> Num:
     third = (scaled.pattern().to_float() * (1.0 / 3.0)).to_int()
     y = (third + (0x2A5137A0 if kind.name == "f32" else 0x2A9F7893782DA1CE)).number()
     for _ in range(2 if kind.name == "f32" else 3):
-        cube = y * y * y
-        y = y - y * ((cube - scaled) / (cube + cube + scaled))
+        other = scaled / (y * y)
+        y = y + y * ((other - y) / (other + y * 2.0))
     y = select(small, y * 2.0 ** -(up // 3), y).copysign(x)
     return select(a.compare("ult", inf) & (a != 0.0), y, x)
 

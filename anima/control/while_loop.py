@@ -140,13 +140,14 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     return tree.unflatten(in_tree, outs)
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *,
-              unroll: int | bool | None = None) -> Any:
+def fori_loop(lower: Any = None, upper: Any = None, body_fun: Callable[[Any, Any], Any] = None,  # type: ignore[assignment]
+              init_val: Any = None, *, unroll: int | bool | None = None, start: Any = None, stop: Any = None) -> Any:
     """Applies `body_fun(i, carry)` for i from `lower` up to `upper` (not included).
 
     Known bounds give a scan, which every transformation goes through; others a while loop. `start` and
     `stop` are accepted as names of the bounds.
     """
+    lower, upper = (start if lower is None else lower), (stop if upper is None else upper)
     if not callable(body_fun):
         raise TypeError("lax.fori_loop: body_fun argument should be callable.")
     for name, bound in (("lower", lower), ("upper", upper)):

@@ -330,8 +330,9 @@ class ConcreteArray(Array):
         if self.size == 0:
             return f"Array([], {'shape=' + str(self.shape) + ', ' if self.ndim != 1 else ''}{kind}"
         text = np.array2string(self.value, prefix="Array(", separator=", ", suffix=",")
-        last = len(text) - text.rfind("\n") - 1 if "\n" in text else len("Array(") + len(text)
-        joint = ", " if last + len(kind) + 2 <= np.get_printoptions()["linewidth"] else ",\n      "
+        last = len(text) - text.rfind("\n") + 1
+        # The dtype may run a little past NumPy's line width, as the documents print it.
+        joint = ", " if last + len(kind) + 2 <= np.get_printoptions()["linewidth"] + 5 else ",\n      "
         return f"Array({text}{joint}{kind}"
 
 

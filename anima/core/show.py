@@ -25,9 +25,9 @@ WIDTH = 80
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line break, or `flat` where its group fits on one line."""
+    """A line break, or `flat` where its group fits on one line; None: its group never does."""
 
-    flat: str = " "
+    flat: str | None = " "
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def layout(doc: Doc, width: int = WIDTH) -> str:
                 todo.append((indent + item.indent, flat, item.doc))
             case Group():
                 todo.append((indent, flat or _fits(item.doc, width - column), item.doc))
-            case Line() if flat:
+            case Line() if flat and item.flat is not None:
                 out.append(item.flat)
                 column += len(item.flat)
             case Line():
@@ -88,8 +88,10 @@ def _fits(doc: Doc, room: int) -> bool:
                 room -= len(item)
             case tuple():
                 todo.extend(reversed(item))
+            case Line(flat=None):
+                return False
             case Line():
-                room -= len(item.flat)
+                room -= len(item.flat or "")
             case Nest() | Group():
                 todo.append(item.doc)
     return room >= 0
@@ -154,7 +156,8 @@ class Printer:
         used.update(v for v in jaxpr.outvars if not hasattr(v, "val"))
         consts, args = _spaced([self.binder(v) for v in jaxpr.constvars]), _spaced(map(self.binder, jaxpr.invars))
         eqns = [self.eqn(e, used) for e in jaxpr.eqns]
-        body: Doc = (Line(), join(Line("; "), eqns)) if eqns else ()
+        between = Line(None if self.source_info else "; ")  # a place ends its line
+        body: Doc = (Line(None if self.source_info else " "), join(between, eqns)) if eqns else ()
         outs = _spaced([self.atom(v) + "," * (i == 0 or i + 1 < len(jaxpr.outvars))
                         for i, v in enumerate(jaxpr.outvars)])
         return Group(("{ lambda ", Nest(4, (consts, "; ", args, ". let")), Nest(4, body), Nest(2, Line()),
@@ -207,7 +210,7 @@ class Printer:
                 fresh = name if name not in taken else next(
                     f"{name}{i}" for i in range(1, len(taken) + 1) if f"{name}{i}" not in taken)
                 self.shared[id(inner)] = fresh
-                before += [f"let {fresh} = ", doc, " in\n"]
+                before += [f"let {fresh} = ", doc, " in", Line(None)]
         return (*before, self.program(jaxpr))
 
 
@@ -230,10 +233,9 @@ def _spaced(words: Any) -> Doc:
 
 def literal_text(value: Any) -> str:
     """A constant scalar: a Python number, exactly the value of its type."""
-    item = np.asarray(value)[()]
-    if hasattr(item, "dtype") and item.dtype.kind == "V":
-        item = float(item)  # ml_dtypes' small floats
-    return str(item.item() if isinstance(item, np.generic) else item)
+    array = np.asarray(value)
+    # ml_dtypes' small floats have no Python number of their own
+    return str(float(array) if array.dtype.kind == "V" else array.item())
 
 
 def show_jaxpr(jaxpr: Any, *, source_info: bool = False, print_shapes: bool = True, width: int = WIDTH) -> str:

@@ -172,9 +172,11 @@ class EvalTrace(Trace):
 
 
 def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> ConcreteArray:
-    """An array of type `aval` over a NumPy value; copied if it shares memory with a user's own array."""
+    """An array of type `aval` over a NumPy value: in row-major order, sharing no memory with a user's own array."""
     value = np.asarray(value)
-    if any(np.may_share_memory(value, other) for other in foreign):
+    if not value.flags.c_contiguous:
+        value = value.copy()
+    elif any(np.may_share_memory(value, other) for other in foreign):
         value = value.copy()
     return ConcreteArray(value, aval)
 

@@ -124,11 +124,11 @@ def _scaled(key: Any, shape: Shape, dtype: Any, variance: np.ndarray, distributi
 
 
 def _complex_disc(key: Any, shape: Shape, real: Any, upper: float | None) -> Any:
-    """Complex numbers uniform on the unit disc; or, with `upper`, normal ones cut off at that absolute value."""
+    """Complex numbers uniform on the disc of variance 1; with `upper`, normal ones cut off at that absolute value."""
     key_radius, key_angle = random.split(key)
     u = random.uniform(key_radius, shape, real)
     if upper is None:
-        radius = jnp.sqrt(u)
+        radius = jnp.sqrt(2 * u)
     else:
         radius = jnp.sqrt(-jnp.log(1 - np.asarray(1 - math.exp(-upper**2), real) * u))
     angle = np.asarray(2 * np.pi, real) * random.uniform(key_angle, shape, real)

@@ -28,8 +28,7 @@ from anima.numpy.promote import (
     static_int,
     static_value,
 )
-from anima.ops import elementwise as ew
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, shape as sh
 
 ArrayLike = Any
 
@@ -396,13 +395,13 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     start, stop = (broadcast_array(convert_operand(x, compute, False), shape) for x in (start, stop))
     axis = canonicalize_axis(axis, len(shape) + 1)
     intervals = num - 1 if endpoint else num
-    step = ew.div(ew.sub(stop, start), sh.scalar(intervals, compute)) if intervals > 0 else \
-        sh.full_like(start, np.nan)
     values = _spaced(start, stop, num, endpoint, compute, axis)
     if is_integer(result_dtype) and not is_integer(compute):
         values = ew.floor(values)
     values = values if values.dtype == result_dtype else astype(values, result_dtype)
-    return (values, step) if retstep else values
+    if not retstep:
+        return values
+    return values, ew.div(ew.sub(stop, start), compute.type(intervals)) if intervals > 0 else sh.full_like(start, np.nan)
 
 
 def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axis: int) -> Array:

@@ -34,8 +34,7 @@ from anima.numpy.promote import (
     promote_inexact,
     promote_numeric,
 )
-from anima.ops import elementwise as ew
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, shape as sh
 from anima.ops.reduce import reduce_and
 
 ArrayLike = Any
@@ -53,6 +52,13 @@ def constant_like(x: Any, value: Any) -> Any:
     """A scalar of the dtype of `x`, strongly typed."""
     dtype = numpy_dtype_of(x)
     return dtype.type(value) if dtype.kind != "c" else dtype.type(complex(value))
+
+
+def weak_like(x: Any, value: Any) -> Any:
+    """A scalar of the dtype of `x`, weakly typed if `x` is."""
+    if aval_of(x).weak_type:
+        return convert_operand(value, numpy_dtype_of(x), True)
+    return constant_like(x, value)
 
 
 def broadcast_all(*args: Any) -> list[Array]:
@@ -152,7 +158,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
         return quotient
     rounded_up = ew.and_.bind(ew.ne.bind(ew.sign.bind(x), ew.sign.bind(y)),
                               ew.ne.bind(ew.rem.bind(x, y), constant_like(x, 0)))
-    return select_where(rounded_up, ew.sub.bind(quotient, constant_like(x, 1)), quotient)
+    return select_where(rounded_up, ew.sub.bind(quotient, weak_like(x, 1)), quotient)
 
 
 def remainder(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -170,7 +176,7 @@ def _nonzero_divisor(y: Any) -> Any:
         return y
     if isinstance(y, (np.generic, int)) and y != 0:
         return y
-    return select_where(ew.eq.bind(y, constant_like(y, 0)), constant_like(y, 1), y)
+    return select_where(ew.eq.bind(y, constant_like(y, 0)), weak_like(y, 1), y)
 
 
 def _remainder(x: Any, y: Any) -> Array:
@@ -197,7 +203,7 @@ def _float_divmod(x: Any, y: Any) -> tuple[Array, Array]:
     quotient = ew.div.bind(ew.sub.bind(x, rest), y)
     wrong_sign = ew.and_.bind(ew.ne.bind(rest, constant_like(x, 0)), ew.ne.bind(ew.sign.bind(y), ew.sign.bind(rest)))
     rest = select_where(wrong_sign, ew.add.bind(rest, y), rest)
-    quotient = select_where(wrong_sign, ew.sub.bind(quotient, constant_like(x, 1)), quotient)
+    quotient = select_where(wrong_sign, ew.sub.bind(quotient, weak_like(x, 1)), quotient)
     return ew.round(quotient, ew.RoundingMethod.TO_NEAREST_EVEN), rest
 
 
@@ -314,7 +320,7 @@ def square(x: ArrayLike, /) -> Array:
     """x * x."""
     x = operand("square", x)
     if numpy_dtype_of(x) == np.bool_:
-        x = convert_operand(x, dtypes.default_int(), False)
+        x = convert_operand(x, np.dtype(np.int32), False)
     return ew.square.bind(x)
 
 
@@ -347,7 +353,9 @@ def imag(val: ArrayLike, /) -> Array:
 
 def angle(z: ArrayLike, deg: bool = False) -> Array:
     """The argument of complex numbers, in radians, or in degrees if `deg`."""
-    z = inexact("angle", z)
+    z = operand("angle", z)
+    if not is_inexact(numpy_dtype_of(z)):
+        z = convert_operand(z, dtypes.default_float(), False)
     if is_complex(numpy_dtype_of(z)):
         re, im = ew.real(z), ew.imag(z)
     else:

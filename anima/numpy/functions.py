@@ -35,9 +35,7 @@ from anima.numpy.promote import (
     promote,
     promote_inexact,
 )
-from anima.ops import elementwise as ew
-from anima.ops import shape as sh
-from anima.ops import special
+from anima.ops import elementwise as ew, shape as sh, special
 
 ArrayLike = Any
 
@@ -206,7 +204,9 @@ def _round_half_even(x: Any) -> Array:
 
 def rint(x: ArrayLike, /) -> Array:
     """The nearest whole number, ties to even, as a float."""
-    return _round_half_even(inexact("rint", x))
+    x = operand("rint", x)
+    dtype = numpy_dtype_of(x)
+    return _round_half_even(x if is_inexact(dtype) else convert_operand(x, dtypes.default_float(), False))
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:

@@ -24,8 +24,7 @@ from anima.core.avals import broadcast_shapes
 from anima.core.trace import Tracer
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import as_array, is_integer
-from anima.ops import elementwise as ew
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_slice, gather
 
 _I32 = np.dtype(np.int32)
@@ -393,8 +392,8 @@ def take_indexed(x: Array, index: Any, *, mode: Any = None, fill_value: Any = No
     mode = None if mode is None else GatherScatterMode.from_any(mode)
     clamp = mode != GatherScatterMode.FILL_OR_DROP
     plan = analyse(x, index, clamp_ints=clamp)
-    known = all(isinstance(a, Span) or clamp and isinstance(a, int) for a in plan.axes)
-    if known or clamp and plan.batch_shape == ():
+    known = all(isinstance(a, Span) or (clamp and isinstance(a, int)) for a in plan.axes)
+    if known or (clamp and plan.batch_shape == ()):
         return getitem(x, index)
     if plan.batch_shape is None:
         plan.batch_shape = ()

@@ -16,8 +16,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.avals import broadcast_shapes as _broadcast_shapes
-from anima.core.avals import canonicalize_axis
+from anima.core.avals import broadcast_shapes as _broadcast_shapes, canonicalize_axis
 from anima.core.trace import Tracer, aval_of
 from anima.numpy.elementwise import broadcast_array, named
 from anima.numpy.promote import (
@@ -31,8 +30,7 @@ from anima.numpy.promote import (
     static_int,
     static_value,
 )
-from anima.ops import elementwise as ew
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import dynamic_slice
 
 ArrayLike = Any
@@ -100,12 +98,7 @@ def expand_dims(a: ArrayLike, axis: Any) -> Array:
     """`a` with new axes of size 1 at `axis`, positions in the result."""
     x = as_array(a, "expand_dims")
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    positions = []
-    for one in axes:
-        try:
-            positions.append(canonicalize_axis(one, x.ndim + len(axes)))
-        except ValueError:
-            raise ValueError(f"axis {one} is out of bounds for array of dimension {x.ndim}") from None
+    positions = [canonicalize_axis(one, x.ndim + len(axes)) for one in axes]
     return sh.expand_dims(x, positions)
 
 

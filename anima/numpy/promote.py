@@ -22,8 +22,7 @@ from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
 from anima.core.trace import Tracer, aval_of, is_array_like, wrap
-from anima.ops import elementwise as ew
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, shape as sh
 
 _PYTHON = (bool, int, float, complex)
 _CHECKED = (Array, np.ndarray, np.generic, int, float, complex)
@@ -285,10 +284,10 @@ def promote_inexact(name: str, *args: Any) -> list[Any]:
 
 
 def promote_numeric(name: str, *args: Any) -> list[Any]:
-    """As `promote`; bools become the default int."""
+    """As `promote`; bools become int32."""
     out = promote(name, *args)
     if numpy_dtype_of(out[0]) == np.bool_:
-        out = [convert_operand(x, dtypes.default_int(), False) for x in out]
+        out = [convert_operand(x, np.dtype(np.int32), False) for x in out]
     return out
 
 

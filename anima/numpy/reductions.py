@@ -27,9 +27,7 @@ from anima.numpy.promote import (
     normalize_axes,
     operand,
 )
-from anima.ops import elementwise as ew
-from anima.ops import reduce as rd
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, reduce as rd, shape as sh
 
 ArrayLike = Any
 Axis = Any
@@ -166,7 +164,7 @@ any = _logical("any", rd.reduce_or, False, "Whether any element over `axis` is n
 
 def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Array:
     """The number of nonzero elements over `axis`."""
-    return sum(ew.ne(as_array(a, "count_nonzero"), 0), axis=axis, dtype=dtypes.default_int(), keepdims=keepdims)
+    return sum(to_bool(operand("count_nonzero", a)), axis=axis, dtype=dtypes.default_int(), keepdims=keepdims)
 
 
 # ---------------------------------------------------------------- positions

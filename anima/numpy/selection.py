@@ -9,7 +9,6 @@ Results whose size depends on values need the values, or `size=`: then they are 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,10 +19,10 @@ from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import Tracer
-from anima.numpy.creation import arange, asarray
+from anima.numpy.creation import asarray
 from anima.numpy.elementwise import broadcast_array, remainder, select_where, to_bool
 from anima.numpy.indexing import take_indexed
-from anima.numpy.manipulation import broadcast_shapes, concatenate, moveaxis, ravel
+from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
 from anima.numpy.promote import (
     as_array,
     as_arrays,
@@ -31,7 +30,6 @@ from anima.numpy.promote import (
     convert_operand,
     is_integer,
     no_out,
-    normalize_axes,
     operand,
     promote,
     promote_dtypes,
@@ -39,9 +37,7 @@ from anima.numpy.promote import (
     static_value,
 )
 from anima.numpy.reductions import cumsum, sum
-from anima.ops import elementwise as ew
-from anima.ops import index as ix
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, index as ix, shape as sh
 
 ArrayLike = Any
 _I32 = np.dtype(np.int32)
@@ -379,28 +375,27 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
-    if isinstance(obj, slice):
-        obj = np.arange(*obj.indices(x.shape[axis]))
-    where_ = static_value(obj if not isinstance(obj, (list, tuple)) else np.asarray(obj, dtype=int),
-                          "the obj argument of anima.numpy.insert must be static.")
-    plan = np.insert(np.arange(x.shape[axis]), where_, -1)
-    count = int((plan == -1).sum())
-    shape = (*x.shape[:axis], count, *x.shape[axis + 1:])
-    if where_.ndim == 0 and new.ndim:
-        new = moveaxis(new if new.ndim == x.ndim else sh.broadcast_to_rank(new, x.ndim), 0, axis) \
-            if new.ndim == x.ndim and x.ndim > 1 else new
-        rest = new.shape[axis] if new.ndim == x.ndim else 1
-        if rest != 1:
-            plan = np.insert(np.arange(x.shape[axis]), np.full(rest, int(where_)), -1)
-            count = rest
-            shape = (*x.shape[:axis], count, *x.shape[axis + 1:])
-    new = broadcast_array(ew.convert(new, x.dtype, False), shape)
-    source = plan.copy()
-    order = np.argsort(where_, kind="stable") if where_.ndim else np.arange(count)
-    source[plan == -1] = x.shape[axis] + (np.arange(count)[order] if where_.ndim and where_.size > 1
-                                          else np.arange(count))
-    joined = sh.concatenate([as_array(convert_operand(x, x.dtype, False)), new], axis)
-    return take(joined, source.astype(_I32), axis, mode="clip")
+    size = x.shape[axis]
+    where_ = np.arange(*obj.indices(size)) if isinstance(obj, slice) else static_value(
+        np.asarray(obj, dtype=int) if isinstance(obj, (list, tuple)) else obj,
+        "the obj argument of anima.numpy.insert must be static.")
+    if np.any((where_ < -size) | (where_ > size)):
+        raise IndexError(f"index {where_} is out of bounds for axis {axis} with size {size}")
+    where_ = np.where(where_ < 0, where_ + size, where_)
+    new = sh.broadcast_to_rank(new, x.ndim)
+    if where_.size == 1:
+        new = new if where_.ndim else moveaxis(new, 0, axis)
+        count = new.shape[axis]
+        places = int(where_.reshape(())) + np.arange(count)
+    else:
+        count = where_.size
+        places = where_.copy()
+        places[np.argsort(where_, kind="stable")] += np.arange(count)
+    new = broadcast_array(ew.convert(new, x.dtype, x.weak_type), (*x.shape[:axis], count, *x.shape[axis + 1:]))
+    source = np.full(size + count, -1, _I32)
+    source[places] = size + np.arange(count)
+    source[source < 0] = np.arange(size)
+    return take(sh.concatenate([x, new], axis), source, axis, mode="clip")
 
 
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
@@ -470,8 +465,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mod
     indices = [_index_in_bounds(i, n, mode) for i, n in zip(indices, sizes, strict=True)]
     if order == "F":
         indices, sizes = indices[::-1], sizes[::-1]
-    result = as_array(0 * 0)
-    total: Any = result
+    total: Any = 0
     for i, n in zip(indices, sizes, strict=True):
         total = ew.add(*promote("ravel_multi_index", ew.mul(*promote("ravel_multi_index", total, n)), i))
     return total if dtype is None else ew.convert_element_type(total, dtypes.check_user_dtype(dtype, "ravel_multi_index"))

@@ -24,9 +24,7 @@ from anima.numpy.elementwise import power, true_divide
 from anima.numpy.indexing import BATCH, Index, Span, analyse, stacked, take_indexed, wrapped
 from anima.numpy.manipulation import broadcast_to
 from anima.numpy.promote import as_array, convert_operand, operand
-from anima.ops import elementwise as ew
-from anima.ops import index as ix
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, index as ix, shape as sh
 
 _I32 = np.dtype(np.int32)
 
@@ -133,8 +131,8 @@ def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any
         mode = ix.GatherScatterMode.from_any(mode)
     dtype, weak = x.dtype, x.weak_type
     compute = _common_dtype(dtype, values)
-    updates = _to_result_shape(plan, as_array(convert_operand(values, compute, weak and compute == dtype)))
     indices, numbers, unordered = _scatter_numbers(plan, wrap_negative_indices)
+    updates = _to_result_shape(plan, as_array(convert_operand(values, compute, weak and compute == dtype)))
     if indices is None:
         indices = sh.full((0,), 0, _I32)
     known = not unordered

@@ -20,18 +20,18 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, broadcast_shapes, canonicalize_axis, tangent_aval
+from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
 from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.trace import Tracer, aval_of
 
 
 def as_shape(sizes: Any, context: str = "") -> Shape:
     """Sizes as a tuple of ints; TypeError if one is not an integer known while tracing."""
+    single = isinstance(sizes, (int, np.integer)) or getattr(sizes, "shape", None) == ()
+    given = (sizes,) if single or not isinstance(sizes, Iterable) else tuple(sizes)
     try:
-        given = (sizes,) if hasattr(sizes, "__index__") and not getattr(sizes, "ndim", 0) else tuple(sizes)
         return tuple(map(operator.index, given))
     except TypeError:
-        given = tuple(sizes) if isinstance(sizes, Iterable) and getattr(sizes, "ndim", 1) else (sizes,)
         if not any(isinstance(d, Tracer) for d in given):
             kinds = ", ".join(str(type(d)) for d in given)
             raise TypeError(f"{context or 'Shapes'} must have every element be an integer type, "
@@ -149,7 +149,7 @@ class BroadcastInDim(Movement):
         ct = reduce_sum(ct, sorted(new + repeated))
         return [expand_dims(ct, [i for i, d in enumerate(broadcast_dimensions) if d in repeated])]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, shape: Shape,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, shape: Shape,
               broadcast_dimensions: Shape) -> tuple[Any, int]:
         # The batch axis goes right behind the axis it follows in the operand: nothing is transposed.
         d, kept = dims[0], broadcast_dimensions
@@ -181,13 +181,14 @@ class ReduceSum(Movement):
         kept = [i for i in range(x.ndim) if i not in axes]
         rows = x.transpose(*kept, *axes).reshape([x.shape[i] for i in kept] + [math.prod(x.shape[a] for a in axes)])
         small = dtypes.issubdtype(x.dtype, np.floating) and x.dtype.itemsize < 4
-        return rows.sum(-1, dtype=np.float32 if small else x.dtype).astype(x.dtype, copy=False)
+        rows = np.ascontiguousarray(rows, np.float32 if small else x.dtype)
+        return rows.sum(-1, dtype=rows.dtype).astype(x.dtype, copy=False)
 
     def adjoint(self, ct: Any, x: Linear, *, axes: Shape) -> Sequence[Any]:
         kept = tuple(i for i in range(x.aval.ndim) if i not in axes)
         return [broadcast_in_dim(ct, x.aval.shape, kept)]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, axes: Shape) -> tuple[Any, int]:
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, axes: Shape) -> tuple[Any, int]:
         d = dims[0]
         return self.bind(args[0], axes=tuple(a + (a >= d) for a in axes)), d - sum(a < d for a in axes)
 
@@ -216,7 +217,7 @@ class Iota(Primitive):
     def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Any]:
         return []
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, None]:
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[Any, None]:
         return self.bind(**params), None
 
 
@@ -264,9 +265,7 @@ def broadcast_to(x: Any, shape: Any) -> Any:
 
 def broadcast_like(arr: Any, like_arr: Any) -> Any:
     """`arr` broadcast to the shape of `like_arr` by NumPy's rules."""
-    shape = shape_of(like_arr)
-    broadcast_shapes(shape_of(arr), shape)
-    return broadcast_to(arr, shape)
+    return broadcast_to(arr, shape_of(like_arr))
 
 
 def expand_dims(array: Any, dimensions: Iterable[int]) -> Any:
@@ -307,13 +306,12 @@ def scalar(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         return value
     if isinstance(value, Tracer):
         return value.astype(dtype)
-    if isinstance(value, (ConcreteArray, np.ndarray, np.generic)):
-        value = np.asarray(value)
-        if value.dtype.kind == "c" and not dtypes.issubdtype(dtype, np.complexfloating):
-            value = value.real
-        with np.errstate(invalid="ignore"):
-            value = value.astype(dtype)
-    return ConcreteArray(np.array(value, dtype), ShapedArray((), dtype, weak_type))
+    number = np.asarray(value)
+    if number.dtype.kind == "c" and not dtypes.issubdtype(dtype, np.complexfloating):
+        number = number.real
+    with np.errstate(invalid="ignore", over="ignore"):
+        number = number.astype(dtype)
+    return ConcreteArray(number, ShapedArray((), dtype, weak_type))
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: None = None) -> Any:

@@ -22,7 +22,7 @@ from anima import tree
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Zero
+from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.trace import aval_of
 from anima.ops import reference
 from anima.ops.broadcast import as_array, broadcast_to
@@ -43,6 +43,7 @@ from anima.ops.family import (
     match_scalars,
     unbroadcast,
 )
+from anima.ops.shape import moveaxis
 
 
 class RoundingMethod(enum.IntEnum):
@@ -54,6 +55,14 @@ class RoundingMethod(enum.IntEnum):
 
 def _bool(dtype: Any) -> np.dtype:
     return dtypes.bool_
+
+
+def _real_part(dtype: Any) -> Any:
+    return np.zeros(0, dtype).real.dtype
+
+
+def _complex_of(dtype: Any) -> Any:
+    return np.result_type(dtype, np.complex64)
 
 
 def _constant(x: Any, like: Any) -> Any:
@@ -223,12 +232,12 @@ def _abs_jvp(t: Any, y: Any, x: Any) -> Any:
 
 
 abs = Elementwise("abs", np.abs, (np.floating, np.complexfloating, np.signedinteger),
-                  "Absolute value of x; its slope at 0 is 1.", jvp=(_abs_jvp,), result=dtypes.to_real)
-sign = Elementwise("sign", np.sign, NUMBER, "-1, 0 or 1; for complex numbers x / |x|.", jvp=None)
+                  "Absolute value of x; its slope at 0 is 1.", jvp=(_abs_jvp,), result=_real_part)
+sign = Elementwise("sign", reference.sign, NUMBER, "-1, 0 or 1; for complex numbers x / |x|.", jvp=None)
 floor = Elementwise("floor", np.floor, REAL, "Largest integer not above x.", jvp=None)
 ceil = Elementwise("ceil", np.ceil, REAL, "Smallest integer not below x.", jvp=None)
 round_p = Elementwise("round", reference.round_half, REAL, "x rounded to an integer.", jvp=None)
-nextafter = Elementwise("nextafter", np.nextafter, REAL, "The number next to x1 in the direction of x2.",
+nextafter = Elementwise("nextafter", reference.nextafter, REAL, "The number next to x1 in the direction of x2.",
                         operands="x1 x2", jvp=None, widen=False)
 is_finite = Elementwise("is_finite", np.isfinite, REAL, "Whether x is neither infinite nor NaN.",
                         jvp=None, result=_bool)
@@ -366,21 +375,21 @@ clz = Elementwise("clz", reference.count_leading_zeros, INTEGER, "Number of lead
 # ---------------------------------------------------------------- complex numbers
 
 real = Elementwise("real", np.real, (np.complexfloating,), "Real part of x.", linear=True,
-                   result=dtypes.to_real,
+                   result=_real_part,
                    jvp=(lambda t, y, x: real(t),), transpose=(lambda ct, x: complex(ct, 0.0),))
 imag = Elementwise("imag", np.imag, (np.complexfloating,), "Imaginary part of x.", linear=True,
-                   result=dtypes.to_real,
+                   result=_real_part,
                    jvp=(lambda t, y, x: imag(t),),
                    transpose=(lambda ct, x: complex(_constant(0, ct), neg(ct)),))
 complex = Elementwise("complex", reference.make_complex, (np.float32, np.float64), "x + i y.", operands="x y",
-                      linear=True, result=dtypes.to_complex,
+                      linear=True, result=_complex_of,
                       jvp=(lambda t, z, x, y: complex(t, _constant(0, t)),
                            lambda t, z, x, y: complex(_constant(0, t), t)),
                       transpose=(lambda ct, x, y: real(ct), lambda ct, x, y: imag(neg(ct))))
 conj_p = Elementwise(
-    "conj", lambda x, input_dtype: np.conjugate(x).astype(dtypes.to_complex(x.dtype), copy=False),
+    "conj", lambda x, input_dtype: np.conjugate(x).astype(_complex_of(x.dtype), copy=False),
     (np.float32, np.float64, np.complexfloating), "Complex conjugate of x.", linear=True,
-    result=dtypes.to_complex,
+    result=_complex_of,
     jvp=(lambda t, y, x, **params: conj_p.bind(t, **params),),
     transpose=(lambda ct, x, input_dtype: conj(ct) if input_dtype.kind == "c" else real(ct),))
 
@@ -443,6 +452,54 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     complex numbers lose their imaginary part; integers wrap around.
     """
     return convert(operand, dtypes.canonicalize_dtype(new_dtype))
+
+
+class Bitcast(Primitive):
+    """The same bits as another dtype; where sizes differ, a last dimension holds the parts of one element."""
+
+    def infer(self, x: ShapedArray, *, new_dtype: Any) -> ShapedArray:
+        if x.dtype == new_dtype:
+            return ShapedArray(x.shape, new_dtype)
+        for dtype in (x.dtype, new_dtype):
+            if dtypes.is_extended(dtype) or not is_kind(dtype, (np.integer, np.floating)):
+                raise TypeError("bitcast_convert_type does not support bool or complex values unless the operand "
+                                f"and destination types match. Got operand dtype={dtypes.name(x.dtype)}, "
+                                f"new_dtype={dtypes.name(new_dtype)}.")
+        old, new = dtypes.itemsize_bits(x.dtype), dtypes.itemsize_bits(new_dtype)
+        if old < 8 or new < 8:
+            raise NotImplementedError("bitcast_convert_type is not implemented for dtypes below a byte.")
+        if old >= new:
+            return ShapedArray(x.shape + ((old // new,) if old > new else ()), new_dtype)
+        if x.shape[-1:] != (new // old,):
+            raise ValueError(f"Attempting to convert array of shape {x.shape} from {dtypes.name(x.dtype)} of size "
+                             f"{old} bits to {dtypes.name(new_dtype)} of size {new} bits, but its last dimension "
+                             f"is not {new // old}")
+        return ShapedArray(x.shape[:-1], new_dtype)
+
+    def eval(self, x: np.ndarray, *, new_dtype: Any) -> np.ndarray:
+        return reference.bitcast(x, new_dtype)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = self.bind(*primals, **params)
+        return out, Zero(tangent_aval(aval_of(out)))
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None],
+              **params: Any) -> tuple[Any, int]:
+        d = dims[0]
+        assert d is not None
+        return self.bind(moveaxis(args[0], d, 0), **params), 0  # the last dimension is spoken for
+
+
+bitcast_convert_type_p = Bitcast("bitcast_convert_type")
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
+    """The bits of `operand` read as another dtype.
+
+    Elements of a larger dtype become a new last dimension of parts, lowest first; the last dimension of
+    parts of a larger one disappears. TypeError for bool and complex, ValueError if the parts do not fit.
+    """
+    return bitcast_convert_type_p.bind(operand, new_dtype=dtypes.canonicalize_dtype(new_dtype))
 
 
 reduce_precision_p = Elementwise(

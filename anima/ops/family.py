@@ -11,6 +11,7 @@ cotangent of the result, that of one operand; the family sums it to that operand
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,7 +44,7 @@ WIDER: dict[Any, np.dtype] = {d: _F32 for d in dtypes.FLOATS if d.itemsize <= 2}
 WIDER |= {d: np.dtype(np.int8) for d in dtypes.SMALL_SIGNED}
 WIDER |= {d: np.dtype(np.uint8) for d in dtypes.SMALL_UNSIGNED}
 
-_PYTHON_SCALARS = (int, float, complex, bool)
+_PYTHON_SCALARS = frozenset((int, float, complex, bool))
 _HOLDS: dict[type, tuple[type, ...]] = {
     bool: (np.bool_,), int: NUMBER, float: INEXACT, complex: (np.complexfloating,)}
 
@@ -60,6 +61,7 @@ def known_scalar(x: Any) -> Any:
     return np.asarray(x)[()]
 
 
+@functools.cache
 def is_kind(dtype: Any, kinds: tuple[type, ...]) -> bool:
     """Whether a dtype is one of the abstract kinds (`np.floating`, ...); the empty tuple is any."""
     return not kinds or any(dtypes.issubdtype(dtype, k) for k in kinds)
@@ -67,10 +69,8 @@ def is_kind(dtype: Any, kinds: tuple[type, ...]) -> bool:
 
 def match_scalars(args: Sequence[Any]) -> Sequence[Any]:
     """Gives Python numbers among the operands the dtype of the arrays, where it can hold their kind."""
-    if not any(type(a) in _PYTHON_SCALARS for a in args):
-        return args
     arrays = [a for a in args if type(a) not in _PYTHON_SCALARS]
-    if not arrays:
+    if not arrays or len(arrays) == len(args):
         return args
     dtype = aval_of(arrays[0]).dtype
     return [constant(a, dtype) if type(a) in _PYTHON_SCALARS and is_kind(dtype, _HOLDS[type(a)]) else a
@@ -126,9 +126,7 @@ class Elementwise(Primitive):
         """Applies the operation; Python numbers take the dtype of the arrays among the operands."""
         if kwargs or len(args) != len(self.operands):
             args = self._arguments(args, kwargs)
-        if len(args) > 1:
-            args = tuple(match_scalars(args))
-        return self.bind(*args)
+        return self.bind(*(args if len(args) == 1 else match_scalars(args)))
 
     def _arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Operands given by keyword; `accuracy` is a hint, and every result is accurate here already."""
@@ -216,6 +214,9 @@ class Elementwise(Primitive):
         rules = self.transpose_rules
         if rules is None:
             raise self._missing("Transposition (reverse-mode differentiation)", "It is not linear.")
+        if not self.linear and sum(isinstance(x, Linear) for x in args) > 1:
+            raise self._missing("Transposition (reverse-mode differentiation)",
+                                "It is not linear in several operands at once.")
         cts: list[Any] = []
         for x, rule in zip(args, rules, strict=True):
             if not isinstance(x, Linear):

@@ -73,7 +73,7 @@ def _window(shape: Shape, indices: Sequence[np.ndarray], sizes: Shape) -> tuple[
     return tuple(builtins.slice(a, a + size) for a, size in zip(starts, sizes, strict=False))
 
 
-def _as_gather(shape: Shape, sizes: Shape, indices: Sequence[Any], dims: Sequence[int | None],
+def _as_gather(shape: Shape, sizes: Shape, indices: Sequence[Any], dims: Sequence[Any],
                size: int) -> tuple[Any, GatherDimensionNumbers]:
     """Index vectors of a batch of windows, and dimension numbers; axes spanned whole need no index."""
     axes = [a for a, (n, s) in enumerate(zip(shape, sizes, strict=True)) if n != s]
@@ -106,7 +106,7 @@ class DynamicSlice(Movement):
     def adjoint(self, ct: Any, x: Linear, *indices: Any, slice_sizes: Shape) -> Sequence[Any]:
         return [dynamic_update_slice_p.bind(zeros(x.aval), ct, *indices)] + [None] * len(indices)
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               slice_sizes: Shape) -> tuple[Any, int]:
         (x, *indices), (d, *index_dims) = args, dims
         if all(k is None for k in index_dims):
@@ -137,7 +137,7 @@ class DynamicUpdateSlice(Movement):
             raise TypeError("dynamic_update_slice update shape must be smaller than operand shape, got update shape "
                             f"{update.shape} for operand shape {x.shape}.")
         same_dtype("dynamic_update_slice", (x, update))
-        return x.update(weak_type=x.weak_type and update.weak_type)
+        return x.update(weak_type=False)
 
     def eval(self, x: np.ndarray, update: np.ndarray, *indices: np.ndarray) -> np.ndarray:
         out = x.copy()
@@ -152,7 +152,7 @@ class DynamicUpdateSlice(Movement):
             ct_update = dynamic_slice_p.bind(ct, *indices, slice_sizes=shape)
         return [ct_x, ct_update] + [None] * len(indices)
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, int]:
         x, update, *indices = args
         x, update = batch_at_front(x, dims[0], size), batch_at_front(update, dims[1], size)
         if all(k is None for k in dims[2:]):

@@ -111,6 +111,8 @@ class ReduceExtreme(Reduce):
     """`reduce_max` or `reduce_min`."""
 
     def tangent(self, t: Any, out: Any, x: Any, axes: Shape) -> Any:
+        if not aval_of(x).size:  # the extreme of nothing is constant
+            return Zero(tangent_aval(aval_of(out)))
         at = convert(eq(x, expand_dims(out, axes)), x.dtype)
         return div(reduce_sum(mul(t, at), axes), reduce_sum(at, axes))
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from anima.core import dtypes
 
-_UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
-_SIGNED = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_UNSIGNED: dict[int, Any] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_SIGNED: dict[int, Any] = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
 def _unsigned(x: np.ndarray) -> np.ndarray:
@@ -64,6 +64,16 @@ def minimum(x: np.ndarray, y: np.ndarray) -> Any:
     return out
 
 
+def sign(x: np.ndarray) -> Any:
+    """-1, 1, or `x` where it is zero (of either sign) or NaN; of complex numbers, `x / |x|`."""
+    return np.where(x == 0, x, np.sign(x)) if x.dtype.kind == "f" else np.sign(x)
+
+
+def nextafter(x: np.ndarray, y: np.ndarray) -> Any:
+    """The number next to `x` towards `y`; `y` itself if they are equal (zeros of either sign)."""
+    return np.where(x == y, y, np.nextafter(x, y))
+
+
 def clamp(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> Any:
     """`x` limited to `[low, high]`; `high` wins where they cross."""
     return minimum(maximum(x, low), high)
@@ -73,7 +83,8 @@ def integer_power(x: np.ndarray, y: int) -> Any:
     """`x` multiplied by itself, by repeated squaring from the lowest bit of `y`; the inverse if `y < 0`."""
     if y == 0:
         return np.ones_like(x)
-    power, n, out = x, abs(y), None
+    power, n = x, abs(y)
+    out: Any = None
     while n:
         if n & 1:
             out = power if out is None else out * power
@@ -97,7 +108,7 @@ def logistic(x: np.ndarray) -> Any:
     """`1 / (1 + exp(-x))` without overflow; float32 through float64."""
     if x.dtype == np.float32:
         return np.reciprocal(1.0 + np.exp(-x.astype(np.float64))).astype(np.float32)
-    e = np.exp(-np.abs(x.real)) if x.dtype.kind == "f" else np.exp(np.where(x.real > 0, -x, x))
+    e = np.exp(-np.abs(x.real)) if x.dtype.kind == "f" else np.exp(np.where(x.real >= 0, -x, x))
     return np.where(x.real >= 0, np.ones_like(e), e) / (1 + e)
 
 
@@ -111,7 +122,7 @@ def atan2(x: np.ndarray, y: np.ndarray) -> Any:
 def make_complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """`x + i y`, part by part (so that NaN and infinity stay in theirs)."""
     x, y = np.broadcast_arrays(x, y)
-    out = np.empty(x.shape, dtypes.to_complex(x.dtype))
+    out = np.empty(x.shape, np.result_type(x.dtype, np.complex64))
     out.real, out.imag = x, y
     return out
 

@@ -77,7 +77,7 @@ class Reshape(Movement):
     def adjoint(self, ct: Any, x: Linear, *, new_sizes: Shape, dimensions: None = None) -> Sequence[Any]:
         return [reshape(ct, x.aval.shape)]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, new_sizes: Shape,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, new_sizes: Shape,
               dimensions: None = None) -> tuple[Any, int]:
         return reshape(moveaxis(args[0], dims[0], 0), (size, *new_sizes)), 0
 
@@ -100,7 +100,7 @@ class Transpose(Movement):
     def adjoint(self, ct: Any, x: Linear, *, permutation: Shape) -> Sequence[Any]:
         return [transpose(ct, [permutation.index(i) for i in range(len(permutation))])]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               permutation: Shape) -> tuple[Any, int]:
         d = dims[0]
         return transpose(args[0], [d] + [p + (p >= d) for p in permutation]), 0
@@ -128,7 +128,7 @@ class Rev(Movement):
     def adjoint(self, ct: Any, x: Linear, *, dimensions: Shape) -> Sequence[Any]:
         return [rev(ct, dimensions)]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               dimensions: Shape) -> tuple[Any, int]:
         d = dims[0]
         return rev(args[0], [k + (k >= d) for k in dimensions]), d
@@ -155,7 +155,7 @@ class Squeeze(Movement):
     def adjoint(self, ct: Any, x: Linear, *, dimensions: Shape) -> Sequence[Any]:
         return [reshape(ct, x.aval.shape)]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               dimensions: Shape) -> tuple[Any, int]:
         d = dims[0]
         return squeeze(args[0], [k + (k >= d) for k in dimensions]), d - sum(k < d for k in dimensions)
@@ -201,7 +201,7 @@ class Slice(Movement):
             config.append((a, n - a - spread, k - 1 if m > 1 else 0))
         return [pad(ct, scalar(0, x.aval.dtype), config)]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, start_indices: Shape,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, start_indices: Shape,
               limit_indices: Shape, strides: Shape | None = None) -> tuple[Any, int]:
         d = dims[0]
         return slice(args[0], _insert(start_indices, d, 0), _insert(limit_indices, d, size),
@@ -243,7 +243,7 @@ class Concatenate(Movement):
             out.append(slice_in_dim(ct, start, end, axis=dimension) if isinstance(x, Linear) else None)
         return out
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               dimension: int) -> tuple[Any, int]:
         xs = [batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)]
         return self.bind(*xs, dimension=dimension + 1), 0
@@ -266,11 +266,12 @@ class Pad(Movement):
             raise ValueError("length of padding_config must equal the number of axes of operand, got padding_config "
                              f"{padding_config} for operand shape {x.shape}")
         if any(i < 0 for _, _, i in padding_config):
-            raise ValueError(f"interior padding in padding_config must be nonnegative, got {padding_config=}")
+            raise ValueError("interior padding in padding_config must be nonnegative, "
+                             f"got padding_config {padding_config}")
         shape = tuple(lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True))
         if any(n < 0 for n in shape):
             raise ValueError(f"Dimension size after padding is not at least 0, got result shape {shape}, for "
-                             f"{padding_config=} and operand shape {x.shape}")
+                             f"padding_config {padding_config} and operand shape {x.shape}")
         return x.update(shape=shape, weak_type=all_weak((x, value)))
 
     def eval(self, x: np.ndarray, value: np.ndarray, *, padding_config: tuple[Shape, ...]) -> np.ndarray:
@@ -293,22 +294,22 @@ class Pad(Movement):
             core = pad(ct, scalar(0, x.aval.dtype), [(-lo, -hi, 0) for lo, hi, _ in padding_config])
             ct_x = slice(core, (0,) * len(given), shape_of(core), [i + 1 for _, _, i in padding_config])
         if isinstance(value, Linear):
-            # The cotangents of everything that is not an element: slabs before, after and between, by axis.
+            # The cotangents of everything that is not an element: by axis, slabs before, after and between.
             parts = []
-            for axis, (lo, hi, interior) in enumerate(padding_config):
-                end = shape_of(ct)[axis]
-                parts += [slice_in_dim(ct, 0, max(lo, 0), axis=axis),
-                          slice_in_dim(ct, end - max(hi, 0), end, axis=axis)]
-                ct = pad(slice_in_dim(ct, max(lo, 0), end - max(hi, 0), axis=axis), scalar(0, value.aval.dtype),
-                         [(max(-lo, 0), max(-hi, 0), 0) if a == axis else (0, 0, 0) for a in range(len(given))])
-                size = shape_of(ct)[axis]
-                parts += [slice_in_dim(ct, k, size, interior + 1, axis) for k in range(1, interior + 1) if k < size]
-                ct = slice_in_dim(ct, 0, size, interior + 1, axis)
+            for axis, (n, (lo, _, interior)) in enumerate(zip(given, padding_config, strict=True)):
+                end, step = shape_of(ct)[axis], interior + 1
+                first = min(max(lo, 0), end)
+                last = min(max(lo + _dilated(n, interior), first), end)
+                parts += [slice_in_dim(ct, 0, first, axis=axis), slice_in_dim(ct, last, end, axis=axis)]
+                core, elements = slice_in_dim(ct, first, last, axis=axis), (lo - first) % step
+                by_residue = [slice_in_dim(core, min(r, last - first), None, step, axis) for r in range(step)]
+                ct = by_residue.pop(elements)
+                parts += by_residue
             sums = [reshape(reduce_sum(p, range(len(given))), (1,)) for p in parts]
             ct_value = reduce_sum(concatenate(sums, 0), (0,)) if sums else zeros(value.aval)
         return [ct_x, ct_value]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               padding_config: tuple[Shape, ...]) -> tuple[Any, int]:
         (x, value), (d, value_dim) = args, dims
         if value_dim is None:

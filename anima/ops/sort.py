@@ -80,14 +80,14 @@ class Sort(Primitive):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int, is_stable: bool,
             num_keys: int) -> tuple[Any, Any]:
         params = {"dimension": dimension, "is_stable": is_stable, "num_keys": num_keys}
-        if all(isinstance(t, Zero) for t in tangents):
+        if all(isinstance(t, Zero) for t in tangents) or not aval_of(primals[0]).size:
             outs = self.bind(*primals, **params)
             return outs, [Zero(tangent_aval(aval_of(x))) for x in outs]
         place = broadcasted_iota(np.dtype("int32"), shape_of(primals[0]), dimension)
         *outs, order = self.bind(*primals, place, **params)
         return outs, [Zero(t.aval) if isinstance(t, Zero) else take_along(t, order, dimension) for t in tangents]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, dimension: int, is_stable: bool,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, dimension: int, is_stable: bool,
               num_keys: int) -> tuple[Any, Any]:
         xs = [batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)]
         outs = self.bind(*xs, dimension=dimension + 1, is_stable=is_stable, num_keys=num_keys)
@@ -123,7 +123,7 @@ class TopK(Primitive):
         ts = Zero(tangent_aval(aval_of(values))) if isinstance(t, Zero) else take_along(t, indices, axis)
         return [values, indices], [ts, Zero(tangent_aval(aval_of(indices)))]
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, k: int,
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, k: int,
               axis: int) -> tuple[Any, Any]:
         d = dims[0]
         return self.bind(args[0], k=k, axis=axis + (axis >= d)), [d, d]

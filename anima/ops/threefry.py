@@ -44,8 +44,9 @@ class Threefry2x32(Primitive):
 
     def eval(self, k1: np.ndarray, k2: np.ndarray, x1: np.ndarray, x2: np.ndarray) -> list[np.ndarray]:
         shape = np.broadcast_shapes(k1.shape, k2.shape, x1.shape, x2.shape)
+        k1, k2, x1, x2 = map(np.atleast_1d, (k1, k2, x1, x2))  # NumPy warns of scalars that wrap around
         keys = (k1, k2, k1 ^ k2 ^ np.uint32(PARITY))
-        a, b = np.array(np.broadcast_to(x1 + k1, shape)), np.array(np.broadcast_to(x2 + k2, shape))
+        a, b = (np.array(np.broadcast_to(x + k, shape or (1,))) for x, k in ((x1, k1), (x2, k2)))
         for group in range(5):
             for distance in ROTATIONS[group % 2]:
                 a += b
@@ -53,7 +54,7 @@ class Threefry2x32(Primitive):
                 b ^= a
             a += keys[(group + 1) % 3]
             b += keys[(group + 2) % 3] + np.uint32(group + 1)
-        return [a, b]
+        return [a.reshape(shape), b.reshape(shape)]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         outs = self.bind(*primals)
@@ -62,7 +63,7 @@ class Threefry2x32(Primitive):
     def transpose(self, ct: Any, *args: Any) -> Sequence[Any]:
         raise TypeError("threefry2x32 is not differentiable: it has no linear arguments")
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, Any]:
         rank = max(len(shape_of(x)) - (d is not None) for x, d in zip(args, dims, strict=True))
         outs = self.bind(*(_align(x, d, rank) for x, d in zip(args, dims, strict=True)))
         return outs, [0, 0]

@@ -7,12 +7,12 @@
 Each draw needs a key of its own: `split` makes new ones.
 """
 
+from anima.random.counts import binomial, geometric, multinomial, poisson
 from anima.random.distributions import (
     categorical,
     cauchy,
     double_sided_maxwell,
     exponential,
-    geometric,
     gumbel,
     laplace,
     logistic,
@@ -26,6 +26,18 @@ from anima.random.distributions import (
     weibull_min,
 )
 from anima.random.draws import bernoulli, bits, normal, rademacher, randint, uniform
+from anima.random.gamma import (
+    ball,
+    beta,
+    chisquare,
+    dirichlet,
+    f,
+    gamma,
+    generalized_normal,
+    loggamma,
+    random_gamma_p,
+    t,
+)
 from anima.random.keys import (
     PRNGKey,
     clone,
@@ -40,8 +52,10 @@ from anima.random.keys import (
 from anima.random.shuffle import choice, permutation
 
 __all__ = [
-    "PRNGKey", "bernoulli", "bits", "categorical", "cauchy", "choice", "clone", "double_sided_maxwell",
-    "exponential", "fold_in", "geometric", "gumbel", "key", "key_data", "key_dtype", "key_impl", "laplace",
-    "logistic", "lognormal", "maxwell", "normal", "pareto", "permutation", "rademacher", "randint", "rayleigh",
-    "split", "triangular", "truncated_normal", "uniform", "wald", "weibull_min", "wrap_key_data",
+    "PRNGKey", "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice",
+    "clone", "dirichlet", "double_sided_maxwell", "exponential", "f", "fold_in", "gamma", "generalized_normal",
+    "geometric", "gumbel", "key", "key_data", "key_dtype", "key_impl", "laplace", "loggamma", "logistic",
+    "lognormal", "maxwell", "multinomial", "normal", "pareto", "permutation", "poisson", "rademacher",
+    "randint", "random_gamma_p", "rayleigh", "split", "t", "triangular", "truncated_normal", "uniform", "wald",
+    "weibull_min", "wrap_key_data",
 ]

@@ -19,6 +19,7 @@ from anima.core.avals import Shape, canonicalize_axis
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el, special
 from anima.ops.broadcast import as_shape
+from anima.ops.sort import top_k
 from anima.random.draws import (
     common_shape,
     draw_bernoulli,
@@ -26,7 +27,6 @@ from anima.random.draws import (
     draw_uniform,
     float_dtype,
     full,
-    int_dtype,
     operand,
     sampler,
     two_uniforms,
@@ -36,11 +36,6 @@ from anima.random.keys import split
 
 def _tiny(dtype: Any) -> Any:
     return np.asarray(dtypes.finfo(dtype).tiny, dtype)
-
-
-def _parameter_shape(name: str, shape: Any, *params: Any) -> Shape:
-    """The shape of the result: `shape`, which the parameters must broadcast to, or theirs together if None."""
-    return common_shape(name, shape, *params)
 
 
 def draw_exponential(key: Any, shape: Shape, dtype: Any) -> Any:
@@ -103,7 +98,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Any:
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Standard normal numbers given that they lie in (lower, upper); differentiable in the bounds."""
     dtype = float_dtype("truncated_normal", dtype)
-    shape = _parameter_shape("truncated_normal", shape, lower, upper)
+    shape = common_shape("truncated_normal", shape, lower, upper)
     root = np.sqrt(2).astype(dtype)
     low, high = el.convert_element_type(lower, dtype), el.convert_element_type(upper, dtype)
     u = draw_uniform(key, shape, dtype, special.erf(el.div(low, root)), special.erf(el.div(high, root)))
@@ -144,7 +139,7 @@ def _signs(key: Any, shape: Shape, dtype: Any) -> Any:
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Rayleigh distributed numbers of the given scale: lengths of normal vectors of dimension 2."""
     dtype = float_dtype("rayleigh", dtype)
-    shape = _parameter_shape("rayleigh", shape, scale)
+    shape = common_shape("rayleigh", shape, scale)
     u = draw_uniform(key, shape, dtype)
     return operand(scale, dtype, shape) * jnp.sqrt(jnp.log(u) * -2)
 
@@ -153,7 +148,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Pareto distributed numbers with exponent `b`: at least 1, P(X > x) = x**-b."""
     dtype = float_dtype("pareto", dtype)
-    shape = _parameter_shape("pareto", shape, b)
+    shape = common_shape("pareto", shape, b)
     return jnp.exp(draw_exponential(key, shape, dtype) / operand(b, dtype, shape))
 
 
@@ -161,7 +156,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Any:
     """exp(sigma * normal)."""
     dtype = float_dtype("lognormal", dtype)
-    shape = _parameter_shape("lognormal", shape, sigma)
+    shape = common_shape("lognormal", shape, sigma)
     return jnp.exp(draw_normal(key, shape, dtype) * operand(sigma, dtype, shape))
 
 
@@ -178,7 +173,7 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Numbers of triangular density on [left, right] with its peak at `mode`."""
     dtype = float_dtype("triangular", dtype)
-    shape = _parameter_shape("triangular", shape, left, mode, right)
+    shape = common_shape("triangular", shape, left, mode, right)
     low, peak, high = (full(x, dtype, shape) for x in (left, mode, right))
     u = draw_uniform(key, shape, dtype)
     rising = low + jnp.sqrt(u * (high - low) * (peak - low))
@@ -194,7 +189,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
     The American Statistician 30 (1976).
     """
     dtype = float_dtype("wald", dtype)
-    shape = _parameter_shape("wald", shape, mean)
+    shape = common_shape("wald", shape, mean)
     key_normal, key_uniform = split(key)
     mean = full(mean, dtype, shape)
     v, u = draw_normal(key_normal, shape, dtype), draw_uniform(key_uniform, shape, dtype)
@@ -202,19 +197,6 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
     root = jnp.sqrt(4 * mean * y + mean**2 * y**2)
     x = mean + mean**2 * y / 2 - mean / 2 * root
     return jnp.where(u <= mean / (mean + x), x, mean**2 / x)
-
-
-@sampler
-def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
-    """The number of trials, each succeeding with probability `p`, up to and with the first success."""
-    dtype = int_dtype("geometric", dtype)
-    shape = _parameter_shape("geometric", shape, p)
-    p = jnp.asarray(p)
-    p = p.astype(dtypes.to_inexact(p.dtype))
-    u = draw_uniform(key, shape, p.dtype)
-    u = jnp.where(u == 0, 1, u)
-    ratio = jnp.log(u) / operand(jnp.log1p(-p), p.dtype, shape)
-    return (jnp.floor(ratio) + 1).astype(dtype)
 
 
 @sampler
@@ -247,5 +229,5 @@ def _without_replacement(key: Any, logits: Any, axis: int, lead: Shape, mode: st
         raise ValueError(f"Number of samples without replacement ({count}) cannot exceed number of categories "
                          f"({total}).")
     scores = jnp.moveaxis(draw_gumbel(key, logits.shape, logits.dtype, mode) + logits, axis, -1)
-    best = jnp.argsort(-scores, axis=-1)[..., :count]
+    best = top_k(scores, count)[1]
     return jnp.moveaxis(best, -1, 0).reshape(*lead, *scores.shape[:-1])

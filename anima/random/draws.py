@@ -56,11 +56,11 @@ def float_dtype(name: str, dtype: Any) -> Any:
     return dtype
 
 
-def int_dtype(name: str, dtype: Any) -> Any:
-    """The dtype a user asked for (None: the default int); TypeError if it is not an integer one."""
+def int_dtype(name: str, dtype: Any, error: type[Exception] = TypeError) -> Any:
+    """The dtype a user asked for (None: the default int); `error` if it is not an integer one."""
     dtype = dtypes.check_user_dtype(int if dtype is None else dtype, name)
     if not dtypes.issubdtype(dtype, np.integer):
-        raise TypeError(f"{name} only accepts integer dtypes, got {dtypes.name(dtype)}")
+        raise error(f"{name} only accepts integer dtypes, got {dtypes.name(dtype)}")
     return dtype
 
 
@@ -135,9 +135,21 @@ def draw_uniform(key: Any, shape: Shape, dtype: Any, minval: Any = 0.0, maxval: 
     if type(minval) is float and minval == 0.0 and type(maxval) is float and maxval == 1.0:
         return floats  # scaling by 1 and adding 0 would change no bit
     low, high = operand(minval, dtype, shape), operand(maxval, dtype, shape)
-    width = high - low if isinstance(low, np.ndarray) and isinstance(high, np.ndarray) else el.sub(high, low)
     # Rounding of the scaled number may fall below the lower bound.
-    return el.max(full(low, dtype, shape), el.add(el.mul(floats, width), low))
+    return el.max(full(low, dtype, shape), _scaled(floats, low, high, dtype))
+
+
+def _scaled(floats: Any, low: Any, high: Any, dtype: Any) -> Any:
+    """floats * (high - low) + low, rounded once where that is possible in float64.
+
+    This is what JAX's compiled code does on CPUs with a fused multiply-add.
+    """
+    known = isinstance(low, np.ndarray) and isinstance(high, np.ndarray)
+    width = np.asarray(high - low) if known else el.sub(high, low)
+    if dtype != np.float32 or (known and np.frexp(width)[0] == 0.5):
+        return el.add(el.mul(floats, width), low)  # a power of two scales without rounding
+    floats, width, low = (el.convert(x, np.dtype(np.float64)) for x in (floats, width, low))
+    return el.convert(el.add(el.mul(floats, width), low), dtype)
 
 
 @sampler

@@ -133,19 +133,9 @@ def _counters(keys_ndim: int, count: int) -> Any:
 
 
 def _encrypt(words: Any, high: Any, low: Any) -> list[Any]:
-    """Threefry of the counters (high, low), for each key along new trailing dimensions.
-
-    Elementwise operands need equal ranks and sizes, hence the explicit broadcasts.
-    """
-    rank = len(words.shape) - 1
-    shape = words.shape[:-1] + low.shape[rank:]
-    extra = len(low.shape) - rank
-    parts = (_word(words, 0, extra), _word(words, 1, extra), high, low)
-    return threefry2x32_p.bind(*[_broadcast(p, shape) for p in parts])
-
-
-def _broadcast(x: Any, shape: Shape) -> Any:
-    return x if tuple(x.shape) == shape else sh.broadcast_in_dim(x, shape, tuple(range(len(shape))))
+    """Threefry of the counters (high, low), for each key along new trailing dimensions."""
+    extra = len(low.shape) - (len(words.shape) - 1)
+    return threefry2x32_p.bind(_word(words, 0, extra), _word(words, 1, extra), high, low)
 
 
 def _check_count(count: int) -> None:
@@ -185,7 +175,7 @@ def original_bits(words: Any, bit_width: int, count: int) -> Any:
         return _join(high, sh.slice_in_dim(drawn, count, 2 * count, axis=rank))
     number = drawn.shape[rank]
     lanes = 32 // bit_width
-    wide = _broadcast(sh.reshape(drawn, drawn.shape + (1,)), drawn.shape + (lanes,))
+    wide = sh.broadcast_in_dim(drawn, drawn.shape + (lanes,), tuple(range(rank + 1)))
     offsets = el.mul(sh.broadcasted_iota(UINT32, wide.shape, rank + 1), np.uint32(bit_width))
     parts = el.convert_element_type(el.and_(el.shift_right_logical(wide, offsets), np.uint32(2**bit_width - 1)),
                                     np.dtype(f"uint{bit_width}"))

@@ -17,7 +17,7 @@ from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import is_array_like
 from anima.ops.broadcast import as_shape
-from anima.ops.sort import sort_key_val
+from anima.ops.sort import sort_key_val, top_k
 from anima.random.distributions import draw_gumbel
 from anima.random.draws import draw_bits, draw_randint, draw_uniform, sampler
 from anima.random.keys import split
@@ -106,4 +106,4 @@ def _weighted(key: Any, p: Any, total: int, shape: tuple[int, ...], replace: boo
         sums = jnp.cumsum(p)
         return jnp.searchsorted(sums, sums[-1] * (1 - draw_uniform(key, shape, p.dtype)))
     scores = draw_gumbel(key, (total,), p.dtype, mode) + jnp.log(p)
-    return jnp.argsort(-scores)[:math.prod(shape)].reshape(shape)
+    return top_k(scores, math.prod(shape))[1].reshape(shape)

@@ -255,7 +255,7 @@ def test_conversions():
     ] * 4
     assert [dtypes.to_real(d).name for d in ("complex64", "float16")] == ["float32", "float16"]
     with enable_x64(True):
-        assert dtypes.to_inexact("int8") == np.float64
+        assert (dtypes.to_inexact("int8"), dtypes.to_inexact("int64")) == (np.float32, np.float64)
         assert dtypes.to_complex("float64") == np.complex128
         assert dtypes.to_complex("float32") == np.complex64
         assert dtypes.to_real("complex128") == np.float64

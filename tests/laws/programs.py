@@ -47,7 +47,7 @@ class Program:
     steps: tuple[tuple[str, tuple[int, ...]], ...]
 
     def __call__(self, x: Any, y: Any) -> Any:
-        values = [x, y]
+        values = [jnp.asarray(x), jnp.asarray(y)]
         for name, operands in self.steps:
             args = [values[i % len(values)] for i in operands]
             values.append(UNARY[name](*args) if name in UNARY else BINARY[name](*args))

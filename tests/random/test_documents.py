@@ -8,13 +8,13 @@ import pytest
 import anima
 from anima import random
 
-KEY0 = "Array((), dtype=key<fry>) overlaying:\n[0 0]"
+KEY_0 = "Array((), dtype=key<fry>) overlaying:\n[0 0]"
 
 
 @pytest.mark.tiny
 def test_sharp_bits() -> None:
     key = random.key(0)
-    assert repr(key) == str(key) == KEY0
+    assert repr(key) == str(key) == KEY_0
     assert str(random.normal(key, shape=(1,))) == "[-0.20584226]"
     assert str(random.normal(key, shape=(1,))) == "[-0.20584226]"
     printed = []
@@ -34,15 +34,8 @@ def test_tutorial() -> None:
     key, subkey = random.split(key)
     drawn = random.uniform(subkey, (5,))
     assert repr(drawn) == "Array([0.2918682 , 0.90834665, 0.13555491, 0.08107758, 0.9746183 ], dtype=float32)"
-    want = [-0.67039955, 0.02259737]
-    np.testing.assert_allclose(random.normal(key, (2,)), want, rtol=1e-6)
-    key, *subkeys = random.split(key, 5)
-    wants = [[[1.0308125, -0.07533383], [-0.36027843, -1.270425]],
-             [[0.34779412, -0.11094793], [1.0509511, 0.52164143]],
-             [[1.5565109, -0.9507161], [1.4706124, 0.25808835]],
-             [[-0.5725152, -1.1480215], [-0.6206856, -0.12488112]]]
-    for one, want in zip(subkeys, wants, strict=True):
-        np.testing.assert_allclose(random.normal(one, (2, 2)), want, rtol=1e-6)
+    assert str(random.normal(key, (2,))) == "[-0.67039955  0.02259737]"
+    # The subkeys that the tutorial draws next come from a key that it does not show.
 
 
 def test_truncated_dtype_warns() -> None:

@@ -1,0 +1,359 @@
+"""The buffer plan: which buffers share memory.
+
+    t1 = exp in0;  t2 = sum t1;  out0 = t1 / t2        ->      t1 is out0
+    copy in0 to out0, then update out0 (in0 donated)   ->      out0 is in0, no copy
+
+A copy from a buffer that nothing reads afterwards becomes no copy at all; a temp that dies where another
+one of its size is made element by element gives it its memory; the rest is placed in the arena by first
+fit over lifetimes, 64 bytes aligned. After this pass every temp has an offset or an alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from anima.compiler.loops import (
+    Accumulate,
+    Assign,
+    Buffer,
+    Call,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Program,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+    While,
+    walk,
+)
+from anima.compiler.routines import ROUTINES, buffers_read, buffers_written
+
+ALIGNMENT = 64
+BYTES = {"bool": 1, "i1": 1, "i2": 1, "i4": 1, "u1": 1, "u2": 1, "u4": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2,
+         "bf16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
+
+
+def plan_buffers(program: Program, donated: Sequence[int] = ()) -> Program:
+    """Gives every temp its place in memory, and lets donated inputs be overwritten."""
+    program = remove_copies(program, donated)
+    lives = lifetimes(program)
+    shared = _share_elementwise(program, lives, donated)
+    buffers = [replace(b, alias=shared[b.name]) if b.name in shared else b for b in program.buffers]
+    spans = _spans(buffers, lives)
+    offsets, arena = place(spans)
+    buffers = [replace(b, offset=offsets[b.name]) if b.name in offsets else b for b in buffers
+               if b.role != "temp" or b.name in lives]
+    return replace(program, buffers=tuple(buffers), arena=arena)
+
+
+def size_in_bytes(b: Buffer) -> int:
+    """Bytes that a buffer takes."""
+    return b.size * BYTES.get(b.dtype, 1)
+
+
+# ---------------------------------------------------------------- lifetimes
+
+
+@dataclass(slots=True)
+class Life:
+    """Positions of a buffer's first and last use, `begin <= position <= end`, and of its writes."""
+
+    begin: int
+    end: int
+    written: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A statement that runs as one unit, its position, the loops around it, and the buffers that it uses."""
+
+    stmt: Stmt
+    position: int
+    reads: frozenset[str]
+    writes: frozenset[str]
+    whole: frozenset[str]  # written before read, in full, as far as one can tell
+
+
+def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
+    """The units of a program in order, and the intervals of positions that loops run over."""
+    units: list[Access] = []
+    loops: list[tuple[int, int]] = []
+
+    def visit(stmts: Iterable[Stmt], sure: bool = True) -> None:
+        for stmt in stmts:
+            if isinstance(stmt, (For, While)):
+                start = len(units)
+                exprs = [stmt.extent] if isinstance(stmt, For) else [stmt.cond]
+                units.append(_access(exprs, stmt, len(units)))
+                if isinstance(stmt, While):
+                    visit(stmt.before, sure)
+                    units.append(_access(exprs, stmt, len(units)))
+                visit(stmt.body, sure)
+                units.append(_access(exprs, stmt, len(units)))
+                loops.append((start, len(units) - 1))
+            elif isinstance(stmt, If):
+                units.append(_access([stmt.cond], stmt, len(units)))
+                visit(stmt.then, False)
+                visit(stmt.orelse, False)
+            else:
+                unit = _access([stmt], stmt, len(units))
+                units.append(unit if sure else replace(unit, whole=frozenset()))
+
+    visit(program.body)
+    return units, loops
+
+
+def _access(nodes: Sequence[Expr | Stmt], stmt: Stmt, position: int) -> Access:
+    reads: set[str] = set()
+    writes: set[str] = set()
+    first: dict[str, str] = {}
+    for node in walk(*nodes):
+        if isinstance(node, Load):
+            reads.add(node.buffer)
+            first.setdefault(node.buffer, "read")
+        elif isinstance(node, Store):
+            writes.add(node.buffer)
+            if node.op is not None:
+                reads.add(node.buffer)
+            first.setdefault(node.buffer, "write" if node.op is None else "read")
+        elif isinstance(node, Call):
+            reads.update(buffers_read(node.routine, node.args))
+            writes.update(buffers_written(node.routine, node.args))
+            if node.args[ROUTINES[node.routine][0].index("beta")] != 0.0:
+                reads.update(buffers_written(node.routine, node.args))
+    return Access(stmt, position, frozenset(reads), frozenset(writes), frozenset(writes - reads))
+
+
+def lifetimes(program: Program) -> dict[str, Life]:
+    """When each buffer is in use. What a loop carries from one iteration to the next lives as long as the loop."""
+    units, loops = accesses(program)
+    return _lifetimes(units, loops)
+
+
+def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dict[str, Life]:
+    lives: dict[str, Life] = {}
+    fresh: dict[str, int] = {}  # first use, if that one writes without reading
+    for unit in units:
+        for name in unit.reads | unit.writes:
+            life = lives.get(name)
+            if life is None:
+                lives[name] = life = Life(unit.position, unit.position, [])
+                if name in unit.whole:
+                    fresh[name] = unit.position
+            life.end = unit.position
+            if name in unit.writes:
+                life.written.append(unit.position)
+    for start, end in sorted(loops, key=lambda span: span[1] - span[0]):
+        for name, life in lives.items():
+            if life.end < start or life.begin > end:
+                continue
+            inside = start <= life.begin and life.end <= end
+            if not (inside and name in fresh):
+                life.begin, life.end = min(life.begin, start), max(life.end, end)
+    return lives
+
+
+# ---------------------------------------------------------------- copies
+
+
+def remove_copies(program: Program, donated: Sequence[int]) -> Program:
+    """Drops copies whose source is never used again, by making both one buffer."""
+    known = {b.name: b for b in program.buffers}
+    given = [b.name for b in program.with_role("input")]
+    free = {given[n] for n in donated}
+    skipped: set[Stmt] = set()
+    for kernel in program.body:
+        pair = _copied(kernel) if isinstance(kernel, Kernel) else None
+        if pair is None or pair in skipped:
+            continue
+        source, target = known[pair[0]], known[pair[1]]
+        merged = _merge(program, kernel, source, target, free)
+        if merged is not None:
+            program, known = merged, {b.name: b for b in merged.buffers}
+    return program
+
+
+def _copied(kernel: Kernel) -> tuple[str, str] | None:
+    """(source, target) if a kernel does nothing but copy one buffer to another."""
+    loads: list[Load] = []
+    stores: list[Store] = []
+    for node in walk(*kernel.body):
+        match node:
+            case Load():
+                loads.append(node)
+            case Store():
+                stores.append(node)
+            case Op() | Ref() | For() | Let():
+                pass
+            case Var() | Assign() | Accumulate() | If() | While():
+                return None
+    if len(loads) != 1 or len(stores) != 1 or stores[0].op is not None or kernel.name != "copy":
+        return None
+    return (loads[0].buffer, stores[0].buffer) if loads[0].index == stores[0].index else None
+
+
+def _merge(program: Program, copy: Kernel, source: Buffer, target: Buffer, free: set[str]) -> Program | None:
+    """The program with `target` living in `source`'s memory (or the other way round) and without the copy."""
+    if source.size != target.size or source.dtype != target.dtype:
+        return None
+    units, loops = accesses(program)
+    lives = _lifetimes(units, loops)
+    at = next(u.position for u in units if u.stmt is copy)
+    mine, other = lives[source.name], lives[target.name]
+    if mine.end > at or other.begin < at or any(a <= at <= b for a, b in loops):
+        return None
+    if source.role == "temp" and source.alias is None:
+        keep, gone = target, source
+    elif target.role == "temp" and target.alias is None and source.role == "temp":
+        keep, gone = source, target
+    elif source.name in free and source.alias is None and target.role == "output" and target.alias is None \
+            and not any(b.alias == source.name for b in program.buffers):
+        body = tuple(s for s in program.body if s is not copy)
+        buffers = tuple(replace(b, alias=source.name) if b is target else b for b in program.buffers)
+        return replace(program, buffers=buffers, body=body)
+    elif source.name in free and target.role == "temp":
+        keep, gone = source, target
+    else:
+        return None
+    body = rename([s for s in program.body if s is not copy], {gone.name: keep.name})
+    return replace(program, buffers=tuple(b for b in program.buffers if b.name != gone.name), body=body)
+
+
+def rename(stmts: Iterable[Stmt], names: dict[str, str]) -> tuple[Stmt, ...]:
+    """Statements with buffers renamed."""
+    def expr(e: Expr) -> Expr:
+        match e:
+            case Load(buffer=buffer, index=index, dtype=dtype):
+                return Load(names.get(buffer, buffer), expr(index), dtype)
+            case Op(name=name, args=args, dtype=dtype, params=params):
+                return Op(name, tuple(map(expr, args)), dtype, params)
+        return e
+
+    def stmt(s: Stmt) -> Stmt:
+        match s:
+            case Kernel(name=name, body=body, source=source):
+                return Kernel(name, block(body), source)
+            case For():
+                return replace(s, extent=expr(s.extent), body=block(s.body))
+            case While(before=before, cond=cond, body=body):
+                return While(block(before), expr(cond), block(body))
+            case If(cond=cond, then=then, orelse=orelse):
+                return If(expr(cond), block(then), block(orelse))
+            case Let(name=name, value=value):
+                return Let(name, expr(value))
+            case Var(name=name, dtype=dtype, init=init):
+                return Var(name, dtype, expr(init))
+            case Assign(name=name, value=value):
+                return Assign(name, expr(value))
+            case Accumulate(name=name, op=op, value=value):
+                return Accumulate(name, op, expr(value))
+            case Store(buffer=buffer, index=index, value=value, op=op):
+                return Store(names.get(buffer, buffer), expr(index), expr(value), op)
+            case Call(routine=routine, args=args):
+                parameters, reads, writes = ROUTINES[routine]
+                moved = tuple(names.get(a, a) if p in (*reads, *writes) else a  # type: ignore[call-overload]
+                              for p, a in zip(parameters, args, strict=True))
+                return Call(routine, moved)
+        return s
+
+    def block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
+        return tuple(stmt(s) for s in body)
+
+    return block(stmts)
+
+
+# ---------------------------------------------------------------- sharing
+
+
+def _share_elementwise(program: Program, lives: dict[str, Life], donated: Sequence[int]) -> dict[str, str]:
+    """Buffers first written by a kernel that reads a dying buffer at exactly the same indices: target -> source."""
+    known = {b.name: b for b in program.buffers}
+    given = [b.name for b in program.with_role("input")]
+    free = {given[n] for n in donated}
+    shared: dict[str, str] = {b.name: b.alias for b in program.buffers if b.alias is not None}
+    taken = set(shared.values())
+    units, loops = accesses(program)
+    for unit in units:
+        if not isinstance(unit.stmt, Kernel) or any(a <= unit.position <= b for a, b in loops):
+            continue
+        for target in sorted(unit.whole):
+            b = known.get(target)
+            if b is None or target in shared or lives[target].begin != unit.position or b.role not in ("temp", "output"):
+                continue
+            for source in sorted(unit.reads):
+                s = known.get(source)
+                if (s is None or source in taken or s.size * BYTES.get(s.dtype, 1) != size_in_bytes(b)
+                        or s.dtype != b.dtype or lives[source].end != unit.position or source in shared):
+                    continue
+                usable = source in free or (s.role == "temp" and b.role == "temp")
+                if usable and same_places(unit.stmt, source, target):
+                    shared[target] = source
+                    taken.add(source)
+                    break
+    return shared
+
+
+def same_places(kernel: Kernel, source: str, target: str) -> bool:
+    """Whether a kernel reads `source` only at the index at which it then writes `target`."""
+    loads = {n.index for n in walk(*kernel.body) if isinstance(n, Load) and n.buffer == source}
+    stores = {n.index for n in walk(*kernel.body) if isinstance(n, Store) and n.buffer == target}
+    touched = any(isinstance(n, Load) and n.buffer == target for n in walk(*kernel.body))
+    return not touched and len(loads) == 1 and loads == stores and _one_nest(kernel)
+
+
+def _one_nest(kernel: Kernel) -> bool:
+    """Whether every element is computed and stored in one iteration of the innermost loop."""
+    body: Sequence[Stmt] = kernel.body
+    while True:
+        loops = [s for s in body if isinstance(s, For)]
+        if not loops:
+            return all(isinstance(s, (Let, Store)) for s in body)
+        if len(loops) > 1 or any(isinstance(s, (Store, While, If, Call)) for s in body):
+            return False
+        body = loops[0].body
+
+
+# ---------------------------------------------------------------- the arena
+
+
+def _spans(buffers: Sequence[Buffer], lives: dict[str, Life]) -> list[tuple[str, int, int, int]]:
+    """(name, bytes, begin, end) of each piece of the arena; an alias lengthens the life of what it stands for."""
+    roots: dict[str, list[int]] = {}
+    known = {b.name: b for b in buffers}
+    for b in buffers:
+        root = b
+        while root.alias is not None:
+            root = known[root.alias]
+        if root.role == "temp" and b.name in lives:
+            life = lives[b.name]
+            span = roots.setdefault(root.name, [life.begin, life.end])
+            span[0], span[1] = min(span[0], life.begin), max(span[1], life.end)
+    return [(name, size_in_bytes(known[name]), a, b) for name, (a, b) in roots.items()]
+
+
+def place(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, int], int]:
+    """Offsets so that what lives at the same time does not overlap, and the bytes needed in all: first fit."""
+    offsets: dict[str, int] = {}
+    placed: list[tuple[int, int, int, int]] = []  # (offset, end of memory, begin, end of life), by offset
+    total = 0
+    for name, size, begin, end in sorted(spans, key=lambda s: (s[2], -s[1])):
+        at = 0
+        for start, stop, b, e in placed:
+            if e < begin or b > end:
+                continue
+            if start - at >= size:
+                break
+            at = max(at, stop)
+        offsets[name] = at
+        stop = at + -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        placed.append((at, stop, begin, end))
+        placed.sort()
+        total = max(total, stop)
+    return offsets, total

@@ -1,0 +1,122 @@
+"""Compiled code, kept: the same program is compiled once in a process, and once for all if a folder is given.
+
+In memory the key is the program itself as text; on disk (`anima_compilation_cache_dir`) a hash of the LLVM
+text, the target and the versions of all that made it. A file that is not what it should be is as good as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct
+import tempfile
+import threading
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from anima.compiler import native
+from anima.compiler.emit import emit_program
+from anima.compiler.keys import program_key
+from anima.compiler.loops import Program
+from anima.compiler.parallelize import parallelize
+from anima.compiler.vectorize import vectorize
+from anima.config import compilation_cache_dir
+
+_FORMAT = b"anima-object-1\n"
+_KEPT = 1024  # programs
+
+
+@dataclass(frozen=True)
+class Code:
+    """A compiled program: its last loops, LLVM text and module; the routines it calls; whether it uses threads."""
+
+    program: Program
+    text: str
+    module: native.Module
+    routines: tuple[str, ...]
+    parallel: bool
+
+
+_known: OrderedDict[tuple[str, native.Target], Code] = OrderedDict()
+_lock = threading.Lock()
+
+
+def compiled(program: Program, target: native.Target) -> Code:
+    """The machine code of a program for the machine we run on."""
+    key = program_key(program), target
+    with _lock:
+        found = _known.get(key)
+        if found is not None:
+            _known.move_to_end(key)
+            return found
+    made = _compile(program, target)
+    with _lock:
+        _known[key] = made
+        while len(_known) > _KEPT:
+            _known.popitem(last=False)
+    return made
+
+
+def _compile(program: Program, target: native.Target) -> Code:
+    program = parallelize(vectorize(program, target))
+    emitted = emit_program(program, target)
+    module = load(emitted.text, target)
+    return Code(program, emitted.text, module, emitted.routines, emitted.parallel)
+
+
+# --- On disk ---------------------------------------------------------------------------------
+
+
+def load(text: str, target: native.Target) -> native.Module:
+    """The module for an LLVM text, from the folder of compiled code if it is there."""
+    folder = compilation_cache_dir.value
+    if folder is None:
+        return native.compile_module(text)
+    path = os.path.join(os.fspath(folder), _digest(text, target) + ".o")
+    known = _read(path)
+    if known is not None:
+        try:
+            return native.load_object(known, text)
+        except (RuntimeError, ValueError):
+            pass  # an object that does not link: compile again
+    module = native.compile_module(text)
+    _write(path, module.object_bytes())
+    return module
+
+
+def _digest(text: str, target: native.Target) -> str:
+    made_by = "\n".join((version("llvmlite"), target.triple, target.cpu, target.features))
+    return hashlib.sha256(f"{_FORMAT!r}\n{made_by}\n{text}".encode()).hexdigest()
+
+
+def _read(path: str) -> bytes | None:
+    """The object in a file; None if there is none, or something else."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    head = len(_FORMAT) + 12
+    if len(content) < head or not content.startswith(_FORMAT):
+        return None
+    size, checksum = struct.unpack_from("<QI", content, len(_FORMAT))
+    data = content[head:]
+    return data if len(data) == size and zlib.crc32(data) == checksum else None
+
+
+def _write(path: str, data: bytes) -> None:
+    """Puts an object into a file that appears complete or not at all; a folder that cannot be written is no error."""
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".part-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_FORMAT + struct.pack("<QI", len(data), zlib.crc32(data)) + data)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise

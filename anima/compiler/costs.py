@@ -1,0 +1,73 @@
+"""What statements cost, roughly: nanoseconds of one core at one scalar element a step.
+
+Only orders of magnitude matter: they decide whether a loop is worth handing to threads, whether a body
+may be written twice, and how many accumulators a reduction gets.
+"""
+
+from __future__ import annotations
+
+from anima.compiler.loops import (
+    INDEX,
+    Accumulate,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Local,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    While,
+    children,
+)
+
+_OPS = dict.fromkeys(("exp", "exp2", "log", "logistic", "tanh", "sin", "cos", "expm1", "log1p", "rsqrt", "sqrt",
+                      "log2", "cbrt"), 10.0)
+_OPS |= dict.fromkeys(("pow", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh", "erf",
+                       "erfc", "erf_inv", "lgamma", "digamma", "rem"), 20.0)
+_OPS |= {"div": 3.0, "integer_pow": 2.0, "select_n": 0.5, "cast": 0.5, "bitcast": 0.0}
+_UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
+
+
+def extent_of(extent: Expr, otherwise: int = _UNKNOWN_TRIPS) -> int:
+    """The number of iterations, or a guess."""
+    if isinstance(extent, Const):
+        return int(extent.value)
+    if isinstance(extent, Op) and extent.name == "min":
+        known = [int(a.value) for a in extent.args if isinstance(a, Const)]
+        if known:
+            return known[0]
+    return otherwise
+
+
+def cost(node: Stmt | Expr) -> float:
+    """The cost of a statement or expression, in nanoseconds."""
+    match node:
+        case Const() | Ref() | Local():
+            return 0.0
+        case Op(name=name, args=args, dtype=dtype):
+            own = 0.2 if dtype == INDEX else _OPS.get(name, 1.0)
+            return own + sum(cost(a) for a in args)
+        case Load(index=index):
+            return 0.7 + 0.3 * cost(index)
+        case Store(index=index, value=value):
+            return 1.0 + 0.3 * cost(index) + cost(value)
+        case Accumulate(value=value):
+            return 1.0 + cost(value)
+        case For(extent=extent, body=body, kind=kind, width=width):
+            each = sum(cost(s) for s in body)
+            lanes = max(width * 0.6, 1.0) if kind == "vector" else 1.0
+            return 2.0 + extent_of(extent) * (each / lanes + (0.5 if kind != "vector" else 0.0))
+        case While(before=before, cond=cond, body=body):
+            return _UNKNOWN_TRIPS * (cost(cond) + sum(cost(s) for s in (*before, *body)))
+        case If(cond=cond, then=then, orelse=orelse):
+            return cost(cond) + max(sum(cost(s) for s in then), sum(cost(s) for s in orelse))
+        case Kernel(body=body):
+            return sum(cost(s) for s in body)
+        case Call():
+            return 10_000.0
+    return sum(cost(c) for c in children(node))

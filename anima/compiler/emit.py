@@ -1,0 +1,214 @@
+"""Loop programs to LLVM text: one entry function, one function for each distinct kernel.
+
+    void entry(ptr args, ptr arena, ptr pool)
+
+`args` are addresses: of the inputs, the outputs and the constants, in their order in the program, then of
+the external routines that it calls. Nothing in the text depends on where memory lies, so equal programs
+are equal text, in this process and in the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anima.compiler.assembly import ModuleBuilder, Value
+from anima.compiler.emit_control import part_types
+from anima.compiler.emit_function import Function, Module, operands
+from anima.compiler.emit_memory import Place
+from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, PTR, Index, i64, itemsize, parts
+from anima.compiler.keys import statements_key
+from anima.compiler.loops import INDEX, Buffer, Call, For, Kernel, Program, Stmt, walk
+from anima.compiler.native import Target
+from anima.compiler.routines import arguments
+
+ENTRY = "entry"
+_INLINE = 4  # kernels
+_GEMM = {"f32": "sgemm", "f64": "dgemm", "c64": "cgemm", "c128": "zgemm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """LLVM text; the external routines whose addresses end `args`; whether the program uses the pool."""
+
+    text: str
+    routines: tuple[str, ...]
+    parallel: bool
+
+
+def emit_program(program: Program, target: Target) -> Emitted:
+    """The LLVM module of a program.
+
+    After this pass loops, lets and variables no longer appear; blocks, phis and vector instructions do.
+    """
+    wide = target.has("avx512f") and target.vector_bytes == 64
+    builder = ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features)
+    module = Module(builder, masks=wide)
+    b = builder.function(ENTRY, [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)])
+    entry = Entry(module, program, Function(module, b, b.params[2]))
+    entry.function.block(program.body)
+    entry.function.finish()
+    return Emitted(builder.text(), tuple(entry.routines), module.parallel)
+
+
+def slots(program: Program) -> list[Buffer]:
+    """The buffers whose addresses the entry function takes, in order."""
+    return [b for role in ("input", "output", "const") for b in program.with_role(role)]
+
+
+class Entry:
+    """Writes what stands outside of kernels: the addresses of buffers, calls of kernels and of routines."""
+
+    def __init__(self, module: Module, program: Program, function: Function) -> None:
+        self.module = module
+        self.program = program
+        self.function = function
+        self.buffers = {b.name: b for b in program.buffers}
+        self.routines: dict[str, Value] = {}
+        # A function costs the code generator 0.3 ms, however short: few kernels are written in line.
+        self.inline = sum(isinstance(s, Kernel) for s in walk(*program.body)) <= _INLINE
+        self._address_buffers()
+        function.outside = self.outer
+
+    def root(self, name: str) -> str:
+        """The buffer whose memory a buffer is."""
+        while self.buffers[name].alias is not None:
+            name = self.buffers[name].alias  # type: ignore[assignment]
+        return name
+
+    def _address_buffers(self) -> None:
+        f = self.function
+        args, arena, _ = f.b.params
+        for number, buffer in enumerate(slots(self.program)):
+            pointer = f.b.load(PTR, f.b.gep("ptr", args, number))
+            f.places[buffer.name] = Place(pointer, buffer.dtype, self.root(buffer.name))
+        for buffer in self.program.with_role("temp"):
+            if buffer.alias is None:
+                if buffer.offset is None:
+                    raise ValueError(f"temporary buffer {buffer.name} has no place in the arena")
+                pointer = f.b.gep("i8", arena, buffer.offset) if buffer.offset else arena
+                f.places[buffer.name] = Place(pointer, buffer.dtype, buffer.name)
+        for buffer in self.program.with_role("temp"):
+            if buffer.alias is not None:
+                root = self.root(buffer.name)
+                f.places[buffer.name] = Place(f.places[root].pointer, buffer.dtype, root)
+
+    def outer(self, stmt: Stmt) -> None:
+        """A kernel or an external routine."""
+        if isinstance(stmt, Kernel):
+            self._kernel(stmt)
+        elif isinstance(stmt, Call) and stmt.routine == "gemm":
+            self._gemm(stmt)
+        else:
+            raise NotImplementedError(f"the external routine {stmt.routine!r}" if isinstance(stmt, Call)
+                                      else f"{type(stmt).__name__} cannot stand here")
+
+    # -- kernels --------------------------------------------------------------------------------
+
+    def _kernel(self, kernel: Kernel) -> None:
+        f = self.function
+        uses = operands(kernel.body)
+        roots = list(dict.fromkeys(self.root(name) for name in uses.buffers))
+        numbers = {name: f"{roots.index(self.root(name))}:{self.buffers[name].dtype}" for name in uses.buffers}
+        free = " ".join(f"{n}:{d}" for n, d in uses.values)
+        sharing = self._sharing(roots)
+        key = f"{free}|{sharing}|{statements_key(kernel.body, numbers)}"
+        if self.inline:
+            with f.scope():
+                f.block(kernel.body)
+            return
+        name = self.module.kernels.get(key)
+        pool = any(isinstance(s, For) and s.kind == "parallel" for s in walk(*kernel.body))
+        if name is None:
+            name = self.module.kernels[key] = f"k{len(self.module.kernels)}.{_identifier(kernel.name)}"
+            self._define(name, kernel, uses.buffers, uses.values, roots, sharing, pool)
+        args = [f.places[root].pointer for root in roots]
+        for value, _ in uses.values:
+            args += parts(f.env[value])
+        f.b.call(name, [*args, *([f.pool] if pool and f.pool is not None else [])])
+        f.forget_stores(kernel.body)
+
+    def _sharing(self, roots: Sequence[str]) -> tuple[bool, ...]:
+        """Which operands lie on the same memory as another one (temporaries that are not alive together)."""
+        spans = []
+        for name in roots:
+            buffer = self.buffers[name]
+            start = buffer.offset if buffer.role == "temp" else None
+            spans.append(None if start is None else (start, start + buffer.size * itemsize(buffer.dtype)))
+        return tuple(a is not None and any(c is not None and c is not a and a[0] < c[1] and c[0] < a[1] for c in spans)
+                     for a in spans)
+
+    def _define(self, name: str, kernel: Kernel, buffers: Sequence[str], values: Sequence[tuple[str, str]],
+                roots: Sequence[str], sharing: Sequence[bool], pool: bool) -> None:
+        params: list[tuple] = [(f"p{i}", PTR, "" if shared else "noalias") for i, shared in enumerate(sharing)]
+        for number, (_, dtype) in enumerate(values):
+            params += [(f"s{number}.{part}", type) for part, type in enumerate(part_types(dtype, 1))]
+        if pool:
+            params.append(("pool", PTR))
+        b = self.module.builder.function(name, params, linkage="internal", attributes="noinline")
+        f = Function(self.module, b, b.params[-1] if pool else None)
+        for buffer in buffers:
+            root = self.root(buffer)
+            f.places[buffer] = Place(b.params[roots.index(root)], self.buffers[buffer].dtype, root)
+        given = iter(b.params[len(roots):])
+        for value, dtype in values:
+            registers = [next(given) for _ in part_types(dtype, 1)]
+            if dtype == INDEX:
+                f.env[value] = Index(registers[0])
+            else:
+                f.env[value] = registers[0] if len(registers) == 1 else (registers[0], registers[1])
+        f.block(kernel.body)
+        f.finish()
+
+    # -- external routines ----------------------------------------------------------------------
+
+    def _routine(self, name: str) -> Value:
+        """The address of a routine, loaded at the function's start."""
+        if name not in self.routines:
+            f = self.function
+            place = len(slots(self.program)) + len(self.routines)
+            address = f.b.first(f"getelementptr ptr, {f.b.params[0]}, i64 {place}", PTR)
+            self.routines[name] = f.b.first(f"load ptr, {address}, align 8", PTR)
+        return self.routines[name]
+
+    def _constant(self, scalar: str, *numbers: float) -> Value:
+        text = "_".join(map(str, numbers))
+        return self.module.builder.constant(f"const.{scalar}.{text.encode().hex()}", scalar, numbers, 8)
+
+    def _gemm(self, call: Call) -> None:
+        """BLAS is column-major: C = A B there is C' = B' A' here, with the operands exchanged."""
+        f = self.function
+        a = arguments("gemm", call.args)
+        dtype = str(a["dtype"])
+        routine, scalar = self._routine(_GEMM[dtype]), MEMORY[dtype]
+
+        def scale(number: object) -> Value:
+            value = complex(number)  # type: ignore[call-overload]
+            return self._constant(scalar, value.real, *([value.imag] if dtype in COMPLEX_TYPES else []))
+
+        def flag(letter: object) -> Value:
+            return self._constant("i8", ord(str(letter)))
+
+        def matrix(which: str, t: Value) -> Value:
+            place = f.places[str(a[which])]
+            offset = f.arithmetic("add", f.arithmetic("mul", Index(t), Index(i64(int(a[which + "_stride"])))),  # type: ignore[call-overload]
+                                  Index(i64(int(a[which + "_offset"]))))  # type: ignore[call-overload]
+            two = Index(i64(2 if dtype in COMPLEX_TYPES else 1))
+            return f.b.gep(scalar, place.pointer, f.arithmetic("mul", offset, two).value)
+
+        def size(which: str) -> Value:
+            return self._constant("i32", int(a[which]))  # type: ignore[call-overload]
+
+        def multiply(t: Value) -> None:
+            f.b.call(routine, [flag(a["transb"]), flag(a["transa"]), size("n"), size("m"), size("k"), scale(a["alpha"]),
+                               matrix("b", t), size("ldb"), matrix("a", t), size("lda"), scale(a["beta"]),
+                               matrix("c", t), size("ldc")])
+
+        f.counted(i64(0), i64(int(a["batch"])), 1, [], (), multiply)  # type: ignore[call-overload]
+        f.changed(f.places[str(a["c"])].root)
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)[:40]
+

@@ -1,0 +1,429 @@
+"""Expressions and statements: structured control flow straight to SSA form.
+
+What a loop or a branch assigns is known from its statements, so every mutable `Var` becomes a phi where
+control joins, and nothing is left for LLVM to promote. A loop is tested before its first iteration (once,
+outside) and then at its end:
+
+    for i < n: body     ->     if 0 < n: do { body } while (++i < n)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from anima.compiler.assembly import Type, Value
+from anima.compiler.emit_memory import Memory, Place
+from anima.compiler.emit_value import (
+    COMPLEX_TYPES,
+    I64,
+    PTR,
+    REGISTER,
+    Index,
+    Val,
+    constant_of,
+    i64,
+    itemsize,
+    parts,
+    rebuild,
+)
+from anima.compiler.loops import (
+    INDEX,
+    Accumulate,
+    Assign,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+    While,
+    walk,
+)
+from anima.compiler.scalars import convert
+from anima.compiler.scalars import emit as emit_scalar
+
+_INDEX_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "rem", "max", "min"))
+_STACK_LIMIT = 1 << 17  # bytes of scratch memory on the stack; more comes from malloc
+
+
+def assigned(stmts: Sequence[Stmt]) -> list[str]:
+    """Names of the variables that statements assign, in order."""
+    names: dict[str, None] = {}
+    for node in walk(*stmts):
+        if isinstance(node, (Assign, Accumulate)):
+            names[node.name] = None
+    return list(names)
+
+
+def stored(stmts: Sequence[Stmt]) -> list[str]:
+    """Names of the buffers that statements write."""
+    return list({node.buffer: None for node in walk(*stmts) if isinstance(node, Store)})
+
+
+def part_types(dtype: str, width: int) -> list[Type]:
+    """LLVM types of the registers that hold a value."""
+    return [Type(REGISTER[dtype], width)] * (2 if dtype in COMPLEX_TYPES else 1)
+
+
+class Control(Memory):
+    """Writes statements into one LLVM function.
+
+    `env` has the values of names in scope; `renamed` the partial accumulator that stands for a variable
+    inside of a vector loop; `heap` the scratch memory to free at the end; `outside` writes kernels and calls
+    of external routines, where they may stand.
+    """
+
+    env: dict[str, Val]
+    renamed: dict[str, str]
+    heap: list[Value]
+    outside: Callable[[Stmt], None] | None
+
+    # -- expressions ----------------------------------------------------------------------------
+
+    def evaluate(self, expr: Expr) -> Val:
+        """The value of an expression; a vector where it differs between lanes."""
+        match expr:
+            case Ref(name=name):
+                return self.env[name]
+            case Const(value=value, dtype=dtype):
+                return self.constant(value, dtype)
+            case Load(buffer=buffer, index=index):
+                return self.load(buffer, self.index(index))
+            case Op(name=name, args=args):
+                values = [self.evaluate(a) for a in args]
+                key = (name, expr.dtype, args[0].dtype, expr.params, self.width, *map(_identity, values))
+                found = self.known.get(key)
+                if found is None:
+                    found = self.known[key] = self._operation(expr, values)
+                return found
+        raise TypeError(f"not an expression: {expr!r}")
+
+    def index(self, expr: Expr) -> Index:
+        """The value of an expression of type index."""
+        value = self.evaluate(expr)
+        if not isinstance(value, Index):
+            raise TypeError(f"{expr!r} is not an index")
+        return value
+
+    def constant(self, value: object, dtype: str) -> Val:
+        """A number as a value."""
+        if dtype == INDEX:
+            return Index(i64(int(value)), 0, int(value), int(value))  # type: ignore[call-overload]
+        type = Type(REGISTER[dtype])
+        if dtype in COMPLEX_TYPES:
+            number = complex(value)  # type: ignore[arg-type]
+            return self.b.const(type, number.real), self.b.const(type, number.imag)
+        return self.b.const(type, value)  # type: ignore[arg-type]
+
+    def _operation(self, op: Op, values: list[Val]) -> Val:
+        name, source = op.name, op.args[0].dtype
+        if op.dtype == INDEX or source == INDEX:
+            return self._index_operation(op, values)
+        if name == "select_n" and op.args[1].dtype == INDEX:
+            return self._index_operation(op, values)
+        values = self.even(values)
+        if name == "cast":
+            return convert(self.b, values[0], source, op.dtype)
+        if name == "bitcast":
+            return self._bitcast(values[0], source, op.dtype)
+        if name == "complex":
+            return values[0], values[1]  # type: ignore[return-value]
+        if name in ("real", "imag") and source in COMPLEX_TYPES:
+            return values[0][name == "imag"]  # type: ignore[index]
+        if name == "select_n":
+            source = op.args[1].dtype
+        return emit_scalar(self.b, name, values, source, **dict(op.params))
+
+    def even(self, values: list[Val]) -> list[Val]:
+        """All values in vectors, if one is."""
+        if self.width == 1 or all(p.type.width == 1 for v in values for p in parts(v)):
+            return values
+        return [self.wide(v) for v in values]
+
+    def wide(self, value: Val) -> Val:
+        """A value in every lane."""
+        if isinstance(value, Index):
+            return Index(self.lanes(value, "i64"), 0, value.lo, value.hi)
+        return rebuild(value, tuple(self.b.splat(p, self.width) if p.type.width == 1 else p for p in parts(value)))
+
+    def _bitcast(self, value: Val, source: str, target: str) -> Val:
+        if not isinstance(value, Value):
+            raise NotImplementedError(f"bitcast from {source} to {target}")
+        if value.type.scalar == REGISTER[target]:
+            return value
+        return self.b.cast("bitcast", value, value.type.of(REGISTER[target]))
+
+    def _index_operation(self, op: Op, values: list[Val]) -> Val:
+        first = values[0]
+        if op.name in ("cast", "bitcast"):
+            if not isinstance(first, Index):
+                return self.from_integer(first, op.args[0].dtype)  # type: ignore[arg-type]
+            if op.dtype == INDEX:
+                return first
+            if op.dtype == "bool":
+                return self.compare("ne", first, Index(i64(0), 0, 0, 0))
+            if op.dtype[0] in "iu":
+                return self.to_integer(first, op.dtype)
+            small = not first.uniform and -(1 << 31) <= first.lo and first.hi < 1 << 31
+            wide = self.lanes(first, "i32" if small else "i64") if not first.uniform else first.value
+            return convert(self.b, wide, "i32" if small else "i64", op.dtype)
+        if op.name == "select_n":
+            result = values[1]
+            for number, case in enumerate(values[2:], 1):
+                chosen = first
+                assert isinstance(chosen, Value) and isinstance(case, Index) and isinstance(result, Index)
+                if chosen.type.scalar != "i1":
+                    chosen = self.b.cmp("eq", chosen, number)
+                result = self.select(chosen, case, result)
+            return result
+        second = values[1]
+        assert isinstance(first, Index) and isinstance(second, Index), op
+        if op.name in _INDEX_ARITHMETIC:
+            return self.arithmetic(op.name, first, second)
+        return self.compare(op.name, first, second)
+
+    # -- statements -----------------------------------------------------------------------------
+
+    def block(self, stmts: Sequence[Stmt]) -> None:
+        """Write statements in order."""
+        for stmt in stmts:
+            self.statement(stmt)
+
+    def statement(self, stmt: Stmt) -> None:
+        """Write one statement."""
+        match stmt:
+            case Let(name=name, value=value):
+                self.env[name] = self.evaluate(value)
+            case Store(buffer=buffer, index=index, value=value, op=op):
+                where, new = self.index(index), self.stored_value(value)
+                if op is not None:
+                    new = self.combine(op, value.dtype, self.load(buffer, where), new)
+                self.store(buffer, where, new)
+            case Accumulate(name=name, op=op, value=value):
+                key = self.renamed.get(name, name)
+                old = self.env[key]
+                new = self.combine(op, value.dtype, old, self.evaluate(value))
+                new = self.variable(new) if isinstance(new, Index) else new
+                self.env[key] = self._where_active(new, old) if name in self.renamed else new
+            case Assign(name=name, value=value):
+                self.env[name] = self.variable(self.evaluate(value))
+            case Var(name=name, init=init):
+                self.env[name] = self.variable(self.evaluate(init))
+            case Local(buffer=buffer, dtype=dtype, size=size):
+                self.places[buffer] = Place(self._scratch(dtype, size), dtype, buffer)
+                self.changed(buffer)
+            case If():
+                self._if(stmt)
+            case While():
+                self._while(stmt)
+            case For(kind="parallel"):
+                self.parallel(stmt)
+            case For(kind="vector", width=width) if width > 1:
+                self.vector(stmt)
+            case For():
+                self.serial(stmt)
+            case Kernel() | Call() if self.outside is not None:
+                self.outside(stmt)
+            case _:
+                raise TypeError(f"{type(stmt).__name__} cannot stand here")
+
+    def parallel(self, loop: For) -> None:
+        raise NotImplementedError
+
+    def vector(self, loop: For) -> None:
+        raise NotImplementedError
+
+    def stored_value(self, expr: Expr) -> Val:
+        """The value of an expression, to put in memory; an index is stored as an i64."""
+        value = self.evaluate(expr)
+        return self.to_integer(value, "i64") if isinstance(value, Index) else value
+
+    def combine(self, op: str, dtype: str, a: Val, c: Val) -> Val:
+        """`op(a, c)`."""
+        if isinstance(a, Index) and isinstance(c, Index):
+            return self.arithmetic(op, a, c)
+        return emit_scalar(self.b, op, self.even([a, c]), dtype)
+
+    def variable(self, value: Val) -> Val:
+        """A value as a variable holds it: in vectors inside of a vector loop, an index as plain integers."""
+        if self.width > 1:
+            value = self.wide(value)
+        elif isinstance(value, Index):
+            value = Index(self.lanes(value, "i64"))
+        return Index(value.value) if isinstance(value, Index) else value
+
+    def _where_active(self, new: Val, old: Val) -> Val:
+        if self.mask is None:
+            return new
+        chosen = tuple(self.b.select(self.mask, n, o) for n, o in zip(parts(new), parts(old), strict=True))
+        return rebuild(new, chosen)
+
+    def _scratch(self, dtype: str, size: int) -> Value:
+        size = max(size, 1)
+        if size * itemsize(dtype) <= _STACK_LIMIT:
+            return self.b.alloca(Type("i8"), size * itemsize(dtype))
+        # The C library is asked at the function's start, whatever loop the statement is in, and once.
+        self.b.module.declare("malloc", [I64], PTR)
+        self.b.module.declare("free", [PTR], None)
+        memory = self.b.first(f"call ptr @malloc(i64 {size * itemsize(dtype)})", PTR)
+        self.heap.append(memory)
+        return memory
+
+    def finish(self) -> None:
+        """Frees scratch memory and returns."""
+        for memory in self.heap:
+            self.b.call("free", [memory])
+        self.b.ret()
+
+    # -- control --------------------------------------------------------------------------------
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """A block: names and values of it are forgotten at its end."""
+        known, env, places = self.known, self.env, self.places
+        self.known, self.env, self.places = dict(known), dict(env), dict(places)
+        yield
+        self.known, self.env, self.places = known, env, places
+
+    def carried(self, stmts: Sequence[Stmt]) -> list[str]:
+        """Keys of the variables in scope that statements assign."""
+        keys: dict[str, None] = {}
+        for name in assigned(stmts):
+            key = self.renamed.get(name, name)
+            if key in self.env:
+                keys[key] = None
+        return list(keys)
+
+    def forget_stores(self, stmts: Sequence[Stmt]) -> None:
+        """Before a loop and after: what its statements store is not what was loaded."""
+        for buffer in stored(stmts):
+            if buffer in self.places:
+                self.changed(self.places[buffer].root)
+
+    def _phis(self, keys: Sequence[str], origin: str) -> dict[str, list]:  # type: ignore[type-arg]
+        phis = {k: [self.b.phi(p.type, (p, origin)) for p in parts(self.env[k])] for k in keys}
+        for k, values in phis.items():
+            self.env[k] = rebuild(self.env[k], tuple(values))
+        return phis
+
+    def serial(self, loop: For) -> None:
+        """The iterations in order."""
+        extent = self.index(loop.extent)
+        if not extent.uniform:
+            raise ValueError("the extent of a loop differs between lanes of a vector loop around it")
+
+        def body(i: Value) -> None:
+            self.env[loop.index] = Index(i, 0, 0, max(extent.hi - 1, 0))
+            self.block(loop.body)
+
+        self.counted(i64(0), extent.value, 1, self.carried(loop.body), loop.body, body)
+
+    def counted(self, start: Value, stop: Value, step: int, keys: Sequence[str], stmts: Sequence[Stmt],
+                body: Callable[[Value], None]) -> None:
+        """`body(i)`, which writes `stmts`, for i in start, start + step, ... while i < stop; `keys` are assigned."""
+        b = self.b
+        first, end = constant_of(start), constant_of(stop)
+        trips = None if first is None or end is None else max(0, -(-(end - first) // step))
+        if trips == 0:
+            return
+        if trips == 1:
+            with self.scope():
+                body(start)
+                results = {k: self.env[k] for k in keys}
+            self.env.update(results)
+            return
+        self.forget_stores(stmts)
+        before, head, done = b.block, b.label("loop"), b.label("done")
+        initial = {k: self.env[k] for k in keys}
+        if trips is None:
+            b.branch_if(b.cmp("slt", start, stop), head, done)
+        else:
+            b.branch(head)
+        with self.scope():
+            b.place(head)
+            i = b.phi(I64, (start, before))
+            phis = self._phis(keys, before)
+            body(i)
+            following = b.op("add", i, i64(step), "nsw")
+            results = {k: self.env[k] for k in keys}
+            i.add(following, b.block)
+            for k, values in phis.items():
+                for phi, value in zip(values, parts(results[k]), strict=True):
+                    phi.add(value, b.block)
+            latch = b.block
+            b.branch_if(b.cmp("slt", following, stop), head, done)
+        b.place(done)
+        if trips is None:
+            results = {k: self._join(initial[k], before, results[k], latch) for k in keys}
+        self.env.update(results)
+        self.forget_stores(stmts)
+
+    def _join(self, a: Val, from_a: str, c: Val, from_c: str) -> Val:
+        values = [self.b.phi(p.type, (p, from_a), (q, from_c)) for p, q in zip(parts(a), parts(c), strict=True)]
+        return rebuild(c, tuple(values))
+
+    def _condition(self, expr: Expr) -> Value:
+        value = self.evaluate(expr)
+        if not isinstance(value, Value) or value.type.width > 1:
+            raise ValueError("a branch inside of a vector loop differs between lanes")
+        return value
+
+    def _if(self, stmt: If) -> None:
+        b, condition = self.b, self._condition(stmt.cond)
+        keys = self.carried((*stmt.then, *stmt.orelse))
+        both = (*stmt.then, *stmt.orelse)
+        ends: list[tuple[dict[str, Val], str]] = []
+        labels = [b.label("then"), b.label("else")]
+        done = b.label("endif")
+        b.branch_if(condition, *labels)
+        for label, stmts in zip(labels, (stmt.then, stmt.orelse), strict=True):
+            versions = dict(self.versions)
+            with self.scope():
+                b.place(label)
+                self.block(stmts)
+                ends.append(({k: self.env[k] for k in keys}, b.block))
+                b.branch(done)
+            self.versions = versions
+        b.place(done)
+        (yes, from_yes), (no, from_no) = ends
+        self.env.update({k: self._join(yes[k], from_yes, no[k], from_no) for k in keys})
+        self.forget_stores(both)
+
+    def _while(self, stmt: While) -> None:
+        b = self.b
+        stmts = (*stmt.before, *stmt.body)
+        keys = self.carried(stmts)
+        self.forget_stores(stmts)
+        before, head, inside, done = b.block, b.label("while"), b.label("do"), b.label("done")
+        b.branch(head)
+        with self.scope():
+            b.place(head)
+            phis = self._phis(keys, before)
+            self.block(stmt.before)
+            condition = self._condition(stmt.cond)
+            results = {k: self.env[k] for k in keys}
+            b.branch_if(condition, inside, done)
+            b.place(inside)
+            self.block(stmt.body)
+            for k, values in phis.items():
+                for phi, value in zip(values, parts(self.env[k]), strict=True):
+                    phi.add(value, b.block)
+            b.branch(head)
+        b.place(done)
+        self.env.update(results)
+        self.forget_stores(stmts)
+
+
+def _identity(value: Val) -> object:
+    if isinstance(value, Index):
+        return (value.value.name, value.value.type, value.step)
+    return tuple((p.name, p.type) for p in parts(value))

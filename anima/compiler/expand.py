@@ -1,0 +1,200 @@
+"""Rewrites of composite operations into simpler ones, where that is how they run best.
+
+    i = argmax[axes=(1,)] x   ->   m = reduce_max x;  h = x == m or x != x;  i = reduce_min select(h, iota, n)
+
+so that the fusion of rows sees nothing but reductions and maps. Arrays of random keys become arrays of the
+words that keys are made of, with one more dimension, and operations on keys the programs on words that their
+`expand(avals, params)` gives. After this pass no extended dtypes, `argmax` or `argmin` appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima.compiler import lower_contract
+from anima.compiler.inline import has_programs, inline, map_programs
+from anima.core import dtypes
+from anima.core.array import ConcreteArray
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
+from anima.core.primitive import Primitive
+from anima.core.stage import trace_to_jaxpr
+from anima.core.trace import EVAL, under
+from anima.ops import elementwise as el
+from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, full
+from anima.ops.reduce import reduce_max_p, reduce_min_p
+from anima.ops.shape import slice_in_dim
+from anima.ops.sort import sort_p
+
+Rewrite = Callable[..., Any]  # (equation, *its operands) -> results
+
+
+def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Replaces composite equations by simpler ones, and random keys by their words."""
+    closed = physical(closed)
+    if not any(e.primitive.name in REWRITES or e.params and has_programs(e.params) for e in closed.eqns):
+        return closed
+    eqns: list[Eqn] = []
+    env: dict[Var, Atom] = {}
+    constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
+    for eqn in closed.eqns:
+        invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
+        rewrite = REWRITES.get(eqn.primitive.name)
+        if rewrite is None or (eqn.primitive.name in ONLY_IF and not ONLY_IF[eqn.primitive.name](eqn)):
+            params = map_programs(eqn.params, expand) if has_programs(eqn.params) else eqn.params
+            eqns.append(eqn.replace(invars=invars, params=params))
+            continue
+        jaxpr, values = under(EVAL, trace_to_jaxpr, lambda *xs, r=rewrite, e=eqn: _as_list(r(e, *xs)),
+                              [v.aval for v in eqn.invars])
+        inner: dict[Var, Atom] = dict(zip(jaxpr.invars, invars, strict=True))
+        constvars += jaxpr.constvars
+        consts += values
+        for e in jaxpr.eqns:
+            eqns.append(e.replace(invars=[inner.get(v, v) if type(v) is Var else v for v in e.invars], source=eqn.source))
+        env.update(zip(eqn.outvars, (inner.get(v, v) if type(v) is Var else v for v in jaxpr.outvars), strict=True))
+    outvars = [env.get(v, v) if type(v) is Var else v for v in closed.jaxpr.outvars]
+    return ClosedJaxpr(Jaxpr(constvars, closed.jaxpr.invars, eqns, outvars, closed.jaxpr.effects), consts)
+
+
+def _as_list(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+# ---------------------------------------------------------------- keys
+
+
+def is_key(aval: ShapedArray) -> bool:
+    return isinstance(aval.dtype, dtypes.ExtendedDType)
+
+
+def words(aval: ShapedArray) -> ShapedArray:
+    """The type of the words of an array of keys."""
+    return ShapedArray(aval.shape + tuple(aval.dtype.element_shape), np.dtype(aval.dtype.base)) if is_key(aval) else aval
+
+
+def physical(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program with arrays of keys replaced by arrays of their words."""
+    if not _mentions_keys(closed.jaxpr):
+        return closed
+    return _Words(closed).program()
+
+
+class _Words:
+    """Rewrites one program: `env` has what stands for each variable that was replaced."""
+
+    def __init__(self, closed: ClosedJaxpr):
+        self.closed = closed
+        self.env: dict[Var, Atom] = {}
+        self.eqns: list[Eqn] = []
+        self.constvars: list[Var] = []
+        self.consts: list[Any] = []
+
+    def read(self, atom: Atom) -> Atom:
+        return self.env.get(atom, atom) if type(atom) is Var else atom
+
+    def define(self, var: Var) -> Var:
+        """The variable for the words of `var`."""
+        if not is_key(var.aval):
+            return var
+        new = self.env[var] = Var(words(var.aval))
+        return new
+
+    def program(self) -> ClosedJaxpr:
+        jaxpr = self.closed.jaxpr
+        for var, value in zip(jaxpr.constvars, self.closed.consts, strict=True):
+            is_words = isinstance(value, ConcreteArray) and is_key(value.aval)
+            self.constvars.append(self.define(var))
+            self.consts.append(ConcreteArray(value.value, words(value.aval)) if is_words else value)
+        invars = [self.define(v) for v in jaxpr.invars]
+        for eqn in jaxpr.eqns:
+            self.equation(eqn)
+        outvars = [self.read(v) for v in jaxpr.outvars]
+        return ClosedJaxpr(Jaxpr(self.constvars, invars, self.eqns, outvars, jaxpr.effects), self.consts)
+
+    def equation(self, eqn: Eqn) -> None:
+        avals, params, primitive = [v.aval for v in eqn.invars], eqn.params, eqn.primitive
+        if hasattr(primitive, "expand"):
+            self.splice(eqn, physical(inline(primitive.expand(avals, params))))
+            return
+        if has_programs(params):
+            params = map_programs(params, physical)
+        elif any(map(is_key, avals)) or any(is_key(v.aval) for v in eqn.outvars):
+            base = primitive.physical(avals, params)
+            if base is None:
+                raise TypeError(f"{primitive.name} does not accept arrays of random keys.")
+            params = base
+        invars = [self.read(v) for v in eqn.invars]
+        self.eqns.append(eqn.replace(invars=invars, outvars=[self.define(v) for v in eqn.outvars], params=params))
+
+    def splice(self, eqn: Eqn, body: ClosedJaxpr) -> None:
+        """Adds the equations of `body`, with variables of their own, in the place of `eqn`."""
+        inner: dict[Var, Atom] = dict(zip(body.jaxpr.invars, map(self.read, eqn.invars), strict=True))
+        for var, value in zip(body.jaxpr.constvars, body.consts, strict=True):
+            inner[var] = Var(var.aval)
+            self.constvars.append(inner[var])  # type: ignore[arg-type]
+            self.consts.append(value)
+        for e in body.jaxpr.eqns:
+            invars = [inner.get(v, v) if type(v) is Var else v for v in e.invars]
+            outvars = [Var(v.aval) for v in e.outvars]
+            inner.update(zip(e.outvars, outvars, strict=True))
+            self.eqns.append(e.replace(invars=invars, outvars=outvars, source=eqn.source))
+        results = (inner.get(v, v) if type(v) is Var else v for v in body.jaxpr.outvars)
+        self.env.update(zip(eqn.outvars, results, strict=True))
+
+
+def _mentions_keys(jaxpr: Jaxpr) -> bool:
+    if any(is_key(v.aval) for v in (*jaxpr.invars, *jaxpr.constvars)):
+        return True
+    return any(has_programs(e.params) or any(is_key(v.aval) for v in e.outvars) for e in jaxpr.eqns)
+
+
+# ---------------------------------------------------------------- rewrites
+
+
+def _arg_extreme(reduce: Primitive) -> Rewrite:
+    """The first place of the extreme value, or of the first NaN."""
+    def rewrite(eqn: Eqn, x: Any) -> Any:
+        (axis,), index_dtype = eqn.params["axes"], eqn.params["index_dtype"]
+        kept = tuple(d for d in range(len(x.shape)) if d != axis)
+        best = broadcast_in_dim(reduce.bind(x, axes=(axis,)), x.shape, kept)
+        here = el.eq(x, best)
+        if dtypes.issubdtype(x.dtype, np.inexact):
+            here = el.or_(here, el.ne(x, x))
+        places = broadcasted_iota(index_dtype, x.shape, axis)
+        beyond = full(x.shape, np.asarray(max(x.shape[axis] - 1, 0), index_dtype))
+        return reduce_min_p.bind(el.select_n_p.bind(here, beyond, places), axes=(axis,))
+    return rewrite
+
+
+def _top_k(eqn: Eqn, x: Any) -> Any:
+    """The first k of a stable sort in descending order, NaN first."""
+    k, axis = eqn.params["k"], eqn.params["axis"]
+    places = broadcasted_iota(np.dtype(np.int32), x.shape, axis)
+    _, values, order = sort_p.bind(_descending(x), x, places, dimension=axis, is_stable=True, num_keys=1)
+    return [slice_in_dim(values, 0, k, axis=axis), slice_in_dim(order, 0, k, axis=axis)]
+
+
+def _descending(x: Any) -> Any:
+    """Integers in the opposite order of `x`; NaN comes before all else."""
+    if not dtypes.issubdtype(x.dtype, np.floating):
+        return el.not_(x)
+    wide = el.convert(x, np.dtype(np.float32)) if x.dtype.itemsize < 4 else x
+    signed = np.dtype(f"int{8 * wide.dtype.itemsize}")
+    most = full(x.shape, np.asarray(np.iinfo(signed).max, signed))
+    bits = el.bitcast_convert_type(wide, signed)
+    ordered = el.select(el.lt(bits, full(x.shape, np.asarray(0, signed))), el.xor(bits, most), bits)
+    return el.not_(el.select(el.ne(wide, wide), most, ordered))
+
+
+REWRITES: dict[str, Rewrite] = {
+    "argmax": _arg_extreme(reduce_max_p),
+    "argmin": _arg_extreme(reduce_min_p),
+    "dot_general": lower_contract.rewrite,
+    "top_k": _top_k,
+}
+ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
+    "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),
+}

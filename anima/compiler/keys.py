@@ -1,0 +1,102 @@
+"""Programs as text in which operands have numbers for names: equal text, equal machine code.
+
+    load(0:f32, i1) + load(1:f32, i1) -> 2:f32       for  out = a + b  as well as for  h = x + y
+
+`repr` would not do: `-0.0 == 0.0`, and the names of buffers differ from program to program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anima.compiler.loops import (
+    Accumulate,
+    Assign,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Op,
+    Program,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+    While,
+)
+
+
+def statements_key(stmts: Sequence[Stmt], buffers: dict[str, str]) -> str:
+    """The text of statements, buffers named as in `buffers` (local ones by their own names)."""
+    out: list[str] = []
+    for stmt in stmts:
+        _write(stmt, buffers, out)
+    return "".join(out)
+
+
+def program_key(program: Program) -> str:
+    """The text of a whole program; values of constants are not part of it."""
+    names = {b.name: str(i) for i, b in enumerate(program.buffers)}
+    head = ";".join(f"{b.role}:{b.dtype}:{b.size}:{b.offset}:{names.get(b.alias or '', '')}" for b in program.buffers)
+    return f"{program.name}|{program.arena}|{head}|{statements_key(program.body, names)}"
+
+
+def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
+    kind = type(node)
+    if kind is Ref:
+        out.append(f" {node.name}")  # type: ignore[union-attr]
+        return
+    if kind is Const:
+        out.append(f" {node.value!r}:{node.dtype}")  # type: ignore[union-attr]
+        return
+    match node:
+        case Op(name=name, args=args, dtype=dtype, params=params):
+            out.append(f"({name}:{dtype}{params or ''}")
+            inside: tuple[Stmt | Expr, ...] = args
+        case Load(buffer=buffer, index=index):
+            out.append(f"(load {buffers.get(buffer, buffer)}")
+            inside = (index,)
+        case Let(name=name, value=value):
+            out.append(f"({name}=")
+            inside = (value,)
+        case Store(buffer=buffer, index=index, value=value, op=op):
+            out.append(f"(store {buffers.get(buffer, buffer)} {op}")
+            inside = (index, value)
+        case For(index=name, extent=extent, body=body, kind=sort, width=width, grain=grain):
+            out.append(f"(for {name} {sort} {width} {grain}")
+            inside = (extent, *body)
+        case While(before=before, cond=cond, body=body):
+            out.append(f"(while {len(before)}")
+            inside = (*before, cond, *body)
+        case If(cond=cond, then=then, orelse=orelse):
+            out.append(f"(if {len(then)}")
+            inside = (cond, *then, *orelse)
+        case Var(name=name, dtype=dtype, init=init):
+            out.append(f"(var {name}:{dtype}")
+            inside = (init,)
+        case Assign(name=name, value=value):
+            out.append(f"(set {name}")
+            inside = (value,)
+        case Accumulate(name=name, op=op, value=value):
+            out.append(f"(acc {name} {op}")
+            inside = (value,)
+        case Local(buffer=buffer, dtype=dtype, size=size):
+            out.append(f"(local {buffer}:{dtype}:{size}")
+            inside = ()
+        case Call(routine=routine, args=args):
+            named = [buffers.get(a, a) if isinstance(a, str) else repr(a) for a in args]
+            out.append(f"(call {routine} {' '.join(named)}")
+            inside = ()
+        case Kernel(name=name, body=body):
+            out.append(f"(kernel {name}")
+            inside = body
+        case _:
+            raise TypeError(f"not a node of the loop IR: {node!r}")
+    for child in inside:
+        _write(child, buffers, out)
+    out.append(")")

@@ -1,0 +1,240 @@
+"""Control flow: `scan`, `while` and `cond` become loops and branches around kernels.
+
+    scan over x: f32[100,8], carry c: f32[8]        for k < 100:
+                                                      kernel: out0[i] = out0[i] + in1[k*8 + i]
+
+Scalars that a loop carries are variables, in registers. Arrays that it carries stay in one buffer, updated
+in place where the body reads them only at the index that it writes, and through a copy otherwise. A slice
+of `xs` is a place in its buffer, and so is a slice of `ys`: nothing is copied in or out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from anima.compiler.calls import Operand, ProgramBuilder, call
+from anima.compiler.fuse import fuse
+from anima.compiler.groups import Fused
+from anima.compiler.loops import (
+    INDEX,
+    Assign,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Op,
+    Ref,
+    Stmt,
+    Var as Variable,
+    While,
+    walk,
+)
+from anima.compiler.lower_array import Memory, Sliced, constant, scalar_type
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
+from anima.util import split_list
+
+CONTROL = frozenset(("scan", "while", "cond"))
+
+
+class Carry:
+    """What a loop carries: a variable for each scalar, a buffer for each array."""
+
+    def __init__(self, builder: ProgramBuilder, initial: Sequence[Atom], results: Sequence[Var]):
+        self.builder = builder
+        self.slots: list[str | Memory] = []
+        self.avals = [v.aval for v in results]
+        for atom, var in zip(initial, results, strict=True):
+            place = builder.place(var)
+            if var.aval.shape:
+                buffer = place if isinstance(place, str) else builder.temp(scalar_type(var.aval), var.aval.size)
+                builder.move(builder.operand(atom), buffer, var.aval)
+                self.slots.append(buffer)
+            else:
+                value = builder.value(atom)
+                name = builder.name("s")
+                builder.emit(Variable(name, value.dtype, value))
+                self.slots.append(name)
+
+    def current(self) -> list[Operand]:
+        """The values at this point of the loop: names for scalars, buffers for arrays."""
+        return [slot if aval.shape else _named(self.builder, Ref(str(slot), scalar_type(aval)))
+                for slot, aval in zip(self.slots, self.avals, strict=True)]
+
+    def targets(self, fused: Fused, invars: Sequence[Var], outvars: Sequence[Atom]) -> list[Memory | None]:
+        """Where the body is to write the next values: in place, or to a buffer that is copied afterwards."""
+        out: list[Memory | None] = []
+        taken: set[str] = set()
+        for slot, aval, var, atom in zip(self.slots, self.avals, invars, outvars, strict=True):
+            if not aval.shape:
+                out.append(None)
+            elif atom is var or (in_place(fused, var, atom) and str(slot) not in taken):
+                taken.add(str(slot))
+                out.append(slot)
+            else:
+                out.append(self.builder.temp(scalar_type(aval), aval.size))
+        return out
+
+    def advance(self, targets: Sequence[Memory | None], values: Sequence[Expr | None]) -> None:
+        """Makes the new values the current ones."""
+        for slot, aval, target in zip(self.slots, self.avals, targets, strict=True):
+            if target is not None:
+                self.builder.move(target, slot, aval)
+        for slot, value in zip(self.slots, values, strict=True):
+            if value is not None:
+                self.builder.emit(Assign(str(slot), value))
+
+    def finish(self, results: Sequence[Var]) -> None:
+        """Gives the results their final values."""
+        for slot, var in zip(self.slots, results, strict=True):
+            if not var.aval.shape:
+                self.builder.set_value(var, _named(self.builder, Ref(str(slot), scalar_type(var.aval))))
+            else:
+                place = self.builder.place(var)
+                if place is not None:
+                    self.builder.move(slot, place, var.aval)
+
+
+def _named(builder: ProgramBuilder, value: Expr) -> Expr:
+    """A name for the present value of a variable."""
+    name = builder.name("v")
+    builder.emit(Let(name, value))
+    return Ref(name, value.dtype)
+
+
+def in_place(fused: Fused, var: Var, result: Atom) -> bool:
+    """Whether the result may be written over the array `var`: nothing reads it later, nor elsewhere than it is written."""
+    if type(result) is not Var:
+        return False
+    jaxpr = fused.closed.jaxpr
+    home = fused.home(result)
+    if home.aval.size != var.aval.size or home.aval.dtype != var.aval.dtype:
+        return False
+    writer = next((n for n, g in enumerate(fused.groups) if any(home in e.outvars for e in g.roots)), None)
+    if writer is None or any(fused.home(v) is var for v in jaxpr.outvars if type(v) is Var):
+        return False
+    reads_later = any(var in g.reads for g in fused.groups[writer + 1:])
+    group = fused.groups[writer]
+    return not reads_later and (var not in group.reads or (var not in group.moved and not group.cuts))
+
+
+# ---------------------------------------------------------------- scan
+
+
+@call("scan")
+def _scan(builder: ProgramBuilder, eqn: Eqn) -> None:
+    p = eqn.params
+    length, num_carry, reverse = p["length"], p["num_carry"], p["reverse"]
+    fused = fuse(p["jaxpr"])
+    jaxpr = fused.closed.jaxpr
+    consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
+    results, ys = split_list(eqn.outvars, [num_carry])
+    given: list[Operand] = [builder.operand(c) for c in consts]
+    x_places = [_place(builder.operand(x), builder.memory, x) for x in xs]
+    y_places = [builder.place(y) for y in ys]
+    carry = Carry(builder, initial, results)
+    position = Ref(builder.name("k"), INDEX)
+
+    def body() -> None:
+        slices = [_slice(place, position, v.aval, length, reverse) for place, v in
+                  zip(x_places, jaxpr.invars[len(consts) + num_carry:], strict=True)]
+        now = carry.current()
+        targets = carry.targets(fused, jaxpr.invars[len(consts):len(consts) + num_carry], jaxpr.outvars[:num_carry])
+        parts: list[Memory | None] = [_slice(place, position, v.aval, length, reverse) for place, v in
+                                      zip(y_places, jaxpr.outvars[num_carry:], strict=True)]
+        values = builder.program(fused, [*given, *now, *slices], [*targets, *parts])
+        carry.advance(targets, values[:num_carry])
+
+    stmts = builder.block(body)
+    loop = For(position.name, Const(length, INDEX), stmts)
+    if num_carry == 0 and not any(isinstance(s, (Kernel, Call)) for s in walk(*stmts)):
+        builder.emit(Kernel("lanes", (For(position.name, loop.extent, stmts, "parallel"),), eqn.source))
+    else:
+        builder.emit(loop)
+    carry.finish(results)
+
+
+def _place(operand: Operand, memory: Callable[[Atom], str], atom: Atom) -> Memory:
+    return operand if isinstance(operand, (str, Sliced)) else memory(atom)
+
+
+def _slice(whole: Memory | None, position: Expr, aval: ShapedArray, length: int, reverse: bool) -> Sliced:
+    """Element number `position` (from the end, if `reverse`) of an array of `length` elements of type `aval`."""
+    assert whole is not None
+    base = whole if isinstance(whole, Sliced) else Sliced(whole, 0, ())
+    step = -aval.size if reverse else aval.size
+    first = (length - 1) * aval.size if reverse else 0
+    return Sliced(base.buffer, base.offset + first, (*base.positions, (position, length, step)))
+
+
+# ---------------------------------------------------------------- while
+
+
+@call("while")
+def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
+    p = eqn.params
+    cond, body = fuse(p["cond_jaxpr"]), fuse(p["body_jaxpr"])
+    cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
+    for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
+    for_body: list[Operand] = [builder.operand(c) for c in body_consts]
+    carry = Carry(builder, initial, eqn.outvars)
+    found: list[Expr] = []
+
+    def test() -> None:
+        (value,) = builder.program(cond, [*for_cond, *carry.current()], [None])
+        assert value is not None
+        found.append(value)
+
+    def step() -> None:
+        jaxpr = body.closed.jaxpr
+        now = carry.current()
+        targets = carry.targets(body, jaxpr.invars[len(body_consts):], jaxpr.outvars)
+        values = builder.program(body, [*for_body, *now], targets)
+        carry.advance(targets, values)
+
+    before = builder.block(test)
+    builder.emit(While(before, found[0], builder.block(step)))
+    carry.finish(eqn.outvars)
+
+
+# ---------------------------------------------------------------- cond
+
+
+@call("cond")
+def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
+    index, *operands = eqn.invars
+    branches: Sequence[ClosedJaxpr] = eqn.params["branches"]
+    given = [builder.operand(x) for x in operands]
+    which = builder.value(index)
+    targets = [builder.place(v) for v in eqn.outvars]
+    variables: list[Ref | None] = []
+    for var in eqn.outvars:
+        if var.aval.shape:
+            variables.append(None)
+            continue
+        dtype = scalar_type(var.aval)
+        variables.append(Ref(builder.name("s"), dtype))
+        builder.emit(Variable(variables[-1].name, dtype, constant(0, dtype)))  # type: ignore[union-attr]
+
+    def branch(closed: ClosedJaxpr) -> None:
+        values = builder.program(fuse(closed), given, targets)
+        for ref, value in zip(variables, values, strict=True):
+            if ref is not None and value is not None:
+                builder.emit(Assign(ref.name, value))
+
+    blocks = [builder.block(partial(branch, closed)) for closed in branches]
+    orelse: tuple[Stmt, ...] = blocks[-1]
+    for number in range(len(blocks) - 2, -1, -1):
+        chosen: Expr = Op("lt", (which, constant(number + 1, which.dtype)), "bool")
+        if which.dtype == "bool":
+            chosen = Op("not", (which,), "bool")
+        orelse = (If(chosen, blocks[number], orelse),)
+    for stmt in orelse:
+        builder.emit(stmt)
+    for var, ref in zip(eqn.outvars, variables, strict=True):
+        if ref is not None:
+            builder.set_value(var, _named(builder, ref))

@@ -1,0 +1,150 @@
+"""Sorting: a stable bottom-up merge sort along one axis, over any number of keys and operands.
+
+    width = 1, 2, 4, ...:   merge neighbouring runs of that width from one buffer to another
+
+Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part.
+Method: Knuth, The Art of Computer Programming 3, 5.2.4 (straight merge sort).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from anima.compiler.calls import ProgramBuilder, call
+from anima.compiler.index_math import Index
+from anima.compiler.loops import INDEX, Const, Expr, Load, Op, Ref, Store
+from anima.compiler.lower_array import Scope, scalar_type
+from anima.core.jaxpr import Eqn
+
+_ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
+
+
+def _add(a: Expr, b: Expr) -> Expr:
+    return Op("add", (a, b), INDEX)
+
+
+def _min(a: Expr, b: Expr) -> Expr:
+    return Op("min", (a, b), INDEX)
+
+
+@call("sort", inline="all")
+def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
+    shape, axis = eqn.outvars[0].aval.shape, eqn.params["dimension"]
+    if eqn.outvars[0].aval.size == 0:
+        return
+    n, inner = shape[axis], math.prod(shape[axis + 1:])
+    outer = math.prod(shape) // n
+    types = [scalar_type(v.aval) for v in eqn.outvars]
+    results = [builder.result(v) for v in eqn.outvars]
+    # Rows are sorted where they lie one behind the other: in the results, if the axis is the last one.
+    first = results if inner == 1 else [builder.temp(t, outer * n) for t in types]
+    second = [builder.temp(t, outer * n) for t in types] if n > 1 else first
+    scope = builder.scope()
+    ix = scope.ix
+
+    def place(row: Index, k: Index) -> Index:
+        """The place, in the operands, of an element of a row."""
+        before, after = ix.divmod(row, inner)
+        return ix.add(ix.scale(ix.add(ix.scale(before, n), k), inner), after)
+
+    with scope.loop(outer, "parallel") as row:
+        base = ix.scale(row, n)
+        with scope.loop(n, "serial") as k:
+            index = ix.unflatten(place(row, k), shape)
+            for operand, target in zip(eqn.invars, first, strict=True):
+                scope.store(target, ix.add(base, k), scope.at(operand, index))
+        if n > 1:
+            start = scope.let(base.expr(), base.level, "n")
+            _merge_sort(scope, start, n, types, first, second, eqn.params["num_keys"])
+        if inner != 1:
+            with scope.loop(n, "serial") as k:
+                for source, target, dtype in zip(first, results, types, strict=True):
+                    value = scope.let(Load(source, ix.add(base, k).expr(), dtype), scope.depth)
+                    scope.store(target, place(row, k), value)
+    builder.kernel("sort", scope, eqn.source)
+
+
+def _merge_sort(scope: Scope, start: Expr, n: int, types: Sequence[str], first: Sequence[str], second: Sequence[str],
+                num_keys: int) -> None:
+    """Sorts a row of `first`, with `second` as the other buffer: two passes a round, so that it ends where it began."""
+    width = scope.var(_ONE, "w")
+    with scope.while_(Op("lt", (width, Const(n, INDEX)), "bool")):
+        _merge_pass(scope, start, n, scope.read(width), types, first, second, num_keys)
+        double = scope.let(_add(width, width), scope.depth, "n")
+        _merge_pass(scope, start, n, double, types, second, first, num_keys)
+        scope.assign(width, _add(double, double))
+
+
+def _merge_pass(scope: Scope, start: Expr, n: int, width: Expr, types: Sequence[str], source: Sequence[str],
+                target: Sequence[str], num_keys: int) -> None:
+    """Merges pairs of runs of `width` elements."""
+    size = Const(n, INDEX)
+    low = scope.var(_ZERO, "a")
+    with scope.while_(Op("lt", (low, size), "bool")):
+        middle = scope.let(_min(_add(low, width), size), scope.depth, "n")
+        high = scope.let(_min(_add(middle, width), size), scope.depth, "n")
+        left, right = scope.var(scope.read(low), "a"), scope.var(middle, "b")
+        count = scope.let(Op("sub", (high, low), INDEX), scope.depth, "n")
+        with scope.serial(count) as step:
+            _merge_step(scope, start, _add(low, step), left, right, middle, high, types, source, target, num_keys)
+        scope.assign(low, high)
+
+
+def _merge_step(scope: Scope, start: Expr, place: Expr, left: Ref, right: Ref, middle: Expr, high: Expr,
+                types: Sequence[str], source: Sequence[str], target: Sequence[str], num_keys: int) -> None:
+    """Takes the smaller of the runs' first elements; the left one if they are equal."""
+    def here(value: Expr) -> Expr:
+        return scope.let(value, scope.depth)
+
+    def first_of(run: Expr, end: Expr) -> Expr:
+        return here(_add(start, _min(run, Op("sub", (end, _ONE), INDEX))))
+
+    a, b = first_of(left, middle), first_of(right, high)
+    xs = [here(Load(s, a, t)) for s, t in zip(source, types, strict=True)]
+    ys = [here(Load(s, b, t)) for s, t in zip(source, types, strict=True)]
+    smaller = before(here, ys[:num_keys], xs[:num_keys])
+    left_done, right_left = Op("ge", (left, middle), "bool"), Op("lt", (right, high), "bool")
+    take = here(Op("and", (right_left, Op("or", (left_done, smaller), "bool")), "bool"))
+    for x, y, t, dtype in zip(xs, ys, target, types, strict=True):
+        scope.emit(Store(t, _add(start, place), Op("select_n", (take, x, y), dtype)))
+    moved = here(Op("cast", (take,), INDEX))
+    scope.assign(right, _add(right, moved))
+    scope.assign(left, _add(left, Op("sub", (_ONE, moved), INDEX)))
+
+
+def before(here: Callable[[Expr], Expr], xs: Sequence[Expr], ys: Sequence[Expr]) -> Expr:
+    """Whether the keys `xs` come strictly before `ys`."""
+    result: Expr | None = None
+    for x, y in reversed(list(_parts(here, xs, ys))):
+        less = _less(here, x, y)
+        if result is None:
+            result = less
+        else:
+            more = _less(here, y, x)
+            equal = here(Op("and", (Op("not", (more,), "bool"), result), "bool"))
+            result = here(Op("or", (less, equal), "bool"))
+    assert result is not None
+    return result
+
+
+def _parts(here: Callable[[Expr], Expr], xs: Sequence[Expr], ys: Sequence[Expr]) -> list[tuple[Expr, Expr]]:
+    """Pairs of real numbers to compare, the foremost first."""
+    out: list[tuple[Expr, Expr]] = []
+    for x, y in zip(xs, ys, strict=True):
+        if x.dtype in ("c64", "c128"):
+            real = "f32" if x.dtype == "c64" else "f64"
+            out += [(here(Op(part, (x,), real)), here(Op(part, (y,), real))) for part in ("real", "imag")]
+        else:
+            out.append((x, y))
+    return out
+
+
+def _less(here: Callable[[Expr], Expr], x: Expr, y: Expr) -> Expr:
+    """x < y, where NaN is above everything."""
+    less = here(Op("lt", (x, y), "bool"))
+    if x.dtype == "bool" or x.dtype[0] in "iu":
+        return less
+    x_nan, y_number = Op("ne", (x, x), "bool"), Op("eq", (y, y), "bool")
+    # x < y, or y is NaN and x is not
+    return here(Op("or", (less, Op("not", (Op("or", (x_nan, y_number), "bool"),), "bool")), "bool"))

@@ -1,0 +1,221 @@
+"""Which values go to memory: the roots, computed as a whole, and the views that share a root's memory.
+
+    a = exp x;  b = a + 1;  c = sum a        a is costly and used twice: a root
+    d = x + 1;  e = d * 2                     d is folded into e
+    f = reshape e                             f is e's memory under another shape
+
+An equation is a root if it is a result, if its users need it in memory, or if it is costly and would be
+computed more than once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from anima.compiler.calls import CALLS, INLINE_OPERANDS
+from anima.compiler.lower_array import AT, is_elementwise, not_lowered
+from anima.compiler.lower_reduce import REDUCTIONS, strategy
+from anima.core.jaxpr import Eqn, Jaxpr, Var
+
+CHEAP = 6              # scalar operations that may be done again rather than stored
+DEEP = 300             # longest chain of folded equations
+CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
+
+_COSTS = {name: 20 for name in (
+    "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "logistic", "sinh", "cosh", "asin", "acos",
+    "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "cbrt", "lgamma", "digamma")}
+_COSTS |= {"pow": 40, "div": 4, "rem": 6, "sqrt": 4, "rsqrt": 5, "integer_pow": 3, "threefry2x32": 100, "gather": 3,
+           "dynamic_slice": 2, "copy": 0, "convert_element_type": 1}
+_DEFAULT_COST = {True: 1, False: 0}
+_UNKNOWN_COST = 30
+
+
+def kind_of(eqn: Eqn) -> str:
+    """How an equation is lowered: "map" (a value at each index), "reduce" or "call"."""
+    name = eqn.primitive.name
+    if is_elementwise(eqn):
+        return "map"
+    if name in REDUCTIONS:
+        unrolled = strategy(eqn.invars[0].aval.shape, eqn.params["axes"]) == "unrolled"
+        return "map" if unrolled else "reduce"
+    if name in CALLS:
+        return "call"
+    if name in AT:
+        return "map"
+    raise not_lowered(eqn)
+
+
+@dataclass(slots=True)
+class _Use:
+    """How a variable is used: by which kernels' roots, how many times each element, by how many shapings."""
+
+    roots: set[int] = field(default_factory=set)
+    evaluations: float = 0.0
+    moved: int = 0
+    same: bool = False
+    forced: bool = False
+
+
+def _cost_of(eqn: Eqn) -> int:
+    name = eqn.primitive.name
+    if name in REDUCTIONS:
+        return 2 * math.prod(eqn.invars[0].aval.shape[a] for a in eqn.params["axes"])
+    known = _COSTS.get(name)
+    if known is None:
+        simple = name in AT
+        known = _DEFAULT_COST[not simple] if simple or name in _SIMPLE else _UNKNOWN_COST
+    return known
+
+
+_SIMPLE = frozenset((
+    "add", "sub", "mul", "neg", "sign", "abs", "max", "min", "floor", "ceil", "round", "square", "real", "imag",
+    "conj", "complex", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "shift_left",
+    "shift_right_logical", "shift_right_arithmetic", "population_count", "clz", "is_finite", "clamp", "select_n",
+    "add_any", "stop_gradient", "bitcast_convert_type", "reduce_precision", "mulhi", "nextafter"))
+
+
+def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], set[Var], set[int]]:
+    """Views of other variables, variables to be computed as a whole, and positions of the equations that do (roots)."""
+    costs, depths = _costs(jaxpr, kinds)
+    uses: dict[Var, _Use] = {}
+    views: dict[Var, Var] = {}
+    stored: set[Var] = set()
+    roots: set[int] = set()
+    for out in jaxpr.outvars:
+        if type(out) is Var:
+            uses.setdefault(out, _Use()).forced = True
+    given = {*jaxpr.invars, *jaxpr.constvars}
+    for number in range(len(jaxpr.eqns) - 1, -1, -1):
+        eqn = jaxpr.eqns[number]
+        used = [v for v in eqn.outvars if v in uses]
+        if not used and not eqn.effects:
+            continue
+        kind = kinds[id(eqn)]
+        use = _joined([uses[v] for v in used])
+        root = kind != "map" or _wants_memory(used[0], use, costs, depths)
+        if root and is_view(eqn) and type(eqn.invars[0]) is Var:
+            views[eqn.outvars[0]] = eqn.invars[0]
+            uses.setdefault(eqn.invars[0], _Use()).forced = True
+        elif root:
+            stored.update(eqn.outvars)
+            roots.add(number)
+            _note_operands(eqn, uses, {number}, 1.0 * _work(eqn, kind), kind)
+        else:
+            _note_operands(eqn, uses, use.roots, use.evaluations, kind)
+    for var in given:
+        stored.discard(var)
+    return views, stored, roots
+
+
+def _joined(uses: list[_Use]) -> _Use:
+    """The use of an equation whose results are used so: those at other indices do not share its evaluations."""
+    if len(uses) <= 1:
+        return uses[0] if uses else _Use(forced=True)
+    count = sum if any(u.moved for u in uses) else max
+    return _Use(set().union(*(u.roots for u in uses)), count(u.evaluations for u in uses),
+                max(u.moved for u in uses), any(u.same for u in uses), any(u.forced for u in uses))
+
+
+def acts_elementwise(eqn: Eqn) -> bool:
+    """Whether each element of the results depends on the operands' elements at the same index."""
+    return is_elementwise(eqn) or eqn.primitive.name == "threefry2x32"
+
+
+def is_view(eqn: Eqn) -> bool:
+    """Whether the result is the operand's elements in the same order."""
+    name = eqn.primitive.name
+    if name in ("reshape", "squeeze", "expand_dims"):
+        return True
+    return name == "broadcast_in_dim" and eqn.invars[0].aval.size == eqn.outvars[0].aval.size
+
+
+def _work(eqn: Eqn, kind: str) -> int:
+    """How many times a root's operands are looked at, in all."""
+    if kind == "reduce":
+        return eqn.invars[0].aval.size
+    return max((v.aval.size for v in eqn.outvars), default=1)
+
+
+def _note_operands(eqn: Eqn, uses: dict[Var, _Use], roots: set[int], evaluations: float, kind: str) -> None:
+    """Records on the operands that `eqn` evaluates them."""
+    out = eqn.outvars[0].aval if eqn.outvars else None
+    folded = INLINE_OPERANDS.get(eqn.primitive.name, ()) if kind == "call" else None
+    elementwise = kind == "map" and acts_elementwise(eqn)
+    for place, operand in enumerate(eqn.invars):
+        if type(operand) is not Var:
+            continue
+        use = uses.get(operand)
+        if use is None:
+            use = uses[operand] = _Use()
+        use.roots |= roots
+        if folded is not None:
+            if folded != "all" and place not in folded:
+                use.forced = True
+            else:
+                use.evaluations += max(evaluations, operand.aval.size)
+                use.moved += 1
+        elif kind == "reduce":
+            use.same = True
+            use.evaluations = max(use.evaluations, evaluations)
+        elif elementwise and operand.aval.shape == out.shape:  # type: ignore[union-attr]
+            use.same = True
+            use.evaluations = max(use.evaluations, evaluations)
+        else:
+            _note_moved(eqn, operand, use, evaluations)
+
+
+def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float) -> None:
+    """An operand that is evaluated at other indices than those of the result."""
+    name, size = eqn.primitive.name, operand.aval.size
+    use.moved += 1
+    if name in REDUCTIONS:
+        use.evaluations += evaluations * size / max(eqn.outvars[0].aval.size, 1)
+    elif name == "concatenate" and len(eqn.invars) <= CONCATENATED:
+        use.evaluations += size
+    elif name == "broadcast_in_dim" or acts_elementwise(eqn):
+        use.evaluations += _broadcast_evaluations(eqn, operand, evaluations)
+    else:
+        use.evaluations += evaluations
+
+
+def _broadcast_evaluations(eqn: Eqn, operand: Var, evaluations: float) -> float:
+    """Values repeated along the last dimensions are computed once, before the loops over them."""
+    out = eqn.outvars[0].aval.shape
+    dims = eqn.params.get("broadcast_dimensions", range(len(out)))
+    last = max((d for n, d in zip(operand.aval.shape, dims, strict=False) if n != 1), default=-1)
+    return evaluations / max(math.prod(out[last + 1:]), 1)
+
+
+def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], depths: dict[Var, int]) -> bool:
+    """Whether a value is better computed once, as a whole, than where it is used."""
+    if use.forced or depths[var] >= DEEP:
+        return True
+    size, cost = var.aval.size, costs[var]
+    if size == 0 or cost <= CHEAP:
+        return False
+    if len(use.roots) > 1:
+        return True
+    repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
+    return bool(repeated) and size > 1
+
+
+def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], dict[Var, int]]:
+    """For each variable, scalar operations to compute one element if all is folded; length of that chain."""
+    costs: dict[Var, int] = {}
+    depths: dict[Var, int] = {}
+    for eqn in jaxpr.eqns:
+        cost, depth = 0, 0
+        if kinds[id(eqn)] == "map":
+            factor = _cost_of(eqn) if eqn.primitive.name in REDUCTIONS else 1
+            for operand in eqn.invars:
+                if type(operand) is Var and operand in costs:
+                    cost += costs[operand] * factor
+                    depth = max(depth, depths[operand])
+            cost, depth = min(cost + _cost_of(eqn), 1 << 20), depth + 1
+            if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
+                cost = max(cost, 4 * CHEAP)
+        for var in eqn.outvars:
+            costs[var] = cost
+            depths[var] = depth
+    return costs, depths

@@ -1,0 +1,103 @@
+"""Parallel loops get their grain, or become serial where threads would not pay.
+
+    kernel add:                            kernel add:
+      vector j < 1000000:          ->        parallel b < 125, grain 2:
+        z[j] = x[j] + y[j]                     vector j < 8000:
+                                                 z[b*8000 + j] = x[b*8000 + j] + y[b*8000 + j]
+
+An iteration's work is estimated, never measured, and blocks depend on sizes alone: the same program
+computes the same numbers on any number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anima.compiler.costs import cost, extent_of
+from anima.compiler.loops import (
+    INDEX,
+    Accumulate,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Op,
+    Program,
+    Ref,
+    Stmt,
+    While,
+    walk,
+)
+
+_WORTH = 25_000.0   # nanoseconds of work from which threads are used
+_PIECE = 8_000.0    # least work for one piece
+_BLOCK = 8192       # iterations of a block that a lone loop is cut into, about
+
+
+def parallelize(program: Program) -> Program:
+    """Decides which loops run on several threads.
+
+    After this pass every `parallel` loop has the grain that it runs with.
+    """
+    return replace(program, body=tuple(_top(s) for s in program.body))
+
+
+def _top(stmt: Stmt) -> Stmt:
+    """A statement outside of kernels."""
+    match stmt:
+        case Kernel(body=body):
+            return replace(stmt, body=tuple(_outermost(s) for s in body))
+        case For(body=body):
+            return replace(stmt, body=tuple(_top(s) for s in body))
+        case While(before=before, body=body):
+            return replace(stmt, before=tuple(_top(s) for s in before), body=tuple(_top(s) for s in body))
+        case If(then=then, orelse=orelse):
+            return replace(stmt, then=tuple(_top(s) for s in then), orelse=tuple(_top(s) for s in orelse))
+    return stmt
+
+
+def _outermost(stmt: Stmt) -> Stmt:
+    """A statement directly in a kernel."""
+    if isinstance(stmt, For) and stmt.kind == "parallel":
+        return _grained(stmt)
+    if isinstance(stmt, For) and stmt.kind == "vector":
+        return _cut(stmt)
+    return stmt
+
+
+def _grained(loop: For) -> For:
+    each = sum(cost(s) for s in loop.body)
+    if each * extent_of(loop.extent) < _WORTH:
+        return replace(loop, kind="serial")
+    return replace(loop, grain=max(1, int(_PIECE / max(each, 1.0))))
+
+
+def _cut(loop: For) -> For:
+    """A lone vector loop in blocks for threads, if it reduces nothing and is long."""
+    if not isinstance(loop.extent, Const) or any(isinstance(n, Accumulate) for n in walk(*loop.body)):
+        return loop
+    extent, total = int(loop.extent.value), cost(loop)
+    if total < _WORTH or extent < 2 * loop.width:
+        return loop
+    most = max(loop.width, min(_BLOCK, int(extent * _PIECE / total)) // loop.width * loop.width)
+    size = _even_block(extent, most, loop.width)
+    blocks = -(-extent // size)
+    name = f"{loop.index}.block"
+    start = Op("mul", (Ref(name, INDEX), Const(size, INDEX)), INDEX)
+    inner: Expr = Const(size, INDEX)
+    if extent % size:
+        left = Op("sub", (Const(extent, INDEX), start), INDEX)
+        inner = Op("min", (Const(size, INDEX), left), INDEX)
+    place = Let(loop.index, Op("add", (start, Ref(f"{loop.index}.lane", INDEX)), INDEX))
+    lanes = replace(loop, index=f"{loop.index}.lane", extent=inner, body=(place, *loop.body))
+    return _grained(For(name, Const(blocks, INDEX), (lanes,), "parallel"))
+
+
+def _even_block(extent: int, most: int, width: int) -> int:
+    """A multiple of `width`, at most `most`, that divides the extent if some multiple from half of that on does."""
+    for size in range(most, most // 2, -width):
+        if extent % size == 0:
+            return size
+    return most

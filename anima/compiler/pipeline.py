@@ -1,0 +1,114 @@
+"""The compiler's passes, in order, on one page.
+
+    jaxpr   dead_code inline expand simplify dead_code      equations on arrays
+    fused   fuse                                            groups of equations, one for each kernel
+    loops   lower plan_buffers                              loops over buffers
+
+Environment: `ANIMA_CHECK=1` checks the program after each pass, `ANIMA_SHOW=jaxpr,fused,loops` prints the
+levels named, `ANIMA_TIME=1` prints how long each pass takes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from anima.compiler import buffers, lower as lowering
+from anima.compiler.expand import expand
+from anima.compiler.fuse import fuse
+from anima.compiler.groups import Fused
+from anima.compiler.inline import inline
+from anima.compiler.loops import Kernel, Program, walk
+from anima.compiler.show_fused import show_fused
+from anima.compiler.show_loops import check as check_loops, show as show_loops
+from anima.compiler.simplify import dead_code, simplify
+from anima.core.check import check_jaxpr
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.show import show_jaxpr
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A function from program to program, and the level of its result."""
+
+    name: str
+    run: Callable[[Any], Any]
+    level: str
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A program at every level. `kernel_count` is how many kernels and routines it consists of."""
+
+    jaxpr: ClosedJaxpr
+    fused: Fused
+    loops: Program
+    times: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def kernel_count(self) -> int:
+        return sum(isinstance(s, Kernel) or type(s).__name__ == "Call" for s in walk(*self.loops.body))
+
+
+def passes(name: str, donated: Sequence[int]) -> list[Pass]:
+    """The passes for a program of this name, whose inputs at `donated` may be overwritten."""
+    return [
+        Pass("dead_code", dead_code, "jaxpr"),           # no unused equations
+        Pass("inline", inline, "jaxpr"),                 # no calls
+        Pass("expand", expand, "jaxpr"),                 # no random keys, no composite operations
+        Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
+        Pass("dead_code_again", dead_code, "jaxpr"),
+        Pass("fuse", fuse, "fused"),                     # equations in groups, one for each kernel
+        Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays
+        Pass("plan_buffers", partial(buffers.plan_buffers, donated=tuple(donated)), "loops"),  # temps have places
+    ]
+
+
+def lower(closed_jaxpr: ClosedJaxpr, name: str = "program", donated: Sequence[int] = ()) -> Stages:
+    """The program at every level, down to loops; `donated` are positions of inputs that may be overwritten."""
+    checking, timing = _flag("ANIMA_CHECK"), _flag("ANIMA_TIME")
+    showing = set(os.environ.get("ANIMA_SHOW", "").split(",")) - {""}
+    levels: dict[str, Any] = {"jaxpr": closed_jaxpr}
+    times: dict[str, float] = {}
+    program: Any = closed_jaxpr
+    for step in passes(name, donated):
+        start = time.perf_counter()
+        result = step.run(program)
+        times[step.name] = time.perf_counter() - start
+        if showing and step.level in showing:
+            _print(step, result, result is program)
+        if checking:
+            _check(step, result)
+        program = levels[step.level] = result
+    if timing:
+        for step_name, seconds in times.items():
+            print(f"{name}: {step_name:16} {1e3 * seconds:8.2f} ms", file=sys.stderr)
+    return Stages(levels["jaxpr"], levels["fused"], levels["loops"], times)
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def _print(step: Pass, program: Any, unchanged: bool) -> None:
+    print(f"--- {step.name}{' (unchanged)' if unchanged else ''}", file=sys.stderr)
+    if not unchanged:
+        shown = {"jaxpr": show_jaxpr, "fused": show_fused, "loops": show_loops}[step.level]
+        print(shown(program), file=sys.stderr)
+
+
+def _check(step: Pass, program: Any) -> None:
+    """Raises if the program breaks a rule of its level, naming the pass to blame."""
+    try:
+        if step.level == "jaxpr":
+            check_jaxpr(program.jaxpr)
+        elif step.level == "loops":
+            check_loops(program)
+    except Exception as error:
+        error.add_note(f"after the compiler pass '{step.name}'")
+        raise

@@ -1,0 +1,228 @@
+"""Error functions and the gamma function's logarithm and its derivative.
+
+Minimax polynomials (Remez) in variables that make the function nearly flat; zeros are factored out, so
+that accuracy is relative to the result near them too (but for the zeros of lgamma and digamma on the
+negative axis, where it is relative to 1). In f32 the longer ones are computed in f64.
+
+    erf(x) = x + x*P(x*x) for |x| < 1,   1 - exp(-P(|x|)) beyond
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, log, nan, pi
+
+from anima.compiler.scalars_base import Num, Pair, polynomial, quick_two_sum, select
+from anima.compiler.scalars_exponential import exp, log as log_of, reduced_exp
+from anima.compiler.scalars_trig import COS, SIN
+
+# erf(x) = x + x * P(x**2), |x| <= 1
+ERF_SMALL = {
+    "f32": (0.12837916612625122, -0.3761262595653534, 0.1128358542919159, -0.026853810995817184,
+            0.005188325420022011, -0.0008010172750800848, 7.853790884837508e-05),
+    "f64": (0.1283791670955126, -0.3761263890318375, 0.11283791670954857, -0.0268661706450729,
+            0.005223977624780903, -0.000854832697874426, 0.00012055331036971896, -1.4925593508525399e-05,
+            1.6460972841196056e-06, -1.6350025453846546e-07, 1.4657881214235322e-08, -1.136567052423091e-09,
+            5.945268187913438e-11)}
+# -log(erfc(x)) = P(x), 1 <= x <= 4 (f32), 6 (f64)
+ERF_LARGE = {
+    "f32": (0.00034166828845627606, 1.1270885467529297, 0.6381459832191467, 0.10310568660497665,
+            -0.021837519481778145, 0.002947513246908784, -0.00018636335153132677),
+    "f64": (5.028466596236567e-07, 1.1283740895088685, 0.6366436279342379, 0.1027034399473945,
+            -0.018990179640929174, -0.0004106269325543264, 0.0019159425702672515, -0.0007706429009879938,
+            0.00013505043686179465, 2.026647296844754e-05, -2.2822363391003625e-05, 8.66709989595915e-06,
+            -2.1356565440253352e-06, 3.7329796171780193e-07, -4.642206828154649e-08, 3.934169178511668e-09,
+            -2.0449031176071734e-10, 4.928445322545478e-12)}
+# (1 + 2x) exp(x**2) erfc(x) = P((x - 2) / (x + 2)), 0 <= x <= 27.3 (Shepherd & Laframboise, 1981)
+ERFC = (1.2769783815525286, -0.092763826585746, -0.16603039761529134, 0.16405128003344083,
+        -0.05422000099189764, -0.008034015082387654, 0.008722653871760137, 0.0012713389654502166,
+        -0.00145681388834426, -0.0004543408265953808, 0.00020636668978261924, 0.00015103913482808265,
+        -1.5068700933270119e-06, -3.642298456882958e-05, -1.3504145898319786e-05, 3.70864397010108e-06,
+        5.252451191544544e-06, 1.5114778080989735e-06, -7.437443902384531e-07, -8.519794184330533e-07,
+        -2.101251795535268e-07, 1.6238868394727707e-07, 1.2792266780620184e-07, 6.527135032301358e-09,
+        -2.1561467439617253e-08, -6.167231291901014e-09)
+ERFC_LOW = 9.420011346792238e-17  # of the first coefficient
+# erf_inv(x) = x * P(w - centre), or x * P(sqrt(w) - centre), w = -log(1 - x**2) (Giles, 2010)
+ERFINV_CENTRE_F32 = (1.5014094114303589, 0.24664027988910675, -0.004177386872470379,
+                     -0.0012527419021353126, 0.00021834444487467408, -4.963347237207927e-06,
+                     -3.4627082641236484e-06, 4.6617017801509064e-07, 2.3232949786233803e-08,
+                     -8.791002592545283e-09)
+ERFINV_TAIL_F32 = (2.832976818084717, 1.0016748905181885, 0.00944519229233265, -0.007636954542249441,
+                   0.00568780954927206, -0.003598990151658654, 0.0014828528510406613,
+                   -5.3760424634674564e-05, -0.00030774660990573466, 0.00011363861267454922)
+ERFINV_CENTRE_F64 = (1.6536545626831027, 0.24015818242558826, -0.006033670871427754,
+                     -0.0007407025341539554, 0.00018673420802425782, -1.3882523395790496e-05,
+                     -1.365469184436827e-06, 4.2347881907677473e-07, -2.9070382773414006e-08,
+                     -4.112661977456679e-09, 1.0512183977783266e-09, -5.4142390042654147e-11,
+                     -1.297695810965094e-11, 2.6303545845048107e-12, -8.117011715863032e-14,
+                     -3.998977993541517e-14, 6.594703357627469e-15, -4.286547094244701e-17,
+                     -1.3003930451502108e-16, 1.57597693913447e-17, 1.1444207999932763e-18,
+                     -3.575495037181891e-19, -1.009239247408263e-21, 3.3757433699616656e-21)
+ERFINV_MIDDLE_F64 = (3.0838856104922208, 1.0052589676941657, 0.005370914553570911, -0.0037512085082629454,
+                     0.0024914420970181864, -0.0016882755342516973, 0.0009532893630780574,
+                     -0.0003550378308301876, 2.403126310609541e-05, 6.828724882268987e-05,
+                     -4.731901543195028e-05, 1.2464433004660296e-05, 2.925823730813656e-06,
+                     -3.984076903188464e-06, 1.4985467346946016e-06, -3.026654160538564e-08,
+                     -2.711872949787971e-07, 1.3394283821538644e-07, 6.345439992755872e-10,
+                     -1.6187646679878855e-08)
+ERFINV_TAIL_F64 = (4.849906401408584, 1.0103004648645455, -0.00013871931837718707, -0.00021503011983974252,
+                   7.599527801211071e-05, -1.9681770534786892e-05, 4.526053441240029e-06,
+                   -9.930304209255403e-07, 2.290479329626587e-07, -6.755274441107055e-08,
+                   2.9033137205096167e-08, -1.5261597939329732e-08, 7.79639851642924e-09,
+                   -3.4643044502255944e-09, 1.3410588547859857e-09, -4.4155898920243516e-10,
+                   5.6095137529775406e-11, 4.380135503310083e-11, -1.738377197443229e-11)
+# lgamma(x) = (x - 1) (x - 2) P(x - 1.875), 0.75 <= x <= 3
+LGAMMA_NEAR = (0.43586455222115017, -0.10918086531277563, 0.03812250298427538, -0.015252472846069452,
+               0.006561971241615823, -0.0029506372002338034, 0.0013661088706856926, -0.0006455970710148224,
+               0.0003097323669870335, -0.0001503178964348582, 7.361611365456537e-05, -3.631932237753141e-05,
+               1.802766167133415e-05, -8.987047133477723e-06, 4.500233606981741e-06,
+               -2.2868907944138115e-06, 1.1622329752201925e-06, -5.297252753384971e-07,
+               2.527402092944251e-07, -2.3676569316408528e-07, 1.4414429336458088e-07,
+               7.450960673322115e-08, -6.315024513988459e-08, -1.1749519279960625e-07,
+               7.966300113660248e-08, 6.954209853650938e-08, -4.6335106502169027e-08,
+               -3.381512455461444e-08, 2.128111550885043e-08, 9.21532614236835e-09, -5.600368816645248e-09,
+               -1.3587484092287544e-09, 7.863528726768777e-10)
+# lgamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + P(1/x**2)/x, x >= 8
+STIRLING = (0.0833333333333331, -0.002777777777358701, 0.0007936505765051434, -0.0005951896873403932,
+            0.0008364588529593555, -0.0016334377777628185)
+# digamma(x) = (x - root) P(x - 2), 1 <= x <= 3
+DIGAMMA_NEAR = (0.7853075386041053, -0.2607389546830014, 0.10899991701762615, -0.049551032917669255,
+                0.02344730959773169, -0.011338432553487125, 0.005552254171166207, -0.00273957288016479,
+                0.0013581421928583824, -0.0006753134030827866, 0.00033643235608532557,
+                -0.00016781495579235085, 8.377976995538008e-05, -4.184730368958946e-05,
+                2.089133913744542e-05, -1.0437610071844419e-05, 5.269630013276403e-06,
+                -2.6416965362694244e-06, 1.2104031979100833e-06, -5.931806891684155e-07,
+                4.636564769945452e-07, -2.4549544797841117e-07, -5.802350645942426e-08,
+                3.982349918800259e-08, 1.1627814032001595e-07, -6.37615867869242e-08,
+                -3.5985483260732424e-08, 1.972302697040257e-08, 1.0241678944961761e-08,
+                -5.359528567459683e-09)
+# digamma(x) = log x - 1/(2x) - P(1/x**2)/x**2, x >= 8
+DIGAMMA_FAR = (0.08333333333332583, -0.008333333323900542, 0.0039682500066167215, -0.004165897944855359,
+               0.00749953202404158, -0.017270703895213325)
+DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
+
+
+def _in_f64(function: Callable[[Num], Num]) -> Callable[[Num], Num]:
+    """The function, computed in f64 for f32."""
+    def either(x: Num) -> Num:
+        if x.kind.name == "f64":
+            return function(x)
+        return function(x.cast("fpext", "double")).cast("fptrunc", "float")
+    either.__doc__ = function.__doc__
+    return either
+
+
+# Error functions -----------------------------------------------------------------------------------
+
+
+def erf(x: Num) -> Num:
+    """The error function."""
+    name, a = x.kind.name, x.abs()
+    small = a.fma(polynomial(a * a, ERF_SMALL[name]), a)
+    clipped = a.at_most(3.95 if name == "f32" else 5.95)
+    large = 1.0 - exp(-polynomial(clipped, ERF_LARGE[name]))
+    return select(a < 1.0, small, large).copysign(x)
+
+
+def erfc_f64(x: Num) -> Num:
+    """1 - erf(x), accurate where it is tiny: exp(-x*x) times a polynomial for x > 1/2."""
+    a = x.abs()
+    near = a.at_most(28.0)
+    t = (near - 2.0) / (near + 2.0)
+    square = near * near
+    error = near.fma(near, -square)
+    # exp(-square) * P(t) / (1 + 2x) with the rounding errors kept; 2**512 too large so that only the
+    # last step may be subnormal.
+    n, p = reduced_exp(-square)
+    size = quick_two_sum(p.const(1.0), p)
+    factor = quick_two_sum(p.const(ERFC[0]), t * polynomial(t, ERFC[1:]))
+    top = size * Pair(factor.hi, factor.lo + ERFC_LOW)
+    bottom = near.fma(2.0, 1.0)
+    inverse = 1.0 / bottom
+    q = top.hi * inverse
+    rest = (-q).fma(near.fma(2.0, 1.0 - bottom), (-q).fma(bottom, top.hi)) + top.lo
+    q = q + (rest * inverse - q * error)
+    size = q.times_power_of_two(n + 512.0) * 2.0**-512
+    tail = select(a > 28.0, 0.0, size)
+    far = select(x < 0.0, 2.0 - tail, tail)
+    centre = 1.0 - x.fma(polynomial(x * x, ERF_SMALL["f64"]), x)
+    return select(a < 0.5, centre, far)
+
+
+def erf_inv(x: Num) -> Num:
+    """The inverse of erf on [-1, 1]; NaN outside."""
+    w = -log_of((1.0 - x) * (x + 1.0))
+    root = w.sqrt()
+    if x.kind.name == "f32":
+        tail = polynomial(root - 3.0, ERFINV_TAIL_F32)
+        factor = select(w < 5.0, polynomial(w - 2.5, ERFINV_CENTRE_F32), tail)
+    else:
+        tail = select(w < 16.0, polynomial(root - 3.25, ERFINV_MIDDLE_F64),
+                      polynomial(root - 5.0, ERFINV_TAIL_F64))
+        factor = select(w < 6.25, polynomial(w - 3.125, ERFINV_CENTRE_F64), tail)
+    return x * select(x.abs() == 1.0, inf, factor)
+
+
+# Gamma ---------------------------------------------------------------------------------------------
+
+
+def _sin_cos_pi(x: Num) -> tuple[Num, Num]:
+    """|sin(pi x)| and cos(pi x)'s size with the sign that makes their ratio 1/tan(pi x), for any x."""
+    f = x - x.rint()
+    a = f.abs()
+    swap = a > 0.25
+    r = select(swap, 0.5 - a, a) * pi
+    z = r * r
+    sine = (z * r).fma(polynomial(z, SIN["f64"]), r)
+    cosine = z.fma(-0.5, 1.0) + z * z * polynomial(z, COS["f64"])
+    return select(swap, cosine, sine), select(swap, sine, cosine).copysign(f)
+
+
+def lgamma_f64(x: Num) -> Num:
+    """The logarithm of |gamma(x)|; infinity at 0, -1, -2, ..."""
+    a = select(x < 0.0, 1.0 - x, x)
+    # Below 3/4: gamma(a) = gamma(a + 1) / a. From 3 to 8: gamma(a) = (a - 1) gamma(a - 1).
+    low = a < 0.75
+    near, product = select(low, a + 1.0, a), select(low, a, 1.0)
+    for _ in range(5):
+        step = (near > 3.0) & (a < 8.0)
+        near = select(step, near - 1.0, near)
+        product = select(step, product * near, product)
+    logarithm = log_of(select(a < 8.0, product, a))
+    series = (near - 1.0) * (near - 2.0) * polynomial(near.at_most(3.0) - 1.875, LGAMMA_NEAR)
+    middle = select(low, series - logarithm, series + logarithm)
+    inverse = 1.0 / a
+    rest = inverse.fma(polynomial(inverse * inverse, STIRLING), 0.5 * log(2 * pi) - 0.5)
+    far = (a - 0.5).fma(logarithm - 1.0, rest)
+    result = select(a < 8.0, middle, far)
+    sine, _ = _sin_cos_pi(x)
+    reflected = log_of(pi / sine) - result
+    result = select(x < 0.0, reflected, result)
+    pole = (x <= 0.0) & (x == x.rint())
+    return select(pole | (x.abs() == inf), inf, result)
+
+
+def digamma_f64(x: Num) -> Num:
+    """The derivative of lgamma; NaN at -1, -2, ..., infinite at 0."""
+    a = select(x < 0.0, 1.0 - x, x)
+    low = a < 1.0
+    near, total = select(low, a + 1.0, a), select(low, -1.0 / a, 0.0)
+    for _ in range(5):
+        step = (near > 3.0) & (a < 8.0)
+        near = select(step, near - 1.0, near)
+        total = select(step, total + 1.0 / near, total)
+    clipped = near.at_most(3.0)
+    series = ((clipped - DIGAMMA_ROOT[0]) - DIGAMMA_ROOT[1]) * polynomial(clipped - 2.0, DIGAMMA_NEAR)
+    inverse = 1.0 / a
+    square = inverse * inverse
+    far = log_of(a) - inverse.fma(0.5, square * polynomial(square, DIGAMMA_FAR))
+    result = select(a < 8.0, series + total, far)
+    sine, cosine = _sin_cos_pi(x)
+    result = select(x < 0.0, result - cosine / sine * pi, result)
+    result = select((x < 0.0) & (x == x.rint()), nan, result)
+    return select(x == 0.0, x.const(-inf).copysign(-x), select(x == inf, inf, result))
+
+
+erfc = _in_f64(erfc_f64)
+lgamma = _in_f64(lgamma_f64)
+digamma = _in_f64(digamma_f64)

@@ -1,0 +1,265 @@
+"""Differences, integrals, interpolation and convolution along an axis.
+
+    >>> gradient(anima.numpy.arange(4.) ** 2)
+    Array([1., 2., 4., 5.], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.core.avals import canonicalize_axis
+from anima.numpy.elementwise import broadcast_array, multiply, remainder, select_where
+from anima.numpy.linear import dot
+from anima.numpy.manipulation import moveaxis, ravel
+from anima.numpy.promote import (
+    as_array,
+    convert_operand,
+    is_complex,
+    is_inexact,
+    normalize_axes,
+    operand,
+    promote_dtypes,
+    promote_dtypes_inexact,
+    static_int,
+)
+from anima.numpy.reductions import cumsum, sum
+from anima.numpy.selection import take
+from anima.numpy.sorting import argsort, searchsorted
+from anima.ops import elementwise as ew, shape as sh
+
+ArrayLike = Any
+_UNROLLED = 16
+
+
+def _from(x: Array, start: int, stop: int, axis: int) -> Array:
+    return sh.slice_in_dim(x, start, stop, axis=axis)
+
+
+# ---------------------------------------------------------------- differences
+
+def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
+         append: ArrayLike | None = None) -> Array:
+    """The n-th differences of neighbours along `axis`, of `a` between `prepend` and `append`."""
+    x = as_array(a, "diff")
+    n = static_int(n, "'n' argument of anima.numpy.diff")
+    if n == 0:
+        return x
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n}")
+    if not x.ndim:
+        raise ValueError(f"diff requires input that is at least one dimensional; got {x}")
+    axis = canonicalize_axis(axis, x.ndim)
+    parts = [p for p in (prepend, x, append) if p is not None]
+    if len(parts) > 1:
+        arrays = promote_dtypes("diff", *parts)
+        edge = (*x.shape[:axis], 1, *x.shape[axis + 1:])
+        x = sh.concatenate([broadcast_array(p, edge) if not p.ndim else p for p in arrays], axis)
+    for _ in range(n):
+        after, before = _from(x, 1, x.shape[axis], axis), _from(x, 0, max(x.shape[axis] - 1, 0), axis)
+        x = ew.ne(after, before) if x.dtype == np.bool_ else ew.sub(after, before)
+    return x
+
+
+def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
+    """The differences of neighbours in the flattened array, between `to_begin` and `to_end`."""
+    x = ravel(as_array(ary, "ediff1d"))
+    parts = [diff(x)]
+    if to_begin is not None:
+        parts.insert(0, ravel(ew.convert(as_array(to_begin), x.dtype, False)))
+    if to_end is not None:
+        parts.append(ravel(ew.convert(as_array(to_end), x.dtype, False)))
+    return sh.concatenate(parts, 0)
+
+
+def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: int | None = None) -> Any:
+    """Central differences (one-sided at the ends) along each of `axis`, in a list if there are several.
+
+    `varargs` are the distances between neighbours (one for all, one per axis) or the coordinates.
+    """
+    if edge_order is not None:
+        raise NotImplementedError("The 'edge_order' argument to anima.numpy.gradient is not supported.")
+    x = as_array(operand("gradient", f))
+    x = as_array(convert_operand(x, dtypes.to_inexact(x.dtype), x.weak_type))
+    axes = normalize_axes(axis, x.ndim)
+    if any(x.shape[i] < 2 for i in axes):
+        raise ValueError("Shape of array too small to calculate a numerical gradient, at least 2 elements are required.")
+    spacings = list(varargs) if len(varargs) == len(axes) else list(varargs or (1.0,)) * len(axes)
+    if len(spacings) != len(axes):
+        raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for axes={axes}")
+    results = [_gradient_along(x, as_array(operand("gradient", h)), i) for h, i in zip(spacings, axes, strict=True)]
+    return results[0] if isinstance(axis, int) or len(axes) == 1 else results
+
+
+def _gradient_along(x: Array, h: Array, axis: int) -> Array:
+    n = x.shape[axis]
+    if h.ndim:
+        return _gradient_at(x, as_array(convert_operand(h, x.dtype, False)), axis)
+    h = convert_operand(h, x.dtype, x.weak_type) if not isinstance(h, Array) or h.dtype != x.dtype else h
+    inner = ew.mul(ew.sub(_from(x, 2, n, axis), _from(x, 0, n - 2, axis)), _half(x))
+    first = ew.sub(_from(x, 1, 2, axis), _from(x, 0, 1, axis))
+    last = ew.sub(_from(x, n - 1, n, axis), _from(x, n - 2, n - 1, axis))
+    return ew.div(sh.concatenate([first, inner, last], axis), as_array(convert_operand(h, x.dtype, x.weak_type)))
+
+
+def _half(x: Array) -> Any:
+    return 0.5 if x.weak_type else x.dtype.type(0.5)
+
+
+def _gradient_at(x: Array, coordinates: Array, axis: int) -> Array:
+    n = x.shape[axis]
+    if coordinates.ndim != 1 or coordinates.size != n:
+        raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+    steps = diff(coordinates)
+    shaped = [1] * x.ndim
+    shaped[axis] = n - 2
+    before = sh.reshape(_from(steps, 0, n - 2, 0), shaped)
+    after = sh.reshape(_from(steps, 1, n - 1, 0), shaped)
+    low, middle, high = _from(x, 0, n - 2, axis), _from(x, 1, n - 1, axis), _from(x, 2, n, axis)
+    rising, falling = ew.div(ew.sub(high, middle), after), ew.div(ew.sub(middle, low), before)
+    inner = ew.div(ew.add(ew.mul(rising, before), ew.mul(falling, after)), ew.add(before, after))
+    first = ew.div(ew.sub(_from(x, 1, 2, axis), _from(x, 0, 1, axis)), steps[0])
+    last = ew.div(ew.sub(_from(x, n - 1, n, axis), _from(x, n - 2, n - 1, axis)), steps[-1])
+    return sh.concatenate([first, inner, last], axis)
+
+
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1) -> Array:
+    """The integral of `y` along `axis` by the trapezoidal rule, at coordinates `x` or with step `dx`."""
+    if x is None:
+        (values,) = promote_dtypes_inexact("trapezoid", y)
+        step = as_array(convert_operand(operand("trapezoid", dx), values.dtype, False))
+        values = moveaxis(values, axis, -1)
+    else:
+        values, points = promote_dtypes_inexact("trapezoid", y, x)
+        values = moveaxis(values, axis, -1)
+        step = diff(points) if points.ndim == 1 else moveaxis(diff(points, axis=axis), axis, -1)
+    n, last = values.shape[-1], values.ndim - 1
+    pairs = ew.add(_from(values, 1, n, last), _from(values, 0, n - 1, last))
+    area = sum(multiply(step, pairs), axis=-1)
+    return ew.mul(area, area.dtype.type(0.5))
+
+
+def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * np.pi) -> Array:
+    """Angles made continuous along `axis`: jumps of more than `discont` are reduced by multiples of `period`."""
+    x = as_array(operand("unwrap", p))
+    if is_complex(x.dtype):
+        raise ValueError("anima.numpy.unwrap does not support complex inputs.")
+    x, whole = promote_dtypes_inexact("unwrap", x, period) if not is_inexact(x.dtype) else (
+        x, as_array(convert_operand(operand("unwrap", period), x.dtype, False)))
+    x = as_array(convert_operand(x, x.dtype, False))
+    if not x.shape[axis]:
+        return x
+    half = ew.mul(whole, x.dtype.type(0.5))
+    limit = half if discont is None else as_array(convert_operand(operand("unwrap", discont), x.dtype, False))
+    axis = canonicalize_axis(axis, x.ndim)
+    jumps = diff(x, axis=axis)
+    reduced = ew.sub(remainder(ew.add(jumps, half), whole), half)
+    upwards = ew.and_(ew.eq(reduced, ew.neg(half)), ew.gt(jumps, x.dtype.type(0)))
+    reduced = select_where(upwards, half, reduced)
+    correction = select_where(ew.lt(ew.abs(jumps), limit), sh.full_like(jumps, 0), ew.sub(reduced, jumps))
+    n = x.shape[axis]
+    return sh.concatenate([_from(x, 0, 1, axis), ew.add(_from(x, 1, n, axis), cumsum(correction, axis))], axis)
+
+
+# ---------------------------------------------------------------- interpolation
+
+def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: Any = None,
+           period: ArrayLike | None = None) -> Array:
+    """The piecewise linear function through the points (xp, fp), xp increasing, at `x`.
+
+    Outside: `left` and `right` (default: the first and last of fp; "extrapolate" goes on), or with `period`.
+    """
+    if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
+        raise ValueError("xp and fp must be one-dimensional arrays of equal size")
+    at, points = promote_dtypes_inexact("interp", x, xp)
+    (values,) = promote_dtypes_inexact("interp", fp)
+    if (isinstance(left, str) and left != "extrapolate") or (isinstance(right, str) and right != "extrapolate"):
+        raise ValueError("the only valid string value of `left` and `right` is 'extrapolate'")
+    if period is not None:
+        at, points, values = _periodic(at, points, values, period)
+    n = points.size
+    segment = ew.clamp(np.int32(1), ew.convert_element_type(searchsorted(points, at, side="right"), np.int32),
+                       np.int32(max(n - 1, 1)))
+    low = ew.sub(segment, np.int32(1))
+    (x0, x1, y0, y1) = (take(v, i, mode="clip") for v in (points, values) for i in (low, segment))
+    width = ew.sub(x1, x0)
+    tiny = ew.eq(width, width.dtype.type(0))
+    fraction = ew.div(ew.sub(at, x0), select_where(tiny, sh.full_like(width, 1), width))
+    fraction = ew.convert_element_type(fraction, y0.dtype) if fraction.dtype != y0.dtype else fraction
+    result = select_where(tiny, y0, ew.add(y0, ew.mul(fraction, ew.sub(y1, y0))))
+    if period is None:
+        for side, outside, end in ((left, ew.lt(at, points[0]), 0), (right, ew.gt(at, points[-1]), -1)):
+            if isinstance(side, str):
+                continue
+            edge = values[end] if side is None else as_array(convert_operand(operand("interp", side), result.dtype, False))
+            result = select_where(outside, edge, result)
+    return result
+
+
+def _periodic(at: Array, points: Array, values: Array, period: Any) -> tuple[Array, Array, Array]:
+    whole = ew.abs(as_array(convert_operand(operand("interp", period), points.dtype, False)))
+    if np.ndim(period) != 0:
+        raise ValueError(f"period must be a scalar; got {period}")
+    at, points = remainder(at, whole), remainder(points, whole)
+    order = argsort(points)
+    points, values = take(points, order, mode="clip"), take(values, order, mode="clip")
+    points = sh.concatenate([ew.sub(_from(points, points.size - 1, points.size, 0), whole), points,
+                             ew.add(_from(points, 0, 1, 0), whole)], 0)
+    return at, points, sh.concatenate([_from(values, values.size - 1, values.size, 0), values,
+                                       _from(values, 0, 1, 0)], 0)
+
+
+# ---------------------------------------------------------------- convolution
+
+def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any = None,
+             preferred_element_type: Any = None) -> Array:
+    """The convolution of two vectors: "full" overlap, the "same" size as the longer, or "valid" overlap only."""
+    a, v = _vectors("convolve", a, v)
+    if a.size < v.size:
+        a, v = v, a
+    return _slide(a, sh.rev(v, (0,)), mode, precision, preferred_element_type)
+
+
+def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: Any = None,
+              preferred_element_type: Any = None) -> Array:
+    """The cross-correlation of two vectors, the second conjugated; `mode` as in `convolve`."""
+    a, v = _vectors("correlate", a, v)
+    v = ew.conj(v) if is_complex(v.dtype) else v
+    if a.size >= v.size:
+        return _slide(a, v, mode, precision, preferred_element_type)
+    return sh.rev(_slide(v, a, mode, precision, preferred_element_type), (0,))
+
+
+def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:
+    a, v = promote_dtypes_inexact(name, a, v)
+    if a.ndim != 1 or v.ndim != 1:
+        raise ValueError(f"{name}() only support 1-dimensional inputs.")
+    if not a.size or not v.size:
+        raise ValueError(f"{name}: inputs cannot be empty, got shapes {a.shape} and {v.shape}.")
+    return a, v
+
+
+def _slide(a: Array, v: Array, mode: str, precision: Any, preferred: Any) -> Array:
+    """Sums of products of `v` with each of its places along the longer `a`."""
+    m = v.size
+    if mode == "valid":
+        low = high = 0
+    elif mode == "same":
+        low, high = m // 2, m - m // 2 - 1
+    elif mode == "full":
+        low = high = m - 1
+    else:
+        raise ValueError("mode must be one of ['full', 'same', 'valid']")
+    zero = ew.convert(a.dtype.type(0), a.dtype, a.weak_type)
+    padded = sh.pad(a, zero, [(low, high, 0)])
+    count = padded.size - m + 1
+    if m <= _UNROLLED:
+        windows = sh.concatenate([sh.expand_dims(_from(padded, i, i + count, 0), (1,)) for i in range(m)], 1)
+    else:
+        places = ew.add(sh.broadcasted_iota(np.int32, (count, m), 0), sh.broadcasted_iota(np.int32, (count, m), 1))
+        windows = take(padded, places, mode="clip")
+    return dot(windows, v, precision=precision, preferred_element_type=preferred)

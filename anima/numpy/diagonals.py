@@ -1,0 +1,165 @@
+"""Diagonals, traces and triangles: reading them, making matrices of them, and their indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.core.avals import canonicalize_axis
+from anima.numpy.creation import asarray
+from anima.numpy.manipulation import moveaxis, ravel
+from anima.numpy.promote import as_array, convert_operand, no_out, static_int
+from anima.numpy.reductions import sum
+from anima.numpy.selection import _not_in_place as not_in_place, nonzero
+from anima.ops import elementwise as ew, shape as sh
+
+ArrayLike = Any
+_I32 = np.dtype(np.int32)
+
+
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The diagonals of the matrices in the axes (axis1, axis2), along a new last axis.
+
+    ValueError below two dimensions.
+    """
+    x = as_array(a, "diagonal")
+    if x.ndim < 2:
+        raise ValueError("diagonal requires an array of at least two dimensions.")
+    offset = static_int(offset, "'offset' argument of anima.numpy.diagonal()")
+    first, second = canonicalize_axis(axis1, x.ndim), canonicalize_axis(axis2, x.ndim)
+    if first == second:
+        raise ValueError("axis1 and axis2 cannot be the same")
+    x = moveaxis(x, (first, second), (-2, -1))
+    rows, columns = x.shape[-2:]
+    down, right = max(-offset, 0), max(offset, 0)
+    length = max(0, min(rows - down, columns - right))
+    if not length:
+        return sh.zeros(x.aval.update(shape=(*x.shape[:-2], 0)))
+    # On the flattened matrix a diagonal is a slice with step columns + 1.
+    flat = sh.reshape(x, (*x.shape[:-2], rows * columns))
+    start = down * columns + right
+    return sh.slice_in_dim(flat, start, start + (length - 1) * (columns + 1) + 1, columns + 1, axis=flat.ndim - 1)
+
+
+def diag(v: ArrayLike, k: int = 0) -> Array:
+    """The k-th diagonal of a matrix; of a vector, the matrix with it as its k-th diagonal."""
+    x = as_array(v, "diag")
+    k = static_int(k, "'k' argument of anima.numpy.diag()")
+    if x.ndim == 1:
+        return _matrix_of(x, k)
+    if x.ndim == 2:
+        return diagonal(x, k)
+    raise ValueError("diag input must be 1d or 2d")
+
+
+def _matrix_of(x: Array, k: int) -> Array:
+    """Rows of [element, zeros...], read with a shifted row length: one pad and two reshapes."""
+    inner = x.size
+    size = inner + abs(k)
+    zero = ew.convert(x.dtype.type(0), x.dtype, x.weak_type)
+    if not inner:
+        return sh.zeros(x.aval.update(shape=(size, size)))
+    flat = sh.pad(x, zero, [(0, 0, size)])
+    down, right = max(-k, 0), max(k, 0)
+    before = down * size + right
+    return sh.reshape(sh.pad(flat, zero, [(before, size * size - before - flat.size, 0)]), (size, size))
+
+
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
+    """The matrix with the flattened `v` as its k-th diagonal."""
+    return _matrix_of(ravel(v), static_int(k, "'k' argument of anima.numpy.diagflat()"))
+
+
+def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
+    """The sum along a diagonal; see `diagonal` and `sum`."""
+    no_out("trace", out)
+    wanted = None if dtype is None else dtypes.check_user_dtype(dtype, "trace")
+    return sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
+
+
+def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True) -> Array:
+    """A copy of `a` with `val` (repeated) on its main diagonal; `inplace=False` must be passed."""
+    not_in_place("fill_diagonal", inplace)
+    if wrap:
+        raise NotImplementedError("wrap=True is not implemented")
+    x, new = as_array(a, "fill_diagonal", 0), as_array(val, "fill_diagonal", 1)
+    if x.ndim < 2:
+        raise ValueError("array must be at least 2-d")
+    length = min(x.shape)
+    index = (sh.iota(_I32, length),) * x.ndim
+    if new.ndim:
+        new = ravel(new)
+        new = sh.slice_in_dim(sh.tile(new, (-(-length // new.size),)), 0, length)
+    return x.at[index].set(new)
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """The indices of the main diagonal of an array of `ndim` axes of size n."""
+    n, ndim = static_int(n, "'n' argument of diag_indices()"), static_int(ndim, "'ndim' argument of diag_indices()")
+    if n < 0 or ndim < 0:
+        raise ValueError(f"n and ndim of diag_indices must be nonnegative, got {n} and {ndim}")
+    return (sh.iota(_I32, n),) * ndim
+
+
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
+    """The indices of the main diagonal of `arr`."""
+    x = as_array(arr, "diag_indices_from")
+    if len(set(x.shape)) != 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    return diag_indices(x.shape[0], x.ndim)
+
+
+def _indices(mask: np.ndarray) -> tuple[Array, Array]:
+    return tuple(asarray(i.astype(_I32)) for i in np.nonzero(mask))  # type: ignore[return-value]
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The indices of the lower triangle of an n by m matrix, up to the k-th diagonal."""
+    return _indices(np.tri(n, n if m is None else m, k, dtype=bool))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The indices of the upper triangle of an n by m matrix, from the k-th diagonal."""
+    return _indices(~np.tri(n, n if m is None else m, k - 1, dtype=bool))
+
+
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """The indices of the lower triangle of the matrix `arr`."""
+    return tril_indices(*_rows_k_columns(arr, k))
+
+
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """The indices of the upper triangle of the matrix `arr`."""
+    return triu_indices(*_rows_k_columns(arr, k))
+
+
+def _rows_k_columns(arr: Any, k: int) -> tuple[int, int, int]:
+    shape = np.shape(arr) if not isinstance(arr, Array) else arr.shape
+    if len(shape) != 2:
+        raise ValueError("Only 2-D inputs are accepted")
+    return shape[0], k, shape[1]
+
+
+def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int | None = None) -> tuple[Array, ...]:
+    """The indices of an n by n matrix where `mask_func(ones, k)` is nonzero, for example `triu`."""
+    return nonzero(mask_func(sh.full((n, n), 1, _I32), k), size=size)
+
+
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
+    """The matrix whose columns are powers of the vector `x`, highest first unless `increasing`."""
+    x = as_array(x, "vander")
+    if x.ndim != 1:
+        raise ValueError("x must be a one-dimensional array")
+    count = x.size if N is None else static_int(N, "'N' argument of anima.numpy.vander()")
+    if count < 0:
+        raise ValueError("N must be nonnegative")
+    x = as_array(convert_operand(x, x.dtype, False))
+    powers = [sh.full_like(x, 1)]
+    while len(powers) < count:
+        powers.append(ew.mul(powers[-1], x))
+    powers = powers[:count] if increasing else powers[:count][::-1]
+    return sh.concatenate([sh.expand_dims(p, (1,)) for p in powers], 1) if count else sh.full((x.size, 0), 0, x.dtype)

@@ -1,0 +1,235 @@
+"""Functions that take functions: vectorize, apply_along_axis, piecewise; and gcd and lcm, which loop."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.api.mapping import vmap
+from anima.control.while_loop import while_loop
+from anima.core.array import Array
+from anima.core.avals import canonicalize_axis
+from anima.numpy.elementwise import abs, broadcast_array, select_where
+from anima.numpy.manipulation import moveaxis
+from anima.numpy.promote import (
+    as_array,
+    as_arrays,
+    convert_operand,
+    is_integer,
+    normalize_axes,
+    numpy_dtype_of,
+    operand,
+    promote,
+)
+from anima.numpy.selection import where
+from anima.ops import elementwise as ew, shape as sh
+from anima.ops.reduce import reduce_or
+
+ArrayLike = Any
+_DIMENSION = r"\w+"
+_ARGUMENT = rf"\((?:{_DIMENSION}(?:,{_DIMENSION})*)?\)"
+_SIGNATURE = re.compile(rf"^{_ARGUMENT}(?:,{_ARGUMENT})*->{_ARGUMENT}(?:,{_ARGUMENT})*$")
+
+
+# ---------------------------------------------------------------- vectorize
+
+def _parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    text = re.sub(r"\s+", "", signature)
+    if not _SIGNATURE.match(text):
+        raise ValueError(f"not a valid gufunc signature: {signature}")
+    sides = [[tuple(re.findall(_DIMENSION, a)) for a in re.findall(_ARGUMENT, side)] for side in text.split("->")]
+    return sides[0], sides[1]
+
+
+def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(),
+              signature: str | None = None) -> Callable[..., Any]:
+    """`pyfunc` applied to every element, or, with a signature such as "(n,m),(m)->(n)", to every core array.
+
+    The other axes broadcast. Arguments in `excluded` (positions or names) are passed as they are.
+
+    >>> f = anima.numpy.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")
+    >>> f(anima.numpy.ones((4, 3)), anima.numpy.ones(3)).shape
+    (4,)
+    """
+    if any(not isinstance(e, (int, str)) for e in excluded):
+        raise TypeError(f"anima.numpy.vectorize can only exclude integer or string arguments, but excluded={excluded!r}")
+    if any(isinstance(e, int) and e < 0 for e in excluded):
+        raise ValueError(f"excluded={excluded!r} contains negative numbers")
+    parsed = None if signature is None else _parse_signature(signature)
+    context = f"on vectorized function with excluded={frozenset(excluded)!r} and signature={signature!r}"
+
+    @functools.wraps(pyfunc)
+    def vectorized(*args: Any, **kwargs: Any) -> Any:
+        mapped = [i for i in range(len(args)) if i not in excluded]
+        named = [k for k in kwargs if k not in excluded]
+        arrays = as_arrays("vectorize", *(args[i] for i in mapped), *(kwargs[k] for k in named))
+
+        def core(*values: Any) -> Any:
+            full, names = list(args), dict(kwargs)
+            for i, v in zip(mapped, values, strict=False):
+                full[i] = v
+            names.update(zip(named, values[len(mapped):], strict=True))
+            return pyfunc(*full, **names)
+
+        inputs = [()] * len(arrays) if parsed is None else parsed[0]
+        if len(inputs) != len(arrays):
+            raise TypeError(f"wrong number of positional arguments: expected {len(inputs)}, got {len(arrays)} {context}")
+        sizes = _core_sizes(inputs, arrays, context)
+        if parsed is not None:
+            core = _checked_outputs(core, parsed[1], sizes, context)
+        return _map_loops(core, arrays, [len(d) for d in inputs])
+
+    return vectorized
+
+
+def _core_sizes(inputs: Sequence[tuple[str, ...]], arrays: Sequence[Array], context: str) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for dims, x in zip(inputs, arrays, strict=True):
+        if x.ndim < len(dims):
+            raise ValueError(f"input with shape {x.shape} does not have enough dimensions for all core dimensions "
+                             f"{dims} {context}")
+        for name, n in zip(dims, x.shape[x.ndim - len(dims):], strict=True):
+            wanted = int(name) if name.isdigit() else sizes.setdefault(name, n)
+            if wanted != n:
+                raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {wanted} {context}")
+    return sizes
+
+
+def _checked_outputs(function: Callable[..., Any], outputs: Sequence[tuple[str, ...]], sizes: dict[str, int],
+                     context: str) -> Callable[..., Any]:
+    def checked(*args: Any) -> Any:
+        out = function(*args)
+        results = [as_array(r) for r in (out if isinstance(out, tuple) else (out,))]
+        if len(results) != len(outputs):
+            raise TypeError(f"wrong number of outputs: expected {len(outputs)}, got {len(results)} {context}")
+        known = dict(sizes)
+        for dims, r in zip(outputs, results, strict=True):
+            if r.ndim != len(dims):
+                raise ValueError(f"output shape {r.shape} does not match core dimensions {dims} {context}")
+            for name, n in zip(dims, r.shape, strict=True):
+                if known.setdefault(name, n) != n:
+                    raise ValueError(f"inconsistent size for core dimension {name!r}: {n} vs {known[name]} {context}")
+        return tuple(results) if isinstance(out, tuple) else results[0]
+
+    return checked
+
+
+def _map_loops(core: Callable[..., Any], arrays: Sequence[Array], core_ranks: Sequence[int]) -> Any:
+    """`core` mapped over the leading axes, which broadcast; axes of size 1 are not mapped at all."""
+    loops = [x.shape[:x.ndim - c] for x, c in zip(arrays, core_ranks, strict=True)]
+    try:
+        shape = np.broadcast_shapes(*loops)
+    except ValueError:
+        raise ValueError(f"vectorized function got incompatible shapes for broadcasting: {loops}") from None
+    values = []
+    in_axes = []
+    for x, loop in zip(arrays, loops, strict=True):
+        lead = len(shape) - len(loop)
+        kept = [n != 1 or shape[lead + i] == 1 for i, n in enumerate(loop)]
+        values.append(sh.squeeze(x, [i for i, keep in enumerate(kept) if not keep]))
+        in_axes.append([None] * lead + [0 if keep else None for keep in kept])
+    function = core
+    for level in reversed(range(len(shape))):
+        axes = tuple(a[level] for a in in_axes)
+        if any(a is not None for a in axes):
+            function = vmap(function, in_axes=axes)
+    return function(*values)
+
+
+# ---------------------------------------------------------------- apply
+
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
+    """`func1d(row, *args, **kwargs)` of every row of `arr` along `axis`, its result's axes in place of it."""
+    x = as_array(arr, "apply_along_axis")
+    axis = canonicalize_axis(axis, x.ndim)
+    rows = moveaxis(x, axis, -1)
+    function: Callable[..., Any] = lambda row: as_array(func1d(row, *args, **kwargs))  # noqa: E731
+    for _ in range(x.ndim - 1):
+        function = vmap(function)
+    out = function(rows)
+    extra = out.ndim - (x.ndim - 1)
+    return moveaxis(out, tuple(range(x.ndim - 1, out.ndim)), tuple(range(axis, axis + extra)))
+
+
+def apply_over_axes(func: Callable[[Any, int], Any], a: ArrayLike, axes: Any) -> Array:
+    """`func(a, axis)` for each of `axes` in turn; axes it removes come back with size 1."""
+    x = as_array(a, "apply_over_axes")
+    for axis in normalize_axes(axes, x.ndim):
+        result = as_array(func(x, axis))
+        if result.ndim == x.ndim - 1:
+            result = sh.expand_dims(result, (axis,))
+        elif result.ndim != x.ndim:
+            raise ValueError("function is not returning an array of the correct shape")
+        x = result
+    return x
+
+
+def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+    """`funclist[i](x)` where `condlist[i]` holds (the last one that does); one more function is for elsewhere.
+
+    Functions may be numbers. Each is applied to all of `x`, then chosen from.
+    """
+    x = as_array(x, "piecewise")
+    conditions = [condlist] if not isinstance(condlist, (list, tuple)) and np.ndim(condlist) <= x.ndim else list(condlist)
+    conditions = [broadcast_array(as_array(np.asarray(c) if isinstance(c, list) else operand("piecewise", c)), x.shape)
+                  for c in conditions]
+    count, given = len(conditions), len(funclist)
+    if given == count + 1:
+        *functions, otherwise = funclist
+    elif given == count:
+        functions, otherwise = list(funclist), 0
+    else:
+        raise ValueError(f"with {count} condition(s), either {count} or {count + 1} functions are expected; got {given}")
+
+    def apply(function: Any) -> Array:
+        value = as_array(function(x, *args, **kw) if callable(function) else function)
+        return broadcast_array(ew.convert(value, x.dtype, x.weak_type), x.shape)
+
+    result = apply(otherwise)
+    for condition, function in zip(conditions, functions, strict=True):
+        result = where(condition, apply(function), result)
+    return result
+
+
+# ---------------------------------------------------------------- number theory
+
+def _integers(name: str, x1: Any, x2: Any) -> list[Array]:
+    x, y = promote(name, x1, x2)
+    arrays = [as_array(convert_operand(v, numpy_dtype_of(v), False)) for v in (x, y)]
+    if not is_integer(arrays[0].dtype):
+        raise ValueError(f"Arguments to anima.numpy.{name} must be integers.")
+    shape = np.broadcast_shapes(arrays[0].shape, arrays[1].shape)
+    return [broadcast_array(v, shape) for v in arrays]
+
+
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The greatest common divisor, element by element, by Euclid's algorithm; ValueError for floats."""
+    x, y = (abs(v) for v in _integers("gcd", x1, x2))
+    zero = x.dtype.type(0)
+
+    def unfinished(pair: tuple[Array, Array]) -> Array:
+        from_any = ew.ne(pair[1], zero)
+        return reduce_or(from_any, tuple(range(from_any.ndim))) if from_any.ndim else from_any
+
+    def step(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, b = pair
+        done = ew.eq(b, zero)
+        divisor = select_where(done, b.dtype.type(1), b)
+        return select_where(done, a, b), select_where(done, b, ew.rem(a, divisor))
+
+    return while_loop(unfinished, step, (x, y))[0]
+
+
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The least common multiple, element by element; ValueError for floats."""
+    x, y = (abs(v) for v in _integers("lcm", x1, x2))
+    divisor = gcd(x, y)
+    zero = ew.eq(divisor, x.dtype.type(0))
+    safe = select_where(zero, divisor.dtype.type(1), divisor)
+    return select_where(zero, sh.full_like(divisor, 0), ew.mul(x, ew.div(y, safe)))
+
+

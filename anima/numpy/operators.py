@@ -1,0 +1,174 @@
+"""What operators and methods of arrays mean: fills the table in `core/array.py`.
+
+An operator gives way (`NotImplemented`) to objects that are no array, so that their own reflected
+operator may answer; lists and tuples are refused, as functions refuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.array import Array, install_operators
+from anima.core.trace import Tracer, is_array_like
+from anima.numpy import (
+    creation,
+    diagonals,
+    elementwise,
+    functions,
+    indexing,
+    linear,
+    manipulation,
+    reductions,
+    selection,
+    sorting,
+    updates,
+)
+from anima.numpy.promote import static_value
+from anima.ops import elementwise as ew
+
+_SYMBOLS = {
+    "add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "floor_divide": "//", "remainder": "%",
+    "divmod": "divmod", "power": "**", "matmul": "@", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+    "left_shift": "<<", "right_shift": ">>", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
+    "equal": "==", "not_equal": "!="}
+
+
+class _Operands(dict):
+    """Types of operands: True if an operator takes them, False if it gives way, None if it refuses."""
+
+    def __missing__(self, kind: type) -> bool | None:
+        if issubclass(kind, (list, tuple, set, dict)):
+            accepted: bool | None = None
+        else:
+            accepted = issubclass(kind, (Array, np.ndarray, np.generic, bool, int, float, complex)) \
+                or hasattr(kind, "__jax_array__") or (hasattr(kind, "__array__") and hasattr(kind, "dtype"))
+        self[kind] = accepted
+        return accepted
+
+
+_operands = _Operands()
+
+
+def _operator(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    accepts = _operands
+
+    def apply(x: Any, y: Any) -> Any:
+        if accepts[type(x)] and accepts[type(y)]:
+            return function(x, y)
+        for other in (x, y):
+            if accepts[type(other)] is None and not is_array_like(other):
+                raise TypeError(f"unsupported operand type(s) for {symbol}: {type(x).__name__!r} and "
+                                f"{type(y).__name__!r}")
+        return NotImplemented
+
+    return apply
+
+
+# ---------------------------------------------------------------- methods that differ from functions
+
+def _reshape(x: Array, *shape: Any, order: str = "C", out_sharding: None = None, **kwargs: Any) -> Array:
+    shape = kwargs.pop("shape", shape[0] if len(shape) == 1 else shape)
+    return manipulation.reshape(x, shape, order)
+
+
+def _transpose(x: Array, *axes: Any) -> Array:
+    if not axes or axes == (None,):
+        return manipulation.transpose(x)
+    return manipulation.transpose(x, axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
+
+
+def _item(x: Array, *index: int) -> Any:
+    value = static_value(x, "This occurred in the item() method of an array.") if isinstance(x, Tracer) else np.asarray(x)
+    if not index and value.size != 1:
+        raise ValueError("can only convert an array of size 1 to a Python scalar")
+    return value.item(*index)
+
+
+def _astype(x: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
+    return creation.astype(x, dtype, copy=copy, device=device)
+
+
+def _flatten(x: Array, order: str = "C", *, out_sharding: None = None) -> Array:
+    return manipulation.ravel(x, order)
+
+
+def _view(x: Array, dtype: Any = None, type: None = None) -> Array:
+    """The bits of `x` read as another dtype; the last axis grows or shrinks with the element size."""
+    if type is not None:
+        raise NotImplementedError("`type` argument of array.view()")
+    if dtype is None:
+        return x
+    dtype = dtypes.check_user_dtype(dtype, "view")
+    if x.dtype == dtype:
+        return x
+    if x.dtype == np.bool_ or dtype == np.bool_:
+        if dtype == np.bool_:
+            return ew.ne(x.view(np.uint8), 0)
+        return ew.convert_element_type(x, np.uint8).view(dtype)
+    if dtypes.issubdtype(x.dtype, np.complexfloating) or dtypes.issubdtype(dtype, np.complexfloating):
+        return _view_complex(x, dtype)
+    before, after = dtypes.itemsize_bits(x.dtype), dtypes.itemsize_bits(dtype)
+    if before == after:
+        return ew.bitcast_convert_type(x, dtype)
+    if not x.ndim:
+        raise ValueError("view() of a 0d array is only supported if the itemsize is unchanged.")
+    if after < before:
+        parts = ew.bitcast_convert_type(x, dtype)
+        return manipulation.reshape(parts, (*x.shape[:-1], -1))
+    factor = after // before
+    if x.shape[-1] % factor:
+        raise ValueError("When changing to a larger dtype, its size must be a divisor of the total size in bytes of the "
+                         "last axis of the array.")
+    return ew.bitcast_convert_type(manipulation.reshape(x, (*x.shape[:-1], x.shape[-1] // factor, factor)), dtype)
+
+
+def _view_complex(x: Array, dtype: Any) -> Array:
+    if dtypes.issubdtype(x.dtype, np.complexfloating):
+        parts = manipulation.stack([ew.real(x), ew.imag(x)], -1)
+        flat = manipulation.reshape(parts, (*x.shape[:-1], -1) if x.ndim else (2,))
+        return flat.view(dtype)
+    part = dtypes.to_real(dtype)
+    halves = x.view(part)
+    pairs = manipulation.reshape(halves, (*halves.shape[:-1], halves.shape[-1] // 2, 2))
+    return ew.complex(pairs[..., 0], pairs[..., 1])
+
+
+def _copy(x: Array) -> Array:
+    return creation.copy(x)
+
+
+def install(namespace: Callable[[], Any]) -> None:
+    """Fills the table; `namespace()` is the module that `x.__array_namespace__()` returns."""
+    def array_namespace(api_version: str | None = None) -> Any:
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"anima.numpy does not provide array API version {api_version!r}")
+        return namespace()
+
+    binary: dict[str, Any] = {name: getattr(elementwise, name) for name in _SYMBOLS if name != "matmul"}
+    binary["matmul"] = linear.matmul
+    table = {name: _operator(symbol, binary[name]) for name, symbol in _SYMBOLS.items()}
+    for module, names in _METHODS.items():
+        table.update({name: getattr(module, name) for name in names})
+    table.update({
+        "getitem": indexing.getitem, "at": updates.at, "reshape_method": _reshape, "transpose_method": _transpose,
+        "item": _item, "astype": _astype, "flatten": _flatten, "view": _view, "copy": _copy,
+        "array_namespace": array_namespace,
+        "compress": lambda x, condition, *args, **kwargs: selection.compress(condition, x, *args, **kwargs)})
+    install_operators(table)
+
+
+_METHODS: dict[Any, tuple[str, ...]] = {
+    elementwise: ("negative", "positive", "abs", "invert", "conj", "real", "imag"),
+    functions: ("clip", "round"),
+    reductions: ("all", "any", "argmax", "argmin", "cumprod", "cumsum", "max", "mean", "min", "prod", "ptp", "std", "sum",
+                 "var"),
+    manipulation: ("transpose", "matrix_transpose", "ravel", "squeeze", "swapaxes", "unstack"),
+    selection: ("choose", "nonzero", "repeat", "take"),
+    diagonals: ("diagonal", "trace"),
+    linear: ("dot",),
+    sorting: ("argpartition", "argsort", "searchsorted", "sort"),
+}

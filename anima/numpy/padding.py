@@ -1,0 +1,215 @@
+"""Padding arrays, in all of NumPy's modes.
+
+    >>> pad(anima.numpy.arange(3), 2, mode="reflect")
+    Array([2, 1, 0, 1, 2, 1, 0], dtype=int32)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.numpy import reductions, stats
+from anima.numpy.creation import array as make_array, astype
+from anima.numpy.elementwise import broadcast_array
+from anima.numpy.functions import round
+from anima.numpy.promote import as_array, is_integer, operand, static_value
+from anima.ops import elementwise as ew, shape as sh
+
+ArrayLike = Any
+Width = tuple[int, int]
+
+
+def pad(array: ArrayLike, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Array:
+    """`array` with `pad_width` (before, after) elements added along each axis.
+
+    Modes: "constant" (`constant_values`), "edge", "reflect" and "symmetric" (`reflect_type`), "wrap",
+    "linear_ramp" (`end_values`), "maximum", "mean", "median", "minimum" (`stat_length`), "empty", or a
+    function `f(row, (before, after), axis, kwargs)` that returns the padded row.
+    """
+    x = as_array(operand("pad", array))
+    widths = _widths(pad_width, x.ndim)
+    if any(n < 0 for pair in widths for n in pair):
+        raise ValueError("index can't contain negative values")
+    if callable(mode):
+        return _pad_function(x, widths, mode, kwargs)
+    if mode not in _OPTIONS:
+        raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad.")
+    unknown = set(kwargs) - set(_OPTIONS[mode])
+    if unknown:
+        raise ValueError(f"unsupported keyword arguments for mode '{mode}': {sorted(unknown)}")
+    if mode in ("constant", "empty"):
+        return _pad_constant(x, widths, kwargs.get("constant_values", 0))
+    for axis, width in enumerate(widths):
+        if any(width):
+            x = _pad_axis(x, axis, width, mode, kwargs, x.ndim)
+    return x
+
+
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "constant": ("constant_values",), "empty": (), "edge": (), "wrap": (), "linear_ramp": ("end_values",),
+    "reflect": ("reflect_type",), "symmetric": ("reflect_type",), "maximum": ("stat_length",),
+    "mean": ("stat_length",), "median": ("stat_length",), "minimum": ("stat_length",)}
+
+
+def _widths(pad_width: Any, ndim: int) -> list[Width]:
+    if isinstance(pad_width, dict):
+        found: list[Width] = [(0, 0)] * ndim
+        for axis, width in pad_width.items():
+            before, after = (width, width) if np.ndim(width) == 0 else width
+            found[axis] = int(before), int(after)
+        return found
+    given = np.asarray(static_value(pad_width, "pad_width argument of anima.numpy.pad must be static")
+                       if isinstance(pad_width, Array) else pad_width)
+    if given.dtype.kind not in "iu" and given.size:
+        raise TypeError("`pad_width` must be of integral type.")
+    if given.shape == (ndim, 1) and ndim > 1:
+        given = np.repeat(given, 2, 1)
+    return [(int(a), int(b)) for a, b in np.broadcast_to(given, (ndim, 2))]
+
+
+def _pairs(values: Any, ndim: int) -> list[tuple[Any, Any]]:
+    """Values given once, once for (before, after), or for each axis: as (before, after) for each axis."""
+    if (isinstance(values, Array) and values.ndim == 0) or np.isscalar(values):
+        return [(values, values)] * ndim
+    rows = [list(v) if isinstance(v, (tuple, list, np.ndarray)) or getattr(v, "ndim", 0) else v for v in values]
+    if all(isinstance(r, list) for r in rows):
+        rows = [tuple(r) if len(r) == 2 else (r[0], r[0]) for r in rows]
+        return rows * ndim if len(rows) == 1 else rows
+    return [(rows[0], rows[-1])] * ndim
+
+
+def _pad_constant(x: Array, widths: list[Width], values: Any) -> Array:
+    pairs = _pairs(values, x.ndim)
+    if not any(isinstance(v, Array) for p in pairs for v in p) and len({v for p in pairs for v in p}) <= 1 and pairs:
+        return sh.pad(x, _fill(pairs[0][0], x), [(b, a, 0) for b, a in widths])
+    for axis, ((before, after), (low, high)) in enumerate(zip(widths, pairs, strict=True)):
+        for value, width in ((low, (before, 0)), (high, (0, after))):
+            config = [(0, 0, 0)] * x.ndim
+            config[axis] = (*width, 0)
+            x = sh.pad(x, _fill(value, x), config)
+    return x
+
+
+def _fill(value: Any, x: Array) -> Array:
+    value = as_array(operand("pad", value))
+    return value if value.dtype == x.dtype else astype(value, x.dtype)
+
+
+def _pad_axis(x: Array, axis: int, width: Width, mode: str, options: dict[str, Any], ndim: int) -> Array:
+    n = x.shape[axis]
+    if not n:
+        raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'")
+    if mode in ("edge", "wrap", "reflect", "symmetric"):
+        if options.get("reflect_type", "even") == "odd" and mode in ("reflect", "symmetric"):
+            return _pad_odd(x, axis, width, mode)
+        if options.get("reflect_type", "even") not in ("even", "odd"):
+            raise ValueError(f"unsupported reflect_type {options['reflect_type']!r}")
+        return _take_runs(x, np.pad(np.arange(n), width, mode=mode), axis)  # type: ignore[call-overload]
+    if mode == "linear_ramp":
+        return _pad_ramp(x, axis, width, _pairs(options.get("end_values", 0), ndim)[axis])
+    lengths = options.get("stat_length")
+    return _pad_statistic(x, axis, width, mode, (n, n) if lengths is None else _pairs(lengths, ndim)[axis])
+
+
+def _take_runs(x: Array, index: np.ndarray, axis: int) -> Array:
+    """`x` at known indices along `axis`, as slices forwards, backwards and standing still."""
+    parts, start = [], 0
+    while start < len(index):
+        stop = start + 1
+        step = int(index[stop] - index[start]) if stop < len(index) else 1
+        step = step if step in (-1, 0, 1) else 1
+        while stop < len(index) and index[stop] - index[stop - 1] == step:
+            stop += 1
+        first, last = int(index[start]), int(index[stop - 1])
+        part = sh.slice_in_dim(x, min(first, last), max(first, last) + 1, axis=axis)
+        if step == 0:
+            part = broadcast_array(part, (*x.shape[:axis], stop - start, *x.shape[axis + 1:]))
+        parts.append(sh.rev(part, (axis,)) if step == -1 and stop - start > 1 else part)
+        start = stop
+    return sh.concatenate(parts, axis)
+
+
+def _pad_odd(x: Array, axis: int, width: Width, mode: str) -> Array:
+    """Reflection through the edge: 2 * edge - mirrored, as often as needed."""
+    before, after = width
+    skip = 1 if mode == "reflect" else 0
+    while before > 0 or after > 0:
+        n = x.shape[axis]
+        reach = n - skip
+        if reach < 1:
+            return _take_runs(x, np.zeros(before + n + after, int), axis)
+        left, right = min(before, reach), min(after, reach)
+        parts = [x]
+        if left:
+            edge = sh.slice_in_dim(x, 0, 1, axis=axis)
+            mirrored = sh.rev(sh.slice_in_dim(x, skip, skip + left, axis=axis), (axis,))
+            parts.insert(0, ew.sub(ew.add(edge, edge), mirrored))
+        if right:
+            edge = sh.slice_in_dim(x, n - 1, n, axis=axis)
+            mirrored = sh.rev(sh.slice_in_dim(x, n - skip - right, n - skip, axis=axis), (axis,))
+            parts.append(ew.sub(ew.add(edge, edge), mirrored))
+        x = sh.concatenate(parts, axis)
+        before, after = before - left, after - right
+    return x
+
+
+def _pad_ramp(x: Array, axis: int, width: Width, ends: tuple[Any, Any]) -> Array:
+    compute = dtypes.to_inexact(x.dtype)
+    parts = [x]
+    for side, count, end in (("before", width[0], ends[0]), ("after", width[1], ends[1])):
+        if not count:
+            continue
+        at = 0 if side == "before" else x.shape[axis] - 1
+        edge = sh.slice_in_dim(x, at, at + 1, axis=axis)
+        shape = tuple(count if i == axis else 1 for i in range(x.ndim))
+        steps = sh.broadcasted_iota(dtypes.to_real(compute), shape, axis)
+        steps = ew.convert_element_type(steps, compute) if steps.dtype != compute else steps
+        end = ew.convert_element_type(_fill(end, x), compute)
+        slope = ew.div(ew.sub(ew.convert_element_type(edge, compute), end), compute.type(count))
+        ramp = ew.add(end, ew.mul(broadcast_array(slope, tuple(
+            count if i == axis else n for i, n in enumerate(edge.shape))), steps))
+        if is_integer(x.dtype):
+            ramp = _towards_zero(ramp)
+        ramp = ramp if ramp.dtype == x.dtype else ew.convert_element_type(ramp, x.dtype)
+        parts.insert(0, ramp) if side == "before" else parts.append(sh.rev(ramp, (axis,)))
+    return sh.concatenate(parts, axis)
+
+
+def _towards_zero(x: Array) -> Array:
+    return ew.select_n(ew.lt(x, x.dtype.type(0)), ew.floor(x), ew.ceil(x))
+
+
+def _pad_statistic(x: Array, axis: int, width: Width, mode: str, lengths: tuple[Any, Any]) -> Array:
+    statistic: Callable[..., Any] = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean,
+                                     "median": stats.median}[mode]
+    n, parts = x.shape[axis], [x]
+    for side, count, length in (("before", width[0], lengths[0]), ("after", width[1], lengths[1])):
+        if not count:
+            continue
+        length = min(int(length), n)
+        if length < 1:
+            raise ValueError("stat_length of 0 yields no value for padding")
+        window = sh.slice_in_dim(x, 0, length, axis=axis) if side == "before" else \
+            sh.slice_in_dim(x, n - length, n, axis=axis)
+        value = statistic(window, axis=axis, keepdims=True)
+        if is_integer(x.dtype) and not is_integer(value.dtype):
+            value = round(value)
+        value = value if value.dtype == x.dtype else ew.convert_element_type(value, x.dtype)
+        filled = broadcast_array(value, (*x.shape[:axis], count, *x.shape[axis + 1:]))
+        parts.insert(0, filled) if side == "before" else parts.append(filled)
+    return sh.concatenate(parts, axis)
+
+
+def _pad_function(x: Array, widths: list[Width], function: Callable[..., Any], kwargs: dict[str, Any]) -> Array:
+    padded = _pad_constant(x, widths, 0)
+    for axis in range(x.ndim):
+        rows = np.ndindex(*(n for i, n in enumerate(padded.shape) if i != axis))
+        for row in rows:
+            index = (*row[:axis], slice(None), *row[axis:])
+            padded = padded.at[index].set(make_array(function(padded[index], widths[axis], axis, kwargs)))
+    return padded

@@ -1,0 +1,163 @@
+"""Polynomials as vectors of coefficients, highest power first.
+
+    >>> polyval(anima.numpy.array([1, 0, -1]), 3)       # x**2 - 1
+    Array(8, dtype=int32)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anima.control.scan import scan
+from anima.core.array import Array
+from anima.core.trace import Tracer
+from anima.numpy.calculus import convolve
+from anima.numpy.elementwise import add, broadcast_array, multiply
+from anima.numpy.manipulation import atleast_1d
+from anima.numpy.promote import (
+    as_array,
+    as_arrays,
+    convert_operand,
+    promote_dtypes,
+    promote_dtypes_inexact,
+    static_int,
+    static_value,
+)
+from anima.ops import elementwise as ew, shape as sh
+
+ArrayLike = Any
+
+
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
+    """The polynomial with coefficients `p` at `x`, by Horner's rule; `p` may have further axes, which broadcast.
+
+    Up to `unroll` coefficients, one operation each is recorded; more become a loop.
+    """
+    p, x = promote_dtypes("polyval", p, x)
+    if not p.ndim:
+        raise ValueError("polyval: p must have at least one dimension")
+    shape = np.broadcast_shapes(p.shape[1:], x.shape)
+    start = broadcast_array(ew.convert(as_array(x.dtype.type(0)), x.dtype, x.weak_type and p.weak_type), shape)
+    if p.shape[0] <= unroll:
+        for coefficient in sh.unstack(p):
+            start = add(multiply(start, x), coefficient)
+        return start
+    result, _ = scan(lambda y, c: (add(multiply(y, x), c), None), start, p, unroll=1)
+    return result
+
+
+def _padded(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
+    """Both with as many coefficients as the longer one."""
+    a, b = promote_dtypes(name, a1, a2)
+    if a.ndim != 1 or b.ndim != 1:
+        raise ValueError(f"{name}: inputs must be 1-dimensional")
+    n = max(a.size, b.size)
+    return tuple(sh.pad(v, ew.convert(v.dtype.type(0), v.dtype, v.weak_type), [(n - v.size, 0, 0)])  # type: ignore
+                 for v in (a, b))
+
+
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
+    """The sum of two polynomials."""
+    return add(*_padded("polyadd", a1, a2))
+
+
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
+    """The difference of two polynomials."""
+    return ew.sub(*_padded("polysub", a1, a2))
+
+
+def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
+    """The product of two polynomials; `trim_leading_zeros` (known values only) drops leading zeros first."""
+    a, b = as_arrays("polymul", a1, a2)
+    if trim_leading_zeros and (a.size > 1 or b.size > 1):
+        a, b = trim_zeros(a, "f"), trim_zeros(b, "f")
+        a, b = (v if v.size else sh.full((1,), 0, v.dtype) for v in (a, b))
+    a, b = promote_dtypes_inexact("polymul", a, b)
+    return convolve(a if a.size else sh.full((1,), 0, a.dtype), b if b.size else sh.full((1,), 0, b.dtype))
+
+
+def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
+    """(quotient, remainder) of the division of two polynomials."""
+    u, v = promote_dtypes_inexact("polydiv", u, v)
+    m, n = u.size - 1, v.size - 1
+    if v.size == 0:
+        raise ZeroDivisionError("polydiv: division by an empty polynomial")
+    scale = ew.div(sh.full((), 1, v.dtype), v[0])
+    quotient = sh.full((max(m - n + 1, 1),), 0, u.dtype)
+    rest = u
+    for k in range(m - n + 1):
+        d = ew.mul(scale, rest[k])
+        quotient = quotient.at[k].set(d)
+        rest = rest.at[k:k + n + 1].add(ew.neg(ew.mul(d, v)))
+    return quotient, trim_zeros(rest, "f") if trim_leading_zeros else rest
+
+
+def polyder(p: ArrayLike, m: int = 1) -> Array:
+    """The m-th derivative of a polynomial."""
+    order = static_int(m, "'m' argument of anima.numpy.polyder")
+    (p,) = promote_dtypes_inexact("polyder", p)
+    if order < 0:
+        raise ValueError("Order of derivative must be positive")
+    if order == 0:
+        return p
+    if order >= p.size:
+        return sh.full((0,), 0, p.dtype)
+    powers = np.arange(p.size - 1, order - 1, -1, dtype=np.float64)
+    factors = np.prod([powers - i for i in range(order)], axis=0)
+    return ew.mul(sh.slice_in_dim(p, 0, p.size - order), as_array(factors.astype(p.dtype)))
+
+
+def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
+    """The m-th integral of a polynomial with the integration constants `k` (default 0)."""
+    order = static_int(m, "'m' argument of anima.numpy.polyint")
+    (p,) = promote_dtypes_inexact("polyint", p)
+    if order < 0:
+        raise ValueError("Order of integral must be positive (see polyder)")
+    if order == 0:
+        return p
+    constants = sh.full((order,), 0, p.dtype) if k is None else atleast_1d(as_array(k, "polyint", 2))
+    if constants.size == 1:
+        constants = broadcast_array(sh.reshape(constants, (1,)), (order,))
+    if constants.shape != (order,):
+        raise ValueError("k must be a scalar or a rank-1 array of length 1 or m.")
+    (constants,) = [as_array(convert_operand(constants, p.dtype, False))]
+    joined = sh.concatenate([as_array(convert_operand(p, p.dtype, False)), constants], 0)
+    n = joined.size
+    powers = np.arange(n - 1, -1, -1, dtype=np.float64)
+    # The coefficient of x**j was divided by j, j - 1, ...: as often as it was integrated.
+    divisors = np.array([np.prod([max(powers[i] - d, 1) for d in range(min(order, int(powers[i])))] or [1])
+                         for i in range(n)])
+    return ew.div(joined, as_array(divisors.astype(p.dtype)))
+
+
+def poly(seq_of_zeros: ArrayLike) -> Array:
+    """The polynomial with the given zeros, and leading coefficient 1."""
+    (zeros,) = promote_dtypes_inexact("poly", seq_of_zeros)
+    if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1]:
+        raise NotImplementedError("poly of a matrix is not implemented: pass its eigenvalues")
+    if zeros.ndim != 1:
+        raise ValueError("input must be 1d or non-empty square 2d array.")
+    result = sh.full((1,), 1, zeros.dtype)
+    for zero in sh.unstack(zeros):
+        factor = sh.concatenate([sh.full((1,), 1, zeros.dtype), sh.reshape(ew.neg(zero), (1,))], 0)
+        result = convolve(result, factor)
+    return result
+
+
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Any = None) -> Array:
+    """`filt` without zeros at its front ("f") and back ("b"); its values must be known."""
+    x = as_array(filt, "trim_zeros")
+    if isinstance(x, Tracer):
+        static_value(x, "Error arose in the `filt` argument of trim_zeros(): the size of the result depends on it.")
+    value = np.asarray(x)
+    front, back = "f" in trim.lower(), "b" in trim.lower()
+    axes = range(x.ndim) if axis is None else [axis] if np.ndim(axis) == 0 else axis
+    nonzero = np.argwhere(value != 0)
+    index = [slice(None)] * x.ndim
+    for i in axes:
+        low, high = (nonzero[:, i].min(), nonzero[:, i].max() + 1) if len(nonzero) else (x.shape[i] if front else 0,
+                                                                                      x.shape[i] if front else 0)
+        index[i] = slice(int(low) if front else None, int(high) if back or not len(nonzero) else None)
+    return x[tuple(index)]

@@ -1,0 +1,363 @@
+"""Order statistics, histograms and covariances.
+
+    >>> median(anima.numpy.array([3., 1., 2.]))
+    Array(2., dtype=float32)
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.numpy.creation import array, asarray, linspace
+from anima.numpy.elementwise import broadcast_array, isnan, named, select_where
+from anima.numpy.linear import matmul
+from anima.numpy.manipulation import concatenate, moveaxis, ravel
+from anima.numpy.promote import (
+    as_array,
+    convert_operand,
+    inexact_array,
+    is_complex,
+    is_floating,
+    is_integer,
+    no_out,
+    normalize_axes,
+    operand,
+    promote_dtypes,
+    promote_dtypes_inexact,
+    static_value,
+)
+from anima.numpy.reductions import average, max, min, ptp, sum
+from anima.numpy.selection import take_along_axis
+from anima.numpy.sorting import searchsorted
+from anima.ops import elementwise as ew, shape as sh, sort as st
+
+ArrayLike = Any
+Axis = Any
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+# ---------------------------------------------------------------- quantiles
+
+def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, ignore_nan: bool,
+              percent: bool = False) -> Array:
+    if method not in _METHODS:
+        raise ValueError(f"method can only be one of {_METHODS}; got {method!r}")
+    x = as_array(a, name, 0)
+    if is_complex(x.dtype):
+        raise ValueError(f"{name} does not support complex input, as the operation is poorly defined.")
+    fractions = as_array(asarray(q) if isinstance(q, (list, tuple)) else q, name, 1)
+    x, result_dtype = inexact_array(name, x), dtypes.to_inexact(dtypes.result_type(inexact_array(name, x), fractions))
+    compute = np.dtype(np.float32) if is_floating(result_dtype) and result_dtype.itemsize < 4 else result_dtype
+    fractions = as_array(convert_operand(fractions, compute, False))
+    if percent:
+        fractions = ew.div(fractions, compute.type(100))
+    axes = normalize_axes(axis, x.ndim)
+    rows = _axes_last(as_array(convert_operand(x, compute, False)), axes)
+    if rows.shape[-1] == 0:
+        raise ValueError(f"{name} of an empty axis is undefined")
+    result = _interpolated(_sorted_rows(rows, ignore_nan), ravel(fractions), method, ignore_nan)
+    rest = rows.shape[:-1]
+    result = sh.reshape(result, (*fractions.shape, *rest))
+    if keepdims:
+        kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+        result = sh.reshape(result, (*fractions.shape, *kept))
+    return result if compute == result_dtype else ew.convert_element_type(result, result_dtype)
+
+
+def _axes_last(x: Array, axes: tuple[int, ...]) -> Array:
+    """`x` with `axes` flattened into the last one."""
+    rest = [i for i in range(x.ndim) if i not in axes]
+    x = sh.transpose(x, (*rest, *axes))
+    return sh.reshape(x, (*x.shape[:len(rest)], math.prod(x.shape[len(rest):])))
+
+
+def _sorted_rows(rows: Array, ignore_nan: bool) -> Array:
+    rows = st.sort(rows, dimension=rows.ndim - 1)
+    if ignore_nan:
+        return rows
+    # NaN sorts last: one there makes the whole row NaN.
+    last = sh.slice_in_dim(rows, rows.shape[-1] - 1, rows.shape[-1], axis=rows.ndim - 1)
+    return select_where(isnan(last), sh.full_like(rows, np.nan), rows)
+
+
+def _interpolated(rows: Array, fractions: Array, method: str, ignore_nan: bool) -> Array:
+    """Values at the fractions of sorted rows: shape (fractions, *rest)."""
+    dtype, rest = rows.dtype, rows.shape[:-1]
+    shape = (fractions.size, *rest)
+    q = sh.broadcast_in_dim(fractions, shape, (0,))
+    if ignore_nan:
+        present = sum(ew.not_(isnan(rows)), axis=-1)
+        last = sh.broadcast_in_dim(ew.sub(ew.convert_element_type(present, dtype), dtype.type(1)), shape,
+                                   tuple(range(1, len(shape))))
+    else:
+        last = sh.full(shape, rows.shape[-1] - 1, dtype)
+    position = ew.mul(q, last)
+    low, high = ew.floor(position), ew.ceil(position)
+    zero = sh.full_like(low, 0)
+    weight = ew.sub(position, low)
+    low_value, high_value = (_rows_at(rows, ew.max(zero, ew.min(i, last))) for i in (low, high))
+    if method == "lower":
+        return low_value
+    if method == "higher":
+        return high_value
+    if method == "midpoint":
+        return ew.mul(ew.add(low_value, high_value), dtype.type(0.5))
+    if method == "nearest":
+        return select_where(ew.le(weight, dtype.type(0.5)), low_value, high_value)
+    return ew.add(ew.mul(low_value, ew.sub(dtype.type(1), weight)), ew.mul(high_value, weight))
+
+
+def _rows_at(rows: Array, positions: Array) -> Array:
+    """`rows[..., positions]`, the positions' first axis in front."""
+    index = moveaxis(ew.convert_element_type(positions, np.int32), 0, -1)
+    return moveaxis(take_along_axis(rows, index, -1, mode="clip"), -1, 0)
+
+
+def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> Callable[..., Any]:
+    def function(a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+                 method: str = "linear", keepdims: bool = False, *, weights: None = None,
+                 out_sharding: None = None) -> Array:
+        no_out(name, out)
+        if overwrite_input:
+            raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
+        if weights is not None:
+            raise NotImplementedError(f"anima.numpy.{name} does not support weights")
+        return _quantile(name, a, operand(name, q, 1) if not isinstance(q, (list, tuple)) else q, axis, method, keepdims,
+                         ignore_nan, percent)
+
+    return named(function, name, doc)
+
+
+quantile = _quantile_function("quantile", False, False, """The values below which the fractions `q` of elements lie.
+
+    `method` says what is between two elements: "linear", "lower", "higher", "midpoint" or "nearest".
+    """)
+percentile = _quantile_function("percentile", True, False, "As `quantile`, with `q` in percent.")
+nanquantile = _quantile_function("nanquantile", False, True, "As `quantile`, of the elements that are not NaN.")
+nanpercentile = _quantile_function("nanpercentile", True, True, "As `percentile`, of the elements that are not NaN.")
+
+
+def _median_function(name: str, ignore_nan: bool, doc: str) -> Callable[..., Any]:
+    def function(a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+                 keepdims: bool = False) -> Array:
+        no_out(name, out)
+        if overwrite_input:
+            raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
+        return _quantile(name, as_array(a, name), 0.5, axis, "midpoint", keepdims, ignore_nan)
+
+    return named(function, name, doc)
+
+
+median = _median_function("median", False, "The middle element over `axis`, or the mean of the two middle ones.")
+nanmedian = _median_function("nanmedian", True, "The median over `axis` of the elements that are not NaN.")
+
+
+# ---------------------------------------------------------------- covariance
+
+def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
+        fweights: ArrayLike | None = None, aweights: ArrayLike | None = None, dtype: Any = None) -> Array:
+    """The covariance matrix of variables, one a row (a column if not `rowvar`), and of those of `y`.
+
+    `fweights` counts each observation; `aweights` weighs it.
+    """
+    values = [as_array(m, "cov", 0)] + ([] if y is None else [as_array(y, "cov", 1)])
+    if any(v.ndim > 2 for v in values):
+        raise ValueError("m and y have more than 2 dimensions")
+    values = promote_dtypes_inexact("cov", *values)
+    if dtype is not None:
+        wanted = dtypes.check_user_dtype(dtype, "cov")
+        values = [as_array(convert_operand(v, wanted, False)) for v in values]
+    values = [sh.broadcast_to_rank(v, 2) for v in values]
+    if not rowvar:
+        values = [v.T if v.shape[0] != 1 else v for v in values]
+    x = sh.concatenate(values, 0)
+    if not x.shape[0]:
+        return sh.full((0, 0), 0, x.dtype)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    weights = _observation_weights(x, fweights, aweights)
+    mean, total = average(x, axis=1, weights=weights, returned=True)
+    total = total[0]
+    if weights is None or ddof == 0 or aweights is None:
+        factor = ew.sub(total, total.dtype.type(ddof))
+    else:
+        weight_product = sum(ew.mul(weights, as_array(convert_operand(operand("cov", aweights), weights.dtype, False))))
+        factor = ew.sub(total, ew.div(ew.mul(total.dtype.type(ddof), weight_product), total))
+    factor = select_where(ew.le(factor, factor.dtype.type(0)), sh.full_like(factor, 0), factor) \
+        if not is_complex(factor.dtype) else factor
+    centered = ew.sub(x, sh.expand_dims(mean, (1,)))
+    other = centered if weights is None else ew.mul(centered, sh.expand_dims(weights, (0,)))
+    product = matmul(centered, (ew.conj(other) if is_complex(other.dtype) else other).T)
+    return sh.squeeze(ew.div(product, factor), [i for i, n in enumerate(product.shape) if n == 1])
+
+
+def _observation_weights(x: Array, fweights: Any, aweights: Any) -> Array | None:
+    weights: Array | None = None
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is None:
+            continue
+        w = as_array(given, "cov")
+        if name == "fweights" and not is_integer(w.dtype):
+            raise TypeError("fweights must be integer.")
+        if w.ndim != 1:
+            raise RuntimeError(f"cannot handle multidimensional {name}")
+        if w.shape[0] != x.shape[1]:
+            raise RuntimeError(f"incompatible numbers of samples and {name}")
+        w = as_array(convert_operand(w, x.dtype, False))
+        weights = w if weights is None else ew.mul(weights, w)
+    return weights
+
+
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: Any = None) -> Array:
+    """The matrix of correlations between variables; arguments as of `cov`."""
+    c = cov(x, y, rowvar, dtype=dtype)
+    if not c.ndim:
+        return ew.div(c, c)
+    d = _diagonal(c)
+    deviations = ew.sqrt(ew.real(d) if is_complex(c.dtype) else d)
+    deviations = ew.convert_element_type(deviations, c.dtype)
+    c = ew.div(ew.div(c, sh.expand_dims(deviations, (1,))), sh.expand_dims(deviations, (0,)))
+    if is_complex(c.dtype):
+        one = dtypes.to_real(c.dtype).type(1)
+        return ew.complex(ew.clamp(-one, ew.real(c), one), ew.clamp(-one, ew.imag(c), one))
+    return ew.clamp(c.dtype.type(-1), c, c.dtype.type(1))
+
+
+def _diagonal(x: Array) -> Array:
+    n = x.shape[0]
+    return sh.slice_in_dim(sh.reshape(x, (n * n,)), 0, n * n, n + 1)
+
+
+# ---------------------------------------------------------------- histograms
+
+def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None,
+             out_sharding: None = None) -> Array:
+    """How often each of 0, 1, ... occurs in `x` (negative numbers count as 0), or the sums of its `weights`.
+
+    The result's size is `length`, or one more than the largest number, which must then be known.
+    """
+    values = as_array(x, "bincount")
+    if not (is_integer(values.dtype) or values.dtype == np.bool_):
+        raise TypeError(f"x argument to bincount must have an integer type; got {dtypes.name(values.dtype)}")
+    if values.ndim != 1:
+        raise ValueError("only 1-dimensional input supported.")
+    if length is None:
+        known = static_value(values, "The error occurred because of argument 'x' of anima.numpy.bincount. To avoid this "
+                                     "error, pass a static `length` argument.")
+        length = int(known.max()) + 1 if known.size else 0
+        length = builtins.max(length, minlength, 0)
+    if weights is None:
+        ones = sh.full(values.shape, 1, dtypes.default_int())
+    else:
+        ones = as_array(weights, "bincount", 1)
+        if ones.shape != values.shape:
+            raise ValueError("shape of weights must match shape of x.")
+    values = ew.convert_element_type(values, np.int32)
+    index = ew.max(values, sh.full_like(values, 0))
+    return sh.full((length,), 0, ones.dtype).at[index].add(ones, mode="drop")
+
+
+def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights: None = None) -> Array:
+    """The edges of `bins` equal bins over `range` (default: from the least to the largest element)."""
+    del weights
+    if isinstance(bins, str):
+        raise NotImplementedError("string values for `bins` not implemented.")
+    x = ravel(as_array(a, "histogram_bin_edges"))
+    dtype = dtypes.to_inexact(x.dtype)
+    edges = as_array(asarray(bins) if isinstance(bins, (list, tuple)) else bins, "histogram_bin_edges", 1)
+    if edges.ndim == 1:
+        return as_array(convert_operand(edges, dtypes.to_inexact(edges.dtype), False))
+    count = int(static_value(edges, "The error occurred in the `bins` argument of a histogram function."))
+    if range is None:
+        if not x.size:
+            range = (0.0, 1.0)
+        else:
+            range = (min(x), max(x))
+    low, high = (as_array(convert_operand(operand("histogram_bin_edges", r), dtype, False)) for r in range)
+    empty = ew.eq(ptp(sh.concatenate([sh.expand_dims(low, (0,)), sh.expand_dims(high, (0,))], 0)), dtype.type(0))
+    half = dtype.type(0.5)
+    low, high = (select_where(empty, ew.sub(low, half), low), select_where(empty, ew.add(high, half), high))
+    return linspace(low, high, count + 1, dtype=dtype)
+
+
+def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None,
+              density: bool | None = None) -> tuple[Array, Array]:
+    """(how many elements are in each bin, edges of the bins); the last bin holds its upper edge too.
+
+    With `weights`, their sums; with `density`, scaled to an integral of 1.
+    """
+    x = as_array(a, "histogram", 0)
+    w = sh.full_like(x, 1, dtype=dtypes.to_inexact(x.dtype)) if weights is None else as_array(weights, "histogram", 1)
+    x, w = promote_dtypes_inexact("histogram", x, w) if weights is None else (as_array(x), w)
+    if x.shape != w.shape:
+        raise ValueError("weights should have the same shape as a.")
+    x, w = ravel(as_array(convert_operand(x, dtypes.to_inexact(x.dtype), False))), ravel(w)
+    edges = histogram_bin_edges(x, bins, range)
+    bin_of = _bin_index(edges, x)
+    counts = sh.full((edges.size,), 0, w.dtype).at[bin_of].add(w)
+    counts = sh.slice_in_dim(counts, 1, edges.size)
+    if density:
+        widths = ew.convert_element_type(_differences(edges), dtypes.to_inexact(counts.dtype))
+        counts = as_array(convert_operand(counts, dtypes.to_inexact(counts.dtype), False))
+        counts = ew.div(ew.div(counts, widths), sum(counts))
+    return counts, edges
+
+
+def _differences(x: Array) -> Array:
+    return ew.sub(sh.slice_in_dim(x, 1, x.size), sh.slice_in_dim(x, 0, x.size - 1))
+
+
+def _bin_index(edges: Array, x: Array) -> Array:
+    """1 for the first bin, and so on; 0 or `edges.size` (which updates drop) outside."""
+    index = searchsorted(edges, x, side="right")
+    last = ew.eq(*promote_dtypes("histogram", x, broadcast_array(edges[-1], x.shape)))
+    return select_where(last, sh.full_like(index, edges.size - 1), index)
+
+
+def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None,
+                density: bool | None = None) -> tuple[Array, list[Array]]:
+    """(how many of the points, rows of `sample`, are in each bin, edges of the bins along each axis)."""
+    points = array(sample).T if isinstance(sample, (list, tuple)) else as_array(sample, "histogramdd")
+    if points.ndim != 2:
+        raise ValueError("sample should be a 2D array of shape (N, D)")
+    count, rank = points.shape
+    per_axis = [bins] * rank if np.ndim(bins) == 0 else list(bins)
+    if len(per_axis) != rank:
+        raise ValueError("should be a bin for each dimension.")
+    if range is not None and len(range) != rank:
+        raise ValueError(f"For sample.shape={points.shape}, range must be a sequence of length {rank}")
+    edges, index = [], []
+    for axis, one in enumerate(per_axis):
+        column = sh.index_in_dim(points, axis, 1, keepdims=False)
+        found = histogram_bin_edges(column, one, None if range is None else range[axis])
+        edges.append(found)
+        index.append(_bin_index(found, column))
+    sizes = [e.size for e in edges]
+    w = sh.full((count,), 1, dtypes.default_int()) if weights is None else as_array(weights, "histogramdd")
+    counts = sh.full([n + 1 for n in sizes], 0, w.dtype).at[tuple(index)].add(w)
+    counts = sh.slice(counts, [1] * rank, sizes)
+    if density:
+        counts = as_array(convert_operand(counts, dtypes.to_inexact(counts.dtype), False))
+        total = sum(counts)
+        for axis, e in enumerate(edges):
+            widths = ew.convert_element_type(_differences(e), counts.dtype)
+            counts = ew.div(counts, sh.broadcast_in_dim(widths, counts.shape, (axis,)))
+        counts = ew.div(counts, total)
+    return counts, edges
+
+
+def histogram2d(x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None,
+                density: bool | None = None) -> tuple[Array, Array, Array]:
+    """(how many of the points (x, y) are in each bin, edges along x, edges along y)."""
+    x, y = promote_dtypes("histogram2d", x, y)
+    if np.ndim(bins) == 1 and len(bins) not in (1, 2):
+        bins = [asarray(bins), asarray(bins)]
+    counts, (x_edges, y_edges) = histogramdd(concatenate([sh.expand_dims(x, (1,)), sh.expand_dims(y, (1,))], 1), bins,
+                                             range, weights, density)
+    return counts, x_edges, y_edges

@@ -1,0 +1,259 @@
+"""Calling compiled programs: what is checked, copied, shared and kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from anima.compiler import cache, native
+from anima.compiler.loops import Buffer, Kernel, Program, Store
+from anima.config import compilation_cache_dir
+from anima.runtime import calling, threads
+from anima.runtime.executable import compile_program
+from tests.compiler.loop_programs import axpy, c, collatz, copy, f, full_sum, i, k, one_kernel, parallel, softmax, vector, x_at
+
+
+def floats(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
+
+
+def test_outputs_are_fresh_and_shaped():
+    executable = compile_program(axpy(12), [(3, 4)])
+    x, y = floats(12), floats(12, 1)
+    [a], [b] = executable([x, y]), executable([y, x])
+    assert a.shape == (3, 4) and a.flags.c_contiguous and a.flags.writeable
+    np.testing.assert_array_equal(a.ravel(), np.float32(2.5) * x + y)
+    np.testing.assert_array_equal(b.ravel(), np.float32(2.5) * y + x)
+
+
+def test_inputs_are_taken_in_any_layout():
+    x = floats(12).reshape(3, 4)
+    expected = compile_program(copy(12))([np.ascontiguousarray(x.T)])[0]
+    np.testing.assert_array_equal(compile_program(copy(12))([x.T])[0], expected)
+    np.testing.assert_array_equal(compile_program(copy(6))([np.repeat(x.ravel(), 2)[:12:2]])[0], x.ravel()[:6])
+    raw = np.zeros(49, np.uint8)[1:].view(np.float32)   # not aligned
+    raw[:] = x.ravel()
+    np.testing.assert_array_equal(compile_program(copy(12))([raw])[0], x.ravel())
+    frozen = floats(12)
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(compile_program(copy(12))([frozen])[0], frozen)
+
+
+class Special(np.ndarray):
+    """A subclass of arrays."""
+
+
+def test_inputs_are_checked():
+    executable = compile_program(axpy(4))
+    x = floats(4)
+    with pytest.raises(TypeError, match="argument 1 must be an array of float32, got an array of float64"):
+        executable([x, x.astype(float)])
+    with pytest.raises(TypeError, match="argument 0 must be an array of float32, got list"):
+        executable([[1.0, 2.0, 3.0, 4.0], x])
+    with pytest.raises(ValueError, match="argument 0 must have 4 elements"):
+        executable([floats(5), x])
+    with pytest.raises(TypeError, match="takes 2 arrays, got 1"):
+        executable([x])
+    with pytest.raises(TypeError, match="float32, got an array of >f4"):
+        executable([x, x.astype(">f4")])
+    np.testing.assert_array_equal(executable((x, x.view(Special)))[0], x * np.float32(3.5))
+
+
+def test_a_dtype_that_is_equal_but_another_object():
+    dtype = np.dtype("float32", metadata={"unit": "m"})
+    x = floats(4).astype(dtype)
+    np.testing.assert_array_equal(compile_program(copy(4))([x])[0], floats(4))
+
+
+def test_without_the_native_way_in(monkeypatch):
+    monkeypatch.setattr("anima.runtime.executable.fast_invoke", lambda: None)
+    x = floats(4)
+    np.testing.assert_array_equal(compile_program(axpy(4))([x, x])[0], x * np.float32(3.5))
+    assert calling._layout() is not None
+
+
+def test_empty_arrays_and_no_arrays():
+    assert compile_program(copy(0), [(0, 3)])([floats(0)])[0].shape == (0, 3)
+    p = one_kernel("fill", {}, {"y": ("f32", 3)}, vector("j", 3, Store("y", i("j"), k(2.0))))
+    np.testing.assert_array_equal(compile_program(p)([])[0], [2, 2, 2])
+    assert compile_program(Program("nothing", (), ()))([]) == []
+
+
+def test_shapes_must_fit():
+    with pytest.raises(ValueError, match="not the shape"):
+        compile_program(copy(4), [(5,)])
+
+
+def test_a_donated_input_is_overwritten():
+    n = 33
+    body = Kernel("double", (vector("j", n, Store("y", i("j"), f("mul", x_at(i("j")), k(2.0)))),))
+    p = Program("donate", (Buffer("x", "f32", n, "input"), Buffer("y", "f32", n, "output", alias="x")), (body,))
+    x = floats(n)
+    expected = x * 2
+    [y] = compile_program(p)([x])
+    assert np.shares_memory(x, y)
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_the_number_of_threads_changes_nothing():
+    x = floats(1 << 20)
+    results = []
+    for count in (1, 2, 5):
+        threads.set_num_threads(count)
+        results.append([compile_program(full_sum(x.size))([x])[0], compile_program(softmax(1024, 1024))([x])[0]])
+    threads.set_num_threads(None)
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_calls_from_many_python_threads():
+    executable = compile_program(full_sum(1 << 18))
+    inputs = [floats(1 << 18, seed) for seed in range(4)]
+    expected = [executable([x])[0][0] for x in inputs]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            if executable([inputs[number]])[0][0] != expected[number]:
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_the_interpreter_lock_is_free_meanwhile():
+    executable = compile_program(collatz(200_000))
+    x = np.full(200_000, 77031, np.int32)
+    ticks = 0
+    running = True
+
+    def call() -> None:
+        nonlocal running
+        executable([x])
+        running = False
+
+    worker = threading.Thread(target=call)
+    worker.start()
+    while running:
+        ticks += 1
+    worker.join()
+    assert ticks > 1000
+
+
+def test_a_parallel_program_after_fork():
+    code = """
+import os, numpy as np
+from anima.runtime import threads
+from anima.runtime.executable import compile_program
+from tests.compiler.loop_programs import softmax
+threads.set_num_threads(3)
+e = compile_program(softmax(1000, 1000)); x = np.ones(1000000, np.float32)
+assert abs(e([x])[0].sum() - 1000) < 1e-2
+pid = os.fork()
+ok = abs(e([x])[0].sum() - 1000) < 1e-2
+if pid == 0: os._exit(0 if ok else 1)
+assert ok and os.waitpid(pid, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
+def test_interrupt_leaves_the_process_usable():
+    code = """
+import os, signal, threading, time, numpy as np
+from anima.runtime import threads
+from anima.runtime.executable import compile_program
+from tests.compiler.loop_programs import softmax
+threads.set_num_threads(3)
+e = compile_program(softmax(1000, 1000)); x = np.ones(1000000, np.float32)
+e([x])
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    while True: e([x])
+except KeyboardInterrupt: pass
+assert abs(e([x])[0].sum() - 1000) < 1e-2
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_analyses():
+    executable = compile_program(full_sum(10_000))
+    memory = executable.memory_analysis()
+    assert memory["argument_size_in_bytes"] == 40_000 and memory["output_size_in_bytes"] == 4
+    assert memory["temp_size_in_bytes"] == executable.program.arena > 0
+    assert memory["alias_size_in_bytes"] == 0 and memory["generated_code_size_in_bytes"] > 100
+    assert executable.cost_analysis()["bytes accessed"] == 40_004
+    assert "define void @entry" in executable.llvm
+    assert "entry" in executable.asm and "ret" in executable.asm
+    assert "vector" in executable.loops
+
+
+# --- Code that is kept -------------------------------------------------------------------------
+
+
+def test_equal_programs_are_compiled_once():
+    a, b = compile_program(axpy(999)), compile_program(axpy(999))
+    assert a.code is b.code
+    assert compile_program(axpy(998)).code is not a.code
+
+
+def test_constants_are_not_part_of_the_code():
+    def p(value: float) -> Program:
+        w = Buffer("w", "f32", 3, "const", np.full(3, value, np.float32))
+        body = Kernel("k", (vector("j", 3, Store("y", i("j"), x_at(i("j"), "w"))),))
+        return Program("constant", (w, Buffer("y", "f32", 3, "output")), (body,))
+    one, two = compile_program(p(1.0)), compile_program(p(2.0))
+    assert one.code is two.code
+    np.testing.assert_array_equal(one([])[0] + two([])[0], [3, 3, 3])
+
+
+def test_code_on_disk(tmp_path, monkeypatch):
+    text = cache.compiled(axpy(77), native.host()).text
+    with compilation_cache_dir(str(tmp_path)):
+        first = cache.load(text, native.host())
+        [file] = tmp_path.iterdir()
+        good = file.read_bytes()
+        monkeypatch.setattr(native, "compile_module", lambda text: pytest.fail("compiled again"))
+        assert cache.load(text, native.host()).object_bytes() == first.object_bytes()
+        monkeypatch.undo()
+        for bad in (b"", b"nonsense", good[:-5], good[:40] + b"!" + good[41:], good + b"more"):
+            file.write_bytes(bad)
+            assert cache.load(text, native.host()).object_bytes() == first.object_bytes()
+            assert file.read_bytes() == good
+        assert [f.name for f in tmp_path.iterdir()] == [file.name]
+    with compilation_cache_dir(str(file / "not-a-folder")):
+        assert cache.load(text, native.host()).address("entry")
+
+
+def test_no_files_without_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with compilation_cache_dir(None):
+        compile_program(axpy(78))
+    assert not list(tmp_path.iterdir())
+
+
+def test_programs_that_use_no_threads_start_none():
+    code = """
+import threading, numpy as np
+from anima.runtime.executable import compile_program
+from tests.compiler.loop_programs import axpy
+compile_program(axpy(100))([np.ones(100, np.float32)] * 2)
+assert threading.active_count() == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_small_parallel_loops_are_serial():
+    p = one_kernel("small", {"x": ("f32", 8)}, {"y": ("f32", 8)}, parallel("i", 8, Store("y", i("i"), x_at(i("i")))))
+    assert not compile_program(p).code.parallel
+    assert compile_program(softmax(4096, 1024)).code.parallel
+    assert compile_program(axpy(10_000_000)).code.parallel
+    assert c(1).value == 1
