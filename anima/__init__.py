@@ -32,6 +32,7 @@ from anima.api.tracing import typeof as typeof
 from anima.config import check_tracer_leaks as check_tracer_leaks
 from anima.config import config as config
 from anima.config import debug_infs as debug_infs
+from anima.config import debug_key_reuse as debug_key_reuse
 from anima.config import debug_nans as debug_nans
 from anima.config import default_matmul_precision as default_matmul_precision
 from anima.config import default_prng_impl as default_prng_impl

@@ -237,6 +237,14 @@ def immutable_message(kind: type | None = None) -> str:
             "use x = x.at[idx].set(y) or another .at[] method.")
 
 
+def ambiguous_truth_message(size: int) -> str:
+    """For `if array:` where the array does not have exactly one element."""
+    if size:
+        return "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+    return ("The truth value of an empty array is ambiguous. Use `array.size > 0` to check that an array is "
+            "not empty.")
+
+
 def not_an_array_message(x: Any) -> str:
     """For a value that arrays are not made of, where an operand is expected."""
     return (f"Value {x!r} of type {type(x)} is not a valid Anima type: expected an array, a NumPy array or a "

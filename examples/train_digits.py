@@ -237,13 +237,14 @@ def draw(losses: list[float], params: Params, test: Digits, folder: Path) -> lis
     read = np.asarray(predict(params, test.images))
     wrong_first = np.argsort(read == test.labels, kind="stable")[:60]
     figure, grid = plt.subplots(6, 10, figsize=(8, 5.6), layout="constrained")
-    for axes, i in zip(grid.flat, wrong_first, strict=True):
+    for axes in grid.flat:
+        axes.axis("off")
+    for axes, i in zip(grid.flat, wrong_first, strict=False):
         axes.imshow(test.images[i].reshape(8, 8), cmap="gray_r")
         right = read[i] == test.labels[i]
         title = f"{read[i]}" if right else f"{read[i]}, not {test.labels[i]}"
         axes.set_title(title, fontsize=8, color="black" if right else "tab:red")
-        axes.axis("off")
-    figure.suptitle(f"Unseen digits: all {int(np.sum(read != test.labels))} misread ones of {len(read)}, then others")
+    figure.suptitle(f"Unseen digits, misread ones first ({int(np.sum(read != test.labels))} of {len(read)})")
     figure.savefig(folder / "digits_predictions.png", dpi=150)
     plt.close(figure)
     return [folder / "digits_loss.png", folder / "digits_predictions.png"]
@@ -254,6 +255,7 @@ def draw(losses: list[float], params: Params, test: Digits, folder: Path) -> lis
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--model", choices=["mlp"], default="mlp", help="mlp: a multi-layer perceptron")
     parser.add_argument("--hidden", type=int, nargs="*", default=[128, 64], help="sizes of the hidden layers")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch", type=int, default=64, help="images a step")

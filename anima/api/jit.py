@@ -15,14 +15,15 @@ import numpy as np
 
 from anima import errors, tree
 from anima.api.pjit import executable_of, pjit_p
-from anima.api.stages import Lowered, TracedFunction
+from anima.api.stages import Lowered, TracedFunction, type_of
 from anima.config import config
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.stage import Traced, close, trace_to_jaxpr
+from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
+from anima.ops.broadcast import as_array
 from anima.util import fun_name
 
 
@@ -149,7 +150,7 @@ class Entry:
         self.executable: Any = None
 
 
-_types: dict[ShapedArray, ShapedArray] = {}
+_FAST_ENTRIES = 64  # signatures that a function finds again by the identity of its arguments' types
 
 
 class JitFunction:
@@ -163,14 +164,24 @@ class JitFunction:
             raise TypeError(f"Expected a callable value, got {fun!r}")
         if inspect.isgeneratorfunction(fun):
             raise TypeError(f"Expected a function, got a generator function: {fun}")
-        update_wrapper(self, fun)
+        update_wrapper(self, fun, updated=())  # not the attributes of a callable object: they are not ours
         self.fun = fun
         self.name = fun_name(fun)
         self.signature = Signature(fun, static_argnums, static_argnames)
         self.donated_nums = _as_tuple(donate_argnums)
         self.donated_names = frozenset((donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames or ())
+        self._check_donated()
         self.keep_unused, self.inline = keep_unused, inline
         self.entries: dict[Any, Entry] = {}
+        self.fast: dict[Any, tuple[Entry, list[ShapedArray]]] = {}
+
+    def _check_donated(self) -> None:
+        names = [p.name for p in self.signature.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        donated = self.donated_names | {names[n] for n in self.donated_nums if -len(names) <= n < len(names)}
+        both = set(self.donated_nums) & set(self.signature.static_argnums) or donated & self.signature.static_argnames
+        if both:
+            raise ValueError(f"static_argnums/static_argnames and donate_argnums/donate_argnames cannot intersect; "
+                             f"{fun_name(self.fun)} has {sorted(both)} in both.")
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
@@ -180,36 +191,59 @@ class JitFunction:
 
     @errors.api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current.trace is EVAL:
+            dynamic, named, static = self.signature.split(args, kwargs) if self.signature.is_static else (args, kwargs, None)
+            leaves, in_tree = tree.flatten((dynamic, named))
+            values, ids = [], []
+            for x in leaves:
+                if type(x) is not ConcreteArray or x._value is None:
+                    break
+                values.append(x._value)
+                ids.append(id(x.aval))
+            else:
+                known = self.fast.get((in_tree.spec, tuple(ids), static, config.trace_key()))
+                if known is not None:
+                    return self._run(known[0], values)
+        return self._call(args, kwargs)
+
+    def _run(self, entry: Entry, values: list[np.ndarray]) -> Any:
+        outs = entry.executable(values)
+        arrays = [ConcreteArray(v, a) for v, a in zip(outs, entry.out_avals, strict=True)]
+        return entry.out_tree.spec.unflatten(arrays)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call in general; where it is a plain one, the next like it will be found at once."""
         if config.disable_jit:
             return self.fun(*args, **kwargs)
         dynamic, named, static = self.signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
-        if current.trace is not EVAL or any(isinstance(x, Tracer) for x in leaves):
-            return self._record(dynamic, named, static, leaves, in_tree)
         entry = self._entry(dynamic, named, static, leaves, in_tree)
+        if current.trace is not EVAL or any(isinstance(x, Tracer) for x in leaves):
+            if self.inline:
+                outs = eval_jaxpr(entry.closed.jaxpr, entry.closed.consts, *entry.outer, *map(as_array, leaves))
+            else:
+                outs = pjit_p.bind(*entry.outer, *leaves, jaxpr=entry.closed, name=self.name, inline=self.inline)
+            return tree.unflatten(entry.out_tree, outs)
         if entry.executable is None:
             entry.executable = executable_of(entry.closed, self.name)
-        values = [x.value if type(x) is ConcreteArray else _to_numpy(x) for x in leaves]
-        outs = entry.executable(values)
-        arrays = [ConcreteArray(v, a) for v, a in zip(outs, entry.out_avals, strict=True)]
+        result = self._run(entry, [x.value if type(x) is ConcreteArray else _to_numpy(x) for x in leaves])
         if config.debug_nans or config.debug_infs:
-            self._check_finite(outs, args, kwargs)
-        if self.donated_nums or self.donated_names:
-            self._delete_donated(args, kwargs, arrays)
-        return tree.unflatten(entry.out_tree, arrays)
+            self._check_finite(tree.leaves(result), args, kwargs)
+        elif self.donated_nums or self.donated_names:
+            self._delete_donated(args, kwargs)
+        elif all(type(x) is ConcreteArray for x in leaves) and len(self.fast) < _FAST_ENTRIES:
+            avals = [x.aval for x in leaves]  # kept alive: the key holds their identities
+            self.fast[in_tree.spec, tuple(map(id, avals)), static, config.trace_key()] = entry, avals
+        return result
 
-    def _record(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any) -> Any:
-        entry = self._entry(args, kwargs, static, leaves, in_tree)
-        outs = pjit_p.bind(*entry.outer, *leaves, jaxpr=entry.closed, name=self.name, inline=self.inline)
-        return tree.unflatten(entry.out_tree, outs)
-
-    def _entry(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any) -> Entry:
-        """The program for these arguments, traced now if it is new.
+    def _entry(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any,
+               find: Callable[[Any], ShapedArray] = aval_of) -> Entry:
+        """The program for these arguments, traced now if it is new; `find` tells the type of one.
 
         A program that closes over tracers belongs to the trace they live in, and is not kept.
         """
         try:
-            avals = tuple([x.aval if isinstance(x, Array) else aval_of(x) for x in leaves])
+            avals = tuple([x.aval if isinstance(x, Array) else find(x) for x in leaves])
         except TypeError:
             self._explain_bad_argument(args, kwargs, static)
             raise
@@ -265,7 +299,7 @@ class JitFunction:
                 self.fun(*args, **kwargs)
             raise
 
-    def _delete_donated(self, args: Any, kwargs: Any, outs: Sequence[ConcreteArray]) -> None:
+    def _delete_donated(self, args: Any, kwargs: Any) -> None:
         donated = [a for i, a in enumerate(args) if i in self.donated_nums or i - len(args) in self.donated_nums]
         donated += [v for k, v in kwargs.items() if k in self.donated_names]
         names = [p.name for p in self.signature.parameters[: len(args)]]
@@ -281,13 +315,14 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forgets every traced and compiled program."""
         self.entries.clear()
+        self.fast.clear()
 
     @errors.api_boundary
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
         """The program for these arguments (arrays or `ShapeDtypeStruct`s), not yet lowered."""
         dynamic, named, static = self.signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
-        entry = self._entry(dynamic, named, static, leaves, in_tree)
+        entry = self._entry(dynamic, named, static, leaves, in_tree, type_of)
         return TracedFunction(entry.closed, in_tree, entry.out_tree, self.name)
 
     @errors.api_boundary

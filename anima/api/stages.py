@@ -16,11 +16,13 @@ import numpy as np
 from anima import tree
 from anima.api.pjit import executable_of
 from anima.compiler.pipeline import Stages, lower
+from anima.compiler.show_fused import show_fused
+from anima.compiler.show_loops import show as show_loops
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.trace import aval_of, numpy_value
+from anima.core.trace import Tracer, aval_of, numpy_value
 
 
 class ShapeDtypeStruct:
@@ -113,14 +115,14 @@ class Lowered:
         return self.traced.jaxpr
 
     @property
-    def fused(self) -> Any:
-        """The jaxpr after simplification and the grouping of its equations into kernels."""
-        return self.stages.fused
+    def fused(self) -> str:
+        """The jaxpr after simplification and the grouping of its equations into kernels, as text."""
+        return show_fused(self.stages.fused)
 
     @property
-    def loops(self) -> Any:
-        """The loop program."""
-        return self.stages.loops
+    def loops(self) -> str:
+        """The loop program, as text."""
+        return show_loops(self.stages.loops)
 
     @property
     def kernel_count(self) -> int:
@@ -216,7 +218,7 @@ class Compiled:
 
     def as_text(self) -> str:
         """The optimised loop program that the machine code was made from."""
-        return str(self.lowered.loops)
+        return self.executable.loops
 
     def cost_analysis(self) -> dict[str, float]:
         """Estimates: "flops" and "bytes accessed" of one call."""
@@ -235,6 +237,10 @@ class Compiled:
             raise TypeError(f"Function compiled with input pytree does not match the input pytree it was called with. "
                             f"Expected {self.in_tree}, got {in_tree}.")
         jaxpr = self.lowered.traced.jaxpr
+        if any(isinstance(x, Tracer) for x in leaves):
+            raise TypeError("Cannot apply Anima transformations to a function lowered and compiled for a particular "
+                            "signature. Detected an argument that is being traced. Transform the function itself, "
+                            "before `lower`.")
         avals = list(map(aval_of, leaves))
         for k, (got, expected) in enumerate(zip(avals, jaxpr.in_avals, strict=True)):
             if (got.shape, got.dtype) != (expected.shape, expected.dtype):

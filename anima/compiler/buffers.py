@@ -18,6 +18,7 @@ from anima.compiler.loops import (
     Assign,
     Buffer,
     Call,
+    Const,
     Expr,
     For,
     If,
@@ -31,20 +32,22 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
+    children,
     walk,
 )
-from anima.compiler.routines import ROUTINES, buffers_read, buffers_written
+from anima.compiler.routines import ROUTINES, arguments, buffers_read, buffers_written
 
 ALIGNMENT = 64
-BYTES = {"bool": 1, "i1": 1, "i2": 1, "i4": 1, "u1": 1, "u2": 1, "u4": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2,
-         "bf16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
+BYTES = {"bool": 1, "i1": 1, "i2": 1, "i4": 1, "u1": 1, "u2": 1, "u4": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2,
+         "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
 
 
 def plan_buffers(program: Program, donated: Sequence[int] = ()) -> Program:
     """Gives every temp its place in memory, and lets donated inputs be overwritten."""
     program = remove_copies(program, donated)
-    lives = lifetimes(program)
-    shared = _share_elementwise(program, lives, donated)
+    units, loops = accesses(program)
+    lives = _lifetimes(units, loops)
+    shared = _share_elementwise(program, units, loops, lives, donated)
     buffers = [replace(b, alias=shared[b.name]) if b.name in shared else b for b in program.buffers]
     spans = _spans(buffers, lives)
     offsets, arena = place(spans)
@@ -111,33 +114,49 @@ def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
 
 
 def _access(nodes: Sequence[Expr | Stmt], stmt: Stmt, position: int) -> Access:
-    reads: set[str] = set()
-    writes: set[str] = set()
-    first: dict[str, str] = {}
-    for node in walk(*nodes):
-        if isinstance(node, Load):
-            reads.add(node.buffer)
-            first.setdefault(node.buffer, "read")
-        elif isinstance(node, Store):
-            writes.add(node.buffer)
-            if node.op is not None:
-                reads.add(node.buffer)
-            first.setdefault(node.buffer, "write" if node.op is None else "read")
+    uses = _Uses()
+    for node in nodes:
+        uses.note(node)
+    return Access(stmt, position, frozenset(uses.reads), frozenset(uses.writes), frozenset(uses.writes - uses.reads))
+
+
+class _Uses:
+    """The buffers that statements read and write."""
+
+    def __init__(self) -> None:
+        self.reads: set[str] = set()
+        self.writes: set[str] = set()
+
+    def note(self, node: Expr | Stmt) -> None:
+        kind = type(node)
+        if kind is Ref or kind is Const:
+            return
+        if kind is Let:
+            self.note(node.value)  # type: ignore[union-attr]
+        elif kind is Op:
+            for arg in node.args:  # type: ignore[union-attr]
+                self.note(arg)
+        elif kind is Load:
+            self.reads.add(node.buffer)  # type: ignore[union-attr]
+            self.note(node.index)  # type: ignore[union-attr]
+        elif kind is Store:
+            (self.writes if node.op is None else self.reads).add(node.buffer)  # type: ignore[union-attr]
+            self.writes.add(node.buffer)  # type: ignore[union-attr]
+            self.note(node.index)  # type: ignore[union-attr]
+            self.note(node.value)  # type: ignore[union-attr]
         elif isinstance(node, Call):
-            reads.update(buffers_read(node.routine, node.args))
-            writes.update(buffers_written(node.routine, node.args))
-            if node.args[ROUTINES[node.routine][0].index("beta")] != 0.0:
-                reads.update(buffers_written(node.routine, node.args))
-    return Access(stmt, position, frozenset(reads), frozenset(writes), frozenset(writes - reads))
-
-
-def lifetimes(program: Program) -> dict[str, Life]:
-    """When each buffer is in use. What a loop carries from one iteration to the next lives as long as the loop."""
-    units, loops = accesses(program)
-    return _lifetimes(units, loops)
+            read, written = buffers_read(node.routine, node.args), buffers_written(node.routine, node.args)
+            self.reads.update(read)
+            self.writes.update(written)
+            if arguments(node.routine, node.args).get("beta", 0.0) != 0.0:
+                self.reads.update(written)
+        else:
+            for child in children(node):
+                self.note(child)
 
 
 def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dict[str, Life]:
+    """When each buffer is in use. What a loop carries from one iteration to the next lives as long as the loop."""
     lives: dict[str, Life] = {}
     fresh: dict[str, int] = {}  # first use, if that one writes without reading
     for unit in units:
@@ -165,19 +184,49 @@ def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dic
 
 def remove_copies(program: Program, donated: Sequence[int]) -> Program:
     """Drops copies whose source is never used again, by making both one buffer."""
+    copies = {id(k): pair for k in program.body if isinstance(k, Kernel) and (pair := _copied(k)) is not None}
+    if not copies:
+        return program
     known = {b.name: b for b in program.buffers}
     given = [b.name for b in program.with_role("input")]
     free = {given[n] for n in donated}
-    skipped: set[Stmt] = set()
-    for kernel in program.body:
-        pair = _copied(kernel) if isinstance(kernel, Kernel) else None
-        if pair is None or pair in skipped:
+    units, loops = accesses(program)
+    lives = _lifetimes(units, loops)
+    names: dict[str, str] = {}
+    dropped: set[int] = set()
+    for unit in units:
+        if id(unit.stmt) not in copies:
             continue
-        source, target = known[pair[0]], known[pair[1]]
-        merged = _merge(program, kernel, source, target, free)
-        if merged is not None:
-            program, known = merged, {b.name: b for b in merged.buffers}
-    return program
+        source, target = (known[names.get(n, n)] for n in copies[id(unit.stmt)])
+        if lives[source.name].end > unit.position or lives[target.name].begin < unit.position:
+            continue
+        kept = _merge(source, target, free, known)
+        if kept is None:
+            continue
+        dropped.add(id(unit.stmt))
+        if kept is target:  # an output that takes over a donated input's memory
+            known[target.name] = replace(target, alias=source.name)
+            continue
+        gone = target if kept == source.name else source
+        names |= {n: kept for n, m in names.items() if m == gone.name} | {gone.name: kept}
+        lives[kept].begin = min(lives[source.name].begin, lives[target.name].begin)
+        lives[kept].end = max(lives[source.name].end, lives[target.name].end)
+        del known[gone.name]
+    body = rename([s for s in program.body if id(s) not in dropped], names) if names or dropped else program.body
+    return replace(program, buffers=tuple(known.values()), body=body)
+
+
+def _merge(source: Buffer, target: Buffer, free: set[str], known: dict[str, Buffer]) -> str | Buffer | None:
+    """The name of the buffer that both become; `target` itself if it is to be an alias of `source`; or None."""
+    if source.size != target.size or source.dtype != target.dtype or source.alias or target.alias:
+        return None
+    if source.role == "temp":
+        return target.name
+    if source.name in free and target.role == "temp":
+        return source.name
+    if source.name in free and target.role == "output" and not any(b.alias == source.name for b in known.values()):
+        return target
+    return None
 
 
 def _copied(kernel: Kernel) -> tuple[str, str] | None:
@@ -197,33 +246,6 @@ def _copied(kernel: Kernel) -> tuple[str, str] | None:
     if len(loads) != 1 or len(stores) != 1 or stores[0].op is not None or kernel.name != "copy":
         return None
     return (loads[0].buffer, stores[0].buffer) if loads[0].index == stores[0].index else None
-
-
-def _merge(program: Program, copy: Kernel, source: Buffer, target: Buffer, free: set[str]) -> Program | None:
-    """The program with `target` living in `source`'s memory (or the other way round) and without the copy."""
-    if source.size != target.size or source.dtype != target.dtype:
-        return None
-    units, loops = accesses(program)
-    lives = _lifetimes(units, loops)
-    at = next(u.position for u in units if u.stmt is copy)
-    mine, other = lives[source.name], lives[target.name]
-    if mine.end > at or other.begin < at or any(a <= at <= b for a, b in loops):
-        return None
-    if source.role == "temp" and source.alias is None:
-        keep, gone = target, source
-    elif target.role == "temp" and target.alias is None and source.role == "temp":
-        keep, gone = source, target
-    elif source.name in free and source.alias is None and target.role == "output" and target.alias is None \
-            and not any(b.alias == source.name for b in program.buffers):
-        body = tuple(s for s in program.body if s is not copy)
-        buffers = tuple(replace(b, alias=source.name) if b is target else b for b in program.buffers)
-        return replace(program, buffers=buffers, body=body)
-    elif source.name in free and target.role == "temp":
-        keep, gone = source, target
-    else:
-        return None
-    body = rename([s for s in program.body if s is not copy], {gone.name: keep.name})
-    return replace(program, buffers=tuple(b for b in program.buffers if b.name != gone.name), body=body)
 
 
 def rename(stmts: Iterable[Stmt], names: dict[str, str]) -> tuple[Stmt, ...]:
@@ -272,40 +294,46 @@ def rename(stmts: Iterable[Stmt], names: dict[str, str]) -> tuple[Stmt, ...]:
 # ---------------------------------------------------------------- sharing
 
 
-def _share_elementwise(program: Program, lives: dict[str, Life], donated: Sequence[int]) -> dict[str, str]:
+def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequence[tuple[int, int]],
+                       lives: dict[str, Life], donated: Sequence[int]) -> dict[str, str]:
     """Buffers first written by a kernel that reads a dying buffer at exactly the same indices: target -> source."""
     known = {b.name: b for b in program.buffers}
     given = [b.name for b in program.with_role("input")]
     free = {given[n] for n in donated}
     shared: dict[str, str] = {b.name: b.alias for b in program.buffers if b.alias is not None}
     taken = set(shared.values())
-    units, loops = accesses(program)
     for unit in units:
-        if not isinstance(unit.stmt, Kernel) or any(a <= unit.position <= b for a, b in loops):
+        kernel = unit.stmt
+        dying = [n for n in sorted(unit.reads) if n in known and lives[n].end == unit.position and n not in taken
+                 and n not in shared and (n in free or known[n].role == "temp")]
+        born = [n for n in sorted(unit.whole) if n in known and lives[n].begin == unit.position and n not in shared]
+        if (not dying or not born or not isinstance(kernel, Kernel) or not _one_nest(kernel)
+                or any(a <= unit.position <= b for a, b in loops)):
             continue
-        for target in sorted(unit.whole):
-            b = known.get(target)
-            if b is None or target in shared or lives[target].begin != unit.position or b.role not in ("temp", "output"):
-                continue
-            for source in sorted(unit.reads):
-                s = known.get(source)
-                if (s is None or source in taken or s.size * BYTES.get(s.dtype, 1) != size_in_bytes(b)
-                        or s.dtype != b.dtype or lives[source].end != unit.position or source in shared):
-                    continue
+        loads, stores = _indices(kernel)
+        for target in born:
+            b = known[target]
+            for source in dying:
+                s = known[source]
                 usable = source in free or (s.role == "temp" and b.role == "temp")
-                if usable and same_places(unit.stmt, source, target):
+                if (usable and source not in taken and s.size == b.size and s.dtype == b.dtype
+                        and len(loads[source]) == 1 and loads[source] == stores[target]):
                     shared[target] = source
                     taken.add(source)
                     break
     return shared
 
 
-def same_places(kernel: Kernel, source: str, target: str) -> bool:
-    """Whether a kernel reads `source` only at the index at which it then writes `target`."""
-    loads = {n.index for n in walk(*kernel.body) if isinstance(n, Load) and n.buffer == source}
-    stores = {n.index for n in walk(*kernel.body) if isinstance(n, Store) and n.buffer == target}
-    touched = any(isinstance(n, Load) and n.buffer == target for n in walk(*kernel.body))
-    return not touched and len(loads) == 1 and loads == stores and _one_nest(kernel)
+def _indices(kernel: Kernel) -> tuple[dict[str, set[Expr]], dict[str, set[Expr]]]:
+    """The indices at which a kernel loads from and stores to each buffer."""
+    loads: dict[str, set[Expr]] = {}
+    stores: dict[str, set[Expr]] = {}
+    for node in walk(*kernel.body):
+        if isinstance(node, Load):
+            loads.setdefault(node.buffer, set()).add(node.index)
+        elif isinstance(node, Store):
+            stores.setdefault(node.buffer, set()).add(node.index)
+    return loads, stores
 
 
 def _one_nest(kernel: Kernel) -> bool:

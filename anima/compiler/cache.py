@@ -22,6 +22,7 @@ from anima.compiler.emit import emit_program
 from anima.compiler.keys import program_key
 from anima.compiler.loops import Program
 from anima.compiler.parallelize import parallelize
+from anima.compiler.tile import tile
 from anima.compiler.vectorize import vectorize
 from anima.config import compilation_cache_dir
 
@@ -61,7 +62,7 @@ def compiled(program: Program, target: native.Target) -> Code:
 
 
 def _compile(program: Program, target: native.Target) -> Code:
-    program = parallelize(vectorize(program, target))
+    program = parallelize(vectorize(tile(program), target))
     emitted = emit_program(program, target)
     module = load(emitted.text, target)
     return Code(program, emitted.text, module, emitted.routines, emitted.parallel)
@@ -74,7 +75,7 @@ def load(text: str, target: native.Target) -> native.Module:
     """The module for an LLVM text, from the folder of compiled code if it is there."""
     folder = compilation_cache_dir.value
     if folder is None:
-        return native.compile_module(text)
+        return native.compile_module(text, optimize=False)
     path = os.path.join(os.fspath(folder), _digest(text, target) + ".o")
     known = _read(path)
     if known is not None:
@@ -82,7 +83,7 @@ def load(text: str, target: native.Target) -> native.Module:
             return native.load_object(known, text)
         except (RuntimeError, ValueError):
             pass  # an object that does not link: compile again
-    module = native.compile_module(text)
+    module = native.compile_module(text, optimize=False)
     _write(path, module.object_bytes())
     return module
 

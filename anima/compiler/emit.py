@@ -17,7 +17,7 @@ from anima.compiler.assembly import ModuleBuilder, Value
 from anima.compiler.emit_control import part_types
 from anima.compiler.emit_function import Function, Module, operands
 from anima.compiler.emit_memory import Place
-from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, PTR, Index, i64, itemsize, parts
+from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
 from anima.compiler.keys import statements_key
 from anima.compiler.loops import INDEX, Buffer, Call, For, Kernel, Program, Stmt, walk
 from anima.compiler.native import Target
@@ -125,7 +125,7 @@ class Entry:
             self._define(name, kernel, uses.buffers, uses.values, roots, sharing, pool)
         args = [f.places[root].pointer for root in roots]
         for value, _ in uses.values:
-            args += parts(f.env[value])
+            args += parts(f.plain(f.env[value]))
         f.b.call(name, [*args, *([f.pool] if pool and f.pool is not None else [])])
         f.forget_stores(kernel.body)
 
@@ -192,10 +192,9 @@ class Entry:
 
         def matrix(which: str, t: Value) -> Value:
             place = f.places[str(a[which])]
-            offset = f.arithmetic("add", f.arithmetic("mul", Index(t), Index(i64(int(a[which + "_stride"])))),  # type: ignore[call-overload]
-                                  Index(i64(int(a[which + "_offset"]))))  # type: ignore[call-overload]
-            two = Index(i64(2 if dtype in COMPLEX_TYPES else 1))
-            return f.b.gep(scalar, place.pointer, f.arithmetic("mul", offset, two).value)
+            stride, offset = int(a[which + "_stride"]), int(a[which + "_offset"])  # type: ignore[call-overload]
+            index = f.arithmetic("add", f.arithmetic("mul", Index(t), constant_index(stride)), constant_index(offset))
+            return f.b.gep(f"[2 x {scalar}]" if dtype in COMPLEX_TYPES else scalar, place.pointer, f.total(index))
 
         def size(which: str) -> Value:
             return self._constant("i32", int(a[which]))  # type: ignore[call-overload]

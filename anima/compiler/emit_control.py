@@ -21,8 +21,10 @@ from anima.compiler.emit_value import (
     REGISTER,
     Index,
     Val,
+    constant_index,
     constant_of,
     i64,
+    identity,
     itemsize,
     parts,
     rebuild,
@@ -48,8 +50,7 @@ from anima.compiler.loops import (
     While,
     walk,
 )
-from anima.compiler.scalars import convert
-from anima.compiler.scalars import emit as emit_scalar
+from anima.compiler.scalars import convert, emit as emit_scalar
 
 _INDEX_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "rem", "max", "min"))
 _STACK_LIMIT = 1 << 17  # bytes of scratch memory on the stack; more comes from malloc
@@ -100,7 +101,7 @@ class Control(Memory):
                 return self.load(buffer, self.index(index))
             case Op(name=name, args=args):
                 values = [self.evaluate(a) for a in args]
-                key = (name, expr.dtype, args[0].dtype, expr.params, self.width, *map(_identity, values))
+                key = (name, expr.dtype, args[0].dtype, expr.params, self.width, *map(identity, values))
                 found = self.known.get(key)
                 if found is None:
                     found = self.known[key] = self._operation(expr, values)
@@ -117,7 +118,7 @@ class Control(Memory):
     def constant(self, value: object, dtype: str) -> Val:
         """A number as a value."""
         if dtype == INDEX:
-            return Index(i64(int(value)), 0, int(value), int(value))  # type: ignore[call-overload]
+            return constant_index(int(value))  # type: ignore[call-overload]
         type = Type(REGISTER[dtype])
         if dtype in COMPLEX_TYPES:
             number = complex(value)  # type: ignore[arg-type]
@@ -170,11 +171,11 @@ class Control(Memory):
             if op.dtype == INDEX:
                 return first
             if op.dtype == "bool":
-                return self.compare("ne", first, Index(i64(0), 0, 0, 0))
+                return self.compare("ne", first, constant_index(0))
             if op.dtype[0] in "iu":
                 return self.to_integer(first, op.dtype)
-            small = not first.uniform and -(1 << 31) <= first.lo and first.hi < 1 << 31
-            wide = self.lanes(first, "i32" if small else "i64") if not first.uniform else first.value
+            small = not first.uniform and first.lo >= -(1 << 31) and first.hi < 1 << 31
+            wide = self.lanes(first, "i32" if small else "i64") if not first.uniform else self.total(first)
             return convert(self.b, wide, "i32" if small else "i64", op.dtype)
         if op.name == "select_n":
             result = values[1]
@@ -258,7 +259,7 @@ class Control(Memory):
         if self.width > 1:
             value = self.wide(value)
         elif isinstance(value, Index):
-            value = Index(self.lanes(value, "i64"))
+            value = Index(self.total(value))
         return Index(value.value) if isinstance(value, Index) else value
 
     def _where_active(self, new: Val, old: Val) -> Val:
@@ -325,7 +326,7 @@ class Control(Memory):
             self.env[loop.index] = Index(i, 0, 0, max(extent.hi - 1, 0))
             self.block(loop.body)
 
-        self.counted(i64(0), extent.value, 1, self.carried(loop.body), loop.body, body)
+        self.counted(i64(0), self.total(extent), 1, self.carried(loop.body), loop.body, body)
 
     def counted(self, start: Value, stop: Value, step: int, keys: Sequence[str], stmts: Sequence[Stmt],
                 body: Callable[[Value], None]) -> None:
@@ -422,8 +423,3 @@ class Control(Memory):
         self.env.update(results)
         self.forget_stores(stmts)
 
-
-def _identity(value: Val) -> object:
-    if isinstance(value, Index):
-        return (value.value.name, value.value.type, value.step)
-    return tuple((p.name, p.type) for p in parts(value))

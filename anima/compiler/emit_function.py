@@ -90,6 +90,7 @@ class Function(Vector):
         """Outline the body and hand it to the pool."""
         b, module = self.b, self.module
         extent = self.index(loop.extent)
+        extent = Index(self.total(extent), 0, extent.lo, extent.hi)
         if self.pool is None or constant_of(extent.value) in (0, 1):
             self.serial(loop)
             return
@@ -108,7 +109,7 @@ class Function(Vector):
         values = [self.places[name].pointer for name in uses.buffers]
         for name, _ in uses.values:
             if name != index:
-                values += parts(self.env[name])
+                values += parts(self.plain(self.env[name]))
         context = b.alloca(I64, max(len(values), 1))
         for number, value in enumerate(values):
             if value.type is I1:
@@ -144,6 +145,10 @@ class Function(Vector):
 
         inner.counted(begin, end, 1, [], loop.body, body)
         inner.finish()
+
+    def plain(self, value: Val) -> Val:
+        """A uniform value as registers hold it."""
+        return Index(self.total(value)) if isinstance(value, Index) else value
 
     @staticmethod
     def _received(dtype: str, values: list[Value], original: Val) -> Val:

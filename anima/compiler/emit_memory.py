@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anima.compiler.assembly import Builder, Type, Value
-from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, REGISTER, Index, Indices, Val, constant_of, i64
+from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, REGISTER, Index, Indices, Val, constant_of, i64, identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Memory(Indices):
     def load(self, buffer: str, index: Index) -> Val:
         """The elements at an index: a scalar if that is uniform."""
         place = self.places[buffer]
-        key = ("load", place.pointer.name, place.dtype, self.versions.get(place.root, 0), index.value.name,
-               index.value.type, index.step, self.width, None if self.mask is None or index.uniform else self.mask.name)
+        key = ("load", place.pointer.name, place.dtype, self.versions.get(place.root, 0), *identity(index), self.width,
+               None if self.mask is None or index.uniform else self.mask.name)
         found = self.known.get(key)
         if found is None:
             found = self.known[key] = self._load(place, index)
@@ -77,46 +77,51 @@ class Memory(Indices):
             value = self.b.cast("zext", value, value.type.of("i8"))
         self._store_real(place.pointer, MEMORY[place.dtype], index, value)
 
-    # -- real numbers ---------------------------------------------------------------------------
+    # -- addresses ------------------------------------------------------------------------------
 
-    def _address(self, pointer: Value, scalar: str, index: Value) -> Value:
-        known = constant_of(index) if index.type.width == 1 else None
-        if known == 0:
+    def _step(self, pointer: Value, element: str, index: Value) -> Value:
+        if index.type.width == 1 and constant_of(index) == 0:
             return pointer
-        key = ("gep", pointer.name, scalar, index.name, index.type)
+        key = ("gep", pointer.name, element, index.name, index.type)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self.b.gep(scalar, pointer, index)
+            found = self.known[key] = self.b.gep(element, pointer, index)
         return found  # type: ignore[return-value]
 
-    def _addresses(self, pointer: Value, scalar: str, index: Index) -> Value:
-        """The lanes' own addresses; those of inactive lanes are that of the first, where elements are small."""
+    def _address(self, pointer: Value, element: str, index: Index, back: int = 0) -> Value:
+        """The address of the first lane's element, less `back`: what is the same in all rounds of a loop first."""
+        address = self._step(pointer, element, index.value)
+        if index.moving is not None:
+            address = self._step(address, element, index.moving)
+        return self._step(address, element, i64(index.offset - back))
+
+    def _addresses(self, pointer: Value, element: str, index: Index, small: bool) -> Value:
+        """The lanes' own addresses; of `small` elements, those of inactive lanes are that of the first."""
         if index.general:
-            addresses = self._address(pointer, scalar, index.value)
+            addresses = self._step(pointer, element, index.value)
         else:
-            start = self._address(pointer, scalar, index.value)
-            steps = self.b.step(Type("i64", self.width), 0, index.step)
-            addresses = self.b.gep(scalar, start, steps)
-        if self.mask is not None and Type(scalar).bits < 32:
+            start = self._address(pointer, element, index)
+            addresses = self.b.gep(element, start, self.b.step(Type("i64", self.width), 0, index.step))
+        if small and self.mask is not None:
             first = self.b.splat(self.b.extract(addresses, 0), self.width)
             addresses = self.b.select(self.mask, addresses, first)
         return addresses
 
+    # -- real numbers ---------------------------------------------------------------------------
+
     def _load_real(self, pointer: Value, scalar: str, index: Index) -> Value:
         b = self.b
         if index.uniform:
-            return b.load(Type(scalar), self._address(pointer, scalar, index.value))
+            return b.load(Type(scalar), self._address(pointer, scalar, index))
         type = Type(scalar, self.width)
         if index.step in (1, -1) and not index.general:
-            start = index.value
-            if index.step == -1:
-                start = b.op("sub", start, i64(self.width - 1))
-            address = self._address(pointer, scalar, start)
+            address = self._address(pointer, scalar, index, self.width - 1 if index.step == -1 else 0)
             mask = self._turned_mask(index)
             value = b.load(type, address) if mask is None else b.masked_load(type, address, mask)
             return value if index.step == 1 else self._reversed(value)
-        addresses = self._addresses(pointer, scalar, index)
-        return b.gather(type, addresses, self.mask if type.bits >= 32 else None)
+        # Small elements are loaded one by one, which is better done without a branch for each lane.
+        small = type.bits < 32
+        return b.gather(type, self._addresses(pointer, scalar, index, small), None if small else self.mask)
 
     def _turned_mask(self, index: Index) -> Value | None:
         if self.mask is None or index.step == 1:
@@ -132,43 +137,36 @@ class Memory(Indices):
         if index.uniform:
             if value.type.width > 1:
                 raise ValueError("a vector loop stores several values to one element")
-            b.store(value, self._address(pointer, scalar, index.value))
+            b.store(value, self._address(pointer, scalar, index))
             return
         value = b.splat(value, self.width) if value.type.width == 1 else value
         if index.step in (1, -1) and not index.general:
-            start = index.value
             if index.step == -1:
-                start = b.op("sub", start, i64(self.width - 1))
                 value = self._reversed(value)
-            address = self._address(pointer, scalar, start)
+            address = self._address(pointer, scalar, index, self.width - 1 if index.step == -1 else 0)
             mask = self._turned_mask(index)
             if mask is None:
                 b.store(value, address)
             else:
                 b.masked_store(value, address, mask)
             return
-        if index.general:
-            addresses = self._address(pointer, scalar, index.value)
-        else:
-            start = self._address(pointer, scalar, index.value)
-            addresses = b.gep(scalar, start, b.step(Type("i64", self.width), 0, index.step))
-        b.scatter(value, addresses, self.mask)
+        b.scatter(value, self._addresses(pointer, scalar, index, small=False), self.mask)
 
     # -- complex numbers ------------------------------------------------------------------------
 
-    def _halves(self, index: Index) -> tuple[Index, Index]:
-        """The indices of real and imaginary parts, as elements of the real type."""
-        two, one = Index(i64(2), 0, 2, 2), Index(i64(1), 0, 1, 1)
-        real = self.arithmetic("mul", index, two)
-        return real, self.arithmetic("add", real, one)
-
     def _load_complex(self, place: Place, index: Index) -> tuple[Value, Value]:
         b, scalar = self.b, REGISTER[place.dtype]
-        real, imaginary = self._halves(index)
+        element = f"[2 x {scalar}]"
+        if index.uniform:
+            real = self._address(place.pointer, element, index)
+            return b.load(Type(scalar), real), b.load(Type(scalar), b.gep(scalar, real, 1))
         if index.step != 1 or index.general:
-            return self._load_real(place.pointer, scalar, real), self._load_real(place.pointer, scalar, imaginary)
+            reals = self._addresses(place.pointer, element, index, small=False)
+            imaginaries = b.gep(scalar, reals, 1)
+            type = Type(scalar, self.width)
+            return b.gather(type, reals, self.mask), b.gather(type, imaginaries, self.mask)
         type = Type(scalar, 2 * self.width)
-        address = self._address(place.pointer, scalar, real.value)
+        address = self._address(place.pointer, element, index)
         mask = self._doubled_mask()
         both = b.load(type, address) if mask is None else b.masked_load(type, address, mask)
         undef = b.undef(type)
@@ -177,14 +175,20 @@ class Memory(Indices):
 
     def _store_complex(self, place: Place, index: Index, value: tuple[Value, Value]) -> None:
         b, scalar = self.b, REGISTER[place.dtype]
-        real, imaginary = self._halves(index)
-        if index.step != 1 or index.general:
-            self._store_real(place.pointer, scalar, real, value[0])
-            self._store_real(place.pointer, scalar, imaginary, value[1])
+        element = f"[2 x {scalar}]"
+        if index.uniform:
+            real = self._address(place.pointer, element, index)
+            b.store(value[0], real)
+            b.store(value[1], b.gep(scalar, real, 1))
             return
         re, im = (b.splat(v, self.width) if v.type.width == 1 else v for v in value)
+        if index.step != 1 or index.general:
+            reals = self._addresses(place.pointer, element, index, small=False)
+            b.scatter(re, reals, self.mask)
+            b.scatter(im, b.gep(scalar, reals, 1), self.mask)
+            return
         both = b.shuffle(re, im, [lane + half * self.width for lane in range(self.width) for half in (0, 1)])
-        address = self._address(place.pointer, scalar, real.value)
+        address = self._address(place.pointer, element, index)
         mask = self._doubled_mask()
         if mask is None:
             b.store(both, address)

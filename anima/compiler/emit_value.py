@@ -45,12 +45,18 @@ def itemsize(dtype: str) -> int:
 
 @dataclass(slots=True)
 class Index:
-    """An integer of type `index`: `value` (i64; lane 0 of an affine one; a vector if general), step per lane, bounds."""
+    """An integer of type `index`, with bounds.
+
+    General: `value` is a vector of lanes. Else lane k is `value + moving + offset + k*step`, where `moving` (or
+    None) is the vector loop's own counter: apart from what does not change in the loop, as addresses want it.
+    """
 
     value: Value
     step: int = 0
     lo: int = LEAST
     hi: int = MOST
+    moving: Value | None = None
+    offset: int = 0
 
     @property
     def general(self) -> bool:
@@ -59,6 +65,11 @@ class Index:
     @property
     def uniform(self) -> bool:
         return self.step == 0 and self.value.type.width == 1
+
+
+def constant_index(number: int) -> Index:
+    """A number as an index."""
+    return Index(ZERO, 0, number, number, None, number)
 
 
 Complex = tuple[Value, Value]
@@ -70,6 +81,7 @@ def parts(value: Val) -> tuple[Value, ...]:
     if type(value) is tuple:
         return value
     if isinstance(value, Index):
+        assert value.moving is None and not value.offset, "an index in parts is in no register"
         return (value.value,)
     return (value,)  # type: ignore[return-value]
 
@@ -93,8 +105,11 @@ def i64(number: int) -> Value:
     return Value(str(number), I64)
 
 
+ZERO = i64(0)
+
+
 def fits_i32(*indices: Index) -> bool:
-    return all(-(1 << 31) <= i.lo and i.hi < 1 << 31 for i in indices)
+    return all(i.lo >= -(1 << 31) and i.hi < 1 << 31 for i in indices)
 
 
 _FOLD = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "max": max, "min": min,
@@ -123,7 +138,7 @@ def bounds(name: str, a: Index, b: Index) -> tuple[int, int]:
             lo, hi = 0, min(a.hi, b.hi - 1)
         case _:
             lo, hi = LEAST, MOST
-    return (lo, hi) if LEAST <= lo and hi <= MOST else (LEAST, MOST)
+    return (lo, hi) if lo >= LEAST and hi <= MOST else (LEAST, MOST)
 
 
 class Indices:
@@ -133,6 +148,13 @@ class Indices:
         self.b = b
         self.width = 1
 
+    def total(self, index: Index) -> Value:
+        """The one number of a uniform index, that of the first lane of an affine one."""
+        value = index.value
+        if index.moving is not None:
+            value = self._scalar("add", value, index.moving)
+        return self._scalar("add", value, i64(index.offset)) if index.offset else value
+
     def lanes(self, index: Index, scalar: str) -> Value:
         """The index in every lane, as integers of kind `scalar` (modulo its size)."""
         b, type = self.b, Type(scalar, self.width)
@@ -141,7 +163,7 @@ class Indices:
             if have == type.bits:
                 return index.value
             return b.cast("sext" if have < type.bits else "trunc", index.value, type)
-        base = index.value
+        base = self.total(index)
         if scalar != "i64":
             known = constant_of(base)
             base = b.cast("trunc", base, type.element) if known is None else b.const(type.element, known)
@@ -174,16 +196,22 @@ class Indices:
         """`add`, `sub`, `mul`, `div`, `rem`, `max` or `min` of two indices."""
         lo, hi = bounds(name, a, c)
         if not (a.general or c.general):
-            if name in ("add", "sub"):
-                step = a.step + c.step if name == "add" else a.step - c.step
-                return Index(self._scalar(name, a.value, c.value), step, lo, hi)
+            if name == "add":
+                both = a.moving is not None and c.moving is not None
+                value = self._scalar("add", a.value, c.value if not both else self._scalar("add", c.value, c.moving))
+                return Index(value, a.step + c.step, lo, hi, a.moving or c.moving, a.offset + c.offset)
+            if name == "sub":
+                value = self._scalar("sub", a.value, c.value if c.moving is None
+                                     else self._scalar("add", c.value, c.moving))
+                return Index(value, a.step - c.step, lo, hi, a.moving, a.offset - c.offset)
+            if name == "mul" and (a.uniform or c.uniform):
+                x, y = self.number(a), self.number(c)
+                if x is not None:
+                    a, c, x, y = c, a, y, x
+                if y is not None:
+                    return self._scaled(a, y, lo, hi)
             if a.uniform and c.uniform:
-                return Index(self._scalar(name, a.value, c.value), 0, lo, hi)
-            if name == "mul":
-                x, y = constant_of(a.value) if a.uniform else None, constant_of(c.value) if c.uniform else None
-                if x is not None or y is not None:
-                    step = a.step * y if y is not None else c.step * x  # type: ignore[operator]
-                    return Index(self._scalar(name, a.value, c.value), step, lo, hi)
+                return Index(self._scalar(name, self.total(a), self.total(c)), 0, lo, hi)
         result = Index(i64(0), 0, lo, hi)
         scalar = "i32" if fits_i32(a, c, result) else "i64"
         x, y = self.lanes(a, scalar), self.lanes(c, scalar)
@@ -193,10 +221,22 @@ class Indices:
             result.value = self.b.op(_OPCODE[name], x, y)
         return result
 
+    @staticmethod
+    def number(index: Index) -> int | None:
+        """The constant that an index is."""
+        known = None if index.moving is not None or not index.uniform else constant_of(index.value)
+        return None if known is None else known + index.offset
+
+    def _scaled(self, a: Index, factor: int, lo: int, hi: int) -> Index:
+        if factor == 1:
+            return a
+        value = a.value if a.moving is None else self._scalar("add", a.value, a.moving)
+        return Index(self._scalar("mul", value, i64(factor)), a.step * factor, lo, hi, None, a.offset * factor)
+
     def compare(self, name: str, a: Index, c: Index) -> Value:
         """A comparison of two indices: i1, a vector where they differ between lanes."""
         if a.uniform and c.uniform:
-            return self.b.cmp(_COMPARE[name], a.value, c.value)
+            return self.b.cmp(_COMPARE[name], self.total(a), self.total(c))
         scalar = "i32" if fits_i32(a, c) else "i64"
         return self.b.cmp(_COMPARE[name], self.lanes(a, scalar), self.lanes(c, scalar))
 
@@ -204,7 +244,7 @@ class Indices:
         """`x` where `condition`, else `y`."""
         result = Index(i64(0), 0, min(x.lo, y.lo), max(x.hi, y.hi))
         if condition.type.width == 1 and x.uniform and y.uniform:
-            result.value = self.b.select(condition, x.value, y.value)
+            result.value = self.b.select(condition, self.total(x), self.total(y))
             return result
         scalar = "i32" if fits_i32(x, y) else "i64"
         result.value = self.b.select(condition, self.lanes(x, scalar), self.lanes(y, scalar))
@@ -215,10 +255,11 @@ class Indices:
         scalar = REGISTER[dtype]
         if not index.uniform:
             return self.lanes(index, scalar)
-        known = constant_of(index.value)
+        known = self.number(index)
         if known is not None:
             return self.b.const(Type(scalar), known)
-        return index.value if scalar == "i64" else self.b.cast("trunc", index.value, Type(scalar))
+        total = self.total(index)
+        return total if scalar == "i64" else self.b.cast("trunc", total, Type(scalar))
 
     def from_integer(self, value: Value, dtype: str) -> Index:
         """An integer (or bool) as an index."""
@@ -231,6 +272,14 @@ class Indices:
         if value.type.bits != type.bits:
             if not value.name.startswith("%") and value.type.width == 1:
                 number = int({"true": "1", "false": "0"}.get(value.name, value.name))
-                return Index(i64(number if signed or number >= 0 else number + (1 << bits)))
+                return constant_index(number if signed or number >= 0 else number + (1 << bits))
             value = self.b.cast("sext" if signed else "zext", value, type)
         return Index(value, 0, max(lo, LEAST), min(hi, MOST))
+
+
+def identity(value: Val) -> tuple[object, ...]:
+    """What two values have in common if they are one."""
+    if isinstance(value, Index):
+        moving = None if value.moving is None else value.moving.name
+        return value.value.name, value.value.type, value.step, moving, value.offset
+    return tuple((p.name, p.type) for p in parts(value))

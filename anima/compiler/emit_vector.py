@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from anima.compiler.assembly import Type, Value
 from anima.compiler.costs import cost
 from anima.compiler.emit_control import Control
-from anima.compiler.emit_value import Index, Val, constant_of, i64, parts, rebuild
+from anima.compiler.emit_value import ZERO, Index, Val, constant_of, i64, parts, rebuild
 from anima.compiler.loops import Accumulate, For, Stmt, walk
 from anima.compiler.neutral import neutral
 
 _HEAVY = 24      # nanoseconds or so of one scalar iteration from which a body is written once only
-_LIGHT = 5.0     # below: reductions run in four accumulators, to hide the latency of the additions
-_MEDIUM = 14.0   # below: in two
+_LIGHT = 2.5     # below: reductions run in four accumulators, to hide the latency of the additions
+_MEDIUM = 6.0    # below: in two
 
 
 class Vector(Control):
@@ -34,6 +34,7 @@ class Vector(Control):
         if self.width > 1:
             raise ValueError("a vector loop inside of a vector loop")
         extent = self.index(loop.extent)
+        extent = Index(self.total(extent), 0, extent.lo, extent.hi)
         count = constant_of(extent.value)
         if count == 0:
             return
@@ -75,7 +76,7 @@ class Vector(Control):
             key = f"{name}@{number}"
             start = self.constant(neutral(stmt.op, stmt.value.dtype), stmt.value.dtype)
             if isinstance(start, Index):
-                start = Index(self.b.splat(start.value, width))
+                start = Index(self.b.splat(self.total(start), width))
             else:
                 start = rebuild(start, tuple(self.b.splat(p, width) for p in parts(start)))
             self.env[key] = start
@@ -108,10 +109,11 @@ class Vector(Control):
         outer_renamed, outer_mask = self.renamed, self.mask
         self.width = loop.width
         for number, renamed in enumerate(totals):
-            start = i if number == 0 else self.b.op("add", i, i64(number * loop.width), "nsw")
             self.renamed = outer_renamed | renamed
             self.mask = mask
-            self.env[loop.index] = Index(start, 1, 0, max(extent.hi - 1, 0))
+            first = constant_of(i)
+            moving, offset = (i, 0) if first is None else (None, first)
+            self.env[loop.index] = Index(ZERO, 1, 0, max(extent.hi - 1, 0), moving, offset + number * loop.width)
             self.block(loop.body)
         self.renamed, self.mask, self.width = outer_renamed, outer_mask, 1
 

@@ -35,7 +35,7 @@ Rewrite = Callable[..., Any]  # (equation, *its operands) -> results
 def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Replaces composite equations by simpler ones, and random keys by their words."""
     closed = physical(closed)
-    if not any(e.primitive.name in REWRITES or e.params and has_programs(e.params) for e in closed.eqns):
+    if not any(e.primitive.name in REWRITES or (e.params and has_programs(e.params)) for e in closed.eqns):
         return closed
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
@@ -52,8 +52,8 @@ def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
         inner: dict[Var, Atom] = dict(zip(jaxpr.invars, invars, strict=True))
         constvars += jaxpr.constvars
         consts += values
-        for e in jaxpr.eqns:
-            eqns.append(e.replace(invars=[inner.get(v, v) if type(v) is Var else v for v in e.invars], source=eqn.source))
+        eqns.extend(e.replace(invars=[inner.get(v, v) if type(v) is Var else v for v in e.invars], source=eqn.source)
+                    for e in jaxpr.eqns)
         env.update(zip(eqn.outvars, (inner.get(v, v) if type(v) is Var else v for v in jaxpr.outvars), strict=True))
     outvars = [env.get(v, v) if type(v) is Var else v for v in closed.jaxpr.outvars]
     return ClosedJaxpr(Jaxpr(constvars, closed.jaxpr.invars, eqns, outvars, closed.jaxpr.effects), consts)
@@ -72,7 +72,9 @@ def is_key(aval: ShapedArray) -> bool:
 
 def words(aval: ShapedArray) -> ShapedArray:
     """The type of the words of an array of keys."""
-    return ShapedArray(aval.shape + tuple(aval.dtype.element_shape), np.dtype(aval.dtype.base)) if is_key(aval) else aval
+    if not is_key(aval):
+        return aval
+    return ShapedArray(aval.shape + tuple(aval.dtype.element_shape), np.dtype(aval.dtype.base))
 
 
 def physical(closed: ClosedJaxpr) -> ClosedJaxpr:

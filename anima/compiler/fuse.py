@@ -87,7 +87,8 @@ class _Grouping:
         self.home: dict[Var, _Builder] = {}
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
 
-    def reads(self, eqn: Eqn, space: Shape, skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
+    def reads(self, eqn: Eqn, space: Shape,
+              skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
         """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
         its space; whether all is flat; where concatenations and paddings along the space begin and end."""
         found: dict[Var, set[Relation]] = {}

@@ -16,7 +16,7 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 
 def inline(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Replaces every call by the equations of its program."""
-    if not any(_stands_for(e) or e.params and has_programs(e.params) for e in closed.eqns):
+    if not any(_stands_for(e) or (e.params and has_programs(e.params)) for e in closed.eqns):
         return closed
     flat = _Flattener()
     jaxpr = closed.jaxpr

@@ -10,7 +10,7 @@ Control flow lowers its inner programs through the same `Builder`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
-RULES = (lower_contract, lower_control, lower_index, lower_scan, lower_sort)  # modules that enter their rules in the tables
+RULES = (lower_contract, lower_control, lower_index, lower_scan, lower_sort)  # they enter their rules in the tables
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
@@ -180,15 +180,17 @@ class Builder:
         if isinstance(source, str) and isinstance(target, str):
             self.copy(source, target, aval.size)
             return
+        if not isinstance(source, (str, Sliced)):  # a scalar's value needs no kernel
+            var = Var(aval)
+            scope = Scope({var: target}, {})
+            scope.write(var, (), source)
+            self.body.extend(scope.body)
+            return
         flat = Var(ShapedArray((aval.size,), aval.dtype))
         other = Var(flat.aval)
-        places: dict[Var, Memory] = {other: target}
-        if isinstance(source, (str, Sliced)):
-            places[flat] = source
-        scope = Scope(places, {})
+        scope = Scope({flat: source, other: target}, {})
         with scope.loop(aval.size, "vector") as i:
-            value = scope.at(flat, (i,)) if flat in places else source
-            scope.write(other, (i,), cast(Expr, value))
+            scope.write(other, (i,), scope.at(flat, (i,)))
         self.kernel("copy", scope)
 
     def _copy_elements(self, var: Var, target: str) -> None:

@@ -25,6 +25,7 @@ from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.ops.family import Elementwise
 
+
 @dataclass(frozen=True, slots=True)
 class Sliced:
     """An array inside of a buffer, at `offset + sum(position * step)`: positions are indices of loops around the
@@ -42,7 +43,7 @@ Rule = Callable[["Scope", Eqn, Indices], Any]
 AT: dict[str, Rule] = {}
 
 _names: dict[Any, str] = {}
-_IGNORED = frozenset({"accuracy", "weak_type", "new_dtype", "sharding"})
+_IGNORED = frozenset({"accuracy", "input_dtype", "weak_type", "new_dtype", "sharding"})
 _SYNONYMS = {"convert_element_type": "cast", "bitcast_convert_type": "bitcast", "add_any": "add",
              "add_jaxvals": "add"}
 _IDENTITIES = frozenset({"copy", "copy_p", "stop_gradient"})
@@ -119,7 +120,7 @@ class Scope(Nest):
         return self.memo[atom, index]
 
     def _compute(self, atom: Var, index: Indices) -> None:
-        """Puts the value of `atom` at `index` in the memo; operands of elementwise operations first, without recursion."""
+        """Puts the value of `atom` at `index` in the memo; elementwise operands first, without recursion."""
         memo = self.memo
         stack: list[tuple[Var, Indices]] = [(atom, index)]
         while stack:
@@ -166,6 +167,8 @@ class Scope(Nest):
         dtype = scalar_type(eqn.outvars[0].aval)
         if name in _IDENTITIES or (name == "convert_element_type" and args[0].dtype == dtype):
             return args[0]
+        if name == "conj" and args[0].dtype != dtype:
+            return self.op("complex", (args[0], Const(0.0, args[0].dtype)), dtype)
         if name == "pow" and args[1].dtype != args[0].dtype:
             args = [args[0], self.cast(args[1], args[0].dtype)]
         params = tuple((k, v) for k, v in eqn.params.items() if k not in _IGNORED) if eqn.params else ()

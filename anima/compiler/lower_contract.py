@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,8 @@ def _sum_of_products(x: Any, y: Any, p: Product) -> Any:
     contracted = nb + nm + nn if rows else nb + nm
     x_place = {**dict(zip(p.left[0], range(nb), strict=True)), **dict(zip(p.left[1], range(nb, nb + nm), strict=True)),
                **dict(zip(p.left[2], range(contracted, contracted + nk), strict=True))}
-    y_place = {**dict(zip(p.right[0], range(nb), strict=True)), **dict(zip(p.right[1], range(free, free + nn), strict=True)),
+    y_place = {**dict(zip(p.right[0], range(nb), strict=True)),
+               **dict(zip(p.right[1], range(free, free + nn), strict=True)),
                **dict(zip(p.right[2], range(contracted, contracted + nk), strict=True))}
     terms = el.and_ if x.dtype == dtypes.bool_ else el.mul
     product = terms(_spread(x, space, x_place), _spread(y, space, y_place))
@@ -162,8 +164,9 @@ def _dot_general(builder: ProgramBuilder, eqn: Eqn) -> None:
                                0.0, builder.result(out), 0, p.n, p.batch, a.stride, b.stride, p.m * p.n)))
 
 
-def _matrix(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, columns: Shape, m: int, n: int) -> Matrix:
-    """The operand as matrices whose rows and columns run over the given axes; copied if its strides do not allow it."""
+def _matrix(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, columns: Shape, m: int,
+            n: int) -> Matrix:
+    """The operand as matrices, rows and columns running over the given axes; copied if strides do not allow it."""
     shape = operand.aval.shape
     strides = _strides(shape)
     step = _merged(shape, strides, batch)
@@ -185,7 +188,7 @@ def _strides(shape: Shape) -> list[int]:
 def _merged(shape: Shape, strides: Sequence[int], axes: Shape) -> int | None:
     """The step of one index that runs over several axes in order; None if there is none."""
     real = [a for a in axes if shape[a] != 1]
-    if any(strides[a] != shape[b] * strides[b] for a, b in zip(real[:-1], real[1:], strict=True)):
+    if any(strides[a] != shape[b] * strides[b] for a, b in pairwise(real)):
         return None
     return strides[real[-1]] if real else 0
 

@@ -107,7 +107,7 @@ def _named(builder: ProgramBuilder, value: Expr) -> Expr:
 
 
 def in_place(fused: Fused, var: Var, result: Atom) -> bool:
-    """Whether the result may be written over the array `var`: nothing reads it later, nor elsewhere than it is written."""
+    """Whether the result may be written over the array `var`: nothing reads that later, nor at another index."""
     if type(result) is not Var:
         return False
     jaxpr = fused.closed.jaxpr

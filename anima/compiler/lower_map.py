@@ -114,13 +114,17 @@ def _alike(used: Sequence[Index], outer: Atom, inner: Atom, extent: int) -> bool
 
 
 def write_roots(scope: Scope, roots: Sequence[Eqn], index: Indices, stored: frozenset[Var]) -> None:
-    """Computes equations at an index and stores the results that are wanted in memory."""
-    for eqn in roots:
-        if any(v in stored for v in eqn.outvars):
-            scope.define(eqn, index)
-            for var in eqn.outvars:
-                if var in stored:
-                    scope.write(var, index, scope.memo[var, index])
+    """Computes equations at an index and stores the results that are wanted in memory.
+
+    Everything is read before anything is stored: a result may take over the memory of an operand.
+    """
+    wanted = [eqn for eqn in roots if any(v in stored for v in eqn.outvars)]
+    for eqn in wanted:
+        scope.define(eqn, index)
+    for eqn in wanted:
+        for var in eqn.outvars:
+            if var in stored:
+                scope.write(var, index, scope.memo[var, index])
 
 
 def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Iterator[Scope]:
@@ -129,7 +133,7 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
     sides = []
     for d, n in enumerate(group.shape):
         ends = [0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]
-        sides.append(list(zip(ends[:-1], ends[1:], strict=True)))
+        sides.append(list(itertools.pairwise(ends)))
     for box in itertools.product(*sides):
         sizes = tuple(b - a for a, b in box)
         yield _box_kernel(new_scope, group, stored, sizes, tuple(a for a, _ in box))

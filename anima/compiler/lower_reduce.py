@@ -23,9 +23,8 @@ import numpy as np
 from anima.compiler.groups import Group
 from anima.compiler.index_math import Index
 from anima.compiler.loops import INDEX, Const, Expr, Load, Op, Ref, Store
-from anima.compiler.lower_array import Indices, Rule, Scope, at, constant, scalar_type
-from anima.compiler.lower_map import Run, Space, loop_kinds, merge_runs, open_loops, write_roots
-from anima.core import dtypes
+from anima.compiler.lower_array import Indices, Scope, at, constant, scalar_type
+from anima.compiler.lower_map import Run, Space, merge_runs, open_loops, write_roots
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn, Var
 
@@ -67,7 +66,7 @@ REDUCTIONS: dict[str, tuple[str, Callable[[ShapedArray], Any]]] = {
 def accumulator(aval: ShapedArray) -> str:
     """The scalar type in which values of a dtype are accumulated."""
     name = scalar_type(aval)
-    return "f32" if name in _HALVES or name.startswith("f8") or name.startswith("f4") else name
+    return "f32" if name in _HALVES or name.startswith(("f8", "f4")) else name
 
 
 def combine(name: str, dtype: str) -> str:

@@ -19,12 +19,13 @@ from anima.compiler.lower_reduce import REDUCTIONS, strategy
 from anima.core.jaxpr import Eqn, Jaxpr, Var
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
-DEEP = 300             # longest chain of folded equations
+LONG = 1000            # longest chain of folded equations ...
+DEEP = 40              # ... and most that are not elementwise
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
-_COSTS = {name: 20 for name in (
+_COSTS = dict.fromkeys((
     "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "logistic", "sinh", "cosh", "asin", "acos",
-    "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "cbrt", "lgamma", "digamma")}
+    "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "cbrt", "lgamma", "digamma"), 20)
 _COSTS |= {"pow": 40, "div": 4, "rem": 6, "sqrt": 4, "rsqrt": 5, "integer_pow": 3, "threefry2x32": 100, "gather": 3,
            "dynamic_slice": 2, "copy": 0, "convert_element_type": 1}
 _DEFAULT_COST = {True: 1, False: 0}
@@ -77,7 +78,7 @@ _SIMPLE = frozenset((
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], set[Var], set[int]]:
     """Views of other variables, variables to be computed as a whole, and positions of the equations that do (roots)."""
-    costs, depths = _costs(jaxpr, kinds)
+    costs, ends = _costs(jaxpr, kinds)
     uses: dict[Var, _Use] = {}
     views: dict[Var, Var] = {}
     stored: set[Var] = set()
@@ -93,7 +94,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], se
             continue
         kind = kinds[id(eqn)]
         use = _joined([uses[v] for v in used])
-        root = kind != "map" or _wants_memory(used[0], use, costs, depths)
+        root = kind != "map" or _wants_memory(used[0], use, costs, ends)
         if root and is_view(eqn) and type(eqn.invars[0]) is Var:
             views[eqn.outvars[0]] = eqn.invars[0]
             uses.setdefault(eqn.invars[0], _Use()).forced = True
@@ -155,10 +156,7 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], roots: set[int], evaluations
             else:
                 use.evaluations += max(evaluations, operand.aval.size)
                 use.moved += 1
-        elif kind == "reduce":
-            use.same = True
-            use.evaluations = max(use.evaluations, evaluations)
-        elif elementwise and operand.aval.shape == out.shape:  # type: ignore[union-attr]
+        elif kind == "reduce" or (elementwise and operand.aval.shape == out.shape):
             use.same = True
             use.evaluations = max(use.evaluations, evaluations)
         else:
@@ -187,9 +185,9 @@ def _broadcast_evaluations(eqn: Eqn, operand: Var, evaluations: float) -> float:
     return evaluations / max(math.prod(out[last + 1:]), 1)
 
 
-def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], depths: dict[Var, int]) -> bool:
+def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) -> bool:
     """Whether a value is better computed once, as a whole, than where it is used."""
-    if use.forced or depths[var] >= DEEP:
+    if use.forced or var in ends:
         return True
     size, cost = var.aval.size, costs[var]
     if size == 0 or cost <= CHEAP:
@@ -200,22 +198,29 @@ def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], depths: dict[Var, 
     return bool(repeated) and size > 1
 
 
-def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], dict[Var, int]]:
-    """For each variable, scalar operations to compute one element if all is folded; length of that chain."""
+def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var]]:
+    """For each variable, scalar operations to compute one element if all is folded; and the ends of long chains."""
     costs: dict[Var, int] = {}
-    depths: dict[Var, int] = {}
+    depths: dict[Var, tuple[int, int]] = {}
+    ends: set[Var] = set()
     for eqn in jaxpr.eqns:
-        cost, depth = 0, 0
+        cost, length, moves = 0, 0, 0
         if kinds[id(eqn)] == "map":
-            factor = _cost_of(eqn) if eqn.primitive.name in REDUCTIONS else 1
+            reduction = eqn.primitive.name in REDUCTIONS
+            own = _cost_of(eqn)
             for operand in eqn.invars:
                 if type(operand) is Var and operand in costs:
-                    cost += costs[operand] * factor
-                    depth = max(depth, depths[operand])
-            cost, depth = min(cost + _cost_of(eqn), 1 << 20), depth + 1
+                    cost += costs[operand] * (own if reduction else 1)
+                    before = depths[operand]
+                    length, moves = max(length, before[0]), max(moves, before[1])
+            cost, length = min(cost + own, 1 << 20), length + 1
+            moves += not is_elementwise(eqn)
             if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
                 cost = max(cost, 4 * CHEAP)
+            if length >= LONG or moves >= DEEP:
+                ends.update(eqn.outvars)
+                cost, length, moves = 0, 0, 0
         for var in eqn.outvars:
             costs[var] = cost
-            depths[var] = depth
-    return costs, depths
+            depths[var] = length, moves
+    return costs, ends

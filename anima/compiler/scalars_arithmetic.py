@@ -72,6 +72,14 @@ def shift_right_arithmetic(x: Num, amount: Num) -> Num:
     return x >> select(amount.compare("ult", last), amount, last)
 
 
+def mulhi(x: Num, y: Num, signed: bool) -> Num:
+    """The upper half of the product."""
+    bits = x.type.bits
+    extend, wide = "sext" if signed else "zext", f"i{2 * bits}"
+    product = x.cast(extend, wide) * y.cast(extend, wide)
+    return product.shift_right(bits).cast("trunc", x.type.scalar)
+
+
 def clz(x: Num) -> Num:
     """The number of leading zero bits."""
     return Num(x.b, x.b.flagged("ctlz", x.v))
@@ -227,7 +235,7 @@ def _choose(predicate: str, x: Num, y: Num) -> Num:
 
 FLOAT: dict[str, Function] = {
     "add": Num.__add__, "sub": Num.__sub__, "mul": Num.__mul__, "div": Num.__truediv__, "neg": Num.__neg__,
-    "abs": Num.abs, "max": maximum, "min": minimum, "sign": sign, "sqrt": Num.sqrt,
+    "add_any": Num.__add__, "abs": Num.abs, "max": maximum, "min": minimum, "sign": sign, "sqrt": Num.sqrt,
     "floor": lambda x: x.call("floor"), "ceil": lambda x: x.call("ceil"), "trunc": lambda x: x.call("trunc"),
     "nextafter": nextafter, "is_finite": is_finite, "clamp": clamp, "reduce_precision": reduce_precision,
     "square": lambda x: x * x, "integer_pow": integer_pow, "copysign": Num.copysign,
@@ -239,6 +247,7 @@ def _whole(signed: bool) -> dict[str, Function]:
     letter = "s" if signed else "u"
     return {
         "add": Num.__add__, "sub": Num.__sub__, "mul": Num.__mul__, "neg": Num.__neg__,
+        "add_any": Num.__add__, "mulhi": partial(mulhi, signed=signed),
         "div": partial(integer_div, signed=signed), "rem": partial(integer_rem, signed=signed),
         "abs": (lambda x: Num(x.b, x.b.flagged("abs", x.v))) if signed else (lambda x: x),
         "sign": partial(integer_sign, signed=signed), "clamp": partial(clamp, signed=signed),

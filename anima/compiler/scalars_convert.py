@@ -1,7 +1,7 @@
 """Conversion between dtypes.
 
 A number too large for an integer type becomes its nearest bound and NaN becomes 0; integers wrap around;
-anything but zero is True; f64 reaches f16 and bf16 with a single rounding.
+anything but zero is True. f64 reaches f16 with a single rounding, and bf16 by way of f32, as in ml_dtypes.
 
     f32 256.0 -> u8 255        i32 256 -> u8 0        f32 nan -> i32 0
 """
@@ -79,9 +79,10 @@ def _float_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Val
         return b.cast("fpext", x, x.type.of("double"))
     if to_dtype == "f32":
         return b.cast("fptrunc", x, x.type.of("float"))
-    single = Num(b, x) if from_dtype == "f32" else _round_to_odd(Num(b, x))
     if to_dtype == "f16":
+        single = Num(b, x) if from_dtype == "f32" else _round_to_odd(Num(b, x))
         return single.cast("fptrunc", "half").v
+    single = Num(b, x) if from_dtype == "f32" else Num(b, x).cast("fptrunc", "float")
     # Done on the bits: the instruction (vcvtneps2bf16) would flush subnormals.
     pattern = single.pattern()
     rounded = (pattern + ((pattern.shift_right(16) & 1) + 0x7FFF)).shift_right(16)
@@ -124,6 +125,6 @@ def _int_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Value
     opcode = "sitofp" if from_dtype in _SIGNED else "uitofp"
     if to_dtype in ("f32", "f64"):
         return b.cast(opcode, x, llvm_type(to_dtype, x.type.width))
-    # To 16 bits through a type that holds the integer exactly (64-bit ones up to 2**53).
-    exact = "f32" if x.type.bits <= 16 else "f64"
+    # To f16 through a type that holds the integer exactly (64-bit ones up to 2**53).
+    exact = "f32" if x.type.bits <= 16 or to_dtype == "bf16" else "f64"
     return _float_to_float(b, b.cast(opcode, x, llvm_type(exact, x.type.width)), exact, to_dtype)

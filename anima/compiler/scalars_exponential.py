@@ -108,7 +108,9 @@ def _scale(n: Num) -> Num:
 def expm1(x: Num) -> Num:
     """e**x - 1."""
     low, high = (-18.0, 89.0) if x.kind.name == "f32" else (-40.0, 710.0)
-    return (_expm1(x.at_most(high).at_least(low), halvings=1) * 2.0).copysign(x)
+    result = _expm1(x.at_most(high).at_least(low), halvings=1) * 2.0
+    # The half of a subnormal number may not be exact; also, this keeps -0.
+    return select(x.abs() < x.kind.tiny * 4.0, x, result)
 
 
 def tanh(x: Num) -> Num:

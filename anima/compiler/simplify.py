@@ -245,6 +245,26 @@ def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None
     return eqn.replace(invars=list(inner.invars), params={**eqn.params, "axes": tuple(sorted(order[a] for a in axes))})
 
 
+def _dot_general(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
+    """A product of a transposed operand is one of the operand itself, if the order of its other axes stays."""
+    (xc, yc), (xb, yb) = eqn.params["dimension_numbers"]
+    axes = [(tuple(xc), tuple(xb)), (tuple(yc), tuple(yb))]
+    changed = False
+    for place, (contract, batch) in enumerate(axes):
+        inner = program.get(invars[place]) if type(invars[place]) is Var else None  # type: ignore[call-overload]
+        if inner is None or inner.primitive.name != "transpose":
+            continue
+        order = inner.params["permutation"]
+        free = [p for d, p in enumerate(order) if d not in contract and d not in batch]
+        if free == sorted(free):
+            axes[place] = tuple(order[a] for a in contract), tuple(order[a] for a in batch)
+            invars[place], changed = inner.invars[0], True
+    if not changed:
+        return None
+    numbers = ((axes[0][0], axes[1][0]), (axes[0][1], axes[1][1]))
+    return eqn.replace(invars=invars, params={**eqn.params, "dimension_numbers": numbers})
+
+
 def _select(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
     which = _splat(invars[0], program)
     if which is not None and 0 <= int(which) < len(invars) - 1:
@@ -266,6 +286,7 @@ RULES: dict[str, Rule] = {
     "convert_element_type": _identity, "copy": _identity, "copy_p": _identity, "stop_gradient": _identity,
     "broadcast_in_dim": _identity, "squeeze": _identity, "expand_dims": _identity, "slice": _identity,
     "reshape": _reshape, "transpose": _transpose, "select_n": _select, "integer_pow": _integer_pow,
-    **{name: _reduce for name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or",
-                                  "reduce_xor")},
+    "dot_general": _dot_general,
+    **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"),
+                    _reduce),
 }

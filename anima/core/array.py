@@ -285,10 +285,7 @@ class ConcreteArray(Array):
 
     def __bool__(self) -> bool:
         if self.aval.size != 1:
-            raise ValueError("The truth value of an array with more than one element is ambiguous. "
-                             "Use a.any() or a.all()" if self.aval.size else
-                             "The truth value of an empty array is ambiguous. Use `array.size > 0` to check "
-                             "that an array is not empty.")
+            raise ValueError(errors.ambiguous_truth_message(self.aval.size))
         return bool(self.__array__().reshape(())[()])
 
     def __int__(self) -> int:

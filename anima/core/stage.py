@@ -20,7 +20,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.state import current
-from anima.core.trace import Trace, Tracer, aval_of, numpy_value, under
+from anima.core.trace import Trace, Tracer, aval_of, check_leaks, numpy_value, under
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,11 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
     """
     trace = StageTrace(current.trace, traced)
     try:
-        args = [trace.new_arg(a) for a in in_avals]
-        return trace.finish(under(trace, fun, *args))
+        result = trace.finish(under(trace, fun, *map(trace.new_arg, in_avals)))
     finally:
         trace.alive = False
+    check_leaks(trace)
+    return result
 
 
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
@@ -193,7 +194,8 @@ def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarr
                 out = eqn.primitive.eval_extended(avals, values, eqn.params)
             else:
                 out = eqn.primitive.eval(*values, **eqn.params)
-            env.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
+            results = out if eqn.primitive.multiple_results else [out]
+            env.update(zip(eqn.outvars, map(np.asarray, results), strict=True))  # NumPy makes scalars of 0-d arrays
     return list(map(read, closed.jaxpr.outvars))
 
 

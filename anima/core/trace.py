@@ -8,6 +8,7 @@ work, and applies primitives under the trace it was installed on (its `parent`).
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -65,6 +66,8 @@ class Tracer(Array):
         return value
 
     def __bool__(self) -> bool:
+        if self.aval.size != 1:
+            raise ValueError(errors.ambiguous_truth_message(self.aval.size))
         return bool(self._known(errors.TracerBoolConversionError))
 
     def __int__(self) -> int:
@@ -121,7 +124,8 @@ def aval_of(x: Any) -> ShapedArray:
         if x.dtype.kind in "OSUMm":
             raise TypeError(f"Value {x!r} with dtype {x.dtype} is not a valid Anima array type. "
                             "Only arrays of numeric types are supported.")
-        return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
+        dtype = x.dtype if x.dtype.isnative else x.dtype.newbyteorder("=")
+        return ShapedArray(x.shape, dtypes.canonicalize_dtype(dtype))
     if hasattr(x, "__array__") and hasattr(x, "dtype"):
         return aval_of(np.asarray(x))
     raise TypeError(errors.not_an_array_message(x))
@@ -204,6 +208,16 @@ def under(trace: Trace, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> A
         return fun(*args, **kwargs)
     finally:
         current.trace = before
+
+
+def check_leaks(trace: Trace) -> None:
+    """Under `check_tracer_leaks`: UnexpectedTracerError if something still refers to a tracer of an ended trace."""
+    if not config.check_tracer_leaks:
+        return
+    gc.collect()
+    for x in gc.get_objects():
+        if isinstance(x, Tracer) and x.owner is trace:
+            raise errors.UnexpectedTracerError(f"Leaked trace {trace.describe()}. {errors.leaked_tracer_message(x)}")
 
 
 def is_tracing() -> bool:

@@ -1,6 +1,6 @@
 """Differences, integrals, interpolation and convolution along an axis.
 
-    >>> gradient(anima.numpy.arange(4.) ** 2)
+    >>> jnp.gradient(jnp.arange(4.) ** 2)
     Array([1., 2., 4., 5.], dtype=float32)
 """
 
@@ -87,7 +87,7 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: in
     x = as_array(convert_operand(x, dtypes.to_inexact(x.dtype), x.weak_type))
     axes = normalize_axes(axis, x.ndim)
     if any(x.shape[i] < 2 for i in axes):
-        raise ValueError("Shape of array too small to calculate a numerical gradient, at least 2 elements are required.")
+        raise ValueError("Shape of array too small for a numerical gradient: at least 2 elements are required.")
     spacings = list(varargs) if len(varargs) == len(axes) else list(varargs or (1.0,)) * len(axes)
     if len(spacings) != len(axes):
         raise TypeError(f"Invalid number of spacing arguments {len(varargs)} for axes={axes}")
@@ -195,7 +195,8 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
         for side, outside, end in ((left, ew.lt(at, points[0]), 0), (right, ew.gt(at, points[-1]), -1)):
             if isinstance(side, str):
                 continue
-            edge = values[end] if side is None else as_array(convert_operand(operand("interp", side), result.dtype, False))
+            edge = values[end] if side is None else operand("interp", side)
+            edge = as_array(convert_operand(edge, result.dtype, False))
             result = select_where(outside, edge, result)
     return result
 

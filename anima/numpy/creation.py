@@ -1,6 +1,6 @@
 """Making arrays: from values, filled, ranges, matrices of a simple pattern.
 
-    >>> arange(3), full((2,), 7.0)
+    >>> jnp.arange(3), jnp.full((2,), 7.0)
     (Array([0, 1, 2], dtype=int32), Array([7., 7.], dtype=float32, weak_type=True))
 """
 
@@ -46,7 +46,7 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: st
     `dtype` defaults to the promotion of all values; a single Python number stays weakly typed.
     TypeError for what is no number, OverflowError for ints that do not fit, ValueError for ragged lists.
 
-    >>> array([[1, 2], [3, 4]])
+    >>> jnp.array([[1, 2], [3, 4]])
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
@@ -222,7 +222,7 @@ def copy(a: ArrayLike, order: str | None = None) -> Array:
 def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
     """`x` converted to `dtype` (None: the default float); floats saturate at the limits of integers, NaN is 0.
 
-    >>> astype(arange(254.0, 258.0), "uint8")
+    >>> jnp.astype(jnp.arange(254.0, 258.0), "uint8")
     Array([254, 255, 255, 255], dtype=uint8)
     """
     x = as_array(x, "astype")
@@ -257,7 +257,7 @@ def _at_least(shape: tuple[int, ...], fill: Array) -> tuple[int, ...]:
             if broadcast_shapes(fill.shape, shape) != shape:
                 raise TypeError
         except TypeError:
-            raise ValueError(f"Incompatible shapes for broadcasting: {fill.shape} and requested shape {shape}") from None
+            raise ValueError(f"Incompatible shapes for broadcasting: {fill.shape} and requested {shape}") from None
     return shape
 
 
@@ -343,7 +343,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
 
     The bounds must be known when the program is made: ConcretizationTypeError otherwise.
 
-    >>> arange(1, 2, 0.25)
+    >>> jnp.arange(1, 2, 0.25)
     Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
     """
     wanted = _user_dtype(dtype, "arange")
@@ -401,7 +401,8 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     values = values if values.dtype == result_dtype else astype(values, result_dtype)
     if not retstep:
         return values
-    return values, ew.div(ew.sub(stop, start), compute.type(intervals)) if intervals > 0 else sh.full_like(start, np.nan)
+    step = ew.div(ew.sub(stop, start), compute.type(intervals)) if intervals > 0 else sh.full_like(start, np.nan)
+    return values, step
 
 
 def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axis: int) -> Array:

@@ -29,7 +29,7 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any =
 
     ValueError if subscripts and operands do not fit.
 
-    >>> int(einsum("ii->", anima.numpy.eye(3, dtype=int)))
+    >>> int(jnp.einsum("ii->", jnp.eye(3, dtype=int)))
     3
     """
     no_out("einsum", out)

@@ -134,7 +134,7 @@ bitwise_left_shift = left_shift
 def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Bits shifted right; the sign bit of signed integers is kept.
 
-    >>> int(right_shift(-8, 1))
+    >>> int(jnp.right_shift(-8, 1))
     -4
     """
     x, y = promote_numeric("right_shift", x, y)
@@ -164,7 +164,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
 def remainder(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x - y * floor(x / y), with the sign of y; for integers, 0 where y is 0.
 
-    >>> int(remainder(-7, 3))
+    >>> int(jnp.remainder(-7, 3))
     2
     """
     x, y = promote_numeric("remainder", x, y)
@@ -204,7 +204,9 @@ def _float_divmod(x: Any, y: Any) -> tuple[Array, Array]:
     wrong_sign = ew.and_.bind(ew.ne.bind(rest, constant_like(x, 0)), ew.ne.bind(ew.sign.bind(y), ew.sign.bind(rest)))
     rest = select_where(wrong_sign, ew.add.bind(rest, y), rest)
     quotient = select_where(wrong_sign, ew.sub.bind(quotient, weak_like(x, 1)), quotient)
-    return ew.round(quotient, ew.RoundingMethod.TO_NEAREST_EVEN), rest
+    quotient = ew.round(quotient, ew.RoundingMethod.TO_NEAREST_EVEN)
+    by_zero = ew.eq.bind(y, constant_like(y, 0))
+    return select_where(by_zero, ew.div.bind(x, y), quotient), rest
 
 
 def divmod(x: ArrayLike, y: ArrayLike, /) -> tuple[Array, Array]:
@@ -220,7 +222,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     TypeError for integers raised to a known negative integer.
 
-    >>> power(anima.numpy.array([1., 2., 3.]), 2)
+    >>> jnp.power(jnp.array([1., 2., 3.]), 2)
     Array([1., 4., 9.], dtype=float32)
     """
     x1, x2 = operands("power", x1, x2)

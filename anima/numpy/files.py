@@ -22,7 +22,9 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
 def array_repr(arr: Any, max_line_width: int | None = None, precision: int | None = None,
                suppress_small: bool | None = None) -> str:
     """The text of an array with its type."""
-    return repr(arr) if isinstance(arr, Array) else np.array_repr(np.asarray(arr), max_line_width, precision, suppress_small)
+    if isinstance(arr, Array):
+        return repr(arr)
+    return np.array_repr(np.asarray(arr), max_line_width, precision, suppress_small)
 
 
 def array_str(a: Any, max_line_width: int | None = None, precision: int | None = None,

@@ -51,12 +51,12 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
 
     The other axes broadcast. Arguments in `excluded` (positions or names) are passed as they are.
 
-    >>> f = anima.numpy.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")
-    >>> f(anima.numpy.ones((4, 3)), anima.numpy.ones(3)).shape
+    >>> f = jnp.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")
+    >>> f(jnp.ones((4, 3)), jnp.ones(3)).shape
     (4,)
     """
     if any(not isinstance(e, (int, str)) for e in excluded):
-        raise TypeError(f"anima.numpy.vectorize can only exclude integer or string arguments, but excluded={excluded!r}")
+        raise TypeError(f"anima.numpy.vectorize can exclude only integers and strings, but {excluded=}")
     if any(isinstance(e, int) and e < 0 for e in excluded):
         raise ValueError(f"excluded={excluded!r} contains negative numbers")
     parsed = None if signature is None else _parse_signature(signature)
@@ -77,7 +77,7 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
 
         inputs = [()] * len(arrays) if parsed is None else parsed[0]
         if len(inputs) != len(arrays):
-            raise TypeError(f"wrong number of positional arguments: expected {len(inputs)}, got {len(arrays)} {context}")
+            raise TypeError(f"wrong number of arguments: expected {len(inputs)}, got {len(arrays)} {context}")
         sizes = _core_sizes(inputs, arrays, context)
         if parsed is not None:
             core = _checked_outputs(core, parsed[1], sizes, context)
@@ -174,7 +174,8 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     Functions may be numbers. Each is applied to all of `x`, then chosen from.
     """
     x = as_array(x, "piecewise")
-    conditions = [condlist] if not isinstance(condlist, (list, tuple)) and np.ndim(condlist) <= x.ndim else list(condlist)
+    single = not isinstance(condlist, (list, tuple)) and np.ndim(condlist) <= x.ndim
+    conditions = [condlist] if single else list(condlist)
     conditions = [broadcast_array(as_array(np.asarray(c) if isinstance(c, list) else operand("piecewise", c)), x.shape)
                   for c in conditions]
     count, given = len(conditions), len(funclist)
@@ -183,7 +184,7 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     elif given == count:
         functions, otherwise = list(funclist), 0
     else:
-        raise ValueError(f"with {count} condition(s), either {count} or {count + 1} functions are expected; got {given}")
+        raise ValueError(f"with {count} condition(s), {count} or {count + 1} functions are expected; got {given}")
 
     def apply(function: Any) -> Array:
         value = as_array(function(x, *args, **kw) if callable(function) else function)

@@ -212,8 +212,8 @@ def rint(x: ArrayLike, /) -> Array:
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """`a` rounded to `decimals` places, ties to even; integers only to 0 or more of them.
 
-    >>> anima.numpy.round(anima.numpy.array([0.5, 1.5, 2.345]), 2)
-    Array([0.5 , 1.5 , 2.35], dtype=float32)
+    >>> jnp.round(jnp.array([0.5, 1.126]), 2)
+    Array([0.5 , 1.13], dtype=float32)
     """
     no_out("round", out)
     x = operand("round", a)
@@ -338,7 +338,7 @@ def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: Arr
          *, a: ArrayLike | None = None, a_min: ArrayLike | None = None, a_max: ArrayLike | None = None) -> Array:
     """`arr` limited to [min, max]; either limit may be None. ValueError for complex numbers.
 
-    >>> anima.numpy.clip(anima.numpy.arange(5), 1, 3)
+    >>> jnp.clip(jnp.arange(5), 1, 3)
     Array([1, 1, 2, 3, 3], dtype=int32)
     """
     arr = a if arr is None else arr

@@ -1,6 +1,6 @@
 """Grids of coordinates and windows: meshgrid, mgrid, r_, indices, hanning and its kin.
 
-    >>> mgrid[0:2, 0:3].shape, r_[1:3, 5]
+    >>> jnp.mgrid[0:2, 0:3].shape, jnp.r_[1:3, 5]
     ((2, 2, 3), Array([1, 2, 5], dtype=int32))
 """
 
@@ -109,7 +109,7 @@ class _Grid:
         return f"anima.numpy.{self.name}"
 
 
-mgrid = _Grid("mgrid", False, "`mgrid[a:b, c:d]`: a dense grid of coordinates, stacked; `a:b:5j` is 5 points with the end.")
+mgrid = _Grid("mgrid", False, "`mgrid[a:b, c:d]`: a dense grid of coordinates, stacked; `a:b:5j` is 5 points.")
 ogrid = _Grid("ogrid", True, "`ogrid[a:b, c:d]`: an open grid: one array per axis, to be broadcast.")
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from anima import errors
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import broadcast_shapes
-from anima.core.trace import Tracer
+from anima.core.trace import Tracer, is_tracing
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import as_array, is_integer
 from anima.ops import elementwise as ew, shape as sh
@@ -97,19 +97,18 @@ def analyse(x: Array, index: Any, clamp_ints: bool = True) -> Index:
     entries = _with_ellipsis(x, entries)
     out = Index(x)
     advanced: list[int] = []        # positions among the entries of index arrays and, with them, ints
-    has_arrays = any(isinstance(e, (Array, np.ndarray)) for e in entries)
-    consumed, position = 0, 0
-    for entry in entries:
+    first = 0                       # and how many dimensions of the result come before the first of them
+    consumed = 0
+    for position, entry in enumerate(entries):
+        if entry is Ellipsis:
+            continue
         if entry is None:
             out.layout.append(None)
         elif isinstance(entry, _Mask):
-            has_arrays = True
-            arrays, x = _mask_arrays(entry, out.operand, consumed, position)
-            out.operand = x
-            for a in arrays:
-                out.axes.append(a)
-                advanced.append(len(out.layout))
-                out.layout.append(BATCH)
+            arrays, out.operand = _mask_arrays(entry, out.operand, consumed, position)
+            out.axes.extend(arrays)
+            first = first if advanced else len(out.layout)
+            advanced.append(position)
             consumed += len(arrays)
         elif isinstance(entry, slice):
             out.axes.append(_span(entry, out.operand.shape[consumed], position))
@@ -117,13 +116,12 @@ def analyse(x: Array, index: Any, clamp_ints: bool = True) -> Index:
             consumed += 1
         else:
             out.axes.append(_known(entry, out.operand.shape[consumed], consumed, clamp_ints))
-            advanced.append(len(out.layout))
-            out.layout.append(BATCH)
+            first = first if advanced else len(out.layout)
+            advanced.append(position)
             consumed += 1
-        position += 1
     out.axes.extend(Span(0, 1, n) for n in out.operand.shape[consumed:])
     out.layout.extend(range(consumed, out.operand.ndim))
-    _place_batch(out, advanced, has_arrays)
+    _place_batch(out, advanced, first)
     return out
 
 
@@ -185,7 +183,8 @@ def _known_mask(mask: Any) -> np.ndarray:
 
 
 def _with_ellipsis(x: Array, entries: list[Any]) -> list[Any]:
-    """The entries with the Ellipsis replaced by full slices; IndexError for too many."""
+    """The entries with the Ellipsis replaced by full slices (if there are none to put, it stays: it parts the
+    index arrays around it); IndexError for too many."""
     count = sum(e is Ellipsis for e in entries)
     if count > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
@@ -195,7 +194,7 @@ def _with_ellipsis(x: Array, entries: list[Any]) -> list[Any]:
     if not count:
         return entries
     at = next(i for i, e in enumerate(entries) if e is Ellipsis)
-    return entries[:at] + [slice(None)] * (x.ndim - consumed) + entries[at + 1:]
+    return entries[:at] + ([slice(None)] * (x.ndim - consumed) or [Ellipsis]) + entries[at + 1:]
 
 
 def _mask_arrays(mask: _Mask, x: Array, axis: int, position: int) -> tuple[tuple[np.ndarray, ...], Array]:
@@ -217,7 +216,8 @@ def _span(entry: slice, size: int, position: int) -> Span:
         bad = next(b for b in (entry.start, entry.stop, entry.step) if b is not None and not hasattr(b, "__index__"))
         raise TypeError(f"'{type(bad).__name__}' object cannot be interpreted as an integer: slice entries must be "
                         f"static integers, got {entry} at position {position}") from None
-    return Span(start, step, len(range(start, stop, step)))
+    count = len(range(start, stop, step))
+    return Span(start, step, count) if count else Span(0, 1, 0)
 
 
 def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
@@ -232,18 +232,15 @@ def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
     return min(max(entry, 0), size - 1) if clamp else entry
 
 
-def _place_batch(out: Index, advanced: Sequence[int], has_arrays: bool) -> None:
+def _place_batch(out: Index, advanced: Sequence[int], first: int) -> None:
     """Puts the index arrays' common shape where NumPy puts it: in the place of the arrays if they are
     together, else in front."""
     shapes = [a.shape for a in out.axes if isinstance(a, (Array, np.ndarray))]
-    out.batch_shape = _common(shapes) if shapes else None
-    kept = [item for item in out.layout if item != BATCH]
-    if not advanced or not shapes:
-        out.layout = kept
+    if not shapes:
         return
-    together = has_arrays and list(advanced) == list(range(advanced[0], advanced[0] + len(advanced)))
-    at = advanced[0] if together else 0
-    out.layout = kept[:at] + [BATCH] + kept[at:]
+    out.batch_shape = _common(shapes)
+    together = advanced[-1] - advanced[0] == len(advanced) - 1
+    out.layout.insert(first if together else 0, BATCH)
 
 
 def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -258,6 +255,8 @@ def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 def getitem(x: Array, index: Any) -> Array:
     """`x[index]`."""
+    if type(index) is int and x.ndim:
+        return _row(x, index)
     plan = analyse(x, index)
     traced = [a for a in plan.axes if isinstance(a, (Array, np.ndarray))]
     if not traced:
@@ -267,6 +266,19 @@ def getitem(x: Array, index: Any) -> Array:
     else:
         return _insert_new(plan, _gathered(plan, None, None, False, False, True))
     return _insert_new(plan, picked)
+
+
+def _row(x: Array, index: int) -> Array:
+    """`x[index]` for a known int: what loops over rows do most."""
+    shape = x.shape
+    n = shape[0]
+    if not n:
+        raise IndexError("index is out of bounds for axis 0 with size 0")
+    index = min(max(index + n if index < 0 else index, 0), n - 1)
+    if n > 1:
+        rest = shape[1:]
+        x = sh.slice_p.bind(x, start_indices=(index, *(0,) * len(rest)), limit_indices=(index + 1, *rest), strides=None)
+    return sh.squeeze_p.bind(x, dimensions=(0,))
 
 
 def _insert_new(plan: Index, picked: Array) -> Array:
@@ -372,7 +384,7 @@ def stacked(indices: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...]
             columns.append(np.asarray(a, _I32))
         else:
             columns.append(wrapped(a, n) if wrap else a if isinstance(a, np.ndarray) else ew.convert(a, _I32, False))
-    if all(isinstance(c, np.ndarray) for c in columns) and any(c.ndim for c in columns):
+    if all(isinstance(c, np.ndarray) for c in columns) and (any(c.ndim for c in columns) or not is_tracing()):
         return as_array(np.stack([np.broadcast_to(c, batch) for c in columns], axis=-1))
     parts = [_column(c, batch) for c in columns]
     return sh.concatenate(parts, len(batch))

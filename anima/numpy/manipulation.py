@@ -1,12 +1,13 @@
 """Changing shapes: reshape, transpose, join, split, repeat, flip, roll, insert and delete.
 
-    >>> concatenate([array([1, 2]), array([3])])
+    >>> jnp.concatenate([jnp.array([1, 2]), jnp.array([3])])
     Array([1, 2, 3], dtype=int32)
 """
 
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -107,9 +108,8 @@ def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: None = None) -> 
     x, shape = as_array(array, "broadcast_to"), canonical_shape(shape)
     lead = len(shape) - x.ndim
     if lead < 0 or any(n not in (1, shape[lead + i]) for i, n in enumerate(x.shape)):
-        kind = dtypes.name(x.dtype)
-        raise ValueError("Incompatible types for broadcasting: input type="
-                         f"{kind}[{','.join(map(str, x.shape))}] and requested type={kind}[{','.join(map(str, shape))}]")
+        given, wanted = (f"{dtypes.name(x.dtype)}[{','.join(map(str, s))}]" for s in (x.shape, shape))
+        raise ValueError(f"Incompatible types for broadcasting: input type={given} and requested type={wanted}")
     return broadcast_array(x, shape)
 
 
@@ -400,7 +400,7 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int) -> list[Arr
             raise ValueError(f"array split does not result in an equal division: rest is {rest}")
         cuts = [i * part + builtins.min(i, rest) for i in range(sections + 1)]
     return [sh.slice_in_dim(x, start, builtins.max(start, stop), axis=axis)
-            for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
+            for start, stop in itertools.pairwise(cuts)]
 
 
 def _untraced(x: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array, install_operators
-from anima.core.trace import Tracer, is_array_like
+from anima.core.trace import is_array_like
 from anima.numpy import (
     creation,
     diagonals,
@@ -82,7 +82,7 @@ def _transpose(x: Array, *axes: Any) -> Array:
 
 
 def _item(x: Array, *index: int) -> Any:
-    value = static_value(x, "This occurred in the item() method of an array.") if isinstance(x, Tracer) else np.asarray(x)
+    value = static_value(x, "This occurred in the item() method of an array.")
     if not index and value.size != 1:
         raise ValueError("can only convert an array of size 1 to a Python scalar")
     return value.item(*index)
@@ -121,8 +121,8 @@ def _view(x: Array, dtype: Any = None, type: None = None) -> Array:
         return manipulation.reshape(parts, (*x.shape[:-1], -1))
     factor = after // before
     if x.shape[-1] % factor:
-        raise ValueError("When changing to a larger dtype, its size must be a divisor of the total size in bytes of the "
-                         "last axis of the array.")
+        raise ValueError("When changing to a larger dtype, its size must be a divisor of the total size in bytes of "
+                         "the last axis of the array.")
     return ew.bitcast_convert_type(manipulation.reshape(x, (*x.shape[:-1], x.shape[-1] // factor, factor)), dtype)
 
 
@@ -164,8 +164,8 @@ def install(namespace: Callable[[], Any]) -> None:
 _METHODS: dict[Any, tuple[str, ...]] = {
     elementwise: ("negative", "positive", "abs", "invert", "conj", "real", "imag"),
     functions: ("clip", "round"),
-    reductions: ("all", "any", "argmax", "argmin", "cumprod", "cumsum", "max", "mean", "min", "prod", "ptp", "std", "sum",
-                 "var"),
+    reductions: ("all", "any", "argmax", "argmin", "cumprod", "cumsum", "max", "mean", "min", "prod", "ptp", "std",
+                 "sum", "var"),
     manipulation: ("transpose", "matrix_transpose", "ravel", "squeeze", "swapaxes", "unstack"),
     selection: ("choose", "nonzero", "repeat", "take"),
     diagonals: ("diagonal", "trace"),

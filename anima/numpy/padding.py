@@ -1,6 +1,6 @@
 """Padding arrays, in all of NumPy's modes.
 
-    >>> pad(anima.numpy.arange(3), 2, mode="reflect")
+    >>> jnp.pad(jnp.arange(3), 2, mode="reflect")
     Array([2, 1, 0, 1, 2, 1, 0], dtype=int32)
 """
 
@@ -174,14 +174,10 @@ def _pad_ramp(x: Array, axis: int, width: Width, ends: tuple[Any, Any]) -> Array
         ramp = ew.add(end, ew.mul(broadcast_array(slope, tuple(
             count if i == axis else n for i, n in enumerate(edge.shape))), steps))
         if is_integer(x.dtype):
-            ramp = _towards_zero(ramp)
+            ramp = ew.floor(ramp)
         ramp = ramp if ramp.dtype == x.dtype else ew.convert_element_type(ramp, x.dtype)
         parts.insert(0, ramp) if side == "before" else parts.append(sh.rev(ramp, (axis,)))
     return sh.concatenate(parts, axis)
-
-
-def _towards_zero(x: Array) -> Array:
-    return ew.select_n(ew.lt(x, x.dtype.type(0)), ew.floor(x), ew.ceil(x))
 
 
 def _pad_statistic(x: Array, axis: int, width: Width, mode: str, lengths: tuple[Any, Any]) -> Array:

@@ -1,6 +1,6 @@
 """Polynomials as vectors of coefficients, highest power first.
 
-    >>> polyval(anima.numpy.array([1, 0, -1]), 3)       # x**2 - 1
+    >>> jnp.polyval(jnp.array([1, 0, -1]), 3)       # x**2 - 1
     Array(8, dtype=int32)
 """
 

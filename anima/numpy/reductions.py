@@ -94,7 +94,7 @@ sum = named(_sum_like("sum", rd.reduce_sum, ew.add, 0), "sum", """The sum over `
     `dtype` is that of the sum; `initial` is added; `where` says which elements count.
     ValueError for axes out of bounds or given twice.
 
-    >>> int(anima.numpy.sum(anima.numpy.arange(5)))
+    >>> int(jnp.sum(jnp.arange(5)))
     10
     """)
 prod = named(_sum_like("prod", rd.reduce_prod, ew.mul, 1), "prod", "The product over `axis`; arguments as of `sum`.")
@@ -114,7 +114,8 @@ def _highest(dtype: Any) -> Any:
     return np.inf if is_inexact(dtype) else int(dtypes.iinfo(dtype).max)
 
 
-def _extremum(name: str, reducer: Callable[..., Any], combine: Any, identity: Callable[[Any], Any]) -> Callable[..., Any]:
+def _extremum(name: str, reducer: Callable[..., Any], combine: Any,
+              identity: Callable[[Any], Any]) -> Callable[..., Any]:
     def function(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
                  initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
         no_out(name, out)
@@ -208,7 +209,7 @@ def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, k
          where: ArrayLike | None = None) -> Array:
     """The mean over `axis`, as a float (or `dtype`); NaN of no elements.
 
-    >>> float(anima.numpy.mean(anima.numpy.arange(4)))
+    >>> float(jnp.mean(jnp.arange(4)))
     1.5
     """
     no_out("mean", out)
@@ -266,14 +267,16 @@ def _stretched_weights(x: Array, w: Array, axis: Any) -> Array:
 
 
 def var(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
-        *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: int | float | None = None) -> Array:
+        *, where: ArrayLike | None = None, mean: ArrayLike | None = None,
+        correction: float | None = None) -> Array:
     """The variance over `axis`: the mean of abs(x - mean)**2, divided by N - ddof instead of N."""
     no_out("var", out)
     return _variance("var", a, axis, dtype, _degrees(ddof, correction), keepdims, where, mean)
 
 
 def std(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
-        *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: int | float | None = None) -> Array:
+        *, where: ArrayLike | None = None, mean: ArrayLike | None = None,
+        correction: float | None = None) -> Array:
     """The standard deviation over `axis`; see `var`."""
     no_out("std", out)
     wanted = None if dtype is None else dtypes.check_user_dtype(dtype, "std")
@@ -290,7 +293,8 @@ def _degrees(ddof: Any, correction: Any) -> Any:
     return correction
 
 
-def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, known_mean: Any) -> Array:
+def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any,
+              known_mean: Any) -> Array:
     x = as_array(a, name)
     axes = normalize_axes(axis, x.ndim)
     wanted = None if dtype is None else dtypes.check_user_dtype(dtype, name)
@@ -434,8 +438,8 @@ def _nan_arg(name: str, reducer: Callable[..., Any], identity: Callable[[Any], A
     return named(function, name, doc)
 
 
-nanargmax = _nan_arg("nanargmax", rd.argmax, _lowest, "The index of the largest element that is not NaN; -1 if all are.")
-nanargmin = _nan_arg("nanargmin", rd.argmin, _highest, "The index of the smallest element that is not NaN; -1 if all are.")
+nanargmax = _nan_arg("nanargmax", rd.argmax, _lowest, "The index of the largest element but NaN; -1 if all are NaN.")
+nanargmin = _nan_arg("nanargmin", rd.argmin, _highest, "The index of the smallest element but NaN; -1 if all are NaN.")
 
 
 def nanmean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,

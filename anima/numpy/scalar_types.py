@@ -1,6 +1,6 @@
 """Dtypes as NumPy spells them (`anima.numpy.float32`), their limits, and constants.
 
-    >>> float32(1.5), finfo(bfloat16).eps
+    >>> jnp.float32(1.5), jnp.finfo(jnp.bfloat16).eps
     (Array(1.5, dtype=float32), 0.0078125)
 """
 
@@ -33,7 +33,8 @@ int8, int16, int32, int64 = (_type(f"int{n}") for n in (8, 16, 32, 64))
 uint8, uint16, uint32, uint64 = (_type(f"uint{n}") for n in (8, 16, 32, 64))
 float16, float32, float64, bfloat16 = (_type(n) for n in ("float16", "float32", "float64", "bfloat16"))
 float8_e3m4, float8_e4m3, float8_e8m0fnu = (_type(f"float8_{n}") for n in ("e3m4", "e4m3", "e8m0fnu"))
-float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz = (_type(f"float8_{n}") for n in ("e4m3b11fnuz", "e4m3fn", "e4m3fnuz"))
+float8_e4m3fn, float8_e4m3fnuz = (_type(f"float8_{n}") for n in ("e4m3fn", "e4m3fnuz"))
+float8_e4m3b11fnuz = _type("float8_e4m3b11fnuz")
 float8_e5m2, float8_e5m2fnuz = (_type(f"float8_{n}") for n in ("e5m2", "e5m2fnuz"))
 float4_e2m1fn = _type("float4_e2m1fn")
 complex64, complex128 = _type("complex64"), _type("complex128")
@@ -57,7 +58,7 @@ ComplexWarning = np.exceptions.ComplexWarning
 def result_type(*args: Any) -> Any:
     """The dtype that values and dtypes promote to together.
 
-    >>> result_type(int32, 1.5)
+    >>> jnp.result_type(jnp.int32, 1.5)
     dtype('float32')
     """
     return dtypes.result_type(*args)

@@ -2,7 +2,7 @@
 
 Results whose size depends on values need the values, or `size=`: then they are cut or padded to it.
 
-    >>> where(array([True, False]), 1, 2.5)
+    >>> jnp.where(jnp.array([True, False]), 1, 2.5)
     Array([1. , 2.5], dtype=float32, weak_type=True)
 """
 
@@ -54,7 +54,7 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
           size: int | None = None, fill_value: Any = None) -> Any:
     """`x` where `condition` holds, `y` elsewhere; with one argument, `nonzero(condition)`.
 
-    >>> where(anima.numpy.arange(3) > 1, 10, anima.numpy.arange(3))
+    >>> jnp.where(jnp.arange(3) > 1, 10, jnp.arange(3))
     Array([ 0,  1, 10], dtype=int32)
     """
     if x is None and y is None:
@@ -424,8 +424,8 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_i
 
 def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
     if index.ndim and not unique:
-        raise NotImplementedError("anima.numpy.delete with traced indices: pass assume_unique_indices=True, as the size "
-                                  "of the result must be known.")
+        raise NotImplementedError("anima.numpy.delete with traced indices: pass assume_unique_indices=True, as the "
+                                  "size of the result must be known.")
     size = x.shape[axis]
     index = ravel(ew.convert(index, _I32, False))
     index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))
@@ -468,7 +468,9 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mod
     total: Any = 0
     for i, n in zip(indices, sizes, strict=True):
         total = ew.add(*promote("ravel_multi_index", ew.mul(*promote("ravel_multi_index", total, n)), i))
-    return total if dtype is None else ew.convert_element_type(total, dtypes.check_user_dtype(dtype, "ravel_multi_index"))
+    if dtype is None:
+        return total
+    return ew.convert_element_type(total, dtypes.check_user_dtype(dtype, "ravel_multi_index"))
 
 
 def _index_in_bounds(index: Array, size: int, mode: str) -> Array:

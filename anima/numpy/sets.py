@@ -3,7 +3,7 @@
 Everything sorts, marks the first of equal elements, and keeps what is marked. How many that are must be
 known, or fixed by `size=`: then results are cut, or padded with `fill_value` (default: the least element).
 
-    >>> unique(anima.numpy.array([3, 1, 3]))
+    >>> jnp.unique(jnp.array([3, 1, 3]))
     Array([1, 3], dtype=int32)
 """
 
@@ -165,7 +165,7 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
     """
     del assume_unique
     if method not in ("auto", "compare_all", "binary_search", "sort"):
-        raise ValueError(f"isin: method must be one of 'compare_all', 'binary_search', 'sort', or 'auto'; got {method=}")
+        raise ValueError(f"isin: method must be 'compare_all', 'binary_search', 'sort' or 'auto'; got {method=}")
     x, tests = promote_dtypes("isin", element, test_elements)
     if not tests.size or not x.size:
         found = sh.full_like(x, False, dtype=np.bool_)

@@ -37,7 +37,7 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
          descending: bool = False) -> Array:
     """`a` in ascending (or descending) order along `axis` (None: flattened).
 
-    >>> sort(anima.numpy.array([3, 1, 2]))
+    >>> jnp.sort(jnp.array([3, 1, 2]))
     Array([1, 2, 3], dtype=int32)
     """
     _no_order("sort", kind, order)

@@ -1,6 +1,6 @@
 """Order statistics, histograms and covariances.
 
-    >>> median(anima.numpy.array([3., 1., 2.]))
+    >>> jnp.median(jnp.array([3., 1., 2.]))
     Array(2., dtype=float32)
 """
 
@@ -129,8 +129,7 @@ def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> 
             raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
         if weights is not None:
             raise NotImplementedError(f"anima.numpy.{name} does not support weights")
-        return _quantile(name, a, operand(name, q, 1) if not isinstance(q, (list, tuple)) else q, axis, method, keepdims,
-                         ignore_nan, percent)
+        return _quantile(name, a, q, axis, method, keepdims, ignore_nan, percent)
 
     return named(function, name, doc)
 
@@ -248,8 +247,8 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
     if values.ndim != 1:
         raise ValueError("only 1-dimensional input supported.")
     if length is None:
-        known = static_value(values, "The error occurred because of argument 'x' of anima.numpy.bincount. To avoid this "
-                                     "error, pass a static `length` argument.")
+        known = static_value(values, "The error occurred because of argument 'x' of anima.numpy.bincount. To avoid "
+                                     "this error, pass a static `length` argument.")
         length = int(known.max()) + 1 if known.size else 0
         length = builtins.max(length, minlength, 0)
     if weights is None:

@@ -1,6 +1,6 @@
 """Universal functions as objects: `add.reduce`, `add.accumulate`, `add.outer`, `add.at`, `frompyfunc`.
 
-    >>> anima.numpy.add.outer(anima.numpy.arange(2), anima.numpy.arange(3)).shape
+    >>> jnp.add.outer(jnp.arange(2), jnp.arange(3)).shape
     (2, 3)
 """
 
@@ -100,7 +100,8 @@ class ufunc:
         if where is None:
             result, _ = scan(lambda c, row: (self._call(c, row), None), carry, rows)
         else:
-            mask = sh.reshape(sh.transpose(broadcast_array(as_array(to_bool(where)), x.shape), (*axes, *rest)), rows.shape)
+            mask = sh.transpose(broadcast_array(as_array(to_bool(where)), x.shape), (*axes, *rest))
+            mask = sh.reshape(mask, rows.shape)
             result, _ = scan(lambda c, row: (select_where(row[1], self._call(c, row[0]), c), None), carry, (rows, mask))
         return sh.expand_dims(result, axes) if keepdims else result
 

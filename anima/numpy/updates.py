@@ -1,6 +1,6 @@
 """`x.at[index]`: updated copies of an array, by index.
 
-    >>> anima.numpy.zeros(3).at[1].add(7.)
+    >>> jnp.zeros(3).at[1].add(7.)
     Array([0., 7., 0.], dtype=float32)
 
 Updates out of bounds are dropped. Repeated indices add up in `add`; in `set` one of the values wins.
@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.control.while_loop import while_loop
 from anima.core import dtypes
-from anima.core.array import Array
+from anima.core.array import Array, ConcreteArray
 from anima.core.trace import is_tracing
 from anima.numpy.elementwise import power, true_divide
 from anima.numpy.indexing import BATCH, Index, Span, analyse, stacked, take_indexed, wrapped
 from anima.numpy.manipulation import broadcast_to
 from anima.numpy.promote import as_array, convert_operand, operand
+from anima.numpy.reductions import any as any_
 from anima.ops import elementwise as ew, index as ix, shape as sh
 
 _I32 = np.dtype(np.int32)
@@ -112,12 +114,27 @@ class _IndexUpdateRef:
     def apply(self, func: Callable[[Any], Any], *, indices_are_sorted: bool = False, unique_indices: bool = False,
               mode: Any = None, wrap_negative_indices: bool = True) -> Array:
         """A copy of `x` with `x[index] = func(x[index])`, once for each time an element is indexed."""
-        def scatter(operand: Array, indices: Array, updates: Array, numbers: Any, **options: Any) -> Array:
-            return ix.scatter_apply(operand, indices, func, numbers, update_shape=updates.shape, **options)
+        options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode,
+                   "wrap_negative_indices": wrap_negative_indices}
+        if unique_indices:
+            return self._apply_once(func, options)
+        # How often each element is indexed; it is once wherever no index array takes part.
+        counts = scatter_update(sh.full(self.array.shape, 0, _I32), self.index, np.int32(1), ix.scatter_add, **options)
+        if isinstance(counts, ConcreteArray) and counts.size and counts.value.max() <= 1:
+            return self._apply_once(func, options)
 
-        return scatter_update(self.array, self.index, sh.zeros(self.array.aval.update(shape=())), scatter,
-                              indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-                              wrap_negative_indices=wrap_negative_indices)
+        def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            x, left = state
+            changed = convert_operand(func(x), self.array.dtype, self.array.weak_type)
+            return ew.select_n(ew.gt(left, np.int32(0)), x, changed), ew.sub(left, np.int32(1))
+
+        return while_loop(lambda state: any_(ew.gt(state[1], np.int32(0))), step, (self.array, counts))[0]
+
+    def _apply_once(self, func: Callable[[Any], Any], options: dict[str, Any]) -> Array:
+        def scatter(operand: Array, indices: Array, updates: Array, numbers: Any, **modes: Any) -> Array:
+            return ix.scatter_apply(operand, indices, func, numbers, update_shape=updates.shape, **modes)
+
+        return scatter_update(self.array, self.index, sh.zeros(self.array.aval.update(shape=())), scatter, **options)
 
 
 def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any], *, indices_are_sorted: bool = False,

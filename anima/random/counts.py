@@ -22,14 +22,14 @@ from anima.core import dtypes
 from anima.core.avals import Shape
 from anima.ops import special
 from anima.random.draws import common_shape, draw_uniform, float_dtype, full, int_dtype, operand, sampler
-from anima.random.keys import key_data, split, wrap_key_data
+from anima.random.keys import draw_keys, key_data, wrap_key_data
 
 
 def _until_all_accepted(key: Any, shape: Shape, dtype: Any, attempt: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
     """Calls `attempt(u, v) -> (numbers, accepted)` with new uniform numbers until all have been accepted."""
     def body(state: Any) -> Any:
         words, out, done = state
-        key, key_u, key_v = split(wrap_key_data(words), 3)
+        key, key_u, key_v = draw_keys(wrap_key_data(words), 3)
         numbers, accepted = attempt(draw_uniform(key_u, shape, dtype) - 0.5, draw_uniform(key_v, shape, dtype))
         return key_data(key), jnp.where(accepted, numbers, out), done | accepted
 
@@ -56,7 +56,7 @@ def _counted_poisson(key: Any, lam: Any, shape: Shape) -> Any:
     """How many uniform numbers, multiplied, stay above exp(-lam) (Knuth)."""
     def body(state: Any) -> Any:
         words, count, log_product = state
-        key, subkey = split(wrap_key_data(words))
+        key, subkey = draw_keys(wrap_key_data(words))
         count = jnp.where(log_product > -lam, count + 1, count)
         return key_data(key), count, log_product + jnp.log(draw_uniform(subkey, shape, lam.dtype))
 
@@ -129,7 +129,7 @@ def _counted_binomial(key: Any, n: Any, p: Any, shape: Shape) -> Any:
 
     def body(state: Any) -> Any:
         words, count, trials = state
-        subkey, key = split(wrap_key_data(words))
+        subkey, key = draw_keys(wrap_key_data(words))
         count = jnp.where(trials <= n, count + 1, count)
         waiting = jnp.ceil(jnp.log(draw_uniform(subkey, shape, p.dtype)) / log_failure)
         return key_data(key), count, trials + waiting
@@ -181,7 +181,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
         count = _draw_binomial(wrap_key_data(words), remaining, jnp.clip(ratio, 0, 1), batch, dtype)
         return remaining - count, count
 
-    _, counts = scan(draw, full(n, dtype, batch), (ratios, key_data(split(key, shape[-1]))), unroll=unroll)
+    _, counts = scan(draw, full(n, dtype, batch), (ratios, key_data(draw_keys(key, shape[-1]))), unroll=unroll)
     return jnp.moveaxis(counts, 0, -1)
 
 

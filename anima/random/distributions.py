@@ -31,7 +31,7 @@ from anima.random.draws import (
     sampler,
     two_uniforms,
 )
-from anima.random.keys import split
+from anima.random.keys import draw_keys
 
 
 def _tiny(dtype: Any) -> Any:
@@ -126,7 +126,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     dtype = float_dtype("double_sided_maxwell", dtype)
     shapes = [aval_of(loc).shape, aval_of(scale).shape]
     shape = (*as_shape(shape), *jnp.broadcast_shapes(*shapes))
-    key_length, key_sign = split(key)
+    key_length, key_sign = draw_keys(key)
     lengths = _draw_maxwell(key_length, shape, dtype) * _signs(key_sign, shape, dtype)
     return lengths * operand(scale, dtype, shape) + operand(loc, dtype, shape)
 
@@ -190,7 +190,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
     """
     dtype = float_dtype("wald", dtype)
     shape = common_shape("wald", shape, mean)
-    key_normal, key_uniform = split(key)
+    key_normal, key_uniform = draw_keys(key)
     mean = full(mean, dtype, shape)
     v, u = draw_normal(key_normal, shape, dtype), draw_uniform(key_uniform, shape, dtype)
     y = v**2

@@ -20,7 +20,7 @@ from anima.core.avals import Shape, broadcast_shapes
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el, special
 from anima.ops.broadcast import as_shape, broadcast_in_dim
-from anima.random.keys import check_key, split
+from anima.random.keys import check_key, draw_keys, use
 from anima.random.primitives import random_bits_p
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,7 +38,9 @@ def sampler(fun: F) -> F:
     def public(key: Any, *args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
         if out_sharding is not None:
             raise NotImplementedError(f"The argument out_sharding of anima.random.{name} is not supported.")
-        return fun(check_key(name, key)[0], *args, **kwargs)
+        typed, _ = check_key(name, key)
+        use(typed, name)
+        return fun(typed, *args, **kwargs)
 
     parameters = inspect.signature(fun).parameters.values()
     last = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
@@ -181,7 +183,7 @@ def draw_randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: Any) -
     one = unsigned.type(1)
     span = el.select(empty, full(one, unsigned, shape), span)
     span = el.select(el.and_(beyond, el.not_(empty)), el.add(span, one), span)
-    key_high, key_low = split(key)
+    key_high, key_low = draw_keys(key)
     upper, lower = draw_bits(key_high, width, shape), draw_bits(key_low, width, shape)
     # (upper * 2**width + lower) mod span, in words of `width` bits.
     multiplier = el.rem(full(unsigned.type(2**(width // 2)), unsigned, shape), span)
@@ -231,7 +233,7 @@ def draw_normal(key: Any, shape: Shape, dtype: Any) -> Any:
     """`normal` for arguments that have been checked."""
     if dtype.kind == "c":
         real = dtypes.to_real(dtype)
-        key_real, key_imag = split(key)
+        key_real, key_imag = draw_keys(key)
         root = np.sqrt(2).astype(real)
         return el.complex(el.div(draw_normal(key_real, shape, real), root),
                           el.div(draw_normal(key_imag, shape, real), root))

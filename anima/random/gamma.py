@@ -32,7 +32,7 @@ from anima.random.draws import (
     operand,
     sampler,
 )
-from anima.random.keys import key_data, split, wrap_key_data
+from anima.random.keys import draw_keys, key_data, wrap_key_data
 from anima.random.primitives import KeyPrimitive, check_keys
 
 
@@ -50,12 +50,12 @@ def _one_gamma(words: Any, a: Any, log_space: bool) -> Any:
 
     def cubes(state: Any) -> Any:
         """The next x with 1 + c x > 0."""
-        key, subkey = split(wrap_key_data(state[0]))
+        key, subkey = draw_keys(wrap_key_data(state[0]))
         x = draw_normal(subkey, (), dtype)
         return key_data(key), x, 1 + x * c
 
     def propose(state: Any) -> Any:
-        key, key_x, key_u = split(wrap_key_data(state[0]), 3)
+        key, key_x, key_u = draw_keys(wrap_key_data(state[0]), 3)
         start = key_data(key_x), jnp.zeros((), dtype), -jnp.ones((), dtype)
         _, x, v = while_loop(lambda s: s[2] <= 0, cubes, start)
         return key_data(key), x * x, v * v * v, draw_uniform(key_u, (), dtype)
@@ -64,7 +64,7 @@ def _one_gamma(words: Any, a: Any, log_space: bool) -> Any:
         _, x2, v, u = state
         return (u >= 1 - 0.0331 * (x2 * x2)) & (jnp.log(u) >= x2 * 0.5 + d * (1 - v + jnp.log(v)))
 
-    key, key_boost = split(wrap_key_data(words))
+    key, key_boost = draw_keys(wrap_key_data(words))
     never_accepted = (jnp.asarray(x, dtype) for x in (0, 1, 2))
     _, _, v, _ = while_loop(rejected, propose, (key_data(key), *never_accepted))
     if log_space:
@@ -88,7 +88,7 @@ class RandomGamma(KeyPrimitive):
         lead = math.prod(words.shape[:-1])
         count = a.size // lead if lead else 0
         keys = wrap_key_data(sh.reshape(words, (lead, 2)))
-        each = key_data(vmap(lambda k: split(k, count))(keys))
+        each = key_data(vmap(lambda k: draw_keys(k, count))(keys))
         flat = vmap(lambda w, x: _one_gamma(w, x, log_space))(sh.reshape(each, (a.size, 2)), sh.reshape(a, (a.size,)))
         return sh.reshape(flat, a.shape)
 
@@ -139,7 +139,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Beta distributed numbers, in (0, 1), of density x**(a-1) (1-x)**(b-1) up to a factor."""
     dtype = float_dtype("beta", dtype)
     shape = common_shape("beta", shape, a, b)
-    key_a, key_b = split(key)
+    key_a, key_b = draw_keys(key)
     log_a, log_b = draw_gamma(key_a, a, shape, dtype, True), draw_gamma(key_b, b, shape, dtype, True)
     larger = jnp.maximum(log_a, log_b)
     scaled_a, scaled_b = jnp.exp(log_a - larger), jnp.exp(log_b - larger)
@@ -178,7 +178,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     """F distributed numbers: the ratio of two chi-square numbers, each divided by its degrees of freedom."""
     dtype = float_dtype("f", dtype)
     shape = common_shape("f", shape, dfnum, dfden)
-    key_den, key_num = split(key)
+    key_den, key_num = draw_keys(key)
     num = _draw_chisquare(key_num, dfnum, shape, dtype) / operand(dfnum, dtype, shape)
     return num / (_draw_chisquare(key_den, dfden, shape, dtype) / operand(dfden, dtype, shape))
 
@@ -188,7 +188,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Student's t distributed numbers with `df` degrees of freedom."""
     dtype = float_dtype("t", dtype)
     shape = common_shape("t", shape, df)
-    key_normal, key_gamma = split(key)
+    key_normal, key_gamma = draw_keys(key)
     half = full(df, dtype, shape) / 2
     return draw_normal(key_normal, shape, dtype) * jnp.sqrt(half / draw_gamma(key_gamma, half, shape, dtype))
 
@@ -200,7 +200,7 @@ def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> 
 
 
 def _draw_generalized_normal(key: Any, p: Any, shape: Shape, dtype: Any) -> Any:
-    key_gamma, key_sign = split(key)
+    key_gamma, key_sign = draw_keys(key)
     power = jnp.asarray(1 / jnp.asarray(p, dtype), dtype)
     sizes = draw_gamma(key_gamma, power, shape, dtype)
     signs = 2 * draw_bernoulli(key_sign, 0.5, shape, dtypes.default_float()).astype(dtype) - 1
@@ -216,7 +216,7 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> An
     """
     dtype = float_dtype("ball", dtype)
     shape = as_shape(shape)
-    key_point, key_radius = split(key)
+    key_point, key_radius = draw_keys(key)
     point = _draw_generalized_normal(key_point, p, (*shape, d), dtype)
     extra = draw_exponential(key_radius, shape, dtype)
     p = np.asarray(p, dtype) if isinstance(p, (int, float)) else jnp.asarray(p, dtype)

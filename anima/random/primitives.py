@@ -24,9 +24,9 @@ import numpy as np
 from anima.config import config
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
-from anima.core.jaxpr import ClosedJaxpr, Literal
+from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
-from anima.core.stage import trace_to_jaxpr
+from anima.core.stage import eval_numpy, trace_to_jaxpr
 from anima.core.trace import EVAL, under
 from anima.ops import elementwise as el, shape as sh
 from anima.ops.threefry import threefry2x32_p
@@ -76,7 +76,7 @@ class KeyPrimitive(Primitive):
         return self.eval_extended(avals, args, params)
 
     def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
-        return _run(self.expand(avals, params), args)
+        return eval_numpy(self.expand(avals, params), args)[0]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)
@@ -94,21 +94,6 @@ def _expand(primitive: KeyPrimitive, avals: tuple[ShapedArray, ...], params: tup
     jaxpr, consts = under(EVAL, trace_to_jaxpr, lambda *words: [primitive.program(*words, **dict(params))],
                           [words_aval(a) for a in avals])
     return ClosedJaxpr(jaxpr, consts)
-
-
-def _run(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> np.ndarray:
-    """The value of a one-result program on NumPy arrays, by each primitive's reference rule."""
-    jaxpr = closed.jaxpr
-    env: dict[Any, Any] = dict(zip(jaxpr.invars, args, strict=True))
-    env.update((v, c.value) for v, c in zip(jaxpr.constvars, closed.consts, strict=True))
-
-    def read(atom: Any) -> Any:
-        return np.asarray(atom.val) if isinstance(atom, Literal) else env[atom]
-
-    for eqn in jaxpr.eqns:
-        out = eqn.primitive.eval(*map(read, eqn.invars), **eqn.params)
-        env.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
-    return read(jaxpr.outvars[0])
 
 
 def _front(x: Any, dim: int | None) -> Any:

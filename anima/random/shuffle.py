@@ -20,7 +20,7 @@ from anima.ops.broadcast import as_shape
 from anima.ops.sort import sort_key_val, top_k
 from anima.random.distributions import draw_gumbel
 from anima.random.draws import draw_bits, draw_randint, draw_uniform, sampler
-from anima.random.keys import split
+from anima.random.keys import draw_keys
 
 
 def _shuffled(key: Any, x: Any, axis: int) -> Any:
@@ -28,7 +28,7 @@ def _shuffled(key: Any, x: Any, axis: int) -> Any:
     # With words of 32 bits the chance of ties in all rounds is below size ** -3.
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
     for _ in range(rounds):
-        key, subkey = split(key)
+        key, subkey = draw_keys(key)
         _, x = sort_key_val(draw_bits(subkey, 32, tuple(x.shape)), x, dimension=axis)
     return x
 

@@ -198,7 +198,7 @@ class _Custom:
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (),
                  nondiff_argnames: Sequence[str] = ()):
-        update_wrapper(self, fun)
+        update_wrapper(self, fun, updated=())
         self.fun = fun
         names = [p.name for p in inspect.signature(fun).parameters.values()] if nondiff_argnames else []
         self.nondiff_argnums = (*nondiff_argnums, *(names.index(n) for n in nondiff_argnames))

@@ -14,7 +14,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import Trace, Tracer, aval_of, under
+from anima.core.trace import Trace, Tracer, aval_of, check_leaks, under
 from anima.ops.broadcast import instantiate
 from anima.util import weak_cache
 
@@ -65,11 +65,11 @@ def jvp_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
     """Results of `fun(*primals)` (a flat list) and their tangents, which may be `Zero`."""
     trace = JVPTrace(current.trace)
     try:
-        outs = under(trace, fun, *map(trace.join, primals, tangents))
-        pairs = [trace.split(x) for x in outs]
-        return [p for p, _ in pairs], [t for _, t in pairs]
+        pairs = [trace.split(x) for x in under(trace, fun, *map(trace.join, primals, tangents))]
     finally:
         trace.alive = False
+    check_leaks(trace)
+    return [p for p, _ in pairs], [t for _, t in pairs]
 
 
 @weak_cache

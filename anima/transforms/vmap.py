@@ -14,7 +14,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import Trace, Tracer, aval_of, under
+from anima.core.trace import Trace, Tracer, aval_of, check_leaks, under
 from anima.ops.shape import broadcast, transpose
 from anima.util import weak_cache
 
@@ -79,9 +79,10 @@ def batch_flat(fun: Callable[..., Sequence[Any]], size: int, args: Sequence[Any]
     trace = BatchTrace(current.trace, size, axis_name)
     try:
         pairs = [trace.split(x) for x in under(trace, fun, *map(trace.join, args, dims))]
-        return [s for s, _ in pairs], [d for _, d in pairs]
     finally:
         trace.alive = False
+    check_leaks(trace)
+    return [s for s, _ in pairs], [d for _, d in pairs]
 
 
 @weak_cache

@@ -6,29 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.compiler.loop_programs import (
-    at,
-    axpy,
-    c,
-    collatz,
-    column_sum,
-    copy,
-    f,
-    full_sum,
-    i,
-    ix,
-    k,
-    matmul,
-    one_kernel,
-    op,
-    parallel,
-    program,
-    serial,
-    softmax,
-    v,
-    vector,
-    x_at,
-)
 
 from anima.compiler import native
 from anima.compiler.emit import emit_program
@@ -52,6 +29,29 @@ from anima.compiler.show_loops import check
 from anima.compiler.vectorize import vectorize
 from anima.runtime import threads
 from anima.runtime.executable import compile_program
+from tests.compiler.loop_programs import (
+    at,
+    axpy,
+    c,
+    collatz,
+    column_sum,
+    copy,
+    f,
+    full_sum,
+    i,
+    ix,
+    k,
+    matmul,
+    one_kernel,
+    op,
+    parallel,
+    program,
+    serial,
+    softmax,
+    v,
+    vector,
+    x_at,
+)
 
 SIZES = (0, 1, 2, 7, 15, 16, 17, 31, 63, 64, 65, 100, 1000)
 REALS = ("f32", "f64", "f16", "bf16")

@@ -146,3 +146,29 @@ def test_errors(number: int) -> None:
     call, error, message = ERRORS[number]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_reuse_is_found() -> None:
+    key, other = random.key(0), random.key(0)
+    random.normal(key)
+    random.normal(key)
+    with anima.debug_key_reuse(True):
+        random.normal(key)
+        twice_used = r"uniform was given a key that has been used before, by normal at test_keys.py:\d+, in test_reuse"
+        with pytest.raises(anima.errors.KeyReuseError, match=twice_used):
+            random.uniform(key)
+        random.normal(random.clone(key))
+        a, b = random.split(other)
+        random.poisson(a, 20.0)
+        random.binomial(b, 20.0, 0.3)
+        with pytest.raises(anima.errors.KeyReuseError, match=r"normal was given a key .* used before, by split"):
+            random.normal(other)
+        folded = [random.fold_in(b, i) for i in range(2)]
+        random.permutation(folded[0], 5)
+        random.choice(folded[1], 5)
+
+        def twice(k: Any) -> Any:
+            return random.normal(k) + random.normal(k)
+
+        with pytest.raises(anima.errors.KeyReuseError):
+            anima.jit(twice)(random.key(1))

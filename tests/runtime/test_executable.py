@@ -14,7 +14,21 @@ from anima.compiler.loops import Buffer, Kernel, Program, Store
 from anima.config import compilation_cache_dir
 from anima.runtime import calling, threads
 from anima.runtime.executable import compile_program
-from tests.compiler.loop_programs import axpy, c, collatz, copy, f, full_sum, i, k, one_kernel, parallel, softmax, vector, x_at
+from tests.compiler.loop_programs import (
+    axpy,
+    c,
+    collatz,
+    copy,
+    f,
+    full_sum,
+    i,
+    k,
+    one_kernel,
+    parallel,
+    softmax,
+    vector,
+    x_at,
+)
 
 
 def floats(n: int, seed: int = 0) -> np.ndarray:
@@ -221,7 +235,7 @@ def test_code_on_disk(tmp_path, monkeypatch):
         first = cache.load(text, native.host())
         [file] = tmp_path.iterdir()
         good = file.read_bytes()
-        monkeypatch.setattr(native, "compile_module", lambda text: pytest.fail("compiled again"))
+        monkeypatch.setattr(native, "compile_module", lambda *a, **k: pytest.fail("compiled again"))
         assert cache.load(text, native.host()).object_bytes() == first.object_bytes()
         monkeypatch.undo()
         for bad in (b"", b"nonsense", good[:-5], good[:40] + b"!" + good[41:], good + b"more"):

@@ -1,0 +1,174 @@
+"""Loops over two dimensions that an array lies across go in tiles, so that what is fetched is used.
+
+    parallel i < 1024:                           parallel i.tile < 64:
+      vector j < 4096:                             for j.tile < 256:
+        y[i*4096 + j] = x[j*1024 + i]     ->         for i.in < 16:
+                                                       vector j.in < 16:  i = ..., j = ...
+                                                         y[i*4096 + j] = x[j*1024 + i]
+
+Without tiles each step over x takes a line of memory to use one element of it. Only kernels are touched
+whose iterations are independent: every element is stored once, by an index that shows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anima.compiler.affine import coefficient, injective
+from anima.compiler.emit_value import itemsize
+from anima.compiler.loops import (
+    INDEX,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Program,
+    Ref,
+    Stmt,
+    Store,
+    While,
+    walk,
+)
+
+_TILE = 16
+_SMALL = 1 << 15      # bytes: what stays in the nearest cache needs no tiles
+_LINE = 64            # bytes that are fetched together
+
+
+def tile(program: Program) -> Program:
+    """Cuts loops that step across memory into tiles."""
+    return replace(program, body=tuple(_top(s) for s in program.body))
+
+
+def _top(stmt: Stmt) -> Stmt:
+    match stmt:
+        case Kernel(body=(For() as loop,)):
+            return replace(stmt, body=(_tiled(loop),))
+        case For(body=body):
+            return replace(stmt, body=tuple(_top(s) for s in body))
+        case While(before=before, body=body):
+            return replace(stmt, before=tuple(_top(s) for s in before), body=tuple(_top(s) for s in body))
+        case If(then=then, orelse=orelse):
+            return replace(stmt, then=tuple(_top(s) for s in then), orelse=tuple(_top(s) for s in orelse))
+    return stmt
+
+
+@dataclass(slots=True)
+class _Nest:
+    """Loops inside of each other, outside in; the lets between them; the innermost body."""
+
+    loops: list[For]
+    between: list[Let]
+    body: tuple[Stmt, ...]
+
+    @property
+    def lets(self) -> dict[str, Expr]:
+        return {s.name: s.value for s in (*self.between, *self.body) if isinstance(s, Let)}
+
+    @property
+    def extents(self) -> list[tuple[str, int]]:
+        return [(loop.index, int(loop.extent.value)) for loop in self.loops if isinstance(loop.extent, Const)]
+
+
+def _nest(loop: For) -> _Nest | None:
+    """The nest that starts at a loop, if nothing but lets stands between its loops and nothing else inside."""
+    loops: list[For] = [loop]
+    between: list[Let] = []
+    while True:
+        *lets, last = loops[-1].body
+        if not isinstance(last, For):
+            break
+        if not all(isinstance(s, Let) for s in lets):
+            return None
+        between += lets  # type: ignore[arg-type]
+        loops.append(last)
+    body = loops[-1].body
+    simple = all(isinstance(s, Let) or (isinstance(s, Store) and s.op is None) for s in body)
+    constant = all(isinstance(one.extent, Const) for one in loops)
+    if len(loops) < 2 or not simple or not constant or loops[-1].kind != "vector":
+        return None
+    return _Nest(loops, between, body)
+
+
+def _tiled(loop: For) -> For:
+    nest = _nest(loop)
+    if nest is None:
+        return loop
+    across = _across(nest)
+    if across is None or not _independent(nest):
+        return loop
+    return _rebuild(nest, across)
+
+
+def _accesses(nest: _Nest) -> list[tuple[str, Expr, int]]:
+    """(buffer, index, bytes of an element) of all loads and stores."""
+    found = []
+    for node in walk(*nest.between, *nest.body):
+        if isinstance(node, Load):
+            found.append((node.buffer, node.index, itemsize(node.dtype)))
+        elif isinstance(node, Store):
+            found.append((node.buffer, node.index, itemsize(node.value.dtype)))
+    return found
+
+
+def _across(nest: _Nest) -> int | None:
+    """The loop (its depth) along which memory lies that the innermost loop steps across, if that is worth tiles."""
+    lets, extents = nest.lets, nest.extents
+    inner = nest.loops[-1].index
+    total = 1
+    for _, extent in extents:
+        total *= extent
+    for _, index, size in _accesses(nest):
+        step = coefficient(index, inner, lets)
+        if step is None or abs(step) * size < _LINE or total * size < _SMALL:
+            continue
+        for depth, (name, extent) in enumerate(extents[:-1]):
+            along = coefficient(index, name, lets)
+            if along is not None and abs(along) == 1 and extent > 2:
+                return depth
+    return None
+
+
+def _independent(nest: _Nest) -> bool:
+    lets = nest.lets
+    loads: dict[str, set[Expr]] = {}
+    for node in walk(*nest.between, *nest.body):
+        if isinstance(node, Load):
+            loads.setdefault(node.buffer, set()).add(node.index)
+    stores: dict[str, set[Expr]] = {}
+    for stmt in nest.body:
+        if isinstance(stmt, Store):
+            stores.setdefault(stmt.buffer, set()).add(stmt.index)
+    for buffer, indices in stores.items():
+        if len(indices) > 1 or loads.get(buffer, indices) != indices:
+            return False
+        if not all(injective(index, nest.extents, lets) for index in indices):
+            return False
+    return True
+
+
+def _rebuild(nest: _Nest, across: int) -> For:
+    outer, inner = nest.loops[across], nest.loops[-1]
+    places: list[Stmt] = []
+    tiles: dict[str, tuple[Expr, Expr]] = {}   # number of tiles, size of one
+    for loop in (outer, inner):
+        extent = int(loop.extent.value)  # type: ignore[union-attr]
+        start = Op("mul", (Ref(f"{loop.index}.tile", INDEX), Const(_TILE, INDEX)), INDEX)
+        size: Expr = Const(min(_TILE, extent), INDEX)
+        if extent % _TILE and extent > _TILE:
+            size = Op("min", (size, Op("sub", (Const(extent, INDEX), start), INDEX)), INDEX)
+        tiles[loop.index] = Const(-(-extent // _TILE), INDEX), size
+        places.append(Let(loop.index, Op("add", (start, Ref(f"{loop.index}.in", INDEX)), INDEX)))
+    body: For = For(f"{inner.index}.in", tiles[inner.index][1], (places[1], *nest.body), "vector")
+    body = For(f"{outer.index}.in", tiles[outer.index][1], (places[0], *nest.between, body))
+    body = For(f"{inner.index}.tile", tiles[inner.index][0], (body,))
+    for loop in reversed(nest.loops[across + 1:-1]):
+        body = replace(loop, body=(body,))
+    body = For(f"{outer.index}.tile", tiles[outer.index][0], (body,), outer.kind)
+    for loop in reversed(nest.loops[:across]):
+        body = replace(loop, body=(body,))
+    return body

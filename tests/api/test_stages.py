@@ -1,0 +1,159 @@
+"""The stages of compilation: trace, lower, compile; what each shows; shapes without values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+
+
+def f(x: Any, d: dict[str, Any], n: int = 2) -> Any:
+    return {"y": jnp.sin(x) * n + d["k"], "s": (x.sum(),)}
+
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+ARGS = X, {"k": 1.0}
+WANT = {"y": np.sin(X) * 2 + 1, "s": (15.0,)}
+
+
+def equal(actual: Any, expected: Any) -> None:
+    leaves, structure = anima.tree.flatten(actual)
+    wanted, expected_structure = anima.tree.flatten(expected)
+    assert structure == expected_structure
+    for a, e in zip(leaves, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(e), rtol=1e-6, atol=1e-7)
+
+
+# ---------------------------------------------------------------- traced
+
+def test_traced() -> None:
+    traced = anima.jit(f).trace(*ARGS)
+    assert traced.fun_name == "f"
+    assert [e.primitive.name for e in traced.jaxpr.eqns][0] == "sin"
+    assert [a.str_short() for a in traced.jaxpr.in_avals] == ["f32[2,3]", "f32[]"]
+    assert traced.out_info["y"].shape == (2, 3) and traced.out_info["s"][0].dtype == np.float32
+    (x_info, d_info), kwargs_info = traced.args_info
+    assert x_info.shape == (2, 3) and d_info["k"].weak_type and kwargs_info == {}
+    assert traced.in_avals[0][0].shape == (2, 3) and traced.out_avals["y"].shape == (2, 3)
+    equal(traced.lower().compile()(*ARGS), WANT)
+
+
+def test_make_jaxpr() -> None:
+    closed = anima.make_jaxpr(f)(*ARGS)
+    assert "sin" in str(closed) and len(closed.in_avals) == 2
+    closed, shapes = anima.make_jaxpr(f, return_shape=True)(*ARGS)
+    assert shapes["y"] == anima.ShapeDtypeStruct((2, 3), np.float32)
+    static = anima.make_jaxpr(lambda x, n: x * n, static_argnums=1)(1.0, 3)
+    assert str(static).count("mul") == 1 and "3.0" in str(static)
+    assert str(anima.make_jaxpr(lambda x: 2 * jnp.sin(x))(1.0)) == str(anima.make_jaxpr(lambda x: 2 * jnp.sin(x))(5.0))
+    with pytest.raises(TypeError, match="callable"):
+        anima.make_jaxpr(3)
+
+
+def test_eval_shape() -> None:
+    out = anima.eval_shape(f, anima.ShapeDtypeStruct((2, 3), jnp.float16), {"k": 1.0})
+    assert out["y"].shape == (2, 3) and out["y"].dtype == np.float16
+    assert anima.eval_shape(lambda: 3.0).weak_type
+    assert anima.jit(f).eval_shape(*ARGS)["s"][0].shape == ()
+    calls = []
+    anima.eval_shape(lambda x: calls.append(type(x)) or x @ x, anima.ShapeDtypeStruct((10**5, 10**5), "float32"))
+    assert len(calls) == 1  # nothing was computed, or this would need 40 GB
+    with pytest.raises(TypeError, match="contracting dimensions"):
+        anima.eval_shape(lambda x: x @ x, anima.ShapeDtypeStruct((2, 3), "float32"))
+
+
+# ---------------------------------------------------------------- lowered
+
+def test_every_form_of_a_lowered_program() -> None:
+    lowered = anima.jit(f).lower(*ARGS)
+    assert "sin" in str(lowered.jaxpr) and "sin" in str(lowered.fused)
+    assert "sin" in str(lowered.loops) and "kernel" in str(lowered.loops)
+    assert "define" in lowered.llvm and lowered.asm.strip()
+    assert lowered.kernel_count >= 1
+    for dialect in ("jaxpr", "fused", "loops", "llvm", "asm"):
+        assert lowered.as_text(dialect) == str(getattr(lowered, dialect))
+    assert lowered.as_text() == str(lowered.loops)
+    with pytest.raises(ValueError, match="Unknown dialect 'hlo'"):
+        lowered.as_text("hlo")
+    assert lowered.out_info["y"].shape == (2, 3) and lowered.in_avals[0][0].shape == (2, 3)
+    assert lowered.in_tree == anima.tree.structure((ARGS, {})) and lowered.out_tree == anima.tree.structure(WANT)
+    assert lowered.cost_analysis()["bytes accessed"] > 0
+
+
+def test_lowering_from_shapes() -> None:
+    struct = anima.ShapeDtypeStruct((2, 3), jnp.float32)
+    compiled = anima.jit(f).lower(struct, {"k": anima.ShapeDtypeStruct((), "float32")}).compile()
+    equal(compiled(jnp.asarray(X), {"k": jnp.float32(1)}), WANT)
+    by_keyword = anima.jit(lambda *, x: x * 2).lower(x=struct).compile()
+    equal(by_keyword(x=X), X * 2)
+    static = anima.jit(f, static_argnames="n").lower(X, {"k": 0.0}, n=3).compile()
+    equal(static(X, {"k": 0.0})["y"], np.sin(X) * 3)
+
+
+# ---------------------------------------------------------------- compiled
+
+def test_compiled() -> None:
+    compiled = anima.jit(f).lower(*ARGS).compile()
+    equal(compiled(*ARGS), WANT)
+    equal(compiled.call(*ARGS), WANT)
+    assert "kernel" in compiled.as_text() or "vector" in compiled.as_text()
+    assert compiled.in_tree == anima.tree.structure((ARGS, {})) and compiled.out_tree == anima.tree.structure(WANT)
+    assert compiled.out_info["y"].shape == (2, 3)
+    cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
+    assert cost["bytes accessed"] == 24 + 4 + 24 + 4
+    assert (memory.argument_size_in_bytes, memory.output_size_in_bytes) == (28, 28)
+    assert memory.temp_size_in_bytes >= 0 and memory.alias_size_in_bytes == 0 and memory.generated_code_size_in_bytes > 0
+    assert compiled.runtime_executable() is compiled.executable
+
+
+def test_compiled_takes_its_own_signature_only() -> None:
+    compiled = anima.jit(lambda x: x).lower(jnp.ones(3)).compile()
+    with pytest.raises(TypeError, match="Argument types differ from the types for which this computation was compiled"):
+        compiled(jnp.ones(4))
+    with pytest.raises(TypeError, match="Argument types differ"):
+        compiled(jnp.arange(3))
+    with pytest.raises(TypeError, match="input pytree does not match"):
+        compiled([jnp.ones(3)])
+    with pytest.raises(TypeError, match="input pytree does not match|positional"):
+        compiled(jnp.ones(3), jnp.ones(3))
+    equal(compiled(jnp.ones(3)), np.ones(3))
+
+
+def test_compiled_under_transformations() -> None:
+    compiled = anima.jit(lambda x: x.sum()).lower(jnp.ones(3)).compile()
+    for transform in (anima.grad, anima.jit, anima.vmap):
+        with pytest.raises(TypeError, match="transformation"):
+            transform(compiled)(jnp.ones((3, 3))[0] if transform is not anima.vmap else jnp.ones((3, 3)))
+
+
+# ---------------------------------------------------------------- ShapeDtypeStruct, small things on arrays
+
+def test_shape_dtype_struct() -> None:
+    struct = anima.ShapeDtypeStruct((2, 3), "float32")
+    assert (struct.shape, struct.dtype, struct.ndim, struct.size, len(struct)) == ((2, 3), np.float32, 2, 6, 2)
+    assert struct == anima.ShapeDtypeStruct((2, 3), jnp.float32) != anima.ShapeDtypeStruct((2, 3), jnp.int32)
+    assert hash(struct) == hash(anima.ShapeDtypeStruct([2, 3], np.dtype("float32")))
+    assert repr(struct) == "ShapeDtypeStruct(shape=(2, 3), dtype=float32)"
+    with pytest.raises(ValueError, match="dtype must be specified"):
+        anima.ShapeDtypeStruct((2,), None)
+    with pytest.raises(TypeError, match="unsized"):
+        len(anima.ShapeDtypeStruct((), "float32"))
+
+
+def test_small_things() -> None:
+    assert str(anima.typeof(1.0)) == "~float32[]" and anima.typeof(X).shape == (2, 3)
+    tree = {"a": jnp.ones(2), "b": (1, X)}
+    assert anima.block_until_ready(tree)["a"] is tree["a"]
+    put = anima.device_put(tree)
+    assert all(isinstance(leaf, anima.Array) for leaf in anima.tree.leaves(put)) and put["b"][0].weak_type
+    got = anima.device_get(tree)
+    assert all(isinstance(leaf, (np.ndarray, int)) for leaf in anima.tree.leaves(got))
+    assert anima.device_count() == len(anima.devices()) == 1 and anima.default_backend() == "cpu"
+    with pytest.raises(RuntimeError, match="Unknown backend nothing. Available backends are"):
+        anima.devices("nothing")
+    with pytest.raises(TypeError, match="not a valid Anima type"):
+        anima.device_put("hello")

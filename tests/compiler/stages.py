@@ -1,0 +1,59 @@
+"""Tools of the compiler's tests: from a Python function to every level of its program, and the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.interpret import run
+from anima.compiler.pipeline import Stages, lower
+from anima.compiler.show_loops import check
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.stage import eval_jaxpr, trace_to_jaxpr
+from anima.core.trace import EVAL, under
+
+
+def closed(fun: Callable[..., Any], *args: np.ndarray) -> ClosedJaxpr:
+    """The program of a function of arrays like `args`."""
+    def flat(*xs: Any) -> list[Any]:
+        out = fun(*xs)
+        return list(out) if isinstance(out, (tuple, list)) else [out]
+
+    avals = [ShapedArray(np.shape(a), np.asarray(a).dtype) for a in args]
+    return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, flat, avals))
+
+
+def lowered(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = ()) -> Stages:
+    """Every level of the program of a function."""
+    stages = lower(closed(fun, *args), "f", donated)
+    check(stages.loops)
+    return stages
+
+
+def agree(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = (), rtol: float = 1e-5) -> Stages:
+    """Checks that the loops compute what eager evaluation does, whatever the order of independent iterations."""
+    program = closed(fun, *args)
+    stages = lower(program, "f", donated)
+    check(stages.loops)
+    expected = [np.asarray(x) for x in eval_jaxpr(program.jaxpr, program.consts, *args)]
+    for order in ("forward", "backward"):
+        for got, want in zip(run(stages.loops, args, order), expected, strict=True):
+            assert got.dtype == want.dtype
+            same(got.reshape(want.shape), want, rtol)
+    return stages
+
+
+def same(got: np.ndarray, want: np.ndarray, rtol: float) -> None:
+    """AssertionError unless the arrays agree: integers exactly, other numbers to `rtol`."""
+    if want.dtype.kind in "fcV":
+        np.testing.assert_allclose(got.astype(np.complex128), want.astype(np.complex128), rtol=rtol, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def kernels(stages: Stages) -> list[str]:
+    """The kinds and roots of a program's groups, in order."""
+    return [f"{g.kind}: {' '.join(e.primitive.name for e in g.roots)}" for g in stages.fused.groups]

@@ -1,0 +1,266 @@
+"""Passes on jaxprs: inlining, expansion, simplification, dead code; and the driver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from stages import agree, closed, lowered
+
+from anima.compiler.expand import expand
+from anima.compiler.index_math import TRUE, Indexer
+from anima.compiler.inline import inline
+from anima.compiler.loops import Const, Kernel, Let, Load, Op, Program, Ref, Store
+from anima.compiler.pipeline import lower
+from anima.compiler.show_loops import LoopError, check
+from anima.compiler.simplify import clean, dead_code
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Var
+from anima.core.primitive import Primitive
+from anima.core.show import show_jaxpr
+from anima.ops import elementwise as el, reduce as rd, shape as sh
+from anima.ops.contract import dot_general_p
+
+X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+N = np.arange(12, dtype=np.int32).reshape(3, 4)
+
+
+def names(program: ClosedJaxpr) -> list[str]:
+    return [e.primitive.name for e in program.eqns]
+
+
+# ---------------------------------------------------------------- simplify
+
+SAME = [
+    ("x * 1", lambda x: el.mul(x, 1.0)),
+    ("1 * x", lambda x: el.mul(1.0, x)),
+    ("x / 1", lambda x: el.div(x, 1.0)),
+    ("x - 0", lambda x: el.sub(x, 0.0)),
+    ("x + -0", lambda x: el.add(x, -0.0)),
+    ("--x", lambda x: el.neg(el.neg(x))),
+    ("copy", lambda x: el.copy(x)),
+    ("x as x", lambda x: el.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=False)),
+    ("transpose twice", lambda x: sh.transpose(sh.transpose(x, (1, 0)), (1, 0))),
+    ("reshape and back", lambda x: sh.reshape(sh.reshape(x, (12,)), (3, 4))),
+    ("slice of all", lambda x: sh.slice_p.bind(x, start_indices=(0, 0), limit_indices=(3, 4), strides=None)),
+    ("x ** 1", lambda x: el.integer_pow_p.bind(x, y=1)),
+    ("select of equals", lambda x: el.select(el.lt(x, 0.0), x, x)),
+]
+
+
+@pytest.mark.parametrize("fun", [f for _, f in SAME], ids=[n for n, _ in SAME])
+def test_operations_that_change_nothing_go(fun: Callable[..., Any]) -> None:
+    assert names(clean(closed(fun, X))) == []
+
+
+KEPT = [
+    ("x + 0 makes 0 of -0", lambda x: el.add(x, 0.0), "add"),
+    ("x - -0 likewise", lambda x: el.sub(x, -0.0), "sub"),
+    ("0 * x may be nan", lambda x: el.mul(x, 0.0), "mul"),
+    ("x * -1", lambda x: el.mul(x, -1.0), "mul"),
+    ("1 - x", lambda x: el.sub(1.0, x), "sub"),
+    ("1 / x", lambda x: el.div(1.0, x), "div"),
+]
+
+
+@pytest.mark.parametrize(("fun", "name"), [k[1:] for k in KEPT], ids=[k[0] for k in KEPT])
+def test_operations_that_change_bits_stay(fun: Callable[..., Any], name: str) -> None:
+    assert names(clean(closed(fun, X))) == [name]
+
+
+def test_broadcast_operand_is_not_the_result() -> None:
+    column = X[:, :1].copy()
+    agree(lambda x, c: el.mul(c, sh.full((3, 4), np.float32(1))), X, column)
+
+
+def test_equal_equations_are_one() -> None:
+    program = clean(closed(lambda x: el.add(el.sin(x), el.sin(x)), X))
+    assert names(program) == ["sin", "add"]
+    assert program.eqns[1].invars[0] is program.eqns[1].invars[1]
+
+
+def test_literals_that_differ_in_sign_of_zero_are_not_equal() -> None:
+    program = clean(closed(lambda x: [el.atan2(x, 0.0), el.atan2(x, -0.0)], X))
+    assert names(program) == ["atan2", "atan2"]
+
+
+def test_scalar_constants_are_computed() -> None:
+    program = clean(closed(lambda x: el.mul(x, el.add_any.bind(el.sin.bind(np.float32(0.5)), np.float32(1))), X))
+    assert names(program) == ["mul"]
+
+
+def test_reduction_of_a_transpose() -> None:
+    program = clean(closed(lambda x: sh.reduce_sum(sh.transpose(x, (1, 0)), (0,)), X))
+    assert names(program) == ["reduce_sum"]
+    assert program.eqns[0].params["axes"] == (1,)
+
+
+def test_product_of_a_transpose() -> None:
+    def product(x: Any, y: Any) -> Any:
+        return dot_general_p.bind(x, sh.transpose(y, (1, 0)), dimension_numbers=(((1,), (0,)), ((), ())),
+                                  precision=None, preferred_element_type=None)
+
+    program = clean(closed(product, X, X))
+    assert names(program) == ["dot_general"]
+    assert program.eqns[0].params["dimension_numbers"] == (((1,), (1,)), ((), ()))
+
+
+def test_dead_code() -> None:
+    def fun(x: Any) -> Any:
+        el.exp(el.sin(x))
+        return el.cos(x)
+
+    assert names(dead_code(closed(fun, X))) == ["cos"]
+
+
+# ---------------------------------------------------------------- inline and expand
+
+
+class Twice(Primitive):
+    """x + x, as a program of its own."""
+
+    def infer(self, x: ShapedArray) -> ShapedArray:
+        return x
+
+    def eval(self, x: np.ndarray) -> np.ndarray:
+        return x + x
+
+    def expand(self, avals: list[ShapedArray], params: dict[str, Any]) -> ClosedJaxpr:
+        return closed(lambda x: el.add(x, x), np.zeros(avals[0].shape, avals[0].dtype))
+
+
+def test_calls_are_replaced_each_time_by_new_equations() -> None:
+    twice = Twice("twice")
+    program = inline(closed(lambda x: twice.bind(twice.bind(x)), X))
+    assert names(program) == ["add", "add"]
+    outs = [v for e in program.eqns for v in e.outvars]
+    assert len(set(outs)) == 2
+    agree(lambda x: twice.bind(twice.bind(x)), X)
+
+
+def test_argmax_becomes_two_reductions() -> None:
+    program = expand(closed(lambda x: rd.argmax(x, 1, np.int32), X))
+    assert "argmax" not in names(program)
+    assert {"reduce_max", "reduce_min"} <= set(names(program))
+
+
+def test_nothing_to_do_is_the_same_object() -> None:
+    program = closed(lambda x: el.sin(x), X)
+    assert inline(program) is program and expand(program) is program and dead_code(program) is program
+
+
+# ---------------------------------------------------------------- the driver
+
+
+def test_program_with_many_unused_equations_is_quick() -> None:
+    def fun(x: Any) -> Any:
+        y = x
+        for k in range(1000):
+            y = el.mul(y, 1.0 + k)
+        return el.sin(x)
+
+    program = closed(fun, X)
+    start = time.process_time()
+    stages = lower(program)
+    assert time.process_time() - start < 0.05
+    assert stages.kernel_count == 1 and len(stages.jaxpr.eqns) == 1
+
+
+def test_long_program_is_one_kernel() -> None:
+    def fun(x: Any) -> Any:
+        y = x
+        for k in range(400):
+            y = el.add(el.mul(y, 1.0 - k * 1e-3), x)
+        return y
+
+    program = closed(fun, X)
+    start = time.process_time()
+    stages = lower(program)
+    assert time.process_time() - start < 0.5
+    assert stages.kernel_count == 1
+
+
+def test_missing_lowering_names_the_primitive_and_the_line() -> None:
+
+    class Odd(Primitive):
+        def infer(self, x: ShapedArray) -> ShapedArray:
+            return x
+
+    with pytest.raises(NotImplementedError, match=r"'odd_one'.*test_passes.py"):
+        lower(closed(lambda x: Odd("odd_one").bind(x), X))
+
+
+def test_checking_names_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANIMA_CHECK", "1")
+    a, b = Var(ShapedArray((3,), np.dtype(np.float32))), Var(ShapedArray((3,), np.dtype(np.float32)))
+    unbound = Jaxpr([], [a], [Eqn(el.sin, [b], [Var(a.aval)], {})], [])
+    broken = Jaxpr([], [a], unbound.eqns, [unbound.eqns[0].outvars[0]])
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        lower(ClosedJaxpr(broken, []))
+    assert any("dead_code" in note for note in caught.value.__notes__)
+
+
+def test_showing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ANIMA_SHOW", "jaxpr,fused,loops")
+    monkeypatch.setenv("ANIMA_TIME", "1")
+    lowered(lambda x: el.sin(x), X)
+    err = capsys.readouterr().err
+    assert "--- inline (unchanged)" in err and "map [3,4]" in err and "out0[i1] = v3" in err and " ms" in err
+
+
+def test_stages_have_every_level() -> None:
+    stages = lowered(lambda x: el.sin(x), X)
+    assert "sin" in show_jaxpr(stages.jaxpr)
+    assert len(stages.fused.groups) == 1 and isinstance(stages.loops, Program)
+
+
+# ---------------------------------------------------------------- index arithmetic
+
+
+def test_quotients_and_remainders_disappear() -> None:
+    ix = Indexer()
+    i, j = ix.var("i", 8, 1), ix.var("j", 10, 2)
+    flat = ix.add(ix.scale(i, 10), j)
+    assert ix.divmod(flat, 10) == (i, j)
+    assert ix.flatten(ix.unflatten(flat, (8, 10)), (8, 10)) is flat
+    m = ix.var("m", 80, 1)
+    assert ix.flatten(ix.unflatten(m, (8, 10)), (8, 10)) is m
+    assert ix.flatten(ix.unflatten(m, (4, 1, 2, 10, 1)), (4, 1, 2, 10, 1)) is m
+    assert ix.unflatten(flat, (4, 20)) == (ix.div(i, 2), ix.add(ix.scale(ix.rem(i, 2), 10), j))
+
+
+def test_indices_have_bounds() -> None:
+    ix = Indexer()
+    i = ix.offset(ix.var("i", 8, 1), -2)
+    assert (i.lo, i.hi) == (-2, 5)
+    assert ix.less(i, 6) is TRUE
+    assert ix.clamp(i, -2, 9) is i and ix.clamp(i, 0, 9).lo == 0
+    values = [(k - 2 + 3) // 4 for k in range(8)]
+    q = ix.div(ix.offset(i, 3), 4)
+    assert (q.lo, q.hi) == (min(values), max(values))
+
+
+# ---------------------------------------------------------------- the checker
+
+BROKEN = [
+    ("is not bound", (Store("out0", Const(0, "index"), Ref("x", "f32")),)),
+    ("bound twice", (Let("x", Const(1.0, "f32")), Let("x", Const(2.0, "f32")))),
+    ("no buffer", (Store("nowhere", Const(0, "index"), Const(1.0, "f32")),)),
+    ("which holds f32", (Store("out0", Const(0, "index"), Const(1, "i32")),)),
+    ("is not an index", (Store("out0", Const(0, "i32"), Const(1.0, "f32")),)),
+    ("store to input", (Store("in0", Const(0, "index"), Const(1.0, "f32")),)),
+    ("add of", (Let("x", Op("add", (Const(1.0, "f32"), Const(1, "i32")), "f32")),)),
+    ("is not f32", (Let("x", Const(1, "f32")),)),
+    ("load of i32", (Let("x", Load("in0", Const(0, "index"), "i32")),)),
+]
+
+
+@pytest.mark.parametrize(("message", "body"), BROKEN, ids=[b[0] for b in BROKEN])
+def test_checker_finds_broken_programs(message: str, body: tuple[Any, ...]) -> None:
+    good = lowered(lambda x: el.sin(x), X).loops
+    broken = Program("f", good.buffers, (Kernel("k", body),))
+    with pytest.raises(LoopError, match=message):
+        check(broken)

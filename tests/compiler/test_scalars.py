@@ -1,0 +1,485 @@
+"""Scalar functions of generated code against mpmath and against Python's integers.
+
+Every function runs over arrays in a loop of vectors; accuracy is counted in units in the last place of
+the exact result. Vectors, single numbers, and the path for machines without AVX-512 must agree bit for bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import mpmath
+import numpy as np
+import pytest
+
+from anima.compiler import native, scalars
+from anima.compiler.assembly import ModuleBuilder, Type, Value
+
+NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "bool": np.bool_,
+         "c64": np.complex64, "c128": np.complex128,
+         **{f"{sign}{bits}": np.dtype(f"{'u' if sign == 'u' else ''}int{bits}")
+            for sign in "iu" for bits in (8, 16, 32, 64)}}
+PARTS = {"c64": "f32", "c128": "f64"}
+WIDE = {"f32": 16, "f64": 8}
+
+
+@cache
+def compiled(name: str, dtype: str, count: int, result: str, width: int, features: str | None,
+             params: tuple[tuple[str, Any], ...]) -> tuple[Any, native.Module]:
+    """A function (n, results, operand, ...) that applies a scalar function to arrays."""
+    host = native.host()
+    module = ModuleBuilder(host.triple, 8 * host.vector_bytes, host.features if features is None else features)
+    b = module.function("run", [Type("i64"), *[Type("ptr")] * (1 + count)])
+    n, out, *operands = b.params
+    loop, done = b.label("loop"), b.label("done")
+    b.branch(loop)
+    b.place(loop)
+    i = b.phi(Type("i64"), (0, "entry"))
+
+    def load(pointer: Value) -> Any:
+        if dtype in PARTS:
+            type = scalars.llvm_type(PARTS[dtype])
+            return tuple(b.load(type, b.gep(type, pointer, b.op("add", b.op("mul", i, 2), k))) for k in (0, 1))
+        if dtype == "bool":
+            return b.cast("trunc", b.load(Type("i8", width), b.gep("i8", pointer, i)), Type("i1", width))
+        type = scalars.llvm_type(dtype, width)
+        return b.load(type, b.gep(type.scalar, pointer, i))
+
+    values = [load(p) for p in operands]
+    if name == "convert":
+        value = scalars.convert(b, values[0], dtype, result)
+    else:
+        value = scalars.emit(b, name, values, dtype, **dict(params))
+    if isinstance(value, tuple):
+        for k, part in enumerate(value):
+            b.store(part, b.gep(part.type, out, b.op("add", b.op("mul", i, 2), k)))
+    else:
+        if value.type.scalar == "i1":
+            value = b.cast("zext", value, value.type.of("i8"))
+        b.store(value, b.gep(value.type.scalar, out, i))
+    following = b.op("add", i, width)
+    i.add(following, b.block)
+    b.branch_if(b.cmp("slt", following, n), loop, done)
+    b.place(done)
+    b.ret()
+    code = native.compile_module(module.text(), check=True)
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (1 + count))
+    return prototype(code.address("run")), code
+
+
+def run(name: str, dtype: str, *operands: Any, width: int = 1, result: str | None = None,
+        features: str | None = None, **params: Any) -> np.ndarray:
+    """The function applied to arrays (whose length is made a multiple of the width)."""
+    arrays = [np.asarray(x, NUMPY[dtype]).ravel() for x in operands]
+    n = arrays[0].size
+    padded = -(-n // width) * width
+    arrays = [np.ascontiguousarray(np.resize(x, padded)) for x in arrays]
+    out = np.empty(padded, NUMPY[result or dtype])
+    function, _ = compiled(name, dtype, len(arrays), result or dtype, width, features, tuple(params.items()))
+    function(padded, out.ctypes.data, *[x.ctypes.data for x in arrays])
+    return out[:n]
+
+
+# Accuracy ------------------------------------------------------------------------------------------
+
+Range = tuple[float, float]
+mpf = mpmath.mpf
+
+
+def _logistic(x: Any) -> Any:
+    return 1 / (1 + mpmath.exp(-x))
+
+
+def _cbrt(x: Any) -> Any:
+    return mpmath.sign(x) * mpmath.cbrt(abs(x))
+
+
+def _lgamma(x: Any) -> Any:
+    return mpmath.log(abs(mpmath.gamma(x))) if x < 1000 else mpmath.loggamma(x)
+
+
+def _erf_inv(x: Any) -> Any:
+    return mpmath.erfinv(x)
+
+
+# Name: the exact function, the most units in the last place, and where to look beside all magnitudes.
+UNARY: dict[str, tuple[Callable[[Any], Any], float, tuple[Range, ...]]] = {
+    "exp": (mpmath.exp, 2, ((-1, 1), (-100, 88), (-745, 709))),
+    "exp2": (lambda x: mpmath.power(2, x), 2, ((-1, 1), (-150, 127), (-1074, 1023))),
+    "expm1": (mpmath.expm1, 2, ((-1, 1), (-20, 88), (-40, 709))),
+    "log": (mpmath.log, 2, ((0.5, 2), (0.99, 1.01), (0, 100))),
+    "log1p": (mpmath.log1p, 2, ((-1, 1), (-0.01, 0.01), (0, 100))),
+    "log2": (lambda x: mpmath.log(x) / mpmath.log(2), 2, ((0.5, 2), (0.99, 1.01))),
+    "tanh": (mpmath.tanh, 2, ((-1, 1), (-20, 20))),
+    "logistic": (_logistic, 2, ((-1, 1), (-100, 20), (-745, 40))),
+    "sin": (mpmath.sin, 2, ((-7, 7), (-4e4, 4e4), (-3e7, 3e7))),
+    "cos": (mpmath.cos, 2, ((-7, 7), (-4e4, 4e4), (-3e7, 3e7))),
+    "tan": (mpmath.tan, 2, ((-7, 7), (-4e4, 4e4), (-3e7, 3e7))),
+    "asin": (mpmath.asin, 2, ((-1, 1),)),
+    "acos": (mpmath.acos, 2, ((-1, 1),)),
+    "atan": (mpmath.atan, 2, ((-1, 1), (-10, 10))),
+    "sinh": (mpmath.sinh, 2, ((-2, 2), (-89, 89), (-710, 710))),
+    "cosh": (mpmath.cosh, 2, ((-2, 2), (-89, 89), (-710, 710))),
+    "asinh": (mpmath.asinh, 2, ((-2, 2), (-1e5, 1e5))),
+    "acosh": (mpmath.acosh, 2, ((1, 2), (1, 1e5))),
+    "atanh": (mpmath.atanh, 2, ((-1, 1),)),
+    "sqrt": (mpmath.sqrt, 0.5, ((0, 4),)),
+    "rsqrt": (lambda x: 1 / mpmath.sqrt(x), 2, ((0, 4),)),
+    "cbrt": (_cbrt, 2, ((-8, 8),)),
+    "erf": (mpmath.erf, 2, ((-1, 1), (-6, 6))),
+    "erfc": (mpmath.erfc, 2, ((-1, 1), (-6, 10), (0, 27))),
+    "erf_inv": (_erf_inv, 4, ((-1, 1), (0.99, 1))),
+    "lgamma": (_lgamma, 4, ((0.3, 3.2), (0, 20))),
+    "digamma": (mpmath.digamma, 4, ((0.9, 3.2), (1.4, 1.5), (0, 20))),
+}
+BINARY: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
+    "pow": (mpmath.power, 2),
+    "atan2": (mpmath.atan2, 2),
+    "rem": (lambda x, y: mpmath.sign(x) * mpmath.fmod(abs(x), abs(y)), 0),
+}
+SLOW = {"erf_inv": 150, "lgamma": 200, "digamma": 200}
+DOMAIN = {"log": (0, math.inf), "log2": (0, math.inf), "sqrt": (0, math.inf), "rsqrt": (0, math.inf),
+          "log1p": (-1, math.inf), "asin": (-1, 1), "acos": (-1, 1), "atanh": (-1, 1), "acosh": (1, math.inf),
+          "erf_inv": (-1, 1), "erfc": (-1e4, 1e4), "lgamma": (0, 1e30), "digamma": (0, 1e30)}
+
+
+def sample(name: str, dtype: str, count: int, seed: int = 0) -> np.ndarray:
+    """Numbers of all magnitudes (any bit pattern), of ordinary ones, and from the function's own ranges."""
+    random, scalar = np.random.default_rng(seed), NUMPY[dtype]
+    patterns = random.integers(0, 2 ** (32 if dtype == "f32" else 64), count, dtype=np.uint64)
+    parts = [patterns.astype("u4" if dtype == "f32" else "u8").view(scalar),
+             (10.0 ** random.uniform(-6, 2, count) * random.choice([-1, 1], count)).astype(scalar)]
+    ranges = UNARY[name][2] if name in UNARY else ((-10, 10),)
+    parts += [random.uniform(low, high, count).astype(scalar) for low, high in ranges]
+    if name in ("sin", "cos", "tan"):  # close to multiples of pi/2
+        multiples = np.concatenate([np.arange(1, count), random.integers(1, 2**20, count)])
+        parts.append((multiples * (np.pi / 2)).astype(scalar))
+    x = np.concatenate(parts)
+    low, high = DOMAIN.get(name, (-math.inf, math.inf))
+    with np.errstate(invalid="ignore"):
+        return x[np.isfinite(x) & (x > low) & (x < high)]
+
+
+def units(got: float, exact: Any, dtype: str) -> float:
+    """The error in units in the last place of the exact result."""
+    info = np.finfo(NUMPY[dtype])
+    if mpmath.isnan(got):
+        return math.inf
+    size = abs(exact)
+    if size >= mpf(2) ** info.maxexp * (1 - mpf(2) ** -(info.nmant + 2)):
+        return 0 if math.isinf(got) and (got > 0) == (exact > 0) else math.inf
+    if math.isinf(got):
+        return 1 if size > mpf(float(info.max)) else math.inf
+    exponent = max(mpmath.frexp(size)[1] - 1, info.minexp) if size else info.minexp
+    return float(abs(mpf(got) - exact) / mpf(2) ** (exponent - info.nmant))
+
+
+def worst(name: str, dtype: str, exact: Callable[..., Any], got: np.ndarray, *operands: np.ndarray) -> Any:
+    """The largest error, and where it is."""
+    largest = (-1.0, None)
+    with mpmath.workprec(160):
+        for i, y in enumerate(got.tolist()):
+            arguments = [mpf(float(x[i])) for x in operands]
+            error = units(y, exact(*arguments), dtype)
+            if error > largest[0]:
+                largest = (error, (*[float(x[i]) for x in operands], y))
+    return largest
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", UNARY)
+def test_accuracy(name: str, dtype: str) -> None:
+    exact, most, _ = UNARY[name]
+    x = sample(name, dtype, SLOW.get(name, 300))
+    if name in SLOW:
+        x = x[:: max(1, x.size // SLOW[name])]
+    y = run(name, dtype, x, width=WIDE[dtype])
+    error, where = worst(name, dtype, exact, y, x)
+    assert error <= most, f"{name} {dtype}: {error} at {where}"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", BINARY)
+def test_accuracy_of_two(name: str, dtype: str) -> None:
+    exact, most = BINARY[name]
+    x, y = sample(name, dtype, 300), sample(name, dtype, 300, seed=1)
+    n = min(x.size, y.size)
+    x, y = x[:n], np.random.default_rng(2).permutation(y)[:n]
+    if name == "pow":  # most random powers overflow
+        x = np.abs(x)
+        limit = 100 if dtype == "f32" else 740
+        with np.errstate(all="ignore"):
+            y = (np.random.default_rng(3).uniform(-limit, limit, n) / np.log(x.astype("f8"))).astype(y.dtype)
+        good = np.isfinite(y) & (x > 0)
+        x, y = x[good], y[good]
+    got = run(name, dtype, x, y, width=WIDE[dtype])
+    error, where = worst(name, dtype, exact, got, x, y)
+    assert error <= most, f"{name} {dtype}: {error} at {where}"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", [*UNARY, *BINARY])
+def test_every_width_and_machine_gives_the_same_bits(name: str, dtype: str) -> None:
+    specials = SPECIALS.astype(NUMPY[dtype])
+    operands = [np.concatenate([specials, sample(name, dtype, 40, seed=s)]) for s in range(1 + (name in BINARY))]
+    n = min(x.size for x in operands)
+    operands = [x[:n] for x in operands]
+    wide = run(name, dtype, *operands, width=WIDE[dtype])
+    plain = "".join(f",{f}" for f in native.host().features.split(",") if "avx512" not in f)
+    for other in (run(name, dtype, *operands), run(name, dtype, *operands, width=4, features=plain)):
+        np.testing.assert_array_equal(other, wide, strict=True)
+        np.testing.assert_array_equal(np.signbit(other[~np.isnan(wide)]), np.signbit(wide[~np.isnan(wide)]))
+
+
+# Special values ------------------------------------------------------------------------------------
+
+INF, NAN = math.inf, math.nan
+SPECIALS = np.array([0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 1e-40, -1e-40, 1e-45, 3e38, -3e38])
+# What NumPy has no function for: values at 0, -0, inf, -inf, nan, 1, -1.
+OWN = {"logistic": (0.5, 0.5, 1, 0, NAN), "rsqrt": (INF, -INF, 0, NAN, NAN, 1, NAN),
+       "erf": (0.0, -0.0, 1, -1, NAN), "erfc": (1, 1, 0, 2, NAN), "erf_inv": (0.0, -0.0, NAN, NAN, NAN, INF, -INF),
+       "sign": (0.0, -0.0, 1, -1, NAN, 1, -1), "lgamma": (INF, INF, INF, INF, NAN, 0, INF), "digamma": (NAN, NAN, INF, NAN, NAN)}
+FROM_NUMPY = {"exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "log2": np.log2,
+              "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+              "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
+              "atanh": np.arctanh, "sqrt": np.sqrt, "cbrt": np.cbrt, "floor": np.floor, "ceil": np.ceil,
+              "abs": np.abs, "neg": np.negative, "trunc": np.trunc}
+FROM_NUMPY_2 = {"pow": np.power, "atan2": np.arctan2, "rem": np.fmod, "nextafter": np.nextafter, "max": np.maximum,
+                "min": np.minimum, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+                "copysign": np.copysign}
+
+
+def same(got: np.ndarray, expected: np.ndarray, signed_zeros: bool = True) -> None:
+    """Equal to a few units in the last place, with the same NaNs, infinities and (signed) zeros."""
+    np.testing.assert_allclose(got, expected, rtol=5 * np.finfo(got.dtype).eps, atol=0)
+    zeros = (got == 0) & (expected == 0)
+    if signed_zeros:
+        np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(expected[zeros]))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", [*OWN, *FROM_NUMPY])
+def test_special_values(name: str, dtype: str) -> None:
+    x = SPECIALS.astype(NUMPY[dtype])
+    if name in OWN:
+        same(run(name, dtype, x[:len(OWN[name])], width=4), np.array(OWN[name], x.dtype))
+        return
+    with np.errstate(all="ignore"):
+        same(run(name, dtype, x, width=4), FROM_NUMPY[name](x))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", FROM_NUMPY_2)
+def test_special_pairs(name: str, dtype: str) -> None:
+    x, y = (a.ravel() for a in np.meshgrid(SPECIALS.astype(NUMPY[dtype]), SPECIALS.astype(NUMPY[dtype])))
+    with np.errstate(all="ignore"):
+        expected = FROM_NUMPY_2[name](x, y)
+    same(run(name, dtype, x, y, width=4), expected, signed_zeros=name not in ("max", "min"))
+
+
+def test_rounding() -> None:
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, 8388609.0, -0.2, INF, -INF, NAN], np.float32)
+    away = np.array([1, 2, 3, -1, -2, -3, 0, 8388609.0, -0.0, INF, -INF, NAN], np.float32)
+    same(run("round", "f32", x, width=4), away)
+    same(run("round", "f32", x, width=4, rounding_method=1), np.round(x))
+
+
+def test_comparisons_are_false_for_nan_but_ne() -> None:
+    x, y = np.array([1, 2, NAN, NAN]), np.array([2, 1, 1, NAN])
+    for name, expected in {"lt": [1, 0, 0, 0], "le": [1, 0, 0, 0], "gt": [0, 1, 0, 0], "ge": [0, 1, 0, 0],
+                           "eq": [0, 0, 0, 0], "ne": [1, 1, 1, 1]}.items():
+        assert run(name, "f64", x, y, width=4, result="bool").tolist() == [bool(e) for e in expected], name
+    assert run("is_finite", "f64", [1, INF, NAN, -INF], width=4, result="bool").tolist() == [True, False, False, False]
+
+
+def test_clamp_select_and_powers() -> None:
+    x = np.array([-2, 0.5, 7, NAN])
+    same(run("clamp", "f64", np.zeros(4), x, np.ones(4), width=4), np.array([0, 0.5, 1, NAN]))
+    assert run("clamp", "u8", [5] * 4, [200, 3, 7, 9], [100] * 4, width=4).tolist() == [100, 5, 7, 9]
+    for power in (0, 1, 2, 3, 7, -1, -3):
+        same(run("integer_pow", "f64", [0.5, 3, -2, 1], y=power), np.array([0.5, 3, -2, 1.0]) ** power)
+    assert run("integer_pow", "i32", [-3, 2], y=5).tolist() == [-243, 32]
+
+
+def test_reduced_precision() -> None:
+    x = np.array([1.00390625, 1.01171875, 3.4e38, 1e-39, -1e-39, INF, NAN, 0.1], np.float32)
+    expected = x.astype(ml_dtypes.bfloat16).astype(np.float32)
+    same(run("reduce_precision", "f32", x, exponent_bits=8, mantissa_bits=7), expected)
+    half = np.array([65520, 65519, 1e-9, -3, 0.1], np.float32)
+    expected = np.array([INF, 65504, 0, -3, np.float16(0.1)], np.float32)
+    same(run("reduce_precision", "f32", half, exponent_bits=5, mantissa_bits=10), expected)
+
+
+# Integers ------------------------------------------------------------------------------------------
+
+def wrap(number: int, dtype: str) -> int:
+    """The integer of a dtype that is congruent to a number."""
+    bits = int(dtype[1:])
+    number &= (1 << bits) - 1
+    return number - (1 << bits) if dtype[0] == "i" and number >> (bits - 1) else number
+
+
+def _divide(x: int, y: int) -> int:
+    return -1 if y == 0 else abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+INTEGER: dict[str, Callable[[int, int, int], int]] = {
+    "add": lambda x, y, _: x + y, "sub": lambda x, y, _: x - y, "mul": lambda x, y, _: x * y,
+    "div": lambda x, y, _: _divide(x, y), "rem": lambda x, y, _: x - (_divide(x, y) if y else 0) * y,
+    "max": lambda x, y, _: max(x, y), "min": lambda x, y, _: min(x, y),
+    "and": lambda x, y, _: x & y, "or": lambda x, y, _: x | y, "xor": lambda x, y, _: x ^ y,
+    "shift_left": lambda x, y, bits: x << (y % 2**bits) if y % 2**bits < bits else 0,
+    "shift_right_logical": lambda x, y, bits: x % 2**bits >> min(y % 2**bits, bits),
+    "shift_right_arithmetic": lambda x, y, bits: wrap(x, f"i{bits}") >> min(y % 2**bits, bits),
+    "mulhi": lambda x, y, bits: x * y >> bits}
+INTEGER_1: dict[str, Callable[[int, int], int]] = {
+    "neg": lambda x, _: -x, "not": lambda x, _: ~x, "abs": lambda x, _: abs(x),
+    "sign": lambda x, _: (x > 0) - (x < 0), "clz": lambda x, bits: bits - (x % 2**bits).bit_length(),
+    "population_count": lambda x, bits: (x % 2**bits).bit_count()}
+INTEGERS = [s + b for s in "iu" for b in ("8", "16", "32", "64")]
+
+
+def integers(dtype: str) -> list[int]:
+    """Bounds, small numbers, and some others."""
+    info = np.iinfo(NUMPY[dtype])
+    rest = np.random.default_rng(4).integers(info.min, info.max, 8, dtype=NUMPY[dtype], endpoint=True)
+    return sorted({wrap(n, dtype) for n in (*range(-9, 10), info.min, info.min + 1, info.max, info.max - 1,
+                                            *rest.tolist(), info.bits, 63)})
+
+
+@pytest.mark.parametrize("width", [1, 16])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers(dtype: str, width: int) -> None:
+    bits, values = int(dtype[1:]), integers(dtype)
+    pairs = [(x, y) for x in values for y in values]
+    x, y = [p[0] for p in pairs], [p[1] for p in pairs]
+    for name, function in INTEGER.items():
+        got = run(name, dtype, x, y, width=width).tolist()
+        assert got == [wrap(function(a, b, bits), dtype) for a, b in pairs], name
+    for name, single in INTEGER_1.items():
+        assert run(name, dtype, values, width=width).tolist() == [wrap(single(a, bits), dtype) for a in values], name
+    for name, compare in {"lt": int.__lt__, "ge": int.__ge__, "eq": int.__eq__, "ne": int.__ne__}.items():
+        got = run(name, dtype, x, y, width=width, result="bool").tolist()
+        assert got == [compare(a, b) for a, b in pairs], name
+
+
+def test_booleans() -> None:
+    x, y = [False, False, True, True], [False, True, False, True]
+    for name, expected in {"and": [0, 0, 0, 1], "or": [0, 1, 1, 1], "xor": [0, 1, 1, 0], "max": [0, 1, 1, 1],
+                           "min": [0, 0, 0, 1], "lt": [0, 1, 0, 0], "eq": [1, 0, 0, 1], "add": [0, 1, 1, 1],
+                           "mul": [0, 0, 0, 1]}.items():
+        assert run(name, "bool", x, y, width=4).tolist() == [bool(e) for e in expected], name
+    assert run("not", "bool", x, width=4).tolist() == [True, True, False, False]
+
+
+# Conversions ---------------------------------------------------------------------------------------
+
+def exactly_converted(x: Any, target: str) -> Any:
+    """What a number becomes: nearest bound, 0 for NaN; wrapping from integers; not zero for bool."""
+    if target == "bool":
+        return bool(x)
+    if not isinstance(x, float):
+        return wrap(x, target)
+    info = np.iinfo(NUMPY[target])
+    if math.isnan(x):
+        return 0
+    return int(min(max(x, info.min), info.max)) if math.isfinite(x) else (info.max if x > 0 else info.min)
+
+
+FLOATS = ["f16", "bf16", "f32", "f64"]
+
+
+@pytest.mark.parametrize("width", [1, 8])
+@pytest.mark.parametrize("source", [*INTEGERS, "bool", *FLOATS])
+def test_conversions(source: str, width: int) -> None:
+    if source in FLOATS:
+        numbers = [0.0, -0.0, 0.5, -0.9, 1.5, -3.0, 127.0, 128.0, 255.5, -129.0, 3e4, 65504.0, 65520.0, 2.0**31, -2.0**31,
+                   2.0**32, 2.0**63, -2.0**63, 2.0**64, 1e-8, 1e-40, 1.00390625, 1.0039062500001, 3.3e38, 1e300, INF,
+                   -INF, NAN, 2147483520.0, 0.1]
+        with np.errstate(all="ignore"):
+            x = np.array(numbers).astype(NUMPY[source])
+    else:
+        x = np.array([False, True] if source == "bool" else integers(source), NUMPY[source])
+    for target in [*INTEGERS, "bool", *FLOATS]:
+        if target == source:
+            continue
+        got = run("convert", source, x, width=width, result=target)
+        if target in FLOATS:
+            with np.errstate(all="ignore"):
+                np.testing.assert_array_equal(got.astype("f8"), x.astype(NUMPY[target]).astype("f8"), target)
+        else:
+            values = [float(v) for v in x] if source in FLOATS else [int(v) for v in x]
+            assert got.tolist() == [exactly_converted(v, target) for v in values], target
+
+
+def test_half_precision_is_computed_in_f32() -> None:
+    x = np.array([0.1, 2, -3, 5], np.float16)
+    np.testing.assert_array_equal(run("exp", "f16", x), np.exp(x.astype("f4")).astype("f2"))
+    y = np.array([0.1, 2, -3, 5], ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(run("mul", "bf16", y, y), y * y)
+    assert run("lt", "bf16", y, y[::-1], result="bool").tolist() == (y < y[::-1]).tolist()
+
+
+def test_unknown_functions_are_named() -> None:
+    with pytest.raises(NotImplementedError, match="'frobnicate' of f32"):
+        run("frobnicate", "f32", [1.0])
+    with pytest.raises(NotImplementedError, match="'sin' of i32"):
+        run("sin", "i32", [1])
+
+
+# Complex numbers -----------------------------------------------------------------------------------
+
+COMPLEX: dict[str, Callable[[Any], Any]] = {
+    "exp": mpmath.exp, "log": mpmath.log, "sqrt": mpmath.sqrt, "sin": mpmath.sin, "cos": mpmath.cos,
+    "tan": mpmath.tan, "sinh": mpmath.sinh, "cosh": mpmath.cosh, "tanh": mpmath.tanh, "asin": mpmath.asin,
+    "acos": mpmath.acos, "atan": mpmath.atan, "asinh": mpmath.asinh, "acosh": mpmath.acosh, "atanh": mpmath.atanh,
+    "log1p": mpmath.log1p, "expm1": mpmath.expm1, "logistic": _logistic, "abs": abs, "neg": lambda z: -z,
+    "conj": mpmath.conj, "rsqrt": lambda z: 1 / mpmath.sqrt(z), "sign": lambda z: z / abs(z),
+    "square": lambda z: z * z}
+COMPLEX_2: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda z, w: z + w, "sub": lambda z, w: z - w, "mul": lambda z, w: z * w, "div": lambda z, w: z / w,
+    "pow": mpmath.power}
+
+
+def complex_sample(count: int, seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    parts = [random.normal(size=count) * 10.0 ** random.uniform(-3, 1, count) for _ in range(2)]
+    return parts[0] + 1j * parts[1]
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+@pytest.mark.parametrize("name", [*COMPLEX, *COMPLEX_2])
+def test_complex_accuracy(name: str, dtype: str) -> None:
+    operands = [complex_sample(60, seed).astype(NUMPY[dtype]) for seed in range(1 + (name in COMPLEX_2))]
+    got = run(name, dtype, *operands, result=PARTS[dtype] if name == "abs" else None)
+    exact = COMPLEX.get(name) or COMPLEX_2[name]
+    epsilon = np.finfo(NUMPY[PARTS[dtype]]).eps
+    for i, y in enumerate(got):
+        with mpmath.workprec(120):
+            expected = exact(*[mpmath.mpc(complex(z[i])) for z in operands])
+        size = max(abs(expected), float(abs(operands[0][i])) * 1e-300)
+        scale = 40 if name == "pow" else 8  # a power's error grows with the logarithm of the result
+        error = float(abs(mpmath.mpc(complex(y)) - expected) / size) / epsilon
+        assert error < scale, (name, [z[i] for z in operands], y, expected)
+
+
+def test_complex_extremes() -> None:
+    big, small = 1e300, 1e-300
+    assert run("abs", "c128", [complex(big, big)], result="f64")[0] == pytest.approx(math.hypot(big, big), rel=1e-15)
+    assert run("abs", "c128", [complex(small, small)], result="f64")[0] == pytest.approx(math.hypot(small, small), rel=1e-15)
+    assert run("abs", "c128", [complex(INF, NAN)], result="f64")[0] == INF
+    assert run("div", "c128", [complex(big, big)], [complex(big, big)])[0] == 1
+    assert run("div", "c128", [complex(small, -small)], [complex(small, small)])[0] == -1j
+    assert run("sqrt", "c128", [-4 + 0j])[0] == 2j
+    assert run("sqrt", "c128", [complex(-4, -0.0)])[0] == -2j
+    assert run("sqrt", "c128", [complex(big, big)])[0] == pytest.approx(np.sqrt(complex(big, big)), rel=1e-15)
+    assert run("pow", "c128", [0j, 0j], [0j, 2 + 0j]).tolist() == [1, 0]
+    assert run("log", "c128", [1 + 1e-20j])[0] == pytest.approx(1e-20j)
+    assert run("eq", "c128", [1 + 1j, 1 + 2j], [1 + 1j, 1 + 1j], result="bool").tolist() == [True, False]
+    assert run("mul", "c64", [3 + 4j], [3 - 4j])[0] == 25
+    assert run("integer_pow", "c128", [1 + 1j, 2j], y=4).tolist() == [-4, 16]

@@ -1,0 +1,387 @@
+"""custom_jvp and custom_vjp: which rule runs, under which transformation, with which arguments; errors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+
+
+def equal(actual: Any, expected: Any, rtol: float = 1e-6) -> None:
+    leaves, structure = anima.tree.flatten(actual)
+    wanted, expected_structure = anima.tree.flatten(expected)
+    assert structure == expected_structure
+    for a, e in zip(leaves, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(e), rtol=rtol, atol=1e-7)
+
+
+def same(fun: Callable[..., Any]) -> Callable[..., Any]:
+    return fun
+
+
+MODES = [same, anima.jit, lambda f: anima.jit(anima.jit(f))]
+
+
+# A wrong derivative on purpose (times 10), so that a test sees which rule ran.
+
+@anima.custom_jvp
+def tagged(x: Any) -> Any:
+    """sin x, with derivative 10 cos x."""
+    return jnp.sin(x)
+
+
+@tagged.defjvp
+def _tagged_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return tagged(x), 10 * jnp.cos(x) * t
+
+
+@anima.custom_vjp
+def pulled(x: Any, y: Any) -> Any:
+    """x sin y, with gradients 10 sin y and 100 x cos y."""
+    return x * jnp.sin(y)
+
+
+def _pulled_fwd(x: Any, y: Any) -> Any:
+    return pulled(x, y), (x, y)
+
+
+def _pulled_bwd(residuals: Any, ct: Any) -> Any:
+    x, y = residuals
+    return 10 * jnp.sin(y) * ct, 100 * x * jnp.cos(y) * ct
+
+
+pulled.defvjp(_pulled_fwd, _pulled_bwd)
+X = np.float32([0.1, 0.7, -0.4])
+
+
+# ---------------------------------------------------------------- custom_jvp
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_jvp_under_every_transformation(mode: Callable[..., Any]) -> None:
+    f = mode(tagged)
+    equal(f(0.5), np.sin(0.5))
+    equal(mode(lambda x: anima.jvp(f, (x,), (2.0,)))(0.5), (np.sin(0.5), 20 * np.cos(0.5)))
+    equal(mode(anima.grad(f))(0.5), 10 * np.cos(0.5))
+    equal(mode(anima.vmap(f))(X), np.sin(X))
+    equal(mode(anima.vmap(anima.grad(f)))(X), 10 * np.cos(X))
+    equal(mode(anima.grad(lambda v: anima.vmap(f)(v).sum()))(X), 10 * np.cos(X))
+    equal(mode(anima.vmap(lambda v: anima.vmap(anima.grad(f))(v)))(np.stack([X, X + 1])), 10 * np.cos(np.stack([X, X + 1])))
+    equal(mode(anima.jacfwd(f))(X), np.diag(10 * np.cos(X)))
+    # The derivative of 10 cos x is as usual.
+    equal(mode(anima.grad(anima.grad(f)))(0.5), -10 * np.sin(0.5))
+    equal(mode(anima.jacfwd(anima.jacfwd(f)))(0.5), -10 * np.sin(0.5))
+    equal(mode(anima.hessian(lambda v: f(v).sum()))(X), np.diag(-10 * np.sin(X)))
+
+
+def test_custom_jvp_rule_calls_the_function_itself() -> None:
+    """Where the rule uses `tagged` in its tangent, the second derivative is custom too."""
+    @anima.custom_jvp
+    def f(x: Any) -> Any:
+        return jnp.exp(x)
+
+    f.defjvp(lambda primals, tangents: (f(*primals), 2 * f(*primals) * tangents[0]))
+    equal(anima.grad(f)(0.3), 2 * np.exp(0.3))
+    equal(anima.grad(anima.grad(f))(0.3), 4 * np.exp(0.3))
+    equal(anima.jit(anima.grad(anima.grad(anima.grad(f))))(0.3), 8 * np.exp(0.3))
+
+
+def test_log1pexp() -> None:
+    @anima.custom_jvp
+    def log1pexp(x: Any) -> Any:
+        return jnp.log(1.0 + jnp.exp(x))
+
+    assert np.isnan(anima.grad(lambda x: jnp.log(1.0 + jnp.exp(x)))(100.0))
+    log1pexp.defjvps(lambda t, ans, x: (1 - 1 / (1 + jnp.exp(x))) * t)
+    equal(anima.grad(log1pexp)(100.0), 1.0)
+    equal(anima.jit(anima.grad(log1pexp))(100.0), 1.0)
+    equal(anima.vmap(anima.jit(anima.grad(log1pexp)))(np.float32([100.0, 0.0])), np.array([1.0, 0.5]))
+
+
+def test_defjvps_of_several_arguments() -> None:
+    @anima.custom_jvp
+    def f(x: Any, y: Any) -> Any:
+        return x * y
+
+    f.defjvps(lambda t, ans, x, y: 3 * t * y, None)
+    equal(anima.grad(f, (0, 1))(2.0, 5.0), (15.0, 0.0))
+    f.defjvps(lambda t, ans, x, y: 3 * t * y, lambda t, ans, x, y: ans * t)
+    equal(anima.grad(f, (0, 1))(2.0, 5.0), (15.0, 10.0))
+    equal(anima.grad(f, 1)(2.0, 5.0), 10.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_jvp_with_pytrees(mode: Callable[..., Any]) -> None:
+    @anima.custom_jvp
+    def f(d: Any, scale: Any) -> Any:
+        return {"out": d["a"] * d["b"][0], "also": [scale]}
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        (d, scale), (t, s) = primals, tangents
+        assert set(t) == {"a", "b"}
+        return f(d, scale), {"out": 10 * t["a"] + t["b"][0], "also": [s * 2]}
+
+    args = {"a": 2.0, "b": (3.0,)}, 4.0
+    equal(mode(f)(*args), {"out": 6.0, "also": [4.0]})
+    equal(mode(lambda *a: anima.jvp(f, a, ({"a": 1.0, "b": (1.0,)}, 1.0)))(*args),
+          ({"out": 6.0, "also": [4.0]}, {"out": 11.0, "also": [2.0]}))
+    equal(mode(anima.grad(lambda d, s: f(d, s)["out"] * f(d, s)["also"][0], (0, 1)))(*args),
+          ({"a": 40.0, "b": (4.0,)}, 12.0))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_jvp_nondiff_argnums(mode: Callable[..., Any]) -> None:
+    @functools.partial(anima.custom_jvp, nondiff_argnums=(0, 2))
+    def apply(fun: Any, x: Any, n: Any) -> Any:
+        return fun(x) * n
+
+    @apply.defjvp
+    def rule(fun: Any, n: Any, primals: Any, tangents: Any) -> Any:
+        (x,), (t,) = primals, tangents
+        return apply(fun, x, n), 10 * t * n
+
+    equal(mode(lambda x: apply(jnp.sin, x, 3))(0.5), 3 * np.sin(0.5))
+    equal(mode(anima.grad(lambda x: apply(jnp.sin, x, 3)))(0.5), 30.0)
+    equal(mode(anima.vmap(anima.grad(lambda x: apply(jnp.sin, x, 3))))(X), np.full(3, 30.0))
+    equal(mode(lambda x: apply(lambda y: y * x, x, 2))(3.0), 18.0)  # closing over a tracer is fine where not differentiated
+
+
+def test_custom_jvp_default_and_keyword_arguments() -> None:
+    @anima.custom_jvp
+    def f(x: Any, y: Any = 2.0) -> Any:
+        return x * y
+
+    f.defjvp(lambda primals, tangents: (f(*primals), 10 * tangents[0] + tangents[1]))
+    equal(f(3.0), 6.0)
+    equal(anima.grad(f)(3.0), 10.0)
+    equal(anima.grad(lambda x: f(x, y=5.0))(3.0), 10.0)
+    equal(anima.grad(lambda y: f(3.0, y=y))(5.0), 1.0)
+    equal(anima.jit(lambda y: f(y=y, x=1.0))(5.0), 5.0)
+
+
+def test_custom_jvp_symbolic_zeros_and_integers() -> None:
+    @anima.custom_jvp
+    def f(x: Any, n: Any) -> Any:
+        return x * n
+
+    seen = []
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        seen.append(tangents[1].dtype)
+        return f(*primals), tangents[0] * 7.0
+
+    equal(anima.grad(f)(2.0, 3), 7.0)
+    equal(anima.jit(anima.grad(f))(2.0, jnp.arange(4)[3]), 7.0)
+    assert all(d == anima.float0 for d in seen)
+
+
+def test_custom_jvp_inside_control_flow() -> None:
+    equal(anima.grad(lambda x: lax.cond(x > 0, tagged, lambda y: y, x))(0.5), 10 * np.cos(0.5))
+    equal(anima.grad(lambda x: lax.fori_loop(0, 2, lambda i, y: tagged(y), x))(0.5),
+          100 * np.cos(0.5) * np.cos(np.sin(0.5)), 1e-5)
+    equal(anima.jit(anima.grad(lambda x: lax.scan(lambda c, _: (tagged(c), None), x, None, length=2)[0]))(0.5),
+          100 * np.cos(0.5) * np.cos(np.sin(0.5)), 1e-5)
+
+
+def test_methods() -> None:
+    class Scale:
+        def __init__(self, k: float):
+            self.k = k
+
+        @functools.partial(anima.custom_jvp, nondiff_argnums=(0,))
+        def __call__(self, x: Any) -> Any:
+            return self.k * x
+
+        @__call__.defjvp
+        def rule(self, primals: Any, tangents: Any) -> Any:
+            return self(*primals), 10 * self.k * tangents[0]
+
+    equal(Scale(2.0)(3.0), 6.0)
+    equal(anima.grad(Scale(2.0))(3.0), 20.0)
+
+
+def test_wrapped_names() -> None:
+    assert tagged.__name__ == "tagged" and "derivative 10" in (tagged.__doc__ or "")
+    assert pulled.__name__ == "pulled"
+    assert "custom_jvp_call" in str(anima.make_jaxpr(tagged)(1.0))
+    assert "custom_vjp_call" in str(anima.make_jaxpr(pulled)(1.0, 2.0))
+
+
+# ---------------------------------------------------------------- custom_vjp
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_vjp_under_every_transformation(mode: Callable[..., Any]) -> None:
+    f = mode(pulled)
+    equal(f(2.0, 0.5), 2 * np.sin(0.5))
+    equal(mode(anima.grad(f, (0, 1)))(2.0, 0.5), (10 * np.sin(0.5), 200 * np.cos(0.5)))
+    equal(mode(anima.grad(f, 1))(2.0, 0.5), 200 * np.cos(0.5))
+    equal(mode(anima.vmap(f, in_axes=(None, 0)))(2.0, X), 2 * np.sin(X))
+    equal(mode(anima.vmap(anima.grad(f, (0, 1)), in_axes=(None, 0)))(2.0, X), (10 * np.sin(X), 200 * np.cos(X)))
+    # An argument shared by all lanes gets the sum of their cotangents.
+    equal(mode(anima.grad(lambda s, v: anima.vmap(f, in_axes=(None, 0))(s, v).sum(), (0, 1)))(2.0, X),
+          (10 * np.sin(X).sum(), 200 * np.cos(X)), 1e-5)
+    equal(mode(anima.grad(lambda s, v: anima.vmap(f, in_axes=(0, None))(v, s).sum(), (0, 1)))(0.5, X),
+          (100 * X.sum() * np.cos(0.5), np.full(3, 10 * np.sin(0.5))), 1e-5)
+    equal(mode(anima.jacrev(f, (0, 1)))(2.0, 0.5), (10 * np.sin(0.5), 200 * np.cos(0.5)))
+    # Second order: the rule itself is differentiated.
+    equal(mode(anima.grad(anima.grad(f, 0), 1))(2.0, 0.5), 10 * np.cos(0.5))
+    equal(mode(anima.grad(anima.grad(f, 1), 1))(2.0, 0.5), -200 * np.sin(0.5))
+    equal(mode(anima.vmap(anima.grad(anima.grad(f, 1), 1), in_axes=(None, 0)))(2.0, X), -200 * np.sin(X))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_vjp_nondiff_argnums(mode: Callable[..., Any]) -> None:
+    @functools.partial(anima.custom_vjp, nondiff_argnums=(0, 2))
+    def apply(fun: Any, x: Any, n: Any, y: Any) -> Any:
+        return fun(x) * n + y
+
+    def fwd(fun: Any, x: Any, n: Any, y: Any) -> Any:
+        return apply(fun, x, n, y), x
+
+    def bwd(fun: Any, n: Any, x: Any, ct: Any) -> Any:
+        return 10 * ct * n * fun(x), 3 * ct
+
+    apply.defvjp(fwd, bwd)
+    f = mode(lambda x, y: apply(jnp.sin, x, 2, y))
+    equal(f(0.5, 1.0), 2 * np.sin(0.5) + 1)
+    equal(mode(anima.grad(f, (0, 1)))(0.5, 1.0), (20 * np.sin(0.5), 3.0))
+    equal(mode(anima.vmap(anima.grad(f, (0, 1)), in_axes=(0, None)))(X, 1.0), (20 * np.sin(X), np.full(3, 3.0)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_vjp_with_pytrees_and_none(mode: Callable[..., Any]) -> None:
+    @anima.custom_vjp
+    def f(d: Any, n: Any, z: Any) -> Any:
+        return {"s": d["a"] * n + z, "t": (d["b"],)}
+
+    def fwd(d: Any, n: Any, z: Any) -> Any:
+        return f(d, n, z), {"n": n, "nothing": None}
+
+    def bwd(residuals: Any, ct: Any) -> Any:
+        return {"a": 10 * ct["s"] * residuals["n"], "b": ct["t"][0] * 100}, None, None
+
+    f.defvjp(fwd, bwd)
+    equal(mode(f)({"a": 1.0, "b": 2.0}, 3, 4.0), {"s": 7.0, "t": (2.0,)})
+    equal(mode(anima.grad(lambda d, n, z: f(d, n, z)["s"] + f(d, n, z)["t"][0], (0, 2)))({"a": 1.0, "b": 2.0}, 3, 4.0),
+          ({"a": 30.0, "b": 100.0}, 0.0))
+    # None for a whole subtree of the arguments.
+    f.defvjp(fwd, lambda residuals, ct: (None, None, ct["s"]))
+    equal(mode(anima.grad(lambda d, n, z: f(d, n, z)["s"], (0, 2)))({"a": 1.0, "b": 2.0}, 3, 4.0),
+          ({"a": 0.0, "b": 0.0}, 1.0))
+
+
+def test_gradient_clipping() -> None:
+    @anima.custom_vjp
+    def clip_gradient(lo: Any, hi: Any, x: Any) -> Any:
+        return x
+
+    clip_gradient.defvjp(lambda lo, hi, x: (x, (lo, hi)), lambda res, g: (None, None, jnp.clip(g, res[0], res[1])))
+    f = anima.vmap(anima.grad(lambda x: jnp.sin(clip_gradient(-0.75, 0.75, x))))
+    t = np.linspace(0, 3, 7, dtype=np.float32)
+    equal(f(t), np.clip(np.cos(t), -0.75, 0.75))
+    equal(anima.jit(f)(t), np.clip(np.cos(t), -0.75, 0.75))
+
+
+def test_fixed_point_by_implicit_differentiation() -> None:
+    """A while loop inside a custom_vjp function; its rule solves for the cotangent by another loop."""
+    @functools.partial(anima.custom_vjp, nondiff_argnums=(0,))
+    def fixed_point(f: Any, a: Any, guess: Any) -> Any:
+        def far(carry: Any) -> Any:
+            return jnp.abs(carry[0] - carry[1]) > 1e-6
+
+        return lax.while_loop(far, lambda c: (c[1], f(a, c[1])), (guess, f(a, guess)))[1]
+
+    def fwd(f: Any, a: Any, guess: Any) -> Any:
+        x = fixed_point(f, a, guess)
+        return x, (a, x)
+
+    def bwd(f: Any, res: Any, ct: Any) -> Any:
+        def backward(packed: Any, u: Any) -> Any:
+            a, x, ct = packed  # all that it depends on, so that it can be differentiated again
+            return ct + anima.vjp(lambda x: f(a, x), x)[1](u)[0]
+
+        a, x = res
+        w = fixed_point(backward, (a, x, ct), ct)
+        return anima.vjp(lambda a: f(a, x), a)[1](w)[0], jnp.zeros_like(x)
+
+    fixed_point.defvjp(fwd, bwd)
+
+    def newton_sqrt(a: Any) -> Any:
+        return fixed_point(lambda a, x: 0.5 * (x + a / x), a, a)
+
+    equal(newton_sqrt(2.0), np.sqrt(2), 1e-5)
+    for mode in MODES:
+        equal(mode(newton_sqrt)(2.0), np.sqrt(2), 1e-5)
+        equal(mode(anima.grad(newton_sqrt))(2.0), 0.5 / np.sqrt(2), 1e-4)
+    equal(anima.grad(anima.grad(newton_sqrt))(2.0), -0.25 * 2**-1.5, 1e-3)
+
+
+def test_residuals_may_be_what_the_arguments_are_not() -> None:
+    @anima.custom_vjp
+    def f(x: Any) -> Any:
+        return x.sum()
+
+    f.defvjp(lambda x: (x.sum(), {"shape": jnp.zeros(x.shape), "mask": x > 0, "n": 3}),
+             lambda res, ct: (jnp.where(res["mask"], ct * res["n"], res["shape"]),))
+    equal(anima.grad(f)(X), np.where(X > 0, 3.0, 0))
+    equal(anima.jit(anima.grad(f))(X), np.where(X > 0, 3.0, 0))
+    equal(anima.vmap(anima.grad(f))(np.stack([X, -X])), np.where(np.stack([X, -X]) > 0, 3.0, 0))
+
+
+# ---------------------------------------------------------------- errors
+
+def _jvp(rule: Callable[..., Any], fun: Callable[..., Any] = lambda x: x) -> Callable[[], Any]:
+    f = anima.custom_jvp(fun)
+    f.defjvp(rule)
+    return lambda: anima.jvp(f, (1.0,), (1.0,))
+
+
+def _vjp(fun: Callable[..., Any], fwd: Callable[..., Any], bwd: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    f = anima.custom_vjp(fun)
+    f.defvjp(fwd, bwd)
+    return lambda: anima.grad(f)(*args)
+
+
+def _closing_over_a_tracer() -> Any:
+    def h(y: Any) -> Any:
+        f = anima.custom_vjp(lambda x: x * y)
+        f.defvjp(lambda x: (x * y, None), lambda r, g: (g,))
+        return f(2.0)
+
+    return anima.grad(h)(3.0)
+
+
+def _forward_mode() -> Any:
+    return anima.jvp(pulled, (1.0, 2.0), (1.0, 1.0))
+
+
+@pytest.mark.parametrize("kind, phrase, fun", [
+    (AttributeError, "No JVP defined for custom_jvp function <lambda> using defjvp", lambda: anima.custom_jvp(lambda x: x)(1.0)),
+    (AttributeError, "No VJP defined for custom_vjp function <lambda> using defvjp", lambda: anima.custom_vjp(lambda x: x)(1.0)),
+    (TypeError, "must produce a pair", _jvp(lambda p, t: 1.0)),
+    (TypeError, r"Expected float32\[\] \(tangent type of float32\[\]\) but got float32\[3\]|Expected f32\[\].*but got f32\[3\]",
+     _jvp(lambda p, t: (p[0], jnp.ones(3)))),
+    (TypeError, "equal container .pytree. structures", _jvp(lambda p, t: ({"a": p[0]}, {"b": t[0]}), lambda x: {"a": x})),
+    (TypeError, "fwd rule .* must produce a pair", _vjp(lambda x: x, lambda x: x, lambda r, g: (g,), 1.0)),
+    (TypeError, "must produce a tuple", _vjp(lambda x: x, lambda x: (x, None), lambda r, g: g, 1.0)),
+    (TypeError, r"differentiable arguments \(2\)",
+     _vjp(lambda x, y: x * y, lambda x, y: (x * y, None), lambda r, g: (g,), 1.0, 2.0)),
+    (ValueError, "shapes and dtypes of the arguments",
+     _vjp(lambda x: x.sum(), lambda x: (x.sum(), None), lambda r, g: (jnp.ones(5),), jnp.ones(3))),
+    (TypeError, "can't apply forward-mode.*custom_vjp function", _forward_mode),
+    (anima.errors.UnexpectedTracerError, "closes over", _closing_over_a_tracer),
+    (TypeError, "defjvps.* with .*nondiff_argnums",
+     lambda: anima.custom_jvp(lambda f, x: x, nondiff_argnums=(0,)).defjvps(lambda t, ans, x: t)),
+])
+def test_errors(kind: type[Exception], phrase: str, fun: Callable[[], Any]) -> None:
+    with pytest.raises(kind, match=phrase):
+        fun()
