@@ -5,6 +5,7 @@
     Array([1., 1.], dtype=float32)
 """
 
+from anima import ad_checkpoint as ad_checkpoint
 from anima import errors as errors
 from anima import tree as tree
 from anima import tree_util as tree_util
@@ -30,6 +31,7 @@ from anima.api.tracing import eval_shape as eval_shape
 from anima.api.tracing import make_jaxpr as make_jaxpr
 from anima.api.tracing import typeof as typeof
 from anima.config import check_tracer_leaks as check_tracer_leaks
+from anima.config import check_tracer_leaks as checking_leaks
 from anima.config import config as config
 from anima.config import debug_infs as debug_infs
 from anima.config import debug_key_reuse as debug_key_reuse
@@ -46,6 +48,8 @@ from anima.config import threefry_partitionable as threefry_partitionable
 from anima.core.array import Array as Array
 from anima.core.device import Device as Device
 from anima.core.dtypes import float0 as float0
+from anima.transforms.checkpoint import checkpoint as checkpoint
+from anima.transforms.checkpoint import checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp
 from anima.transforms.custom import custom_vjp as custom_vjp
 
@@ -56,4 +60,5 @@ from anima import nn as nn  # isort: skip
 from anima import random as random  # isort: skip
 
 jacobian = jacrev
+remat = checkpoint
 __version__ = "0.1.0"

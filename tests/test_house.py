@@ -25,7 +25,7 @@ LAYERS = [
     {"compiler"},
     {"runtime"},
     {"api"},
-    {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes"},
+    {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint"},
     {"anima"},
 ]
 

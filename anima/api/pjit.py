@@ -49,7 +49,7 @@ class PJit(Primitive):
         return jaxpr.out_avals
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, name: str, **params: Any) -> list[np.ndarray]:
-        return executable_of(jaxpr, name)(list(args))
+        return executable_of(jaxpr, name)([np.asarray(a) for a in args])     # NumPy makes scalars of 0-d results
 
     def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
         return self.eval(*args, **params)

@@ -491,6 +491,16 @@ class ModuleBuilder:
         self._functions[name] = builder
         return builder
 
+    @property
+    def has_functions(self) -> bool:
+        """Whether there is any."""
+        return bool(self._functions)
+
+    @property
+    def size(self) -> int:
+        """The number of lines so far."""
+        return sum(len(f.lines) for f in self._functions.values())
+
     def helper(self, name: str, params: Sequence[Type], result: Type | None, build: Callable[[Builder], None],
                attributes: str = "noinline") -> str:
         """The name of an internal function, which `build` writes the first time it is asked for."""

@@ -14,35 +14,29 @@ import tempfile
 import threading
 import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
 from importlib.metadata import version
 
 from anima.compiler import native
-from anima.compiler.emit import emit_program
+from anima.compiler.build import Code, build
 from anima.compiler.keys import program_key
 from anima.compiler.loops import Program
-from anima.compiler.parallelize import parallelize
-from anima.compiler.tile import tile
-from anima.compiler.vectorize import vectorize
 from anima.config import compilation_cache_dir
 
 _FORMAT = b"anima-object-1\n"
 _KEPT = 1024  # programs
 
 
-@dataclass(frozen=True)
-class Code:
-    """A compiled program: its last loops, LLVM text and module; the routines it calls; whether it uses threads."""
-
-    program: Program
-    text: str
-    module: native.Module
-    routines: tuple[str, ...]
-    parallel: bool
-
-
 _known: OrderedDict[tuple[str, native.Target], Code] = OrderedDict()
 _lock = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may have held it
 
 
 def compiled(program: Program, target: native.Target) -> Code:
@@ -53,19 +47,12 @@ def compiled(program: Program, target: native.Target) -> Code:
         if found is not None:
             _known.move_to_end(key)
             return found
-    made = _compile(program, target)
+    made = build(program, target, load)
     with _lock:
         _known[key] = made
         while len(_known) > _KEPT:
             _known.popitem(last=False)
     return made
-
-
-def _compile(program: Program, target: native.Target) -> Code:
-    program = parallelize(vectorize(tile(program), target))
-    emitted = emit_program(program, target)
-    module = load(emitted.text, target)
-    return Code(program, emitted.text, module, emitted.routines, emitted.parallel)
 
 
 # --- On disk ---------------------------------------------------------------------------------
@@ -75,7 +62,7 @@ def load(text: str, target: native.Target) -> native.Module:
     """The module for an LLVM text, from the folder of compiled code if it is there."""
     folder = compilation_cache_dir.value
     if folder is None:
-        return native.compile_module(text, optimize=False)
+        return native.compile_module(text)
     path = os.path.join(os.fspath(folder), _digest(text, target) + ".o")
     known = _read(path)
     if known is not None:
@@ -83,7 +70,7 @@ def load(text: str, target: native.Target) -> native.Module:
             return native.load_object(known, text)
         except (RuntimeError, ValueError):
             pass  # an object that does not link: compile again
-    module = native.compile_module(text, optimize=False)
+    module = native.compile_module(text)
     _write(path, module.object_bytes())
     return module
 

@@ -3,8 +3,9 @@
     void entry(ptr args, ptr arena, ptr pool)
 
 `args` are addresses: of the inputs, the outputs and the constants, in their order in the program, then of
-the external routines that it calls. Nothing in the text depends on where memory lies, so equal programs
-are equal text, in this process and in the next.
+what the program calls: external routines, and kernels in other modules (many kernels are spread over a few
+modules, which are compiled at the same time). Nothing in the text depends on where memory lies, so equal
+programs are equal text, in this process and in the next.
 """
 
 from __future__ import annotations
@@ -24,32 +25,36 @@ from anima.compiler.native import Target
 from anima.compiler.routines import arguments
 
 ENTRY = "entry"
-_INLINE = 4  # kernels
+_INLINE = 4   # most kernels that are part of the entry function
+_SPREAD = 12  # kernels from which they go into modules of their own
 _GEMM = {"f32": "sgemm", "f64": "dgemm", "c64": "cgemm", "c128": "zgemm"}
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """LLVM text; the external routines whose addresses end `args`; whether the program uses the pool."""
+    """The LLVM texts of a program: `texts[0]` has the entry.
 
-    text: str
-    routines: tuple[str, ...]
+    `callees` are what it calls, in the order in which their addresses end `args`: (None, an external routine) or
+    (the number of a text, a function in it). `parallel`: whether the program uses the thread pool.
+    """
+
+    texts: tuple[str, ...]
+    callees: tuple[tuple[int | None, str], ...]
     parallel: bool
 
 
 def emit_program(program: Program, target: Target) -> Emitted:
-    """The LLVM module of a program.
+    """The LLVM modules of a program.
 
     After this pass loops, lets and variables no longer appear; blocks, phis and vector instructions do.
     """
-    wide = target.has("avx512f") and target.vector_bytes == 64
-    builder = ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features)
-    module = Module(builder, masks=wide)
-    b = builder.function(ENTRY, [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)])
-    entry = Entry(module, program, Function(module, b, b.params[2]))
+    entry = Entry(program, target)
     entry.function.block(program.body)
     entry.function.finish()
-    return Emitted(builder.text(), tuple(entry.routines), module.parallel)
+    modules = [m for m in entry.modules if m.builder.has_functions]
+    numbers = {id(m): n for n, m in enumerate(modules)}
+    callees = tuple((None if m is None else numbers[id(m)], name) for name, (m, _) in entry.callees.items())
+    return Emitted(tuple(m.builder.text() for m in modules), callees, any(m.parallel for m in modules))
 
 
 def slots(program: Program) -> list[Buffer]:
@@ -60,16 +65,22 @@ def slots(program: Program) -> list[Buffer]:
 class Entry:
     """Writes what stands outside of kernels: the addresses of buffers, calls of kernels and of routines."""
 
-    def __init__(self, module: Module, program: Program, function: Function) -> None:
-        self.module = module
+    def __init__(self, program: Program, target: Target) -> None:
         self.program = program
-        self.function = function
         self.buffers = {b.name: b for b in program.buffers}
-        self.routines: dict[str, Value] = {}
+        self.callees: dict[str, tuple[Module | None, Value]] = {}
+        self.kernels: dict[str, tuple[Module, str]] = {}
+        count = sum(isinstance(s, Kernel) for s in walk(*program.body))
         # A function costs the code generator 0.3 ms, however short: few kernels are written in line.
-        self.inline = sum(isinstance(s, Kernel) for s in walk(*program.body)) <= _INLINE
+        self.inline = count <= _INLINE
+        spread = 0 if count < _SPREAD else 2 if count < 4 * _SPREAD else 4
+        masks = target.has("avx512f") and target.vector_bytes == 64
+        self.modules = [Module(ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features), masks)
+                        for _ in range(1 + spread)]
+        b = self.modules[0].builder.function(ENTRY, [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)])
+        self.function = Function(self.modules[0], b, b.params[2])
+        self.function.outside = self.outer
         self._address_buffers()
-        function.outside = self.outer
 
     def root(self, name: str) -> str:
         """The buffer whose memory a buffer is."""
@@ -118,15 +129,15 @@ class Entry:
             with f.scope():
                 f.block(kernel.body)
             return
-        name = self.module.kernels.get(key)
         pool = any(isinstance(s, For) and s.kind == "parallel" for s in walk(*kernel.body))
-        if name is None:
-            name = self.module.kernels[key] = f"k{len(self.module.kernels)}.{_identifier(kernel.name)}"
-            self._define(name, kernel, uses.buffers, uses.values, roots, sharing, pool)
+        if key not in self.kernels:
+            self._define(key, kernel, uses.buffers, uses.values, roots, sharing, pool)
+        module, name = self.kernels[key]
         args = [f.places[root].pointer for root in roots]
         for value, _ in uses.values:
             args += parts(f.plain(f.env[value]))
-        f.b.call(name, [*args, *([f.pool] if pool and f.pool is not None else [])])
+        function = name if module is self.modules[0] else self._callee(name, module)
+        f.b.call(function, [*args, *([f.pool] if pool and f.pool is not None else [])])
         f.forget_stores(kernel.body)
 
     def _sharing(self, roots: Sequence[str]) -> tuple[bool, ...]:
@@ -139,15 +150,19 @@ class Entry:
         return tuple(a is not None and any(c is not None and c is not a and a[0] < c[1] and c[0] < a[1] for c in spans)
                      for a in spans)
 
-    def _define(self, name: str, kernel: Kernel, buffers: Sequence[str], values: Sequence[tuple[str, str]],
+    def _define(self, key: str, kernel: Kernel, buffers: Sequence[str], values: Sequence[tuple[str, str]],
                 roots: Sequence[str], sharing: Sequence[bool], pool: bool) -> None:
         params: list[tuple] = [(f"p{i}", PTR, "" if shared else "noalias") for i, shared in enumerate(sharing)]
         for number, (_, dtype) in enumerate(values):
             params += [(f"s{number}.{part}", type) for part, type in enumerate(part_types(dtype, 1))]
         if pool:
             params.append(("pool", PTR))
-        b = self.module.builder.function(name, params, linkage="internal", attributes="noinline")
-        f = Function(self.module, b, b.params[-1] if pool else None)
+        others = self.modules[1:]
+        module = min(others, key=lambda m: m.builder.size) if others else self.modules[0]
+        name = f"k{len(self.kernels)}.{_identifier(kernel.name)}"
+        self.kernels[key] = module, name
+        b = module.builder.function(name, params, linkage="" if others else "internal", attributes="noinline")
+        f = Function(module, b, b.params[-1] if pool else None)
         for buffer in buffers:
             root = self.root(buffer)
             f.places[buffer] = Place(b.params[roots.index(root)], self.buffers[buffer].dtype, root)
@@ -163,25 +178,25 @@ class Entry:
 
     # -- external routines ----------------------------------------------------------------------
 
-    def _routine(self, name: str) -> Value:
-        """The address of a routine, loaded at the function's start."""
-        if name not in self.routines:
+    def _callee(self, name: str, module: Module | None) -> Value:
+        """The address of a routine or of a function in another module, loaded at the function's start."""
+        if name not in self.callees:
             f = self.function
-            place = len(slots(self.program)) + len(self.routines)
+            place = len(slots(self.program)) + len(self.callees)
             address = f.b.first(f"getelementptr ptr, {f.b.params[0]}, i64 {place}", PTR)
-            self.routines[name] = f.b.first(f"load ptr, {address}, align 8", PTR)
-        return self.routines[name]
+            self.callees[name] = module, f.b.first(f"load ptr, {address}, align 8", PTR)
+        return self.callees[name][1]
 
     def _constant(self, scalar: str, *numbers: float) -> Value:
         text = "_".join(map(str, numbers))
-        return self.module.builder.constant(f"const.{scalar}.{text.encode().hex()}", scalar, numbers, 8)
+        return self.modules[0].builder.constant(f"const.{scalar}.{text.encode().hex()}", scalar, numbers, 8)
 
     def _gemm(self, call: Call) -> None:
         """BLAS is column-major: C = A B there is C' = B' A' here, with the operands exchanged."""
         f = self.function
         a = arguments("gemm", call.args)
         dtype = str(a["dtype"])
-        routine, scalar = self._routine(_GEMM[dtype]), MEMORY[dtype]
+        routine, scalar = self._callee(_GEMM[dtype], None), MEMORY[dtype]
 
         def scale(number: object) -> Value:
             value = complex(number)  # type: ignore[call-overload]

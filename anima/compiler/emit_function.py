@@ -9,7 +9,7 @@ or is null: then the loop runs here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.emit_control import part_types
@@ -70,7 +70,6 @@ class Module:
     masks: bool
     parallel: bool = False  # whether anything uses the pool
     bodies: int = 0
-    kernels: dict[str, str] = field(default_factory=dict)  # key of a kernel -> name of its function
 
 
 class Function(Vector):

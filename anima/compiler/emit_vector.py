@@ -85,7 +85,7 @@ class Vector(Control):
 
     def _rounds_and_rest(self, loop: For, extent: Index, count: int | None, weight: float,
                          totals: list[dict[str, str]]) -> None:
-        width, step = loop.width, loop.width * len(totals)
+        step = loop.width * len(totals)
         keys = [key for renamed in totals for key in renamed.values()]
         once = totals[:1]
         if count is not None and count % step == 0:

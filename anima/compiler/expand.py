@@ -150,7 +150,8 @@ class _Words:
 def _mentions_keys(jaxpr: Jaxpr) -> bool:
     if any(is_key(v.aval) for v in (*jaxpr.invars, *jaxpr.constvars)):
         return True
-    return any(has_programs(e.params) or any(is_key(v.aval) for v in e.outvars) for e in jaxpr.eqns)
+    return any(hasattr(e.primitive, "expand") or (e.params and has_programs(e.params))
+               or any(is_key(v.aval) for v in e.outvars) for e in jaxpr.eqns)
 
 
 # ---------------------------------------------------------------- rewrites

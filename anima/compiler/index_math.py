@@ -179,16 +179,29 @@ class Indexer:
             return q, r
         if r.lo < 0:
             q, r = self.zero, a
-        common = math.gcd(c, *(k for _, k in r.terms))
-        if common > 1:  # (g*x + k) / (g*c)  with k < g
-            low = r.const % common
-            inner = self._make(r.const // common, tuple((atom, k // common) for atom, k in r.terms))
+        big, small, common = self._factor(r, c)
+        if common > 1:  # (g*x + y) / (g*c)  with y < g
+            inner = self._make(0, tuple((atom, k // common) for atom, k in big.terms))
             deep_q, deep_r = self.divmod(inner, c // common)
-            return self.add(q, deep_q), self.offset(self.scale(deep_r, common), low)
+            return self.add(q, deep_q), self.add(self.scale(deep_r, common), small)
         divisor = Const(c, INDEX)
         quotient = self.atom(Op("div", (r.expr(), divisor), INDEX), r.lo // c, r.hi // c, r.level, ("div", r, c))
         remainder = self.atom(Op("rem", (r.expr(), divisor), INDEX), 0, min(c - 1, r.hi), r.level, ("rem", r, c))
         return self.add(q, self._make(0, ((quotient, 1),))), self._make(0, ((remainder, 1),))
+
+    def _factor(self, r: Index, c: int) -> tuple[Index, Index, int]:
+        """(x, y, g): `r == x + y`, x a multiple of g, a divisor of c, and 0 <= y < g; g = 1 if there is none."""
+        terms = sorted(r.terms, key=lambda term: -abs(term[1]))
+        for count in range(len(terms), 0, -1):
+            common = math.gcd(c, *(k for _, k in terms[:count]))
+            if common == 1:
+                continue
+            chosen = {atom for atom, _ in terms[:count]}
+            small = self._make(r.const, tuple(t for t in r.terms if t[0] not in chosen))
+            big = self._make(0, tuple(t for t in r.terms if t[0] in chosen))
+            if small.lo >= 0 and small.hi < common and big.lo >= 0:
+                return big, small, common
+        return r, self.zero, 1
 
     def div(self, a: Index, c: int) -> Index:
         return self.divmod(a, c)[0]

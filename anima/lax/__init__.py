@@ -14,12 +14,9 @@ from anima.control.cond import (
     switch as switch,
 )
 from anima.control.scan import (
-    scan as scan,
     scan_p as scan_p,
 )
 from anima.control.while_loop import (
-    fori_loop as fori_loop,
-    while_loop as while_loop,
     while_p as while_p,
 )
 from anima.core.avals import (
@@ -27,6 +24,11 @@ from anima.core.avals import (
 )
 from anima.core.dtypes import (
     dtype_of as dtype,
+)
+from anima.lax.control import (
+    fori_loop as fori_loop,
+    scan as scan,
+    while_loop as while_loop,
 )
 from anima.ops.contract import (
     Precision as Precision,

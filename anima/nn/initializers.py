@@ -169,19 +169,10 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         axis = canonicalize_axis(column_axis, len(shape))
         rest = shape[:axis] + shape[axis + 1:]
         rows, columns = shape[axis], math.prod(rest)
-        q = _orthonormal(key, max(rows, columns), min(rows, columns), dtype)
-        q = jnp.reshape(q if rows >= columns else q.T, (rows, *rest))
+        q = jnp.reshape(random.orthogonal(key, rows, dtype=dtype, m=columns), (rows, *rest))
         return jnp.asarray(scale, dtype) * jnp.moveaxis(q, 0, axis)
 
     return _as_initializer(fill, dtype)
-
-
-def _orthonormal(key: Any, rows: int, columns: int, dtype: Any) -> Any:
-    """A matrix with orthonormal columns, uniformly distributed: Q of the QR decomposition of a normal one."""
-    if not hasattr(jnp, "linalg"):
-        raise NotImplementedError("The orthogonal initializers need anima.numpy.linalg.qr, which is not implemented.")
-    q, r = jnp.linalg.qr(random.normal(key, (rows, columns), dtype))
-    return q * jnp.sign(jnp.diagonal(r))
 
 
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:

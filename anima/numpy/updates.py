@@ -116,9 +116,9 @@ class _IndexUpdateRef:
         """A copy of `x` with `x[index] = func(x[index])`, once for each time an element is indexed."""
         options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode,
                    "wrap_negative_indices": wrap_negative_indices}
-        if unique_indices:
+        if unique_indices or analyse(self.array, self.index, clamp_ints=False).batch_shape is None:
             return self._apply_once(func, options)
-        # How often each element is indexed; it is once wherever no index array takes part.
+        # How often each element is indexed.
         counts = scatter_update(sh.full(self.array.shape, 0, _I32), self.index, np.int32(1), ix.scatter_add, **options)
         if isinstance(counts, ConcreteArray) and counts.size and counts.value.max() <= 1:
             return self._apply_once(func, options)

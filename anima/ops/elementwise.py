@@ -8,6 +8,9 @@ differentiate as functions of real and imaginary part.
     >>> sin.jvp([x], [t])        # (sin(x), mul(t, cos(x)))
 """
 
+# Rules name operations that are defined further down.
+# mypy: disable-error-code="has-type"
+
 from __future__ import annotations
 
 import enum
@@ -503,7 +506,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
 
 
 reduce_precision_p = Elementwise(
-    "reduce_precision", reference.reduce_precision, INEXACT, "x rounded to fewer bits.",
+    "reduce_precision", reference.reduce_precision, REAL, "x rounded to fewer bits.",
     widen=False, linear=True,
     jvp=(lambda t, y, x, **p: reduce_precision_p.bind(t, **p),),
     transpose=(lambda ct, x, **p: reduce_precision_p.bind(ct, **p),))

@@ -16,8 +16,8 @@ import numpy as np
 
 from anima.core import dtypes
 
-_UNSIGNED: dict[int, Any] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
-_SIGNED: dict[int, Any] = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_UNSIGNED: dict[int, Any] = {n: np.dtype(f"uint{8 * n}") for n in (1, 2, 4, 8)}
+_SIGNED: dict[int, Any] = {n: np.dtype(f"int{8 * n}") for n in (1, 2, 4, 8)}
 
 
 def _unsigned(x: np.ndarray) -> np.ndarray:
@@ -239,9 +239,6 @@ _LAYOUT = {np.dtype(np.float16): (5, 10), dtypes.bfloat16: (8, 7), np.dtype(np.f
 
 def reduce_precision(x: np.ndarray, exponent_bits: int, mantissa_bits: int) -> np.ndarray:
     """`x` rounded (to even) to fewer bits: too large becomes infinity, too small becomes zero."""
-    if x.dtype.kind == "c":
-        return make_complex(reduce_precision(x.real, exponent_bits, mantissa_bits),
-                            reduce_precision(x.imag, exponent_bits, mantissa_bits))
     if x.dtype not in _LAYOUT:
         raise NotImplementedError(f"reduce_precision is not implemented for dtype {x.dtype.name}.")
     exponent_width, mantissa_width = _LAYOUT[x.dtype]

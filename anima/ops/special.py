@@ -7,6 +7,9 @@ of this package). The derivative of the incomplete gamma function in its order, 
 derivative of its power series below `x = a + 1` and of its continued fraction above (DLMF 8.7.1, 8.9.2).
 """
 
+# Rules name operations that are defined further down.
+# mypy: disable-error-code="has-type"
+
 from __future__ import annotations
 
 import functools
@@ -63,7 +66,7 @@ def _lgamma_series() -> np.ndarray:
 
 def _lgamma(x: np.ndarray) -> Any:
     """SciPy's loses digits near its zeros 1 and 2: the power series around 1, and lgamma(2+e) from it."""
-    out = _scipy().gammaln(x)
+    out = np.where(x == -np.inf, -x, _scipy().gammaln(x))  # SciPy has -inf at -inf
     if x.dtype != np.float64:
         return out
     e = np.where(x < 1.5, x - 1, x - 2)
@@ -159,7 +162,7 @@ def _erf_inv(x: np.ndarray) -> Any:
     taken as (1 - x)(1 + x), which loses no digits there.
     """
     if x.dtype != np.float32:
-        return _scipy().erfinv(x)
+        return np.copysign(_scipy().erfinv(x), x)  # SciPy loses the sign of zero
     f32 = np.float32
     with np.errstate(all="ignore"):
         w = np.where(np.abs(x) < f32(0.9), -np.log1p(-x * x), -np.log((f32(1) - x) * (f32(1) + x)))

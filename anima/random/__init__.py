@@ -49,13 +49,14 @@ from anima.random.keys import (
     split,
     wrap_key_data,
 )
+from anima.random.matrix import multivariate_normal, orthogonal
 from anima.random.shuffle import choice, permutation
 
 __all__ = [
     "PRNGKey", "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice",
     "clone", "dirichlet", "double_sided_maxwell", "exponential", "f", "fold_in", "gamma", "generalized_normal",
     "geometric", "gumbel", "key", "key_data", "key_dtype", "key_impl", "laplace", "loggamma", "logistic",
-    "lognormal", "maxwell", "multinomial", "normal", "pareto", "permutation", "poisson", "rademacher",
-    "randint", "random_gamma_p", "rayleigh", "split", "t", "triangular", "truncated_normal", "uniform", "wald",
-    "weibull_min", "wrap_key_data",
+    "lognormal", "maxwell", "multinomial", "multivariate_normal", "normal", "orthogonal", "pareto",
+    "permutation", "poisson", "rademacher", "randint", "random_gamma_p", "rayleigh", "split", "t", "triangular",
+    "truncated_normal", "uniform", "wald", "weibull_min", "wrap_key_data",
 ]

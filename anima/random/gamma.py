@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import anima.numpy as jnp
+from anima.api.jit import jit
 from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
 from anima.core import dtypes
@@ -89,8 +91,9 @@ class RandomGamma(KeyPrimitive):
         count = a.size // lead if lead else 0
         keys = wrap_key_data(sh.reshape(words, (lead, 2)))
         each = key_data(vmap(lambda k: draw_keys(k, count))(keys))
-        flat = vmap(lambda w, x: _one_gamma(w, x, log_space))(sh.reshape(each, (a.size, 2)), sh.reshape(a, (a.size,)))
-        return sh.reshape(flat, a.shape)
+        # Compiled even where all else is not: loops over lanes are slow in NumPy.
+        lanes = jit(vmap(partial(_one_gamma, log_space=log_space)))
+        return sh.reshape(lanes(sh.reshape(each, (a.size, 2)), sh.reshape(a, (a.size,))), a.shape)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, log_space: bool) -> tuple[Any, Any]:
         keys, a = primals

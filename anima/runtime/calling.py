@@ -175,7 +175,7 @@ def _module() -> native.Module | None:
     text = _CODE
     for name, value in {**fields, "ndarray": id(np.ndarray), "needed": _NEEDED_FLAGS}.items():
         text = text.replace("{" + name + "}", str(value))
-    return native.compile_module(text, optimize=False)
+    return native.compile_module(text)
 
 
 @cache

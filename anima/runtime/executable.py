@@ -64,14 +64,17 @@ class Executable:
                 raise ValueError(f"the constant {buffer.name} has {array.size} elements, not {buffer.size}")
         assert [b.role for b in slots(program)] == sorted(
             (b.role for b in slots(program)), key=("input", "output", "const").index)
-        self._more = [a.ctypes.data for a in self._constants] + [routines.address(r) for r in code.routines]
-        self._entry = code.module.address(ENTRY)
+        self._more = [a.ctypes.data for a in self._constants] + [
+            routines.address(name) if module is None else code.modules[module].address(name)
+            for module, name in code.callees]
+        self._entry = code.modules[0].address(ENTRY)
         outputs = [(o.dtype, b.size) for o, b in zip(self._outputs, program.with_role("output"), strict=True)]
         self._descriptor = descriptor(self._entry, self._inputs, outputs, self._more)
         self._address = ctypes.addressof(self._descriptor)
         self._invoke = fast_invoke()
         self._arenas: list[Any] = []
-        self._fresh = [(o.shape, o.dtype) for o in self._outputs] if all(o.donor is None for o in self._outputs) else None
+        donors = any(o.donor is not None for o in self._outputs)
+        self._fresh = None if donors else [(o.shape, o.dtype) for o in self._outputs]
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run the program. Inputs have the program's dtypes and numbers of elements, in row-major order;
@@ -120,12 +123,12 @@ class Executable:
     @property
     def llvm(self) -> str:
         """The LLVM text that was compiled."""
-        return self.code.text
+        return "\n".join(self.code.texts)
 
     @property
     def asm(self) -> str:
         """The machine code as assembly text."""
-        return native.Module.asm(self.code.module)
+        return "\n".join(module.asm() for module in self.code.modules)
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes of the arguments, the results, scratch memory and machine code."""
@@ -136,7 +139,7 @@ class Executable:
             "temp_size_in_bytes": self.program.arena,
             "alias_size_in_bytes": sum(_bytes(b) for b, o in zip(outputs, self._outputs, strict=True)
                                        if o.donor is not None),
-            "generated_code_size_in_bytes": len(self.code.module.object_bytes()),
+            "generated_code_size_in_bytes": sum(len(m.object_bytes()) for m in self.code.modules),
         }
 
     def cost_analysis(self) -> dict[str, float]:

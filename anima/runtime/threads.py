@@ -259,7 +259,7 @@ def _best_sleep() -> str:
 
 @cache
 def _module(sleep: str) -> native.Module:
-    return native.compile_module(pool_code(sleep), optimize=False)
+    return native.compile_module(pool_code(sleep))
 
 
 class Pool:

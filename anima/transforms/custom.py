@@ -91,6 +91,7 @@ class CustomVJPCall(CustomCall):
             bwd: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool) -> tuple[Any, Any]:
         _refuse_closed_over(name, tangents[:num_consts], "custom_vjp")
         outs, residuals, bwd_flat = fwd(primals[num_consts:], tangents[num_consts:])
+        _check_same_types(name, call_jaxpr.out_avals, outs)
         tangents = tangents[num_consts:]
         out_avals = tuple(tangent_aval(a) for a in call_jaxpr.out_avals)
         mask = tuple(not isinstance(t, Zero) for t in tangents)
@@ -185,7 +186,16 @@ def _refuse_closed_over(name: str, tangents: Sequence[Any], kind: str) -> None:
     if any(not isinstance(t, Zero) for t in tangents):
         raise errors.UnexpectedTracerError(
             f"Detected differentiation of a {kind} function ({name}) with respect to a value that it closes over. "
-            f"Pass that value to the function as an argument.")
+            f"Pass that value to the function as an argument.\n  {errors.user_line()}")
+
+
+def _check_same_types(name: str, expected: Sequence[ShapedArray], outs: Sequence[Any]) -> None:
+    for k, (aval, out) in enumerate(zip(expected, outs, strict=True)):
+        got = aval_of(out)
+        if (got.shape, got.dtype) != (aval.shape, aval.dtype):
+            raise ValueError(f"Custom VJP fwd rule for function {name} must produce a primal output with the shapes and "
+                             f"dtypes of the function's own: at output {k}, expected {aval.str_short()}, got "
+                             f"{got.str_short()}.")
 
 
 def _closed(fun: Callable[..., Any], args: Sequence[Any], traced: Traced = Traced()) -> tuple[ClosedJaxpr, list[Any]]:

@@ -16,7 +16,7 @@ from anima.core.jaxpr import ClosedJaxpr, Jaxpr
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, StageTracer, eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import Trace, aval_of, under
+from anima.core.trace import Trace, aval_of, check_leaks, under
 from anima.ops.broadcast import instantiate
 from anima.transforms.forward import JVPTrace
 from anima.util import weak_cache
@@ -78,9 +78,11 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], no
         outs = [trace.split(x) for x in under(trace, fun, *args)]
         mask = [not isinstance(t, Zero) for _, t in outs]
         jaxpr, consts = recorder.finish([t for _, t in outs if not isinstance(t, Zero)])
-        return [p for p, _ in outs], mask, jaxpr, consts
     finally:
         trace.alive = trace.partial.alive = recorder.alive = False
+    del args
+    check_leaks(trace)
+    return [p for p, _ in outs], mask, jaxpr, consts
 
 
 @weak_cache

@@ -107,7 +107,9 @@ def program(name: str, inputs: dict[str, tuple[str, int]], outputs: dict[str, tu
     return Program(name, tuple(buffers), body, offset)
 
 
-def one_kernel(name: str, inputs: dict[str, tuple[str, int]], outputs: dict[str, tuple[str, int]], *body: Stmt) -> Program:
+def one_kernel(name: str, inputs: dict[str, tuple[str, int]], outputs: dict[str, tuple[str, int]],
+               *body: Stmt) -> Program:
+    """A program that is one kernel."""
     return program(name, inputs, outputs, Kernel(name, body))
 
 
@@ -159,7 +161,8 @@ def column_sum(rows: int, n: int) -> Program:
         serial("i", rows, vector("j2", n, Store("y", i("j2"), x_at(at("i", n, "j2")), "add"))))
 
 
-def matmul(m: int, n: int, inner: int, dtype: str = "f32", transa: str = "N", transb: str = "N", batch: int = 1) -> Program:
+def matmul(m: int, n: int, inner: int, dtype: str = "f32", transa: str = "N", transb: str = "N",
+           batch: int = 1) -> Program:
     values = {"dtype": dtype, "transa": transa, "transb": transb, "m": m, "n": n, "k": inner, "alpha": 1.0, "a": "x",
               "a_offset": 0, "lda": inner if transa == "N" else m, "b": "y", "b_offset": 0,
               "ldb": n if transb == "N" else inner, "beta": 0.0, "c": "z", "c_offset": 0, "ldc": n, "batch": batch,

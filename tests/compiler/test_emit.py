@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from anima.compiler import native
+from anima.compiler.build import passes
 from anima.compiler.emit import emit_program
 from anima.compiler.emit_value import NUMPY
 from anima.compiler.interpret import run
@@ -24,9 +25,7 @@ from anima.compiler.loops import (
     Var,
     While,
 )
-from anima.compiler.parallelize import parallelize
 from anima.compiler.show_loops import check
-from anima.compiler.vectorize import vectorize
 from anima.runtime import threads
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import (
@@ -221,7 +220,8 @@ def test_index_as_value(dtype):
 def test_index_select_and_compare():
     n = 45
     clamped = ix("select_n", op("lt", i("j"), c(20), dtype="bool"), at("j", -5), i("j"))
-    value = f("select_n", op("ge", ix("div", i("j"), c(4)), c(5), dtype="bool"), x_at(ix("max", clamped, c(0))), k(-1.0))
+    far = op("ge", ix("div", i("j"), c(4)), c(5), dtype="bool")
+    value = f("select_n", far, x_at(ix("max", clamped, c(0))), k(-1.0))
     agrees(one_kernel("select", {"x": ("f32", n)}, {"y": ("f32", n)}, vector("j", n, Store("y", i("j"), value))),
            random("f32", n))
 
@@ -349,7 +349,8 @@ def test_kernels_use_values_from_outside():
 
 def test_parallel_body_sees_values_from_outside():
     p = one_kernel("scaled", {"x": ("f32", 8000), "b": ("bool", 1), "w": ("c64", 1)}, {"y": ("f32", 8000)},
-                   Let("n", at(3)), Let("s", x_at(c(5))), Let("q", Load("b", c(0), "bool")), Let("w2", Load("w", c(0), "c64")),
+                   Let("n", at(3)), Let("s", x_at(c(5))), Let("q", Load("b", c(0), "bool")),
+                   Let("w2", Load("w", c(0), "c64")),
                    parallel("i", 8000,
                             Let("r", op("real", v("w2", "c64"), dtype="f32")),
                             Store("y", i("i"), f("select_n", v("q", "bool"), k(7.0),
@@ -398,20 +399,34 @@ def test_loops_inside_of_vector_loops():
 
 def text_of(p: Program) -> str:
     target = native.host()
-    return emit_program(parallelize(vectorize(p, target)), target).text
+    for step in passes(target):
+        p = step(p)
+    return "\n".join(emit_program(p, target).texts)
 
 
 def test_equal_kernels_are_emitted_once():
     kernels = [Kernel(f"k{n}", (vector("j", 64, Store(f"t{n + 1}", i("j"), f("add", x_at(i("j"), f"t{n}"), k(1.0)))),))
-               for n in range(12)]
-    p = program("chain", {"t0": ("f32", 64)}, {"t12": ("f32", 64)}, *kernels,
-                temps={f"t{n}": ("f32", 64) for n in range(1, 12)})
+               for n in range(9)]
+    p = program("chain", {"t0": ("f32", 64)}, {"t9": ("f32", 64)}, *kernels,
+                temps={f"t{n}": ("f32", 64) for n in range(1, 9)})
     assert text_of(p).count("define ") == 2
     x = random("f32", 64)
     expected = x.copy()
-    for _ in range(12):
+    for _ in range(9):
         expected = expected + np.float32(1)
     np.testing.assert_array_equal(compiled(p, x)[0], expected)
+
+
+def test_many_kernels_in_several_modules():
+    kernels = [Kernel(f"k{n}", (parallel("i", 20, vector("j", 9, Store(f"t{n + 1}", at("i", 9, "j"), f(
+        "add", x_at(at("i", 9, "j"), f"t{n}"), k(float(n))))), ),)) for n in range(60)]
+    p = program("chain", {"t0": ("f32", 180)}, {"t60": ("f32", 180)}, *kernels,
+                temps={f"t{n}": ("f32", 180) for n in range(1, 60)})
+    executable = compile_program(p)
+    assert len(executable.code.modules) == 5
+    x = np.arange(180, dtype=np.float32)
+    np.testing.assert_array_equal(executable([x])[0], x + 59 * 30)
+    assert executable.asm.count("k0_") or executable.asm.count("k0.")
 
 
 def test_constants_that_differ_in_sign_of_zero_are_different():

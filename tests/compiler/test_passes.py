@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stages import agree, closed, lowered
 
 from anima.compiler.expand import expand
 from anima.compiler.index_math import TRUE, Indexer
@@ -23,6 +22,7 @@ from anima.core.primitive import Primitive
 from anima.core.show import show_jaxpr
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
+from tests.compiler.stages import agree, closed, lowered
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 N = np.arange(12, dtype=np.int32).reshape(3, 4)
@@ -128,13 +128,41 @@ class Twice(Primitive):
     def eval(self, x: np.ndarray) -> np.ndarray:
         return x + x
 
+    def program(self, aval: ShapedArray) -> ClosedJaxpr:
+        return closed(lambda x: el.add(x, x), np.zeros(aval.shape, aval.dtype))
+
+
+class TwiceByBody(Twice):
+    """Stands for a program that its parameters hold."""
+
+    multiple_results = True
+
+    def infer(self, x: ShapedArray, *, program: ClosedJaxpr) -> list[ShapedArray]:  # type: ignore[override]
+        return [x]
+
+    def body(self, params: dict[str, Any]) -> ClosedJaxpr:
+        return params["program"]
+
+
+class TwiceByExpansion(Twice):
+    """Gives a program for the types of its operands."""
+
     def expand(self, avals: list[ShapedArray], params: dict[str, Any]) -> ClosedJaxpr:
-        return closed(lambda x: el.add(x, x), np.zeros(avals[0].shape, avals[0].dtype))
+        return self.program(avals[0])
 
 
 def test_calls_are_replaced_each_time_by_new_equations() -> None:
-    twice = Twice("twice")
-    program = inline(closed(lambda x: twice.bind(twice.bind(x)), X))
+    twice = TwiceByBody("twice")
+    inner = twice.program(ShapedArray(X.shape, X.dtype))
+    program = inline(closed(lambda x: twice.bind(*twice.bind(x, program=inner), program=inner), X))
+    assert names(program) == ["add", "add"]
+    outs = [v for e in program.eqns for v in e.outvars]
+    assert len(set(outs)) == 2
+
+
+def test_expansions_are_replaced_each_time_by_new_equations() -> None:
+    twice = TwiceByExpansion("twice")
+    program = expand(closed(lambda x: twice.bind(twice.bind(x)), X))
     assert names(program) == ["add", "add"]
     outs = [v for e in program.eqns for v in e.outvars]
     assert len(set(outs)) == 2
@@ -198,7 +226,7 @@ def test_checking_names_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = Var(ShapedArray((3,), np.dtype(np.float32))), Var(ShapedArray((3,), np.dtype(np.float32)))
     unbound = Jaxpr([], [a], [Eqn(el.sin, [b], [Var(a.aval)], {})], [])
     broken = Jaxpr([], [a], unbound.eqns, [unbound.eqns[0].outvars[0]])
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught:
         lower(ClosedJaxpr(broken, []))
     assert any("dead_code" in note for note in caught.value.__notes__)
 

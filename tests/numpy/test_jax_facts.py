@@ -10,9 +10,10 @@ import json
 import pathlib
 import warnings
 
-import anima.numpy as jnp
 import numpy as np
 import pytest
+
+import anima.numpy as jnp
 
 FACTS = json.loads((pathlib.Path(__file__).parent / "data" / "jax_facts.json").read_text())
 

@@ -27,7 +27,7 @@ CASES = [
 def available(call: str) -> bool:
     """Whether the functions that a call names exist."""
     places = {"R": random, "J": anima, "X": jnp}
-    if "orthogonal" in call and not hasattr(jnp, "linalg"):
+    if ("orthogonal" in call or "multivariate" in call) and not hasattr(jnp, "linalg"):
         return False
     for root, path in re.findall(r"\b([RJX])((?:\.\w+)+)", call):
         here: Any = places[root]
@@ -64,6 +64,8 @@ def test_draw(mode: str, section: str, call: str) -> None:
     want, got = decoded(dtype, shape, values), run(mode, section, call)
     assert got.dtype == want.dtype
     assert got.shape == want.shape
+    if "method='" in call or "orthogonal" in call:  # the signs of vectors are LAPACK's choice
+        got, want = np.abs(got), np.abs(want)
     if kind == "e" or want.dtype.kind in "biu":
         np.testing.assert_array_equal(got, want)
         return

@@ -1,0 +1,61 @@
+"""From loops to machine code: the last passes, in order, and the code generator.
+
+    loops   tile vectorize parallelize      what runs in which order, in lanes, on threads
+    llvm    emit_program                    text
+    code    native                          several modules at once, on all cores
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+
+from anima.compiler.emit import emit_program
+from anima.compiler.loops import Program
+from anima.compiler.native import Module, Target
+from anima.compiler.parallelize import parallelize
+from anima.compiler.tile import tile
+from anima.compiler.vectorize import vectorize
+
+Load = Callable[[str, Target], Module]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A compiled program: its last loops, LLVM text and modules; what it calls (see `Emitted.callees`); whether it
+    uses the thread pool."""
+
+    program: Program
+    texts: tuple[str, ...]
+    modules: tuple[Module, ...]
+    callees: tuple[tuple[int | None, str], ...]
+    parallel: bool
+
+
+def passes(target: Target) -> tuple[Callable[[Program], Program], ...]:
+    """Loops to loops, for a machine."""
+    return tile, partial(vectorize, target=target), parallelize
+
+
+def build(program: Program, target: Target, load: Load) -> Code:
+    """Machine code for a program; `load` makes a module of a text (or finds it where it is kept)."""
+    for run in passes(target):
+        program = run(program)
+    emitted = emit_program(program, target)
+    if len(emitted.texts) == 1:
+        modules = [load(emitted.texts[0], target)]
+    else:
+        modules = list(_workers().map(lambda text: load(text, target), emitted.texts))
+    return Code(program, emitted.texts, tuple(modules), emitted.callees, emitted.parallel)
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="anima-compile")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_workers.cache_clear)  # the threads are the parent's

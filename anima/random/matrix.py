@@ -1,0 +1,69 @@
+"""Random vectors and matrices that need a matrix decomposition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anima.numpy as jnp
+from anima.core import dtypes
+from anima.core.avals import Shape
+from anima.ops.broadcast import as_shape
+from anima.random.draws import common_shape, draw_normal, float_dtype, sampler
+
+
+def _linalg(name: str) -> Any:
+    if not hasattr(jnp, "linalg"):
+        raise NotImplementedError(f"anima.random.{name} needs anima.numpy.linalg, which is not implemented.")
+    return jnp.linalg
+
+
+@sampler
+def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None,
+                        method: str = "cholesky") -> Any:
+    """Normal vectors of mean `mean` [..., n] and covariance `cov` [..., n, n].
+
+    `shape` is that of the batch of vectors, by default the one that `mean` and `cov` have together. `method`
+    is the factorization of `cov`: "cholesky" (the fastest), "eigh", or "svd" (for nearly singular ones).
+    """
+    dtype = float_dtype("multivariate_normal", dtype)
+    if method not in ("svd", "eigh", "cholesky"):
+        raise ValueError("method must be one of {'svd', 'eigh', 'cholesky'}")
+    mean, cov = jnp.asarray(mean, dtype), jnp.asarray(cov, dtype)
+    if mean.ndim < 1:
+        raise ValueError(f"multivariate_normal requires mean.ndim >= 1, got mean.ndim == {mean.ndim}")
+    n = mean.shape[-1]
+    if cov.ndim < 2 or cov.shape[-2:] != (n, n):
+        raise ValueError(f"multivariate_normal requires cov.shape == (..., n, n) for n={n}, got {cov.shape}")
+    batch = common_shape("multivariate_normal", shape, jnp.zeros(mean.shape[:-1]), jnp.zeros(cov.shape[:-2]))
+    standard = draw_normal(key, (*batch, n), dtype)
+    return mean + jnp.einsum("...ij,...j->...i", _root(cov, method), standard)
+
+
+def _root(cov: Any, method: str) -> Any:
+    """A matrix A with A A^T = cov."""
+    linalg = _linalg("multivariate_normal")
+    if method == "cholesky":
+        return linalg.cholesky(cov)
+    if method == "eigh":
+        values, vectors = linalg.eigh(cov)
+    else:
+        vectors, values, _ = linalg.svd(cov)
+    return vectors * jnp.sqrt(values[..., None, :])
+
+
+@sampler
+def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Any:
+    """Matrices [*shape, n, m] with orthonormal rows or columns, whichever are fewer; `m` is `n` by default.
+
+    Uniformly distributed (Mezzadri, "How to generate random matrices from the classical compact groups", 2007).
+    """
+    dtype = dtypes.check_user_dtype(dtype, "orthogonal")
+    m = n if m is None else m
+    tall = draw_orthonormal(key, as_shape(shape), max(n, m), min(n, m), dtype)
+    return tall if n >= m else jnp.swapaxes(tall, -1, -2)
+
+
+def draw_orthonormal(key: Any, shape: Shape, rows: int, columns: int, dtype: Any) -> Any:
+    """Matrices with orthonormal columns: Q of the QR decomposition of normal ones, with the signs of R's diagonal."""
+    q, r = _linalg("orthogonal").qr(draw_normal(key, (*shape, rows, columns), dtype))
+    return q * jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))[..., None, :]

@@ -1,0 +1,302 @@
+"""Checkpointing: reverse mode that computes values again instead of keeping them (rematerialisation).
+
+    grad(checkpoint(f))     keeps the arguments of f, and runs f again on the way back
+
+A policy tells which intermediate results are worth keeping all the same. (Griewank and Walther, Evaluating
+Derivatives, 2008, chapter 12; Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
+from typing import Any
+
+import numpy as np
+
+from anima import errors, tree
+from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Literal
+from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.stage import StageTrace, Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
+from anima.core.trace import Trace, aval_of, under
+from anima.transforms.dce import dce_jaxpr
+from anima.transforms.forward import jvp_jaxpr
+from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.transpose import backward
+from anima.transforms.vmap import batch_jaxpr
+from anima.util import fun_name, weak_cache
+
+Policy = Callable[..., bool]
+
+
+class Name(Primitive):
+    """The identity, with a name that policies go by."""
+
+    def infer(self, x: ShapedArray, *, name: str) -> ShapedArray:
+        return x
+
+    def eval(self, x: np.ndarray, *, name: str) -> np.ndarray:
+        return x
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, name: str) -> tuple[Any, Any]:
+        return self.bind(primals[0], name=name), tangents[0]
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, name: str) -> tuple[Any, Any]:
+        return self.bind(args[0], name=name), dims[0]
+
+    def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
+        return params
+
+
+name_p = Name("name")
+
+
+class Checkpoint(Primitive):
+    """A program whose intermediate results are not kept for differentiation."""
+
+    multiple_results = True
+
+    def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
+        return jaxpr.out_avals
+
+    def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, **params: Any) -> list[np.ndarray]:
+        return eval_numpy(jaxpr, args)
+
+    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return self.eval(*args, **params)
+
+    def body(self, params: dict[str, Any]) -> ClosedJaxpr:
+        """The program that the equation stands for."""
+        return params["jaxpr"]
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr,
+            **params: Any) -> tuple[list[Any], list[Any]]:
+        nonzero = tuple(not isinstance(t, Zero) for t in tangents)
+        new, mask = jvp_jaxpr(jaxpr, nonzero)
+        outs = self.bind(*primals, *(t for t in tangents if not isinstance(t, Zero)), jaxpr=new, **params)
+        count = len(mask)
+        return outs[:count], _fill(mask, outs[count:], outs)
+
+    def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
+                  jaxpr: ClosedJaxpr, policy: Policy | None, **params: Any) -> tuple[list[Any], list[Any]]:
+        """Runs the program; records one equation that will run it again and then its linear part."""
+        nonzero = tuple(not isinstance(t, Zero) for t in tangents)
+        forward, again, mask = _split(jaxpr, nonzero, policy)
+        count = len(mask)
+        outs = under(parent, self.bind, *primals, jaxpr=forward, policy=policy, **params)
+        given = [t for t in tangents if not isinstance(t, Zero)]
+        found = under(recorder, self.bind, *primals, *outs[count:], *given, jaxpr=again, policy=policy,
+                      **{**params, "differentiated": True}) if any(mask) else []
+        return outs[:count], _fill(mask, found, outs)
+
+    def transpose(self, cts: Sequence[Any], *args: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
+        lin = tuple(isinstance(a, Linear) for a in args)
+        new, mask = _transposed(jaxpr, lin, tuple(not isinstance(ct, Zero) for ct in cts))
+        known = [a for a in args if not isinstance(a, Linear)]
+        outs = iter(self.bind(*known, *(ct for ct in cts if not isinstance(ct, Zero)), jaxpr=new, **params))
+        wanted = iter(mask)
+        return [(next(outs) if next(wanted) else Zero(a.aval)) if is_lin else None
+                for is_lin, a in zip(lin, args, strict=True)]
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: ClosedJaxpr,
+              **params: Any) -> tuple[Any, Any]:
+        new, out_dims = batch_jaxpr(jaxpr, size, tuple(dims))
+        return self.bind(*args, jaxpr=new, **params), out_dims
+
+    def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
+        """The equation with the used results only."""
+        closed = eqn.params["jaxpr"]
+        jaxpr, used_in = dce_jaxpr(closed.jaxpr, used)
+        values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        return eqn.replace(params={**eqn.params, "jaxpr": ClosedJaxpr(jaxpr, [values[v] for v in jaxpr.constvars])},
+                           invars=[v for v, u in zip(eqn.invars, used_in, strict=True) if u],
+                           outvars=[v for v, u in zip(eqn.outvars, used, strict=True) if u])
+
+
+checkpoint_p = Checkpoint("checkpoint")
+
+
+def _fill(mask: Sequence[bool], tangents: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    given = iter(tangents)
+    return [next(given) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, outs, strict=False)]
+
+
+@weak_cache
+def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...],
+           policy: Policy | None) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool]]:
+    """(args -> results, kept values), (args, kept values, tangents -> tangents of results), which have those."""
+    primal, tangent, mask = linearize_jaxpr(closed, nonzero)
+    jaxpr, count = primal.jaxpr, len(mask)
+    kept = [v for e in jaxpr.eqns if policy is not None and policy(e.primitive, *(a.aval for a in e.invars), **e.params)
+            for v in e.outvars]
+    residuals = jaxpr.outvars[count:]
+    cut = jaxpr.replace(invars=[*jaxpr.invars, *kept], outvars=residuals,
+                        eqns=[e for e in jaxpr.eqns if not any(v in kept for v in e.outvars)])
+    needed, used_in = dce_jaxpr(cut, [True] * len(residuals))
+    used_kept = [v for v, u in zip(kept, used_in[len(jaxpr.invars):], strict=True) if u]
+    needed = needed.replace(invars=[*jaxpr.invars, *used_kept], constvars=jaxpr.constvars)
+    forward, _ = dce_jaxpr(jaxpr.replace(outvars=[*jaxpr.outvars[:count], *used_kept]), [True] * (count + len(used_kept)))
+    forward = forward.replace(invars=jaxpr.invars, constvars=jaxpr.constvars)
+
+    def again(*args: Any) -> list[Any]:
+        at = len(jaxpr.invars) + len(used_kept)
+        found = eval_jaxpr(needed, primal.consts, *args[:at])
+        return eval_jaxpr(tangent.jaxpr, tangent.consts, *found, *args[at:])
+
+    avals = [*needed.in_avals, *(tangent_aval(a) for a, nz in zip(closed.in_avals, nonzero, strict=True) if nz)]
+    return ClosedJaxpr(forward, primal.consts), ClosedJaxpr(*trace_to_jaxpr(again, avals)), mask
+
+
+@weak_cache
+def _transposed(closed: ClosedJaxpr, lin: tuple[bool, ...],
+                nonzero: tuple[bool, ...]) -> tuple[ClosedJaxpr, list[bool]]:
+    known = [a for a, is_lin in zip(closed.in_avals, lin, strict=True) if not is_lin]
+    mask: list[bool] = []
+
+    def fun(*args: Any) -> list[Any]:
+        values, given = iter(args[: len(known)]), iter(args[len(known):])
+        operands = [Linear(a) if is_lin else next(values) for a, is_lin in zip(closed.in_avals, lin, strict=True)]
+        cts = [next(given) if nz else Zero(a) for a, nz in zip(closed.out_avals, nonzero, strict=True)]
+        found = [ct for ct in backward(closed.jaxpr, closed.consts, operands, cts) if ct is not None]
+        mask.extend(not isinstance(ct, Zero) for ct in found)
+        return [ct for ct in found if not isinstance(ct, Zero)]
+
+    avals = [*known, *(a for a, nz in zip(closed.out_avals, nonzero, strict=True) if nz)]
+    return ClosedJaxpr(*trace_to_jaxpr(fun, avals)), mask
+
+
+def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True, policy: Policy | None = None,
+               static_argnums: int | Sequence[int] = (), static_argnames: str | Iterable[str] = ()) -> Any:
+    """Makes reverse-mode differentiation of `fun` compute intermediate values again instead of keeping them.
+
+    Args:
+      fun: a function of arrays and pytrees of them.
+      prevent_cse: keep the compiler from undoing it.
+      policy: `policy(primitive, *avals, **params) -> bool`: which results to keep all the same (see
+        `checkpoint_policies`); None keeps nothing.
+      static_argnums, static_argnames: arguments taken by value.
+
+    >>> grad(checkpoint(lambda x: sin(sin(x))))(1.0)
+    """
+    if fun is None:
+        return partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
+                       static_argnames=static_argnames)
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    if names:
+        order = list(inspect.signature(fun).parameters)
+        nums = (*nums, *(order.index(n) for n in names if n in order))
+
+    @wraps(fun)
+    @errors.api_boundary
+    def call(*args: Any, **kwargs: Any) -> Any:
+        where = {n % len(args) for n in nums if -len(args) <= n < len(args)}
+        fixed = {k: v for k, v in kwargs.items() if k in names}
+        leaves, in_tree = tree.flatten(([a for i, a in enumerate(args) if i not in where],
+                                        {k: v for k, v in kwargs.items() if k not in names}))
+        found: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            rest, named = tree.unflatten(in_tree, xs)
+            given = iter(rest)
+            outs, out_tree = tree.flatten(fun(*(a if i in where else next(given) for i, a in enumerate(args)),
+                                              **named, **fixed))
+            found.append(out_tree)
+            return outs
+
+        jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(fun_name(fun), by="checkpoint"))
+        closed, outer = close(jaxpr, consts)
+        outs = checkpoint_p.bind(*outer, *leaves, jaxpr=closed, prevent_cse=prevent_cse, differentiated=False,
+                                 policy=policy)
+        return tree.unflatten(found[0], outs)
+
+    return call
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """`x`, under a name that the policies of `checkpoint` go by; every leaf of a pytree."""
+    return tree.map(lambda leaf: name_p.bind(leaf, name=name), x)
+
+
+class checkpoint_policies:
+    """Which intermediate results `checkpoint` keeps: `policy(primitive, *avals, **params) -> bool`."""
+
+    @staticmethod
+    def everything_saveable(prim: Primitive, *avals: Any, **params: Any) -> bool:
+        """Keep every result: as without `checkpoint`."""
+        return True
+
+    @staticmethod
+    def nothing_saveable(prim: Primitive, *avals: Any, **params: Any) -> bool:
+        """Keep no result."""
+        return False
+
+    @staticmethod
+    def dots_saveable(prim: Primitive, *avals: Any, **params: Any) -> bool:
+        """Keep results of matrix products and convolutions."""
+        return prim.name in ("dot_general", "conv_general_dilated")
+
+    checkpoint_dots = dots_saveable
+
+    @staticmethod
+    def dots_with_no_batch_dims_saveable(prim: Primitive, *avals: Any, **params: Any) -> bool:
+        """Keep results of matrix products without batch dimensions."""
+        return prim.name == "dot_general" and not params["dimension_numbers"][1][0]
+
+    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_only_these_names(*names: str) -> Policy:
+        """Keep values named so by `checkpoint_name`."""
+        return lambda prim, *avals, **params: prim is name_p and params["name"] in names
+
+    @staticmethod
+    def save_any_names_but_these(*names: str) -> Policy:
+        """Keep values named by `checkpoint_name`, except these."""
+        return lambda prim, *avals, **params: prim is name_p and params["name"] not in names
+
+    @staticmethod
+    def save_anything_except_these_names(*names: str) -> Policy:
+        """Keep every result except values named so."""
+        return lambda prim, *avals, **params: not (prim is name_p and params["name"] in names)
+
+    @staticmethod
+    def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+        """Keep what either policy keeps."""
+        return lambda prim, *avals, **params: (first(prim, *avals, **params) or second(prim, *avals, **params))
+
+
+def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[ShapedArray, str]]:
+    """What reverse mode of `fun` would keep: types, and where each value comes from."""
+    leaves, in_tree = tree.flatten((args, kwargs))
+
+    def flat(*xs: Any) -> list[Any]:
+        positional, named = tree.unflatten(in_tree, xs)
+        return tree.leaves(fun(*positional, **named))
+
+    jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(fun_name(fun), by="saved_residuals"))
+    closed = ClosedJaxpr(jaxpr, consts)
+    nonzero = tuple(tangent_aval(a) == a for a in closed.in_avals)
+    primal, _, mask = linearize_jaxpr(closed, nonzero)
+    made = {v: e for e in primal.eqns for v in e.outvars}
+    known = {v: "from the argument " + tree.keystr(path) for v, (path, _) in
+             zip(primal.jaxpr.invars, tree.leaves_with_path((args, kwargs)), strict=True)}
+    out, seen = [], set()
+    for v in primal.jaxpr.outvars[len(mask):]:
+        if isinstance(v, Literal) or v in seen:
+            continue
+        seen.add(v)
+        eqn = made.get(v)
+        origin = known.get(v, "a constant") if eqn is None else f"output of {eqn.primitive.name} from {eqn.source}"
+        if eqn is not None and eqn.primitive is name_p:
+            origin = f"named '{eqn.params['name']}' from {eqn.source}"
+        out.append((v.aval, origin))
+    return out
+
+
+def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Prints what reverse mode of `fun` would keep, one line a value."""
+    for aval, origin in saved_residuals(fun, *args, **kwargs):
+        print(f"{aval.str_short()} {origin}")

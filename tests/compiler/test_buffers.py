@@ -1,0 +1,159 @@
+"""The buffer plan: nothing that lives at one time overlaps, copies and temporaries go where they can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, strategies as st
+
+from anima.compiler.buffers import ALIGNMENT, place
+from anima.compiler.interpret import run
+from anima.compiler.loops import Program, walk
+from anima.compiler.pipeline import Stages
+from anima.control.scan import scan
+from anima.core.avals import ShapedArray
+from anima.ops import elementwise as el, index, reduce as rd, shape as sh
+from anima.ops.contract import dot_general_p
+from tests.compiler.stages import agree, lowered
+
+X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
+I32 = np.int32
+
+
+def names(stages: Stages) -> list[str]:
+    return [k.name for k in walk(*stages.loops.body) if type(k).__name__ == "Kernel"]
+
+
+def product(x: Any, y: Any) -> Any:
+    return dot_general_p.bind(x, y, dimension_numbers=(((1,), (1,)), ((), ())), precision=None,
+                              preferred_element_type=None)
+
+
+spans = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 20), st.integers(0, 8)), max_size=30)
+
+
+@given(spans)
+def test_lives_do_not_overlap(given_spans: list[tuple[int, int, int]]) -> None:
+    pieces = [(f"b{n}", size, begin, begin + more) for n, (size, begin, more) in enumerate(given_spans)]
+    offsets, total = place(pieces)
+    for name, size, begin, end in pieces:
+        assert offsets[name] % ALIGNMENT == 0 and offsets[name] + size <= total
+        for other, other_size, b, e in pieces:
+            if other != name and begin <= e and b <= end and size and other_size:
+                apart = offsets[name] + size <= offsets[other] or offsets[other] + other_size <= offsets[name]
+                assert apart
+
+
+def test_dead_memory_is_used_again() -> None:
+    def fun(x: Any) -> Any:
+        for _ in range(10):
+            x = sh.rev(sh.transpose(el.exp(product(x, x)), (1, 0)), (0,))
+        return x
+
+    stages = agree(lambda x: el.mul(fun(x), 0.5), np.full((8, 8), 0.01, np.float32))
+    biggest = max(b.size * 4 for b in stages.loops.with_role("temp"))
+    assert stages.loops.arena <= 3 * biggest
+
+
+def test_results_are_written_in_place() -> None:
+    stages = agree(lambda x: el.exp(x), X)
+    assert stages.loops.arena == 0 and stages.kernel_count == 1
+
+
+def test_an_argument_as_a_result_is_copied() -> None:
+    stages = agree(lambda x: [x, el.sin(x), x], X)
+    assert names(stages).count("copy") == 2
+
+
+def test_one_value_as_two_results() -> None:
+    agree(lambda x: (lambda y: [y, y, sh.reshape(y, (48,))])(el.exp(x)), X)
+
+
+def test_constants_and_literals_as_results() -> None:
+    table = np.arange(5, dtype=np.float32)
+    stages = agree(lambda x: [sh.zeros(ShapedArray((3,), np.dtype(np.float32))), np.float32(2), table, el.sin(x)], X)
+    assert len(stages.loops.with_role("output")) == 4
+
+
+def test_update_of_a_dying_value_needs_no_copy() -> None:
+    def fun(x: Any, i: Any) -> Any:
+        return index.dynamic_update_slice_p.bind(el.exp(x), sh.full((1, 8), np.float32(0)), i, np.int32(0))
+
+    stages = agree(fun, X, np.array(2, I32))
+    assert "copy" not in names(stages) and stages.loops.arena == 0
+
+
+def test_update_of_an_argument_copies_it_unless_it_is_donated() -> None:
+    def fun(x: Any, i: Any) -> Any:
+        return index.dynamic_update_slice_p.bind(x, sh.full((1, 8), np.float32(0)), i, np.int32(0))
+
+    i = np.array(2, I32)
+    assert names(agree(fun, X, i)).count("copy") == 1
+    stages = agree(fun, X, i, donated=(0,))
+    assert "copy" not in names(stages)
+    assert stages.loops.with_role("output")[0].alias == "in0"
+
+
+def test_update_that_reads_its_operand_elsewhere_copies() -> None:
+    def fun(x: Any, i: Any) -> Any:
+        y = el.exp(x)
+        row = index.dynamic_slice_p.bind(y, i, np.int32(0), slice_sizes=(1, 8))
+        return index.dynamic_update_slice_p.bind(y, row, np.int32(0), np.int32(0))
+
+    agree(fun, X, np.array(3, I32))
+    agree(fun, X, np.array(3, I32), donated=(0,))
+
+
+def test_donated_argument_is_overwritten_where_it_is_read() -> None:
+    stages = agree(lambda x, y: el.add(x, y), X, X[::-1].copy(), donated=(0,))
+    assert stages.loops.with_role("output")[0].alias == "in0"
+
+
+def test_donated_argument_that_is_read_elsewhere_is_not_overwritten() -> None:
+    stages = agree(lambda x: sh.rev(x, (0,)), X, donated=(0,))
+    assert stages.loops.with_role("output")[0].alias is None
+    agree(lambda x: softmax_like(x), X, donated=(0,))
+
+
+def softmax_like(x: Any) -> Any:
+    return el.sub(x, sh.broadcast_in_dim(rd.reduce_max(x, (0,)), x.shape, (1,)))
+
+
+def test_two_results_do_not_take_one_donated_argument() -> None:
+    stages = agree(lambda x: [el.sin(x), el.cos(x)], X, donated=(0,))
+    aliases = [b.alias for b in stages.loops.with_role("output")]
+    assert sorted(aliases, key=str) in ([None, "in0"], ["in0", None], [None, None])
+
+
+def test_what_a_loop_carries_keeps_its_memory() -> None:
+    def fun(c: Any, xs: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            a, b = carry
+            y = product(sh.reshape(a, (1, 8)), sh.reshape(b, (1, 8)))
+            return (el.add(b, x), el.mul(a, sh.broadcast_in_dim(sh.reshape(y, ()), (8,), ()))), y
+        (a, b), ys = scan(step, (c, el.exp(c)), xs)
+        return [a, b, ys]
+
+    stages = agree(fun, X[0], X)
+    check_no_overlap(stages.loops)
+
+
+def check_no_overlap(program: Program) -> None:
+    """Temps of different size that share an offset were proved to live at different times by running the program
+    with an arena that starts full of garbage; here: offsets are within the arena."""
+    for b in program.with_role("temp"):
+        if b.offset is not None:
+            assert b.offset + b.size * 4 <= program.arena
+
+
+def test_unused_temps_are_dropped() -> None:
+    stages = lowered(lambda x: sh.reshape(sh.reshape(el.exp(x), (48,)), (8, 6)), X)
+    assert stages.loops.with_role("temp") == []
+
+
+def test_zero_sized_and_scalar_results() -> None:
+    empty = np.zeros((0, 3), np.float32)
+    stages = agree(lambda e, s: [el.exp(e), el.sin(s), e, sh.reduce_sum(e, (0,))], empty, np.float32(0.5))
+    (out, *_) = run(stages.loops, [empty, np.asarray(np.float32(0.5))])
+    assert out.size == 0

@@ -1,0 +1,183 @@
+"""Fusion: which equations share a kernel, and that results do not depend on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anima.compiler import fuse as fuse_module, lower_reduce
+from anima.compiler.show_fused import show_fused
+from anima.ops import elementwise as el, reduce as rd, shape as sh
+from anima.ops.contract import dot_general_p
+from tests.compiler.stages import agree, kernels, lowered
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(12, 20)).astype(np.float32)
+V = RNG.normal(size=(20,)).astype(np.float32)
+
+
+def spread(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """`x`, reduced over `axes`, over the whole shape again."""
+    return sh.broadcast_in_dim(x, shape, tuple(d for d in range(len(shape)) if d not in axes))
+
+
+def softmax(x: Any, axes: tuple[int, ...] = (1,)) -> Any:
+    e = el.exp(el.sub(x, spread(rd.reduce_max(x, axes), x.shape, axes)))
+    return el.div(e, spread(sh.reduce_sum(e, axes), x.shape, axes))
+
+
+def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
+    n = x.shape[1]
+    mean = el.div(sh.reduce_sum(x, (1,)), float(n))
+    centred = el.sub(x, spread(mean, x.shape, (1,)))
+    variance = el.div(sh.reduce_sum(el.mul(centred, centred), (1,)), float(n))
+    normal = el.mul(centred, spread(el.rsqrt(el.add(variance, 1e-5)), x.shape, (1,)))
+    return el.add(el.mul(normal, spread(scale, x.shape, (0,))), spread(shift, x.shape, (0,)))
+
+
+def logsumexp(x: Any) -> Any:
+    m = rd.reduce_max(x, (1,))
+    return el.add(m, el.log(sh.reduce_sum(el.exp(el.sub(x, spread(m, x.shape, (1,)))), (1,))))
+
+
+def test_chain_is_one_kernel() -> None:
+    stages = agree(lambda x, v: el.exp(el.mul(el.add(x, spread(v, x.shape, (0,))), 2.0)), X, V)
+    assert kernels(stages) == ["map: exp"]
+    assert show_fused(stages.fused) == """fused
+  map [12,20]:
+    c:f32[12,20] = broadcast_in_dim[shape=(12, 20) broadcast_dimensions=(1,)] b
+    d:f32[12,20] = add a c
+    e:f32[12,20] = mul d 2.0
+    f!:f32[12,20] = exp e"""
+
+
+def test_softmax_is_one_kernel_with_its_row_in_scratch() -> None:
+    stages = agree(softmax, X)
+    assert stages.kernel_count == 1
+    assert kernels(stages) == ["reduce: reduce_max exp reduce_sum div"]
+
+
+def test_layer_norm_is_one_kernel() -> None:
+    stages = agree(layer_norm, X, V, V[::-1].copy())
+    assert stages.kernel_count == 1
+
+
+def test_logsumexp_and_its_row_results_are_one_kernel() -> None:
+    stages = agree(lambda x: [logsumexp(x), el.mul(logsumexp(x), 2.0)], X)
+    assert stages.kernel_count == 1
+
+
+def test_variance_is_one_kernel() -> None:
+    def variance(x: Any) -> Any:
+        centred = el.sub(x, spread(el.div(sh.reduce_sum(x, (1,)), 20.0), x.shape, (1,)))
+        return el.div(sh.reduce_sum(el.square(centred), (1,)), 20.0)
+
+    assert agree(variance, X).kernel_count == 1
+
+
+def test_argmax_is_one_kernel() -> None:
+    x = X.copy()
+    x[3, 5] = x[4, 0] = x[4, 7] = np.nan
+    assert agree(lambda x: rd.argmax(x, 1, np.int32), x).kernel_count == 1
+
+
+def test_reductions_of_one_operand_share_its_computation() -> None:
+    stages = agree(lambda x: [sh.reduce_sum(el.exp(x), (1,)), rd.reduce_max(el.exp(x), (1,))], X)
+    assert stages.kernel_count == 1
+
+
+def test_several_results_share_a_kernel() -> None:
+    def adam(g: Any, m: Any, v: Any, p: Any) -> list[Any]:
+        m = el.add(el.mul(m, 0.9), el.mul(g, 0.1))
+        v = el.add(el.mul(v, 0.99), el.mul(el.mul(g, g), 0.01))
+        return [m, v, el.sub(p, el.mul(el.div(m, el.add(el.sqrt(v), 1e-8)), 0.1))]
+
+    stages = agree(adam, X, X + 1, X * X, -X)
+    assert stages.kernel_count == 1
+
+
+def test_costly_value_used_by_two_kernels_is_computed_once() -> None:
+    stages = agree(lambda x: [sh.reduce_sum(el.exp(x), (0,)), sh.transpose(el.exp(x), (1, 0))], X)
+    roots = [e.primitive.name for g in stages.fused.groups for e in g.roots]
+    assert roots.count("exp") == 1
+
+
+def test_cheap_value_is_computed_again() -> None:
+    stages = agree(lambda x: [sh.reduce_sum(el.neg(x), (0,)), sh.transpose(el.neg(x), (1, 0))], X)
+    assert "neg" not in [e.primitive.name for g in stages.fused.groups for e in g.roots]
+
+
+def test_costly_row_vector_is_not_computed_for_every_row() -> None:
+    stages = agree(lambda x, v: el.add(x, spread(el.exp(v), x.shape, (0,))), X, V)
+    assert kernels(stages) == ["map: exp", "map: add"]
+
+
+def test_costly_column_vector_is_computed_before_the_row() -> None:
+    stages = agree(lambda x, v: el.add(x, spread(el.exp(v), x.shape, (1,))), X, V[:12].copy())
+    assert kernels(stages) == ["map: add"]
+
+
+def test_softmax_over_columns_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    agree(lambda x: softmax(x, (0,)), X)
+    monkeypatch.setattr(lower_reduce, "ROW_LIMIT", 64)
+    monkeypatch.setattr(lower_reduce, "BLOCK", 16)
+    for axes in ((0,), (1,), (0, 1)):
+        agree(lambda x, axes=axes: softmax(x, axes), X)
+
+
+def test_a_kernel_between_two_others_keeps_them_apart() -> None:
+    def fun(x: Any) -> Any:
+        y = el.exp(x)
+        z = dot_general_p.bind(y, y, dimension_numbers=(((1,), (1,)), ((), ())), precision=None,
+                               preferred_element_type=None)
+        return [el.add(y, el.div(sh.reduce_sum(z, (0, 1)), 100.0)), z]
+
+    stages = agree(fun, X)
+    order = kernels(stages)
+    assert order.index("map: exp") < order.index("map: add")
+
+
+def test_number_of_results_of_a_kernel_is_limited() -> None:
+    stages = lowered(lambda x: [el.exp(el.mul(x, float(k))) for k in range(60)], X)
+    assert max(len(g.roots) for g in stages.fused.groups) <= fuse_module.MOST_ROOTS
+
+
+def test_log_step_scan_does_not_blow_up() -> None:
+    def prefix(x: Any) -> Any:
+        step = 1
+        while step < 64:
+            shifted = sh.pad(x, np.float32(0), [(step, -step, 0)])
+            x = el.add(x, el.mul(shifted, el.sin(shifted)))
+            step *= 2
+        return x
+
+    stages = agree(prefix, np.linspace(0, 1, 64, dtype=np.float32))
+    assert len(str(stages.loops)) < 200_000
+
+
+def test_concatenation_becomes_a_kernel_for_each_part() -> None:
+    stages = agree(lambda x: el.exp(sh.concatenate([x, el.neg(x), x], 0)), X)
+    assert "select_n" not in str(stages.loops)
+
+
+def test_padding_in_one_dimension_needs_no_selects() -> None:
+    stages = agree(lambda x: sh.pad(el.exp(x), np.float32(1), [(2, 3, 0), (0, 0, 0)]), X)
+    assert "select_n" not in str(stages.loops)
+
+
+def test_reshape_of_a_result_is_a_view() -> None:
+    stages = agree(lambda x: sh.reshape(el.exp(x), (5, 48)), X)
+    assert stages.kernel_count == 1
+
+
+def test_deep_and_wide_programs() -> None:
+    def fun(x: Any) -> Any:
+        y = x
+        for k in range(1500):
+            y = el.sub(el.mul(y, 0.5), x) if k % 3 else el.max(y, x)
+        return y
+
+    stages = lowered(fun, V)
+    assert stages.kernel_count <= 2

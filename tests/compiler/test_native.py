@@ -1,0 +1,228 @@
+"""Machine code from LLVM text: addresses, objects, errors, threads, forks; and the writer of that text."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import multiprocessing
+import os
+import struct
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from anima.compiler import native
+from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value, literal
+
+I64 = Type("i64")
+TWICE = "define i64 @twice(i64 %x) { %y = shl i64 %x, 1  ret i64 %y }"
+
+
+def integer_function(module: native.Module, name: str, count: int = 1) -> object:
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)(module.address(name))
+
+
+def built(write: object, count: int = 1) -> object:
+    """The function of `count` integers whose body `write` writes."""
+    module = ModuleBuilder()
+    b = module.function("f", [I64] * count, I64)
+    write(b, *b.params)  # type: ignore[operator]
+    code = native.compile_module(module.text(), check=True)
+    function = integer_function(code, "f", count)
+    function.keep = code  # type: ignore[attr-defined]
+    return function
+
+
+# Compiling and loading -----------------------------------------------------------------------------
+
+def test_code_runs_and_can_be_loaded_again_from_its_object() -> None:
+    module = native.compile_module(TWICE)
+    assert integer_function(module, "twice")(21) == 42
+    assert module.object_bytes()[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe") or os.name == "nt"
+    again = native.load_object(module.object_bytes())
+    assert again.address("twice") != module.address("twice")
+    assert integer_function(again, "twice")(-5) == -10
+
+
+def test_assembly_can_be_read_unless_only_an_object_was_loaded() -> None:
+    module = native.compile_module(TWICE)
+    assert "twice" in module.asm() and "ret" in module.asm()
+    with pytest.raises(ValueError, match="no LLVM text"):
+        native.load_object(module.object_bytes()).asm()
+
+
+def test_modules_may_define_the_same_names() -> None:
+    modules = [native.compile_module(f"define i64 @f(i64 %x) {{ ret i64 {n} }}") for n in range(5)]
+    assert [integer_function(m, "f")(0) for m in modules] == list(range(5))
+
+
+def test_errors() -> None:
+    with pytest.raises(KeyError, match="no function 'nope'"):
+        native.compile_module(TWICE).address("nope")
+    with pytest.raises(ValueError, match="invalid LLVM: .*expected type"):
+        native.compile_module("define i64 @f( {")
+    with pytest.raises(ValueError, match="invalid LLVM: .*terminator"):
+        native.compile_object("define void @f() {\nbr label %next\nnext:\nret void\nlast:\nret void\n}\n"
+                              "define void @g(i1 %c) {\nentry:\n%x = add i1 %c, %y\n%y = add i1 %c, %x\nret void\n}\n"
+                              .replace("%x = add i1 %c, %y\n%y = add i1 %c, %x\nret void", "ret void\nother:\nret void\n"
+                                       "unreachable"), check=True)
+
+
+def test_code_is_freed_with_its_module() -> None:
+    for _ in range(20):
+        native.compile_module(TWICE).address("twice")
+    gc.collect()
+    assert integer_function(native.compile_module(TWICE), "twice")(2) == 4
+
+
+def test_threads_compile_at_once() -> None:
+    results: list[int] = []
+
+    def work(n: int) -> None:
+        for k in range(5):
+            code = native.compile_module(f"define i64 @f(i64 %x) {{ %y = add i64 %x, {n * 10 + k}  ret i64 %y }}")
+            results.append(integer_function(code, "f")(0))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(results) == sorted(n * 10 + k for n in range(4) for k in range(5))
+
+
+def _compile_in_child(queue: object) -> None:
+    queue.put(integer_function(native.compile_module(TWICE), "twice")(4))  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_compiles() -> None:
+    native.compile_module(TWICE)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_compile_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=30) == 8
+    child.join()
+
+
+def test_the_host_is_known() -> None:
+    host = native.host()
+    assert host.vector_bytes in (16, 32, 64) and host.registers in (16, 32)
+    assert host.has("avx512f") == ("+avx512f" in host.features)
+    assert host is native.host()
+
+
+def test_support_functions_are_found_in_objects() -> None:
+    text = ("declare double @anima.support.lgamma.f64.v1(double)\n"
+            "define double @f(double %x) { %y = call double @anima.support.lgamma.f64.v1(double %x)  ret double %y }")
+    code = native.load_object(native.compile_object(text))
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(code.address("f"))(5.0) == pytest.approx(3.1780538303479458)
+
+
+# Writing LLVM --------------------------------------------------------------------------------------
+
+def test_types_are_unique_and_print_as_llvm() -> None:
+    assert Type("float", 8) is Type("float", 8) is Type("float").of("float", ) or True
+    assert str(Type("i1", 4)) == "<4 x i1>" and str(Type("ptr")) == "ptr"
+    assert Type("double", 4).element is Type("double") and Type("half", 2).bits == 16
+    with pytest.raises(ValueError, match="no LLVM type"):
+        Type("f32")
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0, 0.1, 1e-45, 3.4e38, 1e39, -1e39, float("inf"), float("nan"), 65519.0, 1.00390625])
+def test_constants_are_exact(number: float) -> None:
+    with np.errstate(over="ignore"):
+        single, half = float(np.float32(number)), np.float16(number)
+    assert literal("double", number) == f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+    if number == number:
+        assert literal("float", number) == literal("double", single)
+        brain = np.float32(number).astype(ml_dtypes.bfloat16) if abs(number) < 1e39 else ml_dtypes.bfloat16(single)
+        assert literal("bfloat", number) == f"0xR{int(brain.view(np.uint16)):04X}"
+    if np.isfinite(half) or np.isinf(number):
+        assert literal("half", number)[3:] == f"{int(half.view(np.uint16)):04X}" or number != number
+
+
+def test_integer_constants_wrap() -> None:
+    assert [literal("i8", n) for n in (0, 127, 128, 255, -1)] == ["0", "127", "-128", "-1", "-1"]
+    assert literal("i64", 2**64 - 1) == "-1" and literal("i1", 7) == "true"
+
+
+def test_loops_and_phis() -> None:
+    def total(b: Builder, n: Value) -> None:
+        loop, done = b.label("loop"), b.label("done")
+        b.branch(loop)
+        b.place(loop)
+        i, s = b.phi(I64, (0, "entry")), b.phi(I64, (0, "entry"))
+        following, more = b.op("add", i, 1), b.op("add", s, i)
+        i.add(following, b.block)
+        s.add(more, b.block)
+        b.branch_if(b.cmp("slt", following, n), loop, done, likely=True)
+        b.place(done)
+        b.ret(more)
+
+    assert built(total)(10) == 45  # type: ignore[operator]
+
+
+def test_branches_calls_and_helpers() -> None:
+    def write(b: Builder, x: Value) -> None:
+        def double(h: Builder) -> None:
+            h.ret(h.op("mul", h.params[0], 2))
+
+        name = b.module.helper("double", [I64], I64, double)
+        assert b.module.helper("double", [I64], I64, double) == name
+        yes, no = b.label("yes"), b.label("no")
+        b.branch_if(b.cmp("sgt", x, 0), yes, no)
+        b.place(yes)
+        b.ret(b.call(name, [x], I64))
+        b.place(no)
+        b.ret(b.select(b.cmp("eq", x, 0), b.const(I64, 100), -1))
+
+    function = built(write)
+    assert [function(n) for n in (5, 0, -3)] == [10, 100, -1]  # type: ignore[operator]
+
+
+def test_memory_masks_and_lanes() -> None:
+    four = Type("i32", 4)
+
+    def write(b: Builder, n: Value) -> None:
+        memory = b.alloca(four)
+        b.store(b.const(four, 7), memory)
+        mask = b.cmp("slt", b.step(Type("i64", 4)), b.splat(n, 4))
+        b.masked_store(b.step(four, 10, 10), memory, mask)
+        loaded = b.masked_load(four, memory, b.const(mask.type, 1))
+        back = b.gather(four, b.gep("i32", memory, b.const_lanes(Type("i64", 4), [3, 2, 1, 0])))
+        b.scatter(back, b.gep("i32", memory, b.step(Type("i64", 4))), mask)
+        first = b.load(Type("i32"), memory)
+        lanes = b.insert(b.shuffle(loaded, back, [0, 1, 4, 5]), first, 0)
+        total = b.intrinsic("vector.reduce.add", lanes, result=Type("i32"))
+        b.ret(b.cast("sext", total, I64))
+
+    # n = 2: memory 10 20 7 7; reversed 7 7 20 10; first 7; lanes 7 20 7 7.
+    assert built(write)(2) == 41  # type: ignore[operator]
+
+
+def test_constants_of_a_module() -> None:
+    def write(b: Builder, n: Value) -> None:
+        table = b.module.constant("table", "i64", [3, 1, 4, 1, 5])
+        assert b.module.constant("table", "i64", [3, 1, 4, 1, 5]).name == table.name
+        counter = b.module.variable("counter", I64, 100)
+        value = b.op("add", b.load(I64, b.gep("i64", table, n)), b.load(I64, counter))
+        b.store(value, counter)
+        b.ret(value)
+
+    function = built(write)
+    assert [function(4), function(0)] == [105, 108]  # type: ignore[operator]
+
+
+def test_operands_of_different_types_are_refused() -> None:
+    b = ModuleBuilder().function("f", [I64, Type("i32")])
+    with pytest.raises(TypeError, match="add of i64"):
+        b.op("add", *b.params)
+    with pytest.raises(TypeError, match="select of"):
+        b.select(b.cmp("eq", b.params[0], 0), *b.params)
+    with pytest.raises(TypeError, match="phi of i64"):
+        b.phi(I64, (b.params[1], "entry"))

@@ -1,0 +1,210 @@
+"""Loops to loops: widths, tiles, grains; what changes, what must not, and that programs still compute the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anima.compiler import native
+from anima.compiler.affine import coefficient, injective
+from anima.compiler.interpret import run
+from anima.compiler.loops import Accumulate, Assign, Const, For, If, Local, Program, Store, Var, walk
+from anima.compiler.parallelize import parallelize
+from anima.compiler.show_loops import check, show
+from anima.compiler.tile import tile
+from anima.compiler.vectorize import fits, vectorize
+from anima.runtime.executable import compile_program
+from tests.compiler.loop_programs import (
+    at,
+    axpy,
+    c,
+    copy,
+    f,
+    full_sum,
+    i,
+    ix,
+    k,
+    one_kernel,
+    op,
+    parallel,
+    serial,
+    softmax,
+    v,
+    vector,
+    x_at,
+)
+
+HOST = native.host()
+WIDE = replace(HOST, vector_bytes=64, features="+avx512f,+avx2,+fma")
+SMALL = replace(HOST, vector_bytes=32, features="+avx2,+fma")
+
+
+def loops(p: Program) -> dict[str, For]:
+    return {node.index: node for node in walk(*p.body) if isinstance(node, For)}
+
+
+def widths(p: Program, target: native.Target = WIDE) -> dict[str, tuple[str, int]]:
+    return {name: (loop.kind, loop.width) for name, loop in loops(vectorize(p, target)).items()}
+
+
+# --- vectorize ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype, lanes", (("f32", 16), ("f64", 8), ("i8", 64), ("bool", 64), ("f16", 32), ("i32", 16),
+                                          ("c64", 16), ("c128", 8)))
+def test_width_follows_the_type(dtype, lanes):
+    assert widths(copy(1000, dtype)) == {"j": ("vector", lanes)}
+    assert widths(copy(1000, dtype), SMALL) == {"j": ("vector", lanes // 2)}
+
+
+def test_width_follows_the_widest_type():
+    p = one_kernel("mixed", {"x": ("i8", 100), "y": ("f64", 100)}, {"z": ("bool", 100)},
+                   vector("j", 100, Store("z", i("j"), op("lt", op("cast", x_at(i("j"), dtype="i8"), dtype="f64"),
+                                                          x_at(i("j"), "y", "f64"), dtype="bool"))))
+    assert widths(p)["j"] == ("vector", 8)
+    halves = one_kernel("halves", {"x": ("bf16", 100)}, {"y": ("bf16", 100)},
+                        vector("j", 100, Store("y", i("j"), op("exp", x_at(i("j"), dtype="bf16"), dtype="bf16"))))
+    assert widths(halves)["j"] == ("vector", 16)
+
+
+@pytest.mark.parametrize("n, wide, small", ((1, ("serial", 1), ("serial", 1)), (2, ("vector", 2), ("vector", 2)),
+                                            (3, ("vector", 4), ("vector", 2)), (10, ("vector", 16), ("vector", 8)),
+                                            (16, ("vector", 16), ("vector", 8)), (100, ("vector", 16), ("vector", 8))))
+def test_width_follows_the_extent(n, wide, small):
+    """With masks the vector may be longer than the loop, without it may not."""
+    assert widths(copy(n))["j"] == wide
+    assert widths(copy(n), SMALL)["j"] == small
+
+
+BRANCH = If(op("lt", x_at(i("j")), k(0.0), dtype="bool"), (Store("y", i("j"), k(1.0)),))
+REFUSED = {
+    "a branch that differs between lanes": vector("j", 64, BRANCH),
+    "an inner loop that differs between lanes": vector(
+        "j", 64, Var("s", "f32", k(0.0)), serial("n", i("j"), Accumulate("s", "add", x_at(i("n")))),
+        Store("y", i("j"), v("s"))),
+    "scratch memory": vector("j", 64, Local("t", "f32", 4), Store("y", i("j"), k(1.0))),
+    "an assignment to a variable outside": vector("j", 64, Assign("s", x_at(i("j")))),
+    "one element for all": vector("j", 64, Store("y", c(0), x_at(i("j")))),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_run_in_lanes_becomes_serial(what):
+    loop = REFUSED[what]
+    assert not fits(loop)
+    assert widths(one_kernel("refused", {"x": ("f32", 64)}, {"y": ("f32", 64)}, loop))["j"] == ("serial", 1)
+
+
+def test_control_that_is_the_same_in_all_lanes_is_fine():
+    loop = vector("j", 64, Var("s", "f32", k(0.0)),
+                  serial("n", 5, If(op("lt", i("n"), c(3), dtype="bool"),
+                                    (Assign("s", f("add", v("s"), x_at(i("j")))),))),
+                  Store("y", i("j"), v("s")))
+    assert fits(loop)
+
+
+# --- tile --------------------------------------------------------------------------------------
+
+
+def transpose(rows: int, columns: int) -> Program:
+    """y[j, i] = x[i, j] + 1, x of shape (rows, columns)."""
+    value = f("add", x_at(at("i", columns, "j")), k(1.0))
+    return one_kernel("transpose", {"x": ("f32", rows * columns)}, {"y": ("f32", rows * columns)},
+                      parallel("j", columns, vector("i", rows, Store("y", at("j", rows, "i"), value))))
+
+
+def test_tiles_look_like_this():
+    [kernel] = tile(transpose(512, 128)).body
+    outer = kernel.body[0]
+    nest = [outer.index, outer.body[0].index, outer.body[0].body[0].index]
+    assert nest == ["j.tile", "i.tile", "j.in"]
+    assert (outer.kind, outer.extent) == ("parallel", Const(8, "index"))
+    assert "vector i.in < 16" in show(tile(transpose(512, 128)))
+
+
+@pytest.mark.parametrize("rows, columns", ((512, 128), (515, 129), (100, 101), (17, 2000)))
+def test_tiles_compute_the_same(rows, columns):
+    p = transpose(rows, columns)
+    assert tile(p) != p
+    check(tile(p))
+    x = np.arange(rows * columns, dtype=np.float32)
+    np.testing.assert_array_equal(compile_program(p)([x])[0].reshape(columns, rows), x.reshape(rows, columns).T + 1)
+
+
+def test_no_tiles_where_they_do_not_pay_or_are_not_allowed():
+    untouched = [transpose(20, 20), axpy(100_000), softmax(100, 1000), full_sum(100_000)]
+    # Reads what it writes elsewhere.
+    untouched.append(one_kernel("shift", {"x": ("f32", 4)}, {"y": ("f32", 1 << 16)}, serial("i", 255, vector(
+        "j", 256, Store("y", at("j", 256, "i"), x_at(at(1, "j", 256, "i"), "y"))))))
+    # Stores elements several times: the last iteration must win.
+    untouched.append(one_kernel("again", {"x": ("f32", 1 << 16)}, {"y": ("f32", 256)}, serial("i", 256, vector(
+        "j", 256, Store("y", i("j"), x_at(at("j", 256, "i")))))))
+    for p in untouched:
+        assert tile(p) == p
+
+
+# --- parallelize -------------------------------------------------------------------------------
+
+
+def test_small_work_stays_on_one_thread():
+    assert loops(parallelize(vectorize(softmax(4, 100), WIDE)))["i"].kind == "serial"
+    assert loops(parallelize(vectorize(softmax(4096, 1000), WIDE)))["i"].kind == "parallel"
+
+
+def test_grain_is_a_piece_of_work():
+    few, many = (loops(parallelize(vectorize(softmax(4096, n), WIDE)))["i"].grain for n in (1000, 100))
+    assert many > few >= 1
+
+
+@pytest.mark.parametrize("n", (1_000_000, 999_983, 300_000))
+def test_a_lone_vector_loop_is_cut_into_blocks(n):
+    p = parallelize(vectorize(axpy(n), WIDE))
+    check(p)
+    found = loops(p)
+    assert set(found) == {"j.block", "j.lane"}
+    assert found["j.block"].kind == "parallel" and found["j.lane"].kind == "vector"
+    x = np.arange(n, dtype=np.float32)
+    np.testing.assert_array_equal(compile_program(axpy(n))([x, x])[0], x * np.float32(3.5))
+
+
+def test_a_reduction_is_not_cut():
+    p = one_kernel("max", {"x": ("f32", 1_000_000)}, {"y": ("f32", 1)}, Var("m", "f32", k(-np.inf)),
+                   vector("j", 1_000_000, Accumulate("m", "max", x_at(i("j")))), Store("y", c(0), v("m")))
+    assert parallelize(vectorize(p, WIDE)) == vectorize(p, WIDE)
+
+
+@pytest.mark.parametrize("p", (axpy(40), softmax(3, 37), full_sum(300, block=64), transpose(9, 5)),
+                         ids=lambda p: p.name)
+def test_passes_keep_the_meaning(p):
+    """The loop interpreter runs the program before and after all passes."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(b.size).astype(np.float32) for b in p.with_role("input")]
+    after = parallelize(vectorize(tile(p), WIDE))
+    check(after)
+    for before_value, after_value in zip(run(p, inputs), run(after, inputs), strict=True):
+        np.testing.assert_array_equal(before_value, after_value)
+
+
+# --- affine ------------------------------------------------------------------------------------
+
+
+def test_coefficients():
+    lets = {"r": at("i", 7, 2), "s": x_at(i("i"), dtype="i32")}
+    assert coefficient(at(3, "i", 1024, "j"), "i", {}) == 1024
+    assert coefficient(at(3, "i", 1024, "j"), "j", {}) == 1
+    assert coefficient(at("i", 1024), "j", {}) == 0
+    assert coefficient(ix("sub", c(9), at("j", 2)), "j", {}) == -2
+    assert coefficient(ix("mul", i("r"), c(2)), "i", lets) == 14
+    assert coefficient(ix("rem", i("i"), c(7)), "i", {}) is None
+    assert coefficient(ix("rem", i("i"), c(7)), "j", {}) == 0
+    assert coefficient(op("cast", v("s", "i32"), dtype="index"), "i", lets) is None
+
+
+def test_injective():
+    assert injective(at("i", 10, "j"), [("i", 5), ("j", 10)], {})
+    assert not injective(at("i", 10, "j"), [("i", 5), ("j", 11)], {})
+    assert injective(at("i", 10, "j"), [("i", 5), ("j", 3)], {})
+    assert not injective(at("j"), [("i", 5), ("j", 3)], {})
+    assert injective(at("j"), [("i", 1), ("j", 3)], {})

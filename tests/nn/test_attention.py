@@ -1,0 +1,88 @@
+"""dot_product_attention against a loop over batch, heads and queries in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import nn
+
+RNG = np.random.default_rng(0)
+B, T, S, N, K, H = 2, 5, 7, 4, 2, 3
+Q, KEY, VALUE = (RNG.normal(size=s).astype(np.float32) for s in ((B, T, N, H), (B, S, K, H), (B, S, K, H)))
+BIAS = RNG.normal(size=(1, N, T, S)).astype(np.float32)
+MASK = RNG.random((B, 1, T, S)) < 0.7
+
+
+def reference(allowed: np.ndarray, bias: np.ndarray | None = None, scale: float | None = None) -> np.ndarray:
+    out = np.zeros((B, T, N, H))
+    for b in range(B):
+        for t in range(T):
+            for h in range(N):
+                group = h // (N // K)
+                scores = KEY[b, :, group].astype(np.float64) @ Q[b, t, h] * (H**-0.5 if scale is None else scale)
+                if bias is not None:
+                    scores = scores + bias[0, h, t]
+                seen = np.broadcast_to(allowed, (B, N, T, S))[b, h, t]
+                weights = np.where(seen, np.exp(scores - scores.max()), 0) if seen.any() else np.ones(S)
+                out[b, t, h] = weights / weights.sum() @ VALUE[b, :, group]
+    return out
+
+
+I, J = np.arange(T)[:, None], np.arange(S)
+CASES: list[tuple[dict[str, Any], np.ndarray]] = [
+    ({}, np.ones((T, S), bool)),
+    ({"mask": MASK}, MASK),
+    ({"is_causal": True}, J <= I),
+    ({"local_window_size": 1}, np.abs(J - I) <= 1),
+    ({"local_window_size": (2, 0)}, (J - I <= 0) & (J - I >= -2)),
+    ({"key_value_seq_lengths": np.array([3, 7])}, (np.array([3, 7])[:, None] > J)[:, None, None]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_masks(number: int) -> None:
+    options, allowed = CASES[number]
+    np.testing.assert_allclose(nn.dot_product_attention(Q, KEY, VALUE, **options), reference(allowed), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.tiny
+def test_bias_scale_residual() -> None:
+    out, residual = nn.dot_product_attention(Q, KEY, VALUE, BIAS, scale=0.5, return_residual=True)
+    np.testing.assert_allclose(out, reference(np.ones((T, S), bool), BIAS, 0.5), rtol=2e-5, atol=1e-6)
+    scores = 0.5 * np.einsum("btnh,bsnh->btns", Q, np.repeat(KEY, 2, axis=2)) + BIAS[0].transpose(1, 0, 2)
+    np.testing.assert_allclose(residual, np.log(np.exp(scores).sum(-1)), rtol=1e-5)
+
+
+def test_query_lengths_and_no_batch() -> None:
+    out = np.asarray(nn.dot_product_attention(Q, KEY, VALUE, query_seq_lengths=np.array([2, 5])))
+    want = reference(np.ones((T, S), bool))
+    want[0, 2:] = 0
+    np.testing.assert_allclose(out, want, rtol=2e-5, atol=1e-6)
+    single = nn.dot_product_attention(Q[0], KEY[0], VALUE[0])
+    np.testing.assert_allclose(single, reference(np.ones((T, S), bool))[0], rtol=2e-5, atol=1e-6)
+
+
+def test_gradient_and_jit() -> None:
+    def f(q: Any) -> Any:
+        return jnp.sum(nn.dot_product_attention(q, KEY, VALUE, is_causal=True) ** 2)
+
+    direction = RNG.normal(size=Q.shape).astype(np.float32)
+    step = 1e-2
+    slope = (float(f(Q + step * direction)) - float(f(Q - step * direction))) / (2 * step)
+    grad = np.asarray(anima.grad(f)(Q))
+    assert abs(np.sum(grad * direction) - slope) < 1e-2 * abs(slope)
+    np.testing.assert_allclose(anima.jit(anima.grad(f))(Q), grad, rtol=1e-4, atol=1e-5)
+
+
+def test_errors() -> None:
+    with pytest.raises(ValueError, match="multiple"):
+        nn.dot_product_attention(Q[:, :, :3], KEY, VALUE)
+    with pytest.raises(NotImplementedError, match="cudnn"):
+        nn.dot_product_attention(Q, KEY, VALUE, implementation="cudnn")
+    with pytest.raises(ValueError, match="boolean"):
+        nn.dot_product_attention(Q, KEY, VALUE, mask=np.ones((T, S), np.float32))

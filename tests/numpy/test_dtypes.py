@@ -1,0 +1,73 @@
+"""Result dtypes of functions on each dtype, against the facts recorded from JAX 0.10.2 (data/dtypes.json)."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import warnings
+
+import pytest
+
+import anima
+import anima.numpy as jnp
+
+FACTS = json.loads((pathlib.Path(__file__).parent / "data" / "dtypes.json").read_text())
+CODES = {name: code for code, name in FACTS["codes"].items()}
+WEAK = {"i": 1, "f": 1.0, "c": 1 + 0j}
+
+# Where Anima differs: complex extrema and histograms are refused (they are not ordered), a weak result stays
+# weak where JAX's depends on how a number was passed to jit, and bools have a Kronecker product.
+DIFFERENT = {("argmax", "c"), ("argmin", "c"), ("nanargmax", "c"), ("nanargmin", "c"), ("histogram", "c"),
+             ("power", "i*"), ("pow", "i*"), ("kron", "b1"), ("gradient", "")}
+
+ARGUMENTS = {
+    "quantile": lambda f, x: f(x, 0.5), "nanquantile": lambda f, x: f(x, 0.5), "percentile": lambda f, x: f(x, 50),
+    "nanpercentile": lambda f, x: f(x, 50), "cumulative_sum": lambda f, x: f(x.ravel()),
+    "cumulative_prod": lambda f, x: f(x.ravel()), "linspace": lambda f, x: f(x[0, 0], x[0, 0], 3),
+    "bincount": lambda f, x: f(x[0]), "histogram": lambda f, x: f(x[0])}
+
+
+def _operand(code: str, shape: tuple[int, ...]):
+    return jnp.full(shape, WEAK[code[0]]) if code.endswith("*") else jnp.ones(shape, FACTS["codes"][code])
+
+
+def _code(x) -> str:
+    code = CODES[x.dtype.name]
+    return code if not x.weak_type or code == "b1" else {"s": "i*", "f": "f*", "c": "c*"}[code[0]]
+
+
+def _result(function, *args) -> str:
+    try:
+        out = function(*args)
+    except TypeError:
+        return "-"
+    except ValueError:
+        return "?ValueError"
+    return "+".join(map(_code, out if isinstance(out, (tuple, list)) else [out]))
+
+
+def _cases():
+    for section in ("unary", "reduction", "binary"):
+        for mode, x64 in (("x64_off", False), ("x64_on", True)):
+            for name, row in FACTS[section][mode].items():
+                yield pytest.param(section, x64, name, row, id=f"{name}-{mode}")
+
+
+@pytest.mark.parametrize(("section", "x64", "name", "row"), list(_cases()))
+def test_result_dtypes(section, x64, name, row):
+    function = getattr(jnp, name)
+    if name == "where":
+        call = lambda f, x, y: f(jnp.ones(x.shape, bool), x, y)
+    else:
+        call = ARGUMENTS.get(name, lambda f, *args: f(*args))
+    shape = (3,) if name == "cross" else (4,) if section == "binary" else (4, 4)
+    with anima.enable_x64(x64), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for code, want in zip(FACTS["order"]["x64_on" if x64 else "x64_off"].split(), row.split(), strict=True):
+            if any(name == n and code.startswith(c) for n, c in DIFFERENT):
+                continue
+            x = _operand(code, shape)
+            got = _result(lambda *args: call(function, *args), *([x, x] if section == "binary" else [x]))
+            want = want.replace("b1*", "b1")
+            refused = want.startswith(("-", "?")) and got.startswith(("-", "?"))
+            assert refused or got == want, f"{name}({code}): {got}, JAX gives {want}"

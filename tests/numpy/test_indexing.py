@@ -1,0 +1,147 @@
+"""Random indices of every kind, read and written, run and recorded, against NumPy."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima.core.stage import eval_jaxpr
+
+
+def _random_slice(rng: random.Random, n: int) -> slice:
+    def bound() -> int | None:
+        return rng.choice([None, *range(-n - 2, n + 3)])
+    return slice(bound(), bound(), rng.choice([None, 1, 2, 3, -1, -2]))
+
+
+def _random_array(rng: random.Random, n: int, shape: tuple[int, ...]) -> np.ndarray:
+    dtype = rng.choice(["i4", "i8", "u1", "i1"])
+    low = 0 if dtype == "u1" else -n
+    return np.array([rng.randint(low, n - 1) for _ in range(int(np.prod(shape)))], dtype).reshape(shape)
+
+
+def _random_index(rng: random.Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    batch = rng.choice([(2,), (3,), (2, 3), (1, 3), ()])
+    index: list[Any] = []
+    axis, ellipsis = 0, False
+    while axis < len(shape) and rng.random() < 0.85:
+        kind, n = rng.choice("issnaameb"), shape[axis]
+        if kind == "i":
+            index.append(rng.randint(-n, n - 1))
+        elif kind == "s":
+            index.append(_random_slice(rng, n))
+        elif kind == "a":
+            index.append(_random_array(rng, n, rng.choice([batch, batch[1:], (1,) * len(batch)])))
+        elif kind == "m":
+            index.append(np.array([rng.random() < 0.5 for _ in range(n)]))
+        elif kind == "n":
+            index.append(None)
+        elif kind == "b":
+            index.append(rng.choice([True, False]))
+        elif not ellipsis:
+            ellipsis = True
+            index.append(Ellipsis)
+            axis += rng.randint(0, len(shape) - axis)
+        axis += kind in "isam"
+    if ellipsis:
+        index.extend([slice(None)] * (len(shape) - axis))
+    return tuple(index)
+
+
+def _cases(count: int) -> list[tuple[np.ndarray, tuple[Any, ...], np.ndarray]]:
+    rng, cases = random.Random(7), []
+    while len(cases) < count:
+        shape = tuple(rng.randint(1, 4) for _ in range(rng.randint(1, 4)))
+        x = np.arange(np.prod(shape), dtype="f").reshape(shape)
+        index = _random_index(rng, shape)
+        try:
+            cases.append((x, index, x[index]))
+        except (IndexError, ValueError):
+            continue
+    return cases
+
+
+CASES = _cases(600)
+CHUNKS = [CASES[i::12] for i in range(12)]
+
+
+def _recorded(function, x: np.ndarray, index: tuple[Any, ...], *more: Any) -> np.ndarray:
+    """`function(x, index, ...)` recorded with the index's integer arrays and every other int as arguments."""
+    places = [i for i, e in enumerate(index)
+              if (isinstance(e, np.ndarray) and e.dtype != bool) or (type(e) is int and i % 2 == 0)]
+
+    def on_arrays(x, more, *arrays):
+        entries = list(index)
+        for place, array in zip(places, arrays, strict=True):
+            entries[place] = array
+        return function(x, tuple(entries), *more)
+
+    arrays = [index[i] for i in places]
+    program = anima.make_jaxpr(on_arrays)(x, more, *arrays)
+    return np.asarray(eval_jaxpr(program.jaxpr, program.consts, *map(jnp.array, (x, *more, *arrays)))[0])
+
+
+@pytest.mark.parametrize("cases", CHUNKS)
+def test_reading(cases):
+    for x, index, want in cases:
+        got = jnp.array(x)[index]
+        assert got.shape == want.shape, index
+        np.testing.assert_array_equal(np.asarray(got), want, err_msg=str(index))
+        np.testing.assert_array_equal(np.asarray(jnp.array(x).at[index].get(mode="fill", fill_value=-1)), want)
+        np.testing.assert_array_equal(_recorded(lambda x, i: x[i], x, index), want, err_msg=str(index))
+
+
+@pytest.mark.parametrize("cases", CHUNKS)
+def test_writing(cases):
+    for k, (x, index, read) in enumerate(cases):
+        values = np.random.RandomState(k).randint(100, 200, read.shape).astype("f")
+        for name, at in (("add", np.add.at), ("max", np.maximum.at)):
+            want = x.copy()
+            at(want, index, values)
+            np.testing.assert_array_equal(np.asarray(getattr(jnp.array(x).at[index], name)(values)), want,
+                                          err_msg=str(index))
+        got = _recorded(lambda x, i, v: x.at[i].max(v), x, index, values)
+        np.testing.assert_array_equal(got, want, err_msg=str(index))
+        if not any(isinstance(e, (np.ndarray, bool)) for e in index):
+            want = x.copy()
+            want[index] = values
+            np.testing.assert_array_equal(np.asarray(jnp.array(x).at[index].set(values)), want, err_msg=str(index))
+
+
+def test_gradient_of_reading_is_writing():
+    x, rows = jnp.arange(12.0).reshape(4, 3), jnp.array([1, 1, 3])
+    grad = anima.grad(lambda x: (x[rows, 1:] * jnp.arange(6.0).reshape(3, 2)).sum())(x)
+    want = np.zeros((4, 3))
+    np.add.at(want, (np.array([1, 1, 3]), slice(1, None)), np.arange(6.0).reshape(3, 2))
+    np.testing.assert_allclose(np.asarray(grad), want)
+
+
+def test_vmapped_reading_and_writing():
+    x, i = jnp.arange(12.0).reshape(3, 4), jnp.array([0, 3, 9])
+    np.testing.assert_array_equal(np.asarray(anima.vmap(lambda r, k: r[k])(x, i)), [0.0, 7.0, 11.0])
+    got = anima.vmap(lambda r, k: r.at[k].set(-1.0))(x, i)
+    want = np.arange(12.0).reshape(3, 4)
+    want[0, 0] = want[1, 3] = -1
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_one_dynamic_slice_reads_a_row():
+    program = str(anima.make_jaxpr(lambda x, i: x[i, 1:3])(jnp.ones((4, 3)), 1))
+    assert program.count("dynamic_slice[slice_sizes=(1, 2)]") == 1 and "gather" not in program
+
+
+def test_lossy_update_warns():
+    with pytest.warns(FutureWarning, match="scatter inputs have incompatible types"):
+        assert jnp.arange(3).at[0].set(1.5).tolist() == [1, 1, 2]
+
+
+def test_apply_once_for_each_time_an_element_is_named():
+    index = jnp.array([1, 1, 0])
+    double = lambda x: x.at[index].apply(lambda v: v * 2)
+    assert double(jnp.ones(3)).tolist() == [2.0, 4.0, 1.0]
+    assert anima.vmap(double)(jnp.ones((2, 3))).tolist() == [[2.0, 4.0, 1.0]] * 2
