@@ -35,3 +35,10 @@ def x64() -> Iterator[None]:
     """64-bit types on for one test."""
     with anima.enable_x64(True):
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The documents' examples and the laws of transformations belong to the tiny suite as a whole."""
+    for item in items:
+        if {"documents", "laws"} & set(item.path.parts):
+            item.add_marker("tiny")

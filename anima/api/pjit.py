@@ -11,26 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.pipeline import lower
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import StageTrace
 from anima.core.trace import Trace, under
-from anima.runtime.executable import Executable, compile_program
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
 from anima.transforms.transpose import transpose_jaxpr
 from anima.transforms.vmap import batch_jaxpr
-from anima.util import weak_cache
+from anima.util import lazy_module, weak_cache
+
+# Programs that compile nothing need not wait for the compiler to load.
+pipeline = lazy_module("anima.compiler.pipeline")
+executables = lazy_module("anima.runtime.executable")
 
 
 @weak_cache
-def executable_of(closed: ClosedJaxpr, name: str) -> Executable:
+def executable_of(closed: ClosedJaxpr, name: str) -> Any:
     """The compiled form of a program; compiled at the first call."""
     shapes = [(*a.shape, *getattr(a.dtype, "element_shape", ())) for a in closed.out_avals]
-    return compile_program(lower(closed, name).loops, shapes)
+    return executables.compile_program(pipeline.lower(closed, name).loops, shapes)
 
 
 @weak_cache

@@ -14,10 +14,7 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.api.pjit import executable_of
-from anima.compiler.pipeline import Stages, lower
-from anima.compiler.show_fused import show_fused
-from anima.compiler.show_loops import show as show_loops
+from anima.api.pjit import executable_of, pipeline
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -107,8 +104,9 @@ class Lowered:
     traced: TracedFunction
 
     @cached_property
-    def stages(self) -> Stages:
-        return lower(self.traced.jaxpr, self.traced.fun_name)
+    def stages(self) -> Any:
+        """The program at every level (`compiler.pipeline.Stages`)."""
+        return pipeline.lower(self.traced.jaxpr, self.traced.fun_name)
 
     @property
     def jaxpr(self) -> ClosedJaxpr:
@@ -117,12 +115,12 @@ class Lowered:
     @property
     def fused(self) -> str:
         """The jaxpr after simplification and the grouping of its equations into kernels, as text."""
-        return show_fused(self.stages.fused)
+        return pipeline.show_fused(self.stages.fused)
 
     @property
     def loops(self) -> str:
         """The loop program, as text."""
-        return show_loops(self.stages.loops)
+        return pipeline.show_loops(self.stages.loops)
 
     @property
     def kernel_count(self) -> int:

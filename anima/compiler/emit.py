@@ -77,7 +77,8 @@ class Entry:
         masks = target.has("avx512f") and target.vector_bytes == 64
         self.modules = [Module(ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features), masks)
                         for _ in range(1 + spread)]
-        b = self.modules[0].builder.function(ENTRY, [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)])
+        params = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
+        b = self.modules[0].builder.function(ENTRY, params)
         self.function = Function(self.modules[0], b, b.params[2])
         self.function.outside = self.outer
         self._address_buffers()

@@ -155,6 +155,8 @@ class Machine:
                 return np.asarray(args[0]).astype(DTYPES[dtype])  # type: ignore[index]
             return SCALARS["convert_element_type"].eval(np.asarray(args[0]), new_dtype=DTYPES[dtype],  # type: ignore[index]
                                                         weak_type=False)
+        if name == "conj":
+            return np.conj(args[0])
         if name == "bitcast":
             return np.asarray(args[0]).view(DTYPES[dtype])  # type: ignore[index]
         return np.asarray(SCALARS[name].eval(*map(np.asarray, args), **(params or {})))

@@ -291,7 +291,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
         raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}")
     init_leaves, init_tree = tree.flatten(init)
     xs_leaves, xs_tree = tree.flatten(xs)
-    length = _scan_length(xs, xs_leaves, length)
+    length = scan_length(xs_leaves, length)
     x_avals = [a.update(shape=a.shape[1:], weak_type=False) for a in map(aval_of, xs_leaves)]
     in_tree = tree.structure((init, xs))
     for attempt in range(2):
@@ -318,7 +318,8 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
     return tree.unflatten(carry_tree, outs[:count]), tree.unflatten(ys_tree, outs[count:])
 
 
-def _scan_length(xs: Any, leaves: Sequence[Any], length: int | None) -> int:
+def scan_length(leaves: Sequence[Any], length: int | None) -> int:
+    """The number of steps: the leading axis of `leaves`, or `length`; ValueError where they disagree."""
     for x in leaves:
         if not aval_of(x).shape:
             raise ValueError(f"scan got value with no leading axis to scan over: {x}.")

@@ -30,6 +30,13 @@ from anima.lax.control import (
     scan as scan,
     while_loop as while_loop,
 )
+from anima.lax.mapping import (
+    approx_max_k as approx_max_k,
+    approx_min_k as approx_min_k,
+    associative_scan as associative_scan,
+    map as map,
+    reciprocal as reciprocal,
+)
 from anima.ops.contract import (
     Precision as Precision,
     batch_matmul as batch_matmul,

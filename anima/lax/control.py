@@ -41,6 +41,7 @@ def _compiled(name: str, operands: Any, loop: Callable[[Any], Any]) -> Any:
 @errors.api_boundary
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None,
          reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
+    length = scans.scan_length(tree.leaves(xs), length)
     return _compiled("scan", (init, xs), lambda args: scans.scan(f, *args, length, reverse, unroll))
 
 

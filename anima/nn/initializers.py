@@ -4,7 +4,7 @@ Scaled ones keep the variance of signals from layer to layer, by the number of i
 outputs ("fan out") of a unit: lecun 1 / in, he (kaiming) 2 / in, glorot (xavier) 2 / (in + out).
 
     >>> anima.nn.initializers.he_normal()(anima.random.key(0), (256, 128)).std()
-    Array(0.0884, dtype=float32)
+    Array(0.08856061, dtype=float32)
 """
 
 from __future__ import annotations

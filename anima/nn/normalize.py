@@ -68,7 +68,7 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, 
     the sum is negative.
 
     >>> anima.nn.logsumexp(jnp.array([1000., 1000.]))
-    Array(1000.6931, dtype=float32)
+    Array(1000.6932, dtype=float32)
     """
     if b is None:
         (a,) = _inexact("logsumexp", a)

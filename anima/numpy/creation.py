@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
@@ -97,6 +99,10 @@ def _cast(value: np.ndarray, dtype: Any) -> Array:
         return wrap(value.astype(dtype), ShapedArray(value.shape, dtype))
 
 
+def _no_real_part(dtype: Any) -> str:
+    return f"a complex number cannot be converted to {dtypes.name(dtype)}; take its real part first"
+
+
 def _from_number(value: Any, dtype: Any) -> Array:
     if dtype is None:
         aval = aval_of(value)
@@ -104,8 +110,8 @@ def _from_number(value: Any, dtype: Any) -> Array:
             return ConcreteArray(np.asarray(value, aval.dtype), aval)
     if type(value) is int and is_integer(dtype):
         dtypes.check_python_int(value, dtype)
-    if isinstance(value, complex) and not is_complex(dtype):
-        value = value.real
+    if isinstance(value, complex) and not is_complex(dtype) and dtype != np.bool_:
+        raise TypeError(_no_real_part(dtype))
     if isinstance(value, float) and is_integer(dtype):
         return ew.convert(ConcreteArray(np.asarray(value), ShapedArray((), np.dtype(np.float64))), dtype, False)
     with np.errstate(all="ignore"):
@@ -129,7 +135,33 @@ def _through_numpy(value: Any) -> np.ndarray:
     return found
 
 
+def _number_kinds(values: Sequence[Any]) -> set[type]:
+    """The types in nested lists, without looking at each element in Python."""
+    kinds = set(map(type, values))
+    for kind in (list, tuple):
+        if kind in kinds:
+            kinds.remove(kind)
+            kinds.update(*(_number_kinds(v) for v in values if type(v) is kind))
+    return kinds
+
+
+_PYTHON_NUMBERS = (bool, int, float, complex)
+
+
 def _from_sequence(values: Sequence[Any], dtype: Any) -> Array:
+    kinds = _number_kinds(values)
+    if kinds and kinds.issubset(_PYTHON_NUMBERS):
+        widest = max(kinds, key=_PYTHON_NUMBERS.index)
+        wanted = dtypes.canonicalize_dtype(widest) if dtype is None else dtype
+        if widest is complex and not is_complex(wanted) and wanted != np.bool_:
+            raise TypeError(_no_real_part(wanted))
+        found = np.array(values)
+        if found.dtype != np.object_ and not (is_integer(wanted) and found.dtype.kind in "iu" and found.size):
+            return _cast(found, wanted)
+        if found.dtype.kind in "iu":
+            for extreme in (found.min(), found.max()):
+                dtypes.check_python_int(int(extreme), wanted)
+            return _cast(found, wanted)
     leaves: list[Any] = []
     _collect(values, leaves)
     if any(isinstance(x, Tracer) for x in leaves):
@@ -228,6 +260,8 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
     x = as_array(x, "astype")
     dtype = dtypes.check_user_dtype(dtype, "astype")
     if is_complex(x.dtype) and not is_complex(dtype) and dtype != np.bool_:
+        warnings.warn("Casting complex values to real discards the imaginary part", np.exceptions.ComplexWarning,
+                      stacklevel=errors.user_stacklevel())
         x = ew.real(x)
     if dtype == np.bool_ and x.dtype != np.bool_:
         return ew.ne(x, 0)

@@ -258,7 +258,7 @@ def _promote_fast(x: Any, y: Any) -> Any:
 def _number_beside(aval: ShapedArray, number: Any) -> Any:
     """A Python int or float converted to go with an array of this type; None to take the long way."""
     kind = aval.dtype.kind
-    if kind == "f":
+    if kind == "f" or (kind == "V" and aval.dtype in _FLOATING):
         if aval.weak_type:
             return float(number)
         if -6e4 < number < 6e4:

@@ -69,6 +69,7 @@ def _lgamma(x: np.ndarray) -> Any:
     out = np.where(x == -np.inf, -x, _scipy().gammaln(x))  # SciPy has -inf at -inf
     if x.dtype != np.float64:
         return out
+    out = np.where((np.abs(x) < 1e-300) & (x != 0), -np.log(np.abs(x)), out)  # and infinity for subnormals
     e = np.where(x < 1.5, x - 1, x - 2)
     near = np.abs(e) <= 0.5
     e = np.where(near, e, 0.0)

@@ -6,6 +6,7 @@ The code of the pool is LLVM of ours. A worker is a daemon thread that called `w
 the GIL go); it watches the job number for a short while, then sleeps on it. The caller takes pieces
 itself and never waits for a worker that has not yet come: whoever arrives late finds the job closed.
 One job runs at a time: a call from inside a job, or from a second thread meanwhile, runs serially.
+A worker that finds itself on the caller's core moves to another: Linux may leave both on one for long.
 
 Workers start with the first parallel program; a forked child starts its own.
 """
@@ -24,7 +25,7 @@ from anima.compiler import native
 
 # Offsets into the pool's memory, in bytes; what different threads write lies on different cache lines.
 _FIELDS = {"parallel_for": 0, "threads": 8, "spins": 16, "busy": 128, "generation": 256, "open": 260, "active": 384,
-           "sleepers": 388, "stop": 392, "next": 512, "body": 640, "ctx": 648, "n": 656, "piece": 664,
+           "sleepers": 388, "stop": 392, "core": 396, "next": 512, "body": 640, "ctx": 648, "n": 656, "piece": 664,
            "mutex": 768, "condition": 896}
 _SIZE = 1024
 _SPINS = 3000  # about 50 to 100 us of watching before a worker sleeps
@@ -99,6 +100,7 @@ publish:
   store i64 %n, ptr %n.at
   store i64 %piece, ptr %piece.at
   store atomic i64 0, ptr %next monotonic, align 8
+  call void @note_core(ptr %pool)
   store atomic i32 1, ptr %open seq_cst, align 4
   %number = atomicrmw add ptr %generation, i32 1 seq_cst
   %sleepers = load atomic i32, ptr %sleepers.at seq_cst, align 4
@@ -134,6 +136,8 @@ release:
 }
 
 define void @worker(ptr %pool) {
+  %allowed = alloca [1024 x i8], align 8
+  call void @learn_cores(ptr %allowed)
   %generation = getelementptr i8, ptr %pool, i64 {generation}
   %open.at = getelementptr i8, ptr %pool, i64 {open}
   %active = getelementptr i8, ptr %pool, i64 {active}
@@ -176,6 +180,7 @@ run:
   br label %leave
 leave:
   %out = atomicrmw sub ptr %active, i32 1 seq_cst
+  call void @leave_core(ptr %pool, ptr %allowed)
   br label %idle
 end:
   ret void
@@ -193,6 +198,48 @@ define void @shutdown(ptr %pool) {
 
 _FUTEX_CODE = """
 declare i64 @syscall(i64, ...)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+
+define internal void @note_core(ptr %pool) {
+  %core.at = getelementptr i8, ptr %pool, i64 {core}
+  %core = call i32 @sched_getcpu()
+  store atomic i32 %core, ptr %core.at monotonic, align 4
+  ret void
+}
+define internal void @learn_cores(ptr %allowed) {
+  call void @llvm.memset.p0.i64(ptr %allowed, i8 0, i64 1024, i1 false)
+  %size = call i32 @sched_getaffinity(i32 0, i64 1024, ptr %allowed)
+  ret void
+}
+define internal void @leave_core(ptr %pool, ptr %allowed) {
+  %others = alloca [1024 x i8], align 8
+  %core.at = getelementptr i8, ptr %pool, i64 {core}
+  %caller = load atomic i32, ptr %core.at monotonic, align 4
+  %core = call i32 @sched_getcpu()
+  %same = icmp eq i32 %core, %caller
+  %known = icmp ult i32 %core, 8192
+  %move = and i1 %same, %known
+  br i1 %move, label %ask, label %done
+ask:
+  call void @llvm.memcpy.p0.p0.i64(ptr %others, ptr %allowed, i64 1024, i1 false)
+  %byte = lshr i32 %core, 3
+  %bit = and i32 %core, 7
+  %at = getelementptr i8, ptr %others, i32 %byte
+  %old = load i8, ptr %at
+  %bit8 = trunc i32 %bit to i8
+  %one = shl i8 1, %bit8
+  %keep = xor i8 %one, -1
+  %new = and i8 %old, %keep
+  store i8 %new, ptr %at
+  %moved = call i32 @sched_setaffinity(i32 0, i64 1024, ptr %others)
+  br label %done
+done:
+  ret void
+}
 define internal void @wait(ptr %pool, i32 %last) {
   %generation = getelementptr i8, ptr %pool, i64 {generation}
   %r = call i64 (i64, ...) @syscall(i64 {futex}, ptr %generation, i32 128, i32 %last, ptr null)
@@ -207,6 +254,15 @@ define internal void @wake(ptr %pool) {
 
 # Elsewhere: a mutex and a condition, in room enough for any system's.
 _PTHREAD_CODE = """
+define internal void @note_core(ptr %pool) {
+  ret void
+}
+define internal void @learn_cores(ptr %allowed) {
+  ret void
+}
+define internal void @leave_core(ptr %pool, ptr %allowed) {
+  ret void
+}
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)

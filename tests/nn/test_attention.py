@@ -47,7 +47,8 @@ CASES: list[tuple[dict[str, Any], np.ndarray]] = [
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_masks(number: int) -> None:
     options, allowed = CASES[number]
-    np.testing.assert_allclose(nn.dot_product_attention(Q, KEY, VALUE, **options), reference(allowed), rtol=2e-5, atol=1e-6)
+    out = nn.dot_product_attention(Q, KEY, VALUE, **options)
+    np.testing.assert_allclose(out, reference(allowed), rtol=2e-5, atol=1e-6)
 
 
 @pytest.mark.tiny

@@ -34,7 +34,8 @@ CASES = [
     (lambda x: x.mean(0), (X,), "reduce_sum[axes=(0,)] a; div b 2.0"),
     (lambda x: x.max(axis=1, keepdims=True), (X,),
      "reduce_max[axes=(1,)] a; broadcast_in_dim[broadcast_dimensions=(0,) shape=(2, 1)] b"),
-    (lambda x: x[0], (X,), "slice[limit_indices=(1, 3) start_indices=(0, 0) strides=None] a; squeeze[dimensions=(0,)] b"),
+    (lambda x: x[0], (X,),
+     "slice[limit_indices=(1, 3) start_indices=(0, 0) strides=None] a; squeeze[dimensions=(0,)] b"),
     (lambda x: x[-1, 1], (X,),
      "slice[limit_indices=(2, 2) start_indices=(1, 1) strides=None] a; squeeze[dimensions=(0, 1)] b"),
     (lambda x: x[:, ::2], (X,), "slice[limit_indices=(2, 3) start_indices=(0, 0) strides=(1, 2)] a"),
@@ -52,7 +53,8 @@ CASES = [
     (lambda x: jnp.zeros((2,)), (X,), "broadcast_in_dim[broadcast_dimensions=() shape=(2,)] 0.0"),
     (lambda x: jnp.arange(4), (X,), "iota[dimension=0 dtype=int32 shape=(4,)]"),
     (lambda a, b: jnp.array([a, b]), (1, 2),
-     "convert_element_type[new_dtype=int32 weak_type=False] a; convert_element_type[new_dtype=int32 weak_type=False] b; "
+     "convert_element_type[new_dtype=int32 weak_type=False] a; "
+     "convert_element_type[new_dtype=int32 weak_type=False] b; "
      "broadcast_in_dim[broadcast_dimensions=() shape=(1,)] c; broadcast_in_dim[broadcast_dimensions=() shape=(1,)] d; "
      "concatenate[dimension=0] e f"),
     (lambda x: jnp.where(x > 0, x, 0.0), (X,), "gt a 0.0; pjit[name=_where"),
@@ -62,7 +64,8 @@ CASES = [
 def _equations(text: str) -> list[str]:
     """The right-hand sides of the equations of a printed program."""
     body = text.partition("let")[2].rpartition(" in ")[0]
-    return [e.strip() for e in re.split(r"(?:^|;|\s)\s*[a-z_]+:[a-z0-9]+\[[0-9,]*\] = ", " ".join(body.split())) if e.strip()]
+    parts = re.split(r"(?:^|;|\s)\s*[a-z_]+:[a-z0-9]+\[[0-9,]*\] = ", " ".join(body.split()))
+    return [e.strip() for e in parts if e.strip()]
 
 
 @pytest.mark.parametrize(("function", "args", "want"), CASES, ids=[c[2][:60] + f" {i}" for i, c in enumerate(CASES)])

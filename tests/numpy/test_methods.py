@@ -19,8 +19,9 @@ N = np.arange(-3, 3, dtype="i").reshape(2, 3)
 METHODS = [
     "all()", "any(axis=0)", "argmax()", "argmin(1)", "argsort(axis=0)", "astype('int32')", "clip(-1, 1)", "conj()",
     "copy()", "cumprod(axis=1)", "cumsum()", "diagonal()", "dot(X.T)", "flatten()", "item(2)", "max(axis=1)",
-    "mean(axis=0)", "min()", "nonzero()", "prod()", "ravel()", "repeat(2, axis=1)", "reshape(3, 2)", "reshape((3,
-    -1))", "round(1)", "squeeze()", "std()", "sum(axis=1, keepdims=True)", "swapaxes(0, 1)", "take(I)", "trace()",
+    "mean(axis=0)", "min()", "nonzero()", "prod()", "ravel()", "repeat(2, axis=1)", "reshape(3, 2)",
+    "reshape((3, -1))", "round(1)", "squeeze()", "std()", "sum(axis=1, keepdims=True)", "swapaxes(0, 1)",
+    "take(I)", "trace()",
     "transpose()", "transpose(1, 0)", "transpose((1, 0))", "var(ddof=1)", "view('int32')", "tolist()", "T", "real",
     "imag", "mT", "shape", "ndim", "size", "nbytes", "itemsize", "dtype"]
 
