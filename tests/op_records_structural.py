@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes as dt
-from anima.ops import broadcast as br, contract, elementwise as el, gather as ga, index, reduce as rd, shape as sh, sort, threefry
+from anima.ops import (
+    broadcast as br,
+    contract,
+    elementwise as el,
+    gather as ga,
+    index,
+    reduce as rd,
+    shape as sh,
+    sort,
+    threefry,
+)
 from tests.op_records import ALL, BITS, CONSTANT, FLOATS, INTS, NUMBERS, ORDERED, Arg, Case, Record, special_values
 
 # ---------------------------------------------------------------- moving elements

@@ -21,6 +21,7 @@ from anima.compiler.tile import tile
 from anima.compiler.vectorize import vectorize
 
 Load = Callable[[str, Target], Module]
+_shared: dict[tuple[str, Target], Module] = {}  # modules that many programs use: parts of matrix products
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,14 @@ def build(program: Program, target: Target, load: Load) -> Code:
     for run in passes(target):
         program = run(program)
     emitted = emit_program(program, target)
-    if len(emitted.texts) == 1:
-        modules = [load(emitted.texts[0], target)]
+    own = len(emitted.texts) - emitted.shared
+    wanted = [text for n, text in enumerate(emitted.texts) if n < own or (text, target) not in _shared]
+    if len(wanted) == 1:
+        made = {wanted[0]: load(wanted[0], target)}
     else:
-        modules = list(_workers().map(lambda text: load(text, target), emitted.texts))
+        made = dict(zip(wanted, _workers().map(lambda text: load(text, target), wanted), strict=True))
+    modules = [made[text] if n < own else _shared.setdefault((text, target), made.get(text))
+               for n, text in enumerate(emitted.texts)]
     return Code(program, emitted.texts, tuple(modules), emitted.callees, emitted.parallel)
 
 

@@ -19,15 +19,16 @@ from anima.compiler.emit_control import part_types
 from anima.compiler.emit_function import Function, Module, operands
 from anima.compiler.emit_memory import Place
 from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
+from anima.compiler.gemm import Product, emit_product, shared_text
 from anima.compiler.keys import statements_key
-from anima.compiler.loops import INDEX, Buffer, Call, For, Kernel, Program, Stmt, walk
+from anima.compiler.loops import INDEX, Buffer, Call, For, Kernel, Program, Stmt, statements
 from anima.compiler.native import Target
 from anima.compiler.routines import arguments
 
 ENTRY = "entry"
 _INLINE = 4   # most kernels that are part of the entry function
 _SPREAD = 12  # kernels from which they go into modules of their own
-_GEMM = {"f32": "sgemm", "f64": "dgemm", "c64": "cgemm", "c128": "zgemm"}
+_GEMM = {"c64": "cgemm", "c128": "zgemm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,14 @@ class Emitted:
     """The LLVM texts of a program: `texts[0]` has the entry.
 
     `callees` are what it calls, in the order in which their addresses end `args`: (None, an external routine) or
-    (the number of a text, a function in it). `parallel`: whether the program uses the thread pool.
+    (the number of a text, a function in it). `parallel`: whether the program uses the thread pool. The last
+    `shared` texts are the same in other programs: parts of matrix products.
     """
 
     texts: tuple[str, ...]
     callees: tuple[tuple[int | None, str], ...]
     parallel: bool
+    shared: int = 0
 
 
 def emit_program(program: Program, target: Target) -> Emitted:
@@ -52,9 +55,10 @@ def emit_program(program: Program, target: Target) -> Emitted:
     entry.function.block(program.body)
     entry.function.finish()
     modules = [m for m in entry.modules if m.builder.has_functions]
-    numbers = {id(m): n for n, m in enumerate(modules)}
-    callees = tuple((None if m is None else numbers[id(m)], name) for name, (m, _) in entry.callees.items())
-    return Emitted(tuple(m.builder.text() for m in modules), callees, any(m.parallel for m in modules))
+    texts = [*(m.builder.text() for m in modules), *entry.shared]
+    numbers = {id(m): n for n, m in enumerate([*modules, *entry.shared])}
+    callees = tuple((None if m is None else numbers[id(m)], name) for name, m, _ in entry.callees.values())
+    return Emitted(tuple(texts), callees, any(m.parallel for m in modules), len(entry.shared))
 
 
 def slots(program: Program) -> list[Buffer]:
@@ -68,9 +72,11 @@ class Entry:
     def __init__(self, program: Program, target: Target) -> None:
         self.program = program
         self.buffers = {b.name: b for b in program.buffers}
-        self.callees: dict[str, tuple[Module | None, Value]] = {}
+        self.target = target
+        self.callees: dict[str, tuple[str, Module | str | None, Value]] = {}
+        self.shared: list[str] = []  # texts of parts of matrix products
         self.kernels: dict[str, tuple[Module, str]] = {}
-        count = sum(isinstance(s, Kernel) for s in walk(*program.body))
+        count = sum(isinstance(s, Kernel) for s in statements(*program.body))
         # A function costs the code generator 0.3 ms, however short: few kernels are written in line.
         self.inline = count <= _INLINE
         spread = 0 if count < _SPREAD else 2 if count < 4 * _SPREAD else 4
@@ -130,7 +136,7 @@ class Entry:
             with f.scope():
                 f.block(kernel.body)
             return
-        pool = any(isinstance(s, For) and s.kind == "parallel" for s in walk(*kernel.body))
+        pool = any(isinstance(s, For) and s.kind == "parallel" for s in statements(*kernel.body))
         if key not in self.kernels:
             self._define(key, kernel, uses.buffers, uses.values, roots, sharing, pool)
         module, name = self.kernels[key]
@@ -179,24 +185,46 @@ class Entry:
 
     # -- external routines ----------------------------------------------------------------------
 
-    def _callee(self, name: str, module: Module | None) -> Value:
+    def _callee(self, name: str, module: Module | str | None, key: str | None = None) -> Value:
         """The address of a routine or of a function in another module, loaded at the function's start."""
-        if name not in self.callees:
+        key = key or name
+        if key not in self.callees:
             f = self.function
             place = len(slots(self.program)) + len(self.callees)
             address = f.b.first(f"getelementptr ptr, {f.b.params[0]}, i64 {place}", PTR)
-            self.callees[name] = module, f.b.first(f"load ptr, {address}, align 8", PTR)
-        return self.callees[name][1]
+            self.callees[key] = name, module, f.b.first(f"load ptr, {address}, align 8", PTR)
+        return self.callees[key][2]
 
     def _constant(self, scalar: str, *numbers: float) -> Value:
         text = "_".join(map(str, numbers))
         return self.modules[0].builder.constant(f"const.{scalar}.{text.encode().hex()}", scalar, numbers, 8)
 
     def _gemm(self, call: Call) -> None:
-        """BLAS is column-major: C = A B there is C' = B' A' here, with the operands exchanged."""
+        """A product by generated code; of complex numbers, by BLAS."""
         f = self.function
         a = arguments("gemm", call.args)
         dtype = str(a["dtype"])
+        if dtype in COMPLEX_TYPES:
+            self._blas(a, dtype)
+            return
+        product = Product(a, self.target)
+        operands = [f.b.gep(MEMORY[dtype], f.places[str(a[x])].pointer, int(a[f"{x}_offset"]))  # type: ignore[call-overload]
+                    for x in "abc"]
+
+        def function(name: str) -> Value:
+            text = shared_text(name, dtype, self.target)
+            if not any(text is t for t in self.shared):
+                self.shared.append(text)
+            return self._callee(name, text, f"{name}.{dtype}")
+
+        assert f.pool is not None
+        emit_product(f.b, product, operands, f.pool, function)
+        self.modules[0].parallel |= product.blocking.grain > 0
+        f.changed(f.places[str(a["c"])].root)
+
+    def _blas(self, a: dict[str, object], dtype: str) -> None:
+        """BLAS is column-major: C = A B there is C' = B' A' here, with the operands exchanged."""
+        f = self.function
         routine, scalar = self._callee(_GEMM[dtype], None), MEMORY[dtype]
 
         def scale(number: object) -> Value:

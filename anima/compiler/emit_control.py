@@ -48,7 +48,7 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
-    walk,
+    statements,
 )
 from anima.compiler.scalars import convert, emit as emit_scalar
 
@@ -59,15 +59,15 @@ _STACK_LIMIT = 1 << 17  # bytes of scratch memory on the stack; more comes from 
 def assigned(stmts: Sequence[Stmt]) -> list[str]:
     """Names of the variables that statements assign, in order."""
     names: dict[str, None] = {}
-    for node in walk(*stmts):
-        if isinstance(node, (Assign, Accumulate)):
-            names[node.name] = None
+    for stmt in statements(*stmts):
+        if isinstance(stmt, (Assign, Accumulate)):
+            names[stmt.name] = None
     return list(names)
 
 
 def stored(stmts: Sequence[Stmt]) -> list[str]:
     """Names of the buffers that statements write."""
-    return list({node.buffer: None for node in walk(*stmts) if isinstance(node, Store)})
+    return list({stmt.buffer: None for stmt in statements(*stmts) if isinstance(stmt, Store)})
 
 
 def part_types(dtype: str, width: int) -> list[Type]:
@@ -183,7 +183,7 @@ class Control(Memory):
                 chosen = first
                 assert isinstance(chosen, Value) and isinstance(case, Index) and isinstance(result, Index)
                 if chosen.type.scalar != "i1":
-                    chosen = self.b.cmp("eq", chosen, number)
+                    chosen = self.b.cmp("sge", chosen, number)
                 result = self.select(chosen, case, result)
             return result
         second = values[1]

@@ -16,7 +16,7 @@ from anima.compiler.assembly import Type, Value
 from anima.compiler.costs import cost
 from anima.compiler.emit_control import Control
 from anima.compiler.emit_value import ZERO, Index, Val, constant_of, i64, parts, rebuild
-from anima.compiler.loops import Accumulate, For, Stmt, walk
+from anima.compiler.loops import Accumulate, For, Stmt, statements
 from anima.compiler.neutral import neutral
 
 _HEAVY = 24      # nanoseconds or so of one scalar iteration from which a body is written once only
@@ -51,7 +51,7 @@ class Vector(Control):
     def _accumulated(self, stmts: Sequence[Stmt]) -> dict[str, Accumulate]:
         """The `Accumulate` statements whose variables stand outside of the loop, by name."""
         found: dict[str, Accumulate] = {}
-        for node in walk(*stmts):
+        for node in statements(*stmts):
             if isinstance(node, Accumulate) and node.name in self.env:
                 if node.name in found and found[node.name].op != node.op:
                     raise ValueError(f"{node.name} is accumulated by two operations")

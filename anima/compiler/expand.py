@@ -29,6 +29,8 @@ from anima.ops.reduce import reduce_max_p, reduce_min_p
 from anima.ops.shape import slice_in_dim
 from anima.ops.sort import sort_p
 
+MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
+
 Rewrite = Callable[..., Any]  # (equation, *its operands) -> results
 
 
@@ -199,5 +201,6 @@ REWRITES: dict[str, Rewrite] = {
     "top_k": _top_k,
 }
 ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
+    "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
     "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),
 }

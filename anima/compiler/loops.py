@@ -264,3 +264,18 @@ def walk(*nodes: Expr | Stmt) -> Iterator[Expr | Stmt]:
         node = stack.pop()
         yield node
         stack.extend(reversed(list(children(node))))
+
+
+def statements(*stmts: Stmt) -> Iterator[Stmt]:
+    """Every statement below and including the given ones, outside in; expressions are left out."""
+    stack = list(reversed(stmts))
+    while stack:
+        stmt = stack.pop()
+        yield stmt
+        kind = type(stmt)
+        if kind is For or kind is Kernel:
+            stack.extend(reversed(stmt.body))  # type: ignore[union-attr]
+        elif kind is If:
+            stack.extend(reversed((*stmt.then, *stmt.orelse)))  # type: ignore[union-attr]
+        elif kind is While:
+            stack.extend(reversed((*stmt.before, *stmt.body)))  # type: ignore[union-attr]

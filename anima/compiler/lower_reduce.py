@@ -22,9 +22,9 @@ import numpy as np
 
 from anima.compiler.groups import Group
 from anima.compiler.index_math import Index
-from anima.compiler.loops import INDEX, Const, Expr, Load, Op, Ref, Store
+from anima.compiler.loops import Const, Expr, Load, Op, Ref, Store
 from anima.compiler.lower_array import Indices, Scope, at, constant, scalar_type
-from anima.compiler.lower_map import Run, Space, merge_runs, open_loops, write_roots
+from anima.compiler.lower_map import Run, Space, block_extent, even_blocks, merge_runs, open_loops, write_roots
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn, Var
 
@@ -281,31 +281,14 @@ def _long_loop(scope: Scope, space: Space, values: dict[Run, Index], runs: Seque
                 here = values | ({runs[-1]: j} if runs else {})
                 term(space.index(scope, here), {eqn: ref for eqn, _, ref in totals})
             return
-        blocks, size = _even_blocks(extent, RUN_LIMIT // 2)
+        blocks, size = even_blocks(extent, RUN_LIMIT // 2)
         with scope.loop(blocks, "serial") as b:
             partial = {eqn: scope.var(s.init) for eqn, s, _ in totals}
-            with scope.loop(_block_extent(b, size, extent), "vector", size) as j:
+            with scope.loop(block_extent(b, size, extent), "vector", size) as j:
                 here = values | {runs[-1]: scope.ix.add(scope.ix.scale(b, size), j)}
                 term(space.index(scope, here), partial)
             for eqn, s, ref in totals:
                 scope.accumulate(ref, s.op, partial[eqn])
-
-
-def _even_blocks(extent: int, most: int) -> tuple[int, int]:
-    """(number of blocks, size of a block), without a smaller last one if there is a good divisor."""
-    for size in range(min(most, extent), most // 2, -1):
-        if extent % size == 0:
-            return extent // size, size
-    size = min(most, extent)
-    return -(-extent // size), size
-
-
-def _block_extent(block: Index, size: int, extent: int) -> int | Expr:
-    """The number of iterations of a block: `size`, or what is left for the last one."""
-    if extent % size == 0:
-        return size
-    left = Op("sub", (Const(extent, INDEX), Op("mul", (block.expr(), Const(size, INDEX)), INDEX)), INDEX)
-    return Op("min", (Const(size, INDEX), left), INDEX)
 
 
 # ---------------------------------------------------------------- columns and blocks
@@ -352,7 +335,7 @@ def _plan(space: Space, group: Group, kept: int) -> tuple[int, int] | None:
         size = max(size, min(first, 32))
     if size >= first:
         return None
-    return _even_blocks(first, size) if size > 1 else (first, 1)
+    return even_blocks(first, size) if size > 1 else (first, 1)
 
 
 def _store_partial(scope: Scope, buffer: str) -> Callable[[Indices, Expr], None]:
@@ -376,7 +359,7 @@ def _write(scope: Scope, space: Space, group: Group, sums: Sequence[Sum], others
         first_extent: int | Expr = space.extent(inner[0]) if inner else 1
         if plan is not None:
             block = stack.enter_context(scope.loop(plan[0], "parallel"))
-            first_extent = _block_extent(block, plan[1], space.extent(inner[0]))
+            first_extent = block_extent(block, plan[1], space.extent(inner[0]))
         kinds = ["serial" if plan is not None or n else "parallel" for n in range(len(outer))]
         values |= open_loops(scope, stack, space, outer, kinds)
 
@@ -418,10 +401,10 @@ def _columns(scope: Scope, space: Space, values: dict[Run, Index], lanes: Run,
              stored: frozenset[Var], place: Callable[[Indices], Indices], first: bool) -> None:
     """Accumulates rows of a block of columns in local memory."""
     extent = space.extent(lanes)
-    blocks, size = _even_blocks(extent, COLUMNS) if extent > COLUMNS else (1, extent)
+    blocks, size = even_blocks(extent, COLUMNS) if extent > COLUMNS else (1, extent)
     with scope.loop(blocks, "parallel" if first else "serial") as c:
         base = scope.ix.scale(c, size)
-        width = _block_extent(c, size, extent) if blocks > 1 else size
+        width = block_extent(c, size, extent) if blocks > 1 else size
         buffers = [scope.local(s.init.dtype, size) for s in sums]
         with scope.loop(width, "vector", size) as j:
             for s, buffer in zip(sums, buffers, strict=True):

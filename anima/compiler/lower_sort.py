@@ -1,9 +1,10 @@
-"""Sorting: a stable bottom-up merge sort along one axis, over any number of keys and operands.
+"""Sorting along one axis, stable, over any number of keys and operands; and the first k in order.
 
     width = 1, 2, 4, ...:   merge neighbouring runs of that width from one buffer to another
 
-Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part.
-Method: Knuth, The Art of Computer Programming 3, 5.2.4 (straight merge sort).
+Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part. Long
+rows with one key are sorted by its digits (`lower_radix.py`). Methods: Knuth, The Art of Computer
+Programming 3, 5.2.4 (straight merge sort).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from anima.compiler.calls import ProgramBuilder, call
 from anima.compiler.index_math import Index
 from anima.compiler.loops import INDEX, Const, Expr, Load, Op, Ref, Store
 from anima.compiler.lower_array import Scope, scalar_type
+from anima.compiler.lower_radix import ordered_bits, radix_fits, radix_sort
 from anima.core.jaxpr import Eqn
 
 _ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
@@ -28,10 +30,13 @@ def _min(a: Expr, b: Expr) -> Expr:
     return Op("min", (a, b), INDEX)
 
 
-@call("sort", inline="all")
+@call("sort")
 def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     shape, axis = eqn.outvars[0].aval.shape, eqn.params["dimension"]
     if eqn.outvars[0].aval.size == 0:
+        return
+    if radix_fits(eqn):
+        radix_sort(builder, eqn)
         return
     n, inner = shape[axis], math.prod(shape[axis + 1:])
     outer = math.prod(shape) // n
@@ -111,6 +116,69 @@ def _merge_step(scope: Scope, start: Expr, place: Expr, left: Ref, right: Ref, m
     moved = here(Op("cast", (take,), INDEX))
     scope.assign(right, _add(right, moved))
     scope.assign(left, _add(left, Op("sub", (_ONE, moved), INDEX)))
+
+
+@call("top_k", inline="all")
+def _top_k(builder: ProgramBuilder, eqn: Eqn) -> None:
+    """Goes through each row once and keeps the k best in order; most elements are compared with the last only."""
+    operand, (values, order) = eqn.invars[0], eqn.outvars
+    shape, axis, k = operand.aval.shape, eqn.params["axis"], eqn.params["k"]
+    if order.aval.size == 0:
+        return
+    n, inner = shape[axis], math.prod(shape[axis + 1:])
+    dtype = scalar_type(operand.aval)
+    scope = builder.scope()
+    ix = scope.ix
+
+    def place(row: Index, j: Index, size: int) -> Index:
+        before, after = ix.divmod(row, inner)
+        return ix.add(ix.scale(ix.add(ix.scale(before, size), j), inner), after)
+
+    with scope.loop(math.prod(shape) // n, "parallel") as row:
+        def candidate(j: Index) -> tuple[Expr, Expr]:
+            x = scope.at(operand, ix.unflatten(place(row, j, n), shape))
+            return x, ordered_bits(scope, x, signed_zeros=True)
+
+        _, first = candidate(ix.zero)
+        bits, best, places = (scope.local(t, k) for t in (first.dtype, dtype, "i32"))
+        count, worst = scope.var(_ZERO, "a"), scope.var(first, "b")
+        with scope.serial(n) as counter:
+            j = ix.opaque(counter, 0, n - 1, scope.depth)
+            x, key = candidate(j)
+            full = Op("ge", (count, Const(k, INDEX)), "bool")
+            better = Op("or", (Op("not", (full,), "bool"), Op("gt", (key, worst), "bool")), "bool")
+            with scope.when(scope.let(better, scope.depth)):
+                _insert(scope, key, [(bits, key), (best, x), (places, scope.index_value(j, "i32"))], count, k)
+                last = Op("sub", (count, _ONE), INDEX)
+                scope.assign(worst, Load(bits, last, key.dtype))
+        with scope.loop(k, "serial") as j:
+            target = place(row, j, k)
+            for source, var, t in ((best, values, dtype), (places, order, "i32")):
+                value = scope.let(Load(source, j.expr(), t), scope.depth)
+                scope.store(builder.result(var), target, value)
+    builder.kernel("top_k", scope, eqn.source)
+
+
+def _insert(scope: Scope, key: Expr, rows: Sequence[tuple[str, Expr]], count: Ref, k: int) -> None:
+    """Puts a new element behind all that are not smaller, in rows of which `count` elements, at most k, are in use."""
+    bits = rows[0][0]
+    hole = scope.var(scope.let(_min(count, Const(k - 1, INDEX)), scope.depth), "a")
+    moving = scope.var(Const(True, "bool"), "b")
+
+    def previous() -> Expr:
+        return Op("max", (Op("sub", (hole, _ONE), INDEX), _ZERO), INDEX)
+
+    with scope.while_(moving):
+        smaller = Op("lt", (Load(bits, previous(), key.dtype), key), "bool")
+        go = scope.let(Op("and", (Op("gt", (hole, _ZERO), "bool"), smaller), "bool"), scope.depth)
+        with scope.when(go):
+            for row, value in rows:
+                scope.emit(Store(row, hole, Load(row, previous(), value.dtype)))
+            scope.assign(hole, Op("sub", (hole, _ONE), INDEX))
+        scope.assign(moving, go)
+    for row, value in rows:
+        scope.emit(Store(row, hole, value))
+    scope.assign(count, _min(_add(count, _ONE), Const(k, INDEX)))
 
 
 def before(here: Callable[[Expr], Expr], xs: Sequence[Expr], ys: Sequence[Expr]) -> Expr:

@@ -120,7 +120,9 @@ def _joined(uses: list[_Use]) -> _Use:
 
 def acts_elementwise(eqn: Eqn) -> bool:
     """Whether each element of the results depends on the operands' elements at the same index."""
-    return is_elementwise(eqn) or eqn.primitive.name == "threefry2x32"
+    name = eqn.primitive.name
+    return (is_elementwise(eqn) or name == "threefry2x32"
+            or (name == "bitcast_convert_type" and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape))
 
 
 def is_view(eqn: Eqn) -> bool:

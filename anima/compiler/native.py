@@ -156,12 +156,11 @@ def _engine() -> llvm.LLJIT:  # called under the lock: there is one engine
     return llvm.create_lljit_compiler(_machine(), use_jit_link=sys.platform != "win32")
 
 
-def _machine() -> llvm.TargetMachine:
+def _machine(level: int = 1) -> llvm.TargetMachine:
     target = host()
     with _lock:
-        # Level 1 selects the same instructions as 2 for explicit vector code, and is quicker.
         return llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=1, reloc="pic", codemodel="small", jit=True)
+            cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small", jit=True)
 
 
 def _support(name: str) -> Module:
@@ -170,7 +169,9 @@ def _support(name: str) -> Module:
     if module is None:
         target = host()
         text = support_text(name, target.triple, target.vector_bytes * 8, target.features)
-        module = Module(compile_object(text), text, support=name)
+        # The large arguments of sin, cos and tan are rare: less time to compile is worth more than speed.
+        code = _generate(_parse(text), as_object=True, level=0 if "_large." in name else 1)
+        module = Module(code, text, support=name)
         module = _support_modules.setdefault(name, module)
     return module
 
@@ -194,16 +195,17 @@ def _parse(ir_text: str) -> llvm.ModuleRef:
             raise ValueError(f"invalid LLVM: {error}") from None
 
 
-def _thread_machine() -> llvm.TargetMachine:
+def _thread_machine(level: int) -> llvm.TargetMachine:
     # A target machine generates code for one thread at a time.
-    machine = getattr(_local, "machine", None)
-    if machine is None:
-        machine = _local.machine = _machine()
-    return machine
+    machines = _local.__dict__.setdefault("machines", {})
+    if level not in machines:
+        machines[level] = _machine(level)
+    return machines[level]
 
 
-def _generate(module: llvm.ModuleRef, as_object: bool) -> bytes:
-    machine = _thread_machine()
+def _generate(module: llvm.ModuleRef, as_object: bool, level: int = 1) -> bytes:
+    # Level 1 selects the same instructions as 2 for explicit vector code, and is quicker.
+    machine = _thread_machine(level)
     error = ctypes.c_char_p()
     _strength_reduction(-1)
     try:

@@ -41,6 +41,7 @@ from anima.compiler.scalars_exponential import (
     sinh,
     tanh,
 )
+from anima.compiler.scalars_incomplete import ARITY, INCOMPLETE
 from anima.compiler.scalars_special import digamma, erf, erf_inv, erfc, lgamma
 from anima.compiler.scalars_trig import acos, asin, atan, atan2, cos, large_loop, sin, tan
 
@@ -53,7 +54,7 @@ def _round(x: Num, rounding_method: int = 0) -> Num:
 
 # Functions of f32 and f64 numbers.
 SCALARS: dict[str, Function] = {
-    **FLOAT,
+    **FLOAT, **INCOMPLETE,
     "acos": acos, "acosh": acosh, "asin": asin, "asinh": asinh, "atan": atan, "atan2": atan2, "atanh": atanh,
     "cbrt": cbrt, "cos": cos, "cosh": cosh, "digamma": digamma, "erf": erf, "erf_inv": erf_inv, "erfc": erfc,
     "exp": exp, "exp2": exp2, "expm1": expm1, "lgamma": lgamma, "log": log, "log1p": log1p, "log2": log2,
@@ -62,10 +63,10 @@ SCALARS: dict[str, Function] = {
 }
 # Those of them that are called rather than written in line: long enough for a call to cost little.
 SUPPORT: dict[str, frozenset[str]] = {
-    "f32": frozenset(("acosh", "asinh", "atan2", "atanh", "cbrt", "digamma", "erf_inv", "erfc", "lgamma",
-                      "pow", "rem", "tan")),
-    "f64": frozenset(("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cosh", "digamma",
-                      "erf", "erf_inv", "erfc", "lgamma", "log2", "pow", "rem", "sinh", "tan")),
+    "f32": frozenset((*INCOMPLETE, "acosh", "asinh", "atan2", "atanh", "cbrt", "digamma", "erf_inv", "erfc",
+                      "lgamma", "pow", "rem", "tan")),
+    "f64": frozenset((*INCOMPLETE, "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cosh",
+                      "digamma", "erf", "erf_inv", "erfc", "lgamma", "log2", "pow", "rem", "sinh", "tan")),
 }
 _TABLES = {"f32": SCALARS, "f64": SCALARS, "bool": BOOLEAN, "c64": COMPLEX, "c128": COMPLEX,
            **dict.fromkeys(("i8", "i16", "i32", "i64"), SIGNED),
@@ -107,7 +108,7 @@ def _select_n(b: Builder, args: list[Any]) -> Any:
         return tuple(_select_n(b, [which, *parts]) for parts in zip(*cases, strict=True))
     result = cases[0]
     for i, case in enumerate(cases[1:], 1):
-        chosen = which if which.type.scalar == "i1" else b.cmp("eq", which, i)
+        chosen = which if which.type.scalar == "i1" else b.cmp("sge", which, i)
         result = b.select(chosen, case, result)
     return result
 
@@ -123,7 +124,7 @@ def call_support(b: Builder, name: str, args: list[Value], dtype: str) -> Value:
 
 
 _SYMBOL = re.compile(r"anima\.support\.(\w+)\.(f32|f64)\.v(\d+)")
-_ARITY = {"pow": 2, "rem": 2, "atan2": 2}
+_ARITY = {"pow": 2, "rem": 2, "atan2": 2, **dict.fromkeys(INCOMPLETE, 2), **ARITY}
 
 
 def support_text(symbol: str, triple: str, vector_bits: int, features: str) -> str:

@@ -309,6 +309,6 @@ COMPLEX: dict[str, Callable[..., Any]] = {
     "atan": atan, "atanh": atanh, "conj": conj, "cos": cos, "cosh": cosh, "div": div, "eq": eq, "exp": exp,
     "expm1": expm1, "imag": lambda z: z[1], "integer_pow": integer_pow, "is_finite": is_finite,
     "log": log, "log1p": log1p, "logistic": logistic, "mul": mul, "ne": ne, "neg": neg, "pow": power,
-    "real": lambda z: z[0], "rsqrt": rsqrt, "sign": sign, "sin": sin, "sinh": sinh, "sqrt": sqrt, "square": square, "sub": sub,
-    "tan": tan, "tanh": tanh,
+    "real": lambda z: z[0], "rsqrt": rsqrt, "sign": sign, "sin": sin, "sinh": sinh, "sqrt": sqrt,
+    "square": square, "sub": sub, "tan": tan, "tanh": tanh,
 }

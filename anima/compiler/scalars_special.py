@@ -132,9 +132,9 @@ def erfc_f64(x: Num) -> Num:
     # exp(-square) * P(t) / (1 + 2x) with the rounding errors kept; 2**512 too large so that only the
     # last step may be subnormal.
     n, p = reduced_exp(-square)
-    size = quick_two_sum(p.const(1.0), p)
+    power = quick_two_sum(p.const(1.0), p)
     factor = quick_two_sum(p.const(ERFC[0]), t * polynomial(t, ERFC[1:]))
-    top = size * Pair(factor.hi, factor.lo + ERFC_LOW)
+    top = power * Pair(factor.hi, factor.lo + ERFC_LOW)
     bottom = near.fma(2.0, 1.0)
     inverse = 1.0 / bottom
     q = top.hi * inverse

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from anima.compiler.emit_value import itemsize
+from anima.compiler.emit_value import COMPLEX_TYPES, itemsize
 from anima.compiler.loops import (
     INDEX,
     Accumulate,
@@ -34,11 +34,13 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
+    statements,
     walk,
 )
 from anima.compiler.native import Target
 
 _HALVES = frozenset(("f16", "bf16"))
+_MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
 
 
 def vectorize(program: Program, target: Target) -> Program:
@@ -78,63 +80,62 @@ def _widen(loop: For, target: Target) -> For:
 def widest(stmts: Sequence[Stmt]) -> int:
     """The size in bytes of the widest element that statements compute with."""
     size = 1
-    computed_halves = False
     for node in walk(*stmts):
-        if isinstance(node, (Const, Ref, Load, Op)):
-            dtype = node.dtype
-            if dtype == INDEX or dtype == "bool":
-                continue
-            own = itemsize(dtype) // (2 if dtype in ("c64", "c128") else 1)
-            size = max(size, own)
-            computed_halves = computed_halves or (isinstance(node, Op) and _is_computed(node, dtype))
-    if computed_halves:
-        size = max(size, 4)
-    # An index that becomes a value, or that is computed with, takes 32 bits in each lane.
-    if any(isinstance(n, Op) and n.name == "cast" and n.args[0].dtype == INDEX for n in walk(*stmts)):
-        size = max(size, 2)
+        if type(node) is Op:
+            if node.dtype in _HALVES and node.name not in _MOVES:
+                size = max(size, 4)     # computed in f32
+            elif node.name == "cast" and node.args[0].dtype == INDEX:
+                size = max(size, 2)     # an index takes more than a byte
+        elif type(node) is not Load and type(node) is not Const and type(node) is not Ref:
+            continue
+        dtype = node.dtype  # type: ignore[union-attr]
+        if dtype != INDEX and dtype != "bool":
+            size = max(size, itemsize(dtype) // (2 if dtype in COMPLEX_TYPES else 1))
     return size
-
-
-def _is_computed(op: Op, dtype: str) -> bool:
-    """Whether an operation on halves goes through f32."""
-    return dtype in _HALVES and op.name not in ("select_n", "bitcast")
 
 
 def fits(loop: For) -> bool:
     """Whether the iterations of a loop can run in lanes: what controls them must not differ between lanes."""
+    inside = list(statements(*loop.body))
+    own = {stmt.name for stmt in inside if isinstance(stmt, (Let, Var))}
     varying = varying_names(loop)
-    own = {node.name for node in walk(*loop.body) if isinstance(node, (Let, Var))}
-    for node in walk(*loop.body):
-        match node:
+    for stmt in inside:
+        match stmt:
             case Local() | Call():
                 return False
             case For(kind="parallel" | "vector"):
                 return False
-            case For(extent=extent) if _varies(extent, varying):
+            case For(extent=extent) if not varying.isdisjoint(names_in(extent)):
                 return False
-            case If(cond=cond) | While(cond=cond) if _varies(cond, varying):
+            case If(cond=cond) | While(cond=cond) if not varying.isdisjoint(names_in(cond)):
                 return False
             case Assign(name=name) if name not in own:
                 return False
-            case Store(index=index) if not _varies(index, varying):
+            case Store(index=index) if varying.isdisjoint(names_in(index)):
                 return False
     return True
 
 
 def varying_names(loop: For) -> set[str]:
     """Names whose values differ between iterations of a loop."""
+    reads: list[tuple[str, set[str]]] = []
+    for stmt in statements(*loop.body):
+        match stmt:
+            case Let(name=name, value=value) | Var(name=name, init=value):
+                reads.append((name, names_in(value)))
+            case Assign(name=name, value=value) | Accumulate(name=name, value=value):
+                reads.append((name, names_in(value)))
     names = {loop.index}
-    while True:
-        before = len(names)
-        for node in walk(*loop.body):
-            match node:
-                case (Let(name=name, value=value) | Var(name=name, init=value) | Assign(name=name, value=value)
-                      | Accumulate(name=name, value=value)):
-                    if _varies(value, names):
-                        names.add(name)
-        if len(names) == before:
-            return names
+    grown = True
+    while grown:
+        grown = False
+        for name, others in reads:
+            if name not in names and not names.isdisjoint(others):
+                names.add(name)
+                grown = True
+    return names
 
 
-def _varies(expr: Expr, names: set[str]) -> bool:
-    return any(isinstance(node, Ref) and node.name in names for node in walk(expr))
+def names_in(expr: Expr) -> set[str]:
+    """The names that an expression mentions."""
+    return {node.name for node in walk(expr) if type(node) is Ref}

@@ -36,12 +36,12 @@ class Traced:
 class StageTracer(Tracer):
     """A variable of the program being recorded."""
 
-    __slots__ = ("var", "source")
+    __slots__ = ("source", "variable")
 
     def __init__(self, owner: StageTrace, var: Var, where: source.Source | None = None):
         self.owner = owner
         self.aval = var.aval
-        self.var = var
+        self.variable = var
         self.source = where
 
     def origin_text(self) -> str:
@@ -71,7 +71,7 @@ class StageTrace(Trace):
     def atom(self, x: Any) -> Atom:
         """The atom for an operand: this trace's variable, a literal, or a constvar."""
         if isinstance(x, StageTracer) and x.owner is self:
-            return x.var
+            return x.variable
         if isinstance(x, Tracer):
             if not x.owner.alive:
                 raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
@@ -114,7 +114,7 @@ class StageTrace(Trace):
         t = self.traced
         place = f" at {t.place}" if t.place else ""
         text = f"The error occurred while tracing the function {t.name}{place} for {t.by}."
-        names = self._arguments_behind(tracer.var)
+        names = self._arguments_behind(tracer.variable)
         if names:
             plural = "s" if len(names) > 1 else ""
             text += (" This concrete value was not available in Python because it depends on the "

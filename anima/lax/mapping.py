@@ -79,7 +79,8 @@ def _prefixes(combine: Callable[[list[Array], list[Array]], list[Array]], xs: li
     if n < 2:
         return xs
     paired = n - n % 2
-    pairs = combine([_every_second(x, 0, paired - 1, axis) for x in xs], [_every_second(x, 1, paired, axis) for x in xs])
+    pairs = combine([_every_second(x, 0, paired - 1, axis) for x in xs],
+                    [_every_second(x, 1, paired, axis) for x in xs])
     odd = _prefixes(combine, pairs, axis)
     later = [_every_second(x, 2, n, axis) for x in xs]
     before = [sh.slice_in_dim(x, 0, y.shape[axis], axis=axis) for x, y in zip(odd, later, strict=True)]

@@ -87,18 +87,22 @@ class Executable:
         if self.program.arena:
             arena = self._take_arena()
             status = self._invoke(self._address, inputs, outputs, arena[1], pool)
-            self._arenas.append(arena)
+            self._keep(arena)
         else:
             status = self._invoke(self._address, inputs, outputs, 0, pool)
         return outputs if status == 0 else self._call_slowly(inputs)
 
     def _take_arena(self) -> tuple[Any, int]:
-        """Scratch memory, aligned; it goes back to the list after the call."""
+        """Scratch memory, aligned."""
         try:
             return self._arenas.pop()
         except IndexError:
             memory = np.empty(self.program.arena + _ALIGNMENT, np.uint8)
             return memory, -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+
+    def _keep(self, arena: tuple[Any, int]) -> None:
+        if len(self._arenas) < _KEPT_ARENAS and self.program.arena <= _KEPT_BYTES:
+            self._arenas.append(arena)
 
     def _call_slowly(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """A call with every input checked and brought into shape."""
@@ -111,6 +115,7 @@ class Executable:
         arena = self._take_arena()
         pool = threads.pool_address() if self.code.parallel else 0
         slow_invoke(self._entry, arrays + outputs, self._more, arena[1], pool)
+        self._keep(arena)
         return outputs
 
     # -- what people look at --------------------------------------------------------------------

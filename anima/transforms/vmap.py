@@ -22,7 +22,7 @@ from anima.util import weak_cache
 class BatchTracer(Tracer):
     """One element of `stack`, whose dimension `dim` is being mapped over."""
 
-    __slots__ = ("stack", "dim")
+    __slots__ = ("dim", "stack")
 
     def __init__(self, owner: Trace, stack: Any, dim: int):
         aval = aval_of(stack)

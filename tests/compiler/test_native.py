@@ -25,7 +25,12 @@ TWICE = "define i64 @twice(i64 %x) { %y = shl i64 %x, 1  ret i64 %y }"
 def integer_function(module: native.Module, name: str) -> Callable[[int], int]:
     """A function of an integer; the module lives as long as it does."""
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(module.address(name))
-    return lambda x, module=module: function(x)
+
+    def call(x: int) -> int:
+        assert module is not None
+        return int(function(x))
+
+    return call
 
 
 def built(write: Callable[[Builder, Value], None]) -> Callable[[int], int]:
@@ -229,8 +234,8 @@ def test_constants_of_a_module() -> None:
 def test_operands_of_different_types_are_refused() -> None:
     b = ModuleBuilder().function("f", [I64, Type("i32")])
     with pytest.raises(TypeError, match="add of i64"):
-        b.op("add", *b.params)
+        b.op("add", b.params[0], b.params[1])
     with pytest.raises(TypeError, match="select of"):
-        b.select(b.cmp("eq", b.params[0], 0), *b.params)
+        b.select(b.cmp("eq", b.params[0], 0), b.params[0], b.params[1])
     with pytest.raises(TypeError, match="phi of i64"):
         b.phi(I64, (b.params[1], "entry"))

@@ -16,6 +16,7 @@ import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
+import scipy.special
 
 from anima.compiler import native, scalars
 from anima.compiler.assembly import ModuleBuilder, Type, Value
@@ -181,7 +182,7 @@ def units(got: float, exact: Any, dtype: str) -> float:
 
 def worst(name: str, dtype: str, exact: Callable[..., Any], got: np.ndarray, *operands: np.ndarray) -> Any:
     """The largest error, and where it is."""
-    largest = (-1.0, None)
+    largest: tuple[float, Any] = (-1.0, None)
     with mpmath.workprec(160):
         for i, y in enumerate(got.tolist()):
             arguments = [mpf(float(x[i])) for x in operands]
@@ -234,6 +235,57 @@ def test_every_width_and_machine_gives_the_same_bits(name: str, dtype: str) -> N
     for other in (run(name, dtype, *operands), run(name, dtype, *operands, width=4, features=plain)):
         np.testing.assert_array_equal(other, wide, strict=True)
         np.testing.assert_array_equal(np.signbit(other[~np.isnan(wide)]), np.signbit(wide[~np.isnan(wide)]))
+
+
+# Bessel, zeta, incomplete gamma and beta ----------------------------------------------------------
+
+def _p(a: Any, x: Any) -> Any:
+    return mpmath.gammainc(a, 0, x, regularized=True)
+
+
+# Name: the exact function, the largest relative error in f64 (their scale factors are powers), sizes of arguments.
+INCOMPLETE: dict[str, tuple[Callable[..., Any], float, tuple[Range, ...]]] = {
+    "bessel_i0e": (lambda x: mpmath.besseli(0, x) * mpmath.exp(-x), 1e-15, ((-2, 2),)),
+    "bessel_i1e": (lambda x: mpmath.besseli(1, x) * mpmath.exp(-x), 1e-15, ((-2, 2),)),
+    "zeta": (mpmath.zeta, 1e-14, ((0.05, 1.2), (-2, 1))),
+    "polygamma": (lambda m, x: mpmath.psi(int(m), x), 1e-14, ((0.4, 0.5), (-2, 2))),
+    "igamma": (_p, 1e-12, ((-1, 2), (-1, 2))),
+    "igammac": (lambda a, x: mpmath.gammainc(a, x, mpmath.inf, regularized=True), 1e-12, ((-1, 2), (-1, 2))),
+    "igamma_grad_a": (lambda a, x: mpmath.diff(lambda t: _p(t, x), a), 1e-11, ((0, 1), (0, 1))),
+    "random_gamma_grad": (lambda a, x: -mpmath.diff(lambda t: _p(t, x), a) / mpmath.diff(lambda t: _p(a, t), x),
+                          1e-11, ((0, 1), (0, 1))),
+    "regularized_incomplete_beta": (lambda a, b, x: mpmath.betainc(a, b, 0, x, regularized=True), 1e-12,
+                                    ((-1, 1), (-1, 1), (-2, -0.01)))}
+
+
+@pytest.mark.parametrize("name", INCOMPLETE)
+def test_incomplete_functions(name: str) -> None:
+    exact, most, ranges = INCOMPLETE[name]
+    random = np.random.default_rng(6)
+    operands = [10 ** random.uniform(low, high, 16) for low, high in ranges]
+    if name == "polygamma":
+        operands[0] = np.round(operands[0])
+    got = run(name, "f64", *operands, width=8)
+    single = run(name, "f32", *operands, width=16)
+    for i, y in enumerate(got.tolist()):
+        with mpmath.workdps(60):
+            expected = exact(*[mpf(float(x[i])) for x in operands])
+        if expected > 1e-200:
+            assert abs(y / expected - 1) < most, (name, [x[i] for x in operands], y, expected)
+        arguments = [float(np.float32(x[i])) for x in operands]
+        assert single[i] == np.float32(run(name, "f64", *arguments)[0]), (name, arguments)
+
+
+def test_edges_of_incomplete_functions_are_those_of_scipy() -> None:
+    points = np.array([0.0, INF, NAN, 1.0, -1.0, 2.0, 0.5, 30.0])
+    a, x = (v.ravel() for v in np.meshgrid(points, points))
+    np.testing.assert_allclose(run("igamma", "f64", a, x, width=4), scipy.special.gammainc(a, x), rtol=1e-13)
+    np.testing.assert_allclose(run("igammac", "f64", a, x, width=4), scipy.special.gammaincc(a, x), rtol=1e-13)
+    a, b, x = (v.ravel() for v in np.meshgrid(points, points, [0.0, 1.0, 0.5, NAN, 2.0]))
+    got = run("regularized_incomplete_beta", "f64", a, b, x, width=4)
+    np.testing.assert_allclose(got, scipy.special.betainc(a, b, x), rtol=1e-12)
+    zeta = run("zeta", "f64", [1, 0.5, 2, 2, 3], [1, 1, 0, -1, -0.5])
+    np.testing.assert_allclose(zeta, [INF, NAN, INF, INF, float(mpmath.zeta(3, 0.5)) - 8], rtol=1e-13)
 
 
 # Special values ------------------------------------------------------------------------------------
@@ -400,8 +452,8 @@ FLOATS = ["f16", "bf16", "f32", "f64"]
 def test_conversions(source: str, width: int) -> None:
     if source in FLOATS:
         numbers = [0.0, -0.0, 0.5, -0.9, 1.5, -3.0, 127.0, 128.0, 255.5, -129.0, 3e4, 65504.0, 65520.0, 2.0**31,
-                   -2.0**31, 2.0**32, 2.0**63, -2.0**63, 2.0**64, 1e-8, 1e-40, 1.00390625, 1.0039062500001, 3.3e38, 1e300, INF,
-                   -INF, NAN, 2147483520.0, 0.1]
+                   -2.0**31, 2.0**32, 2.0**63, -2.0**63, 2.0**64, 1e-8, 1e-40, 1.00390625, 1.0039062500001, 3.3e38,
+                   1e300, INF, -INF, NAN, 2147483520.0, 0.1]
         with np.errstate(all="ignore"):
             x = np.array(numbers).astype(NUMPY[source])
     else:

@@ -12,7 +12,7 @@ import pytest
 from anima.compiler import cache, native
 from anima.compiler.loops import Buffer, Kernel, Program, Store
 from anima.config import compilation_cache_dir
-from anima.runtime import calling, threads
+from anima.runtime import calling, executable, threads
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import (
     axpy,
@@ -84,7 +84,7 @@ def test_a_dtype_that_is_equal_but_another_object():
 
 
 def test_without_the_native_way_in(monkeypatch):
-    monkeypatch.setattr("anima.runtime.executable.fast_invoke", lambda: None)
+    monkeypatch.setattr(executable, "fast_invoke", lambda: None)
     x = floats(4)
     np.testing.assert_array_equal(compile_program(axpy(4))([x, x])[0], x * np.float32(3.5))
     assert calling._layout() is not None

@@ -1,0 +1,106 @@
+"""How a matrix product is cut: tiles for registers, blocks for caches, units for threads.
+
+    f32, 512x512x512, AVX-512:   tiles of 14 or 12 rows by 32 columns, blocks of 256 k by 128 columns
+
+What is decided here depends on the product's constants and the machine's vectors alone, never on the
+number of threads; every element of C is the sum, over blocks of k in order, of sums over k in order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cache
+
+BLOCK_BYTES = 1 << 17    # the packed block of B: half of a small second-level cache
+DEPTH_BYTES = {4: 1024, 8: 1536}  # a row of a tile of A: the tile stays in a first-level cache of 32 KB
+MOST_ROWS = 14
+MOST_VECTORS = 6
+_ANOTHER = 1.03          # a second kernel must save this much
+_MULTIPLICATIONS = 25.0  # done in a nanosecond, by vectors of 16
+_WORTH = 25_000.0        # nanoseconds of work from which threads are used
+_PIECE = 8_000.0         # least work for one piece
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A product's constants, strides in elements: A[i, p] is at i*rs + p*ks, B[p, j] at p*bs + j*js, C[i, j] at i*cs + j."""
+
+    m: int
+    n: int
+    k: int
+    rs: int
+    ks: int
+    bs: int
+    js: int
+    cs: int
+    batch: int
+    itemsize: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """The rows of C in `tiles`: `first` of them of rows[0] rows, the others of rows[1]; its columns in blocks of `nc`,
+    these in panels of `vectors` vectors and perhaps a narrower last one of `edge`; k in blocks of `kc`.
+
+    A unit of work is one tile of rows in one block of columns; a thread takes `grain` of them at least, all in
+    order if it is 0.
+    """
+
+    rows: tuple[int, int]
+    first: int
+    tiles: int
+    vectors: int
+    edge: int
+    nc: int
+    kc: int
+    pack_a: bool
+    pack_b: bool
+    grain: int
+
+
+def families(registers: int) -> tuple[tuple[int, ...], int]:
+    """Heights of register tiles, of which few kernels are made, and the most accumulators."""
+    return ((14, 12, 8, 4, 2), 28) if registers >= 32 else ((6, 4, 2), 12)
+
+
+@cache
+def cover(m: int, heights: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """(rows, rows of the others, how many of the first, of both) to cover m rows: little waste, few and high tiles."""
+    best, found = float("inf"), (heights[0], heights[0], 0, 0)
+    for high, low in itertools.combinations_with_replacement(heights, 2):
+        most = -(-m // high)
+        for first in range(max(0, most - 12), most + 1):
+            rest = max(0, m - first * high)
+            others = -(-rest // low)
+            if high == low and others:
+                continue
+            # A step costs a tile one load of B for each vector, besides its rows; low tiles wait for their sums.
+            cost = (first * max(high + 1.0, 6.0) + others * max(low + 1.0, 6.0)) * (1.0 if high == low else _ANOTHER)
+            if cost < best - 1e-9:
+                best, found = cost, (high, low, first, first + others)
+    return found
+
+
+def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
+    """The plan of a product on a machine with vectors of `lanes` numbers."""
+    heights, sums = families(registers)
+    high, low, first, tiles = cover(s.m, heights)
+    tallest = high if first else low
+    vectors = min(max(2, min(sums // tallest, MOST_VECTORS)), -(-s.n // lanes))
+    width = vectors * lanes
+    rest = s.n % width
+    edge = -(-rest // lanes) if rest else vectors
+    if (vectors - edge) * lanes < (_ANOTHER - 1.0) * s.n:
+        edge = vectors
+    depth = DEPTH_BYTES[s.itemsize] // s.itemsize
+    kc = -(-s.k // -(-s.k // depth))
+    panels = max(1, BLOCK_BYTES // s.itemsize // kc // width)
+    blocks = -(-s.n // (panels * width))
+    nc = -(-(-(-s.n // width)) // blocks) * width
+    pack_b = s.js != 1 or (s.m >= 3 * MOST_ROWS and s.bs * s.itemsize >= 1024)
+    pack_a = s.ks == 1 and s.rs * s.itemsize % 2048 == 0 and tallest > 8 and s.n > width
+    unit = tallest * min(nc, s.n) * s.k / (_MULTIPLICATIONS * lanes / 16)
+    units = tiles * blocks * s.batch
+    grain = 0 if unit * units < _WORTH else max(1, round(_PIECE / unit), min(4, tiles // 2) if pack_b else 1)
+    return Blocking((high, low), first, tiles, vectors, edge, nc, kc, pack_a, pack_b, grain)

@@ -1,0 +1,49 @@
+"""`anima.lax`: names, and what is made of other operations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.core.primitive import Primitive
+
+
+def test_names_of_primitives():
+    assert lax.add_p is lax.add and lax.and_p is lax.bitwise_and and isinstance(lax.reshape_p, Primitive)
+    assert all(isinstance(getattr(lax, n), Primitive) for n in dir(lax) if n.endswith("_p"))
+
+
+@pytest.mark.parametrize("n", range(1, 10))
+@pytest.mark.parametrize("reverse", [False, True])
+def test_associative_scan(n, reverse):
+    x = np.random.RandomState(n).rand(2, n, 3).astype("f")
+    add = lambda a, b: {"a": a["a"] + b["a"]}
+    got = lax.associative_scan(add, {"a": jnp.array(x)}, reverse=reverse, axis=1)["a"]
+    want = np.cumsum(x[:, ::-1], 1)[:, ::-1] if reverse else np.cumsum(x, 1)
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5)
+
+
+def test_associative_scan_of_an_operation_that_does_not_commute():
+    x = jnp.array(np.random.RandomState(0).rand(5, 2, 2).astype("f"))
+    got = lax.associative_scan(jnp.matmul, x)
+    want = x[0]
+    for i in range(1, 5):
+        want = want @ x[i]
+    np.testing.assert_allclose(np.asarray(got[-1]), np.asarray(want), rtol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [None, 1, 3, 7, 10])
+def test_map(batch_size):
+    xs = (jnp.arange(7.0), jnp.arange(14.0).reshape(7, 2))
+    got = lax.map(lambda x: x[0] * x[1], xs, batch_size=batch_size)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(xs[0][:, None] * xs[1]))
+    grad = anima.grad(lambda x: lax.map(lambda v: v**2, x, batch_size=batch_size).sum())(jnp.arange(7.0))
+    np.testing.assert_allclose(np.asarray(grad), 2 * np.arange(7.0))
+
+
+def test_approximate_top_k_is_exact():
+    values, indices = lax.approx_min_k(jnp.array([3.0, 1.0, 2.0]), 2)
+    assert values.tolist() == [1, 2] and indices.tolist() == [1, 2]
