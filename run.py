@@ -3,7 +3,7 @@
 
     python3 run.py demo     train a network on handwritten digits, and show what the compiler did
     python3 run.py test     all tests, on two cores (more arguments go to pytest)
-    python3 run.py tiny     the few tests that touch every part, in about a minute
+    python3 run.py tiny     the few tests that touch every part, in a few seconds
     python3 run.py check    ruff and mypy
     python3 run.py bench    the benchmarks
     python3 run.py sizes    lines of code by part

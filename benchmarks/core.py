@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -66,8 +67,9 @@ def mlp_loss(np_like: Any) -> Callable[..., Any]:
 def mlp_data(sizes: tuple[int, ...] = (64, 128, 128, 10), batch: int = 128) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(0)
     params = [(rng.normal(size=(m, n)).astype(np.float32) / np.sqrt(m).astype(np.float32), np.zeros(n, np.float32))
-              for m, n in zip(sizes[:-1], sizes[1:], strict=True)]
-    return params, rng.normal(size=(batch, sizes[0])).astype(np.float32), rng.normal(size=(batch, sizes[-1])).astype(np.float32)
+              for m, n in itertools.pairwise(sizes)]
+    x, y = (rng.normal(size=(batch, n)).astype(np.float32) for n in (sizes[0], sizes[-1]))
+    return params, x, y
 
 
 def both(make: Callable[[Any], Callable[..., Any]], *args: Any, numpy: bool = True,
@@ -119,7 +121,7 @@ def main() -> None:
         ("layer norm", compiling(layer_norm, rows)), ("value_and_grad of an MLP",
                                                       compiling(mlp_loss, *mlp_data(), wrap="value_and_grad")),
     ]:
-        print(row(name, measure_fresh(name, contestants)), flush=True)
+        print(row(name, measure_fresh(contestants)), flush=True)
     report([
         Case("selu of 1e6 f32", both(selu, million)),
         Case("softmax of 4096x1024 f32", both(softmax, rows)),

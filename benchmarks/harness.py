@@ -53,7 +53,7 @@ def measure(case: Case) -> dict[str, float]:
     return {name: statistics.median(t) for name, t in times.items()}
 
 
-def measure_fresh(name: str, contestants: dict[str, Callable[[], Callable[[], Any]]], rounds: int = 5) -> dict[str, float]:
+def measure_fresh(contestants: dict[str, Callable[[], Callable[[], Any]]], rounds: int = 5) -> dict[str, float]:
     """Median seconds of work that is done once only (tracing, compiling): each maker gives a fresh run."""
     times: dict[str, list[float]] = {n: [] for n in contestants}
     for make in contestants.values():

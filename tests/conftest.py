@@ -1,6 +1,6 @@
 """What all tests share.
 
-Markers: `tiny` tests touch every part in about a minute together (`python3 run.py tiny`); `slow` ones take
+Markers: `tiny` tests touch every part in a few seconds together (`python3 run.py tiny`); `slow` ones take
 more than a few seconds. Each test starts, and must end, with the options of `anima.config` as they were.
 """
 
@@ -38,7 +38,7 @@ def x64() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The documents' examples and the laws of transformations belong to the tiny suite as a whole."""
+    """The documents' examples, the bottom layer and control flow belong to the tiny suite as a whole."""
     for item in items:
-        if {"documents", "laws"} & set(item.path.parts):
+        if {"documents", "base", "control"} & set(item.path.parts):
             item.add_marker("tiny")

@@ -367,8 +367,9 @@ def double(fun: Callable[..., Any], exact: Callable[..., Any] | None = None) -> 
             return fun(*(x.astype(np.float64) for x in xs))
         args = [x.astype(np.float64) for x in xs]
         with mpmath.workdps(30):
-            out = by_float(lambda *v: _as_float(exact(*map(mpmath.mpf, v))))(*args)
-        return np.where(out == 0, fun(*args), out)  # mpmath has no zero with a sign
+            out = by_float(lambda *v: _as_float(exact(*map(mpmath.mpf, v))))(*np.broadcast_arrays(*args))
+        beyond = (out == 0) | (np.abs(args[-1]) > 1e3)  # mpmath has no zero with a sign; its series have ends
+        return np.where(beyond, fun(*args), out)
 
     return reference
 
@@ -385,6 +386,18 @@ def _finite(fun: Callable[..., Any], below: float, above: float, far: float = ma
         return above if x >= far else below if x <= -far else fun(x)
 
     return exact
+
+
+def _mp_bessel(order: int) -> Callable[..., Any]:
+    return lambda x: mpmath.besseli(order, x) * mpmath.exp(-abs(x)) if abs(x) < 1e3 else x
+
+
+def _mp_igamma(a: Any, x: Any) -> Any:
+    return mpmath.gammainc(a, 0, x, regularized=True)
+
+
+def _mp_igammac(a: Any, x: Any) -> Any:
+    return mpmath.gammainc(a, x, mpmath.inf, regularized=True)
 
 
 def _mp_erfinv(x: Any) -> Any:
@@ -529,21 +542,26 @@ ELEMENTWISE = (
     Record(el.copy, lambda x: x, unary(), ALL, complex_ulps=0),
     Record(el.stop_gradient_p, lambda x: x, unary(), ALL, complex_ulps=0, skip=CONSTANT),
     # special functions
-    Record(sp.erf, double(scipy.special.erf, _finite(mpmath.erf, -1, 1, far=99)), unary(), FLOATS, ulps=4, eager_ulps=16),
-    Record(sp.erfc, double(scipy.special.erfc, _finite(mpmath.erfc, 2, 0, far=99)), unary(), FLOATS, ulps=4, eager_ulps=16),
+    Record(sp.erf, double(scipy.special.erf, _finite(mpmath.erf, -1, 1, far=99)), unary(), FLOATS, ulps=4,
+           eager_ulps=16),
+    Record(sp.erfc, double(scipy.special.erfc, _finite(mpmath.erfc, 2, 0, far=99)), unary(), FLOATS, ulps=4,
+           eager_ulps=16),
     Record(sp.erf_inv, double(lambda x: np.copysign(scipy.special.erfinv(x), x),
-                              _finite(_mp_erfinv, np.nan, np.nan, far=2)), unary(-0.95, 0.95), FLOATS, ulps=4, eager_ulps=16),
+                              _finite(_mp_erfinv, np.nan, np.nan, far=2)), unary(-0.95, 0.95), FLOATS, ulps=4,
+           eager_ulps=16),
     Record(sp.lgamma, double(lambda x: np.where(x == -np.inf, np.inf, scipy.special.gammaln(x)),
                              _finite(_mp_lgamma, np.inf, np.inf)), unary(0.2, 9), FLOATS, ulps=4, eager_ulps=16),
     Record(sp.digamma, double(scipy.special.digamma, mpmath.digamma), unary(0.2, 9, specials=False), FLOATS, ulps=4),
     Record(sp.polygamma, double(_polygamma), tuple(
         Case((Arg(values=np.full(s, m)), Arg(s, 0.3, 7))) for m in (0, 1, 2, 3) for s in ((), (2, 3))),
            FLOATS, ulps=16, constant=(0,)),
-    Record(sp.zeta, double(scipy.special.zeta), nary((1.2, 5), (0.5, 4), specials=False), FLOATS, ulps=8, constant=(0,)),
-    Record(sp.bessel_i0e, double(scipy.special.i0e), unary(-9, 9), FLOATS, ulps=4),
-    Record(sp.bessel_i1e, double(scipy.special.i1e), unary(-9, 9), FLOATS, ulps=4),
-    Record(sp.igamma, double(scipy.special.gammainc), nary((0.3, 5), (0.2, 7), specials=False), FLOATS, ulps=8, orders=1),
-    Record(sp.igammac, double(scipy.special.gammaincc), nary((0.3, 5), (0.2, 7), specials=False), FLOATS, ulps=8,
+    Record(sp.zeta, double(scipy.special.zeta), nary((1.2, 5), (0.5, 4), specials=False), FLOATS, ulps=8,
+           constant=(0,)),
+    Record(sp.bessel_i0e, double(scipy.special.i0e, _mp_bessel(0)), unary(-9, 9), FLOATS, ulps=4, eager_ulps=64),
+    Record(sp.bessel_i1e, double(lambda x: np.where(x == 0, x, scipy.special.i1e(x)), _mp_bessel(1)), unary(-9, 9), FLOATS, ulps=4, eager_ulps=64),
+    Record(sp.igamma, double(scipy.special.gammainc, _mp_igamma), nary((0.3, 5), (0.2, 7), specials=False), FLOATS, ulps=8, eager_ulps=64,
+           orders=1),
+    Record(sp.igammac, double(scipy.special.gammaincc, _mp_igammac), nary((0.3, 5), (0.2, 7), specials=False), FLOATS, ulps=8, eager_ulps=64,
            orders=1),
     Record(sp.igamma_grad_a, double(_slope_in_a), nary((0.5, 5), (0.2, 7), specials=False),
            ("float16", "bfloat16", "float32"), ulps=64, constant=(0, 1), rejects=BITS + COMPLEX),

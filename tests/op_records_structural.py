@@ -44,7 +44,8 @@ def built(shape: Sequence[int], dtype: np.dtype, element: Callable[..., Any]) ->
 
 
 def _broadcast(x: np.ndarray, shape: Any, broadcast_dimensions: Any) -> np.ndarray:
-    return built(shape, x.dtype, lambda i: x[tuple(i[d] % n for d, n in zip(broadcast_dimensions, x.shape, strict=True))])
+    return built(shape, x.dtype, lambda i: x[tuple(i[d] % n for d,
+                                                   n in zip(broadcast_dimensions, x.shape, strict=True))])
 
 
 def _pad(x: np.ndarray, value: np.ndarray, padding_config: Any) -> np.ndarray:
@@ -118,7 +119,8 @@ MOVING = (
         case((19,), (3,), (21,), dimension=0), case((2,), dimension=0)), ALL, complex_ulps=0),
     Record(sh.pad_p, _pad, (
         case((3,), (), padding_config=((1, 2, 0),)), case((3,), (), padding_config=((-1, 2, 1),)),
-        case((2, 3), (), padding_config=((1, 0, 2), (0, -1, 0))), case((2, 2), (), padding_config=((-1, -1, 0), (1, 1, 1))),
+        case((2, 3), (), padding_config=((1, 0, 2), (0, -1, 0))),
+                            case((2, 2), (), padding_config=((-1, -1, 0), (1, 1, 1))),
         case((4,), (), padding_config=((-2, -1, 2),)), case((0,), (), padding_config=((1, 1, 3),)),
         case((33,), (), padding_config=((2, 5, 0),))), ALL, complex_ulps=0),
     Record(br.iota_p, lambda dimension, dtype, shape: np.arange(shape[dimension]).reshape(
@@ -220,7 +222,8 @@ def along(low: float = -3, high: float = 3, distinct: bool = False) -> tuple[Cas
 
 def positions() -> tuple[Case, ...]:
     kinds = [np.dtype("int32"), np.dtype("int64"), np.dtype("uint8")]
-    shapes: list[tuple[tuple[int, ...], int]] = [((5,), 0), ((2, 3), 0), ((2, 3), 1), ((3, 1), 1), ((0, 2), 1), ((67,), 0)]
+    shapes: list[tuple[tuple[int, ...], int]] = [((5,), 0), ((2, 3), 0), ((2, 3), 1), ((3, 1), 1), ((0, 2), 1),
+                                                 ((67,), 0)]
     cases = [Case((Arg(s, -2, 2),), {"axes": (a,), "index_dtype": kinds[k % 3]}) for k, (s, a) in enumerate(shapes)]
     specials = Case((Arg(values=special_values),), {"axes": (0,), "index_dtype": kinds[0]}, plain=False)
     finite = Case((Arg(values=lambda d: special_values(d)[:-1] if d.kind != "b" else [False, False, True, True]),),
@@ -229,7 +232,8 @@ def positions() -> tuple[Case, ...]:
 
 
 REDUCTIONS = (
-    Record(br.reduce_sum_p, folded(lambda a, b: a + b, lambda d: 0), reductions(0.5, 3), NUMBERS, ulps=24, complex_ulps=24),
+    Record(br.reduce_sum_p, folded(lambda a, b: a + b, lambda d: 0), reductions(0.5, 3), NUMBERS, ulps=24,
+           complex_ulps=24),
     Record(rd.reduce_prod_p, folded(lambda a, b: a * b, lambda d: 1), reductions(0.5, 1.5), NUMBERS, ulps=80,
            complex_ulps=160),
     Record(rd.reduce_max_p, folded(_largest, _bottom), (*reductions(distinct=True), SPECIAL, FINITE), ALL,
@@ -287,10 +291,13 @@ CONTRACTIONS = (
         ((2, 3), (4, 3), (((1,), (1,)), ((), ()))), ((3, 2), (3,), (((0,), (0,)), ((), ()))),
         ((2, 2, 3), (2, 3, 2), (((2,), (1,)), ((0,), (0,)))), ((2, 3, 2), (3, 2, 2), (((1, 0), (0, 2)), ((), ()))),
         ((2,), (3,), (((), ()), ((), ()))), ((2, 0), (0, 3), (((1,), (0,)), ((), ()))),
-        ((0, 2), (2, 3), (((1,), (0,)), ((), ()))), ((3, 2), (2, 3), (((), ()), ((0, 1), (1, 0)))), ((), (), (((), ()), ((), ()))),
-    ), Case((Arg((9, 18), 0.5, 3), Arg((18, 21), 0.5, 3)), {"dimension_numbers": (((1,), (0,)), ((), ())), "precision": None,
+        ((0, 2), (2, 3), (((1,), (0,)), ((), ()))), ((3, 2), (2, 3), (((), ()), ((0, 1), (1, 0)))),
+                                                        ((), (), (((), ()), ((), ()))),
+    ), Case((Arg((9, 18), 0.5, 3), Arg((18, 21), 0.5, 3)),
+            {"dimension_numbers": (((1,), (0,)), ((), ())), "precision": None,
                                                    "preferred_element_type": None}, plain=False),
-        Case((Arg((2, 3), 0.5, 3), Arg((3, 2), 0.5, 3)), {"dimension_numbers": (((1,), (0,)), ((), ())), "precision": None,
+        Case((Arg((2, 3), 0.5, 3), Arg((3, 2), 0.5, 3)),
+             {"dimension_numbers": (((1,), (0,)), ((), ())), "precision": None,
                                           "preferred_element_type": np.dtype("float64")}, only=FLOATS),
         Case((Arg((2, 3), -99, 99), Arg((3, 2), -99, 99)), {
             "dimension_numbers": (((1,), (0,)), ((), ())), "precision": None,
@@ -305,7 +312,7 @@ Mode = ga.GatherScatterMode
 
 def _windows(shape: Sequence[int], indices: np.ndarray, sizes: Sequence[int], dims: Any, mode: Any) -> Any:
     """For each index vector (batch index, start of its window in the operand or None if it is left out)."""
-    window, collapsed, index_map, batching, indices_batching = dims
+    _, _, index_map, batching, indices_batching = dims
     for b in np.ndindex(*indices.shape[:-1]):
         start = [0] * len(shape)
         for j, d in enumerate(index_map):
@@ -378,9 +385,9 @@ def gathers() -> tuple[Case, ...]:
                 "dimension_numbers": ga.GatherDimensionNumbers(*numbers), "slice_sizes": sizes, "mode": mode,
                 "fill_value": fill, "unique_indices": False, "indices_are_sorted": False}))
     wild = [[0], [2], [255], [128], [3]]
-    out.append(Case((Arg((4,)), Arg(values=wild, dtype="uint8")), dict(
-        dimension_numbers=ga.GatherDimensionNumbers((), (0,), (0,)), slice_sizes=(1,), mode=Mode.FILL_OR_DROP, fill_value=1,
-        unique_indices=False, indices_are_sorted=False), plain=False))
+    out.append(Case((Arg((4,)), Arg(values=wild, dtype="uint8")), {
+        "dimension_numbers": ga.GatherDimensionNumbers((), (0,), (0,)), "slice_sizes": (1,),
+        "mode": Mode.FILL_OR_DROP, "fill_value": 1, "unique_indices": False, "indices_are_sorted": False}, plain=False))
     return tuple(out)
 
 
@@ -394,11 +401,11 @@ def scatters(low: float = -3, high: float = 3, distinct: bool = False, unique: b
         window, batch = iter([n for d, n in enumerate(sizes) if d not in single]), iter(at.shape[:-1])
         rank = at.ndim - 1 + len(numbers[0])
         updates = tuple(next(window) if a in numbers[0] else next(batch) for a in range(rank))
-        for mode in (Mode.CLIP, Mode.FILL_OR_DROP) if k < 4 and not unique else (Mode.FILL_OR_DROP,):
-            out.append(Case((Arg(shape, low, high, distinct=distinct), Arg(values=at, dtype="int32"),
-                             Arg(updates, low + 0.1, high + 0.1, distinct=distinct)), {
-                "dimension_numbers": ga.ScatterDimensionNumbers(*numbers), "mode": mode, "unique_indices": unique,
-                "indices_are_sorted": False}))
+        modes = (Mode.CLIP, Mode.FILL_OR_DROP) if k < 4 and not unique else (Mode.FILL_OR_DROP,)
+        out += [Case((Arg(shape, low, high, distinct=distinct), Arg(values=at, dtype="int32"),
+                      Arg(updates, low + 0.1, high + 0.1, distinct=distinct)), {
+            "dimension_numbers": ga.ScatterDimensionNumbers(*numbers), "mode": mode, "unique_indices": unique,
+            "indices_are_sorted": False}) for mode in modes]
     return tuple(out)
 
 
@@ -429,7 +436,8 @@ INDEXING = (
         Case((Arg((4,)), *at(1, dtype="int64")), {"slice_sizes": (0,)}),
         Case((Arg((40,)), *at(5)), {"slice_sizes": (33,)}, plain=False)), ALL, complex_ulps=0, rejects=()),
     Record(index.dynamic_update_slice_p, _dynamic_update_slice, (
-        Case((Arg((7,)), Arg((3,)), *at(2))), Case((Arg((7,)), Arg((3,)), *at(6))), Case((Arg((7,)), Arg((2,)), *at(-4))),
+        Case((Arg((7,)), Arg((3,)), *at(2))), Case((Arg((7,)), Arg((3,)), *at(6))),
+                                                                 Case((Arg((7,)), Arg((2,)), *at(-4))),
         Case((Arg((3, 4)), Arg((1, 2)), *at(1, 2))), Case((Arg((3, 4)), Arg((2, 4)), *at(1, 200, dtype="uint8"))),
         Case((Arg((4,)), Arg((0,)), *at(1, dtype="int64"))),
         Case((Arg((40,)), Arg((33,)), *at(5)), plain=False)), ALL, complex_ulps=0, rejects=()),
@@ -522,7 +530,8 @@ SORTING = (
         rejects=()),
     Record(threefry.threefry2x32_p, _threefry, tuple(
         Case(tuple(Arg(s, *WORDS) for s in shapes)) for shapes in (
-            ((),) * 4, ((3,),) * 4, ((), (), (5,), (5,)), ((2, 1), (2, 1), (1, 3), (1, 3)), ((0,),) * 4, ((131,),) * 4)),
+            ((),) * 4, ((3,),) * 4, ((), (), (5,), (5,)), ((2, 1), (2, 1), (1, 3), (1, 3)), ((0,),) * 4,
+                                                                   ((131,),) * 4)),
         ("uint32",)),
 )
 

@@ -172,7 +172,8 @@ def test_compiled_is_eager(record: Record, name: str) -> None:
     eager = [np.asarray(o) for o in fun(*args)]
     compiled = anima.jit(fun)(*args)
     expected = [w for case in cases for w in record.expected(
-        case, name, record.draw(case, name), [np.asarray(o).dtype for o in applied(record, case, name)(*record.draw(case, name))])]
+        case, name, record.draw(case, name), [np.asarray(o).dtype for o in applied(record, case,
+                                                                                   name)(*record.draw(case, name))])]
     labels = [f"{record.name} {c}" for c in cases for _ in applied(record, c, name)(*record.draw(c, name))]
     for got, want, reference, label in zip(compiled, eager, expected, labels, strict=True):
         tolerance = record.tolerance(name)
@@ -274,7 +275,8 @@ def test_vjp_is_the_transpose_of_jvp(record: Record, name: str) -> None:
     for case in smooth_cases(record, name):
         args, fun = record.draw(case, name), applied(record, case, name)
         for some in subsets(inexact_operands(record, args)):
-            check_transpose(of_operands(fun, args, some), [args[k] for k in some], f"{record.name} {case}, by operands {some}")
+            check_transpose(of_operands(fun, args, some), [args[k] for k in some],
+                            f"{record.name} {case}, by operands {some}")
 
 
 def check_transpose(fun: Callable[..., list[Any]], args: Sequence[np.ndarray], what: str) -> None:
@@ -322,15 +324,17 @@ def test_second_derivatives(record: Record, name: str) -> None:
 def test_operands_without_derivative_say_so(record: Record) -> None:
     args = record.draw(record.cases[0], record.dtypes[0])
     for k in record.constant:
-        with pytest.raises(NotImplementedError, match=f"derivative of {record.name.split('_')[-1]}|derivative of {record.name}"):
+        with pytest.raises(NotImplementedError,
+                           match=f"derivative of {record.name.split('_')[-1]}|derivative of {record.name}"):
             anima.jvp(of_operands(applied(record, record.cases[0], record.dtypes[0]), args, [k]), [args[k]], [args[k]])
 
 
-@pytest.mark.parametrize("record", [r for r in RECORDS if "float32" in r.dtypes or "complex64" in r.dtypes], ids=lambda r: r.name)
+@pytest.mark.parametrize("record", [r for r in RECORDS if "float32" in r.dtypes or "complex64" in r.dtypes],
+                         ids=lambda r: r.name)
 def test_compiled_derivatives(record: Record) -> None:
     """Tangents and gradients under jit are those without."""
     name = "float32" if "float32" in record.dtypes else "complex64"
-    fun, args = whole(record, name, [c for c in smooth_cases(record, name)])
+    fun, args = whole(record, name, smooth_cases(record, name))
     chosen = [k for k, _ in enumerate(args) if k in _varied(record, name)]
     if not chosen:
         pytest.skip(f"{record.name} has no operand to differentiate by")
@@ -350,7 +354,8 @@ def test_compiled_derivatives(record: Record) -> None:
         if is_float(w.dtype) or w.dtype.kind == "c":
             tolerance = 3e-5 if w.dtype.itemsize > 2 else 2e-2
             wide = np.complex128 if w.dtype.kind == "c" else np.float64
-            np.testing.assert_allclose(np.asarray(g).astype(wide), np.asarray(w).astype(wide), rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(np.asarray(g).astype(wide), np.asarray(w).astype(wide), rtol=tolerance,
+                                       atol=tolerance)
 
 
 def _varied(record: Record, name: str) -> set[int]:
@@ -377,7 +382,8 @@ def test_vmap_is_a_loop(record: Record) -> None:
         lanes = [record.draw(case, name), *([arg.draw(name, rng) for arg in case.args] for _ in range(2))]
         for axes in sampled_axes(count):
             mixed = [[lanes[0 if axes[k] is None else lane][k] for k in range(count)] for lane in range(3)]
-            stacked = [lanes[0][k] if axes[k] is None else np.stack([m[k] for m in mixed], axes[k]) for k in range(count)]
+            stacked = [lanes[0][k] if axes[k] is None else np.stack([m[k] for m in mixed],
+                                                                    axes[k]) for k in range(count)]
             mapped = anima.vmap(fun, in_axes=axes)(*stacked)
             singles = [fun(*m) for m in mixed]
             for out, *rows in zip(mapped, *singles, strict=True):

@@ -30,7 +30,8 @@ from anima.transforms.transpose import backward
 from anima.util import fun_name
 
 
-def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> tuple[Callable[..., list[Any]], list[Any]]:
+def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> tuple[Callable[..., list[Any]],
+                                                                                     list[Any]]:
     """`fun` on flat arguments, and a list that will hold its (output tree, aux tree, flat aux count)."""
     found: list[Any] = []
 
@@ -70,12 +71,14 @@ def _check_tangent(primal: Any, tangent: Any, kind: str) -> Any:
     else:
         got = aval_of(tangent)
     if got.dtype != expected.dtype:
-        raise TypeError(f"primal and tangent arguments to {kind} do not match; dtypes must be equal, or in case of int/bool "
+        raise TypeError(f"primal and tangent arguments to {kind} do not match; dtypes must be equal, or in case of "
+                        "int/bool "
                         f"primal dtype the tangent dtype must be float0. Got primal dtype "
                         f"{dtypes.name(aval_of(primal).dtype)} and so expected tangent dtype "
                         f"{dtypes.name(expected.dtype)}, but got tangent dtype {dtypes.name(got.dtype)} instead.")
     if got.shape != expected.shape:
-        raise ValueError(f"{kind} called with different primal and tangent shapes; Got primal shape {expected.shape} and "
+        raise ValueError(f"{kind} called with different primal and tangent shapes; Got primal shape {expected.shape} "
+                         "and "
                          f"tangent shape as {got.shape}")
     return Zero(expected) if expected.dtype == dtypes.float0 else as_array(tangent)
 
@@ -102,7 +105,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     flat, in_tree = tree.flatten(tuple(primals))
     flat_tangents, tangent_tree = tree.flatten(tuple(tangents))
     if in_tree != tangent_tree:
-        raise TypeError(f"primal and tangent arguments to anima.jvp must have the same tree structure; primals have tree "
+        raise TypeError(f"primal and tangent arguments to anima.jvp must have the same tree structure; primals have "
+                        "tree "
                         f"structure {in_tree} whereas tangents have tree structure {tangent_tree}.")
     given = [_check_tangent(p, t, "anima.jvp") for p, t in zip(flat, flat_tangents, strict=True)]
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
@@ -140,7 +144,8 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     def f_jvp(*tangents: Any) -> Any:
         flat_tangents, tangent_tree = tree.flatten(tangents)
         if tangent_tree != in_tree:
-            raise TypeError(f"linearized function called with arguments of structure {tangent_tree}, but the function was "
+            raise TypeError(f"linearized function called with arguments of structure {tangent_tree}, but the "
+                            "function was "
                             f"linearized at arguments of structure {in_tree}.")
         for aval, t in zip(avals, flat_tangents, strict=True):
             _check_linear_input(aval, t)
@@ -160,7 +165,8 @@ def _check_linear_input(aval: ShapedArray, tangent: Any) -> None:
         return
     got = aval_of(tangent)
     if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-        raise ValueError(f"linearized function called on tangent values inconsistent with the original primal values: got "
+        raise ValueError(f"linearized function called on tangent values inconsistent with the original primal "
+                         "values: got "
                          f"tangent aval {got} for primal aval {aval} but expected {expected}.")
 
 
@@ -186,7 +192,8 @@ class VJP:
                             f"output, but got {len(out_cts)}.")
         cts, ct_tree = tree.flatten(out_cts[0])
         if ct_tree != self.out_tree:
-            raise ValueError(f"unexpected tree structure of argument to vjp function: got {ct_tree}, but expected to match "
+            raise ValueError(f"unexpected tree structure of argument to vjp function: got {ct_tree}, but expected to "
+                             "match "
                              f"{self.out_tree}")
         checked = []
         for ct, aval in zip(cts, self.out_avals, strict=True):
@@ -246,21 +253,25 @@ def _check_input(x: Any, name: str, holomorphic: bool, allow_int: bool, forward:
                         "differentiation of non-holomorphic functions involving complex inputs or integer inputs, use "
                         "anima.jvp directly.")
     elif not allow_int and not dtypes.issubdtype(dtype, np.inexact):
-        raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), "
-                        f"but got {dtypes.name(dtype)}. If you want to use Boolean- or integer-valued inputs, use vjp or "
+        raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
+                        "np.inexact), "
+                        f"but got {dtypes.name(dtype)}. If you want to use Boolean- or integer-valued inputs, use "
+                        "vjp or "
                         "set allow_int to True.")
 
 
 def _check_output_dtype(x: Any, name: str, holomorphic: bool) -> None:
     dtype = aval_of(x).dtype
     if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
-        raise TypeError(f"{name} with holomorphic=True requires outputs with complex dtype, but got {dtypes.name(dtype)}.")
+        raise TypeError(f"{name} with holomorphic=True requires outputs with complex dtype, but got "
+                        f"{dtypes.name(dtype)}.")
     if not holomorphic and not dtypes.issubdtype(dtype, np.floating):
         advice = (" For holomorphic differentiation, pass holomorphic=True. For differentiation of non-holomorphic "
                   "functions involving complex outputs, use anima.vjp directly."
                   if dtypes.issubdtype(dtype, np.complexfloating) else
                   " For differentiation of functions with integer outputs, use anima.vjp directly.")
-        raise TypeError(f"{name} requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+        raise TypeError(f"{name} requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but "
+                        "got "
                         f"{dtypes.name(dtype)}.{advice}")
 
 
@@ -282,7 +293,8 @@ def _select(fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[A
     for n in nums:
         if not -len(args) <= n < len(args):
             raise TypeError(f"differentiating {fun_name(fun)} with respect to {argnums=} requires at least "
-                             f"{max(m if m >= 0 else -m - 1 for m in nums) + 1} positional arguments to be passed by the "
+                             f"{max(m if m >= 0 else -m - 1 for m in nums) + 1} positional arguments to be passed by "
+                             "the "
                              f"caller, but got only {len(args)} positional arguments.")
     places = [n % len(args) for n in nums]
 
@@ -294,7 +306,8 @@ def _select(fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[A
 
 
 def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-                   holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:
+                   holomorphic: bool = False, allow_int: bool = False,
+                   reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:
     """A function that returns the value of `fun` and its gradient.
 
     Args:
@@ -457,7 +470,8 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
         rows = rows[0] if isinstance(argnums, (int, np.integer)) else rows
         row_leaves, row_tree = tree.flatten(rows)
         blocks = [tree.leaves(_unstack_basis(r, 0, out_tree, leaves)) for r in row_leaves]
-        result = tree.unflatten(out_tree, [tree.unflatten(row_tree, [b[k] for b in blocks]) for k in range(len(leaves))])
+        result = tree.unflatten(out_tree,
+                                [tree.unflatten(row_tree, [b[k] for b in blocks]) for k in range(len(leaves))])
         return (result, aux) if has_aux else result
 
     return jacobian

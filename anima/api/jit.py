@@ -169,7 +169,8 @@ class JitFunction:
         self.name = fun_name(fun)
         self.signature = Signature(fun, static_argnums, static_argnames)
         self.donated_nums = _as_tuple(donate_argnums)
-        self.donated_names = frozenset((donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames or ())
+        names = (donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames
+        self.donated_names = frozenset(names or ())
         self._check_donated()
         self.keep_unused, self.inline = keep_unused, inline
         self.entries: dict[Any, Entry] = {}
@@ -192,7 +193,7 @@ class JitFunction:
     @errors.api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current.trace is EVAL:
-            dynamic, named, static = self.signature.split(args, kwargs) if self.signature.is_static else (args, kwargs, None)
+            dynamic, named, static = self.signature.split(args, kwargs)
             leaves, in_tree = tree.flatten((dynamic, named))
             values, ids = [], []
             for x in leaves:
@@ -374,8 +375,9 @@ def jit(fun: Callable[..., Any] | None = None, /, *, static_argnums: int | Seque
     >>> jit(lambda x: 2 * x)(3.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    options = dict(static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
-                   donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline)
+    options: dict[str, Any] = {
+        "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames, "keep_unused": keep_unused, "inline": inline}
     if fun is None:
         return lambda f: JitFunction(f, **options)
     return JitFunction(fun, **options)

@@ -40,22 +40,26 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not (in_axes is None or isinstance(in_axes, (int, tuple, dict))) and tree.all_leaves([in_axes]):
-        raise TypeError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments "
+        raise TypeError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional "
+                        "arguments "
                         f"passed to the function, but got {in_axes}.")
     for leaf in tree.leaves(in_axes):
         if not isinstance(leaf, int):
-            raise TypeError(f"vmap in_axes must be an int, None, or (nested) container with those types as leaves, but got "
+            raise TypeError(f"vmap in_axes must be an int, None, or (nested) container with those types as leaves, "
+                            "but got "
                             f"{in_axes}.")
     for leaf in tree.leaves(out_axes):
         if not isinstance(leaf, int):
-            raise TypeError(f"vmap out_axes must be an int, None, or (nested) container with those types as leaves, but got "
+            raise TypeError(f"vmap out_axes must be an int, None, or (nested) container with those types as leaves, "
+                            "but got "
                             f"{out_axes}.")
 
     @wraps(fun)
     @errors.api_boundary
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-            raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional "
+            raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+                             "positional "
                              f"arguments passed to the function, but got {len(in_axes)=}, {len(args)=}")
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
@@ -71,7 +75,8 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
 
         outs, out_dims = batch_flat(flat, size, leaves, dims, axis_name)
         out_tree = found[0]
-        targets = tree.broadcast_prefix(out_axes, tree.unflatten(out_tree, outs), is_leaf=_is_none, what="vmap out_axes")
+        targets = tree.broadcast_prefix(out_axes, tree.unflatten(out_tree, outs), is_leaf=_is_none,
+                                        what="vmap out_axes")
         return tree.unflatten(out_tree, [_place(o, d, t, size, fun)
                                          for o, d, t in zip(outs, out_dims, targets, strict=True)])
 
@@ -85,7 +90,8 @@ def _axis(axis: int | None, x: Any, fun: Callable[..., Any]) -> int | None:
     try:
         return canonicalize_axis(axis, ndim)
     except ValueError:
-        raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank should be "
+        raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank "
+                         "should be "
                          f"at least {axis + 1 if axis >= 0 else -axis}, but is only {ndim} (its shape is "
                          f"{aval_of(x).shape})") from None
 
@@ -108,13 +114,15 @@ def _axis_size(fun: Callable[..., Any], args: Any, kwargs: Any, leaves: list[Any
             lines.append(f"  * axis {d} of {where} of type {aval_of(x).str_short()} has size {aval_of(x).shape[d]};")
     if given is not None:
         lines.append(f"  * axis_size is {given};")
-    raise ValueError(f"vmap of {fun_name(fun)} got inconsistent sizes for array axes to be mapped:\n" + "\n".join(lines))
+    raise ValueError(f"vmap of {fun_name(fun)} got inconsistent sizes for array axes to be "
+                     "mapped:\n" + "\n".join(lines))
 
 
 def _place(out: Any, dim: int | None, target: int | None, size: int, fun: Callable[..., Any]) -> Any:
     if target is None:
         if dim is not None:
-            raise ValueError(f"vmap has mapped output but out_axes is None: {fun_name(fun)} returned a value that depends "
+            raise ValueError(f"vmap has mapped output but out_axes is None: {fun_name(fun)} returned a value that "
+                             "depends "
                              "on a mapped argument where out_axes says that it does not.")
         return out
     ndim = aval_of(out).ndim + (dim is None)

@@ -35,7 +35,7 @@ from anima.compiler.loops import (
     children,
     walk,
 )
-from anima.compiler.routines import ROUTINES, arguments, buffers_read, buffers_written
+from anima.compiler.routines import arguments, buffers_read, buffers_written, renamed
 
 ALIGNMENT = 64
 BYTES = {"bool": 1, "i1": 1, "i2": 1, "i4": 1, "u1": 1, "u2": 1, "u4": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2,
@@ -279,10 +279,7 @@ def rename(stmts: Iterable[Stmt], names: dict[str, str]) -> tuple[Stmt, ...]:
             case Store(buffer=buffer, index=index, value=value, op=op):
                 return Store(names.get(buffer, buffer), expr(index), expr(value), op)
             case Call(routine=routine, args=args):
-                parameters, reads, writes = ROUTINES[routine]
-                moved = tuple(names.get(a, a) if p in (*reads, *writes) else a  # type: ignore[call-overload]
-                              for p, a in zip(parameters, args, strict=True))
-                return Call(routine, moved)
+                return Call(routine, renamed(routine, args, names))  # type: ignore[arg-type]
         return s
 
     def block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
@@ -369,19 +366,18 @@ def _spans(buffers: Sequence[Buffer], lives: dict[str, Life]) -> list[tuple[str,
 def place(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, int], int]:
     """Offsets so that what lives at the same time does not overlap, and the bytes needed in all: first fit."""
     offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, int, int]] = []  # (offset, end of memory, begin, end of life), by offset
+    placed: list[tuple[int, int, int]] = []  # (offset, end of memory, end of life) of what lives now, by offset
     total = 0
     for name, size, begin, end in sorted(spans, key=lambda s: (s[2], -s[1])):
+        placed = [p for p in placed if p[2] >= begin]
         at = 0
-        for start, stop, b, e in placed:
-            if e < begin or b > end:
-                continue
+        for start, stop, _ in placed:
             if start - at >= size:
                 break
             at = max(at, stop)
         offsets[name] = at
         stop = at + -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        placed.append((at, stop, begin, end))
+        placed.append((at, stop, end))
         placed.sort()
         total = max(total, stop)
     return offsets, total

@@ -71,6 +71,9 @@ class ProgramBuilder(Protocol):
     def name(self, letter: str) -> str:
         """A new name for a value outside of kernels."""
 
+    callbacks: list[Any]
+    """What the program calls back into Python for."""
+
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Expr | None]:
         """Appends a whole program that reads `inputs` and writes `outputs`. For results whose output is None,
         which are scalars, gives their values."""

@@ -109,6 +109,15 @@ def write_kernel(b: Builder, vector: Type, rows: int, vectors: int) -> None:
                 sums[r * vectors + v] = b.intrinsic("fmuladd", x, lanes[v], sums[r * vectors + v])
         return [*(b.gep("i8", p, ks) for p in pointers), b.gep("i8", row, bs), *sums]
 
+    import os
+    loc=os.environ.get("PF","")
+    if loc:
+        b.module.declare("llvm.prefetch.p0",[PTR,Type("i32"),Type("i32"),Type("i32")])
+        row=c
+        for r in range(rows):
+            for v in range(vectors):
+                b.call("llvm.prefetch.p0",[b.gep("i8", row, v * width * size) if v else row,b.const(Type("i32"),int(loc[0])),b.const(Type("i32"),int(loc[1])),b.const(Type("i32"),1)])
+            row=b.gep("i8",row,cs)
     zeros = [b.const(vector, 0.0)] * (rows * vectors)
     sums = loop(b, 0, k, 1, step, [*bases, first_row, *zeros], sure=True)[len(bases) + 1:]
 

@@ -216,13 +216,14 @@ class Program:
     """A compiled function's body: kernels and control flow over buffers, in order.
 
     Callers pass inputs and outputs in the order in which they stand in `buffers`. `arena` is the number
-    of bytes that temps need in all.
+    of bytes that temps need in all, `callbacks` are what `Call("callback", (number, ...))` calls.
     """
 
     name: str
     buffers: tuple[Buffer, ...]
     body: tuple[Stmt, ...]
     arena: int = 0
+    callbacks: tuple[Any, ...] = field(default=(), compare=False)
 
     def with_role(self, role: str) -> list[Buffer]:
         return [b for b in self.buffers if b.role == role]

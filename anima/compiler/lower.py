@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import lower_contract, lower_control, lower_index, lower_scan, lower_sort
+from anima.compiler import lower_callback, lower_contract, lower_control, lower_index, lower_scan, lower_sort
 from anima.compiler.calls import CALLS, Operand
 from anima.compiler.groups import Fused, Group
 from anima.compiler.loops import INDEX, Buffer, Const, Expr, Kernel, Program, Stmt, Store
 from anima.compiler.lower_array import Memory, Scope, Sliced, constant, not_lowered, scalar_type
+from anima.compiler.lower_callback import Callback
 from anima.compiler.lower_control import CONTROL
 from anima.compiler.lower_map import map_kernels
 from anima.compiler.lower_reduce import reduce_kernels, rows_kernel, strategy
@@ -28,7 +29,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
-RULES = (lower_contract, lower_control, lower_index, lower_scan, lower_sort)  # they enter their rules in the tables
+RULES = (lower_callback, lower_contract, lower_control, lower_index, lower_scan, lower_sort)  # they enter their rules in the tables
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
@@ -43,8 +44,7 @@ def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
     outputs = [builder.buffer(f"out{n}", scalar_type(v.aval), v.aval.size, "output")
                for n, v in enumerate(jaxpr.outvars)]
     builder.fused_program(fused, inputs, outputs)
-    program = Program(name, tuple(builder.buffers.values()), tuple(builder.body))
-    return program
+    return Program(name, tuple(builder.buffers.values()), tuple(builder.body), callbacks=tuple(builder.callbacks))
 
 
 class Builder:
@@ -55,6 +55,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
+        self.callbacks: list[Callback] = []
         self.body: list[Stmt] = []
         self.places: dict[Var, Memory] = {}
         self.values: dict[Var, Expr] = {}

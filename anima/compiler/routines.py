@@ -9,6 +9,8 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 
 | routine | arguments in order | meaning |
 |---|---|---|
+| callback | number, count, buffers... | calls back into Python: the program's callback of that number, with the first `count` buffers to read and the others to write. If it raises, the program ends there. |
+| poll | | looks for signals (Ctrl-C); if a handler raises, the program ends there. Never in the text that lowering makes: `interrupt` puts it into long loops. |
 | gemm | dtype (f32 f64 c64 c128), transa, transb ("N" or "T"), m, n, k, alpha, a, a_offset, lda, b, b_offset, ldb, beta, c, c_offset, ldc, batch, a_stride, b_stride, c_stride | for each t < batch: C = alpha * op(A) op(B) + beta * C, where op(A) is m x k, op(B) is k x n, C is m x n; A is at a_offset + t*a_stride, and so on. "T": the matrix is stored transposed (A as k x m with rows lda apart). beta = 0 means that C is not read. m, n, batch >= 1, k >= 1. C overlaps neither A nor B. Strides of A and B may be 0 (one matrix for the whole batch). |
 
 What lowering promises the passes after it:
@@ -26,12 +28,16 @@ What lowering promises the passes after it:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 GEMM_ARGUMENTS = ("dtype", "transa", "transb", "m", "n", "k", "alpha", "a", "a_offset", "lda", "b", "b_offset", "ldb",
                   "beta", "c", "c_offset", "ldc", "batch", "a_stride", "b_stride", "c_stride")
 
 # Of each routine: names of its arguments, which of them are buffers that it reads, and which it writes.
 ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "gemm": (GEMM_ARGUMENTS, ("a", "b"), ("c",)),
+    "callback": (("number", "count"), (), ()),  # then any number of buffers
+    "poll": ((), (), ()),
 }
 
 
@@ -39,16 +45,33 @@ def arguments(routine: str, args: tuple[object, ...]) -> dict[str, object]:
     """The arguments of a call, by name; NotImplementedError for a routine that does not exist."""
     if routine not in ROUTINES:
         raise NotImplementedError(f"there is no external routine '{routine}'")
-    return dict(zip(ROUTINES[routine][0], args, strict=True))
+    names = ROUTINES[routine][0]
+    return dict(zip(names, args[:len(names)] if routine == "callback" else args, strict=True))
 
 
 def buffers_read(routine: str, args: tuple[object, ...]) -> list[str]:
     """Names of the buffers that a call reads."""
-    named = arguments(routine, args)
-    return [str(named[n]) for n in ROUTINES[routine][1]]
+    return [str(args[k]) for k in _places(routine, args)[0]]
 
 
 def buffers_written(routine: str, args: tuple[object, ...]) -> list[str]:
     """Names of the buffers that a call writes."""
-    named = arguments(routine, args)
-    return [str(named[n]) for n in ROUTINES[routine][2]]
+    return [str(args[k]) for k in _places(routine, args)[1]]
+
+
+def renamed(routine: str, args: tuple[object, ...], names: dict[str, str]) -> tuple[object, ...]:
+    """The arguments with the buffers among them renamed."""
+    reads, writes = _places(routine, args)
+    places = {*reads, *writes}
+    return tuple(names.get(str(a), a) if k in places else a for k, a in enumerate(args))
+
+
+def _places(routine: str, args: tuple[object, ...]) -> tuple[Sequence[int], Sequence[int]]:
+    """Positions among the arguments of buffers that are read, and of those that are written."""
+    if routine == "callback":
+        first, middle = 2, 2 + int(args[1])  # type: ignore[call-overload]
+        return range(first, middle), range(middle, len(args))
+    if routine not in ROUTINES:
+        raise NotImplementedError(f"there is no external routine '{routine}'")
+    names, reads, writes = ROUTINES[routine]
+    return [names.index(n) for n in reads], [names.index(n) for n in writes]

@@ -254,7 +254,8 @@ def _choose(index: Any, functions: Sequence[Callable[..., Any]], operands: tuple
         about = (f"\n\n{names[0]} is {fun_name(functions[0])}\n{names[k]} is {fun_name(functions[k])}\n\n")
         if other_tree != out_tree:
             raise TypeError(f"{what} branch outputs must have the same pytree structure, but they differ:{about}"
-                            f"{names[0]} output has structure {out_tree} but {names[k]} output has structure {other_tree}."
+                            f"{names[0]} output has structure {out_tree} but {names[k]} output has structure "
+                            f"{other_tree}."
                             f"\n\nRevise {names[0]} and/or {names[k]} so that they have the same pytree structure.")
         _check_types(first, other, out_tree, names[0], names[k], about, what)
     consts = [c for _, cs, _ in traced for c in cs]
@@ -272,7 +273,8 @@ def _check_types(first: ClosedJaxpr, other: ClosedJaxpr, out_tree: Any, name: st
     for (path, _), a, b in zip(paths, first.out_avals, other.out_avals, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             kinds = [k for k, differ in (("shapes", a.shape != b.shape), ("dtypes", a.dtype != b.dtype)) if differ]
-            lines.append(f"The output of {name}{tree.keystr(path)} has type {a.str_short()} but the corresponding output of "
+            lines.append(f"The output of {name}{tree.keystr(path)} has type {a.str_short()} but the corresponding "
+                         "output of "
                          f"{other_name} has type {b.str_short()}, so the {' and '.join(kinds)} do not match.")
     if lines:
         raise TypeError(f"{what} branches must have equal output types but they differ.{about}" + "\n".join(lines)

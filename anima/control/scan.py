@@ -10,6 +10,7 @@ A scan without carry has independent iterations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -69,31 +70,23 @@ class Scan(Primitive):
         carry_mask, tangents = _grow_carry(jaxpr, nonzero, tangents, sizes, _jvp_mask)
         nonzero = [not isinstance(t, Zero) for t in tangents]
         new, mask = jvp_jaxpr(jaxpr, tuple(nonzero), tuple(carry_mask))
-        # (consts, carry, xs, their nonzero tangents) -> (consts + tangents, carry + tangents, xs + tangents)
-        n = len(primals)
-        where = iter(range(n, n + sum(nonzero)))
-        places = [next(where) if nz else None for nz in nonzero]
-        parts = split_list(list(range(n)), sizes)
-        order = [[*part, *(places[k] for k in part if places[k] is not None)] for part in parts]
-        n_out = len(jaxpr.out_avals)
-        out_where = iter(range(n_out, n_out + sum(mask)))
-        out_places = [next(out_where) if m else None for m in mask]
-        out_parts = split_list(list(range(n_out)), [num_carry])
-        out_order = [[*part, *(out_places[k] for k in part if out_places[k] is not None)] for part in out_parts]
-        body = reorder(new, sum(order, []), sum(out_order, []))  # type: ignore[arg-type]
+        order, _ = _with_tangents(nonzero, sizes)
+        out_order, out_places = _with_tangents(mask, [num_carry])
         flat = [*primals, *(t for t in tangents if not isinstance(t, Zero))]
-        consts, carry, xs = [[flat[k] for k in part] for part in order]  # type: ignore[index]
+        consts, carry, xs = [[flat[k] for k in part] for part in order]
+        out_flat = list(chain.from_iterable(out_order))
+        body = reorder(new, list(chain.from_iterable(order)), out_flat)
         outs = self.call(body, consts, carry, xs, length=length, reverse=reverse, unroll=unroll)
-        by_place = dict(zip(sum(out_order, []), outs, strict=True))
-        out_tangents = [Zero(tangent_aval(aval_of(by_place[k]))) if p is None else by_place[p]
-                        for k, p in enumerate(out_places)]
-        return [by_place[k] for k in range(n_out)], out_tangents
+        by_place = dict(zip(out_flat, outs, strict=True))
+        primal_outs = [by_place[k] for k in range(len(mask))]
+        return primal_outs, [Zero(tangent_aval(aval_of(o))) if place is None else by_place[place]
+                             for o, place in zip(primal_outs, out_places, strict=True)]
 
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
                   jaxpr: ClosedJaxpr, length: int, num_carry: int, num_consts: int, reverse: bool, unroll: int,
                   linear: Any) -> tuple[list[Any], list[Any]]:
         """Runs the loop, stacking residuals; records the loop of tangents."""
-        options = dict(length=length, reverse=reverse, unroll=unroll)
+        options: dict[str, Any] = {"length": length, "reverse": reverse, "unroll": unroll}
         nonzero = [not isinstance(t, Zero) for t in tangents]
         carry_mask, tangents = under(recorder, _grow_carry, jaxpr, nonzero, tangents, [num_consts, num_carry],
                                      _linear_mask)
@@ -128,7 +121,8 @@ class Scan(Primitive):
         ct_consts = [instantiate(Zero(c.aval)) for c in consts if isinstance(c, Linear)]
         outs = self.call(body, [c for c in consts if not isinstance(c, Linear)],
                          [*ct_consts, *map(instantiate, cts[:num_carry])],
-                         [*(ct for ct in ct_ys if not isinstance(ct, Zero)), *(x for x in xs if not isinstance(x, Linear))],
+                         [*(ct for ct in ct_ys if not isinstance(ct, Zero)),
+                          *(x for x in xs if not isinstance(x, Linear))],
                          length=length, reverse=not reverse, unroll=unroll)
         given = iter(outs)
         found = [next(given) if is_lin else None for is_lin in lin]
@@ -149,7 +143,8 @@ class Scan(Primitive):
         first_x = num_consts + num_carry
         moved = [move_to(a, d, 1 if k >= first_x else 0, size) if m else a
                  for k, (a, d, m) in enumerate(zip(args, dims, mapped, strict=True))]
-        outs = self.call(new, *split_list(moved, [num_consts, num_carry]), length=length, reverse=reverse, unroll=unroll)
+        outs = self.call(new, *split_list(moved, [num_consts, num_carry]), length=length, reverse=reverse,
+                         unroll=unroll)
         return outs, [d if k < num_carry or d is None else d + 1 for k, d in enumerate(out_dims)]
 
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
@@ -173,6 +168,15 @@ class Scan(Primitive):
 
 
 scan_p = Scan("scan")
+
+
+def _with_tangents(mask: Sequence[bool], sizes: Sequence[int]) -> tuple[list[list[int]], list[int | None]]:
+    """Values come first and then their nonzero tangents: the positions of both, part by part, and where each
+    value's tangent is."""
+    where = iter(range(len(mask), len(mask) + sum(mask)))
+    places = [next(where) if m else None for m in mask]
+    parts = split_list(list(range(len(mask))), sizes)
+    return [[*part, *(p for k in part if (p := places[k]) is not None)] for part in parts], places
 
 
 def _grow_carry(jaxpr: ClosedJaxpr, nonzero: list[bool], tangents: Sequence[Any], sizes: list[int],
@@ -290,7 +294,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
     if not callable(f):
         raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}")
     init_leaves, init_tree = tree.flatten(init)
-    xs_leaves, xs_tree = tree.flatten(xs)
+    xs_leaves = tree.leaves(xs)
     length = scan_length(xs_leaves, length)
     x_avals = [a.update(shape=a.shape[1:], weak_type=False) for a in map(aval_of, xs_leaves)]
     in_tree = tree.structure((init, xs))
@@ -300,7 +304,8 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
         carry_tree, ys_tree = _check_pair(f, out_tree)
         if carry_tree != init_tree:
             raise TypeError(f"scan body function carry input and carry output must have the same pytree structure, but "
-                            f"they differ: the input carry has structure {init_tree} but the output carry has structure "
+                            f"they differ: the input carry has structure {init_tree} but the output carry has "
+                            "structure "
                             f"{carry_tree}. Revise {fun_name(f)} so that it returns a carry like the one it gets.")
         out_avals = closed.out_avals[: len(carry_avals)]
         promoted = strong_like(init_leaves, out_avals)

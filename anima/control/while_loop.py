@@ -119,7 +119,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         avals = list(map(aval_of, leaves))
         body, body_consts, out_tree = trace_function(body_fun, args_tree, avals, "while_loop")
         if out_tree != in_tree:
-            raise TypeError(f"body_fun output and input must have identical types, but they differ: the input has structure "
+            raise TypeError(f"body_fun output and input must have identical types, but they differ: the input has "
+                            "structure "
                             f"{in_tree}, the output {out_tree}. Revise {fun_name(body_fun)}.")
         promoted = strong_like(leaves, body.out_avals)
         if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):
@@ -127,8 +128,10 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         leaves = promoted
     problems = differences(in_tree, avals, body.out_avals, "carry")
     if problems:
-        raise TypeError("body_fun output and input must have identical types, but they differ:\n\n" + "\n".join(problems)
-                        + f"\n\nRevise {fun_name(body_fun)} so that all output types match the corresponding input types.")
+        raise TypeError("body_fun output and input must have identical types, but they "
+                        "differ:\n\n" + "\n".join(problems)
+                        + f"\n\nRevise {fun_name(body_fun)} so that all output types match the corresponding input "
+                          "types.")
     cond, cond_consts, cond_tree = trace_function(cond_fun, args_tree, avals, "while_loop")
     if len(cond.out_avals) != 1 or cond_tree.node_data() is not None:
         raise TypeError(f"cond_fun must return a boolean scalar, but got pytree {cond_tree}.")
@@ -183,16 +186,20 @@ def _fori_scan(lower: int, upper: int, first: Any, body_fun: Callable[[Any, Any]
         avals = list(map(aval_of, leaves))
         closed, consts, out_tree = trace_function(body, in_tree, avals, "fori_loop")
         if out_tree != from_tree:
-            raise TypeError(f"body_fun output and input must have identical types, but they differ: the input has structure "
-                            f"{tree.structure(init_val)}, the output {out_tree.children()[1]}. Revise {fun_name(body_fun)}.")
+            raise TypeError(f"body_fun output and input must have identical types, but they differ: the input has "
+                            "structure "
+                            f"{tree.structure(init_val)}, the output {out_tree.children()[1]}. Revise "
+                            f"{fun_name(body_fun)}.")
         promoted = strong_like(leaves, closed.out_avals)
         if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):
             break
         leaves = promoted
     problems = differences(from_tree, avals, closed.out_avals, "carry")
     if problems:
-        raise TypeError("body_fun output and input must have identical types, but they differ:\n\n" + "\n".join(problems)
-                        + f"\n\nRevise {fun_name(body_fun)} so that all output types match the corresponding input types.")
+        raise TypeError("body_fun output and input must have identical types, but they "
+                        "differ:\n\n" + "\n".join(problems)
+                        + f"\n\nRevise {fun_name(body_fun)} so that all output types match the corresponding input "
+                          "types.")
     length = max(upper - lower, 0)
     steps = length if unroll is True else int(unroll or 1)
     outs = scan_p.call(closed, consts, leaves, [], length=length, reverse=False, unroll=max(steps, 1))

@@ -201,7 +201,7 @@ class ConcreteArray(Array):
     Arrays of extended element types (random keys) hold their base elements, one more dimension.
     """
 
-    __slots__ = ("_value", "aval", "__weakref__")
+    __slots__ = ("__weakref__", "_value", "aval")
     __module__ = "anima"
 
     def __init__(self, value: np.ndarray, aval: ShapedArray):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from anima.errors import user_frame
 
+
 class Source(NamedTuple):
     """A place in the user's program."""
 

@@ -181,7 +181,8 @@ def bind_eqn(eqn: Eqn, args: Sequence[Any]) -> Sequence[Any]:
 
 def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Runs a program on NumPy arrays by its primitives' `eval` rules: the reference semantics of a body."""
-    env: dict[Var, Any] = {v: numpy_value(c, v.aval) for v, c in zip(closed.jaxpr.constvars, closed.consts, strict=True)}
+    consts = zip(closed.jaxpr.constvars, closed.consts, strict=True)
+    env: dict[Var, Any] = {v: numpy_value(c, v.aval) for v, c in consts}
     env.update(zip(closed.jaxpr.invars, args, strict=True))
 
     def read(atom: Atom) -> np.ndarray:

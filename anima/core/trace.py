@@ -45,7 +45,7 @@ class Trace:
 class Tracer(Array):
     """Stands for a value of type `aval` while a function is traced."""
 
-    __slots__ = ("aval", "owner", "__weakref__")
+    __slots__ = ("__weakref__", "aval", "owner")
 
     def __init__(self, owner: Trace, aval: ShapedArray):
         self.owner = owner
@@ -178,9 +178,7 @@ class EvalTrace(Trace):
 def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> ConcreteArray:
     """An array of type `aval` over a NumPy value: in row-major order, sharing no memory with a user's own array."""
     value = np.asarray(value)
-    if not value.flags.c_contiguous:
-        value = value.copy()
-    elif any(np.may_share_memory(value, other) for other in foreign):
+    if not value.flags.c_contiguous or any(np.may_share_memory(value, other) for other in foreign):
         value = value.copy()
     return ConcreteArray(value, aval)
 

@@ -12,8 +12,7 @@ from typing import Any
 from anima import errors, tree
 from anima.api.pjit import pjit_p
 from anima.config import config
-from anima.control import scan as scans
-from anima.control import while_loop as whiles
+from anima.control import scan as scans, while_loop as whiles
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.state import current

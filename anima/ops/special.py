@@ -175,6 +175,10 @@ def _erf_inv(x: np.ndarray) -> Any:
         return np.where(np.abs(x) == 1, x * f32(np.inf), p * x)
 
 
+def _bessel_i1e(x: np.ndarray) -> Any:
+    return np.where(x == 0, x, _scipy().i1e(x))  # SciPy loses the sign of zero
+
+
 # ---------------------------------------------------------------- derivatives
 
 def _i1e_slope(t: Any, y: Any, x: Any) -> Any:
@@ -214,7 +218,7 @@ zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the s
                         lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
 bessel_i0e = Elementwise("bessel_i0e", _named("i0e"), REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
                          jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
-bessel_i1e = Elementwise("bessel_i1e", _named("i1e"), REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
+bessel_i1e = Elementwise("bessel_i1e", _bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
                          jvp=(_i1e_slope,))
 igamma = Elementwise("igamma", _named("gammainc"), REAL, "Regularized lower incomplete gamma function.",
                      operands="a x", jvp=(lambda t, y, a, x: mul(t, igamma_grad_a(a, x)),

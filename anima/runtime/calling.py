@@ -7,6 +7,10 @@ and the flags in the array object itself, in a few nanoseconds, and checks them 
 was compiled for; what does not match is reported by its position and handled in Python. Where in an
 object each field lies is measured when this module is first used; on an interpreter where the objects
 look different, the addresses are collected in Python.
+
+The way back: compiled code calls `callback`, which takes the interpreter's lock and calls a Python function,
+and `poll`, which looks for signals (Ctrl-C). If either leaves an exception behind, the program returns at
+once, and the call raises that exception.
 """
 
 from __future__ import annotations
@@ -63,7 +67,7 @@ run:
   %args.more = getelementptr i64, ptr %args, i64 %arrays
   %bytes = shl i64 %n.more, 3
   call void @llvm.memcpy.p0.p0.i64(ptr %args.more, ptr %more, i64 %bytes, i1 false)
-  call void %entry(ptr %args, ptr %arena, ptr %pool)
+  call void @enter(ptr %entry, ptr %args, ptr %arena, ptr %pool)
   ret i64 0
 }
 
@@ -137,6 +141,41 @@ done:
 }
 """
 
+# What is needed of CPython by address; the error indicator stays set from `callback` or `poll` to the end of `enter`.
+_PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyGILState_Ensure", "PyGILState_Release",
+           "PyObject_CallFunction", "PyErr_CheckSignals", "Py_DecRef")
+_LOCK_CODE = """
+@arguments = private constant [3 x i8] c"KK\\00"
+
+define void @enter(ptr %entry, ptr %args, ptr %arena, ptr %pool) {
+  %thread = call ptr {PyEval_SaveThread}()
+  call void %entry(ptr %args, ptr %arena, ptr %pool)
+  call void {PyEval_RestoreThread}(ptr %thread)
+  ret void
+}
+
+define i32 @callback(ptr %function, i64 %number, ptr %data) {
+  %lock = call i32 {PyGILState_Ensure}()
+  %result = call ptr (ptr, ptr, ...) {PyObject_CallFunction}(ptr %function, ptr @arguments, i64 %number, ptr %data)
+  %raised = icmp eq ptr %result, null
+  br i1 %raised, label %release, label %drop
+drop:
+  call void {Py_DecRef}(ptr %result)
+  br label %release
+release:
+  call void {PyGILState_Release}(i32 %lock)
+  %status = zext i1 %raised to i32
+  ret i32 %status
+}
+
+define i32 @poll() {
+  %lock = call i32 {PyGILState_Ensure}()
+  %status = call i32 {PyErr_CheckSignals}()
+  call void {PyGILState_Release}(i32 %lock)
+  ret i32 %status
+}
+"""
+
 
 def _layout() -> dict[str, int] | None:
     """Offsets of the fields of lists and arrays; None if the objects do not look as expected."""
@@ -168,36 +207,46 @@ def _layout() -> dict[str, int] | None:
 
 
 @cache
-def _module() -> native.Module | None:
+def _module() -> tuple[native.Module, bool]:
+    """The code of this file, and whether `invoke` is part of it."""
     fields = _layout()
-    if fields is None:
-        return None
-    text = _CODE
-    for name, value in {**fields, "ndarray": id(np.ndarray), "needed": _NEEDED_FLAGS}.items():
+    text = _LOCK_CODE if fields is None else _CODE + _LOCK_CODE
+    for name, value in {**(fields or {}), "ndarray": id(np.ndarray), "needed": _NEEDED_FLAGS}.items():
         text = text.replace("{" + name + "}", str(value))
-    return native.compile_module(text)
+    for name in _PYTHON:
+        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        text = text.replace("{" + name + "}", f"inttoptr (i64 {address} to ptr)")
+    return native.compile_module(text), fields is not None
 
 
 @cache
 def fast_invoke() -> Any:
     """`invoke(descriptor, inputs, outputs, arena, pool)`: 0, or what is wrong: k + 1 for input k, -(k + 1) for
     output k (a million: a list of the wrong length). None where objects have another layout."""
-    module = _module()
-    if module is None:
+    module, known = _module()
+    if not known:
         return None
-    signature = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.py_object, ctypes.c_void_p,
-                                 ctypes.c_void_p)
+    signature = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.py_object,
+                                  ctypes.c_void_p, ctypes.c_void_p)
     return signature(module.address("invoke"))
 
 
-_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+@cache
+def _enter() -> Any:
+    signature = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return signature(_module()[0].address("enter"))
 
 
 def slow_invoke(entry: int, arrays: Sequence[np.ndarray], more: Sequence[int], arena: int, pool: int) -> None:
     """The same for arrays known to be right, with addresses collected in Python."""
     addresses = [a.ctypes.data for a in arrays] + list(more)
     args = (ctypes.c_int64 * max(len(addresses), 1))(*addresses)
-    _ENTRY(entry)(ctypes.addressof(args), arena, pool)
+    _enter()(entry, ctypes.addressof(args), arena, pool)
+
+
+def way_back(name: str) -> int:
+    """The address of `callback(function, number, data)` or `poll()`: 0, or else an exception is waiting."""
+    return _module()[0].address(name)
 
 
 def descriptor(entry: int, inputs: Sequence[tuple[np.dtype, int]], outputs: Sequence[tuple[np.dtype, int]],

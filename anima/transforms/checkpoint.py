@@ -137,7 +137,8 @@ def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...],
     needed, used_in = dce_jaxpr(cut, [True] * len(residuals))
     used_kept = [v for v, u in zip(kept, used_in[len(jaxpr.invars):], strict=True) if u]
     needed = needed.replace(invars=[*jaxpr.invars, *used_kept], constvars=jaxpr.constvars)
-    forward, _ = dce_jaxpr(jaxpr.replace(outvars=[*jaxpr.outvars[:count], *used_kept]), [True] * (count + len(used_kept)))
+    results = [*jaxpr.outvars[:count], *used_kept]
+    forward, _ = dce_jaxpr(jaxpr.replace(outvars=results), [True] * len(results))
     forward = forward.replace(invars=jaxpr.invars, constvars=jaxpr.constvars)
 
     def again(*args: Any) -> list[Any]:

@@ -127,7 +127,8 @@ class CustomVJPCall(CustomCall):
                 def run_bwd(*xs: Any) -> list[Any]:
                     return bwd_flat(xs[: len(res)], xs[len(res):])
 
-                grads, grad_dims = batch_flat(run_bwd, size, [*res, *map(instantiate, cts)], [*res_dims] + [0] * len(cts))
+                grads, grad_dims = batch_flat(run_bwd, size, [*res, *map(instantiate, cts)],
+                                              [*res_dims] + [0] * len(cts))
                 return [_fit(g, d, in_dim, size)
                         for g, d, in_dim in zip(grads, grad_dims, dims0[num_consts:], strict=True)]
 
@@ -193,7 +194,8 @@ def _check_same_types(name: str, expected: Sequence[ShapedArray], outs: Sequence
     for k, (aval, out) in enumerate(zip(expected, outs, strict=True)):
         got = aval_of(out)
         if (got.shape, got.dtype) != (aval.shape, aval.dtype):
-            raise ValueError(f"Custom VJP fwd rule for function {name} must produce a primal output with the shapes and "
+            raise ValueError(f"Custom VJP fwd rule for function {name} must produce a primal output with the shapes "
+                             "and "
                              f"dtypes of the function's own: at output {k}, expected {aval.str_short()}, got "
                              f"{got.str_short()}.")
 
@@ -299,7 +301,8 @@ class custom_jvp(_Custom):
     def _rule(self, name: str, nondiff: Sequence[Any], in_tree: Any, out_tree: Any, out_avals: Sequence[ShapedArray],
               primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         given = tangents if self.symbolic_zeros else [instantiate(t) for t in tangents]
-        pair = self.jvp(*nondiff, tree.unflatten(in_tree, primals), tree.unflatten(in_tree, given))  # type: ignore[misc]
+        pair = self.jvp(*nondiff, tree.unflatten(in_tree, primals),
+                        tree.unflatten(in_tree, given))  # type: ignore[misc]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"Custom JVP rule {fun_name(self.jvp)} for function {name} must produce a pair (list or "
                             f"tuple of length two) representing primal and tangent outputs, but got {pair}.")
@@ -315,7 +318,8 @@ class custom_jvp(_Custom):
         for out, tangent in zip(outs, out_tangents, strict=True):
             expected, got = tangent_aval(aval_of(out)), _tangent_aval_of(tangent)
             if (expected.shape, expected.dtype) != (got.shape, got.dtype):
-                raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and "
+                raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes "
+                                "and "
                                 f"dtypes. Expected {expected.str_short()} (tangent type of "
                                 f"{aval_of(out).str_short()}) but got {got.str_short()}.")
         return outs, out_tangents
@@ -369,12 +373,14 @@ class custom_vjp(_Custom):
         args = [nondiff[i] if i in nondiff else next(rest) for i in range(count)]
         pair = self.fwd(*args)  # type: ignore[misc]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a pair (list or "
+            raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a pair (list "
+                            "or "
                             f"tuple of length two) where the first element represents the primal output and the second "
                             f"element represents residuals, but got {pair}.")
         outs, got_tree = tree.flatten(pair[0])
         if got_tree != out_tree:
-            raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a primal output "
+            raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a primal "
+                            "output "
                             f"with container (pytree) structure {out_tree}, but got {got_tree}.")
         residuals, res_tree = tree.flatten(pair[1])
         avals = [aval_of(p) for p in primals]
@@ -389,7 +395,8 @@ class custom_vjp(_Custom):
     def _flat_grads(self, name: str, grads: Any, in_tree: Any, avals: Sequence[ShapedArray]) -> list[Any]:
         arity = len(in_tree.children())
         if not isinstance(grads, (tuple, list)) or len(grads) != arity:
-            raise TypeError(f"Custom VJP bwd rule {fun_name(self.bwd)} for function {name} must produce a tuple of length "
+            raise TypeError(f"Custom VJP bwd rule {fun_name(self.bwd)} for function {name} must produce a tuple of "
+                            "length "
                             f"equal to the number of differentiable arguments ({arity}), but got {grads}.")
         flat = tree.broadcast_prefix(tuple(grads), tree.unflatten(in_tree, range(in_tree.num_leaves)),
                                      is_leaf=lambda x: x is None)

@@ -86,7 +86,8 @@ def test_arguments_behind_a_value_are_named() -> None:
     def f(params: Any, n: Any, unused: Any) -> Any:
         return list(range(n + params["k"]))
 
-    with pytest.raises(anima.errors.TracerIntegerConversionError, match=r"arguments params\['k'\], n\.|arguments n, params\['k'\]") as caught:
+    with pytest.raises(anima.errors.TracerIntegerConversionError,
+                       match=r"arguments params\['k'\], n\.|arguments n, params\['k'\]") as caught:
         anima.jit(f)({"k": 1, "other": 2.0}, 3, 4)
     assert "unused" not in str(caught.value) and "other" not in str(caught.value)
 
@@ -126,7 +127,8 @@ def test_leaks_are_caught_where_they_happen() -> None:
     for transform in (anima.jit, anima.grad, anima.vmap, lambda f: lambda x: anima.jvp(f, (x,), (x,))):
         box.clear()
         with anima.checking_leaks(), pytest.raises(anima.errors.UnexpectedTracerError, match="Leaked trace"):
-            transform(lambda x: (box.append(x), (x * 2).sum())[1])(jnp.ones(()) if transform is not anima.vmap else jnp.ones(2))
+            transform(lambda x: (box.append(x),
+                                 (x * 2).sum())[1])(jnp.ones(()) if transform is not anima.vmap else jnp.ones(2))
     box.clear()
     with anima.checking_leaks():
         assert anima.jit(lambda x: anima.grad(lambda y: anima.vmap(jnp.sin)(y).sum())(x))(jnp.ones(2)).shape == (2,)

@@ -43,7 +43,8 @@ class Counted:
 
 def test_results_have_the_types_of_eager_ones() -> None:
     def f(x: Any, y: Any) -> Any:
-        return {"sum": x + y, "less": x < y, "int": jnp.arange(3), "weak": y * 2, "none": None, "py": 3, "t": (x.astype(int),)}
+        return {"sum": x + y, "less": x < y, "int": jnp.arange(3), "weak": y * 2, "none": None, "py": 3,
+                "t": (x.astype(int),)}
 
     x = np.float32([1.5, -2.0])
     eager, compiled = f(jnp.asarray(x), 2.0), anima.jit(f)(x, 2.0)
@@ -77,8 +78,10 @@ def test_results_do_not_share_memory_with_arguments() -> None:
 
 
 @pytest.mark.parametrize("make", [
-    lambda a: a, lambda a: a[::2], lambda a: a.T, lambda a: a[::-1], lambda a: np.asfortranarray(a), lambda a: a[:, 1:3],
-    lambda a: np.broadcast_to(a[0], (4, 6)), lambda a: a.astype(">f4"), lambda a: a.astype(np.float64), lambda a: a[1:1],
+    lambda a: a, lambda a: a[::2], lambda a: a.T, lambda a: a[::-1], lambda a: np.asfortranarray(a),
+                                  lambda a: a[:, 1:3],
+    lambda a: np.broadcast_to(a[0], (4, 6)), lambda a: a.astype(">f4"), lambda a: a.astype(np.float64),
+                                  lambda a: a[1:1],
 ])
 def test_numpy_arguments_of_every_layout(make: Callable[[np.ndarray], np.ndarray]) -> None:
     a = make(np.arange(24, dtype=np.float32).reshape(4, 6))
@@ -221,13 +224,13 @@ def test_static_callables_and_dtypes() -> None:
 
 
 def test_errors_of_static_arguments() -> None:
-    with pytest.raises(ValueError, match="[Nn]on-hashable static arg"):
+    with pytest.raises(ValueError, match=r"[Nn]on-hashable static arg"):
         anima.jit(lambda x, n: x, static_argnums=1)(1.0, [1, 2])
-    with pytest.raises(ValueError, match="[Nn]on-hashable static arg"):
+    with pytest.raises(ValueError, match=r"[Nn]on-hashable static arg"):
         anima.jit(lambda x, n: x, static_argnums=1)(1.0, jnp.arange(2))
     with pytest.raises(ValueError, match=r"static_argnums=\(3,\)"):
         anima.jit(lambda x: x, static_argnums=3)(1.0)
-    with pytest.raises(ValueError, match="invalid argnames {'q'}"):
+    with pytest.raises(ValueError, match=r"invalid argnames {'q'}"):
         anima.jit(lambda x: x, static_argnames="q")(1.0)
     with pytest.raises(anima.errors.ConcretizationTypeError):
         anima.jit(lambda n: anima.jit(lambda x, k: x, static_argnums=1)(1.0, n))(3)
@@ -324,7 +327,8 @@ def test_closures_over_tracers() -> None:
 
     equal(f(2.0), plain(2.0))
     equal(anima.vmap(f)(np.float32([1.0, 2.0])), np.array([plain(1.0), plain(2.0)]))
-    equal(anima.vmap(anima.jit(anima.vmap(lambda a: anima.jit(lambda b: a * b)(a))))(np.ones((2, 3), "f4") * 3), np.full((2, 3), 9.0))
+    equal(anima.vmap(anima.jit(anima.vmap(lambda a: anima.jit(lambda b: a * b)(a))))(np.ones((2, 3), "f4") * 3),
+          np.full((2, 3), 9.0))
     scale = anima.jit(lambda x: anima.jit(lambda ys: [y * x for y in ys])([x, 2.0]))
     equal(scale(3.0), [9.0, 6.0])
 
@@ -364,7 +368,8 @@ def test_derivatives_of_jitted_functions() -> None:
     (value, aux), g = anima.jit(anima.value_and_grad(loss, has_aux=True))(w, x)
     (value2, aux2), g2 = anima.value_and_grad(loss.__wrapped__, has_aux=True)(w, x)
     equal((value, aux, g), (value2, aux2, g2), 1e-5)
-    equal(anima.jit(anima.hessian(lambda v: loss(w, v)[0]))(x), anima.hessian(lambda v: loss.__wrapped__(w, v)[0])(x), 1e-4)
+    equal(anima.jit(anima.hessian(lambda v: loss(w, v)[0]))(x), anima.hessian(lambda v: loss.__wrapped__(w, v)[0])(x),
+          1e-4)
 
 
 # ---------------------------------------------------------------- donation
@@ -415,7 +420,7 @@ def test_in_place_updates_of_donated_arrays() -> None:
 
 
 def test_static_and_donated_are_exclusive() -> None:
-    with pytest.raises(ValueError, match="static_argn.*donate_argn.*cannot intersect"):
+    with pytest.raises(ValueError, match=r"static_argn.*donate_argn.*cannot intersect"):
         anima.jit(lambda x: x, static_argnums=0, donate_argnums=0)(1.0)
 
 
@@ -531,7 +536,7 @@ def test_wrong_calls_fail_before_and_after() -> None:
             f(1.0, 2.0, 3.0)
         with pytest.raises(TypeError, match="unexpected keyword argument"):
             f(1.0, 2.0, z=3.0)
-        with pytest.raises(TypeError, match="problematic value is of type <class 'str'>.*at path y"):
+        with pytest.raises(TypeError, match=r"problematic value is of type <class 'str'>.*at path y"):
             f(1.0, "two")
         with pytest.raises(TypeError, match=r"at path x\['a'\]\[1\]|at path x\[.a.\]\[1\]"):
             f({"a": [1, "b"]}, 1.0)
@@ -557,7 +562,8 @@ def test_wrong_calls_fail_before_and_after() -> None:
     (lambda box: anima.grad(lambda x: (box.append(x), x * 2)[1])(1.0), lambda x: anima.jit(lambda y: y + x)(1.0)),
     (lambda box: anima.vmap(lambda x: (box.append(x), x)[1])(jnp.ones(3)), lambda x: jnp.sin(x)),
     (lambda box: anima.jit(lambda x: (box.append(x), x)[1])(1.0), lambda x: anima.grad(lambda y: x * y)(1.0)),
-    (lambda box: anima.jvp(lambda x: (box.append(x), x)[1], (1.0,), (1.0,)), lambda x: anima.vmap(lambda y: x * y)(jnp.ones(2))),
+    (lambda box: anima.jvp(lambda x: (box.append(x), x)[1], (1.0,), (1.0,)),
+     lambda x: anima.vmap(lambda y: x * y)(jnp.ones(2))),
 ])
 def test_leaked_tracers_are_recognised(leak: Callable[[list], Any], use: Callable[[Any], Any]) -> None:
     box: list[Any] = []

@@ -61,15 +61,17 @@ def test_second_derivatives_of_scan():
 @pytest.mark.parametrize("axes", [(0, None, None), (None, 0, None), (None, None, 1), (0, 0, 1)])
 def test_vmap_of_scan(axes):
     lanes = 3
-    args = [a if ax is None else np.stack([a * (k + 1) for k in range(lanes)], ax) for a, ax in zip(ARGS, axes, strict=True)]
+    args = [a if ax is None else np.stack([a * (k + 1) for k in range(lanes)], ax)
+            for a, ax in zip(ARGS, axes, strict=True)]
     got = anima.vmap(anima.grad(total(running)), in_axes=axes)(*args)
-    expected = [anima.grad(total(running))(*(a if ax is None else np.take(a, k, ax) for a, ax in zip(args, axes, strict=True)))
-                for k in range(lanes)]
+    expected = [anima.grad(total(running))(*(a if ax is None else np.take(a, k, ax)
+                                             for a, ax in zip(args, axes, strict=True))) for k in range(lanes)]
     np.testing.assert_allclose(got, np.stack(expected), rtol=1e-5)
 
 
 def test_scan_in_reverse_over_pytrees_and_nothing():
-    carry, ys = lax.scan(lambda c, x: ({"n": c["n"] + 1}, (x["a"], c["n"])), {"n": 0}, {"a": jnp.arange(3)}, reverse=True)
+    carry, ys = lax.scan(lambda c, x: ({"n": c["n"] + 1}, (x["a"], c["n"])), {"n": 0}, {"a": jnp.arange(3)},
+                         reverse=True)
     assert carry == {"n": 3} and ys[0].tolist() == [0, 1, 2] and ys[1].tolist() == [2, 1, 0]
     carry, ys = lax.scan(lambda c, _: (c * 2, c), 1, None, length=4)
     assert carry == 16 and ys.tolist() == [1, 2, 4, 8]
@@ -139,8 +141,10 @@ def test_switch_clamps():
 
 
 @pytest.mark.parametrize("call,error,phrase", [
-    (lambda: lax.scan(lambda c, x: (c, x), 0.0, (jnp.ones(2), jnp.ones(3))), ValueError, "different leading axis sizes"),
-    (lambda: lax.scan(lambda c, x: (jnp.ones(2), x), 0.0, jnp.ones(2)), TypeError, "has type f32.. but the corresponding"),
+    (lambda: lax.scan(lambda c, x: (c, x), 0.0, (jnp.ones(2), jnp.ones(3))), ValueError, "different leading axis "
+                                                                                         "sizes"),
+    (lambda: lax.scan(lambda c, x: (jnp.ones(2), x), 0.0, jnp.ones(2)), TypeError, "has type f32.. but the "
+                                                                                   "corresponding"),
     (lambda: lax.scan(lambda c, x: c, 0.0, jnp.ones(2)), TypeError, "must be a pair"),
     (lambda: lax.scan(lambda c, x: (c, x), 0.0), ValueError, "`length` not provided"),
     (lambda: lax.while_loop(lambda c: c, lambda c: c, 1.0), TypeError, "cond_fun must return a boolean scalar"),

@@ -205,7 +205,7 @@ def test_a_global_array_is_an_implicit_argument():
 
 
 def test_only_the_branch_taken_is_traced():
-    config = dict(relu=False)
+    config = {"relu": False}
 
     @anima.jit
     def fn(W, x):
@@ -280,7 +280,8 @@ def test_grad_of_a_pytree():
         return y.sum(), y
 
     values, grads = anima.value_and_grad(loss_and_aux, has_aux=True)(params, jnp.zeros(DIMS[0]))
-    assert repr(values) == ("(Array(0., dtype=float32), Array([0., 0., 0., 0., 0., 0., 0., 0., 0., 0.], dtype=float32))")
+    assert repr(values) == ("(Array(0., dtype=float32), Array([0., 0., 0., 0., 0., 0., 0., 0., 0., 0.], "
+                            "dtype=float32))")
     assert repr(anima.tree_util.tree_structure(grads)) == "PyTreeDef([{'W': *, 'b': *}, {'W': *, 'b': *}])"
 
 

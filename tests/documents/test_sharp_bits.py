@@ -58,7 +58,7 @@ def test_saving_a_tracer(capsys):
 
 def test_internal_state_is_pure():
     def pure_uses_internal_state(x):
-        state = dict(even=0, odd=0)
+        state = {"even": 0, "odd": 0}
         for i in range(10):
             state["even" if i % 2 == 0 else "odd"] += x
         return state["even"] + state["odd"]
@@ -101,7 +101,8 @@ def test_nanargmin_of_nans():
 
 
 def test_lists_are_refused():
-    with pytest.raises(TypeError, match=r"sum requires ndarray or scalar arguments, got <class 'list'> at position 0\."):
+    message = r"sum requires ndarray or scalar arguments, got <class 'list'> at position 0\."
+    with pytest.raises(TypeError, match=message):
         jnp.sum([1, 2, 3])
     assert repr(jnp.sum(jnp.array([1, 2, 3]))) == "Array(6, dtype=int32)"
 
@@ -285,9 +286,8 @@ def test_dynamic_shapes():
 
 
 def test_nan_checker():
-    with anima.debug_nans(True):
-        with pytest.raises(FloatingPointError, match="invalid value"):
-            jnp.divide(0.0, 0.0)
+    with anima.debug_nans(True), pytest.raises(FloatingPointError, match="invalid value"):
+        jnp.divide(0.0, 0.0)
 
 
 def test_nan_checker_finds_the_line_under_jit(capsys):
@@ -299,9 +299,8 @@ def test_nan_checker_finds_the_line_under_jit(capsys):
         return a + b * c
 
     x, y = jnp.array([2.0, 0.0]), jnp.array([3.0, 0.0])
-    with anima.debug_nans(True):
-        with pytest.raises(FloatingPointError, match="invalid value") as caught:
-            f(x, y)
+    with anima.debug_nans(True), pytest.raises(FloatingPointError, match="invalid value") as caught:
+        f(x, y)
     assert "Invalid value encountered in the output of a jit function. Calling the de-optimized version." in (
         capsys.readouterr().out)
     lines = [(t.frame.code.name, str(t.statement).strip()) for t in caught.traceback]

@@ -19,9 +19,11 @@ ROWS, COLUMNS = 3, 4
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "sin": jnp.sin, "cos": jnp.cos, "tanh": jnp.tanh, "neg": lambda x: -x, "exp": lambda x: jnp.exp(-jnp.square(x)),
-    "log1p": lambda x: jnp.log1p(jnp.square(x)), "sqrt": lambda x: jnp.sqrt(jnp.square(x) + 1.0), "cube": lambda x: 0.1 * x**3,
+    "log1p": lambda x: jnp.log1p(jnp.square(x)), "sqrt": lambda x: jnp.sqrt(jnp.square(x) + 1.0),
+    "cube": lambda x: 0.1 * x**3,
     "softmax": lambda x: nn.softmax(x, axis=-1), "logistic": nn.sigmoid, "atan": jnp.arctan,
-    "rev": lambda x: x[:, ::-1], "roll": lambda x: jnp.roll(x, 1, axis=0), "cumsum": lambda x: jnp.cumsum(x, axis=1) * 0.3,
+    "rev": lambda x: x[:, ::-1], "roll": lambda x: jnp.roll(x, 1, axis=0),
+    "cumsum": lambda x: jnp.cumsum(x, axis=1) * 0.3,
     "center": lambda x: x - x.mean(axis=1, keepdims=True), "rows": lambda x: jnp.broadcast_to(x.sum(0) * 0.3, x.shape),
     "columns": lambda x: jnp.broadcast_to(x.sum(1, keepdims=True) * 0.3, x.shape),
     "take": lambda x: x[jnp.array([2, 0, 1])], "pad": lambda x: jnp.pad(x[1:, 1:], ((1, 0), (0, 1))),
@@ -35,7 +37,8 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: jnp.tanh(x) * y,
     "div": lambda x, y: x / (1.5 + jnp.square(y)), "matmul": lambda x, y: jnp.tanh(x @ y.T) @ y * 0.2,
     "where": lambda x, y: jnp.where(x > y, x, 0.5 * y), "max": lambda x, y: jnp.maximum(x, y * 0.7),
-    "atan2": lambda x, y: jnp.arctan2(x, 1.0 + jnp.square(y)), "outer": lambda x, y: jnp.einsum("ij,kj->ik", x, y) @ x * 0.1,
+    "atan2": lambda x, y: jnp.arctan2(x, 1.0 + jnp.square(y)),
+    "outer": lambda x, y: jnp.einsum("ij,kj->ik", x, y) @ x * 0.1,
     "logaddexp": jnp.logaddexp,
 }
 

@@ -46,7 +46,7 @@ CASES: list[tuple[Any, list[tuple[int, ...]], dict[str, Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("p, shapes, params, reference", CASES, ids=lambda c: str(c) if callable(c) else None)
+@pytest.mark.parametrize("p, shapes, params, reference", CASES, ids=lambda c: getattr(c, "name", None))
 def test_primitives(p: Any, shapes: list[tuple[int, ...]], params: dict[str, Any], reference: Any) -> None:
     args = [numbers(s, i) for i, s in enumerate(shapes)]
     (got,) = check_infer_and_stage(p, args, params)
@@ -56,7 +56,7 @@ def test_primitives(p: Any, shapes: list[tuple[int, ...]], params: dict[str, Any
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "float16", "bfloat16", "complex64"])
-@pytest.mark.parametrize("p, shapes, params, reference", CASES, ids=lambda c: str(c) if callable(c) else None)
+@pytest.mark.parametrize("p, shapes, params, reference", CASES, ids=lambda c: getattr(c, "name", None))
 def test_element_types(p: Any, shapes: list[tuple[int, ...]], params: dict[str, Any], reference: Any,
                        dtype: str) -> None:
     if dtype == "bool" and p is sh.reduce_sum_p:

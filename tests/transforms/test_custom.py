@@ -73,7 +73,8 @@ def test_custom_jvp_under_every_transformation(mode: Callable[..., Any]) -> None
     equal(mode(anima.vmap(f))(X), np.sin(X))
     equal(mode(anima.vmap(anima.grad(f)))(X), 10 * np.cos(X))
     equal(mode(anima.grad(lambda v: anima.vmap(f)(v).sum()))(X), 10 * np.cos(X))
-    equal(mode(anima.vmap(lambda v: anima.vmap(anima.grad(f))(v)))(np.stack([X, X + 1])), 10 * np.cos(np.stack([X, X + 1])))
+    equal(mode(anima.vmap(lambda v: anima.vmap(anima.grad(f))(v)))(np.stack([X, X + 1])),
+          10 * np.cos(np.stack([X, X + 1])))
     equal(mode(anima.jacfwd(f))(X), np.diag(10 * np.cos(X)))
     # The derivative of 10 cos x is as usual.
     equal(mode(anima.grad(anima.grad(f)))(0.5), -10 * np.sin(0.5))
@@ -151,7 +152,8 @@ def test_custom_jvp_nondiff_argnums(mode: Callable[..., Any]) -> None:
     equal(mode(lambda x: apply(jnp.sin, x, 3))(0.5), 3 * np.sin(0.5))
     equal(mode(anima.grad(lambda x: apply(jnp.sin, x, 3)))(0.5), 30.0)
     equal(mode(anima.vmap(anima.grad(lambda x: apply(jnp.sin, x, 3))))(X), np.full(3, 30.0))
-    equal(mode(lambda x: apply(lambda y: y * x, x, 2))(3.0), 18.0)  # closing over a tracer is fine where not differentiated
+    equal(mode(lambda x: apply(lambda y: y * x, x, 2))(3.0),
+          18.0)  # closing over a tracer is fine where not differentiated
 
 
 def test_custom_jvp_default_and_keyword_arguments() -> None:
@@ -365,12 +367,16 @@ def _forward_mode() -> Any:
 
 
 @pytest.mark.parametrize("kind, phrase, fun", [
-    (AttributeError, "No JVP defined for custom_jvp function <lambda> using defjvp", lambda: anima.custom_jvp(lambda x: x)(1.0)),
-    (AttributeError, "No VJP defined for custom_vjp function <lambda> using defvjp", lambda: anima.custom_vjp(lambda x: x)(1.0)),
+    (AttributeError, "No JVP defined for custom_jvp function <lambda> using defjvp",
+     lambda: anima.custom_jvp(lambda x: x)(1.0)),
+    (AttributeError, "No VJP defined for custom_vjp function <lambda> using defvjp",
+     lambda: anima.custom_vjp(lambda x: x)(1.0)),
     (TypeError, "must produce a pair", _jvp(lambda p, t: 1.0)),
-    (TypeError, r"Expected float32\[\] \(tangent type of float32\[\]\) but got float32\[3\]|Expected f32\[\].*but got f32\[3\]",
+    (TypeError,
+     r"Expected float32\[\] \(tangent type of float32\[\]\) but got float32\[3\]|Expected f32\[\].*but got f32\[3\]",
      _jvp(lambda p, t: (p[0], jnp.ones(3)))),
-    (TypeError, "equal container .pytree. structures", _jvp(lambda p, t: ({"a": p[0]}, {"b": t[0]}), lambda x: {"a": x})),
+    (TypeError, "equal container .pytree. structures",
+     _jvp(lambda p, t: ({"a": p[0]}, {"b": t[0]}), lambda x: {"a": x})),
     (TypeError, "fwd rule .* must produce a pair", _vjp(lambda x: x, lambda x: x, lambda r, g: (g,), 1.0)),
     (TypeError, "must produce a tuple", _vjp(lambda x: x, lambda x: (x, None), lambda r, g: g, 1.0)),
     (TypeError, r"differentiable arguments \(2\)",

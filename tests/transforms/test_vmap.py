@@ -34,7 +34,8 @@ def test_in_axes(in_axes: Any, x: np.ndarray, y: np.ndarray, want: np.ndarray) -
     equal(anima.vmap(lambda a, b: a + b, in_axes=in_axes)(x, y), want)
 
 
-@pytest.mark.parametrize("out_axes, shape", [(0, (3, 4, 2)), (1, (4, 3, 2)), (2, (4, 2, 3)), (-1, (4, 2, 3)), (-3, (3, 4, 2))])
+@pytest.mark.parametrize("out_axes, shape",
+                         [(0, (3, 4, 2)), (1, (4, 3, 2)), (2, (4, 2, 3)), (-1, (4, 2, 3)), (-3, (3, 4, 2))])
 def test_out_axes(out_axes: int, shape: tuple[int, ...]) -> None:
     x = np.arange(24.0, dtype=np.float32).reshape(3, 4, 2)
     out = anima.vmap(lambda v: v * 2, out_axes=out_axes)(x)
@@ -60,7 +61,8 @@ class Pair(NamedTuple):
 def test_in_axes_of_trees() -> None:
     d = {"w": A, "b": np.float32(2)}
     equal(anima.vmap(lambda p, x: p["w"] * p["b"] + x, in_axes=({"w": 0, "b": None}, None))(d, 1.0), A * 2 + 1)
-    equal(anima.vmap(lambda p: p["w"].sum() * p["b"][0], in_axes=({"w": 0, "b": [None]},))({"w": A, "b": [2.0]}), A.sum(1) * 2)
+    equal(anima.vmap(lambda p: p["w"].sum() * p["b"][0], in_axes=({"w": 0, "b": [None]},))({"w": A, "b": [2.0]}),
+          A.sum(1) * 2)
     equal(anima.vmap(lambda p: p.first + p.second, in_axes=(Pair(0, 1),))(Pair(A, B)), A + B.T)
     equal(anima.vmap(lambda p: p["w"] + p["v"][0])({"w": A, "v": (A,), "none": None}), A * 2)
     equal(anima.vmap(lambda p, q: p[0] + p[1] + q, in_axes=((0, None), 0))((A, A[0]), A), 2 * A + A[0])
@@ -98,7 +100,8 @@ def test_nested() -> None:
     matmul = anima.vmap(anima.vmap(jnp.dot, in_axes=(None, 1)), in_axes=(0, None))
     equal(matmul(A, B), A @ B)
     equal(anima.vmap(matmul)(np.stack([A, A + 1]), np.stack([B, B])), np.stack([A @ B, (A + 1) @ B]))
-    equal(anima.vmap(anima.vmap(lambda x: x.sum(), in_axes=1, out_axes=0), in_axes=2)(np.ones((2, 3, 4))), np.full((4, 3), 2.0))
+    equal(anima.vmap(anima.vmap(lambda x: x.sum(), in_axes=1, out_axes=0), in_axes=2)(np.ones((2, 3, 4))),
+          np.full((4, 3), 2.0))
 
 
 def test_per_example_gradients() -> None:
@@ -143,7 +146,8 @@ def test_operations_with_indices() -> None:
     rows = np.array([2, 0, 1], np.int32)
     equal(anima.vmap(lambda x, i: x[i])(A, rows), A[np.arange(3), rows])
     equal(anima.vmap(lambda x, i: x.at[i].set(0.0))(A, rows), np.where(np.arange(4) == rows[:, None], 0, A))
-    equal(anima.vmap(lambda x, i: lax.dynamic_slice(x, (i,), (2,)))(A, rows), np.stack([A[k, r:r + 2] for k, r in enumerate(rows)]))
+    equal(anima.vmap(lambda x, i: lax.dynamic_slice(x, (i,), (2,)))(A, rows),
+          np.stack([A[k, r:r + 2] for k, r in enumerate(rows)]))
     equal(anima.vmap(lambda i: jnp.asarray(A)[i])(rows), A[rows])
     equal(anima.vmap(lambda x: jnp.sort(x)[::-1])(B), np.sort(B, 1)[:, ::-1])
     equal(anima.vmap(lambda x: jnp.cumsum(x), in_axes=1, out_axes=1)(A), np.cumsum(A, 0))
@@ -153,7 +157,8 @@ def test_operations_with_indices() -> None:
 
 def test_broadcasting_inside() -> None:
     x = np.ones((3, 2), np.float32)
-    equal(anima.vmap(lambda s, v: s * v, in_axes=(0, 0))(np.arange(3.0, dtype=np.float32), x), np.arange(3)[:, None] * x)
+    equal(anima.vmap(lambda s, v: s * v, in_axes=(0, 0))(np.arange(3.0, dtype=np.float32), x),
+          np.arange(3)[:, None] * x)
     equal(anima.vmap(lambda v: v[:, None] + jnp.arange(4.0))(x), np.broadcast_to(1 + np.arange(4.0), (3, 2, 4)))
     equal(anima.vmap(lambda s: jnp.full((2,), s))(np.arange(3.0)), np.repeat(np.arange(3.0), 2).reshape(3, 2))
 
