@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from anima.compiler.loops import (
     Accumulate,
@@ -127,23 +128,23 @@ class _Uses:
         self.reads: set[str] = set()
         self.writes: set[str] = set()
 
-    def note(self, node: Expr | Stmt) -> None:
+    def note(self, node: Any) -> None:
         kind = type(node)
         if kind is Ref or kind is Const:
             return
         if kind is Let:
-            self.note(node.value)  # type: ignore[union-attr]
+            self.note(node.value)
         elif kind is Op:
-            for arg in node.args:  # type: ignore[union-attr]
+            for arg in node.args:
                 self.note(arg)
         elif kind is Load:
-            self.reads.add(node.buffer)  # type: ignore[union-attr]
-            self.note(node.index)  # type: ignore[union-attr]
+            self.reads.add(node.buffer)
+            self.note(node.index)
         elif kind is Store:
-            (self.writes if node.op is None else self.reads).add(node.buffer)  # type: ignore[union-attr]
-            self.writes.add(node.buffer)  # type: ignore[union-attr]
-            self.note(node.index)  # type: ignore[union-attr]
-            self.note(node.value)  # type: ignore[union-attr]
+            (self.writes if node.op is None else self.reads).add(node.buffer)
+            self.writes.add(node.buffer)
+            self.note(node.index)
+            self.note(node.value)
         elif isinstance(node, Call):
             read, written = buffers_read(node.routine, node.args), buffers_written(node.routine, node.args)
             self.reads.update(read)
@@ -204,7 +205,7 @@ def remove_copies(program: Program, donated: Sequence[int]) -> Program:
         if kept is None:
             continue
         dropped.add(id(unit.stmt))
-        if kept is target:  # an output that takes over a donated input's memory
+        if isinstance(kept, Buffer):  # an output that takes over a donated input's memory
             known[target.name] = replace(target, alias=source.name)
             continue
         gone = target if kept == source.name else source
@@ -231,6 +232,8 @@ def _merge(source: Buffer, target: Buffer, free: set[str], known: dict[str, Buff
 
 def _copied(kernel: Kernel) -> tuple[str, str] | None:
     """(source, target) if a kernel does nothing but copy one buffer to another."""
+    if kernel.name != "copy":
+        return None
     loads: list[Load] = []
     stores: list[Store] = []
     for node in walk(*kernel.body):
@@ -243,7 +246,7 @@ def _copied(kernel: Kernel) -> tuple[str, str] | None:
                 pass
             case Var() | Assign() | Accumulate() | If() | While():
                 return None
-    if len(loads) != 1 or len(stores) != 1 or stores[0].op is not None or kernel.name != "copy":
+    if len(loads) != 1 or len(stores) != 1 or stores[0].op is not None:
         return None
     return (loads[0].buffer, stores[0].buffer) if loads[0].index == stores[0].index else None
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anima.compiler.assembly import ModuleBuilder, Value
+from anima.compiler.assembly import ModuleBuilder, Type, Value
 from anima.compiler.emit_control import part_types
 from anima.compiler.emit_function import Function, Module, operands
 from anima.compiler.emit_memory import Place
@@ -23,11 +23,12 @@ from anima.compiler.gemm import Product, emit_product, shared_text
 from anima.compiler.keys import statements_key
 from anima.compiler.loops import INDEX, Buffer, Call, For, Kernel, Program, Stmt, statements
 from anima.compiler.native import Target
-from anima.compiler.routines import arguments
+from anima.compiler.routines import arguments, buffers_written
 
 ENTRY = "entry"
 _INLINE = 4   # most kernels that are part of the entry function
 _SPREAD = 12  # kernels from which they go into modules of their own
+I32 = Type("i32")
 _GEMM = {"c64": "cgemm", "c128": "zgemm"}
 
 
@@ -35,8 +36,8 @@ _GEMM = {"c64": "cgemm", "c128": "zgemm"}
 class Emitted:
     """The LLVM texts of a program: `texts[0]` has the entry.
 
-    `callees` are what it calls, in the order in which their addresses end `args`: (None, an external routine) or
-    (the number of a text, a function in it). `parallel`: whether the program uses the thread pool. The last
+    `callees` are what it calls, in the order in which their addresses end `args`: (None, an external routine; or
+    "function", the Python object that callbacks call) or (the number of a text, a function in it). `parallel`: whether the program uses the thread pool. The last
     `shared` texts are the same in other programs: parts of matrix products.
     """
 
@@ -118,6 +119,11 @@ class Entry:
             self._kernel(stmt)
         elif isinstance(stmt, Call) and stmt.routine == "gemm":
             self._gemm(stmt)
+        elif isinstance(stmt, Call) and stmt.routine == "callback":
+            self._callback(stmt)
+        elif isinstance(stmt, Call) and stmt.routine == "poll":
+            status = self.function.b.call(self._callee("poll", None), [], I32)
+            self.function.stop_unless_zero(status)
         else:
             raise NotImplementedError(f"the external routine {stmt.routine!r}" if isinstance(stmt, Call)
                                       else f"{type(stmt).__name__} cannot stand here")
@@ -194,6 +200,19 @@ class Entry:
             address = f.b.first(f"getelementptr ptr, {f.b.params[0]}, i64 {place}", PTR)
             self.callees[key] = name, module, f.b.first(f"load ptr, {address}, align 8", PTR)
         return self.callees[key][2]
+
+    def _callback(self, call: Call) -> None:
+        """Hands the interpreter the addresses of operands and results."""
+        f = self.function
+        number, _, *names = call.args
+        data = f.b.alloca(PTR, max(len(names), 1))
+        for k, name in enumerate(names):
+            f.b.store(f.places[str(name)].pointer, f.b.gep("ptr", data, k))
+        function = self._callee("function", None)
+        status = f.b.call(self._callee("callback", None), [function, i64(int(number)), data], I32)
+        f.stop_unless_zero(status)
+        for name in buffers_written(call.routine, call.args):
+            f.changed(f.places[name].root)
 
     def _constant(self, scalar: str, *numbers: float) -> Value:
         text = "_".join(map(str, numbers))

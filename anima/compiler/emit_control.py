@@ -50,10 +50,11 @@ from anima.compiler.loops import (
     While,
     statements,
 )
+from anima.compiler.routines import buffers_written
 from anima.compiler.scalars import convert, emit as emit_scalar
 
 _INDEX_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "rem", "max", "min"))
-_STACK_LIMIT = 1 << 17  # bytes of scratch memory on the stack; more comes from malloc
+_STACK_LIMIT = 1 << 17  # bytes of scratch memory of a function on the stack; more comes from malloc
 
 
 def assigned(stmts: Sequence[Stmt]) -> list[str]:
@@ -67,7 +68,13 @@ def assigned(stmts: Sequence[Stmt]) -> list[str]:
 
 def stored(stmts: Sequence[Stmt]) -> list[str]:
     """Names of the buffers that statements write."""
-    return list({stmt.buffer: None for stmt in statements(*stmts) if isinstance(stmt, Store)})
+    names: dict[str, None] = {}
+    for stmt in statements(*stmts):
+        if isinstance(stmt, Store):
+            names[stmt.buffer] = None
+        elif isinstance(stmt, Call):
+            names.update(dict.fromkeys(buffers_written(stmt.routine, stmt.args)))
+    return list(names)
 
 
 def part_types(dtype: str, width: int) -> list[Type]:
@@ -79,14 +86,17 @@ class Control(Memory):
     """Writes statements into one LLVM function.
 
     `env` has the values of names in scope; `renamed` the partial accumulator that stands for a variable
-    inside of a vector loop; `heap` the scratch memory to free at the end; `outside` writes kernels and calls
+    inside of a vector loop; `heap` the scratch memory to free at the end, `on_stack` the bytes
+    of the rest; `outside` writes kernels and calls
     of external routines, where they may stand.
     """
 
     env: dict[str, Val]
     renamed: dict[str, str]
     heap: list[Value]
+    on_stack: int
     outside: Callable[[Stmt], None] | None
+    stopped: str | None = None  # the label of the end of the function, if something may jump there
 
     # -- expressions ----------------------------------------------------------------------------
 
@@ -269,21 +279,35 @@ class Control(Memory):
         return rebuild(new, chosen)
 
     def _scratch(self, dtype: str, size: int) -> Value:
-        size = max(size, 1)
-        if size * itemsize(dtype) <= _STACK_LIMIT:
-            return self.b.alloca(Type("i8"), size * itemsize(dtype))
+        size = max(size, 1) * itemsize(dtype)
+        self.on_stack += size
+        if self.on_stack <= _STACK_LIMIT:
+            return self.b.alloca(Type("i8"), size)
+        self.on_stack -= size
         # The C library is asked at the function's start, whatever loop the statement is in, and once.
         self.b.module.declare("malloc", [I64], PTR)
         self.b.module.declare("free", [PTR], None)
-        memory = self.b.first(f"call ptr @malloc(i64 {size * itemsize(dtype)})", PTR)
+        memory = self.b.first(f"call ptr @malloc(i64 {size})", PTR)
         self.heap.append(memory)
         return memory
 
     def finish(self) -> None:
         """Frees scratch memory and returns."""
+        if self.stopped is not None:
+            self.b.branch(self.stopped)
+            self.b.place(self.stopped)
         for memory in self.heap:
             self.b.call("free", [memory])
         self.b.ret()
+
+    def stop_unless_zero(self, status: Value | None) -> None:
+        """Ends the function at once if a call back into Python has raised."""
+        assert status is not None
+        if self.stopped is None:
+            self.stopped = self.b.label("stopped")
+        following = self.b.label("following")
+        self.b.branch_if(self.b.cmp("eq", status, 0), following, self.stopped, likely=True)
+        self.b.place(following)
 
     # -- control --------------------------------------------------------------------------------
 
@@ -385,7 +409,8 @@ class Control(Memory):
         ends: list[tuple[dict[str, Val], str]] = []
         labels = [b.label("then"), b.label("else")]
         done = b.label("endif")
-        b.branch_if(condition, *labels)
+        rare = stmt.then[:1] == (Call("poll", ()),)
+        b.branch_if(condition, labels[0], labels[1], likely=False if rare else None)
         for label, stmts in zip(labels, (stmt.then, stmt.orelse), strict=True):
             versions = dict(self.versions)
             with self.scope():

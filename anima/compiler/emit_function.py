@@ -83,6 +83,7 @@ class Function(Vector):
         self.env = {}
         self.renamed = {}
         self.heap = []
+        self.on_stack = 0
         self.outside = None
 
     def parallel(self, loop: For) -> None:

@@ -84,8 +84,10 @@ class _Grouping:
         self.views = views
         self.kinds = kinds
         self.groups: list[_Builder] = []
+        self.effectful: _Builder | None = None  # the last group with an effect
         self.home: dict[Var, _Builder] = {}
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
+        self.effects = 0  # bit set of the groups that the last one with effects depends on, and itself
 
     def reads(self, eqn: Eqn, space: Shape,
               skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
@@ -128,9 +130,13 @@ class _Grouping:
         axes = tuple(sorted(eqn.params["axes"])) if kind == "reduce" else ()
         reads, flat, cuts = self.reads(eqn, space)
         direct = {id(g): g for g in (self.home.get(v) for v in reads) if g is not None}
+        if eqn.effects and self.effectful is not None:
+            direct[id(self.effectful)] = self.effectful  # effects keep their order
         needs = 0
         for g in direct.values():
             needs |= g.needs | (1 << g.number)
+        if eqn.effects:  # effects happen in the program's order
+            needs |= self.effects
         group = None if kind == "call" else self._find(eqn, kind, space, axes, reads, direct)
         if group is None:
             group = _Builder(len(self.groups), kind, space, axes)
@@ -141,6 +147,8 @@ class _Grouping:
             group.kind, group.axes = "reduce", axes
             group.moved |= group.reads
             self._announce(group)
+        if eqn.effects:
+            self.effectful = group
         group.roots.append(eqn)
         group.reads.update(reads)
         group.moved.update(self._moved(eqn, kind, group, reads))
@@ -153,6 +161,8 @@ class _Grouping:
             for other in self.groups:
                 if other.needs >> group.number & 1:
                     other.needs |= group.needs
+        if eqn.effects:
+            self.effects = group.needs | (1 << group.number)
         for var in eqn.outvars:
             self.home[var] = group
 
@@ -275,18 +285,20 @@ def _operand_relations(eqn: Eqn, relation: Relation) -> list[tuple[Atom, Relatio
         return [(v, relation if v.aval.shape == out else () if not v.aval.shape else
                  tuple(-1 if n == 1 else r for n, r in zip(v.aval.shape, relation, strict=True)))
                 for v in eqn.invars]
-    operand = eqn.invars[0] if eqn.invars else None
+    if not eqn.invars:
+        return []
+    operand = eqn.invars[0]
     if name == "broadcast_in_dim":
         dims = eqn.params["broadcast_dimensions"]
         return [(operand, tuple(-1 if n == 1 else relation[d]
-                                for n, d in zip(operand.aval.shape, dims, strict=True)))]  # type: ignore[union-attr]
+                                for n, d in zip(operand.aval.shape, dims, strict=True)))]
     if name in ("reshape", "squeeze", "expand_dims"):
         return [(operand, _view_relation(eqn.outvars[0], operand, relation))]  # type: ignore[arg-type]
     if name == "transpose":
         inner = [0] * len(relation)
         for place, p in enumerate(eqn.params["permutation"]):
             inner[p] = relation[place]
-        return [(operand, tuple(inner))]  # type: ignore[list-item]
+        return [(operand, tuple(inner))]
     return [(v, None) for v in eqn.invars]
 
 

@@ -32,7 +32,7 @@ from anima.compiler.loops import (
     Var,
     While,
 )
-from anima.compiler.routines import arguments
+from anima.compiler.routines import arguments, buffers_read, buffers_written
 from anima.core import dtypes
 from anima.core.primitive import Primitive
 from anima.ops import elementwise, special
@@ -43,7 +43,7 @@ DTYPES: dict[str, Any] = {dtypes.short_name(d): d for d in dtypes.ALL_DTYPES}
 SCALARS: dict[str, Primitive] = {
     p.name: p for module in (special, elementwise) for p in vars(module).values() if isinstance(p, Primitive)}
 
-_INDEX_OPS = {
+_INDEX_OPS: dict[str, Any] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "div": lambda a, b: a // b, "rem": lambda a, b: a % b, "max": max, "min": min,
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
@@ -162,6 +162,9 @@ class Machine:
         return np.asarray(SCALARS[name].eval(*map(np.asarray, args), **(params or {})))
 
     def _call(self, stmt: Call) -> None:
+        if stmt.routine == "callback":
+            self._callback(stmt)
+            return
         a = arguments(stmt.routine, stmt.args)
         if stmt.routine != "gemm":
             raise NotImplementedError(f"the interpreter does not know the routine '{stmt.routine}'")
@@ -171,6 +174,14 @@ class Machine:
             y = _matrix(self.memory[a["b"]], a["b_offset"] + t * a["b_stride"], k, n, a["ldb"], a["transb"])  # type: ignore
             z = _matrix(self.memory[a["c"]], a["c_offset"] + t * a["c_stride"], m, n, a["ldc"], "N")  # type: ignore
             z[...] = a["alpha"] * (x @ y) + (a["beta"] * z if a["beta"] else 0)  # type: ignore[operator]
+
+
+    def _callback(self, stmt: Call) -> None:
+        function = self.program.callbacks[int(stmt.args[0])]
+        given = [self.memory[b].reshape(a.shape).copy() for b, a in
+                 zip(buffers_read(stmt.routine, stmt.args), function.operands, strict=True)]
+        for name, value in zip(buffers_written(stmt.routine, stmt.args), function(given), strict=True):
+            self.memory[name][...] = np.ravel(value)
 
 
 def _matrix(memory: np.ndarray, offset: int, rows: int, columns: int, ld: int, trans: str) -> np.ndarray:

@@ -116,7 +116,7 @@ class Scope(Nest):
         found = self.memo.get((atom, index))
         if found is not None:
             return found
-        self._compute(atom, index)
+        self._compute(atom, index)  # type: ignore[arg-type]
         return self.memo[atom, index]
 
     def _compute(self, atom: Var, index: Indices) -> None:
@@ -136,7 +136,7 @@ class Scope(Nest):
             if is_elementwise(eqn):
                 missing = [k for k in self.operands(eqn, i) if type(k[0]) is Var and k not in memo]
                 if missing:
-                    stack.extend(reversed(missing))
+                    stack.extend(reversed(missing))  # type: ignore[arg-type]
                     continue
             self.define(eqn, i)
 
@@ -148,7 +148,7 @@ class Scope(Nest):
     def define(self, eqn: Eqn, index: Indices) -> Any:
         """Computes an equation's results at an index (even those that are also in memory)."""
         if is_elementwise(eqn):
-            value = self.scalar(eqn, [self.at(v, i) for v, i in self.operands(eqn, index)])
+            value: Any = self.scalar(eqn, [self.at(v, i) for v, i in self.operands(eqn, index)])
         else:
             rule = AT.get(eqn.primitive.name)
             if rule is None:

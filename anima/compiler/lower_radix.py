@@ -112,8 +112,8 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
     with scope.loop(1 << digit, "vector") as d:
         scope.emit(Store(counts, d.expr(), zero))
     with scope.serial(n) as k:
-        d = digit_of(here(Load(keys, at(k), key_type)))
-        scope.emit(Store(counts, d, Op("add", (here(Load(counts, d, "i32")), one), "i32")))
+        which = digit_of(here(Load(keys, at(k), key_type)))
+        scope.emit(Store(counts, which, Op("add", (here(Load(counts, which, "i32")), one), "i32")))
     total = scope.var(zero, "a")
     with scope.serial(1 << digit) as k:
         count = here(Load(counts, k, "i32"))
@@ -121,9 +121,9 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
         scope.assign(total, Op("add", (total, count), "i32"))
     with scope.serial(n) as k:
         key = here(Load(keys, at(k), key_type))
-        d = digit_of(key)
-        to = here(Load(counts, d, "i32"))
-        scope.emit(Store(counts, d, Op("add", (to, one), "i32")))
+        which = digit_of(key)
+        to = here(Load(counts, which, "i32"))
+        scope.emit(Store(counts, which, Op("add", (to, one), "i32")))
         target = here(Op("add", (start, Op("cast", (to,), INDEX)), INDEX))
         scope.emit(Store(keys_out, target, key))
         came = Op("cast", (k,), "i32") if places is None else Load(places, at(k), "i32")

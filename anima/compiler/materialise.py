@@ -158,7 +158,7 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], roots: set[int], evaluations
             else:
                 use.evaluations += max(evaluations, operand.aval.size)
                 use.moved += 1
-        elif kind == "reduce" or (elementwise and operand.aval.shape == out.shape):
+        elif kind == "reduce" or (elementwise and out is not None and operand.aval.shape == out.shape):
             use.same = True
             use.evaluations = max(use.evaluations, evaluations)
         else:

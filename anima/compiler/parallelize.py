@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from anima.compiler.affine import independent_nest
 from anima.compiler.costs import cost, extent_of
 from anima.compiler.loops import (
     INDEX,
@@ -28,12 +29,13 @@ from anima.compiler.loops import (
     Ref,
     Stmt,
     While,
-    walk,
+    statements,
 )
 
 _WORTH = 25_000.0   # nanoseconds of work from which threads are used
 _PIECE = 8_000.0    # least work for one piece
 _BLOCK = 8192       # iterations of a block that a lone loop is cut into, about
+_ENOUGH = 64        # iterations that are enough for any number of threads
 
 
 def parallelize(program: Program) -> Program:
@@ -68,18 +70,54 @@ def _outermost(stmt: Stmt) -> Stmt:
 
 
 def _grained(loop: For) -> For:
+    loop = _collapsed(loop)
     each = sum(cost(s) for s in loop.body)
     if each * extent_of(loop.extent) < _WORTH:
         return replace(loop, kind="serial")
     return replace(loop, grain=max(1, int(_PIECE / max(each, 1.0))))
 
 
+def _collapsed(loop: For) -> For:
+    """A parallel loop of few, long iterations together with the loop inside of it, if that is independent too.
+
+        parallel i < 2:                      parallel p < 2000:
+          for k < 1000: ...          ->        i = p / 1000;  k = p % 1000;  ...
+    """
+    if not isinstance(loop.extent, Const) or not loop.body:
+        return loop
+    extent = int(loop.extent.value)
+    each = sum(cost(s) for s in loop.body)
+    *lets, inner = loop.body
+    if (extent >= _ENOUGH or each < 4 * _PIECE or not isinstance(inner, For) or not isinstance(inner.extent, Const)
+            or not all(isinstance(s, Let) for s in lets)):
+        return loop
+    if inner.kind == "vector":
+        inner = _blocks(inner)
+    elif not independent_nest(loop):
+        return loop
+    if inner.kind == "vector" or not isinstance(inner.extent, Const):
+        return loop
+    count = int(inner.extent.value)
+    both, size = Ref(f"{loop.index}.{inner.index}", INDEX), Const(count, INDEX)
+    body = (Let(loop.index, Op("div", (both, size), INDEX)), *lets, Let(inner.index, Op("rem", (both, size), INDEX)),
+            *inner.body)
+    return replace(loop, index=both.name, extent=Const(extent * count, INDEX), body=body)
+
+
 def _cut(loop: For) -> For:
     """A lone vector loop in blocks for threads, if it reduces nothing and is long."""
-    if not isinstance(loop.extent, Const) or any(isinstance(n, Accumulate) for n in walk(*loop.body)):
+    if cost(loop) < _WORTH:
+        return loop
+    blocks = _blocks(loop)
+    return loop if blocks is loop else _grained(blocks)
+
+
+def _blocks(loop: For) -> For:
+    """A vector loop as a parallel loop over blocks, if it reduces nothing and has enough to do."""
+    if not isinstance(loop.extent, Const) or any(isinstance(s, Accumulate) for s in statements(*loop.body)):
         return loop
     extent, total = int(loop.extent.value), cost(loop)
-    if total < _WORTH or extent < 2 * loop.width:
+    if extent < 2 * loop.width or total < 2 * _PIECE:
         return loop
     most = max(loop.width, min(_BLOCK, int(extent * _PIECE / total)) // loop.width * loop.width)
     size = _even_block(extent, most, loop.width)
@@ -92,7 +130,7 @@ def _cut(loop: For) -> For:
         inner = Op("min", (Const(size, INDEX), left), INDEX)
     place = Let(loop.index, Op("add", (start, Ref(f"{loop.index}.lane", INDEX)), INDEX))
     lanes = replace(loop, index=f"{loop.index}.lane", extent=inner, body=(place, *loop.body))
-    return _grained(For(name, Const(blocks, INDEX), (lanes,), "parallel"))
+    return For(name, Const(blocks, INDEX), (lanes,), "parallel")
 
 
 def _even_block(extent: int, most: int, width: int) -> int:

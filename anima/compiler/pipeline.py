@@ -98,8 +98,8 @@ def _flag(name: str) -> bool:
 def _print(step: Pass, program: Any, unchanged: bool) -> None:
     print(f"--- {step.name}{' (unchanged)' if unchanged else ''}", file=sys.stderr)
     if not unchanged:
-        shown = {"jaxpr": show_jaxpr, "fused": show_fused, "loops": show_loops}[step.level]
-        print(shown(program), file=sys.stderr)
+        shown: dict[str, Callable[[Any], str]] = {"jaxpr": show_jaxpr, "fused": show_fused, "loops": show_loops}
+        print(shown[step.level](program), file=sys.stderr)
 
 
 def _check(step: Pass, program: Any) -> None:

@@ -251,7 +251,7 @@ def _dot_general(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
     axes = [(tuple(xc), tuple(xb)), (tuple(yc), tuple(yb))]
     changed = False
     for place, (contract, batch) in enumerate(axes):
-        inner = program.get(invars[place]) if type(invars[place]) is Var else None  # type: ignore[call-overload]
+        inner = program.get(invars[place]) if type(invars[place]) is Var else None  # type: ignore[arg-type]
         if inner is None or inner.primitive.name != "transpose":
             continue
         order = inner.params["permutation"]

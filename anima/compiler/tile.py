@@ -12,9 +12,9 @@ whose iterations are independent: every element is stored once, by an index that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from anima.compiler.affine import coefficient, injective
+from anima.compiler.affine import Nest, coefficient, independent, nest_of
 from anima.compiler.emit_value import itemsize
 from anima.compiler.loops import (
     INDEX,
@@ -57,54 +57,17 @@ def _top(stmt: Stmt) -> Stmt:
     return stmt
 
 
-@dataclass(slots=True)
-class _Nest:
-    """Loops inside of each other, outside in; the lets between them; the innermost body."""
-
-    loops: list[For]
-    between: list[Let]
-    body: tuple[Stmt, ...]
-
-    @property
-    def lets(self) -> dict[str, Expr]:
-        return {s.name: s.value for s in (*self.between, *self.body) if isinstance(s, Let)}
-
-    @property
-    def extents(self) -> list[tuple[str, int]]:
-        return [(loop.index, int(loop.extent.value)) for loop in self.loops if isinstance(loop.extent, Const)]
-
-
-def _nest(loop: For) -> _Nest | None:
-    """The nest that starts at a loop, if nothing but lets stands between its loops and nothing else inside."""
-    loops: list[For] = [loop]
-    between: list[Let] = []
-    while True:
-        *lets, last = loops[-1].body
-        if not isinstance(last, For):
-            break
-        if not all(isinstance(s, Let) for s in lets):
-            return None
-        between += lets  # type: ignore[arg-type]
-        loops.append(last)
-    body = loops[-1].body
-    simple = all(isinstance(s, Let) or (isinstance(s, Store) and s.op is None) for s in body)
-    constant = all(isinstance(one.extent, Const) for one in loops)
-    if len(loops) < 2 or not simple or not constant or loops[-1].kind != "vector":
-        return None
-    return _Nest(loops, between, body)
-
-
 def _tiled(loop: For) -> For:
-    nest = _nest(loop)
-    if nest is None:
+    nest = nest_of(loop)
+    if nest is None or nest.loops[-1].kind != "vector":
         return loop
     across = _across(nest)
-    if across is None or not _independent(nest):
+    if across is None or not independent(nest):
         return loop
     return _rebuild(nest, across)
 
 
-def _accesses(nest: _Nest) -> list[tuple[str, Expr, int]]:
+def _accesses(nest: Nest) -> list[tuple[str, Expr, int]]:
     """(buffer, index, bytes of an element) of all loads and stores."""
     found = []
     for node in walk(*nest.between, *nest.body):
@@ -115,7 +78,7 @@ def _accesses(nest: _Nest) -> list[tuple[str, Expr, int]]:
     return found
 
 
-def _across(nest: _Nest) -> int | None:
+def _across(nest: Nest) -> int | None:
     """The loop (its depth) along which memory lies that the innermost loop steps across, if that is worth tiles."""
     lets, extents = nest.lets, nest.extents
     inner = nest.loops[-1].index
@@ -133,25 +96,7 @@ def _across(nest: _Nest) -> int | None:
     return None
 
 
-def _independent(nest: _Nest) -> bool:
-    lets = nest.lets
-    loads: dict[str, set[Expr]] = {}
-    for node in walk(*nest.between, *nest.body):
-        if isinstance(node, Load):
-            loads.setdefault(node.buffer, set()).add(node.index)
-    stores: dict[str, set[Expr]] = {}
-    for stmt in nest.body:
-        if isinstance(stmt, Store):
-            stores.setdefault(stmt.buffer, set()).add(stmt.index)
-    for buffer, indices in stores.items():
-        if len(indices) > 1 or loads.get(buffer, indices) != indices:
-            return False
-        if not all(injective(index, nest.extents, lets) for index in indices):
-            return False
-    return True
-
-
-def _rebuild(nest: _Nest, across: int) -> For:
+def _rebuild(nest: Nest, across: int) -> For:
     outer, inner = nest.loops[across], nest.loops[-1]
     places: list[Stmt] = []
     tiles: dict[str, tuple[Expr, Expr]] = {}   # number of tiles, size of one

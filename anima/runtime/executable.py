@@ -24,7 +24,8 @@ from anima.compiler.loops import Buffer, Op, Program, walk
 from anima.compiler.show_loops import show
 from anima.core.avals import Shape
 from anima.runtime import routines, threads
-from anima.runtime.calling import descriptor, fast_invoke, slow_invoke
+from anima.runtime.callbacks import Callbacks
+from anima.runtime.calling import descriptor, fast_invoke, slow_invoke, way_back
 
 _ALIGNMENT = 64
 _KEPT_ARENAS = 2           # scratch memory that an executable keeps from call to call ...
@@ -64,8 +65,9 @@ class Executable:
                 raise ValueError(f"the constant {buffer.name} has {array.size} elements, not {buffer.size}")
         assert [b.role for b in slots(program)] == sorted(
             (b.role for b in slots(program)), key=("input", "output", "const").index)
+        self._function = Callbacks(program.callbacks)
         self._more = [a.ctypes.data for a in self._constants] + [
-            routines.address(name) if module is None else code.modules[module].address(name)
+            self._address_of(name) if module is None else code.modules[module].address(name)
             for module, name in code.callees]
         self._entry = code.modules[0].address(ENTRY)
         outputs = [(o.dtype, b.size) for o, b in zip(self._outputs, program.with_role("output"), strict=True)]
@@ -75,6 +77,12 @@ class Executable:
         self._arenas: list[Any] = []
         donors = any(o.donor is not None for o in self._outputs)
         self._fresh = None if donors else [(o.shape, o.dtype) for o in self._outputs]
+
+    def _address_of(self, name: str) -> int:
+        """What a program calls outside of its own modules."""
+        if name == "function":
+            return id(self._function)
+        return way_back(name) if name in ("callback", "poll") else routines.address(name)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run the program. Inputs have the program's dtypes and numbers of elements, in row-major order;
@@ -86,8 +94,10 @@ class Executable:
         pool = threads.pool_address() if self.code.parallel else 0
         if self.program.arena:
             arena = self._take_arena()
-            status = self._invoke(self._address, inputs, outputs, arena[1], pool)
-            self._keep(arena)
+            try:
+                status = self._invoke(self._address, inputs, outputs, arena[1], pool)
+            finally:  # a callback may raise
+                self._keep(arena)
         else:
             status = self._invoke(self._address, inputs, outputs, 0, pool)
         return outputs if status == 0 else self._call_slowly(inputs)
@@ -114,8 +124,10 @@ class Executable:
                    for o in self._outputs]
         arena = self._take_arena()
         pool = threads.pool_address() if self.code.parallel else 0
-        slow_invoke(self._entry, arrays + outputs, self._more, arena[1], pool)
-        self._keep(arena)
+        try:
+            slow_invoke(self._entry, arrays + outputs, self._more, arena[1], pool)
+        finally:
+            self._keep(arena)
         return outputs
 
     # -- what people look at --------------------------------------------------------------------

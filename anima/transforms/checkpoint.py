@@ -17,15 +17,13 @@ import numpy as np
 
 from anima import errors, tree
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.jaxpr import ClosedJaxpr, Eqn, Literal
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.jaxpr import ClosedJaxpr, Literal
+from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
+from anima.transforms.call import Call, fill
 from anima.transforms.dce import dce_jaxpr
-from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
-from anima.transforms.transpose import backward
-from anima.transforms.vmap import batch_jaxpr
 from anima.util import fun_name, weak_cache
 
 Policy = Callable[..., bool]
@@ -53,31 +51,11 @@ class Name(Primitive):
 name_p = Name("name")
 
 
-class Checkpoint(Primitive):
+class Checkpoint(Call):
     """A program whose intermediate results are not kept for differentiation."""
-
-    multiple_results = True
-
-    def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-        return jaxpr.out_avals
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, **params: Any) -> list[np.ndarray]:
         return eval_numpy(jaxpr, args)
-
-    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
-        return self.eval(*args, **params)
-
-    def body(self, params: dict[str, Any]) -> ClosedJaxpr:
-        """The program that the equation stands for."""
-        return params["jaxpr"]
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr,
-            **params: Any) -> tuple[list[Any], list[Any]]:
-        nonzero = tuple(not isinstance(t, Zero) for t in tangents)
-        new, mask = jvp_jaxpr(jaxpr, nonzero)
-        outs = self.bind(*primals, *(t for t in tangents if not isinstance(t, Zero)), jaxpr=new, **params)
-        count = len(mask)
-        return outs[:count], _fill(mask, outs[count:], outs)
 
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
                   jaxpr: ClosedJaxpr, policy: Policy | None, **params: Any) -> tuple[list[Any], list[Any]]:
@@ -89,38 +67,10 @@ class Checkpoint(Primitive):
         given = [t for t in tangents if not isinstance(t, Zero)]
         found = under(recorder, self.bind, *primals, *outs[count:], *given, jaxpr=again, policy=policy,
                       **{**params, "differentiated": True}) if any(mask) else []
-        return outs[:count], _fill(mask, found, outs)
-
-    def transpose(self, cts: Sequence[Any], *args: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
-        lin = tuple(isinstance(a, Linear) for a in args)
-        new, mask = _transposed(jaxpr, lin, tuple(not isinstance(ct, Zero) for ct in cts))
-        known = [a for a in args if not isinstance(a, Linear)]
-        outs = iter(self.bind(*known, *(ct for ct in cts if not isinstance(ct, Zero)), jaxpr=new, **params))
-        wanted = iter(mask)
-        return [(next(outs) if next(wanted) else Zero(a.aval)) if is_lin else None
-                for is_lin, a in zip(lin, args, strict=True)]
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: ClosedJaxpr,
-              **params: Any) -> tuple[Any, Any]:
-        new, out_dims = batch_jaxpr(jaxpr, size, tuple(dims))
-        return self.bind(*args, jaxpr=new, **params), out_dims
-
-    def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
-        """The equation with the used results only."""
-        closed = eqn.params["jaxpr"]
-        jaxpr, used_in = dce_jaxpr(closed.jaxpr, used)
-        values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-        return eqn.replace(params={**eqn.params, "jaxpr": ClosedJaxpr(jaxpr, [values[v] for v in jaxpr.constvars])},
-                           invars=[v for v, u in zip(eqn.invars, used_in, strict=True) if u],
-                           outvars=[v for v, u in zip(eqn.outvars, used, strict=True) if u])
+        return outs[:count], fill(mask, found, outs)
 
 
 checkpoint_p = Checkpoint("checkpoint")
-
-
-def _fill(mask: Sequence[bool], tangents: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    given = iter(tangents)
-    return [next(given) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, outs, strict=False)]
 
 
 @weak_cache
@@ -148,24 +98,6 @@ def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...],
 
     avals = [*needed.in_avals, *(tangent_aval(a) for a, nz in zip(closed.in_avals, nonzero, strict=True) if nz)]
     return ClosedJaxpr(forward, primal.consts), ClosedJaxpr(*trace_to_jaxpr(again, avals)), mask
-
-
-@weak_cache
-def _transposed(closed: ClosedJaxpr, lin: tuple[bool, ...],
-                nonzero: tuple[bool, ...]) -> tuple[ClosedJaxpr, list[bool]]:
-    known = [a for a, is_lin in zip(closed.in_avals, lin, strict=True) if not is_lin]
-    mask: list[bool] = []
-
-    def fun(*args: Any) -> list[Any]:
-        values, given = iter(args[: len(known)]), iter(args[len(known):])
-        operands = [Linear(a) if is_lin else next(values) for a, is_lin in zip(closed.in_avals, lin, strict=True)]
-        cts = [next(given) if nz else Zero(a) for a, nz in zip(closed.out_avals, nonzero, strict=True)]
-        found = [ct for ct in backward(closed.jaxpr, closed.consts, operands, cts) if ct is not None]
-        mask.extend(not isinstance(ct, Zero) for ct in found)
-        return [ct for ct in found if not isinstance(ct, Zero)]
-
-    avals = [*known, *(a for a, nz in zip(closed.out_avals, nonzero, strict=True) if nz)]
-    return ClosedJaxpr(*trace_to_jaxpr(fun, avals)), mask
 
 
 def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True, policy: Policy | None = None,

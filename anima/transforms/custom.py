@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import Any
+from typing import Any, NamedTuple
 
 from anima import errors, tree
 from anima.core import dtypes
@@ -205,6 +205,17 @@ def _closed(fun: Callable[..., Any], args: Sequence[Any], traced: Traced = Trace
     return close(jaxpr, consts)
 
 
+class _Traced(NamedTuple):
+    """A function's body: the values it closes over come before its own flat arguments."""
+
+    jaxpr: ClosedJaxpr
+    consts: list[Any]
+    flat: list[Any]
+    in_tree: Any
+    out_tree: Any
+    nondiff: dict[int, Any]
+
+
 class _Custom:
     """A function, its arguments that are not differentiated, and how to call it."""
 
@@ -230,17 +241,26 @@ class _Custom:
                             "function with a custom derivative cannot take: make them positional.")
         return bound.args
 
-    def _prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any, Any, dict[int, Any]]:
-        """(flat dynamic arguments, their tree, the function of flat ones, the other arguments by number)."""
+    def _trace(self, args: Sequence[Any], kwargs: dict[str, Any], by: str) -> _Traced:
+        """The function's body at these arguments."""
         args = self._positional(args, kwargs)
         nondiff = {i % len(args): args[i] for i in self.nondiff_argnums}
         flat, in_tree = tree.flatten(tuple(a for i, a in enumerate(args) if i not in nondiff))
+        trees: list[Any] = []
 
-        def call(*leaves: Any) -> Any:
+        def fun(*leaves: Any) -> list[Any]:
             rest = iter(tree.unflatten(in_tree, leaves))
-            return self.fun(*(nondiff[i] if i in nondiff else next(rest) for i in range(len(args))))
+            outs, out_tree = tree.flatten(self.fun(*(nondiff[i] if i in nondiff else next(rest)
+                                                     for i in range(len(args)))))
+            trees.append(out_tree)
+            return outs
 
-        return flat, in_tree, call, nondiff
+        jaxpr, consts = _closed(fun, flat, Traced(fun_name(self.fun), by=by))
+        return _Traced(jaxpr, consts, flat, in_tree, trees[0], nondiff)
+
+    def _just_runs(self, args: Any, kwargs: Any) -> bool:
+        """Whether nothing is being transformed."""
+        return current.trace is EVAL and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs)))
 
     def _in_order(self, nondiff: dict[int, Any]) -> list[Any]:
         return [nondiff[i] for i in sorted(nondiff)]
@@ -282,23 +302,15 @@ class custom_jvp(_Custom):
         name = fun_name(self.fun)
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
-        if current.trace is EVAL and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs))):
+        if self._just_runs(args, kwargs):
             return self.fun(*args, **kwargs)
-        flat, in_tree, call, nondiff = self._prepare(args, kwargs)
-        trees: list[Any] = []
+        t = self._trace(args, kwargs, "custom_jvp")
+        rule = partial(self._rule, name, self._in_order(t.nondiff), t.in_tree, t.out_tree)
+        outs = custom_jvp_call_p.bind(*t.consts, *t.flat, call_jaxpr=t.jaxpr, jvp=rule, num_consts=len(t.consts),
+                                      name=name, symbolic_zeros=self.symbolic_zeros)
+        return tree.unflatten(t.out_tree, outs)
 
-        def fun(*leaves: Any) -> list[Any]:
-            outs, out_tree = tree.flatten(call(*leaves))
-            trees.append(out_tree)
-            return outs
-
-        jaxpr, consts = _closed(fun, flat, Traced(name, by="custom_jvp"))
-        rule = partial(self._rule, name, self._in_order(nondiff), in_tree, trees[0], jaxpr.out_avals)
-        outs = custom_jvp_call_p.bind(*consts, *flat, call_jaxpr=jaxpr, jvp=rule, num_consts=len(consts), name=name,
-                                      symbolic_zeros=self.symbolic_zeros)
-        return tree.unflatten(trees[0], outs)
-
-    def _rule(self, name: str, nondiff: Sequence[Any], in_tree: Any, out_tree: Any, out_avals: Sequence[ShapedArray],
+    def _rule(self, name: str, nondiff: Sequence[Any], in_tree: Any, out_tree: Any,
               primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         given = tangents if self.symbolic_zeros else [instantiate(t) for t in tangents]
         pair = self.jvp(*nondiff, tree.unflatten(in_tree, primals),
@@ -350,21 +362,13 @@ class custom_vjp(_Custom):
         name = fun_name(self.fun)
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
-        if current.trace is EVAL and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs))):
+        if self._just_runs(args, kwargs):
             return self.fun(*args, **kwargs)
-        flat, in_tree, call, nondiff = self._prepare(args, kwargs)
-        trees: list[Any] = []
-
-        def fun(*leaves: Any) -> list[Any]:
-            outs, out_tree = tree.flatten(call(*leaves))
-            trees.append(out_tree)
-            return outs
-
-        jaxpr, consts = _closed(fun, flat, Traced(name, by="custom_vjp"))
-        forward = partial(self._forward, name, nondiff, in_tree, trees[0])
-        outs = custom_vjp_call_p.bind(*consts, *flat, call_jaxpr=jaxpr, fwd=forward, bwd=self.bwd,
-                                      num_consts=len(consts), name=name, symbolic_zeros=self.symbolic_zeros)
-        return tree.unflatten(trees[0], outs)
+        t = self._trace(args, kwargs, "custom_vjp")
+        forward = partial(self._forward, name, t.nondiff, t.in_tree, t.out_tree)
+        outs = custom_vjp_call_p.bind(*t.consts, *t.flat, call_jaxpr=t.jaxpr, fwd=forward, bwd=self.bwd,
+                                      num_consts=len(t.consts), name=name, symbolic_zeros=self.symbolic_zeros)
+        return tree.unflatten(t.out_tree, outs)
 
     def _forward(self, name: str, nondiff: dict[int, Any], in_tree: Any, out_tree: Any, primals: Sequence[Any],
                  tangents: Sequence[Any]) -> tuple[list[Any], list[Any], Callable[..., Any]]:

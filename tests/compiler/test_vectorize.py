@@ -169,6 +169,31 @@ def test_a_lone_vector_loop_is_cut_into_blocks(n):
     np.testing.assert_array_equal(compile_program(axpy(n))([x, x])[0], x * np.float32(3.5))
 
 
+def few_rows(rows: int, middle: int, n: int) -> Program:
+    value = f("exp", x_at(at("i", middle * n, "q", n, "j")))
+    return one_kernel("few", {"x": ("f32", rows * middle * n)}, {"y": ("f32", rows * middle * n)},
+                      parallel("i", rows, Let("o", at("i", middle)), serial("q", middle, vector(
+                          "j", n, Store("y", at("i", middle * n, "q", n, "j"), value)))))
+
+
+def test_few_long_iterations_are_split_further():
+    inner = few_rows(3, 500, 100)
+    found = loops(parallelize(vectorize(inner, WIDE)))
+    assert found["i.q"].extent == Const(1500, "index") and found["i.q"].kind == "parallel"
+    rows = one_kernel("rows", {"x": ("f32", 2_000_002)}, {"y": ("f32", 2_000_002)}, parallel("i", 2, vector(
+        "j", 1_000_001, Store("y", at("i", 1_000_001, "j"), f("exp", x_at(at("i", 1_000_001, "j")))))))
+    found = loops(parallelize(vectorize(rows, WIDE)))
+    assert set(found) == {"i.j.block", "j.lane"}
+    for p in (inner, rows):
+        check(parallelize(vectorize(p, WIDE)))
+        [buffer] = p.with_role("input")
+        x = np.linspace(-1, 1, buffer.size, dtype=np.float32)
+        np.testing.assert_allclose(compile_program(p)([x])[0], np.exp(x), rtol=1e-6)
+    unequal = one_kernel("scan", {"x": ("f32", 3)}, {"y": ("f32", 3000)}, parallel("i", 3, serial(
+        "q", 999, Store("y", at(1, "i", 1000, "q"), f("exp", x_at(at("i", 1000, "q"), "y"))))))
+    assert set(loops(parallelize(unequal))) == {"i", "q"}
+
+
 def test_a_reduction_is_not_cut():
     p = one_kernel("max", {"x": ("f32", 1_000_000)}, {"y": ("f32", 1)}, Var("m", "f32", k(-np.inf)),
                    vector("j", 1_000_000, Accumulate("m", "max", x_at(i("j")))), Store("y", c(0), v("m")))

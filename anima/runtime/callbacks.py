@@ -1,0 +1,40 @@
+"""What compiled code calls back into Python for: memory in, memory out.
+
+    function(number, address)      `address`: of the addresses of the operands, then of the results
+
+Operands are copied out of the program's memory, so that a callback may keep them; results are checked by
+the primitive's `eval` rule and copied in. Whatever is raised here ends the program and leaves the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from anima.compiler.lower_callback import Callback
+from anima.core.avals import ShapedArray
+
+
+class Callbacks:
+    """The callbacks of one program, as the one function that its machine code calls."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._known = [(c, [*map(_memory, c.operands)], [*map(_memory, c.results)]) for c in callbacks]
+
+    def __call__(self, number: int, address: int) -> None:
+        callback, operands, results = self._known[number]
+        addresses = (ctypes.c_void_p * (len(operands) + len(results))).from_address(address)
+        found = callback([np.frombuffer(ctypes.string_at(a or 0, size), dtype).reshape(shape)
+                          for a, (shape, dtype, size) in zip(addresses, operands, strict=False)])
+        for a, (_, dtype, size), value in zip(addresses[len(operands):], results, found, strict=True):
+            ctypes.memmove(a, np.ascontiguousarray(value, dtype).ctypes.data, size)
+
+
+def _memory(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype, int]:
+    """Shape, dtype and bytes of an array."""
+    return aval.shape, aval.dtype, math.prod(aval.shape) * aval.dtype.itemsize

@@ -1,0 +1,78 @@
+"""Programs applied as one operation: what a jitted call and a checkpoint have in common.
+
+The rules transform the program that the equation holds (`jaxpr`); results are remembered per program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.jaxpr import ClosedJaxpr, Eqn
+from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.trace import aval_of
+from anima.transforms.dce import dce_jaxpr
+from anima.transforms.forward import jvp_jaxpr
+from anima.transforms.transpose import transpose_jaxpr
+from anima.transforms.vmap import batch_jaxpr
+from anima.util import weak_cache
+
+
+class Call(Primitive):
+    """`jaxpr(*args)`. Subclasses say how it is evaluated and linearised."""
+
+    multiple_results = True
+
+    def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
+        return jaxpr.out_avals
+
+    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return self.eval(*args, **params)
+
+    def body(self, params: dict[str, Any]) -> ClosedJaxpr:
+        """The program that an equation stands for."""
+        return params["jaxpr"]
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr,
+            **params: Any) -> tuple[list[Any], list[Any]]:
+        nonzero = tuple(not isinstance(t, Zero) for t in tangents)
+        new, mask = jvp_jaxpr(jaxpr, nonzero)
+        outs = self.bind(*primals, *(t for t in tangents if not isinstance(t, Zero)), jaxpr=new, **params)
+        return outs[: len(mask)], fill(mask, outs[len(mask):], outs)
+
+    def transpose(self, cts: Sequence[Any], *args: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
+        linear = tuple(isinstance(a, Linear) for a in args)
+        new, mask = transpose_jaxpr(jaxpr, linear, tuple(not isinstance(ct, Zero) for ct in cts))
+        known = [a for a in args if not isinstance(a, Linear)]
+        outs = iter(self.bind(*known, *(ct for ct in cts if not isinstance(ct, Zero)), jaxpr=new, **params))
+        wanted = iter(mask)
+        return [(next(outs) if next(wanted) else Zero(a.aval)) if lin else None
+                for lin, a in zip(linear, args, strict=True)]
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: ClosedJaxpr,
+              **params: Any) -> tuple[list[Any], list[int | None]]:
+        new, out_dims = batch_jaxpr(jaxpr, size, tuple(dims))
+        return self.bind(*args, jaxpr=new, **params), out_dims
+
+    def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
+        """The equation with the used results only."""
+        new, used_inputs = _dce(eqn.params["jaxpr"], tuple(used))
+        return eqn.replace(params={**eqn.params, "jaxpr": new},
+                           invars=[v for v, u in zip(eqn.invars, used_inputs, strict=True) if u],
+                           outvars=[v for v, u in zip(eqn.outvars, used, strict=True) if u])
+
+
+def fill(mask: Sequence[bool], tangents: Sequence[np.ndarray], outs: Sequence[Any]) -> list[Any]:
+    """Tangents of all results, `Zero` where `mask` says that there is none."""
+    given = iter(tangents)
+    return [next(given) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, outs, strict=False)]
+
+
+@weak_cache
+def _dce(closed: ClosedJaxpr, used: tuple[bool, ...]) -> tuple[ClosedJaxpr, list[bool]]:
+    jaxpr, used_inputs = dce_jaxpr(closed.jaxpr, used)
+    values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    return ClosedJaxpr(jaxpr, [values[v] for v in jaxpr.constvars]), used_inputs
