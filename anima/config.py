@@ -194,13 +194,15 @@ compilation_cache_dir = Option("compilation_cache_dir", None, _parse_any,
                                "The folder of the on-disk cache of compiled code.")
 platforms = Option("platforms", None, _parse_any, "The platforms to use, by name, best first.")
 platform_name = Option("platform_name", None, _parse_any, "The default platform.")
+tape_budget = Option("tape_budget", None, _parse_int, "Bytes that reverse mode through while_loop may remember in one "
+                     "program; None: a quarter of the memory that is free.")
 num_cpu_devices = Option("num_cpu_devices", None, _parse_int, "How many devices the CPU is shown as.")
 
 OPTIONS: dict[str, Option] = {option.name: option for option in (
     enable_x64, debug_nans, debug_infs, disable_jit, threefry_partitionable, numpy_dtype_promotion,
     numpy_rank_promotion, default_matmul_precision, default_prng_impl, enable_custom_prng, debug_key_reuse,
     check_tracer_leaks, default_device, enable_checks, log_compiles, explain_cache_misses, traceback,
-    compilation_cache_dir, platforms, platform_name, num_cpu_devices)}
+    compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices)}
 _KEYED: tuple[Option, ...] = tuple(option for option in OPTIONS.values() if option.in_trace_key)
 _global_key: tuple[int, Hashable] = (-1, ())
 

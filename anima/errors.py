@@ -201,7 +201,7 @@ class NonConcreteBooleanIndexError(AnimaIndexError):
     def __init__(self, tracer: Any) -> None:
         super().__init__(_about(
             tracer, f"Array boolean indices must be concrete; got ShapedArray({describe(tracer.aval)})",
-            "anima.numpy.where(mask, x, fill), x.at[mask].set(y), or anima.numpy.nonzero(mask, size=n)"))
+            "anima.numpy.where(mask, x, fill), or anima.numpy.nonzero(mask, size=n)"))
 
 
 class UnexpectedTracerError(AnimaTypeError):

@@ -27,9 +27,9 @@ def coefficient(expr: Expr, name: str, lets: Mapping[str, Expr]) -> int | None:
                 return None
             return left + right if expr.name == "add" else left - right
         case Op(name="mul", args=(a, b)):
-            for factor, other in ((a, b), (b, a)):
+            for factor, scaled in ((a, b), (b, a)):
                 if isinstance(factor, Const):
-                    inner = coefficient(other, name, lets)
+                    inner = coefficient(scaled, name, lets)
                     return None if inner is None else inner * int(factor.value)
     return None if mentions(expr, name, lets) else 0
 

@@ -1,6 +1,7 @@
 """From loops to machine code: the last passes, in order, and the code generator.
 
     loops   tile vectorize parallelize      what runs in which order, in lanes, on threads
+            interrupt                       where Ctrl-C is noticed
     llvm    emit_program                    text
     code    native                          several modules at once, on all cores
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from anima.compiler.emit import emit_program
+from anima.compiler.interrupt import interrupt
 from anima.compiler.loops import Program
 from anima.compiler.native import Module, Target
 from anima.compiler.parallelize import parallelize
@@ -38,7 +40,7 @@ class Code:
 
 def passes(target: Target) -> tuple[Callable[[Program], Program], ...]:
     """Loops to loops, for a machine."""
-    return tile, partial(vectorize, target=target), parallelize
+    return tile, partial(vectorize, target=target), parallelize, interrupt
 
 
 def build(program: Program, target: Target, load: Load) -> Code:

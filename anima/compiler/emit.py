@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from anima.compiler.assembly import ModuleBuilder, Type, Value
 from anima.compiler.emit_control import part_types
@@ -84,7 +85,7 @@ class Entry:
         masks = target.has("avx512f") and target.vector_bytes == 64
         self.modules = [Module(ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features), masks)
                         for _ in range(1 + spread)]
-        params = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
+        params: list[Any] = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
         b = self.modules[0].builder.function(ENTRY, params)
         self.function = Function(self.modules[0], b, b.params[2])
         self.function.outside = self.outer
@@ -165,7 +166,7 @@ class Entry:
 
     def _define(self, key: str, kernel: Kernel, buffers: Sequence[str], values: Sequence[tuple[str, str]],
                 roots: Sequence[str], sharing: Sequence[bool], pool: bool) -> None:
-        params: list[tuple] = [(f"p{i}", PTR, "" if shared else "noalias") for i, shared in enumerate(sharing)]
+        params: list[Any] = [(f"p{i}", PTR, "" if shared else "noalias") for i, shared in enumerate(sharing)]
         for number, (_, dtype) in enumerate(values):
             params += [(f"s{number}.{part}", type) for part, type in enumerate(part_types(dtype, 1))]
         if pool:
@@ -227,8 +228,8 @@ class Entry:
             self._blas(a, dtype)
             return
         product = Product(a, self.target)
-        operands = [f.b.gep(MEMORY[dtype], f.places[str(a[x])].pointer, int(a[f"{x}_offset"]))  # type: ignore[call-overload]
-                    for x in "abc"]
+        operands = {x: f.b.gep(MEMORY[dtype], f.places[str(a[x])].pointer, int(a[f"{x}_offset"]))  # type: ignore[call-overload]
+                    for x in "abc"}
 
         def function(name: str) -> Value:
             text = shared_text(name, dtype, self.target)
@@ -238,7 +239,7 @@ class Entry:
 
         assert f.pool is not None
         emit_product(f.b, product, operands, f.pool, function)
-        self.modules[0].parallel |= product.blocking.grain > 0
+        self.modules[0].parallel |= product.grain > 0
         f.changed(f.places[str(a["c"])].root)
 
     def _blas(self, a: dict[str, object], dtype: str) -> None:

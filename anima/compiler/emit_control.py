@@ -131,7 +131,7 @@ class Control(Memory):
             return constant_index(int(value))  # type: ignore[call-overload]
         type = Type(REGISTER[dtype])
         if dtype in COMPLEX_TYPES:
-            number = complex(value)  # type: ignore[arg-type]
+            number = complex(value)  # type: ignore[call-overload]
             return self.b.const(type, number.real), self.b.const(type, number.imag)
         return self.b.const(type, value)  # type: ignore[arg-type]
 
@@ -262,6 +262,8 @@ class Control(Memory):
         """`op(a, c)`."""
         if isinstance(a, Index) and isinstance(c, Index):
             return self.arithmetic(op, a, c)
+        if op in ("max", "min") and dtype in ("f16", "bf16", "f32", "f64"):
+            op += "_of_many"
         return emit_scalar(self.b, op, self.even([a, c]), dtype)
 
     def variable(self, value: Val) -> Val:

@@ -10,6 +10,8 @@ kept in 32 bits where they fit (a gather of 16 lanes is then one instruction, no
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,8 +114,9 @@ def fits_i32(*indices: Index) -> bool:
     return all(i.lo >= -(1 << 31) and i.hi < 1 << 31 for i in indices)
 
 
-_FOLD = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "max": max, "min": min,
-         "div": lambda a, b: a // b, "rem": lambda a, b: a % b}
+_FOLD: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "max": max, "min": min, "div": operator.floordiv,
+    "rem": operator.mod}
 _OPCODE = {"add": "add", "sub": "sub", "mul": "mul", "div": "udiv", "rem": "urem"}
 _COMPARE = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 
@@ -196,20 +199,19 @@ class Indices:
         """`add`, `sub`, `mul`, `div`, `rem`, `max` or `min` of two indices."""
         lo, hi = bounds(name, a, c)
         if not (a.general or c.general):
-            if name == "add":
-                both = a.moving is not None and c.moving is not None
-                value = self._scalar("add", a.value, c.value if not both else self._scalar("add", c.value, c.moving))
-                return Index(value, a.step + c.step, lo, hi, a.moving or c.moving, a.offset + c.offset)
-            if name == "sub":
-                value = self._scalar("sub", a.value, c.value if c.moving is None
-                                     else self._scalar("add", c.value, c.moving))
-                return Index(value, a.step - c.step, lo, hi, a.moving, a.offset - c.offset)
+            if name in ("add", "sub"):
+                # One counter stays apart: the left one, or a right one that is added.
+                moving, other = a.moving, c.moving
+                if moving is None and name == "add":
+                    moving, other = other, None
+                right = c.value if other is None else self._scalar("add", c.value, other)
+                sign = 1 if name == "add" else -1
+                return Index(self._scalar(name, a.value, right), a.step + sign * c.step, lo, hi, moving,
+                             a.offset + sign * c.offset)
             if name == "mul" and (a.uniform or c.uniform):
-                x, y = self.number(a), self.number(c)
-                if x is not None:
-                    a, c, x, y = c, a, y, x
-                if y is not None:
-                    return self._scaled(a, y, lo, hi)
+                for factor, other_one in ((self.number(a), c), (self.number(c), a)):
+                    if factor is not None:
+                        return self._scaled(other_one, factor, lo, hi)
             if a.uniform and c.uniform:
                 return Index(self._scalar(name, self.total(a), self.total(c)), 0, lo, hi)
         result = Index(i64(0), 0, lo, hi)

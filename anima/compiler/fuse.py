@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from anima.compiler.groups import Fused, Group
 from anima.compiler.lower_reduce import strategy
-from anima.compiler.materialise import acts_elementwise, kind_of, materialise
+from anima.compiler.materialise import acts_elementwise, halves, kind_of, materialise
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 
@@ -53,7 +53,7 @@ def fuse(closed: ClosedJaxpr) -> Fused:
 class _Builder:
     """A group under construction: `reads` are variables that its roots load."""
 
-    __slots__ = ("axes", "cuts", "flat", "kind", "moved", "needs", "number", "reads", "roots", "shape")
+    __slots__ = ("axes", "cuts", "flat", "kind", "moved", "needs", "number", "paired", "reads", "roots", "shape")
 
     def __init__(self, number: int, kind: str, shape: Shape, axes: tuple[int, ...]):
         self.number = number
@@ -66,6 +66,7 @@ class _Builder:
         self.needs = 0  # bit set of the groups that this one depends on, directly or not
         self.flat = True
         self.cuts: dict[int, set[int]] = {}
+        self.paired = False
 
     def multilevel(self) -> bool:
         """Whether equations of the group may depend on its reductions."""
@@ -87,12 +88,14 @@ class _Grouping:
         self.effectful: _Builder | None = None  # the last group with an effect
         self.home: dict[Var, _Builder] = {}
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
+        self.paired = False  # whether the root that was looked at last has halves of a block as operands
         self.effects = 0  # bit set of the groups that the last one with effects depends on, and itself
 
     def reads(self, eqn: Eqn, space: Shape,
               skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
         """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
         its space; whether all is flat; where concatenations and paddings along the space begin and end."""
+        self.paired = False
         found: dict[Var, set[Relation]] = {}
         seen: set[tuple[Var, Relation]] = set()
         flat = True
@@ -106,6 +109,7 @@ class _Grouping:
             stack += _operand_relations(eqn, identity)
             flat = acts_elementwise(eqn)
             _note_cuts(eqn, identity, cuts)
+            self.paired = self._pairs(eqn, identity)
         while stack:
             atom, relation = stack.pop()
             if type(atom) is not Var or (atom, relation) in seen:
@@ -120,8 +124,14 @@ class _Grouping:
             producer = self.producers[atom]
             flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
             _note_cuts(producer, relation, cuts)
+            self.paired = self.paired or (start is not None and self._pairs(producer, relation))
             stack += _operand_relations(producer, relation)
         return found, flat, cuts
+
+    def _pairs(self, eqn: Eqn, relation: Relation) -> bool:
+        """Whether an equation puts two results of one that is folded behind each other, along the space."""
+        return (relation is not None and halves(eqn, self.producers) and eqn.invars[0] not in self.stored
+                and relation[eqn.params["dimension"]] >= 0)
 
     def place(self, eqn: Eqn) -> None:
         """Adds a root to a group that can take it, or to a new one."""
@@ -129,6 +139,7 @@ class _Grouping:
         space = eqn.invars[0].aval.shape if kind == "reduce" else eqn.outvars[0].aval.shape if eqn.outvars else ()
         axes = tuple(sorted(eqn.params["axes"])) if kind == "reduce" else ()
         reads, flat, cuts = self.reads(eqn, space)
+        paired = self.paired
         direct = {id(g): g for g in (self.home.get(v) for v in reads) if g is not None}
         if eqn.effects and self.effectful is not None:
             direct[id(self.effectful)] = self.effectful  # effects keep their order
@@ -151,6 +162,7 @@ class _Grouping:
             self.effectful = group
         group.roots.append(eqn)
         group.reads.update(reads)
+        group.paired = group.paired or paired
         group.moved.update(self._moved(eqn, kind, group, reads))
         for d, places in cuts.items():
             group.cuts.setdefault(d, set()).update(places)
@@ -201,6 +213,8 @@ class _Grouping:
             return False
         if group.kind not in (role, "reduce"):
             return False
+        if (group.paired and kind == "reduce") or (self.paired and group.kind == "reduce"):
+            return False  # reductions do not run over both halves at once
         bit = 1 << group.number
         if any(g is not group and g.needs & bit for g in direct.values()):
             return False  # something between the two could then not be scheduled
@@ -253,7 +267,7 @@ class _Grouping:
             if group.kind == "call":
                 kept.update(v for eqn in group.roots for v in eqn.outvars)
         ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts),  # type: ignore[arg-type]
-                         frozenset(g.reads), frozenset(g.moved))
+                         g.paired, frozenset(g.reads), frozenset(g.moved))
                    for g in self._in_order()]
         return tuple(ordered), frozenset(v for v in kept if v in self.home)
 

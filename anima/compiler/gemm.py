@@ -1,10 +1,11 @@
 """Matrix products as generated code.
 
-    gemm f32 N N 512 512 512   ->   plan = [512, 256, ...]; ctx = {plan, a, b, c, kernels}; run(pool, ctx, units, grain)
+    gemm f32 N N 512 512 512   ->   plan = [512, 256, ...]; ctx = {plan, a, b, c, kernels}; gemm(pool, ctx, units, grain)
 
-For each scalar type there is one driver, which walks over blocks, packs, and calls register kernels; what differs
-between products is data that it reads. So a program's own module only has the numbers, and drivers and kernels
-are modules of their own, made once in a process (`shared_text`). They are few.
+For each scalar type there is one driver (`gemm_driver`) and there are a few register kernels (`gemm_kernel`); what
+differs between products is data that the driver reads. So a program's own module only has numbers, and drivers and
+kernels are modules of their own, made once in a process. A product by a vector has drivers of its own
+(`gemm_vector`).
 """
 
 from __future__ import annotations
@@ -14,20 +15,18 @@ from collections.abc import Callable
 from functools import cache
 
 from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
-from anima.compiler.gemm_blocking import BLOCK_BYTES, DEPTH_BYTES, MOST_ROWS, MOST_VECTORS, Blocking, Shape, blocking
-from anima.compiler.gemm_kernel import I1, I64, KERNEL, PACK, PTR, Writer, i64, loop, when, write_kernel
+from anima.compiler.gemm_blocking import Shape, blocking, vector_blocking
+from anima.compiler.gemm_driver import CONTEXT, DRIVER, Driver
+from anima.compiler.gemm_kernel import KERNEL, PACK, PTR, SCALARS, Writer, i64, write_kernel
+from anima.compiler.gemm_vector import ALONG, DOT, write_along, write_dot
 from anima.compiler.native import Target
 
-SCALARS = {"f32": "float", "f64": "double"}
-# What a driver reads: the context has addresses, the plan integers (alpha and beta as bits).
-CONTEXT = ("plan", "a", "b", "c", "kernel0", "kernel1", "edge0", "edge1", "transpose")
-PLAN = ("n", "k", "nc", "kc", "high", "low", "first", "tiles", "rows", "blocks", "width", "edge", "rs", "ks", "bs", "js",
-        "cs", "a_step", "b_step", "c_step", "pack_a", "pack_b", "scaled", "keep", "alpha", "beta")
-DRIVER, TRANSPOSE = "gemm", "gemm_transpose"
-_SQUARE_BYTES = 32  # vectors in which squares are transposed: wider ones need more instructions
+TRANSPOSE = "gemm_transpose"
+_SQUARE = 4  # lanes of the squares that are transposed: wider ones are no faster, and take longer to compile
 
 
 def kernel_name(rows: int, vectors: int) -> str:
+    """The register kernel for a tile of this size."""
     return f"gemm_{rows}x{vectors}"
 
 
@@ -35,270 +34,91 @@ def kernel_name(rows: int, vectors: int) -> str:
 def shared_text(name: str, dtype: str, target: Target) -> str:
     """The LLVM module of a driver or kernel, which has one public function of that name."""
     module = ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features)
-    lanes = lanes_of(dtype, target)
+    scalar, lanes, masks = SCALARS[dtype], _lanes(dtype, target), target.has("avx")
     if name == DRIVER:
-        Driver(module, dtype, lanes, target.has("avx")).write()
+        Driver(module, dtype, lanes, masks).write()
+    elif name == DOT:
+        write_dot(module, scalar, lanes, masks)
+    elif name == ALONG:
+        write_along(module, scalar, lanes, masks)
     elif name == TRANSPOSE:
-        square = min(lanes, lanes * _SQUARE_BYTES // target.vector_bytes)
-        Writer(module.function(name, PACK), SCALARS[dtype], square, target.has("avx")).pack_transposed()
+        Writer(module.function(name, PACK), scalar, min(lanes, _SQUARE), masks).pack_transposed()
     else:
         rows, vectors = map(int, name.removeprefix("gemm_").split("x"))
-        write_kernel(module.function(name, KERNEL), Type(SCALARS[dtype], lanes), rows, vectors)
+        write_kernel(module.function(name, KERNEL), Type(scalar, lanes), rows, vectors)
     return module.text()
 
 
-def lanes_of(dtype: str, target: Target) -> int:
+def _lanes(dtype: str, target: Target) -> int:
     return target.vector_bytes // (4 if dtype == "f32" else 8)
-
-
-class Driver:
-    """Writes `void gemm(ptr pool, ptr ctx, i64 units, i64 grain)` and what it calls, for one scalar type."""
-
-    def __init__(self, module: ModuleBuilder, dtype: str, lanes: int, masks: bool) -> None:
-        self.module = module
-        self.scalar = Type(SCALARS[dtype])
-        self.lanes = lanes
-        self.masks = masks
-        self.size = self.scalar.bits // 8
-
-    def write(self) -> None:
-        one = self.scalar
-        self._part("pack_a", [PTR, PTR, I64, I64, I64, I64, I64], Writer.pack_a)
-        self._part("pack_b", PACK, Writer.pack_b)
-        self._part("merge", [PTR, I64, PTR, I64, I64, I64, one, one, I1], Writer.merge)
-        self._segment()
-        self._units()
-        self._run()
-
-    def _part(self, name: str, params: list[Type], write: Callable[[Writer], None]) -> None:
-        b = self.module.function(name, params, linkage="internal", attributes="noinline")
-        write(Writer(b, self.scalar.text, self.lanes, self.masks))
-
-    def _run(self) -> None:
-        """All units, by the pool if there is one and it is worth it (grain is not 0)."""
-        b = self.module.function(DRIVER, [("pool", PTR), ("ctx", PTR), ("units", I64), ("grain", I64)])
-        pool, context, units, grain = b.params
-        alone = b.op("or", b.cmp("eq", pool, 0), b.cmp("eq", grain, 0))
-        units_at = Value("@units", PTR)
-        when(b, alone, lambda: b.call("units", [context, i64(0), units]) and None,
-             lambda: b.call(b.load(PTR, pool), [pool, units_at, context, units, grain]) and None)
-        b.ret()
-
-    def _units(self) -> None:
-        """Units `begin` to `end`, those next to each other in a block of columns at once."""
-        b = self.module.function("units", [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
-        context, begin, end = b.params
-        plan = b.load(PTR, context)
-        tiles = b.load(I64, b.gep("i64", plan, PLAN.index("tiles")))
-        blocks = b.load(I64, b.gep("i64", plan, PLAN.index("blocks")))
-        room = (BLOCK_BYTES, MOST_ROWS * (max(DEPTH_BYTES.values()) + 64), MOST_ROWS * MOST_VECTORS * self.lanes * self.size)
-        scratch = [b.alloca(Type("i8"), bytes_) for bytes_ in room]
-        head, done = b.label("next"), b.label("done")
-        before = b.block
-        b.branch_if(b.cmp("slt", begin, end), head, done)
-        b.place(head)
-        unit = b.phi(I64, (begin, before))
-        tile, which = b.op("urem", unit, tiles), b.op("udiv", unit, tiles)
-        stop = b.intrinsic("smin", tiles, b.op("add", tile, b.op("sub", end, unit)))
-        b.call("segment", [context, b.op("udiv", which, blocks), b.op("urem", which, blocks), tile, stop, *scratch])
-        following = b.op("add", unit, b.op("sub", stop, tile))
-        unit.add(following, b.block)
-        b.branch_if(b.cmp("slt", following, end), head, done)
-        b.place(done)
-        b.ret()
-
-    def _segment(self) -> None:
-        """Tiles `begin` to `end` of rows in one block of columns of one product of the batch."""
-        b = self.module.function("segment", [("ctx", PTR), ("t", I64), ("block", I64), ("begin", I64), ("end", I64),
-                                             ("packed", PTR), ("rows", PTR), ("tile", PTR)],
-                                 linkage="internal", attributes="noinline")
-        Segment(b, Writer(b, self.scalar.text, self.lanes, self.masks), self.size).write()
-
-
-class Segment:
-    """Writes `segment`: for each block of k, pack B; for each tile of rows, perhaps pack A; for each panel, a kernel."""
-
-    def __init__(self, b: Builder, move: Writer, size: int) -> None:
-        self.b = b
-        self.move = move
-        self.context, self.t, self.block, self.begin, self.end, self.packed, self.row_room, self.tile_room = b.params
-        self.words: dict[str, Value] = {}
-        plan = b.load(PTR, self.context)
-        for number, name in enumerate(PLAN):
-            self.words[name] = b.load(I64, b.gep("i64", plan, number))
-        for number, name in enumerate(CONTEXT):
-            if name != "plan":
-                self.words[name] = b.load(PTR, b.gep("ptr", self.context, number))
-        self.alpha, self.beta = (b.cast("bitcast", self.words[w], Type("double")) for w in ("alpha", "beta"))
-        if size == 4:
-            self.alpha, self.beta = (b.cast("fptrunc", v, Type("float")) for v in (self.alpha, self.beta))
-
-    def __getattr__(self, name: str) -> Value:
-        return self.words[name]
-
-    def write(self) -> None:
-        b, move = self.b, self.move
-        mul = self._mul
-        left = mul(self.block, self.nc)
-        self.columns = b.intrinsic("smin", self.nc, b.op("sub", self.n, left))
-        self.panels = b.op("sdiv", b.op("add", self.columns, b.op("sub", self.width, i64(1))), self.width)
-        a = move.at(self.a, mul(self.t, self.a_step))
-        source = move.at(self.words["b"], mul(self.t, self.b_step), mul(left, self.js))
-        target = move.at(self.c, mul(self.t, self.c_step), left)
-
-        def deep(p: Value, _: list[Value]) -> list[Value]:
-            depth = b.intrinsic("smin", self.kc, b.op("sub", self.k, p))
-            origin = move.at(source, mul(p, self.bs))
-            self._pack(origin, depth)
-
-            def tile(number: Value, _: list[Value]) -> list[Value]:
-                self._tile(number, move.at(a, mul(p, self.ks)), origin, target, depth, b.cmp("sgt", p, 0))
-                return []
-
-            loop(b, self.begin, self.end, 1, tile)
-            return []
-
-        self._deep(deep)
-        b.ret()
-
-    def _mul(self, x: Value, y: Value) -> Value:
-        return self.b.op("mul", x, y, "nsw")
-
-    def _deep(self, body: Callable) -> None:
-        """`body(p)` for each block of k that starts at p."""
-        b = self.b
-        count = b.op("sdiv", b.op("add", self.k, b.op("sub", self.kc, i64(1))), self.kc)
-        loop(b, 0, count, 1, lambda q, _: body(self._mul(q, self.kc), []), sure=True)
-
-    def _panel(self, number: Value) -> tuple[Value, Value, Value, Value]:
-        """First column, columns, width and whether it is the narrow one, of a panel."""
-        b = self.b
-        first = self._mul(number, self.width)
-        columns = b.intrinsic("smin", self.width, b.op("sub", self.columns, first))
-        last = b.cmp("slt", columns, self.width)
-        return first, columns, b.select(last, self.edge, self.width), last
-
-    def _pack(self, origin: Value, depth: Value) -> None:
-        """Panels of B that kernels cannot read where they are: all, or one that is not whole."""
-        b, move = self.b, self.move
-
-        def panel(number: Value, _: list[Value]) -> list[Value]:
-            first, columns, width, _last = self._panel(number)
-            room = move.at(self.packed, self._mul(first, depth))
-            direct = b.cmp("eq", self.js, 1)
-
-            def some() -> None:
-                args = [room, move.at(origin, self._mul(first, self.js)), b.select(direct, self.bs, self.js), depth, columns,
-                        width]
-                when(b, direct, lambda: b.call("pack_b", args) and None, lambda: b.call(self.transpose, args) and None)
-
-            when(b, b.op("or", b.cmp("ne", self.pack_b, 0), b.cmp("ne", columns, width)), some)
-            return []
-
-        loop(b, 0, self.panels, 1, panel)
-
-    def _tile(self, number: Value, a: Value, origin: Value, target: Value, depth: Value, more: Value) -> None:
-        b, move = self.b, self.move
-        late = b.cmp("sge", number, self.first)
-        height = b.select(late, self.low, self.high)
-        high_tiles = b.intrinsic("smin", number, self.first)
-        top = b.op("add", self._mul(high_tiles, self.high), self._mul(b.op("sub", number, high_tiles), self.low))
-        rows = b.intrinsic("smin", height, b.op("sub", self.rows, top))
-        partial = b.cmp("slt", rows, height)
-        a = move.at(a, self._mul(top, self.rs))
-        target = move.at(target, self._mul(top, self.cs))
-        by_rows = b.cmp("eq", self.ks, 1)
-        copied = b.op("or", b.cmp("ne", self.pack_a, 0), partial)
-        ld = b.select(by_rows, b.op("add", depth, i64(move.width)), i64(MOST_ROWS))
-        when(b, copied, lambda: b.call("pack_a", [self.row_room, a, self.rs, self.ks, rows, depth, ld]) and None)
-        a = b.select(copied, self.row_room, a)
-        rs = b.select(copied, b.select(by_rows, ld, i64(1)), self.rs)
-        ks = b.select(copied, b.select(by_rows, i64(1), ld), self.ks)
-        kernel, edge = (b.select(late, self.words[f"{w}1"], self.words[f"{w}0"]) for w in ("kernel", "edge"))
-
-        def panel(p: Value, _: list[Value]) -> list[Value]:
-            first, columns, width, last = self._panel(p)
-            chosen = b.select(last, edge, kernel)
-            broken = b.cmp("ne", columns, width)
-            packed = b.op("or", b.cmp("ne", self.pack_b, 0), broken)
-            source = b.select(packed, move.at(self.packed, self._mul(first, depth)), move.at(origin, first))
-            step = b.select(packed, width, self.bs)
-            c = move.at(target, first)
-
-            def through_tile() -> None:
-                b.call(chosen, [a, rs, ks, source, step, self.tile_room, width, depth, b.const(I1, 0)])
-                beta = b.select(more, b.const(self.beta.type, 1.0), self.beta)
-                reads = b.op("or", more, b.cmp("ne", self.keep, 0))
-                b.call("merge", [c, self.cs, self.tile_room, width, rows, columns, self.alpha, beta, reads])
-
-            def straight() -> None:
-                add = b.op("or", more, b.cmp("ne", self.keep, 0))
-                b.call(chosen, [a, rs, ks, source, step, c, self.cs, depth, add])
-
-            indirect = b.op("or", b.op("or", broken, partial), b.cmp("ne", self.scaled, 0))
-            when(b, indirect, through_tile, straight)
-            return []
-
-        loop(b, 0, self.panels, 1, panel)
-
-
-# --- Calls ------------------------------------------------------------------------------------
-
-
-class Product:
-    """A call of `gemm` as a driver takes it: names of the functions it needs, and its plan."""
-
-    def __init__(self, a: dict[str, object], target: Target) -> None:
-        def number(name: str) -> int:
-            return int(a[name])  # type: ignore[call-overload]
-
-        self.dtype = str(a["dtype"])
-        lda, ldb = number("lda"), number("ldb")
-        rs, ks = (lda, 1) if a["transa"] == "N" else (1, lda)
-        bs, js = (ldb, 1) if a["transb"] == "N" else (1, ldb)
-        size = 4 if self.dtype == "f32" else 8
-        lanes = lanes_of(self.dtype, target)
-        self.shape = Shape(number("m"), number("n"), number("k"), rs, ks, bs, js, number("ldc"), number("batch"), size)
-        self.blocking = blocking(self.shape, lanes, target.registers)
-        self.steps = [number(f"{x}_stride") for x in "abc"]
-        self.alpha, self.beta = float(a["alpha"]), float(a["beta"])  # type: ignore[arg-type]
-        self.lanes = lanes
-
-    @property
-    def units(self) -> int:
-        p = self.blocking
-        return p.tiles * -(-self.shape.n // p.nc) * self.shape.batch
-
-    @property
-    def functions(self) -> list[str]:
-        """The driver and the kernels, in the order of the context."""
-        p = self.blocking
-        kernels = [kernel_name(rows, vectors) for vectors in (p.vectors, p.edge) for rows in p.rows]
-        return [DRIVER, *kernels, *([TRANSPOSE] if self.shape.js != 1 else [])]
-
-    def plan(self) -> list[int]:
-        """The numbers of `PLAN`."""
-        s, p = self.shape, self.blocking
-        scaled = self.alpha != 1.0 or self.beta not in (0.0, 1.0)
-        return [s.n, s.k, p.nc, p.kc, *p.rows, p.first, p.tiles, s.m, -(-s.n // p.nc), p.vectors * self.lanes,
-                p.edge * self.lanes, s.rs, s.ks, s.bs, s.js, s.cs, *self.steps, p.pack_a, p.pack_b, scaled,
-                self.beta != 0.0, _bits(self.alpha), _bits(self.beta)]
 
 
 def _bits(number: float) -> int:
     return struct.unpack("<q", struct.pack("<d", number))[0]
 
 
-def emit_product(b: Builder, product: Product, operands: list[Value], pool: Value, function: Callable[[str], Value]) -> None:
-    """Write the call of a driver: addresses of the operands' first elements, of the pool, and of shared functions."""
-    plan = product.plan()
-    name = f"gemm.plan.{'_'.join(map(str, plan))}"
-    constant = b.module.constant(name.replace("-", "m"), "i64", plan, 8)
-    driver, *kernels = [function(f) for f in product.functions]
+class Product:
+    """A call of `gemm` as a driver takes it.
+
+    `functions`: names of the driver and of what it calls, in the order of its context; `operands`: which of a, b, c
+    stand in the context; `plan`: numbers; `units` of work, of which a thread takes `grain` (0: all in order).
+    """
+
+    def __init__(self, call: dict[str, object], target: Target) -> None:
+        def number(name: str) -> int:
+            return int(call[name])  # type: ignore[call-overload]
+
+        dtype = str(call["dtype"])
+        lda, ldb = number("lda"), number("ldb")
+        rs, ks = (lda, 1) if call["transa"] == "N" else (1, lda)
+        bs, js = (ldb, 1) if call["transb"] == "N" else (1, ldb)
+        lanes = _lanes(dtype, target)
+        s = Shape(number("m"), number("n"), number("k"), rs, ks, bs, js, number("ldc"), number("batch"), 4 if dtype == "f32" else 8)
+        steps = [number(f"{x}_stride") for x in "abc"]
+        alpha, beta = float(call["alpha"]), float(call["beta"])  # type: ignore[arg-type]
+        plain = alpha == 1.0 and beta in (0.0, 1.0)
+        if not (plain and self._by_vector(s, steps, beta)):
+            self._by_matrix(s, steps, alpha, beta, lanes, target.registers)
+
+    def _by_matrix(self, s: Shape, steps: list[int], alpha: float, beta: float, lanes: int, registers: int) -> None:
+        p = blocking(s, lanes, registers)
+        blocks = -(-s.n // p.nc)
+        kernels = [kernel_name(rows, vectors) for vectors in (p.vectors, p.edge) for rows in p.rows]
+        self.functions = [DRIVER, *kernels, *([TRANSPOSE] if s.js != 1 else [])]
+        self.operands = "abc"
+        self.units, self.grain = p.tiles * blocks * s.batch, p.grain
+        scaled = alpha != 1.0 or beta not in (0.0, 1.0)
+        self.plan = [s.n, s.k, p.nc, p.kc, *p.rows, p.first, p.tiles, s.m, blocks, p.vectors * lanes, p.edge * lanes, s.rs, s.ks,
+                     s.bs, s.js, s.cs, *steps, p.pack_a, p.pack_b, scaled, beta != 0.0, _bits(alpha), _bits(beta)]
+
+    def _by_vector(self, s: Shape, steps: list[int], beta: float) -> bool:
+        """Whether one operand is a vector that a driver for vectors can take; then the plan is for that."""
+        if 1 not in (s.m, s.n):
+            return False
+        if s.m == 1:  # y[j] = sum of B[p, j] x[p]
+            outputs, line, step, x, y, self.operands = s.n, s.js, s.bs, s.ks, 1, "bac"
+        else:         # y[i] = sum of A[i, p] x[p]
+            outputs, line, step, x, y, self.operands = s.m, s.rs, s.ks, s.bs, s.cs, "abc"
+        if step == 1 and x == 1:
+            driver, stride = DOT, line
+        elif line == 1 and y == 1:
+            driver, stride = ALONG, step
+        else:
+            return False
+        size, self.grain = vector_blocking(outputs, s.k, s.batch, s.itemsize, driver == DOT)
+        blocks = -(-outputs // size)
+        self.functions, self.units = [driver], blocks * s.batch
+        by_name = dict(zip("abc", steps, strict=True))
+        self.plan = [outputs, s.k, stride, x, y, size, blocks, *(by_name[o] for o in self.operands), beta != 0.0]
+        return True
+
+
+def emit_product(b: Builder, product: Product, operands: dict[str, Value], pool: Value, function: Callable[[str], Value]) -> None:
+    """Write the call of a driver: `operands` are addresses of the first elements of a, b and c, `pool` that of the pool
+    or null, `function` gives addresses of shared functions."""
+    constant = b.module.constant(f"gemm.plan.{'_'.join(map(str, product.plan)).replace('-', 'm')}", "i64", product.plan, 8)
+    driver, *called = [function(name) for name in product.functions]
     context = b.alloca(PTR, len(CONTEXT))
-    for number, value in enumerate([constant, *operands, *kernels]):
+    for number, value in enumerate([constant, *(operands[o] for o in product.operands), *called]):
         b.store(value, b.gep("ptr", context, number))
-    b.call(driver, [pool, context, i64(product.units), i64(product.blocking.grain)])
-
-
-__all__ = ["Blocking", "Product", "emit_product", "shared_text"]
+    b.call(driver, [pool, context, i64(product.units), i64(product.grain)])

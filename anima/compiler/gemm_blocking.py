@@ -12,7 +12,7 @@ import itertools
 from dataclasses import dataclass
 from functools import cache
 
-BLOCK_BYTES = 1 << 17    # the packed block of B: half of a small second-level cache
+BLOCK_BYTES = 1 << 18    # the packed block of B: a part of the second-level cache, and of a thread's stack
 DEPTH_BYTES = {4: 1024, 8: 1536}  # a row of a tile of A: the tile stays in a first-level cache of 32 KB
 MOST_ROWS = 14
 MOST_VECTORS = 6
@@ -104,3 +104,16 @@ def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
     units = tiles * blocks * s.batch
     grain = 0 if unit * units < _WORTH else max(1, round(_PIECE / unit), min(4, tiles // 2) if pack_b else 1)
     return Blocking((high, low), first, tiles, vectors, edge, nc, kc, pack_a, pack_b, grain)
+
+
+_BYTES = 16.0           # read from memory in a nanosecond, by one core
+_LINE_BYTES = 1 << 14   # of results, that stay in the first-level cache while rows are added to them
+
+
+def vector_blocking(outputs: int, k: int, batch: int, itemsize: int, dot: bool) -> tuple[int, int]:
+    """Results in a unit of work of a product by a vector, and the grain: as in `blocking`."""
+    size = 16 if dot else min(_LINE_BYTES // itemsize, -(-outputs // max(1, outputs * itemsize // (_LINE_BYTES // 4))))
+    size = max(size, 1)
+    unit = min(size, outputs) * k * itemsize / _BYTES
+    units = -(-outputs // size) * batch
+    return size, 0 if unit * units < _WORTH else max(1, round(_PIECE / unit))

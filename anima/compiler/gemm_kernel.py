@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from anima.compiler.assembly import Builder, Type, Value
 
+SCALARS = {"f32": "float", "f64": "double"}
 I1, I32, I64, PTR = Type("i1"), Type("i32"), Type("i64"), Type("ptr")
 KERNEL = [("a", PTR), ("rs", I64), ("ks", I64), ("b", PTR), ("bs", I64), ("c", PTR), ("cs", I64), ("k", I64), ("add", I1)]
 PACK = [PTR, PTR, I64, I64, I64, I64]
@@ -109,15 +110,6 @@ def write_kernel(b: Builder, vector: Type, rows: int, vectors: int) -> None:
                 sums[r * vectors + v] = b.intrinsic("fmuladd", x, lanes[v], sums[r * vectors + v])
         return [*(b.gep("i8", p, ks) for p in pointers), b.gep("i8", row, bs), *sums]
 
-    import os
-    loc=os.environ.get("PF","")
-    if loc:
-        b.module.declare("llvm.prefetch.p0",[PTR,Type("i32"),Type("i32"),Type("i32")])
-        row=c
-        for r in range(rows):
-            for v in range(vectors):
-                b.call("llvm.prefetch.p0",[b.gep("i8", row, v * width * size) if v else row,b.const(Type("i32"),int(loc[0])),b.const(Type("i32"),int(loc[1])),b.const(Type("i32"),1)])
-            row=b.gep("i8",row,cs)
     zeros = [b.const(vector, 0.0)] * (rows * vectors)
     sums = loop(b, 0, k, 1, step, [*bases, first_row, *zeros], sure=True)[len(bases) + 1:]
 
@@ -229,20 +221,19 @@ class Writer:
         last = b.op("sub", columns, i64(1))
         whole = b.op("and", k, i64(-lanes))
 
-        def block(j: Value, _: list[Value]) -> list[Value]:
-            target = self.at(to, j)
-            starts = [self.at(source, b.op("mul", b.intrinsic("smin", b.op("add", j, i64(r)), last), bs))
-                      for r in range(lanes)]
+        def squares(p: Value, _: list[Value]) -> list[Value]:
+            origin, target = self.at(source, p), self.at(to, b.op("mul", p, width))
 
-            def square(p: Value, _: list[Value]) -> list[Value]:
-                rows = [b.load(self.vector, self.at(start, p)) for start in starts]
-                at = self.at(target, b.op("mul", p, width))
+            def square(j: Value, _: list[Value]) -> list[Value]:
+                places = [b.intrinsic("smin", b.op("add", j, i64(r)), last) for r in range(lanes)]
+                rows = [b.load(self.vector, self.at(origin, b.op("mul", place, bs))) for place in places]
+                at = self.at(target, j)
                 for row in self.transposed(rows):
                     b.store(row, at)
                     at = self.at(at, width)
                 return []
 
-            loop(b, 0, whole, lanes, square)
+            loop(b, 0, columns, lanes, square)
             return []
 
         def column(j: Value, _: list[Value]) -> list[Value]:
@@ -255,7 +246,7 @@ class Writer:
             loop(b, whole, k, 1, element)
             return []
 
-        loop(b, 0, columns, lanes, block)
+        loop(b, 0, whole, lanes, squares)
         loop(b, 0, columns, 1, column)
         b.ret()
 

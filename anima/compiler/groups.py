@@ -25,7 +25,8 @@ class Group:
     reduce  reductions over `axes` of operands of shape `shape`, with results of that shape or of the rows'
     call    one equation with a lowering of its own
     `flat` says that every array read is of the shape `shape` or a scalar, element by element. `cuts` are, by
-    dimension, places where concatenations and paddings begin and end: kernels are made for the boxes between.
+    dimension, places where concatenations and paddings begin and end: kernels are made for the boxes between;
+    those on both sides of the only cut share a loop if the group is `paired` (their elements come from one block).
     `reads` are variables that it loads, `moved` those of them that it loads elsewhere than at the index of the
     result being computed (all others may share a result's memory).
     """
@@ -36,6 +37,7 @@ class Group:
     axes: tuple[int, ...] = ()
     flat: bool = False
     cuts: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    paired: bool = False
     reads: frozenset[Var] = frozenset()
     moved: frozenset[Var] = frozenset()
 

@@ -31,7 +31,8 @@ from anima.ops.contract import dot_general_p
 from anima.ops.reduce import reduce_or_p
 from anima.ops.shape import reduce_sum_p, transpose
 
-SMALL_PRODUCT = 4096  # multiplications, up to which a matrix product is done by loops
+SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
+VECTOR_PRODUCT = 1 << 17  # of a product by a vector
 _GEMM = frozenset(("f32", "f64", "c64", "c128"))
 
 
@@ -67,9 +68,11 @@ def wants_loops(eqn: Eqn) -> bool:
     """Whether a product is better written as a sum of products."""
     x, y = (v.aval for v in eqn.invars)
     p = Product.of(x, y, eqn.params["dimension_numbers"])
-    if scalar_type(_work_aval(x, y, eqn.outvars[0].aval)) not in _GEMM:
+    dtype = scalar_type(_work_aval(x, y, eqn.outvars[0].aval))
+    if dtype not in _GEMM or 0 in (p.batch, p.k) or p.m == p.n == 1:
         return True
-    return 1 in (p.m, p.n) or 0 in (p.batch, p.k) or p.m * p.n * p.k <= SMALL_PRODUCT
+    by_vector = 1 in (p.m, p.n)
+    return by_vector and dtype not in ("f32", "f64") or p.m * p.n * p.k <= (VECTOR_PRODUCT if by_vector else SMALL_PRODUCT)
 
 
 def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray) -> ShapedArray:

@@ -134,19 +134,30 @@ def write_roots(scope: Scope, roots: Sequence[Eqn], index: Indices, stored: froz
 
     Everything is read before anything is stored: a result may take over the memory of an operand.
     """
-    wanted = [eqn for eqn in roots if any(v in stored for v in eqn.outvars)]
-    for eqn in wanted:
+    write_at(scope, roots, [index], stored)
+
+
+def write_at(scope: Scope, roots: Sequence[Eqn], indices: Sequence[Indices], stored: frozenset[Var]) -> None:
+    """`write_roots` at several indices."""
+    wanted = [(eqn, index) for index in indices for eqn in roots if any(v in stored for v in eqn.outvars)]
+    for eqn, index in wanted:
         scope.define(eqn, index)
-    for eqn in wanted:
+    for eqn, index in wanted:
         for var in eqn.outvars:
             if var in stored:
                 scope.write(var, index, scope.memo[var, index])
 
 
 def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Iterator[Scope]:
-    """The kernels of a group of kind "map": one, or one for each box between the group's cuts."""
+    """The kernels of a group of kind "map": one, or one for each box between the group's cuts.
+
+    With one cut in a `paired` group, one for both boxes as far as they reach, and one for what is left.
+    """
     cuts = dict(group.cuts)
     sides = []
+    if group.paired and len(cuts) == 1 and len(group.cuts[0][1]) == 2:
+        yield from _paired_kernels(new_scope, group, stored, group.cuts[0][0], group.cuts[0][1][0])
+        return
     for d, n in enumerate(group.shape):
         ends = [0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]
         sides.append(list(itertools.pairwise(ends)))
@@ -155,12 +166,30 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
         yield _box_kernel(new_scope, group, stored, sizes, tuple(a for a, _ in box))
 
 
+def _paired_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], d: int, cut: int
+                    ) -> Iterator[Scope]:
+    """The kernels for what is before and after `cut` along dimension `d`, two elements at a time."""
+    both = min(cut, group.shape[d] - cut)
+
+    def at(place: int) -> tuple[int, ...]:
+        return tuple(place if k == d else 0 for k in range(len(group.shape)))
+
+    def sized(n: int) -> Shape:
+        return tuple(n if k == d else m for k, m in enumerate(group.shape))
+
+    yield _box_kernel(new_scope, group, stored, sized(both), at(0), at(cut))
+    if both < cut:
+        yield _box_kernel(new_scope, group, stored, sized(cut - both), at(both))
+    elif cut + both < group.shape[d]:
+        yield _box_kernel(new_scope, group, stored, sized(group.shape[d] - cut - both), at(cut + both))
+
+
 def _box_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], sizes: Shape,
-                corner: tuple[int, ...]) -> Scope:
-    """The kernel for the indices `corner <= index < corner + sizes`."""
+                *corners: tuple[int, ...]) -> Scope:
+    """The kernel for the indices `corner <= index < corner + sizes`, at once for all corners."""
     def write(scope: Scope, index: Indices) -> None:
-        moved = tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True)) if any(corner) else index
-        write_roots(scope, group.roots, moved, stored)
+        write_at(scope, group.roots, [tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True))
+                                      if any(corner) else index for corner in corners], stored)
 
     box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
     space = merge_runs(new_scope, box, write)

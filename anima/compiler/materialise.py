@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from anima.compiler.calls import CALLS, INLINE_OPERANDS
 from anima.compiler.lower_array import AT, is_elementwise, not_lowered
 from anima.compiler.lower_reduce import REDUCTIONS, strategy
-from anima.core.jaxpr import Eqn, Jaxpr, Var
+from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
 LONG = 1000            # longest chain of folded equations ...
@@ -49,13 +49,15 @@ def kind_of(eqn: Eqn) -> str:
 
 @dataclass(slots=True)
 class _Use:
-    """How a variable is used: by which kernels' roots, how many times each element, by how many shapings."""
+    """How a variable is used: by which kernels' roots, how many times each element, by how many shapings; whether
+    by maps alone, at the index of their result (or the index less a constant, in `halves` of a block)."""
 
     roots: set[int] = field(default_factory=set)
     evaluations: float = 0.0
     moved: int = 0
     same: bool = False
     forced: bool = False
+    direct: bool = True
 
 
 def _cost_of(eqn: Eqn) -> int:
@@ -87,6 +89,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], se
         if type(out) is Var:
             uses.setdefault(out, _Use()).forced = True
     given = {*jaxpr.invars, *jaxpr.constvars}
+    producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
     for number in range(len(jaxpr.eqns) - 1, -1, -1):
         eqn = jaxpr.eqns[number]
         used = [v for v in eqn.outvars if v in uses]
@@ -101,9 +104,9 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], se
         elif root:
             stored.update(eqn.outvars)
             roots.add(number)
-            _note_operands(eqn, uses, {number}, 1.0 * _work(eqn, kind), kind)
+            _note_operands(eqn, uses, _Use({number}, 1.0 * _work(eqn, kind), direct=kind == "map"), kind, producers)
         else:
-            _note_operands(eqn, uses, use.roots, use.evaluations, kind)
+            _note_operands(eqn, uses, use, kind, producers)
     for var in given:
         stored.discard(var)
     return views, stored, roots
@@ -115,7 +118,8 @@ def _joined(uses: list[_Use]) -> _Use:
         return uses[0] if uses else _Use(forced=True)
     count = sum if any(u.moved for u in uses) else max
     return _Use(set().union(*(u.roots for u in uses)), count(u.evaluations for u in uses),
-                max(u.moved for u in uses), any(u.same for u in uses), any(u.forced for u in uses))
+                max(u.moved for u in uses), any(u.same for u in uses), any(u.forced for u in uses),
+                all(u.direct for u in uses))
 
 
 def acts_elementwise(eqn: Eqn) -> bool:
@@ -133,6 +137,31 @@ def is_view(eqn: Eqn) -> bool:
     return name == "broadcast_in_dim" and eqn.invars[0].aval.size == eqn.outvars[0].aval.size
 
 
+def halves(eqn: Eqn, producers: dict[Var, Eqn]) -> bool:
+    """Whether `eqn` puts the two results of one equation (or their first parts) behind each other.
+
+    A kernel that computes an element of the first half then has that of the second at hand.
+    """
+    if eqn.primitive.name != "concatenate" or len(eqn.invars) != 2:
+        return False
+    sources = [_whole(v, producers) for v in eqn.invars]
+    first = sources[0]
+    return first is not None and first is sources[1] and eqn.invars[0] in first.outvars
+
+
+def _whole(atom: Atom, producers: dict[Var, Eqn]) -> Eqn | None:
+    """The equation with several results that an array, or one of which it is the beginning, comes from."""
+    eqn = producers.get(atom) if type(atom) is Var else None
+    if eqn is not None and _is_beginning(eqn):
+        return _whole(eqn.invars[0], producers)
+    return eqn if eqn is not None and len(eqn.outvars) > 1 else None
+
+
+def _is_beginning(eqn: Eqn) -> bool:
+    return (eqn.primitive.name == "slice" and not any(eqn.params["start_indices"])
+            and not eqn.params.get("strides"))
+
+
 def _work(eqn: Eqn, kind: str) -> int:
     """How many times a root's operands are looked at, in all."""
     if kind == "reduce":
@@ -140,11 +169,13 @@ def _work(eqn: Eqn, kind: str) -> int:
     return max((v.aval.size for v in eqn.outvars), default=1)
 
 
-def _note_operands(eqn: Eqn, uses: dict[Var, _Use], roots: set[int], evaluations: float, kind: str) -> None:
-    """Records on the operands that `eqn` evaluates them."""
+def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, producers: dict[Var, Eqn]) -> None:
+    """Records on the operands that `eqn`, whose result is used as `own` says, evaluates them."""
+    roots, evaluations = own.roots, own.evaluations
     out = eqn.outvars[0].aval if eqn.outvars else None
     folded = INLINE_OPERANDS.get(eqn.primitive.name, ()) if kind == "call" else None
     elementwise = kind == "map" and acts_elementwise(eqn)
+    pieces = own.direct and (halves(eqn, producers) or (_is_beginning(eqn) and _whole(eqn.invars[0], producers)))
     for place, operand in enumerate(eqn.invars):
         if type(operand) is not Var:
             continue
@@ -152,6 +183,10 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], roots: set[int], evaluations
         if use is None:
             use = uses[operand] = _Use()
         use.roots |= roots
+        if pieces:
+            use.evaluations = max(use.evaluations, operand.aval.size)
+            continue
+        use.direct = use.direct and own.direct and elementwise and operand.aval.shape == out.shape
         if folded is not None:
             if folded != "all" and place not in folded:
                 use.forced = True

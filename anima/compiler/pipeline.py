@@ -3,6 +3,7 @@
     jaxpr   dead_code inline expand simplify dead_code      equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower plan_buffers                              loops over buffers
+            vectorize parallelize emit                      for one machine, when it is compiled (`cache.py`)
 
 Environment: `ANIMA_CHECK=1` checks the program after each pass, `ANIMA_SHOW=jaxpr,fused,loops` prints the
 levels named, `ANIMA_TIME=1` prints how long each pass takes.

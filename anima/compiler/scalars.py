@@ -19,7 +19,18 @@ import re
 from typing import Any
 
 from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
-from anima.compiler.scalars_arithmetic import BOOLEAN, FLOAT, SIGNED, UNSIGNED, Function, rem, round_away
+from anima.compiler.scalars_arithmetic import (
+    BOOLEAN,
+    FLOAT,
+    SIGNED,
+    SMALL_FIELDS,
+    UNSIGNED,
+    Function,
+    rem,
+    round_away,
+    small_nextafter,
+    small_reduce_precision,
+)
 from anima.compiler.scalars_base import KINDS, Num
 from anima.compiler.scalars_complex import COMPLEX
 from anima.compiler.scalars_convert import convert, llvm_type, to_f32
@@ -89,6 +100,11 @@ def emit(b: Builder, name: str, args: list[Any], dtype: str, **params: Any) -> A
         return args[0], args[1]
     if dtype in ("f16", "bf16"):
         wide = [to_f32(b, a, dtype) for a in args]
+        if name == "nextafter":
+            pairs = [(Num(b, a).cast("bitcast", "i16"), Num(b, w)) for a, w in zip(args, wide, strict=True)]
+            return small_nextafter(*pairs, dtype).cast("bitcast", args[0].type.scalar).v
+        if name == "reduce_precision":
+            return _small_reduce_precision(b, args[0], wide[0], dtype, **params)
         result = emit(b, name, wide, "f32", **params)
         return convert(b, result, "f32", dtype) if result.type.is_float else result
     function = _TABLES.get(dtype, {}).get(name)
@@ -100,6 +116,16 @@ def emit(b: Builder, name: str, args: list[Any], dtype: str, **params: Any) -> A
     if dtype in SUPPORT and name in SUPPORT[dtype]:
         return call_support(b, name, args, dtype)
     return function(*[Num(b, a) for a in args], **params).v
+
+
+def _small_reduce_precision(b: Builder, x: Value, wide: Value, dtype: str, exponent_bits: int,
+                            mantissa_bits: int) -> Value:
+    pattern = Num(b, x).cast("bitcast", "i16")
+    rounded = small_reduce_precision(pattern, Num(b, wide), dtype, mantissa_bits).cast("bitcast", x.type.scalar).v
+    # What is left is a narrower range, or nothing: f32 holds every value.
+    limited = emit(b, "reduce_precision", [to_f32(b, rounded, dtype)], "f32", exponent_bits=exponent_bits,
+                   mantissa_bits=23) if exponent_bits < SMALL_FIELDS[dtype][0] else None
+    return rounded if limited is None else convert(b, limited, "f32", dtype)
 
 
 def _select_n(b: Builder, args: list[Any]) -> Any:

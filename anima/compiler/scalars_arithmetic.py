@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import inf
+from math import inf, nan
 
 from anima.compiler.assembly import Value
 from anima.compiler.scalars_base import Num, select
@@ -88,22 +88,30 @@ def clz(x: Num) -> Num:
 # Floating point ------------------------------------------------------------------------------------
 
 
-def maximum(x: Num, y: Num) -> Num:
-    """The greater; NaN if either is NaN."""
-    return _extreme("ogt", x, y)
+def maximum(x: Num, y: Num, zeros: bool = True) -> Num:
+    """The greater; NaN if either is NaN; 0 is greater than -0 (either of them if not `zeros`)."""
+    return _extreme("ogt", x, y, zeros)
 
 
-def minimum(x: Num, y: Num) -> Num:
-    """The lesser; NaN if either is NaN."""
-    return _extreme("olt", x, y)
+def minimum(x: Num, y: Num, zeros: bool = True) -> Num:
+    """The lesser; NaN if either is NaN; -0 is less than 0 (either of them if not `zeros`)."""
+    return _extreme("olt", x, y, zeros)
 
 
-def _extreme(predicate: str, x: Num, y: Num) -> Num:
+def _extreme(predicate: str, x: Num, y: Num, zeros: bool) -> Num:
     # The select is y when unordered: NaN in y passes, NaN in x needs a second select.
     if _is_constant(y):
         x, y = y, x
-    chosen = _choose(predicate, x, y)
-    return chosen if _is_constant(x) else select(x.compare("uno", x), x, chosen)
+    greater = predicate == "ogt"
+    if _is_constant(x):
+        if zeros and x.v.name == x.const(0.0 if greater else -0.0).v.name:
+            predicate = "oge" if greater else "ole"  # the zero that wins against the other one
+        return x if x.v.name == x.const(nan).v.name else _choose(predicate, x, y)
+    chosen = select(x.compare("uno", x), x, _choose(predicate, x, y))
+    if not zeros:
+        return chosen
+    a, b = x.pattern(), y.pattern()
+    return select(x == y, (a & b if greater else a | b).number(), chosen)
 
 
 def sign(x: Num) -> Num:
@@ -197,6 +205,33 @@ def reduce_precision(x: Num, exponent_bits: int, mantissa_bits: int) -> Num:
     return select(x.compare("uno", x), x, rounded)
 
 
+# On the bits of 16-bit floats: f32 has other neighbours and other subnormals.
+
+
+_QUIET_NAN = {"f16": 0x7E00, "bf16": 0x7FC0}
+SMALL_FIELDS = {"f16": (5, 10), "bf16": (8, 7)}  # bits of exponent and mantissa
+
+
+def small_nextafter(x: tuple[Num, Num], y: tuple[Num, Num], dtype: str) -> Num:
+    """The pattern of the next number after x in the direction of y, for patterns and their values in f32."""
+    (pattern, wide), (target, wide_target) = x, y
+    outward = Num(pattern.b, pattern.b.op("xor", (wide_target > wide).v, (pattern < 0).v))
+    step = pattern + select(outward, pattern.const(1), -1)
+    least = (target & -0x8000) | 1
+    result = select(wide == wide_target, target, select(wide == 0.0, least, step))
+    return select(wide.compare("uno", wide_target), _QUIET_NAN[dtype], result)
+
+
+def small_reduce_precision(pattern: Num, wide: Num, dtype: str, mantissa_bits: int) -> Num:
+    """The pattern rounded to fewer mantissa bits (ties to even); NaN stays."""
+    drop = SMALL_FIELDS[dtype][1] - mantissa_bits
+    if drop <= 0:
+        return pattern
+    last = pattern.shift_right(drop) & 1
+    rounded = (pattern + (last + ((1 << drop - 1) - 1))) & -(1 << drop)
+    return select(wide.compare("uno", wide), pattern, rounded)
+
+
 # Either --------------------------------------------------------------------------------------------
 
 
@@ -235,7 +270,9 @@ def _choose(predicate: str, x: Num, y: Num) -> Num:
 
 FLOAT: dict[str, Function] = {
     "add": Num.__add__, "sub": Num.__sub__, "mul": Num.__mul__, "div": Num.__truediv__, "neg": Num.__neg__,
-    "add_any": Num.__add__, "abs": Num.abs, "max": maximum, "min": minimum, "sign": sign, "sqrt": Num.sqrt,
+    "add_any": Num.__add__, "abs": Num.abs, "max": maximum, "min": minimum, "sign": sign,
+    # In reductions the order is free, and so is the sign of a zero.
+    "max_of_many": partial(maximum, zeros=False), "min_of_many": partial(minimum, zeros=False), "sqrt": Num.sqrt,
     "floor": lambda x: x.call("floor"), "ceil": lambda x: x.call("ceil"), "trunc": lambda x: x.call("trunc"),
     "nextafter": nextafter, "is_finite": is_finite, "clamp": clamp, "reduce_precision": reduce_precision,
     "square": lambda x: x * x, "integer_pow": integer_pow, "copysign": Num.copysign,

@@ -9,7 +9,7 @@ zeros. Products and quotients are scaled by powers of two, so that they overflow
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, nan
+from math import inf, log as log_of_number, nan
 from typing import Any
 
 from anima.compiler.scalars_base import Num, select, two_product, two_sum
@@ -17,6 +17,7 @@ from anima.compiler.scalars_exponential import (
     asinh as asinh_real,
     cosh as cosh_real,
     exp as exp_real,
+    exp2 as exp2_real,
     expm1 as expm1_real,
     log as log_real,
     log1p as log1p_real,
@@ -134,6 +135,12 @@ def exp(z: Complex) -> Complex:
     size = exp_real(z[0], halvings=1)
     real = size * cos_real(z[1]) * 2.0
     return real, select(z[1] == 0.0, z[1], size * sin_real(z[1]) * 2.0)
+
+
+def exp2(z: Complex) -> Complex:
+    """2**x * (cos(y log 2), sin(y log 2))."""
+    size, angle = exp2_real(z[0]), z[1] * log_of_number(2)
+    return size * cos_real(angle), select(z[1] == 0.0, z[1], size * sin_real(angle))
 
 
 def expm1(z: Complex) -> Complex:
@@ -292,6 +299,28 @@ def atan(z: Complex) -> Complex:
     return imag, -real
 
 
+def atan2_of(z: Complex, w: Complex) -> Complex:
+    """-i log((w + i z) / sqrt(z*z + w*w))."""
+    real, imag = log(div(add(w, _times_i(z)), sqrt(add(mul(z, z), mul(w, w)))))
+    return imag, -real
+
+
+def _is_nan(z: Complex) -> Num:
+    return z[0].compare("uno", z[1])
+
+
+def maximum(z: Complex, w: Complex) -> Complex:
+    """The later in the order of real, then imaginary parts; the first with a NaN if there is one."""
+    first = (z[0] > w[0]) | ((z[0] == w[0]) & (z[1] >= w[1]))
+    return _choose(_is_nan(z), z, _choose(_is_nan(w), w, _choose(first, z, w)))
+
+
+def minimum(z: Complex, w: Complex) -> Complex:
+    """The earlier in the order of real, then imaginary parts; the first with a NaN if there is one."""
+    first = (z[0] < w[0]) | ((z[0] == w[0]) & (z[1] <= w[1]))
+    return _choose(_is_nan(z), z, _choose(_is_nan(w), w, _choose(first, z, w)))
+
+
 def eq(z: Complex, w: Complex) -> Num:
     return (z[0] == w[0]) & (z[1] == w[1])
 
@@ -306,9 +335,9 @@ def is_finite(z: Complex) -> Num:
 
 COMPLEX: dict[str, Callable[..., Any]] = {
     "abs": absolute, "acos": acos, "acosh": acosh, "add": add, "add_any": add, "asin": asin, "asinh": asinh,
-    "atan": atan, "atanh": atanh, "conj": conj, "cos": cos, "cosh": cosh, "div": div, "eq": eq, "exp": exp,
+    "atan": atan, "atan2": atan2_of, "atanh": atanh, "conj": conj, "cos": cos, "cosh": cosh, "div": div, "eq": eq, "exp": exp, "exp2": exp2,
     "expm1": expm1, "imag": lambda z: z[1], "integer_pow": integer_pow, "is_finite": is_finite,
-    "log": log, "log1p": log1p, "logistic": logistic, "mul": mul, "ne": ne, "neg": neg, "pow": power,
+    "log": log, "log1p": log1p, "logistic": logistic, "max": maximum, "min": minimum, "mul": mul, "ne": ne, "neg": neg, "pow": power,
     "real": lambda z: z[0], "rsqrt": rsqrt, "sign": sign, "sin": sin, "sinh": sinh, "sqrt": sqrt,
     "square": square, "sub": sub, "tan": tan, "tanh": tanh,
 }

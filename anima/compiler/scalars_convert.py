@@ -38,8 +38,6 @@ def convert(b: Builder, x: Any, from_dtype: str, to_dtype: str) -> Any:
         real = convert(b, x, from_dtype, part)
         return real, b.const(real.type, 0.0)
     if from_dtype in _COMPLEX:
-        if to_dtype == "bool":
-            return b.op("or", *[convert(b, p, _COMPLEX[from_dtype], "bool") for p in x])
         return convert(b, x[0], _COMPLEX[from_dtype], to_dtype)
     target = llvm_type(to_dtype, x.type.width)
     llvm_type(from_dtype)

@@ -200,6 +200,7 @@ def lgamma_f64(x: Num) -> Num:
     sine, _ = _sin_cos_pi(x)
     reflected = log_of(pi / sine) - result
     result = select(x < 0.0, reflected, result)
+    result = select(x.abs() < 1e-300, -log_of(x.abs()), result)
     pole = (x <= 0.0) & (x == x.rint())
     return select(pole | (x.abs() == inf), inf, result)
 

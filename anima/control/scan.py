@@ -43,6 +43,10 @@ class Scan(Primitive):
         return self.bind(*args, jaxpr=jaxpr, length=length, linear=(False,) * len(args), num_carry=len(carry),
                          num_consts=len(consts), reverse=reverse, unroll=unroll)
 
+    def timing(self, xs: Sequence[Any]) -> list[Any]:
+        """Sequences (of int32 scalars) that a loop over others needs to know how long it is."""
+        return []
+
     def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, length: int, num_carry: int, **params: Any,
               ) -> list[ShapedArray]:
         outs = jaxpr.out_avals
@@ -67,7 +71,7 @@ class Scan(Primitive):
             num_consts: int, reverse: bool, unroll: int, linear: Any) -> tuple[list[Any], list[Any]]:
         sizes = [num_consts, num_carry]
         nonzero = [not isinstance(t, Zero) for t in tangents]
-        carry_mask, tangents = _grow_carry(jaxpr, nonzero, tangents, sizes, _jvp_mask)
+        carry_mask, tangents = grow_carry(jaxpr, nonzero, tangents, sizes, jvp_mask)
         nonzero = [not isinstance(t, Zero) for t in tangents]
         new, mask = jvp_jaxpr(jaxpr, tuple(nonzero), tuple(carry_mask))
         order, _ = _with_tangents(nonzero, sizes)
@@ -88,8 +92,8 @@ class Scan(Primitive):
         """Runs the loop, stacking residuals; records the loop of tangents."""
         options: dict[str, Any] = {"length": length, "reverse": reverse, "unroll": unroll}
         nonzero = [not isinstance(t, Zero) for t in tangents]
-        carry_mask, tangents = under(recorder, _grow_carry, jaxpr, nonzero, tangents, [num_consts, num_carry],
-                                     _linear_mask)
+        carry_mask, tangents = under(recorder, grow_carry, jaxpr, nonzero, tangents, [num_consts, num_carry],
+                                     linear_mask)
         nonzero = [not isinstance(t, Zero) for t in tangents]
         primal, tangent, mask = linearize_jaxpr(jaxpr, tuple(nonzero), tuple(carry_mask))
         n_out = len(jaxpr.out_avals)
@@ -104,9 +108,10 @@ class Scan(Primitive):
         start = [n_res, n_res + len(const_t), n_res + len(const_t) + len(carry_t)]
         order = [*(k for k in plan.order_of("fixed")), *range(start[0], start[1]), *range(start[1], start[2]),
                  *range(start[2], start[2] + len(xs_t)), *plan.order_of("xs"), *plan.order_of("stacked")]
-        body = reorder(tangent, order)
-        out_tangents = under(recorder, self.call, body, [*fixed, *const_t], carry_t, [*xs_t, *xs_read, *outs[n_out:]],
-                             **options)
+        timing = self.timing(primals[num_consts + num_carry:])
+        body = unused_inputs(reorder(tangent, order), len(timing))
+        out_tangents = under(recorder, self.call, body, [*fixed, *const_t], carry_t,
+                             [*xs_t, *xs_read, *outs[n_out:], *timing], **options)
         given = iter(out_tangents)
         return outs[:n_out], [next(given) if m else Zero(tangent_aval(aval_of(o)))
                               for m, o in zip(mask, outs[:n_out], strict=True)]
@@ -179,7 +184,13 @@ def _with_tangents(mask: Sequence[bool], sizes: Sequence[int]) -> tuple[list[lis
     return [[*part, *(p for k in part if (p := places[k]) is not None)] for part in parts], places
 
 
-def _grow_carry(jaxpr: ClosedJaxpr, nonzero: list[bool], tangents: Sequence[Any], sizes: list[int],
+def unused_inputs(closed: ClosedJaxpr, count: int) -> ClosedJaxpr:
+    """The program with `count` more arguments at the end, int32 scalars that it does not use."""
+    more = [Var(ShapedArray((), np.dtype(np.int32))) for _ in range(count)]
+    return closed.replace(jaxpr=closed.jaxpr.replace(invars=[*closed.jaxpr.invars, *more])) if more else closed
+
+
+def grow_carry(jaxpr: ClosedJaxpr, nonzero: list[bool], tangents: Sequence[Any], sizes: list[int],
                 mask_of: Callable[..., list[bool]]) -> tuple[list[bool], list[Any]]:
     """Which carries have tangents, as a fixed point, and the tangents with those written out."""
     num_consts, num_carry = sizes
@@ -195,11 +206,11 @@ def _grow_carry(jaxpr: ClosedJaxpr, nonzero: list[bool], tangents: Sequence[Any]
     return force, [instantiate(t) if nz else t for t, nz in zip(tangents, nonzero, strict=True)]
 
 
-def _jvp_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
+def jvp_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
     return jvp_jaxpr(jaxpr, nonzero, force)[1]
 
 
-def _linear_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
+def linear_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
     return linearize_jaxpr(jaxpr, nonzero, force)[2]
 
 

@@ -229,6 +229,22 @@ class ConcreteArray(Array):
 
     copy_to_host_async = block_until_ready
 
+    def is_ready(self) -> bool:
+        return True
+
+    def to_device(self, device: Any, *, stream: Any = None) -> ConcreteArray:
+        """The array on a device: there is one."""
+        if device not in (CPU, "cpu"):
+            raise ValueError(f"Unknown device {device!r}; there is {CPU!r}.")
+        return self
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the elements; writing there breaks what immutability promises."""
+        return self.value.ctypes.data
+
+    def on_device_size_in_bytes(self) -> int:
+        return self.value.nbytes
+
     @property
     def device(self) -> Device:
         return CPU

@@ -80,6 +80,14 @@ class ExtendedDType:
     def __repr__(self) -> str:
         return self.name
 
+    def zeros(self, shape: Sequence[int]) -> Any:
+        """Zeros of this type, where they exist."""
+        raise TypeError(f"There is no zero of dtype {self}.")
+
+    def add(self, x: Any, y: Any) -> Any:
+        """The sum of two arrays of this type, where it exists."""
+        raise TypeError(f"There is no sum of arrays of dtype {self}.")
+
 
 class KeyDType(ExtendedDType):
     """The dtype of PRNG keys; `name` says whose (`fry`: Threefry), as in `key<fry>`."""

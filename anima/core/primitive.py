@@ -37,7 +37,6 @@ class Primitive:
     """An operation and its rules. Subclasses override the rules; `bind` applies the operation."""
 
     multiple_results: bool = False
-    effects: frozenset[str] = frozenset()
 
     def __init__(self, name: str):
         self.name = name
@@ -83,6 +82,10 @@ class Primitive:
         if base is None:
             raise TypeError(f"{self.name} does not accept dtypes {', '.join(str(a.dtype) for a in avals)}.")
         return self.eval(*args, **base)
+
+    def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
+        """Names of the effects of an application beyond its results: what has one is never dropped, merged or moved."""
+        return frozenset()
 
     def abstract_out(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> list[ShapedArray]:
         """`infer`, always as a list."""

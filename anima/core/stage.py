@@ -133,7 +133,7 @@ class StageTrace(Trace):
 
 def eqn_effects(primitive: Primitive, params: dict[str, Any]) -> frozenset[str]:
     """Effects of one equation: the primitive's own and those of the programs it holds."""
-    effects = primitive.effects
+    effects = primitive.effects_of(params)
     for inner in subjaxprs(params):
         effects = effects | inner.effects
     return effects

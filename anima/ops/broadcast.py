@@ -337,6 +337,8 @@ def zeros(aval: ShapedArray) -> Any:
     """Zeros of the given type."""
     if aval.dtype == dtypes.float0:
         return ConcreteArray(np.zeros(aval.shape, dtypes.float0), aval)
+    if isinstance(aval.dtype, dtypes.ExtendedDType):
+        return aval.dtype.zeros(aval.shape)
     return broadcast(scalar(0, aval.dtype, aval.weak_type), aval.shape)
 
 

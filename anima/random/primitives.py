@@ -112,9 +112,9 @@ def _word(words: Any, index: int, extra: int = 0) -> Any:
     return sh.reshape(part, shape[:-1] + (1,) * extra)
 
 
-def _counters(keys_ndim: int, count: int) -> Any:
-    """0, 1, ... count - 1 along the last of `keys_ndim + 1` dimensions."""
-    return sh.broadcasted_iota(UINT32, (1,) * keys_ndim + (count,), keys_ndim)
+def _counters(keys_ndim: int, shape: Shape) -> Any:
+    """0, 1, ... in an array of this shape, behind `keys_ndim` dimensions of size 1."""
+    return sh.reshape(sh.iota(UINT32, math.prod(shape)), (1,) * keys_ndim + tuple(shape))
 
 
 def _encrypt(words: Any, high: Any, low: Any) -> list[Any]:
@@ -129,47 +129,54 @@ def _check_count(count: int) -> None:
                                   "fewer than 2**32 from each.")
 
 
-def original_words(words: Any, count: int) -> Any:
-    """`count` random words for each key: the counters are cut into halves, which are encrypted in pairs."""
+def original_words(words: Any, shape: Shape) -> Any:
+    """An array of random words for each key: the counters are cut into halves, which are encrypted in pairs."""
+    count, rank = math.prod(shape), len(words.shape) - 1
     _check_count(count)
-    rank, half = len(words.shape) - 1, -(-count // 2)
-    high = _counters(rank, half)
+    axis = next((d for d, n in enumerate(shape) if n != 1), 0)
+    if count % 2 == 0 and shape[axis] % 2 == 0:  # the halves are those of the array along its first axis
+        high = _counters(rank, (*shape[:axis], shape[axis] // 2, *shape[axis + 1:]))
+        return sh.concatenate(_encrypt(words, high, el.add(high, np.uint32(count // 2))), rank + axis)
+    half = -(-count // 2)
+    high = _counters(rank, (half,))
     low = el.add(high, np.uint32(half))
     if count % 2:
         low = el.select(el.eq(high, np.uint32(half - 1)), sh.full(high.shape, np.uint32(0)), low)
-    both = sh.concatenate(_encrypt(words, high, low), rank)
-    return sh.slice_in_dim(both, 0, count, axis=rank)
+    first, second = _encrypt(words, high, low)
+    flat = sh.concatenate([first, sh.slice_in_dim(second, 0, count - half, axis=rank)], rank)
+    return sh.reshape(flat, tuple(words.shape[:-1]) + tuple(shape))
 
 
-def partitionable_words(words: Any, count: int) -> list[Any]:
+def partitionable_words(words: Any, shape: Shape) -> list[Any]:
     """Two random words for each key and each 64-bit counter, as two arrays."""
-    _check_count(count)
-    rank = len(words.shape) - 1
-    low = _counters(rank, count)
+    _check_count(math.prod(shape))
+    low = _counters(len(words.shape) - 1, shape)
     return _encrypt(words, sh.full(low.shape, np.uint32(0)), low)
 
 
-def original_bits(words: Any, bit_width: int, count: int) -> Any:
-    """`count` unsigned integers for each key, one behind the other in a stream of words."""
-    rank = len(words.shape) - 1
-    drawn = original_words(words, -(-count * bit_width // 32))
+def original_bits(words: Any, bit_width: int, shape: Shape) -> Any:
+    """Unsigned integers for each key, one behind the other in a stream of words."""
+    rank, count, out = len(words.shape) - 1, math.prod(shape), tuple(words.shape[:-1]) + tuple(shape)
     if bit_width == 32:
-        return drawn
+        return original_words(words, shape)
     if bit_width == 64:
-        high = sh.slice_in_dim(drawn, 0, count, axis=rank)
-        return _join(high, sh.slice_in_dim(drawn, count, 2 * count, axis=rank))
-    number = drawn.shape[rank]
+        _check_count(2 * count)
+        high = _counters(rank, shape)
+        return _join(*_encrypt(words, high, el.add(high, np.uint32(count))))
     lanes = 32 // bit_width
+    number = -(-count // lanes)
+    drawn = original_words(words, (number,))
     wide = sh.broadcast_in_dim(drawn, drawn.shape + (lanes,), tuple(range(rank + 1)))
     offsets = el.mul(sh.broadcasted_iota(UINT32, wide.shape, rank + 1), np.uint32(bit_width))
     parts = el.convert_element_type(el.and_(el.shift_right_logical(wide, offsets), np.uint32(2**bit_width - 1)),
                                     np.dtype(f"uint{bit_width}"))
-    return sh.slice_in_dim(sh.reshape(parts, drawn.shape[:rank] + (number * lanes,)), 0, count, axis=rank)
+    flat = sh.reshape(parts, drawn.shape[:rank] + (number * lanes,))
+    return sh.reshape(sh.slice_in_dim(flat, 0, count, axis=rank), out)
 
 
-def partitionable_bits(words: Any, bit_width: int, count: int) -> Any:
-    """`count` unsigned integers for each key, each from its own counter."""
-    high, low = partitionable_words(words, count)
+def partitionable_bits(words: Any, bit_width: int, shape: Shape) -> Any:
+    """Unsigned integers for each key, each from its own counter."""
+    high, low = partitionable_words(words, shape)
     if bit_width == 64:
         return _join(high, low)
     mixed = el.xor(high, low)
@@ -256,7 +263,7 @@ class RandomBits(KeyPrimitive):
 
     def program(self, words: Any, *, bit_width: int, shape: Shape) -> Any:
         draw = partitionable_bits if config.threefry_partitionable else original_bits
-        return sh.reshape(draw(words, bit_width, math.prod(shape)), tuple(words.shape[:-1]) + tuple(shape))
+        return draw(words, bit_width, tuple(shape))
 
 
 class RandomSplit(KeyPrimitive):
@@ -267,10 +274,9 @@ class RandomSplit(KeyPrimitive):
         return ShapedArray(keys.shape + tuple(shape), keys.dtype)
 
     def program(self, words: Any, *, shape: Shape) -> Any:
-        count, out = math.prod(shape), tuple(words.shape[:-1]) + tuple(shape) + (2,)
         if config.threefry_partitionable:
-            return sh.reshape(_pair(*partitionable_words(words, count)), out)
-        return sh.reshape(original_words(words, 2 * count), out)
+            return _pair(*partitionable_words(words, tuple(shape)))
+        return original_words(words, (*shape, 2))
 
 
 class RandomFoldIn(KeyPrimitive):

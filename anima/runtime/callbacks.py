@@ -29,10 +29,17 @@ class Callbacks:
     def __call__(self, number: int, address: int) -> None:
         callback, operands, results = self._known[number]
         addresses = (ctypes.c_void_p * (len(operands) + len(results))).from_address(address)
-        found = callback([np.frombuffer(ctypes.string_at(a or 0, size), dtype).reshape(shape)
-                          for a, (shape, dtype, size) in zip(addresses, operands, strict=False)])
+        found = callback([_copy(a, *kind) for a, kind in zip(addresses, operands, strict=False)])
         for a, (_, dtype, size), value in zip(addresses[len(operands):], results, found, strict=True):
-            ctypes.memmove(a, np.ascontiguousarray(value, dtype).ctypes.data, size)
+            array = np.ascontiguousarray(value, dtype)
+            if size:
+                ctypes.memmove(a, array.ctypes.data, size)
+
+
+def _copy(address: int, shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
+    if not size:
+        return np.empty(shape, dtype)
+    return np.frombuffer(ctypes.string_at(address, size), dtype).reshape(shape)
 
 
 def _memory(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype, int]:

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from anima.core.avals import ShapedArray
+from anima.core.dtypes import ExtendedDType
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.core.primitive import Linear, Zero
 from anima.core.stage import bind_eqn, literal_array, trace_to_jaxpr
 from anima.core.state import current
+from anima.core.trace import aval_of
 from anima.ops.elementwise import add_any
 from anima.util import weak_cache
 
@@ -22,7 +24,10 @@ def add_cotangents(a: Any, b: Any) -> Any:
     """The sum of two cotangents, either of which may be Zero."""
     if isinstance(a, Zero):
         return b
-    return a if isinstance(b, Zero) else add_any(a, b)
+    if isinstance(b, Zero):
+        return a
+    dtype = aval_of(a).dtype
+    return dtype.add(a, b) if isinstance(dtype, ExtendedDType) else add_any(a, b)
 
 
 def backward(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequence[Any]) -> list[Any]:

@@ -63,14 +63,15 @@ def test_bool_conversion():
         ),
         (
             errors.NonConcreteBooleanIndexError(tracer("bool", (3,))),
-            "Array boolean indices must be concrete; got bool[3]\n",
+            "Array boolean indices must be concrete; got ShapedArray(bool[3])\n",
         ),
     ],
 )
 def test_tracer_errors(error, phrase):
     assert str(error).startswith(phrase)
     assert ORIGIN in str(error)
-    assert 'mark x static: jit(f, static_argnames="x").' in str(error)
+    scalar = "[]" in phrase
+    assert ('mark x static: jit(f, static_argnames="x").' in str(error)) == scalar  # an array has no hash
 
 
 def test_fix_without_a_known_argument():

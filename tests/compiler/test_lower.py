@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import anima
-from anima.compiler import lower_reduce
+from anima.compiler import expand as expand_module, lower_radix, lower_reduce
 from anima.compiler.show_loops import show
 from anima.control.cond import cond, switch
 from anima.control.scan import scan
@@ -349,6 +349,35 @@ def test_sort(dtype: Any) -> None:
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 33])
 def test_sort_of_every_length(n: int) -> None:
     agree(lambda x: so.sort_p.bind(x, dimension=0, is_stable=True, num_keys=1), array((n,)))
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind != "c"], ids=str)
+@pytest.mark.parametrize("long", [1 << 14, 8], ids=["digits of 8 bits", "digits of 11 bits"])
+def test_sort_by_digits(dtype: Any, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lower_radix, "LENGTH", 4)
+    monkeypatch.setattr(lower_radix, "LONG", long)
+    x = array((3, 17), dtype)
+    if dtype.kind in "fV":
+        x[0, 3], x[1, 1], x[1, 2], x[2, 0], x[2, 5] = np.nan, -0.0, 0.0, np.inf, -np.nan
+    if dtype.kind == "i":
+        x[0, 0], x[0, 1] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    place = np.arange(51, dtype=I32).reshape(3, 17)
+    stages = agree(lambda x, p: so.sort_p.bind(x, p, dimension=1, is_stable=True, num_keys=1), x, place)
+    assert stages.kernel_count == 1 and "local" in show(stages.loops)
+
+
+@pytest.mark.parametrize("k", [0, 1, 4, 17])
+def test_top_k_of_long_and_short_rows(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.concatenate([array((2, 8)), np.array([[np.nan, -0.0, 0.0, -np.inf, 1, 1, np.nan, 0, 2]] * 2)], 1)
+    for most in (0, 64):
+        monkeypatch.setattr(expand_module, "MOST_KEPT", most)
+        agree(lambda x: so.top_k_p.bind(x, k=k, axis=1), x.astype(np.float32))
+
+
+def test_transposition_goes_through_tiles() -> None:
+    stages = agree(lambda x: el.exp(sh.transpose(x, (0, 2, 1))), array((2, 37, 40)))
+    assert show(stages.loops).count("for ") == 2
+    assert show(agree(lambda x: sh.transpose(x, (1, 0)), array((4, 40))).loops).count("for ") == 0
 
 
 # ---------------------------------------------------------------- products

@@ -10,7 +10,7 @@ import pytest
 from anima.compiler import native
 from anima.compiler.affine import coefficient, injective
 from anima.compiler.interpret import run
-from anima.compiler.loops import Accumulate, Assign, Const, For, If, Local, Program, Store, Var, walk
+from anima.compiler.loops import Accumulate, Assign, Const, For, If, Let, Local, Program, Store, Var, walk
 from anima.compiler.parallelize import parallelize
 from anima.compiler.show_loops import check, show
 from anima.compiler.tile import tile

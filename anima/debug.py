@@ -1,0 +1,126 @@
+"""Looking into running programs: `debug.print`, `debug.callback`, `debug.breakpoint`.
+
+    @jit
+    def f(x):
+        debug.print("x = {x}, y = {}", x * 2, x=x)      # prints when f runs, not when it is traced
+        return x
+
+They work under every transformation and in compiled loops and branches, in program order. Differentiation
+does not see them; under `vmap` they run once for each lane.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import string
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from anima import errors, tree
+from anima.api.debugger import breakpoint as breakpoint
+from anima.api.effects import flatten_call
+from anima.control.effects import FlatCallback, debug_callback_p, debug_print_p
+
+_logger = logging.getLogger("anima.debug")
+
+
+@errors.api_boundary
+def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
+          skip_format_check: bool = False, _use_logging: bool = False, **kwargs: Any) -> Any:
+    """Prints `fmt.format(*args, **kwargs)` whenever the program gets here.
+
+    Args:
+      fmt: a format string. The format of a number applies to each element of an array: "{:.3f}". Do not use an
+        f-string: it would be filled in while tracing.
+      args, kwargs: what to format: arrays, pytrees of arrays, and anything that is no array as it is.
+      ordered, partitioned: accepted; lines always come in program order.
+      skip_format_check: do not check the format against the arguments now.
+
+    Without `fmt`, returns the function for these options: `debug.print(ordered=True)("x = {}", x)`.
+
+    Raises:
+      TypeError: if `fmt` is not a string.
+      ValueError, IndexError, KeyError: for arguments that the format does not use, or lacks.
+
+    >>> jit(lambda x: debug.print("x = {}", x))(1.5)
+    x = 1.5
+    """
+    if fmt is None:
+        return partial(print, ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check)
+    if not isinstance(fmt, str):
+        raise TypeError(f"debug.print takes a format string first, got {type(fmt).__name__}. "
+                        'Fix: debug.print("{}", x).')
+    if not skip_format_check:
+        _check_format(fmt, args, kwargs)
+    flat, leaves = flatten_call("debug.print", builtins.print, args, kwargs, static=True)
+    if _use_logging:
+        debug_callback_p.bind(*leaves, callback=FlatCallback(_Log(fmt), flat.in_tree, flat.static), ordered=bool(ordered))
+    else:
+        debug_print_p.bind(*leaves, fmt=fmt, in_tree=flat.in_tree, ordered=bool(ordered), static_args=flat.static)
+    return None
+
+
+def log(fmt: str | None = None, *args: Any, **kwargs: Any) -> Any:
+    """Like `print`, to the logger "anima.debug", at level INFO."""
+    if fmt is None:
+        return partial(log, **kwargs)
+    return print(fmt, *args, _use_logging=True, **kwargs)
+
+
+class _Log:
+    """Logs a formatted line."""
+
+    def __init__(self, fmt: str) -> None:
+        self.fmt = fmt
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        _logger.info("%s", self.fmt.format(*args, **kwargs))
+
+
+@errors.api_boundary
+def callback(callback: Callable[..., Any] | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
+             **kwargs: Any) -> Any:
+    """Calls `callback(*args, **kwargs)` with the arrays' values whenever the program gets here.
+
+    Args:
+      callback: a function; what it returns is dropped. What it raises ends the program, and is raised by the call.
+      args, kwargs: arrays and pytrees of arrays; anything that is no array is passed as it is.
+      ordered, partitioned: accepted; calls always come in program order.
+
+    Without `callback`, returns the function for these options: `debug.callback(ordered=True)(f, x)`.
+    """
+    if callback is None:
+        return partial(globals()["callback"], ordered=ordered, partitioned=partitioned)
+    flat, leaves = flatten_call("debug.callback", callback, args, kwargs, static=True)
+    debug_callback_p.bind(*leaves, callback=flat, ordered=bool(ordered))
+    return None
+
+
+def _check_format(fmt: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Fails now, at the user's line, where the format and the arguments do not go together."""
+    used = [*_fields(fmt)]
+    plain = sum(name == "" for name in used)
+    numbers = {int(name) for name in used if name.isdigit()}
+    if plain and numbers:
+        raise ValueError("cannot switch from manual field specification to automatic field numbering")
+    numbers |= set(range(plain))
+    names = {name for name in used if name and not name.isdigit()}
+    if any(n >= len(args) for n in numbers):
+        raise IndexError(f"debug.print: the format {fmt!r} asks for argument number {max(numbers)}, but there are {len(args)}")
+    for name in sorted(names - kwargs.keys()):
+        raise KeyError(name)
+    unused = [x for k, x in enumerate(args) if k not in numbers]
+    if unused:
+        raise ValueError(f"Unused positional arguments to `anima.debug.print`: {unused}")
+    if kwargs.keys() - names:
+        raise ValueError(f"Unused keyword arguments to `anima.debug.print`: {sorted(kwargs.keys() - names)}")
+
+
+def _fields(fmt: str) -> Iterator[str]:
+    """The arguments that a format refers to, nested ones included: names, numbers, or ""."""
+    for _, field, spec, _ in string.Formatter().parse(fmt):
+        if field is not None:
+            yield field.split(".")[0].split("[")[0]
+            yield from _fields(spec or "")

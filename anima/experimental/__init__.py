@@ -1,0 +1,3 @@
+"""What may still change: so far `io_callback`."""
+
+from anima.api.effects import io_callback as io_callback

@@ -1,0 +1,251 @@
+"""Factors of matrices by elimination and by reflections: LU, QR.
+
+    lu, pivots, permutation = lu(A)         A[permutation] = L U
+    Q, R = qr(A, full_matrices=False)       A = Q R, Q^H Q = 1
+
+Derivatives: with P A = L U, the strictly lower part of L^-1 dA U^-1 is that of L^-1 dL, the rest dU U^-1;
+for QR see Walter and Lehmann, "Algorithmic differentiation of linear algebra functions" (2018): Q^H dQ is
+skew-Hermitian, and R is upper triangular with a real diagonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.avals import Shape, ShapedArray
+from anima.core.primitive import Primitive, Zero
+from anima.core.trace import aval_of
+from anima.ops.broadcast import full_like
+from anima.ops.contract import batch_matmul
+from anima.ops.elementwise import add, complex as make_complex, eq, imag, sub
+from anima.ops.linalg import (
+    Factorization,
+    adjoint,
+    check_dtype,
+    check_rank,
+    identity,
+    is_complex,
+    masked,
+    over_matrices,
+    strictly_lower,
+    take_rows,
+    triangular_solve,
+    upper_part,
+)
+from anima.ops.shape import batch_at_front, concatenate, slice_in_dim
+
+_I32 = np.dtype(np.int32)
+
+
+def lapack(name: str, dtype: Any) -> Any:
+    """SciPy's wrapper of a LAPACK routine."""
+    import scipy.linalg.lapack  # slow to load, and not always needed
+
+    return scipy.linalg.lapack.get_lapack_funcs((name,), dtype=dtype)[0]
+
+
+def last(x: Any) -> int:
+    return len(x.shape) - 1
+
+
+# ---------------------------------------------------------------- LU
+
+
+class Lu(Factorization):
+    """L (below the diagonal, which is 1) and U in one matrix, the row exchanged with each row, and the order
+    that all exchanges together put the rows in."""
+
+    def types(self, batch: Shape, m: int, n: int, dtype: Any) -> list[ShapedArray]:
+        return [ShapedArray((*batch, m, n), dtype), ShapedArray((*batch, min(m, n)), _I32), ShapedArray((*batch, m), _I32)]
+
+    def compute(self, x: np.ndarray) -> Sequence[np.ndarray]:
+        outs = [np.empty(a.shape, a.dtype) for a in self.types(x.shape[:-2], *x.shape[-2:], x.dtype)]
+        getrf = lapack("getrf", x.dtype) if x.size else None
+        for index in np.ndindex(x.shape[:-2] if x.size else (0,)):
+            outs[0][index], outs[1][index], _ = getrf(x[index])
+        outs[2][...] = lu_pivots_to_permutation_p.eval(outs[1], permutation_size=x.shape[-2])
+        return outs
+
+    def tangents(self, outs: Sequence[Any], x: Any, t: Any) -> Sequence[Any]:
+        lu, _, permutation = outs
+        m, n = lu.shape[-2:]
+        k = min(m, n)
+        batch = lu.shape[:-2]
+        # Square factors: L with columns, U with rows, of the identity.
+        left = add(strictly_lower(lu), identity((*batch, m, n), lu.dtype))
+        right = upper_part(lu)
+        if m > n:
+            more = slice_in_dim(identity((*batch, m, m), lu.dtype), k, m, axis=last(lu))
+            left = concatenate([left, more], last(lu))
+            right = slice_in_dim(right, 0, k, axis=last(lu) - 1)
+        elif m < n:
+            left = slice_in_dim(left, 0, k, axis=last(lu))
+            more = slice_in_dim(identity((*batch, n, n), lu.dtype), k, n, axis=last(lu) - 1)
+            right = concatenate([right, more], last(lu) - 1)
+        both = triangular_solve(left, take_rows(t, permutation), left_side=True, lower=True, unit_diagonal=True)
+        both = triangular_solve(right, both)
+        return [add(batch_matmul(left, strictly_lower(both)), batch_matmul(upper_part(both), right)), None, None]
+
+
+class Permutation(Primitive):
+    """The order of rows that a sequence of exchanges leads to."""
+
+    def infer(self, pivots: ShapedArray, *, permutation_size: int) -> ShapedArray:
+        if not dtypes.issubdtype(pivots.dtype, np.integer) or pivots.ndim < 1:
+            raise ValueError(f"Argument to lu_pivots_to_permutation must have rank at least 1 and an integer type, got {pivots}")
+        if permutation_size < pivots.shape[-1]:
+            raise ValueError(f"Output permutation size {permutation_size} has to exceed the trailing dimension of the "
+                             f"pivots. Got pivots size {pivots.shape[-1]}")
+        return ShapedArray((*pivots.shape[:-1], permutation_size), pivots.dtype)
+
+    def eval(self, pivots: np.ndarray, *, permutation_size: int) -> np.ndarray:
+        out = np.empty((*pivots.shape[:-1], permutation_size), pivots.dtype)
+        out[...] = np.arange(permutation_size, dtype=pivots.dtype)
+        for i in range(pivots.shape[-1]):
+            other = pivots[..., i, None]
+            here, there = out[..., i, None].copy(), np.take_along_axis(out, other, -1)
+            out[..., i, None] = there
+            np.put_along_axis(out, other, here, -1)
+        return out
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = self.bind(*primals, **params)
+        return out, Zero(ShapedArray(out.shape, dtypes.float0))
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+        return self.bind(batch_at_front(args[0], dims[0], size), **params), 0
+
+
+lu_p = Lu("lu")
+lu_pivots_to_permutation_p = Permutation("lu_pivots_to_permutation")
+
+
+def lu(x: Any) -> tuple[Any, Any, Any]:
+    """LU factors of x [..., m, n] by partial pivoting: (lu [..., m, n], pivots, permutation [..., m]).
+
+    L is below the diagonal of `lu` (and has ones on it), U is the rest; row i was exchanged with row pivots[i], for
+    each i in turn, so that x[permutation] = L U. Singular matrices have zeros on the diagonal of U.
+    """
+    out, pivots, permutation = lu_p.bind(x)
+    return out, pivots, permutation
+
+
+def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
+    """The order of `permutation_size` rows after row i is exchanged with row pivots[..., i], for each i in turn."""
+    return lu_pivots_to_permutation_p.bind(pivots, permutation_size=int(permutation_size))
+
+
+# ---------------------------------------------------------------- QR
+
+
+class Qr(Factorization):
+    """Q with orthonormal columns and upper triangular R."""
+
+    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, full_matrices: bool,
+              pivoting: bool = False) -> list[ShapedArray]:
+        if pivoting:
+            raise NotImplementedError("qr with pivoting is not implemented.")
+        k = m if full_matrices else min(m, n)
+        return [ShapedArray((*batch, m, k), dtype), ShapedArray((*batch, k, n), dtype)]
+
+    def compute(self, x: np.ndarray, *, full_matrices: bool, pivoting: bool = False) -> Sequence[np.ndarray]:
+        return list(np.linalg.qr(x, "complete" if full_matrices else "reduced"))
+
+    def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, full_matrices: bool,
+                 pivoting: bool = False) -> Sequence[Any]:
+        q, r = outs
+        m, n = x.shape[-2:]
+        if full_matrices and m > n:
+            raise NotImplementedError("The derivative of qr with full_matrices is not implemented for matrices with more "
+                                      "rows than columns: the last columns of Q are not determined.")
+        k = min(m, n)
+        square = slice_in_dim(r, 0, k, axis=last(r))
+        slope = triangular_solve(square, slice_in_dim(t, 0, k, axis=last(t)))
+        inside = batch_matmul(adjoint(q), slope)
+        low = strictly_lower(inside)
+        turn = sub(low, adjoint(low))  # Q^H dQ
+        if is_complex(x):
+            on_diagonal = imag(masked(inside, eq))
+            turn = add(turn, make_complex(full_like(on_diagonal, 0), on_diagonal))
+        dq = add(batch_matmul(q, sub(turn, inside)), slope)
+        return [dq, upper_part(sub(batch_matmul(adjoint(q), t), batch_matmul(turn, r)))]
+
+
+class Geqrf(Factorization):
+    """R (the upper triangle) and the reflections that make it, I - tau v v^H, with v below the diagonal."""
+
+    def types(self, batch: Shape, m: int, n: int, dtype: Any) -> list[ShapedArray]:
+        return [ShapedArray((*batch, m, n), dtype), ShapedArray((*batch, min(m, n)), dtype)]
+
+    def compute(self, x: np.ndarray) -> Sequence[np.ndarray]:
+        outs = [np.empty(a.shape, a.dtype) for a in self.types(x.shape[:-2], *x.shape[-2:], x.dtype)]
+        if x.size:
+            geqrf = lapack("geqrf", x.dtype)
+            for index, (packed, taus, _, _) in over_matrices(geqrf, x):
+                outs[0][index], outs[1][index] = packed, taus
+        return outs
+
+    def tangents(self, outs: Sequence[Any], x: Any, t: Any) -> Sequence[Any]:
+        raise NotImplementedError("The derivative of geqrf is not implemented: use qr.")
+
+
+class HouseholderProduct(Primitive):
+    """The first columns of the product of reflections."""
+
+    def infer(self, a: ShapedArray, taus: ShapedArray) -> ShapedArray:
+        check_rank(self.name, a)
+        check_dtype(self.name, a.dtype)
+        if a.dtype != taus.dtype or a.shape[:-2] != taus.shape[:-1] or not taus.shape[-1] <= a.shape[-1] <= a.shape[-2]:
+            raise ValueError(f"Incompatible arguments to householder_product: {a} and {taus}.")
+        return ShapedArray(a.shape, a.dtype)
+
+    def eval(self, a: np.ndarray, taus: np.ndarray) -> np.ndarray:
+        out = np.empty(a.shape, a.dtype)
+        if not a.size:
+            return out
+        if not taus.shape[-1]:
+            out[...] = np.eye(*a.shape[-2:])
+            return out
+        orgqr = lapack("orgqr" if a.dtype.kind == "f" else "ungqr", a.dtype)
+        for index in np.ndindex(a.shape[:-2]):
+            out[index] = orgqr(a[index], taus[index])[0]
+        return out
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = self.bind(*primals)
+        if all(isinstance(t, Zero) for t in tangents):
+            return out, Zero(aval_of(out))
+        raise NotImplementedError("The derivative of householder_product is not implemented: use qr.")
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True))), 0
+
+
+qr_p = Qr("qr")
+geqrf_p = Geqrf("geqrf")
+householder_product_p = HouseholderProduct("householder_product")
+
+
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, Any]:
+    """(Q, R) with x = Q R for x [..., m, n]: Q [..., m, k] with orthonormal columns, R [..., k, n] upper triangular.
+
+    k is m, or min(m, n) without `full_matrices`. NotImplementedError for `pivoting`.
+    """
+    q, r = qr_p.bind(x, full_matrices=bool(full_matrices), pivoting=bool(pivoting))
+    return q, r
+
+
+def geqrf(a: Any) -> tuple[Any, Any]:
+    """R in the upper triangle, and the reflections whose product is Q: (packed [..., m, n], taus)."""
+    packed, taus = geqrf_p.bind(a)
+    return packed, taus
+
+
+def householder_product(a: Any, taus: Any) -> Any:
+    """The first n columns of H_0 H_1 ..., where H_i = 1 - taus[i] v v^H, and v is column i of `a` [..., m, n] with
+    a one in row i and zeros before it."""
+    return householder_product_p.bind(a, taus)

@@ -1,0 +1,268 @@
+"""Spectra of matrices: eigenvalues and eigenvectors, singular values and vectors.
+
+    V, w = eigh(A)            A = V diag(w) V^H, A Hermitian
+    U, s, Vh = svd(A)         A = U diag(s) V^H
+    w, V = eig(A)             A V = V diag(w)
+
+Derivatives (Giles, 2008): those of values are in any case right; those of vectors divide by differences of
+values, and are infinite or NaN where values coincide, for there vectors are not functions of the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.avals import Shape, ShapedArray
+from anima.ops.broadcast import broadcast_to, broadcasted_iota, expand_dims, full_like, reduce_sum
+from anima.ops.contract import batch_matmul
+from anima.ops.elementwise import abs, add, conj, complex as make_complex, convert, div, eq, imag, mul, ne, real, select, sub
+from anima.ops.linalg import (
+    Factorization,
+    adjoint,
+    compare,
+    diagonal_part,
+    hermitian,
+    is_complex,
+    lu_solve_p,
+    masked,
+    symmetrized,
+)
+from anima.ops.linalg_factor import lapack, last, lu_p
+from anima.ops.reduce import argmax
+
+
+def real_type(dtype: Any) -> Any:
+    return dtypes.to_real(dtype)
+
+
+def complex_type(dtype: Any) -> np.dtype:
+    return np.result_type(dtype, np.complex64)
+
+
+def row(x: Any) -> Any:
+    """Vectors as rows of matrices."""
+    return expand_dims(x, (len(x.shape) - 1,))
+
+
+def column(x: Any) -> Any:
+    return expand_dims(x, (len(x.shape),))
+
+
+def _scaled(x: Any, factors: Any) -> Any:
+    """`x` times a matrix, or a row, of numbers that may be of the real type."""
+    return mul(x, convert(factors, x.dtype))
+
+
+def _reciprocal_differences(a: Any, b: Any) -> Any:
+    """1 / (a[j] b[i, j]) off the diagonal, 0 on it; `a` is made of differences of columns and rows."""
+    off = compare(ne, a.shape)
+    safe = select(off, mul(a, b), full_like(a, 1))
+    return select(off, div(full_like(a, 1), safe), full_like(a, 0))
+
+
+# ---------------------------------------------------------------- Hermitian matrices
+
+
+class Eigh(Factorization):
+    """Eigenvectors and real eigenvalues, in ascending order, of a Hermitian matrix given by one triangle."""
+
+    square = True
+
+    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, lower: bool, sort_eigenvalues: bool) -> list[ShapedArray]:
+        return [ShapedArray((*batch, m, n), dtype), ShapedArray((*batch, n), real_type(dtype))]
+
+    def compute(self, x: np.ndarray, *, lower: bool, sort_eigenvalues: bool) -> Sequence[np.ndarray]:
+        values, vectors = np.linalg.eigh(x, "L" if lower else "U")
+        return [vectors, values]
+
+    def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, lower: bool, sort_eigenvalues: bool) -> Sequence[Any]:
+        v, w = outs
+        inside = batch_matmul(adjoint(v), batch_matmul(hermitian(t, lower), v))
+        factors = _reciprocal_differences(sub(row(w), column(w)), full_like(inside, 1, w.dtype))
+        slope = diagonal_part(inside)
+        return [batch_matmul(v, _scaled(inside, factors)), real(slope) if is_complex(x) else slope]
+
+
+eigh_p = Eigh("eigh")
+
+
+def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
+         subset_by_index: tuple[int, int] | None = None, implementation: None = None) -> tuple[Any, Any]:
+    """(v, w): orthonormal eigenvectors (the columns of v [..., n, n]) and ascending eigenvalues w [..., n] of Hermitian x.
+
+    `symmetrize_input` takes (x + x^H) / 2 first; otherwise only the triangle that `lower` says is looked at.
+    TypeError or ValueError if `x` is not square.
+    """
+    if subset_by_index is not None and tuple(subset_by_index) != (0, x.shape[-1]):
+        raise NotImplementedError("eigh: subset_by_index is not supported.")
+    if symmetrize_input:
+        x = symmetrized("eigh", x)
+    v, w = eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues))
+    return v, w
+
+
+# ---------------------------------------------------------------- singular values
+
+
+class Svd(Factorization):
+    """Singular values in descending order, and if `compute_uv` the vectors U and V^H."""
+
+    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, full_matrices: bool, compute_uv: bool) -> list[ShapedArray]:
+        k = min(m, n)
+        values = ShapedArray((*batch, k), real_type(dtype))
+        if not compute_uv:
+            return [values]
+        left, right = (m, n) if full_matrices else (k, k)
+        return [values, ShapedArray((*batch, m, left), dtype), ShapedArray((*batch, right, n), dtype)]
+
+    def compute(self, x: np.ndarray, *, full_matrices: bool, compute_uv: bool) -> Sequence[np.ndarray]:
+        if not compute_uv:
+            return [np.linalg.svd(x, compute_uv=False)]
+        u, s, vh = np.linalg.svd(x, full_matrices)
+        return [s, u, vh]
+
+    def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, full_matrices: bool, compute_uv: bool) -> Sequence[Any]:
+        m, n = x.shape[-2:]
+        if compute_uv and full_matrices and m != n:
+            raise NotImplementedError("The derivative of svd with full_matrices is not implemented for matrices that are "
+                                      "not square: pass full_matrices=False.")
+        if not compute_uv:  # the derivative needs the vectors
+            s, u, vh = self.bind(x, full_matrices=False, compute_uv=True)
+        else:
+            s, u, vh = outs
+        v = adjoint(vh)
+        inside = batch_matmul(batch_matmul(adjoint(u), t), v)
+        slope = diagonal_part(inside)
+        ds = real(slope) if is_complex(x) else slope
+        if not compute_uv:
+            return [ds]
+        # 1 / (s_j^2 - s_i^2), as a product: the difference of squares would lose digits.
+        factors = _reciprocal_differences(sub(row(s), column(s)), add(row(s), column(s)))
+        by_column, by_row = _scaled(inside, row(s)), _scaled(inside, column(s))
+        left = _scaled(add(by_column, adjoint(by_column)), factors)
+        right = _scaled(add(by_row, adjoint(by_row)), factors)
+        inverse = row(div(full_like(s, 1), s))
+        if is_complex(x):  # the phases that U and V share: all of the change is U's
+            phase = imag(masked(inside, eq))
+            left = add(left, _scaled(make_complex(full_like(phase, 0), phase), inverse))
+        du, dv = batch_matmul(u, left), batch_matmul(v, right)
+        if m > n:
+            tv = _scaled(batch_matmul(t, v), inverse)
+            du = add(du, sub(tv, batch_matmul(u, batch_matmul(adjoint(u), tv))))
+        if n > m:
+            tu = _scaled(batch_matmul(adjoint(t), u), inverse)
+            dv = add(dv, sub(tu, batch_matmul(v, batch_matmul(vh, tu))))
+        return [ds, du, adjoint(dv)]
+
+
+svd_p = Svd("svd")
+
+
+def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None,
+        algorithm: None = None) -> Any:
+    """(U, s, Vh) with x = U diag(s) Vh for x [..., m, n], s descending; only s without `compute_uv`.
+
+    U is [..., m, m] and Vh [..., n, n], or [..., m, k] and [..., k, n] with k = min(m, n) without `full_matrices`.
+    """
+    if subset_by_index is not None:
+        if full_matrices and compute_uv:
+            raise ValueError("full_matrices and subset_by_index cannot both be set")
+        raise NotImplementedError("svd: subset_by_index is not supported.")
+    s, *uv = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv))
+    return (uv[0], s, uv[1]) if compute_uv else s
+
+
+# ---------------------------------------------------------------- any square matrix
+
+
+class Eig(Factorization):
+    """Complex eigenvalues, and left and right eigenvectors of length 1 whose largest component is real."""
+
+    square = True
+
+    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, compute_left_eigenvectors: bool,
+              compute_right_eigenvectors: bool, enable_eigvec_derivs: bool = False) -> list[ShapedArray]:
+        to = complex_type(dtype)
+        count = compute_left_eigenvectors + compute_right_eigenvectors
+        return [ShapedArray((*batch, n), to)] + [ShapedArray((*batch, n, n), to)] * count
+
+    def compute(self, x: np.ndarray, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool,
+                enable_eigvec_derivs: bool = False) -> Sequence[np.ndarray]:
+        left, right = compute_left_eigenvectors, compute_right_eigenvectors
+        avals = self.types(x.shape[:-2], *x.shape[-2:], x.dtype, compute_left_eigenvectors=left,
+                           compute_right_eigenvectors=right)
+        outs = [np.empty(a.shape, a.dtype) for a in avals]
+        if not x.size:
+            return outs
+        geev = lapack("geev", x.dtype)
+        for index in np.ndindex(x.shape[:-2]):
+            found = geev(x[index], compute_vl=left, compute_vr=right)
+            if found[-1] != 0 or not np.isfinite(x[index]).all():
+                for out in outs:
+                    out[index] = np.nan * (1 + 1j)
+                continue
+            w = found[0] if x.dtype.kind == "c" else found[0] + 1j * found[1]
+            outs[0][index] = w
+            for out, vectors in zip(outs[1:], [v for v, on in zip(found[-3:-1], (left, right), strict=True) if on],
+                                    strict=True):
+                out[index] = vectors if x.dtype.kind == "c" else _paired(w, vectors)
+        return outs
+
+    def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, compute_left_eigenvectors: bool,
+                 compute_right_eigenvectors: bool, enable_eigvec_derivs: bool = False) -> Sequence[Any]:
+        vectors = compute_left_eigenvectors or compute_right_eigenvectors
+        if vectors and not enable_eigvec_derivs:
+            raise NotImplementedError(
+                "Derivatives of eigenvectors of general matrices are right only where all eigenvalues are distinct, which "
+                "is not checked: allow them by anima.lax.linalg.eig(..., enable_eigvec_derivs=True).")
+        if compute_left_eigenvectors:
+            raise NotImplementedError("The derivative of left eigenvectors is not implemented.")
+        w, v = outs if vectors else self.bind(
+            x, compute_left_eigenvectors=False, compute_right_eigenvectors=True, enable_eigvec_derivs=True)
+        factors, _, permutation = lu_p.bind(v)
+        inside = lu_solve_p.bind(v, factors, permutation, batch_matmul(convert(t, v.dtype), v), transpose_a=False,
+                                 conjugate_a=False)
+        dw = diagonal_part(inside)
+        if not vectors:
+            return [dw]
+        dv = batch_matmul(v, mul(inside, _reciprocal_differences(sub(row(w), column(w)), full_like(inside, 1))))
+        return [dw, _kept_normal(v, dv)]
+
+
+def _paired(w: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Complex eigenvectors, of which LAPACK gives a conjugate pair as real and imaginary parts in two columns."""
+    after, before = np.roll(v, -1, 1), np.roll(v, 1, 1)
+    imaginary = np.where(w.imag > 0, after, np.where(w.imag < 0, -v, 0))
+    return np.where(w.imag < 0, before, v) + 1j * imaginary
+
+
+def _kept_normal(v: Any, dv: Any) -> Any:
+    """Changes of vectors that keep their lengths at 1 and their largest components real."""
+    axis = last(v) - 1
+    along = real(reduce_sum(mul(conj(v), dv), (axis,)))
+    size = abs(v)
+    first = argmax(size, axis, np.int32)
+    largest = eq(broadcasted_iota(np.int32, size.shape, axis), broadcast_to(row(first), size.shape))
+    pick = reduce_sum(select(largest, imag(dv), full_like(size, 0)), (axis,))
+    scale = reduce_sum(select(largest, real(v), full_like(size, 0)), (axis,))
+    change = make_complex(along, div(pick, scale))
+    return sub(dv, mul(v, row(change)))
+
+
+eig_p = Eig("eig")
+
+
+def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
+        enable_eigvec_derivs: bool = False, implementation: None = None, use_magma: bool | None = None) -> list[Any]:
+    """[w, left, right]: complex eigenvalues of x [..., n, n], in no order, and those vectors that are asked for.
+
+    The columns of `right` are v with x v = w v, those of `left` u with u^H x = w u^H, of length 1. Their derivatives
+    need `enable_eigvec_derivs`. ValueError if `x` is not square.
+    """
+    return eig_p.bind(x, compute_left_eigenvectors=bool(compute_left_eigenvectors),
+                      compute_right_eigenvectors=bool(compute_right_eigenvectors),
+                      enable_eigvec_derivs=bool(enable_eigvec_derivs))
