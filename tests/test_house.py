@@ -25,7 +25,8 @@ LAYERS = [
     {"compiler"},
     {"runtime"},
     {"api"},
-    {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint"},
+    {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint", "debug", "experimental",
+     "extend", "flatten_util", "custom_derivatives", "custom_batching"},
     {"anima"},
 ]
 

@@ -14,7 +14,6 @@ import tempfile
 import threading
 import zlib
 from collections import OrderedDict
-from importlib.metadata import version
 
 from anima.compiler import native
 from anima.compiler.build import Code, build
@@ -76,7 +75,7 @@ def load(text: str, target: native.Target) -> native.Module:
 
 
 def _digest(text: str, target: native.Target) -> str:
-    made_by = "\n".join((version("llvmlite"), target.triple, target.cpu, target.features))
+    made_by = "\n".join((native.version(), target.triple, target.cpu, target.features))
     return hashlib.sha256(f"{_FORMAT!r}\n{made_by}\n{text}".encode()).hexdigest()
 
 

@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from anima.compiler import lapack
 from anima.compiler.assembly import ModuleBuilder, Type, Value
 from anima.compiler.emit_control import part_types
 from anima.compiler.emit_function import Function, Module, operands
+from anima.compiler.emit_lapack import emit_lapack
 from anima.compiler.emit_memory import Place
 from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
 from anima.compiler.gemm import Product, emit_product, shared_text
@@ -120,6 +122,8 @@ class Entry:
             self._kernel(stmt)
         elif isinstance(stmt, Call) and stmt.routine == "gemm":
             self._gemm(stmt)
+        elif isinstance(stmt, Call) and stmt.routine in lapack.ROUTINES:
+            emit_lapack(self, stmt)
         elif isinstance(stmt, Call) and stmt.routine == "callback":
             self._callback(stmt)
         elif isinstance(stmt, Call) and stmt.routine == "poll":
@@ -202,6 +206,10 @@ class Entry:
             self.callees[key] = name, module, f.b.first(f"load ptr, {address}, align 8", PTR)
         return self.callees[key][2]
 
+    def callee(self, routine: str) -> Value:
+        """The address of an external routine."""
+        return self._callee(routine, None)
+
     def _callback(self, call: Call) -> None:
         """Hands the interpreter the addresses of operands and results."""
         f = self.function
@@ -215,7 +223,7 @@ class Entry:
         for name in buffers_written(call.routine, call.args):
             f.changed(f.places[name].root)
 
-    def _constant(self, scalar: str, *numbers: float) -> Value:
+    def constant(self, scalar: str, *numbers: float) -> Value:
         text = "_".join(map(str, numbers))
         return self.modules[0].builder.constant(f"const.{scalar}.{text.encode().hex()}", scalar, numbers, 8)
 
@@ -249,10 +257,10 @@ class Entry:
 
         def scale(number: object) -> Value:
             value = complex(number)  # type: ignore[call-overload]
-            return self._constant(scalar, value.real, *([value.imag] if dtype in COMPLEX_TYPES else []))
+            return self.constant(scalar, value.real, *([value.imag] if dtype in COMPLEX_TYPES else []))
 
         def flag(letter: object) -> Value:
-            return self._constant("i8", ord(str(letter)))
+            return self.constant("i8", ord(str(letter)))
 
         def matrix(which: str, t: Value) -> Value:
             place = f.places[str(a[which])]
@@ -261,7 +269,7 @@ class Entry:
             return f.b.gep(f"[2 x {scalar}]" if dtype in COMPLEX_TYPES else scalar, place.pointer, f.total(index))
 
         def size(which: str) -> Value:
-            return self._constant("i32", int(a[which]))  # type: ignore[call-overload]
+            return self.constant("i32", int(a[which]))  # type: ignore[call-overload]
 
         def multiply(t: Value) -> None:
             f.b.call(routine, [flag(a["transb"]), flag(a["transa"]), size("n"), size("m"), size("k"), scale(a["alpha"]),

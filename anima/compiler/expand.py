@@ -9,7 +9,7 @@ words that keys are made of, with one more dimension, and operations on keys the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import EVAL, under
 from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, full
-from anima.ops.reduce import reduce_max_p, reduce_min_p
+from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
+from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p
 from anima.ops.shape import slice_in_dim
 from anima.ops.sort import sort_p
 
@@ -49,11 +50,11 @@ def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
             params = map_programs(eqn.params, expand) if has_programs(eqn.params) else eqn.params
             eqns.append(eqn.replace(invars=invars, params=params))
             continue
-        jaxpr, values = under(EVAL, trace_to_jaxpr, lambda *xs, r=rewrite, e=eqn: _as_list(r(e, *xs)),
-                              [v.aval for v in eqn.invars])
+        body = _traced(rewrite, eqn, [v.aval for v in eqn.invars])
+        jaxpr = body.jaxpr
         inner: dict[Var, Atom] = dict(zip(jaxpr.invars, invars, strict=True))
         constvars += jaxpr.constvars
-        consts += values
+        consts += body.consts
         eqns.extend(e.replace(invars=[inner.get(v, v) if type(v) is Var else v for v in e.invars], source=eqn.source)
                     for e in jaxpr.eqns)
         env.update(zip(eqn.outvars, (inner.get(v, v) if type(v) is Var else v for v in jaxpr.outvars), strict=True))
@@ -125,6 +126,9 @@ class _Words:
             return
         if has_programs(params):
             params = map_programs(params, physical)
+        elif primitive.name in ON_WORDS and any(map(is_key, avals)):
+            self.splice(eqn, _traced(ON_WORDS[primitive.name], eqn, [words(a) for a in avals]))
+            return
         elif any(map(is_key, avals)) or any(is_key(v.aval) for v in eqn.outvars):
             base = primitive.physical(avals, params)
             if base is None:
@@ -149,11 +153,67 @@ class _Words:
         self.env.update(zip(eqn.outvars, results, strict=True))
 
 
+def _traced(rule: Rewrite, eqn: Eqn, avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+    """The program of a rewrite of `eqn` on operands of these types."""
+    return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, lambda *xs: _as_list(rule(eqn, *xs)), list(avals)))
+
+
 def _mentions_keys(jaxpr: Jaxpr) -> bool:
     if any(is_key(v.aval) for v in (*jaxpr.invars, *jaxpr.constvars)):
         return True
     return any(hasattr(e.primitive, "expand") or (e.params and has_programs(e.params))
                or any(is_key(v.aval) for v in e.outvars) for e in jaxpr.eqns)
+
+
+# ---------------------------------------------------------------- operations on the words of keys
+
+
+def _select_words(eqn: Eqn, which: Any, *cases: Any) -> Any:
+    rank = eqn.outvars[0].aval.ndim
+    cases = tuple(_led(x, v.aval.ndim, rank) for x, v in zip(cases, eqn.invars[1:], strict=True))
+    if which.shape:
+        more = len(cases[0].shape) - rank
+        which = broadcast_in_dim(which, (*which.shape, *(1,) * more), tuple(range(rank)))
+    return el.select_n_p.bind(which, *cases)
+
+
+def _led(x: Any, rank: int, wanted: int) -> Any:
+    """The words of keys of `rank` dimensions with dimensions of size 1 in front, so that they are `wanted`."""
+    more = wanted - rank
+    return x if not more else broadcast_in_dim(x, (1,) * more + tuple(x.shape), tuple(range(more, more + len(x.shape))))
+
+
+def _compare_words(compare: Primitive, reduce: Primitive) -> Rewrite:
+    """Keys are equal if all of their words are."""
+    def rewrite(eqn: Eqn, x: Any, y: Any) -> Any:
+        rank = eqn.outvars[0].aval.ndim
+        x, y = (_led(z, v.aval.ndim, rank) for z, v in zip((x, y), eqn.invars, strict=True))
+        same = compare.bind(x, y)
+        return reduce.bind(same, axes=tuple(range(rank, len(same.shape))))
+    return rewrite
+
+
+def _dynamic_slice_words(eqn: Eqn, x: Any, *starts: Any) -> Any:
+    inner = tuple(x.shape[len(starts):])
+    return dynamic_slice_p.bind(x, *starts, *_zeros(starts, inner), slice_sizes=eqn.params["slice_sizes"] + inner)
+
+
+def _dynamic_update_words(eqn: Eqn, x: Any, update: Any, *starts: Any) -> Any:
+    return dynamic_update_slice_p.bind(x, update, *starts, *_zeros(starts, x.shape[len(starts):]))
+
+
+def _zeros(starts: Sequence[Any], dims: Sequence[int]) -> list[Any]:
+    dtype = starts[0].dtype if starts else np.dtype(np.int32)
+    return [np.zeros((), dtype)] * len(dims)
+
+
+ON_WORDS: dict[str, Rewrite] = {
+    "dynamic_slice": _dynamic_slice_words,
+    "dynamic_update_slice": _dynamic_update_words,
+    "eq": _compare_words(el.eq, reduce_and_p),
+    "ne": _compare_words(el.ne, reduce_or_p),
+    "select_n": _select_words,
+}
 
 
 # ---------------------------------------------------------------- rewrites

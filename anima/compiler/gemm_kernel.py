@@ -20,7 +20,8 @@ SCALARS = {"f32": "float", "f64": "double"}
 I1, I32, I64, PTR = Type("i1"), Type("i32"), Type("i64"), Type("ptr")
 KERNEL = [("a", PTR), ("rs", I64), ("ks", I64), ("b", PTR), ("bs", I64), ("c", PTR), ("cs", I64), ("k", I64), ("add", I1)]
 PACK = [PTR, PTR, I64, I64, I64, I64]
-_GROUP = 7  # rows addressed from one pointer: it plus 0, 1, 2, 3, 4, 5, 6 strides
+_STRIP = 16  # columns of a transposed B that are read together
+_GROUP = 7   # rows addressed from one pointer: it plus 0, 1, 2, 3, 4, 5, 6 strides
 
 Body = Callable[[Value, list[Value]], Sequence[Value]]
 
@@ -214,26 +215,33 @@ class Writer:
     def pack_transposed(self) -> None:
         """`(to, b, bs, k, columns, width)`: the same from B's transpose, whose rows (B's columns) are `bs` apart.
 
-        Squares of W by W are transposed in registers; a column outside is read as the last one inside.
+        Squares of W by W are transposed in registers; a column outside is read as the last one inside. Lines of
+        memory are used to their end before the next ones, whose places in the cache may be the same.
         """
         b, lanes = self.b, self.width
         to, source, bs, k, columns, width = b.params
         last = b.op("sub", columns, i64(1))
         whole = b.op("and", k, i64(-lanes))
 
-        def squares(p: Value, _: list[Value]) -> list[Value]:
-            origin, target = self.at(source, p), self.at(to, b.op("mul", p, width))
+        def strip(start: Value, _: list[Value]) -> list[Value]:
+            stop = b.intrinsic("smin", b.op("add", start, i64(_STRIP)), whole)
 
-            def square(j: Value, _: list[Value]) -> list[Value]:
+            def some(j: Value, _: list[Value]) -> list[Value]:
                 places = [b.intrinsic("smin", b.op("add", j, i64(r)), last) for r in range(lanes)]
-                rows = [b.load(self.vector, self.at(origin, b.op("mul", place, bs))) for place in places]
-                at = self.at(target, j)
-                for row in self.transposed(rows):
-                    b.store(row, at)
-                    at = self.at(at, width)
+                lines = [self.at(source, b.op("mul", place, bs)) for place in places]
+                target = self.at(to, j)
+
+                def square(p: Value, _: list[Value]) -> list[Value]:
+                    at = self.at(target, b.op("mul", p, width))
+                    for row in self.transposed([b.load(self.vector, self.at(line, p)) for line in lines]):
+                        b.store(row, at)
+                        at = self.at(at, width)
+                    return []
+
+                loop(b, start, stop, lanes, square, sure=True)
                 return []
 
-            loop(b, 0, columns, lanes, square)
+            loop(b, 0, columns, lanes, some)
             return []
 
         def column(j: Value, _: list[Value]) -> list[Value]:
@@ -246,7 +254,7 @@ class Writer:
             loop(b, whole, k, 1, element)
             return []
 
-        loop(b, 0, whole, lanes, squares)
+        loop(b, 0, whole, _STRIP, strip)
         loop(b, 0, columns, 1, column)
         b.ret()
 

@@ -21,6 +21,7 @@ import threading
 from dataclasses import dataclass
 from functools import cache
 
+import llvmlite
 import llvmlite.binding as llvm
 
 from anima.compiler.scalars import support_text
@@ -51,6 +52,11 @@ def host() -> Target:
     vector_bytes = 64 if wide else 32 if "avx2" in has else 16
     return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten(), vector_bytes,
                   32 if wide or "neon" in has else 16)
+
+
+def version() -> str:
+    """The code generator: objects that one version made are for that version."""
+    return f"llvmlite {llvmlite.__version__}, LLVM {llvm.llvm_version_info}"
 
 
 class Module:

@@ -13,6 +13,8 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 | poll | | looks for signals (Ctrl-C); if a handler raises, the program ends there. Never in the text that lowering makes: `interrupt` puts it into long loops. |
 | gemm | dtype (f32 f64 c64 c128), transa, transb ("N" or "T"), m, n, k, alpha, a, a_offset, lda, b, b_offset, ldb, beta, c, c_offset, ldc, batch, a_stride, b_stride, c_stride | for each t < batch: C = alpha * op(A) op(B) + beta * C, where op(A) is m x k, op(B) is k x n, C is m x n; A is at a_offset + t*a_stride, and so on. "T": the matrix is stored transposed (A as k x m with rows lda apart). beta = 0 means that C is not read. m, n, batch >= 1, k >= 1. C overlaps neither A nor B. Strides of A and B may be 0 (one matrix for the whole batch). |
 
+and the routines of LAPACK, whose arguments are described in `lapack.py`.
+
 What lowering promises the passes after it:
 
 - Every loop is `serial`, or (innermost, independent but for `Accumulate`) `vector` with width 1, or (outermost in a
@@ -30,6 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anima.compiler import lapack
+
 GEMM_ARGUMENTS = ("dtype", "transa", "transb", "m", "n", "k", "alpha", "a", "a_offset", "lda", "b", "b_offset", "ldb",
                   "beta", "c", "c_offset", "ldc", "batch", "a_stride", "b_stride", "c_stride")
 
@@ -38,7 +42,7 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "gemm": (GEMM_ARGUMENTS, ("a", "b"), ("c",)),
     "callback": (("number", "count"), (), ()),  # then any number of buffers
     "poll": ((), (), ()),
-}
+} | lapack.ROUTINES
 
 
 def arguments(routine: str, args: tuple[object, ...]) -> dict[str, object]:

@@ -283,7 +283,7 @@ RULES: dict[str, Rule] = {
     "shift_left": _neutral(_no_bits, either_side=False), "shift_right_logical": _neutral(_no_bits, either_side=False),
     "shift_right_arithmetic": _neutral(_no_bits, either_side=False),
     "neg": _involution, "not": _involution,
-    "convert_element_type": _identity, "copy": _identity, "copy_p": _identity, "stop_gradient": _identity,
+    "convert_element_type": _identity, "copy": _identity, "copy_p": _identity, "stop_gradient": _identity, "name": _identity,
     "broadcast_in_dim": _identity, "squeeze": _identity, "expand_dims": _identity, "slice": _identity,
     "reshape": _reshape, "transpose": _transpose, "select_n": _select, "integer_pow": _integer_pow,
     "dot_general": _dot_general,

@@ -1,7 +1,8 @@
 """`while_loop` and `fori_loop`: loops whose number of steps may be known only when they run.
 
 A `fori_loop` between known bounds is a scan; any other is a while. Where the predicate is batched, the
-whole loop is mapped over its lanes, each of which runs to its own end.
+whole loop is mapped over its lanes, each of which runs to its own end. Reverse mode runs the loop once,
+recording what the adjoint needs of each step (`tape_while`), and goes back over the tapes (`tape_scan`).
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import numpy as np
 from anima import tree
 from anima.control.common import differences, reorder, strong_like, trace_function
 from anima.control.cond import batch_lanes
-from anima.control.scan import scan_p
+from anima.control.residuals import plan_residuals
+from anima.control.scan import grow_carry, jvp_mask, linear_mask, scan_p
+from anima.control.tape import STEPS_AVAL, TapeDType, record, room_for, tape_scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.jaxpr import ClosedJaxpr
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Primitive, Zero
-from anima.core.stage import eval_numpy
-from anima.core.trace import Tracer, aval_of
-from anima.ops.broadcast import instantiate
+from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy
+from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.elementwise import add, convert, lt
+from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
+from anima.transforms.linearize import linearize_jaxpr
 from anima.transforms.vmap import batch_jaxpr, move_to
 from anima.util import fun_name, split_list
 
@@ -46,32 +50,65 @@ class While(Primitive):
     def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
         return self.eval(*args, **params)
 
+    def outputs(self, outs: Sequence[Any], count: int) -> tuple[list[Any], list[Any], list[Any]]:
+        """The final carry (of `count` values), the tape that counts steps if there is one, and the tapes of values."""
+        return list(outs[:count]), [], []
+
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,
             cond_nconsts: int, body_nconsts: int) -> tuple[list[Any], list[Any]]:
         cond_consts, body_consts, carry = split_list(primals, [cond_nconsts, body_nconsts])
-        _, const_t, carry_t = split_list(tangents, [cond_nconsts, body_nconsts])
-        const_nz = [not isinstance(t, Zero) for t in const_t]
-        carry_nz = [not isinstance(t, Zero) for t in carry_t]
-        while True:
-            body, mask = jvp_jaxpr(body_jaxpr, (*const_nz, *carry_nz), tuple(carry_nz))
-            if mask == carry_nz:
-                break
-            carry_nz = [a or b for a, b in zip(carry_nz, mask, strict=True)]
-        given_consts = [t for t in const_t if not isinstance(t, Zero)]
-        given_carry = [instantiate(t) for t, nz in zip(carry_t, carry_nz, strict=True) if nz]
-        nb, nc, dc = len(body_consts), len(carry), len(given_consts)
-        order = [*range(nb), *range(nb + nc, nb + nc + dc), *range(nb, nb + nc), *range(nb + nc + dc, len(body.in_avals))]
-        cond = _ignore_last(cond_jaxpr, [aval_of(t) for t in given_carry])
-        outs = self.bind(*cond_consts, *body_consts, *given_consts, *carry, *given_carry, cond_jaxpr=cond,
-                         body_jaxpr=reorder(body, order), cond_nconsts=cond_nconsts, body_nconsts=nb + dc)
-        found = iter(outs[nc:])
-        return outs[:nc], [next(found) if nz else Zero(tangent_aval(aval_of(o)))
-                           for nz, o in zip(carry_nz, outs[:nc], strict=True)]
+        sizes = [len(body_consts), len(carry)]
+        given = tangents[cond_nconsts:]
+        force, given = grow_carry(body_jaxpr, [not isinstance(t, Zero) for t in given], given, sizes, jvp_mask)
+        nonzero = [not isinstance(t, Zero) for t in given]
+        body, mask = jvp_jaxpr(body_jaxpr, tuple(nonzero), tuple(force))
+        const_t, carry_t = ([t for t in ts if not isinstance(t, Zero)] for ts in split_list(given, sizes[:1]))
+        # (consts, carry, tangents of consts, of carry) -> (consts and tangents, carry and tangents)
+        nb, nc, db = *sizes, len(const_t)
+        order = [*range(nb), *range(nb + nc, nb + nc + db), *range(nb, nb + nc), *range(nb + nc + db, len(body.in_avals))]
+        # (carry, ys, tangents of carry, of ys) -> (carry and tangents, ys and tangents)
+        n_out, dc = len(mask), sum(mask[:nc])
+        out_order = [*range(nc), *range(n_out, n_out + dc), *range(nc, n_out), *range(n_out + dc, len(body.out_avals))]
+        outs = self.bind(*cond_consts, *body_consts, *const_t, *carry, *carry_t, body_nconsts=nb + db,
+                         cond_jaxpr=_ignore_last(cond_jaxpr, list(map(aval_of, carry_t))),
+                         body_jaxpr=reorder(body, order, out_order), cond_nconsts=cond_nconsts)
+        carries, steps, ys = self.outputs(outs, nc + dc)
+        found = iter([*carries[nc:], *ys[n_out - nc:]])
+        values = [*carries[:nc], *ys[:n_out - nc]]
+        out_tangents = [next(found) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, values, strict=True)]
+        none = [Zero(tangent_aval(aval_of(s))) for s in steps]
+        return [*values[:nc], *steps, *values[nc:]], [*out_tangents[:nc], *none, *out_tangents[nc:]]
+
+    def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
+                  cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
+                  body_nconsts: int) -> tuple[list[Any], list[Any]]:
+        """Runs the loop, taping residuals; records the loop of tangents, over the tapes."""
+        cond_consts, consts, carry = split_list(primals, [cond_nconsts, body_nconsts])
+        sizes, given = [len(consts), len(carry)], list(tangents[cond_nconsts:])
+        force, given = under(recorder, grow_carry, body_jaxpr, [not isinstance(t, Zero) for t in given], given, sizes,
+                             linear_mask)
+        nonzero = tuple(not isinstance(t, Zero) for t in given)
+        primal, tangent, mask = linearize_jaxpr(body_jaxpr, nonzero, tuple(force))
+        const_t, carry_t = ([t for t in ts if not isinstance(t, Zero)] for ts in split_list(given, sizes[:1]))
+        nc, n_out = len(carry), len(mask)
+        plan = plan_residuals(primal, tangent, n_out, *sizes, len(const_t))
+        outs = under(parent, tape_while_p.bind, *primals, cond_jaxpr=cond_jaxpr, body_jaxpr=plan.body,
+                     cond_nconsts=cond_nconsts, body_nconsts=body_nconsts)
+        carries, steps, ys = tape_while_p.outputs(outs, nc)
+        fixed = under(parent, eval_jaxpr, plan.outside.jaxpr, plan.outside.consts, *consts, *carry)
+        known = [v for v, used in zip([*consts, *carry], plan.again_reads, strict=True) if used]
+        found = iter(under(recorder, tape_scan_p.call, plan.tangent, [*fixed, *known, *const_t], carry_t,
+                           [*ys[n_out - nc:], *steps]))
+        values = [*carries, *ys[:n_out - nc]]
+        out_tangents = [next(found) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, values, strict=True)]
+        kept = steps if self is tape_while_p else []
+        none = [Zero(tangent_aval(aval_of(s))) for s in kept]
+        return [*carries, *kept, *values[nc:]], [*out_tangents[:nc], *none, *out_tangents[nc:]]
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, cond_jaxpr: ClosedJaxpr,
               body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int) -> tuple[Any, Any]:
-        params = dict(cond_jaxpr=cond_jaxpr, body_jaxpr=body_jaxpr, cond_nconsts=cond_nconsts,
-                      body_nconsts=body_nconsts)
+        params: dict[str, Any] = {"cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr, "cond_nconsts": cond_nconsts,
+                                  "body_nconsts": body_nconsts}
         cond_dims, const_dims, carry_dims = split_list(dims, [cond_nconsts, body_nconsts])
         mapped = [d is not None for d in carry_dims]
         const_zero = [None if d is None else 0 for d in const_dims]
@@ -92,12 +129,65 @@ class While(Primitive):
         return outs, list(force)
 
 
+class TapeWhile(While):
+    """A while whose body gives, after the next carry, values `ys` that go to tapes.
+
+    Results: final carry, a tape that counts the steps, the tapes of `ys`.
+    """
+
+    def infer(self, *avals: ShapedArray, body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int,
+              **params: Any) -> list[ShapedArray]:
+        count = len(avals) - cond_nconsts - body_nconsts
+        outs = body_jaxpr.out_avals
+        return [*outs[:count], STEPS_AVAL, *(ShapedArray((), TapeDType(a)) for a in outs[count:])]
+
+    def eval(self, *args: np.ndarray, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
+             body_nconsts: int) -> list[np.ndarray]:
+        cond_consts, body_consts, carry = split_list(args, [cond_nconsts, body_nconsts])
+        elements = body_jaxpr.out_avals[len(carry):]
+        ys: list[list[np.ndarray]] = [[] for _ in elements]
+        count = 0
+        while eval_numpy(cond_jaxpr, [*cond_consts, *carry])[0]:
+            room_for(count + 1, elements, next((e.source for e in body_jaxpr.eqns if e.source), None))
+            outs = eval_numpy(body_jaxpr, [*body_consts, *carry])
+            carry = outs[:len(carry)]
+            for y, value in zip(ys, outs[len(carry):], strict=True):
+                y.append(value)
+            count += 1
+        nothing = np.zeros((0,), np.int32)
+        return [*carry, record([nothing] * count, ShapedArray((0,), nothing.dtype)), *map(record, ys, elements)]
+
+    def outputs(self, outs: Sequence[Any], count: int) -> tuple[list[Any], list[Any], list[Any]]:
+        return list(outs[:count]), [outs[count]], list(outs[count + 1:])
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        return batch_lanes(self, size, args, dims, params)
+
+    def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
+        """The equation without the tapes that are not used, and without operands that only they need."""
+        p = eqn.params
+        nb = p["body_nconsts"]
+        count = len(eqn.invars) - p["cond_nconsts"] - nb
+        keep = [*(True,) * count, *used[count + 1:]]
+        body, used_in = dce_jaxpr(p["body_jaxpr"].jaxpr, keep)
+        used_in[nb:] = [True] * count
+        body = body.replace(invars=[v for v, u in zip(p["body_jaxpr"].jaxpr.invars, used_in, strict=True) if u])
+        values = dict(zip(p["body_jaxpr"].jaxpr.constvars, p["body_jaxpr"].consts, strict=True))
+        in_mask = [*(True,) * p["cond_nconsts"], *used_in]
+        return eqn.replace(
+            params={**p, "body_jaxpr": ClosedJaxpr(body, [values[v] for v in body.constvars]),
+                    "body_nconsts": sum(used_in[:nb])},
+            invars=[v for v, u in zip(eqn.invars, in_mask, strict=True) if u],
+            outvars=[v for v, u in zip(eqn.outvars, [*keep[:count], True, *keep[count:]], strict=True) if u])
+
+
 while_p = While("while")
+tape_while_p = TapeWhile("tape_while")
 
 
 def _ignore_last(closed: ClosedJaxpr, avals: Sequence[ShapedArray]) -> ClosedJaxpr:
-    from_end = [type(closed.jaxpr.invars[0])(a) for a in avals] if closed.jaxpr.invars else []
-    return closed.replace(jaxpr=closed.jaxpr.replace(invars=[*closed.jaxpr.invars, *from_end]))
+    """The program with further arguments at the end, which it does not use."""
+    return closed.replace(jaxpr=closed.jaxpr.replace(invars=[*closed.jaxpr.invars, *map(Var, avals)]))
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:

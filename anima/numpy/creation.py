@@ -365,6 +365,9 @@ def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array
     aval = _like(a, name)
     wanted = _user_dtype(dtype, name)
     shape = aval.shape if shape is None else canonical_shape(shape)
+    if wanted is None and isinstance(aval.dtype, dtypes.ExtendedDType):
+        words = np.full(shape + aval.dtype.element_shape, value, aval.dtype.base)
+        return ConcreteArray(words, ShapedArray(shape, aval.dtype))
     weak = wanted is None and aval.weak_type
     return sh.broadcast(sh.scalar(value, aval.dtype if wanted is None else wanted, weak), shape)
 

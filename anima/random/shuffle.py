@@ -16,15 +16,18 @@ from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import is_array_like
-from anima.ops.broadcast import as_shape
+from anima.ops.broadcast import as_shape, broadcasted_iota
 from anima.ops.sort import sort_key_val, top_k
 from anima.random.distributions import draw_gumbel
 from anima.random.draws import draw_bits, draw_randint, draw_uniform, sampler
-from anima.random.keys import draw_keys
+from anima.random.keys import draw_keys, is_key
 
 
 def _shuffled(key: Any, x: Any, axis: int) -> Any:
     """`x` with its elements along `axis` shuffled, each line on its own."""
+    if is_key(x):  # keys are no operands of a sort: their places are
+        places = broadcasted_iota(np.dtype(np.int32), tuple(x.shape), axis)
+        return jnp.take_along_axis(x, _shuffled(key, places, axis), axis)
     # With words of 32 bits the chance of ties in all rounds is below size ** -3.
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
     for _ in range(rounds):

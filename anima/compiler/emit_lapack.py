@@ -1,0 +1,53 @@
+"""Calls of LAPACK: every argument by reference, one call for each matrix of the batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anima.compiler.assembly import Value
+from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, Index, constant_index, i64
+from anima.compiler.lapack import SCALARS, SIGNATURES
+from anima.compiler.loops import Call
+from anima.compiler.routines import buffers_written
+
+if TYPE_CHECKING:
+    from anima.compiler.emit import Entry
+
+_LARGEST = 2**31 - 1  # LAPACK's integers
+
+
+def emit_lapack(entry: Entry, call: Call) -> None:
+    """Write the calls of one routine."""
+    f = entry.function
+    routine = entry.callee(call.routine)
+    scalar = SCALARS[call.routine[0]]
+
+    def element(dtype: str) -> str:
+        return f"[2 x {MEMORY[dtype]}]" if dtype in COMPLEX_TYPES else MEMORY[dtype]
+
+    def number(value: object) -> Value:
+        size = int(value)  # type: ignore[call-overload]
+        if size > _LARGEST:
+            raise NotImplementedError(f"{call.routine} with {size} elements: LAPACK counts in 32 bits")
+        return entry.constant("i32", size)
+
+    def once(t: Value) -> None:
+        given = iter(call.args[1:])
+        values: list[Value] = []
+        for argument in SIGNATURES[call.routine]:
+            value = next(given)
+            if argument[0] in "<>=":
+                place = f.places[str(value)]
+                offset = f.arithmetic("mul", Index(t), constant_index(int(next(given))))
+                values.append(f.b.gep(element(place.dtype), place.pointer, f.total(offset)))
+            elif argument[0] == "*":
+                values.append(entry.constant(MEMORY[scalar], float(value), *([0.0] if scalar in COMPLEX_TYPES else [])))
+            elif argument.isupper():
+                values.append(entry.constant("i8", ord(str(value))))
+            else:
+                values.append(number(value))
+        f.b.call(routine, values)
+
+    f.counted(i64(0), i64(int(call.args[0])), 1, [], (), once)
+    for name in buffers_written(call.routine, call.args):
+        f.changed(f.places[name].root)

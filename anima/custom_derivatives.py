@@ -1,0 +1,88 @@
+"""Functions with derivatives of their own, and what helps to write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from anima import tree
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.stage import eval_jaxpr, trace_to_jaxpr
+from anima.core.trace import Tracer, aval_of
+from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+
+
+def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """`fun` as a function of the traced values it closes over, and those values.
+
+    Returns:
+      (converted, consts) with `converted(*args, *consts)` equal to `fun(*args)`: so a `custom_vjp` function
+      that takes `fun` as an argument can be differentiated by what `fun` closes over.
+    """
+    leaves, in_tree = tree.flatten(example_args)
+    found: list[Any] = []
+
+    def flat(*xs: Any) -> list[Any]:
+        outs, out_tree = tree.flatten(fun(*tree.unflatten(in_tree, xs)))
+        found.append(out_tree)
+        return outs
+
+    jaxpr, values = trace_to_jaxpr(flat, list(map(aval_of, leaves)))
+    hoisted = [isinstance(v, Tracer) for v in values]
+    consts = [v for v, h in zip(values, hoisted, strict=True) if h]
+
+    def converted(*args: Any) -> Any:
+        split = len(args) - len(consts)
+        xs, args_tree = tree.flatten(args[:split])
+        if args_tree != in_tree:
+            raise TypeError(f"the function was closure-converted for arguments of structure {in_tree}, and called with "
+                            f"{args_tree}.")
+        given = iter(args[split:])
+        all_values = [next(given) if h else v for v, h in zip(values, hoisted, strict=True)]
+        return tree.unflatten(found[0], eval_jaxpr(jaxpr, all_values, *xs))
+
+    return converted, consts
+
+
+def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives its own gradient: `fun(*args)` returns (out, vjp) with `vjp(ct)` the cotangents.
+
+    >>> @custom_gradient
+    ... def f(x): return x ** 2, lambda ct: (ct * x,)
+    """
+
+    @custom_vjp
+    def wrapped(*args: Any) -> Any:
+        return fun(*args)[0]
+
+    def forward(*args: Any) -> tuple[Any, Any]:
+        out, rule = fun(*args)
+        leaves, out_tree = tree.flatten(out)
+        trees: list[Any] = []
+
+        def flat(*cts: Any) -> list[Any]:
+            grads = rule(tree.unflatten(out_tree, cts))
+            grads = grads if isinstance(grads, tuple) else (grads,)
+            flat_grads, grad_tree = tree.flatten(grads)
+            trees.append(grad_tree)
+            return flat_grads
+
+        jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)))
+        return out, (consts, _Rule(ClosedJaxpr(jaxpr), trees[0]))
+
+    def backward(residuals: Any, ct: Any) -> Any:
+        consts, program = residuals
+        outs = eval_jaxpr(program.closed.jaxpr, consts, *tree.leaves(ct))
+        return tree.unflatten(program.grad_tree, outs)
+
+    wrapped.defvjp(forward, backward)
+    return wraps(fun)(lambda *args, **kwargs: wrapped(*args, **kwargs))
+
+
+@tree.register_static
+class _Rule:
+    """The program of a vjp rule, as a constant of a pytree."""
+
+    def __init__(self, closed: ClosedJaxpr, grad_tree: Any):
+        self.closed, self.grad_tree = closed, grad_tree
