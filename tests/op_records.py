@@ -540,6 +540,7 @@ ELEMENTWISE = (
            FLOATS, native=True, skip={"difference": "rounding is not smooth, and is its own derivative by convention",
                                                        "transpose": "tangents and cotangents are rounded, too"}),
     Record(el.copy, lambda x: x, unary(), ALL, complex_ulps=0),
+    Record(el.optimization_barrier_p, lambda x: x, unary(), ALL, complex_ulps=0),
     Record(el.stop_gradient_p, lambda x: x, unary(), ALL, complex_ulps=0, skip=CONSTANT),
     # special functions
     Record(sp.erf, double(scipy.special.erf, _finite(mpmath.erf, -1, 1, far=99)), unary(), FLOATS, ulps=4,

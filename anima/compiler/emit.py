@@ -40,8 +40,9 @@ class Emitted:
     """The LLVM texts of a program: `texts[0]` has the entry.
 
     `callees` are what it calls, in the order in which their addresses end `args`: (None, an external routine; or
-    "function", the Python object that callbacks call) or (the number of a text, a function in it). `parallel`: whether the program uses the thread pool. The last
-    `shared` texts are the same in other programs: parts of matrix products.
+    "function", the Python object that callbacks call) or (the number of a text, a function in it). `parallel`:
+    whether the program uses the thread pool. The last `shared` texts are the same in other programs: parts of
+    matrix products.
     """
 
     texts: tuple[str, ...]
@@ -123,7 +124,7 @@ class Entry:
         elif isinstance(stmt, Call) and stmt.routine == "gemm":
             self._gemm(stmt)
         elif isinstance(stmt, Call) and stmt.routine in lapack.ROUTINES:
-            emit_lapack(self, stmt)
+            emit_lapack(self.function, stmt, self._callee(stmt.routine, None), self._constant)
         elif isinstance(stmt, Call) and stmt.routine == "callback":
             self._callback(stmt)
         elif isinstance(stmt, Call) and stmt.routine == "poll":
@@ -206,10 +207,6 @@ class Entry:
             self.callees[key] = name, module, f.b.first(f"load ptr, {address}, align 8", PTR)
         return self.callees[key][2]
 
-    def callee(self, routine: str) -> Value:
-        """The address of an external routine."""
-        return self._callee(routine, None)
-
     def _callback(self, call: Call) -> None:
         """Hands the interpreter the addresses of operands and results."""
         f = self.function
@@ -223,7 +220,7 @@ class Entry:
         for name in buffers_written(call.routine, call.args):
             f.changed(f.places[name].root)
 
-    def constant(self, scalar: str, *numbers: float) -> Value:
+    def _constant(self, scalar: str, *numbers: float) -> Value:
         text = "_".join(map(str, numbers))
         return self.modules[0].builder.constant(f"const.{scalar}.{text.encode().hex()}", scalar, numbers, 8)
 
@@ -257,10 +254,10 @@ class Entry:
 
         def scale(number: object) -> Value:
             value = complex(number)  # type: ignore[call-overload]
-            return self.constant(scalar, value.real, *([value.imag] if dtype in COMPLEX_TYPES else []))
+            return self._constant(scalar, value.real, *([value.imag] if dtype in COMPLEX_TYPES else []))
 
         def flag(letter: object) -> Value:
-            return self.constant("i8", ord(str(letter)))
+            return self._constant("i8", ord(str(letter)))
 
         def matrix(which: str, t: Value) -> Value:
             place = f.places[str(a[which])]
@@ -269,7 +266,7 @@ class Entry:
             return f.b.gep(f"[2 x {scalar}]" if dtype in COMPLEX_TYPES else scalar, place.pointer, f.total(index))
 
         def size(which: str) -> Value:
-            return self.constant("i32", int(a[which]))  # type: ignore[call-overload]
+            return self._constant("i32", int(a[which]))  # type: ignore[call-overload]
 
         def multiply(t: Value) -> None:
             f.b.call(routine, [flag(a["transb"]), flag(a["transa"]), size("n"), size("m"), size("k"), scale(a["alpha"]),

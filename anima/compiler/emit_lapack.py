@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from anima.compiler.assembly import Value
+from anima.compiler.emit_function import Function
 from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, Index, constant_index, i64
 from anima.compiler.lapack import SCALARS, SIGNATURES
 from anima.compiler.loops import Call
 from anima.compiler.routines import buffers_written
 
-if TYPE_CHECKING:
-    from anima.compiler.emit import Entry
-
 _LARGEST = 2**31 - 1  # LAPACK's integers
 
 
-def emit_lapack(entry: Entry, call: Call) -> None:
-    """Write the calls of one routine."""
-    f = entry.function
-    routine = entry.callee(call.routine)
+def emit_lapack(f: Function, call: Call, routine: Value, constant: Callable[..., Value]) -> None:
+    """Write the calls of `routine`; `constant` gives the address of a number."""
     scalar = SCALARS[call.routine[0]]
 
     def element(dtype: str) -> str:
@@ -29,7 +25,7 @@ def emit_lapack(entry: Entry, call: Call) -> None:
         size = int(value)  # type: ignore[call-overload]
         if size > _LARGEST:
             raise NotImplementedError(f"{call.routine} with {size} elements: LAPACK counts in 32 bits")
-        return entry.constant("i32", size)
+        return constant("i32", size)
 
     def once(t: Value) -> None:
         given = iter(call.args[1:])
@@ -41,9 +37,9 @@ def emit_lapack(entry: Entry, call: Call) -> None:
                 offset = f.arithmetic("mul", Index(t), constant_index(int(next(given))))
                 values.append(f.b.gep(element(place.dtype), place.pointer, f.total(offset)))
             elif argument[0] == "*":
-                values.append(entry.constant(MEMORY[scalar], float(value), *([0.0] if scalar in COMPLEX_TYPES else [])))
+                values.append(constant(MEMORY[scalar], float(value), *([0.0] if scalar in COMPLEX_TYPES else [])))
             elif argument.isupper():
-                values.append(entry.constant("i8", ord(str(value))))
+                values.append(constant("i8", ord(str(value))))
             else:
                 values.append(number(value))
         f.b.call(routine, values)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import lower_contract
+from anima.compiler import lower_contract, lower_linalg
 from anima.compiler.inline import has_programs, inline, map_programs
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
@@ -259,7 +259,7 @@ REWRITES: dict[str, Rewrite] = {
     "argmin": _arg_extreme(reduce_min_p),
     "dot_general": lower_contract.rewrite,
     "top_k": _top_k,
-}
+} | lower_linalg.REWRITES
 ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
     "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
     "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),

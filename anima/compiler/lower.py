@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import lower_callback, lower_contract, lower_control, lower_index, lower_scan, lower_sort
+from anima.compiler import lower_callback, lower_contract, lower_control, lower_index, lower_linalg, lower_scan, lower_sort
 from anima.compiler.calls import CALLS, Operand
 from anima.compiler.groups import Fused, Group
 from anima.compiler.loops import INDEX, Buffer, Const, Expr, Kernel, Program, Stmt, Store
@@ -29,7 +29,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
-RULES = (lower_callback, lower_contract, lower_control, lower_index, lower_scan, lower_sort)  # they enter their rules in the tables
+RULES = (lower_callback, lower_contract, lower_control, lower_index, lower_linalg, lower_scan, lower_sort)  # they enter their rules in the tables
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:

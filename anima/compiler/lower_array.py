@@ -46,7 +46,7 @@ _names: dict[Any, str] = {}
 _IGNORED = frozenset({"accuracy", "input_dtype", "weak_type", "new_dtype", "sharding"})
 _SYNONYMS = {"convert_element_type": "cast", "bitcast_convert_type": "bitcast", "add_any": "add",
              "add_jaxvals": "add"}
-_IDENTITIES = frozenset({"copy", "copy_p", "stop_gradient", "name"})
+_IDENTITIES = frozenset({"copy", "copy_p", "stop_gradient", "name", "optimization_barrier"})
 
 
 def scalar_type(aval: ShapedArray) -> str:

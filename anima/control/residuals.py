@@ -92,7 +92,7 @@ def _counters(jaxpr: Jaxpr, carries: Sequence[tuple[Var, Atom]]) -> dict[Var, An
 def _part(closed: ClosedJaxpr, known: set[Var], outs: Sequence[Atom]) -> tuple[ClosedJaxpr, list[bool]]:
     """The program of some of the values in `known`, with all arguments, and which of them it reads."""
     jaxpr = closed.jaxpr
-    eqns = [e for e in jaxpr.eqns if all(v in known for v in e.outvars)]
+    eqns = [e for e in jaxpr.eqns if not e.effects and all(v in known for v in e.outvars)]
     small, reads = dce_jaxpr(jaxpr.replace(eqns=eqns, outvars=list(outs)), [True] * len(outs))
     values = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     small = small.replace(invars=jaxpr.invars)

@@ -247,7 +247,7 @@ def _residuals(primal: ClosedJaxpr, n_out: int, num_consts: int, num_carry: int)
             kinds.append("stacked")
             stacked.append(v)
     body = jaxpr.replace(outvars=[*jaxpr.outvars[:n_out], *stacked])
-    eqns = [e for e in jaxpr.eqns if all(v in constant for v in e.outvars)]
+    eqns = [e for e in jaxpr.eqns if not e.effects and all(v in constant for v in e.outvars)]
     outside = jaxpr.replace(invars=jaxpr.invars[:num_consts], eqns=eqns, outvars=fixed)
     outside, _ = dce_jaxpr(outside, [True] * len(fixed))
     outside = outside.replace(invars=jaxpr.invars[:num_consts], constvars=jaxpr.constvars)

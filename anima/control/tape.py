@@ -30,6 +30,8 @@ from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.core.stage import eval_numpy, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops.elementwise import add_any
+from anima.ops.shape import index_in_dim
+from anima.transforms.vmap import batch_jaxpr
 from anima.util import split_list
 
 WORD = np.dtype(np.int64)
@@ -271,7 +273,10 @@ class TapeScan(Scan):
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
         first_x = params["num_consts"] + params["num_carry"]
         if any(d is not None for d in dims[first_x:]) or len(params["jaxpr"].out_avals) > params["num_carry"]:
-            return batch_lanes(self, size, args, dims, params)
+            outs, lane_dims = batch_lanes(self, size, args, dims, params)
+            if any(d is not None for d, c in zip(dims[first_x:], params["length"], strict=True) if c):
+                return outs, lane_dims
+            return first_lanes(outs, size, _out_dims(params, size, dims))
         return super().batch(size, args, dims, **params)
 
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
@@ -289,6 +294,26 @@ class TapeScan(Scan):
             params |= {"jaxpr": body, "length": (*length, True), "linear": (False,) * (len(kept) + 1)}
             kept += missing
         return shrunk.replace(params=params, invars=kept)
+
+
+def _out_dims(params: dict[str, Any], size: int, dims: Sequence[int | None]) -> list[int | None]:
+    """Which results of a loop over tapes differ between lanes (0), and which do not (None)."""
+    nb, nc = params["num_consts"], params["num_carry"]
+    mapped = [None if d is None else 0 for d in dims]
+    while True:
+        out_dims = batch_jaxpr(params["jaxpr"], size, tuple(mapped))[1]
+        grown = [c if d is None else 0 for c, d in zip(mapped[nb:nb + nc], out_dims, strict=False)]
+        if grown == mapped[nb:nb + nc]:
+            return [*grown, *out_dims[nc:]]
+        mapped[nb:nb + nc] = grown
+
+
+def first_lanes(outs: Sequence[Any], size: int, dims: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
+    """Of the results of all lanes, those of the first lane where all are the same (their dimension is None)."""
+    if size == 0:
+        return list(outs), [0] * len(outs)
+    same = [index_in_dim(o, 0, 0, keepdims=False) if d is None else o for o, d in zip(outs, dims, strict=True)]
+    return same, [None if d is None else 0 for d in dims]
 
 
 tape_scan_p = TapeScan("tape_scan")

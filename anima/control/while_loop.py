@@ -17,7 +17,7 @@ from anima.control.common import differences, reorder, strong_like, trace_functi
 from anima.control.cond import batch_lanes
 from anima.control.residuals import plan_residuals
 from anima.control.scan import grow_carry, jvp_mask, linear_mask, scan_p
-from anima.control.tape import STEPS_AVAL, TapeDType, record, room_for, tape_scan_p
+from anima.control.tape import STEPS_AVAL, TapeDType, first_lanes, record, room_for, tape_scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
@@ -107,26 +107,15 @@ class While(Primitive):
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, cond_jaxpr: ClosedJaxpr,
               body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int) -> tuple[Any, Any]:
-        params: dict[str, Any] = {"cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr, "cond_nconsts": cond_nconsts,
-                                  "body_nconsts": body_nconsts}
-        cond_dims, const_dims, carry_dims = split_list(dims, [cond_nconsts, body_nconsts])
-        mapped = [d is not None for d in carry_dims]
-        const_zero = [None if d is None else 0 for d in const_dims]
-        while True:
-            force = tuple(0 if m else None for m in mapped)
-            body, out_dims = batch_jaxpr(body_jaxpr, size, (*const_zero, *force), force)
-            grown = [m or d is not None for m, d in zip(mapped, out_dims, strict=True)]
-            if grown == mapped:
-                break
-            mapped = grown
-        cond_in = (*(None if d is None else 0 for d in cond_dims), *force)
-        cond, (pred_dim,) = batch_jaxpr(cond_jaxpr, size, cond_in)
-        if pred_dim is not None:
-            return batch_lanes(self, size, args, dims, params)
-        want = [*(d is not None for d in (*cond_dims, *const_dims)), *mapped]
+        sizes = [cond_nconsts, body_nconsts]
+        cond, body, out_dims = _batched(size, cond_jaxpr, body_jaxpr, split_list(dims, sizes))
+        if cond is None:
+            return batch_lanes(self, size, args, dims, {"cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr,
+                                                        "cond_nconsts": cond_nconsts, "body_nconsts": body_nconsts})
+        want = [d is not None for d in (*dims[:sum(sizes)], *out_dims)]
         moved = [move_to(a, d, 0, size) if m else a for a, d, m in zip(args, dims, want, strict=True)]
         outs = self.bind(*moved, cond_jaxpr=cond, body_jaxpr=body, cond_nconsts=cond_nconsts, body_nconsts=body_nconsts)
-        return outs, list(force)
+        return outs, out_dims
 
 
 class TapeWhile(While):
@@ -160,8 +149,17 @@ class TapeWhile(While):
     def outputs(self, outs: Sequence[Any], count: int) -> tuple[list[Any], list[Any], list[Any]]:
         return list(outs[:count]), [outs[count]], list(outs[count + 1:])
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        return batch_lanes(self, size, args, dims, params)
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, cond_jaxpr: ClosedJaxpr,
+              body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int) -> tuple[Any, Any]:
+        sizes = [cond_nconsts, body_nconsts]
+        count = len(args) - sum(sizes)
+        outs, lane_dims = batch_lanes(self, size, args, dims, {
+            "cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr, "cond_nconsts": cond_nconsts,
+            "body_nconsts": body_nconsts})
+        cond, _, out_dims = _batched(size, cond_jaxpr, body_jaxpr, split_list(dims, sizes))
+        if cond is None:
+            return outs, lane_dims
+        return first_lanes(outs, size, [*out_dims[:count], None, *out_dims[count:]])
 
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
         """The equation without the tapes that are not used, and without operands that only they need."""
@@ -183,6 +181,21 @@ class TapeWhile(While):
 
 while_p = While("while")
 tape_while_p = TapeWhile("tape_while")
+
+
+def _batched(size: int, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,
+             dims: Sequence[Sequence[int | None]]) -> tuple[ClosedJaxpr | None, ClosedJaxpr, list[int | None]]:
+    """Condition (None if lanes may differ in it) and body on stacks along dimension 0, and which results are stacks."""
+    cond_in, const_in, carry = ([None if d is None else 0 for d in part] for part in dims)
+    while True:
+        body, out_dims = batch_jaxpr(body_jaxpr, size, (*const_in, *carry), (*carry, *(None,) * (
+            len(body_jaxpr.out_avals) - len(carry))))
+        grown = [c if d is None else 0 for c, d in zip(carry, out_dims, strict=False)]
+        if grown == carry:
+            break
+        carry = grown
+    cond, (pred_dim,) = batch_jaxpr(cond_jaxpr, size, (*cond_in, *carry))
+    return None if pred_dim is not None else cond, body, list(out_dims)
 
 
 def _ignore_last(closed: ClosedJaxpr, avals: Sequence[ShapedArray]) -> ClosedJaxpr:

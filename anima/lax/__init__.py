@@ -135,6 +135,8 @@ from anima.ops.elementwise import (
     nextafter as nextafter_p,
     not_ as bitwise_not,
     not_ as not_p,
+    optimization_barrier as optimization_barrier,
+    optimization_barrier_p as optimization_barrier_p,
     or_ as bitwise_or,
     or_ as or_p,
     population_count as population_count,

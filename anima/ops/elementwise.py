@@ -524,8 +524,16 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> An
 
 copy = Identity("copy", np.copy, ANY, "x, in memory of its own.", linear=True,
                 jvp=(lambda t, y, x: copy(t),), transpose=(lambda ct, x: ct,))
+optimization_barrier_p = Identity(
+    "optimization_barrier", lambda x: x, ANY, "x, which the compiler is not to see through.", linear=True,
+    jvp=(lambda t, y, x: optimization_barrier_p(t),), transpose=(lambda ct, x: ct,))
 stop_gradient_p = Identity("stop_gradient", lambda x: x, ANY, "x, as a constant to differentiation.",
                            jvp=None)
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """Every array of the tree `operand` as it is; what is computed from it is not merged with equal work elsewhere."""
+    return tree.map(optimization_barrier_p, operand)
 
 
 def stop_gradient(x: Any) -> Any:

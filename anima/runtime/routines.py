@@ -1,4 +1,4 @@
-"""External routines by address: BLAS from SciPy's capsules, callable from compiled code without Python.
+"""External routines by address: BLAS and LAPACK from SciPy's capsules, callable from compiled code without Python.
 
     address("sgemm")  ->  the address of Fortran's sgemm, with all arguments by reference
 """
@@ -19,9 +19,10 @@ _api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 @cache
 def address(name: str) -> int:
-    """The address of a BLAS routine; NotImplementedError if SciPy does not have it."""
+    """The address of a routine of BLAS or LAPACK; NotImplementedError if SciPy does not have it."""
     # SciPy takes longer to import than NumPy: it is loaded with the first program that multiplies matrices.
-    capsule = importlib.import_module("scipy.linalg.cython_blas").__pyx_capi__.get(name)
+    blas, lapack = (importlib.import_module(f"scipy.linalg.cython_{part}").__pyx_capi__ for part in ("blas", "lapack"))
+    capsule = blas.get(name) or lapack.get(name)
     if capsule is None:
-        raise NotImplementedError(f"there is no BLAS routine {name!r}")
+        raise NotImplementedError(f"there is no routine {name!r} in BLAS or LAPACK")
     return _api.PyCapsule_GetPointer(capsule, _api.PyCapsule_GetName(capsule))

@@ -21,6 +21,7 @@ from anima.core.jaxpr import ClosedJaxpr, Literal
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
+from anima.ops.elementwise import optimization_barrier
 from anima.transforms.call import Call, fill
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
@@ -58,15 +59,17 @@ class Checkpoint(Call):
         return eval_numpy(jaxpr, args)
 
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
-                  jaxpr: ClosedJaxpr, policy: Policy | None, **params: Any) -> tuple[list[Any], list[Any]]:
+                  jaxpr: ClosedJaxpr, policy: Policy | None, prevent_cse: bool, differentiated: bool,
+                  ) -> tuple[list[Any], list[Any]]:
         """Runs the program; records one equation that will run it again and then its linear part."""
         nonzero = tuple(not isinstance(t, Zero) for t in tangents)
-        forward, again, mask = _split(jaxpr, nonzero, policy)
+        forward, again, mask = _split(jaxpr, nonzero, policy, prevent_cse)
         count = len(mask)
-        outs = under(parent, self.bind, *primals, jaxpr=forward, policy=policy, **params)
+        params = {"policy": policy, "prevent_cse": prevent_cse}
+        outs = under(parent, self.bind, *primals, jaxpr=forward, differentiated=differentiated, **params)
         given = [t for t in tangents if not isinstance(t, Zero)]
-        found = under(recorder, self.bind, *primals, *outs[count:], *given, jaxpr=again, policy=policy,
-                      **{**params, "differentiated": True}) if any(mask) else []
+        found = under(recorder, self.bind, *primals, *outs[count:], *given, jaxpr=again, differentiated=True,
+                      **params) if any(mask) else []
         return outs[:count], fill(mask, found, outs)
 
 
@@ -75,7 +78,7 @@ checkpoint_p = Checkpoint("checkpoint")
 
 @weak_cache
 def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...],
-           policy: Policy | None) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool]]:
+           policy: Policy | None, prevent_cse: bool) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool]]:
     """(args -> results, kept values), (args, kept values, tangents -> tangents of results), which have those."""
     primal, tangent, mask = linearize_jaxpr(closed, nonzero)
     jaxpr, count = primal.jaxpr, len(mask)
@@ -93,7 +96,8 @@ def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...],
 
     def again(*args: Any) -> list[Any]:
         at = len(jaxpr.invars) + len(used_kept)
-        found = eval_jaxpr(needed, primal.consts, *args[:at])
+        kept_values = optimization_barrier(list(args[:at])) if prevent_cse else args[:at]
+        found = eval_jaxpr(needed, primal.consts, *kept_values)
         return eval_jaxpr(tangent.jaxpr, tangent.consts, *found, *args[at:])
 
     avals = [*needed.in_avals, *(tangent_aval(a) for a, nz in zip(closed.in_avals, nonzero, strict=True) if nz)]
