@@ -62,9 +62,14 @@ def user_line() -> str:
     frame = user_frame()
     if frame is None:
         return ""
-    file, line = frame.f_code.co_filename, frame.f_lineno
+    return line_of((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+
+
+def line_of(source: tuple[str, int, str]) -> str:
+    """A place (file, line, function) as "at model.py:14, in f:   if x > 0:"."""
+    file, line, function = source
     text = linecache.getline(file, line).strip()
-    return f"at {os.path.basename(file)}:{line}, in {frame.f_code.co_name}:" + (f"   {text}" if text else "")
+    return f"at {os.path.basename(file)}:{line}, in {function}:" + (f"   {text}" if text else "")
 
 
 # ---------------------------------------------------------------- short tracebacks
@@ -251,20 +256,25 @@ def not_an_array_message(x: Any) -> str:
             "Python number.")
 
 
-def leaked_tracer_message(tracer: Any) -> str:
-    """For a tracer met outside of its trace."""
+def leaked_tracer_message(tracer: Any, holder: str | None = None) -> str:
+    """For a tracer met outside of its trace, or, if `holder` says what holds it, about to be."""
+    tell = getattr(tracer, "made_text", None)
     parts = [
         ("Encountered an unexpected tracer. A function transformed by Anima had a side effect, allowing for "
          f"a reference to an intermediate value with type {describe(tracer.aval)} wrapped in a "
          f"{type(tracer).__name__} to escape the scope of the transformation."),
         ("Transformations require that functions explicitly return their outputs, and disallow saving "
          "intermediate values to global state."),
-        origin_text(tracer)]
+        origin_text(tracer) if tell is None else tell()]
     line = user_line()
-    if line:
-        parts.append(f"  It was used {line}")
-    parts.append("Fix: return the value from the transformed function. To catch the leak where it happens, "
-                 "run with ANIMA_CHECK_TRACER_LEAKS=1 or inside `with anima.checking_leaks():`.")
+    if holder is not None:
+        parts.append(f"  It is still held by {holder or 'something'}.")
+        parts.append("Fix: return the value from the transformed function instead of storing it.")
+    else:
+        if line:
+            parts.append(f"  It was used {line}")
+        parts.append("Fix: return the value from the transformed function. To catch the leak where it happens, "
+                     "run with ANIMA_CHECK_TRACER_LEAKS=1 or inside `with anima.checking_leaks():`.")
     return "\n".join(part for part in parts if part)
 
 
@@ -301,15 +311,16 @@ def rank_promotion_message(operation: str, shapes: Iterable[Sequence[int]], rais
             "anima_numpy_rank_promotion config option to 'allow' to disable this warning.")
 
 
-def nonfinite_message(primitive_name: str, kind: str, value: Any) -> str:
-    """For a NaN or an infinity under debug_nans or debug_infs."""
-    line = user_line()
+def nonfinite_message(primitive_name: str, kind: str, value: Any, source: tuple[str, int, str] | None = None) -> str:
+    """For a NaN or an infinity under debug_nans or debug_infs; `source` is where the operation was asked for, if
+    that is not where the user is now."""
+    line = user_line() if source is None else line_of(source)
     where = f"\n  {line}" if line else ""
     return (f"invalid value ({kind}) encountered in {primitive_name}: the result, "
             f"{value.dtype.name}[{','.join(map(str, value.shape))}], holds {kind}.{where}")
 
 
-def check_finite(primitive_name: str, outputs: Iterable[Any]) -> None:
+def check_finite(primitive_name: str, outputs: Iterable[Any], source: tuple[str, int, str] | None = None) -> None:
     """FloatingPointError if an output holds a NaN under debug_nans, or an infinity under debug_infs."""
     nans, infs = debug_nans.value, debug_infs.value
     for value in outputs:
@@ -317,6 +328,6 @@ def check_finite(primitive_name: str, outputs: Iterable[Any]) -> None:
         if value.dtype.kind not in "fc" and "float" not in value.dtype.name:
             continue
         if nans and np.isnan(value).any():
-            raise FloatingPointError(nonfinite_message(primitive_name, "nan", value))
+            raise FloatingPointError(nonfinite_message(primitive_name, "nan", value, source))
         if infs and np.isinf(value).any():
-            raise FloatingPointError(nonfinite_message(primitive_name, "inf", value))
+            raise FloatingPointError(nonfinite_message(primitive_name, "inf", value, source))

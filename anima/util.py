@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import sys
+import importlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -110,15 +109,16 @@ def weak_cache(function: Callable[..., B]) -> Callable[..., B]:
     return wrapper
 
 
+class _LazyModule:
+    """Stands for a module that is imported when something is first read from it (again, if that failed)."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
 def lazy_module(name: str) -> Any:
     """A module that is loaded when something is first read from it: for what most runs do not need at once."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return _LazyModule(name)

@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 
 import anima
-from benchmarks.harness import HAVE_JAX, measure, row
-from benchmarks.harness import Case as Case
+from benchmarks.harness import HAVE_JAX, Case, measure, row
 
 if HAVE_JAX:
     import jax
 
 SQUARES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 # m, k, n: layers, their gradients, images of digits, tall, wide and deep ones
-SHAPES = ((128, 64, 128), (1797, 64, 128), (128, 128, 10), (64, 128, 128), (100, 300, 100), (32, 1024, 1024), (8, 1024, 1024),
-          (2, 1024, 1024), (1024, 32, 1024), (50, 20000, 50), (1000, 1000, 1000))
+SHAPES = ((128, 64, 128), (1797, 64, 128), (128, 128, 10), (64, 128, 128), (100, 300, 100), (32, 1024, 1024),
+          (8, 1024, 1024), (2, 1024, 1024), (1024, 32, 1024), (50, 20000, 50), (1000, 1000, 1000))
 VECTORS = (64, 256, 1024, 4096)
 
 

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from anima import errors, tree
-from anima.api.pjit import executable_of, pjit_p
+from anima.api.pjit import all_finite, executable_of, pjit_p
 from anima.api.stages import Lowered, TracedFunction, type_of
 from anima.config import config
 from anima.core.array import Array, ConcreteArray
@@ -229,7 +229,7 @@ class JitFunction:
             entry.executable = executable_of(entry.closed, self.name)
         result = self._run(entry, [x.value if type(x) is ConcreteArray else _to_numpy(x) for x in leaves])
         if config.debug_nans or config.debug_infs:
-            self._check_finite(tree.leaves(result), args, kwargs)
+            self._check_finite(tree.leaves(result), in_tree, leaves, static)
         elif self.donated_nums or self.donated_names:
             self._delete_donated(args, kwargs)
         elif all(type(x) is ConcreteArray for x in leaves) and len(self.fast) < _FAST_ENTRIES:
@@ -290,15 +290,15 @@ class JitFunction:
                               "and this argument was not marked as static using the static_argnums or static_argnames "
                               "parameters of jit.") from None
 
-    def _check_finite(self, outs: Sequence[np.ndarray], args: Any, kwargs: Any) -> None:
+    def _check_finite(self, outs: Sequence[Any], in_tree: Any, leaves: Sequence[Any], static: Any) -> None:
         """Finds the operation that made a NaN by running the function again, one operation at a time."""
-        try:
-            errors.check_finite(self.name, outs)
-        except FloatingPointError:
-            print("Invalid value encountered in the output of a jit function. Calling the de-optimized version.")
-            with config.option("disable_jit")(True):
-                self.fun(*args, **kwargs)
-            raise
+        if all_finite(self.name, [x.value for x in outs if x.dtype.kind != "K"]):
+            return
+        dynamic, named = tree.unflatten(in_tree, map(as_array, leaves))
+        args, kwargs = self.signature.join(dynamic, named, static)
+        with config.option("disable_jit")(True):
+            self.fun(*args, **kwargs)
+        print("No operation of the de-optimized version made an invalid value.")
 
     def _delete_donated(self, args: Any, kwargs: Any) -> None:
         donated = [a for i, a in enumerate(args) if i in self.donated_nums or i - len(args) in self.donated_nums]

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from anima import errors
+from anima.config import config
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Zero
-from anima.core.stage import StageTrace
+from anima.core.stage import StageTrace, eval_numpy
 from anima.core.trace import Trace, under
 from anima.transforms.call import Call, fill
 from anima.transforms.linearize import linearize_jaxpr
@@ -22,20 +24,35 @@ from anima.util import lazy_module, weak_cache
 # Programs that compile nothing need not wait for the compiler to load.
 pipeline = lazy_module("anima.compiler.pipeline")
 executables = lazy_module("anima.runtime.executable")
+tapes = lazy_module("anima.runtime.tapes")
 
 
 @weak_cache
 def executable_of(closed: ClosedJaxpr, name: str) -> Any:
     """The compiled form of a program; compiled at the first call."""
     shapes = [(*a.shape, *getattr(a.dtype, "element_shape", ())) for a in closed.out_avals]
-    return executables.compile_program(pipeline.lower(closed, name).loops, shapes)
+    return tapes.with_tapes(executables.compile_program(pipeline.lower(closed, name).loops, shapes), closed)
+
+
+def all_finite(name: str, outs: Sequence[np.ndarray]) -> bool:
+    """Whether no result is invalid, under debug_nans and debug_infs; says so if one is."""
+    if not (config.debug_nans or config.debug_infs):
+        return True
+    try:
+        errors.check_finite(name, outs)
+        return True
+    except FloatingPointError:
+        print("Invalid value encountered in the output of a jit function. Calling the de-optimized version.")
+        return False
 
 
 class PJit(Call):
     """`jaxpr(*args)`; `name` is the user's function."""
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, name: str, **params: Any) -> list[np.ndarray]:
-        return executable_of(jaxpr, name)([np.asarray(a) for a in args])     # NumPy makes scalars of 0-d results
+        values = [np.asarray(a) for a in args]  # NumPy makes scalars of 0-d results
+        outs = executable_of(jaxpr, name)(values)
+        return outs if all_finite(name, outs) else eval_numpy(jaxpr, values)
 
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
                   jaxpr: ClosedJaxpr, **params: Any) -> tuple[list[Any], list[Any]]:

@@ -33,6 +33,7 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
+    Window,
     children,
     walk,
 )
@@ -281,6 +282,8 @@ def rename(stmts: Iterable[Stmt], names: dict[str, str]) -> tuple[Stmt, ...]:
                 return Accumulate(name, op, expr(value))
             case Store(buffer=buffer, index=index, value=value, op=op):
                 return Store(names.get(buffer, buffer), expr(index), expr(value), op)
+            case Window(buffer=buffer, address=address):
+                return Window(buffer, expr(address))
             case Call(routine=routine, args=args):
                 return Call(routine, renamed(routine, args, names))  # type: ignore[arg-type]
         return s

@@ -54,8 +54,10 @@ def build(program: Program, target: Target, load: Load) -> Code:
         made = {wanted[0]: load(wanted[0], target)}
     else:
         made = dict(zip(wanted, _workers().map(lambda text: load(text, target), wanted), strict=True))
-    modules = [made[text] if n < own else _shared.setdefault((text, target), made.get(text))
-               for n, text in enumerate(emitted.texts)]
+    for text in emitted.texts[own:]:
+        if text in made:
+            _shared.setdefault((text, target), made[text])
+    modules = [made[t] for t in emitted.texts[:own]] + [_shared[t, target] for t in emitted.texts[own:]]
     return Code(program, emitted.texts, tuple(modules), emitted.callees, emitted.parallel)
 
 

@@ -44,6 +44,11 @@ class ProgramBuilder(Protocol):
     def temp(self, dtype: str, size: int) -> str:
         """A new buffer for intermediate values."""
 
+    buffers: dict[str, Any]
+
+    def buffer(self, name: str, dtype: str, size: int, role: str, value: Any = None) -> str:
+        """A new buffer of a role."""
+
     def constant(self, value: Any) -> str:
         """A buffer with the value of a NumPy array."""
 

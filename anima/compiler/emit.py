@@ -92,6 +92,7 @@ class Entry:
         b = self.modules[0].builder.function(ENTRY, params)
         self.function = Function(self.modules[0], b, b.params[2])
         self.function.outside = self.outer
+        self.function.windows = {b.name: b.dtype for b in program.with_role("window")}
         self._address_buffers()
 
     def root(self, name: str) -> str:
@@ -127,6 +128,8 @@ class Entry:
             emit_lapack(self.function, stmt, self._callee(stmt.routine, None), self._constant)
         elif isinstance(stmt, Call) and stmt.routine == "callback":
             self._callback(stmt)
+        elif isinstance(stmt, Call) and stmt.routine.startswith("tape_"):
+            self._tape(stmt)
         elif isinstance(stmt, Call) and stmt.routine == "poll":
             status = self.function.b.call(self._callee("poll", None), [], I32)
             self.function.stop_unless_zero(status)
@@ -206,6 +209,14 @@ class Entry:
             address = f.b.first(f"getelementptr ptr, {f.b.params[0]}, i64 {place}", PTR)
             self.callees[key] = name, module, f.b.first(f"load ptr, {address}, align 8", PTR)
         return self.callees[key][2]
+
+    def _tape(self, call: Call) -> None:
+        """A routine on the addresses of buffers, and numbers."""
+        f = self.function
+        given = [f.places[a].pointer if isinstance(a, str) else i64(int(a)) for a in call.args]
+        f.b.call(self._callee(call.routine, None), given)
+        for name in buffers_written(call.routine, call.args):
+            f.changed(f.places[name].root)
 
     def _callback(self, call: Call) -> None:
         """Hands the interpreter the addresses of operands and results."""

@@ -48,6 +48,7 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
+    Window,
     statements,
 )
 from anima.compiler.routines import buffers_written
@@ -86,7 +87,7 @@ class Control(Memory):
     """Writes statements into one LLVM function.
 
     `env` has the values of names in scope; `renamed` the partial accumulator that stands for a variable
-    inside of a vector loop; `heap` the scratch memory to free at the end, `on_stack` the bytes
+    inside of a vector loop; `windows` the types of buffers that statements find; `heap` the scratch memory to free at the end, `on_stack` the bytes
     of the rest; `outside` writes kernels and calls
     of external routines, where they may stand.
     """
@@ -96,6 +97,7 @@ class Control(Memory):
     heap: list[Value]
     on_stack: int
     outside: Callable[[Stmt], None] | None
+    windows: dict[str, str]
     stopped: str | None = None  # the label of the end of the function, if something may jump there
 
     # -- expressions ----------------------------------------------------------------------------
@@ -232,6 +234,9 @@ class Control(Memory):
             case Local(buffer=buffer, dtype=dtype, size=size):
                 self.places[buffer] = Place(self._scratch(dtype, size), dtype, buffer)
                 self.changed(buffer)
+            case Window(buffer=buffer, address=address):
+                self.places[buffer] = Place(self.pointer(address), self.windows[buffer], buffer)
+                self.changed(buffer)
             case If():
                 self._if(stmt)
             case While():
@@ -246,6 +251,12 @@ class Control(Memory):
                 self.outside(stmt)
             case _:
                 raise TypeError(f"{type(stmt).__name__} cannot stand here")
+
+    def pointer(self, address: Expr) -> Value:
+        """An address as a pointer."""
+        value = self.evaluate(address)
+        assert isinstance(value, Value)
+        return self.b.cast("inttoptr", value, PTR)
 
     def parallel(self, loop: For) -> None:
         raise NotImplementedError

@@ -83,6 +83,7 @@ class Function(Vector):
         self.env = {}
         self.renamed = {}
         self.heap = []
+        self.windows = {}
         self.on_stack = 0
         self.outside = None
 

@@ -19,7 +19,7 @@ from anima.compiler.inline import has_programs, inline, map_programs
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import EVAL, under
@@ -32,6 +32,9 @@ from anima.ops.sort import sort_p
 
 MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
 
+TAPE_LOOPS = ("tape_while", "tape_scan")
+RECORDS = "tapes"           # the effect of a program that records values on tapes which die with it ...
+RECORDED = "tapes outlive"  # ... or do not: they are among its results
 Rewrite = Callable[..., Any]  # (equation, *its operands) -> results
 
 
@@ -77,7 +80,8 @@ def words(aval: ShapedArray) -> ShapedArray:
     """The type of the words of an array of keys."""
     if not is_key(aval):
         return aval
-    return ShapedArray(aval.shape + tuple(aval.dtype.element_shape), np.dtype(aval.dtype.base))
+    base = getattr(aval.dtype, "word", aval.dtype.base)  # tapes are addresses in compiled code
+    return ShapedArray(aval.shape + tuple(aval.dtype.element_shape), np.dtype(base))
 
 
 def physical(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -110,14 +114,19 @@ class _Words:
     def program(self) -> ClosedJaxpr:
         jaxpr = self.closed.jaxpr
         for var, value in zip(jaxpr.constvars, self.closed.consts, strict=True):
-            is_words = isinstance(value, ConcreteArray) and is_key(value.aval)
+            if isinstance(value, ConcreteArray) and is_key(value.aval):
+                given = value.aval.dtype.to_words(value.value) if hasattr(value.aval.dtype, "to_words") else value.value
+                value = ConcreteArray(given, words(value.aval))
             self.constvars.append(self.define(var))
-            self.consts.append(ConcreteArray(value.value, words(value.aval)) if is_words else value)
+            self.consts.append(value)
         invars = [self.define(v) for v in jaxpr.invars]
         for eqn in jaxpr.eqns:
             self.equation(eqn)
         outvars = [self.read(v) for v in jaxpr.outvars]
-        return ClosedJaxpr(Jaxpr(self.constvars, invars, self.eqns, outvars, jaxpr.effects), self.consts)
+        effects = jaxpr.effects
+        if not effects & {RECORDS, RECORDED} and any(map(_records, self.eqns)):
+            effects |= {RECORDED if any(hasattr(v.aval.dtype, "word") for v in jaxpr.outvars) else RECORDS}
+        return ClosedJaxpr(Jaxpr(self.constvars, invars, self.eqns, outvars, effects), self.consts)
 
     def equation(self, eqn: Eqn) -> None:
         avals, params, primitive = [v.aval for v in eqn.invars], eqn.params, eqn.primitive
@@ -126,6 +135,8 @@ class _Words:
             return
         if has_programs(params):
             params = map_programs(params, physical)
+            if primitive.name in TAPE_LOOPS:
+                params["words"] = True
         elif primitive.name in ON_WORDS and any(map(is_key, avals)):
             self.splice(eqn, _traced(ON_WORDS[primitive.name], eqn, [words(a) for a in avals]))
             return
@@ -156,6 +167,13 @@ class _Words:
 def _traced(rule: Rewrite, eqn: Eqn, avals: Sequence[ShapedArray]) -> ClosedJaxpr:
     """The program of a rewrite of `eqn` on operands of these types."""
     return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, lambda *xs: _as_list(rule(eqn, *xs)), list(avals)))
+
+
+def _records(eqn: Eqn) -> bool:
+    """Whether an equation makes tapes that it does not free."""
+    if eqn.primitive.name in TAPE_LOOPS:
+        return True
+    return any(RECORDS not in inner.effects and any(map(_records, inner.eqns)) for inner in subjaxprs(eqn.params))
 
 
 def _mentions_keys(jaxpr: Jaxpr) -> bool:

@@ -1,6 +1,7 @@
 """Matrix products as generated code.
 
-    gemm f32 N N 512 512 512   ->   plan = [512, 256, ...]; ctx = {plan, a, b, c, kernels}; gemm(pool, ctx, units, grain)
+    gemm f32 N N 512 512 512   ->   plan = [512, 256, ...]; ctx = {plan, a, b, c, kernels}
+                                    gemm(pool, ctx, units, grain)
 
 For each scalar type there is one driver (`gemm_driver`) and there are a few register kernels (`gemm_kernel`); what
 differs between products is data that the driver reads. So a program's own module only has numbers, and drivers and
@@ -73,7 +74,8 @@ class Product:
         rs, ks = (lda, 1) if call["transa"] == "N" else (1, lda)
         bs, js = (ldb, 1) if call["transb"] == "N" else (1, ldb)
         lanes = _lanes(dtype, target)
-        s = Shape(number("m"), number("n"), number("k"), rs, ks, bs, js, number("ldc"), number("batch"), 4 if dtype == "f32" else 8)
+        m, n, k = (number(x) for x in "mnk")
+        s = Shape(m, n, k, rs, ks, bs, js, number("ldc"), number("batch"), 4 if dtype == "f32" else 8)
         steps = [number(f"{x}_stride") for x in "abc"]
         alpha, beta = float(call["alpha"]), float(call["beta"])  # type: ignore[arg-type]
         plain = alpha == 1.0 and beta in (0.0, 1.0)
@@ -88,8 +90,9 @@ class Product:
         self.operands = "abc"
         self.units, self.grain = p.tiles * blocks * s.batch, p.grain
         scaled = alpha != 1.0 or beta not in (0.0, 1.0)
-        self.plan = [s.n, s.k, p.nc, p.kc, *p.rows, p.first, p.tiles, s.m, blocks, p.vectors * lanes, p.edge * lanes, s.rs, s.ks,
-                     s.bs, s.js, s.cs, *steps, p.pack_a, p.pack_b, scaled, beta != 0.0, _bits(alpha), _bits(beta)]
+        flags = map(int, (p.pack_a, p.pack_b, scaled, beta != 0.0))
+        self.plan = [s.n, s.k, p.nc, p.kc, *p.rows, p.first, p.tiles, s.m, blocks, p.vectors * lanes, p.edge * lanes,
+                     s.rs, s.ks, s.bs, s.js, s.cs, *steps, *flags, _bits(alpha), _bits(beta)]
 
     def _by_vector(self, s: Shape, steps: list[int], beta: float) -> bool:
         """Whether one operand is a vector that a driver for vectors can take; then the plan is for that."""
@@ -109,14 +112,16 @@ class Product:
         blocks = -(-outputs // size)
         self.functions, self.units = [driver], blocks * s.batch
         by_name = dict(zip("abc", steps, strict=True))
-        self.plan = [outputs, s.k, stride, x, y, size, blocks, *(by_name[o] for o in self.operands), beta != 0.0]
+        self.plan = [outputs, s.k, stride, x, y, size, blocks, *(by_name[o] for o in self.operands), int(beta != 0.0)]
         return True
 
 
-def emit_product(b: Builder, product: Product, operands: dict[str, Value], pool: Value, function: Callable[[str], Value]) -> None:
+def emit_product(b: Builder, product: Product, operands: dict[str, Value], pool: Value,
+                 function: Callable[[str], Value]) -> None:
     """Write the call of a driver: `operands` are addresses of the first elements of a, b and c, `pool` that of the pool
     or null, `function` gives addresses of shared functions."""
-    constant = b.module.constant(f"gemm.plan.{'_'.join(map(str, product.plan)).replace('-', 'm')}", "i64", product.plan, 8)
+    text = "_".join(map(str, product.plan)).replace("-", "m")
+    constant = b.module.constant(f"gemm.plan.{text}", "i64", product.plan, 8)
     driver, *called = [function(name) for name in product.functions]
     context = b.alloca(PTR, len(CONTEXT))
     for number, value in enumerate([constant, *(operands[o] for o in product.operands), *called]):

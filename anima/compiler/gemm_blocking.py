@@ -16,6 +16,8 @@ BLOCK_BYTES = 1 << 18    # the packed block of B: a part of the second-level cac
 DEPTH_BYTES = {4: 1024, 8: 1536}  # a row of a tile of A: the tile stays in a first-level cache of 32 KB
 MOST_ROWS = 14
 MOST_VECTORS = 6
+_FAR = 1 << 21           # bytes over which a B lies that is worth packing
+_SAME_PLACE = 4096       # addresses so far apart share a place in a first-level cache
 _ANOTHER = 1.03          # a second kernel must save this much
 _MULTIPLICATIONS = 25.0  # done in a nanosecond, by vectors of 16
 _WORTH = 25_000.0        # nanoseconds of work from which threads are used
@@ -24,7 +26,7 @@ _PIECE = 8_000.0         # least work for one piece
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A product's constants, strides in elements: A[i, p] is at i*rs + p*ks, B[p, j] at p*bs + j*js, C[i, j] at i*cs + j."""
+    """A product's constants; A[i, p] is element i*rs + p*ks, B[p, j] is p*bs + j*js, C[i, j] is i*cs + j."""
 
     m: int
     n: int
@@ -59,6 +61,10 @@ class Blocking:
     grain: int
 
 
+def _ceil(x: int, y: int) -> int:
+    return -(-x // y)
+
+
 def families(registers: int) -> tuple[tuple[int, ...], int]:
     """Heights of register tiles, of which few kernels are made, and the most accumulators."""
     return ((14, 12, 8, 4, 2), 28) if registers >= 32 else ((6, 4, 2), 12)
@@ -69,10 +75,10 @@ def cover(m: int, heights: tuple[int, ...]) -> tuple[int, int, int, int]:
     """(rows, rows of the others, how many of the first, of both) to cover m rows: little waste, few and high tiles."""
     best, found = float("inf"), (heights[0], heights[0], 0, 0)
     for high, low in itertools.combinations_with_replacement(heights, 2):
-        most = -(-m // high)
+        most = _ceil(m, high)
         for first in range(max(0, most - 12), most + 1):
             rest = max(0, m - first * high)
-            others = -(-rest // low)
+            others = _ceil(rest, low)
             if high == low and others:
                 continue
             # A step costs a tile one load of B for each vector, besides its rows; low tiles wait for their sums.
@@ -87,19 +93,19 @@ def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
     heights, sums = families(registers)
     high, low, first, tiles = cover(s.m, heights)
     tallest = high if first else low
-    vectors = min(max(2, min(sums // tallest, MOST_VECTORS)), -(-s.n // lanes))
+    vectors = min(max(2, min(sums // tallest, MOST_VECTORS)), _ceil(s.n, lanes))
     width = vectors * lanes
     rest = s.n % width
-    edge = -(-rest // lanes) if rest else vectors
+    edge = _ceil(rest, lanes) if rest else vectors
     if (vectors - edge) * lanes < (_ANOTHER - 1.0) * s.n:
         edge = vectors
     depth = DEPTH_BYTES[s.itemsize] // s.itemsize
-    kc = -(-s.k // -(-s.k // depth))
+    kc = _ceil(s.k, _ceil(s.k, depth))
     panels = max(1, BLOCK_BYTES // s.itemsize // kc // width)
-    blocks = -(-s.n // (panels * width))
-    nc = -(-(-(-s.n // width)) // blocks) * width
-    pack_b = s.js != 1 or (s.m >= 3 * MOST_ROWS and s.bs * s.itemsize >= 1024)
-    pack_a = s.ks == 1 and s.rs * s.itemsize % 2048 == 0 and tallest > 8 and s.n > width
+    blocks = _ceil(s.n, panels * width)
+    nc = _ceil(_ceil(s.n, width), blocks) * width
+    pack_b = s.js != 1 or (s.m >= 3 * MOST_ROWS and s.k * s.bs * s.itemsize >= _FAR)
+    pack_a = max(s.rs, s.ks) * s.itemsize % _SAME_PLACE == 0 and tallest > 8 and s.n > width
     unit = tallest * min(nc, s.n) * s.k / (_MULTIPLICATIONS * lanes / 16)
     units = tiles * blocks * s.batch
     grain = 0 if unit * units < _WORTH else max(1, round(_PIECE / unit), min(4, tiles // 2) if pack_b else 1)
@@ -112,8 +118,7 @@ _LINE_BYTES = 1 << 14   # of results, that stay in the first-level cache while r
 
 def vector_blocking(outputs: int, k: int, batch: int, itemsize: int, dot: bool) -> tuple[int, int]:
     """Results in a unit of work of a product by a vector, and the grain: as in `blocking`."""
-    size = 16 if dot else min(_LINE_BYTES // itemsize, -(-outputs // max(1, outputs * itemsize // (_LINE_BYTES // 4))))
-    size = max(size, 1)
+    size = 16 if dot else min(_LINE_BYTES // itemsize, _ceil(outputs, max(1, outputs * itemsize // (_LINE_BYTES // 4))))
     unit = min(size, outputs) * k * itemsize / _BYTES
-    units = -(-outputs // size) * batch
+    units = _ceil(outputs, size) * batch
     return size, 0 if unit * units < _WORTH else max(1, round(_PIECE / unit))

@@ -16,8 +16,8 @@ from anima.compiler.gemm_kernel import I1, I64, PACK, PTR, SCALARS, Writer, i64,
 
 # What the driver reads: the context has addresses, the plan integers (alpha and beta as bits).
 CONTEXT = ("plan", "a", "b", "c", "kernel0", "kernel1", "edge0", "edge1", "transpose")
-PLAN = ("n", "k", "nc", "kc", "high", "low", "first", "tiles", "rows", "blocks", "width", "edge", "rs", "ks", "bs", "js",
-        "cs", "a_step", "b_step", "c_step", "pack_a", "pack_b", "scaled", "keep", "alpha", "beta")
+PLAN = ("n", "k", "nc", "kc", "high", "low", "first", "tiles", "rows", "blocks", "width", "edge", "rs", "ks", "bs",
+        "js", "cs", "a_step", "b_step", "c_step", "pack_a", "pack_b", "scaled", "keep", "alpha", "beta")
 DRIVER = "gemm"
 
 
@@ -68,7 +68,8 @@ class Driver:
         plan = b.load(PTR, context)
         tiles = b.load(I64, b.gep("i64", plan, PLAN.index("tiles")))
         blocks = b.load(I64, b.gep("i64", plan, PLAN.index("blocks")))
-        room = (BLOCK_BYTES, MOST_ROWS * (max(DEPTH_BYTES.values()) + 64), MOST_ROWS * MOST_VECTORS * self.lanes * self.size)
+        tile_bytes = MOST_ROWS * MOST_VECTORS * self.lanes * self.size
+        room = BLOCK_BYTES, MOST_ROWS * (max(DEPTH_BYTES.values()) + self.lanes * self.size), tile_bytes
         scratch = [b.alloca(Type("i8"), bytes_) for bytes_ in room]
         head, done = b.label("next"), b.label("done")
         before = b.block
@@ -93,7 +94,7 @@ class Driver:
 
 
 class Segment:
-    """Writes `segment`: for each block of k, pack B; for each tile of rows, perhaps pack A; for each panel, a kernel."""
+    """Writes `segment`: for each block of k, pack B; for each tile of rows, for each panel of columns, a kernel."""
 
     def __init__(self, b: Builder, move: Writer, size: int) -> None:
         self.b = b
@@ -164,12 +165,16 @@ class Segment:
             room = move.at(self.packed, self._mul(first, depth))
             direct = b.cmp("eq", self.js, 1)
 
-            def some() -> None:
-                args = [room, move.at(origin, self._mul(first, self.js)), b.select(direct, self.bs, self.js), depth, columns,
-                        width]
-                when(b, direct, lambda: b.call("pack_b", args) and None, lambda: b.call(self.transpose, args) and None)
+            start, step = move.at(origin, self._mul(first, self.js)), b.select(direct, self.bs, self.js)
 
-            when(b, b.op("or", b.cmp("ne", self.pack_b, 0), b.cmp("ne", columns, width)), some)
+            def by(function: str | Value) -> Callable[[], None]:
+                def call() -> None:
+                    b.call(function, [room, start, step, depth, columns, width])
+
+                return call
+
+            when(b, b.op("or", b.cmp("ne", self.pack_b, 0), b.cmp("ne", columns, width)),
+                 lambda: when(b, direct, by("pack_b"), by(self.transpose)))
             return []
 
         loop(b, 0, self.panels, 1, panel)
@@ -187,7 +192,12 @@ class Segment:
         by_rows = b.cmp("eq", self.ks, 1)
         copied = b.op("or", b.cmp("ne", self.pack_a, 0), partial)
         ld = b.select(by_rows, b.op("add", depth, i64(move.width)), i64(MOST_ROWS))
-        when(b, copied, lambda: b.call("pack_a", [self.row_room, a, self.rs, self.ks, rows, depth, ld]) and None)
+        where = a
+
+        def pack() -> None:
+            b.call("pack_a", [self.row_room, where, self.rs, self.ks, rows, depth, ld])
+
+        when(b, copied, pack)
         a = b.select(copied, self.row_room, a)
         rs = b.select(copied, b.select(by_rows, ld, i64(1)), self.rs)
         ks = b.select(copied, b.select(by_rows, i64(1), ld), self.ks)

@@ -18,7 +18,8 @@ from anima.compiler.assembly import Builder, Type, Value
 
 SCALARS = {"f32": "float", "f64": "double"}
 I1, I32, I64, PTR = Type("i1"), Type("i32"), Type("i64"), Type("ptr")
-KERNEL = [("a", PTR), ("rs", I64), ("ks", I64), ("b", PTR), ("bs", I64), ("c", PTR), ("cs", I64), ("k", I64), ("add", I1)]
+KERNEL = [("a", PTR), ("rs", I64), ("ks", I64), ("b", PTR), ("bs", I64), ("c", PTR), ("cs", I64), ("k", I64),
+          ("add", I1)]
 PACK = [PTR, PTR, I64, I64, I64, I64]
 _STRIP = 16  # columns of a transposed B that are read together
 _GROUP = 7   # rows addressed from one pointer: it plus 0, 1, 2, 3, 4, 5, 6 strides
@@ -182,7 +183,10 @@ class Writer:
 
     def copy(self, to: Value, source: Value, count: Value) -> None:
         """`count` elements."""
-        self.lanes(count, lambda j, type, mask: self.store(self.load(type, self.at(source, j), mask), self.at(to, j), mask))
+        def some(j: Value, type: Type, mask: Value | None) -> None:
+            self.store(self.load(type, self.at(source, j), mask), self.at(to, j), mask)
+
+        self.lanes(count, some)
 
     def pack_a(self) -> None:
         """`(to, a, rs, ks, rows, k, ld)`: rows of A, each `ld` after the other if they are contiguous, else columns."""
@@ -190,11 +194,15 @@ class Writer:
         to, a, rs, ks, rows, k, ld = b.params
 
         def lines(count: Value, stride: Value, length: Value) -> None:
-            def line(i: Value, _: list[Value]) -> list[Value]:
-                self.copy(self.at(to, b.op("mul", i, ld)), self.at(a, b.op("mul", i, stride)), length)
-                return []
+            def some(j: Value, type: Type, mask: Value | None) -> None:
+                def line(_: Value, carried: list[Value]) -> list[Value]:
+                    target, origin = carried
+                    self.store(self.load(type, origin, mask), target, mask)
+                    return [self.at(target, ld), self.at(origin, stride)]
 
-            loop(b, 0, count, 1, line)
+                loop(b, 0, count, 1, line, [self.at(to, j), self.at(a, j)])
+
+            self.lanes(length, some)
 
         when(b, b.cmp("eq", ks, 1), lambda: lines(rows, rs, k), lambda: lines(k, ks, rows))
         b.ret()
@@ -264,7 +272,8 @@ class Writer:
         low = [n // 2 + (self.width if n % 2 else 0) for n in range(self.width)]
         high = [n + half for n in low]
         for _ in range(self.width.bit_length() - 1):
-            rows = [self.b.shuffle(rows[n // 2], rows[n // 2 + half], high if n % 2 else low) for n in range(self.width)]
+            rows = [self.b.shuffle(rows[n // 2], rows[n // 2 + half], high if n % 2 else low)
+                    for n in range(self.width)]
         return rows
 
     # --- Merging ------------------------------------------------------------------------------

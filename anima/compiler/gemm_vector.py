@@ -103,7 +103,10 @@ def _dots(move: Writer, u: Unit, i: Value, rows: int) -> None:
         def add(at: Value = at, total: Value = total) -> None:
             b.store(b.op("fadd", b.load(move.scalar, at), total), at)
 
-        when(b, u.keep, add, lambda at=at, total=total: b.store(total, at))
+        def put(at: Value = at, total: Value = total) -> None:
+            b.store(total, at)
+
+        when(b, u.keep, add, put)
 
 
 def _sum(b: Builder, vectors: list[Value]) -> Value:
@@ -153,7 +156,8 @@ def _add_rows(move: Writer, u: Unit, p: Value, rows: int) -> None:
         at = move.at(u.y, j)
         total = move.load(type, at, mask)
         for start, x, scalar in zip(starts, wide, factors, strict=True):
-            total = b.intrinsic("fmuladd", move.load(type, move.at(start, j), mask), x if type.width > 1 else scalar, total)
+            row = move.load(type, move.at(start, j), mask)
+            total = b.intrinsic("fmuladd", row, x if type.width > 1 else scalar, total)
         move.store(total, at, mask)
 
     move.lanes(u.count, add)

@@ -28,6 +28,7 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
+    Window,
 )
 
 
@@ -88,6 +89,9 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
         case Local(buffer=buffer, dtype=dtype, size=size):
             out.append(f"(local {buffer}:{dtype}:{size}")
             inside = ()
+        case Window(buffer=buffer, address=address):
+            out.append(f"(window {buffers.get(buffer, buffer)}")
+            inside = (address,)
         case Call(routine=routine, args=args):
             named = [buffers.get(a, a) if isinstance(a, str) else repr(a) for a in args]
             out.append(f"(call {routine} {' '.join(named)}")

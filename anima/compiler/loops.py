@@ -13,7 +13,7 @@ Buffers are flat (row-major arrays, an index is an element number). Every extent
 All scalar types are named as in `core.dtypes.short_name`, plus `index` (a signed 64-bit integer).
 
     Program = name, buffers, body: Stmt*
-    Stmt    = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Call
+    Stmt    = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
     Expr    = Const | Ref | Load | Op
 
 `Op.name` is the name of an elementwise primitive (`add`, `exp`, `select_n`, `lt`, ...) with the
@@ -168,6 +168,14 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """From here to the end of the block, a buffer of role "window" is the memory at `address` (an i64)."""
+
+    buffer: str
+    address: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """An external routine (`gemm`, `sort`, ...) on whole buffers: names of buffers and integers or floats."""
 
@@ -185,7 +193,7 @@ class Kernel:
     source: Source | None = field(default=None, compare=False)
 
 
-Stmt = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Call
+Stmt = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
 
 
 # --- Programs --------------------------------------------------------------------------------
@@ -199,13 +207,14 @@ class Buffer:
     const   `value` (a NumPy array) is part of the program
     output  given by the caller, written by the program
     temp    allocated for the run; the buffer plan gives it `offset` bytes into the arena
+    window  memory that a `Window` statement finds
     `alias` names the buffer whose memory this one is (a donated input that an output overwrites).
     """
 
     name: str
     dtype: str
     size: int
-    role: Literal["input", "const", "output", "temp"]
+    role: Literal["input", "const", "output", "temp", "window"]
     value: Any = field(default=None, compare=False)
     offset: int | None = None
     alias: str | None = None
@@ -256,6 +265,8 @@ def children(node: Expr | Stmt) -> Iterator[Expr | Stmt]:
             yield value
         case Kernel(body=body):
             yield from body
+        case Window(address=address):
+            yield address
 
 
 def walk(*nodes: Expr | Stmt) -> Iterator[Expr | Stmt]:

@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import lower_callback, lower_contract, lower_control, lower_index, lower_linalg, lower_scan, lower_sort
+from anima.compiler import (
+    lower_callback,
+    lower_contract,
+    lower_control,
+    lower_index,
+    lower_linalg,
+    lower_scan,
+    lower_sort,
+    lower_tape,
+)
 from anima.compiler.calls import CALLS, Operand
 from anima.compiler.groups import Fused, Group
 from anima.compiler.loops import INDEX, Buffer, Const, Expr, Kernel, Program, Stmt, Store
@@ -29,7 +38,8 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
-RULES = (lower_callback, lower_contract, lower_control, lower_index, lower_linalg, lower_scan, lower_sort)  # they enter their rules in the tables
+RULES = (lower_callback, lower_contract, lower_control, lower_index, lower_linalg, lower_scan, lower_sort,
+         lower_tape)  # they enter their rules in the tables
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
@@ -228,6 +238,7 @@ class Builder:
                 self.values[var] = given
         for var, value in zip(jaxpr.constvars, fused.closed.consts, strict=True):
             self.places[var] = self.constant(value)
+        mark = lower_tape.mark(self) if lower_tape.RECORDS in jaxpr.effects else None
         copies = self._place_outputs(fused, outputs)
         for group in fused.groups:
             self._place_results(group, fused)
@@ -235,8 +246,11 @@ class Builder:
             self._group(group, fused)
         for atom, target in copies:
             self.move(self.operand(atom), target, atom.aval)
-        return [self.value(atom) if target is None else None
-                for atom, target in zip(jaxpr.outvars, outputs, strict=True)]
+        values = [self.value(atom) if target is None else None
+                  for atom, target in zip(jaxpr.outvars, outputs, strict=True)]
+        if mark is not None:
+            lower_tape.release(self, mark)
+        return values
 
     def _place_outputs(self, fused: Fused, outputs: Sequence[Memory | None]) -> list[tuple[Atom, Memory]]:
         """Computes each result in its own place where that is possible; the copies that are left to do."""

@@ -38,7 +38,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.util import split_list
 
-CONTROL = frozenset(("scan", "while", "cond"))
+CONTROL = frozenset(("scan", "while", "cond", "tape_while", "tape_scan"))
 
 
 class Carry:
@@ -150,11 +150,7 @@ def _scan(builder: ProgramBuilder, eqn: Eqn) -> None:
         carry.advance(targets, values[:num_carry])
 
     stmts = builder.block(body)
-    loop = For(position.name, Const(length, INDEX), stmts)
-    if num_carry == 0 and not any(isinstance(s, (Kernel, Call)) for s in walk(*stmts)):
-        builder.emit(Kernel("lanes", (For(position.name, loop.extent, stmts, "parallel"),), eqn.source))
-    else:
-        builder.emit(loop)
+    builder.emit(For(position.name, Const(length, INDEX), stmts, "serial" if num_carry else "parallel"))
     carry.finish(results)
 
 

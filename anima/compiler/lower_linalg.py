@@ -2,9 +2,9 @@
 
     L = cholesky A   ->   f, info = lapack[potrf] A;  L = select(lower triangle, select(info == 0, f, nan), 0)
 
-LAPACK's matrices are column-major: what is row-major here is the transpose there. Often that is all there is to
-it (the singular vectors of A^T are those of A exchanged); LU and QR need A itself, and so a transposed copy. Before
-fusion each factorization becomes `lapack` equations and the maps around them; this module has both halves.
+LAPACK's matrices are column-major: what is row-major here is the transpose there. For Cholesky factors and triangular
+systems that is another way to say the same; the others get, and give, transposed copies. Before fusion each
+factorization becomes `lapack` equations and the maps around them; this module has both halves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, full, full_like, zeros
 from anima.ops.family import WIDER
 from anima.ops.linalg import (
-    adjoint,
     conjugate,
     identity,
     is_complex,
@@ -245,31 +244,30 @@ def _eigh(eqn: Eqn, x: Any) -> Any:
     name = "heevd" if is_complex(x) else "syevd"
     sizes = workspace(LETTERS[dtypes.short_name(x.dtype)] + name, n, n)
     work = _work(name, x, sizes)
-    # The triangle that is the lower one here is the upper one there, of the conjugate matrix.
-    arguments: list[Any] = ["V", "U" if eqn.params["lower"] else "L", n, (0, 0), n, 1, work["work"], sizes["work"]]
+    arguments: list[Any] = ["V", "L" if eqn.params["lower"] else "U", n, (0, 0), n, 1, work["work"], sizes["work"]]
     if is_complex(x):
         arguments += [work["rwork"], sizes["rwork"]]
     arguments += [work["iwork"], sizes["iwork"], 2]
-    vectors, values, info = _call(name, [x], arguments, [((n, n), x.dtype), ((n,), real_type(x.dtype)), ((), _I32)])
-    return [_where_ok(info, adjoint(vectors)), _where_ok(info, values)]
+    vectors, values, info = _call(name, [matrix_transpose(x)], arguments,
+                                  [((n, n), x.dtype), ((n,), real_type(x.dtype)), ((), _I32)])
+    return [_where_ok(info, matrix_transpose(vectors)), _where_ok(info, values)]
 
 
 @rewrite("svd")
 def _svd(eqn: Eqn, x: Any) -> Any:
     m, n = x.shape[-2:]
     k, full_matrices, vectors = min(m, n), eqn.params["full_matrices"], eqn.params["compute_uv"]
-    work = _work("gesdd", x, workspace(LETTERS[dtypes.short_name(x.dtype)] + "gesdd", n, m, int(vectors), int(full_matrices)))
-    # A^T = V* S U^T, so the left vectors there are, row-major, V^H here, and the right ones U.
+    work = _work("gesdd", x, workspace(LETTERS[dtypes.short_name(x.dtype)] + "gesdd", m, n, int(vectors), int(full_matrices)))
     job = "N" if not vectors else "A" if full_matrices else "S"
-    left, right = ((n, m) if full_matrices else (k, k)) if vectors else (1, 1)
-    arguments = [job, n, m, (0, 0), n, 1, 2, n, 3, right, work["work"], work["work"][1]]
+    left, right = ((m, n) if full_matrices else (k, k)) if vectors else (1, 1)
+    arguments = [job, m, n, (0, 0), m, 1, 2, m, 3, right, work["work"], work["work"][1]]
     if is_complex(x):
         arguments.append(work["rwork"])
     arguments += [work["iwork"], 4]
-    shapes = [((m, n), x.dtype), ((k,), real_type(x.dtype)), ((left, n) if vectors else (1, 1), x.dtype),
-              ((m, right) if vectors else (1, 1), x.dtype), ((), _I32)]
-    _, s, vh, u, info = _call("gesdd", [x], arguments, shapes)
-    return [_where_ok(info, out) for out in ([s, u, vh] if vectors else [s])]
+    shapes = [((n, m), x.dtype), ((k,), real_type(x.dtype)), ((left, m) if vectors else (1, 1), x.dtype),
+              ((n, right) if vectors else (1, 1), x.dtype), ((), _I32)]
+    _, s, u, vh, info = _call("gesdd", [matrix_transpose(x)], arguments, shapes)
+    return [_where_ok(info, out) for out in ([s, matrix_transpose(u), matrix_transpose(vh)] if vectors else [s])]
 
 
 @rewrite("eig")

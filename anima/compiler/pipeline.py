@@ -2,7 +2,7 @@
 
     jaxpr   dead_code inline expand simplify dead_code      equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
-    loops   lower plan_buffers                              loops over buffers
+    loops   lower registers plan_buffers                    loops over buffers
             vectorize parallelize emit                      for one machine, when it is compiled (`cache.py`)
 
 Environment: `ANIMA_CHECK=1` checks the program after each pass, `ANIMA_SHOW=jaxpr,fused,loops` prints the
@@ -25,6 +25,7 @@ from anima.compiler.fuse import fuse
 from anima.compiler.groups import Fused
 from anima.compiler.inline import inline
 from anima.compiler.loops import Kernel, Program, walk
+from anima.compiler.registers import registers
 from anima.compiler.show_fused import show_fused
 from anima.compiler.show_loops import check as check_loops, show as show_loops
 from anima.compiler.simplify import dead_code, simplify
@@ -66,6 +67,7 @@ def passes(name: str, donated: Sequence[int]) -> list[Pass]:
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", fuse, "fused"),                     # equations in groups, one for each kernel
         Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays
+        Pass("registers", registers, "loops"),           # no small arrays in loops
         Pass("plan_buffers", partial(buffers.plan_buffers, donated=tuple(donated)), "loops"),  # temps have places
     ]
 

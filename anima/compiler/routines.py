@@ -14,6 +14,11 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 | gemm | dtype (f32 f64 c64 c128), transa, transb ("N" or "T"), m, n, k, alpha, a, a_offset, lda, b, b_offset, ldb, beta, c, c_offset, ldc, batch, a_stride, b_stride, c_stride | for each t < batch: C = alpha * op(A) op(B) + beta * C, where op(A) is m x k, op(B) is k x n, C is m x n; A is at a_offset + t*a_stride, and so on. "T": the matrix is stored transposed (A as k x m with rows lda apart). beta = 0 means that C is not read. m, n, batch >= 1, k >= 1. C overlaps neither A nor B. Strides of A and B may be 0 (one matrix for the whole batch). |
 
 and the routines of LAPACK, whose arguments are described in `lapack.py`.
+| tape_open | tapes, table, count, code | makes `count` empty tapes; see `lower_tape` for tables. `code` stands for the user's line. |
+| tape_grow | the same | room for `table[1]` elements, or, if that is 0, for twice as many as there is room for. Where there is not the memory, table[0] stays and the status is `code`. |
+| tape_close | the same | the tapes have `table[1]` elements. |
+| tape_read | the same | finds tapes whose headers are in the table: table[1] is the length of the longest, zeros stand for tapes that are shorter. |
+| tape_mark, tape_release | tapes, mark | remembers the tapes there are; frees those made since. |
 
 What lowering promises the passes after it:
 
@@ -42,6 +47,10 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "gemm": (GEMM_ARGUMENTS, ("a", "b"), ("c",)),
     "callback": (("number", "count"), (), ()),  # then any number of buffers
     "poll": ((), (), ()),
+    **dict.fromkeys(("tape_open", "tape_grow", "tape_close", "tape_read"),
+                    (("tapes", "table", "count", "code"), ("tapes", "table"), ("table",))),
+    "tape_mark": (("tapes", "mark"), ("tapes",), ("mark",)),
+    "tape_release": (("tapes", "mark"), ("tapes", "mark"), ()),
 } | lapack.ROUTINES
 
 

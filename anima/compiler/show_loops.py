@@ -36,6 +36,7 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
+    Window,
 )
 from anima.compiler.routines import ROUTINES, buffers_read, buffers_written
 
@@ -102,6 +103,8 @@ def _stmt(stmt: Stmt, indent: str) -> Iterator[str]:
             yield f"{indent}{buffer}[{text(index)}] {'' if op is None else _INFIX.get(op, op)}= {text(value)}"
         case Local(buffer=buffer, dtype=dtype, size=size):
             yield f"{indent}local {buffer}: {dtype}[{size}]"
+        case Window(buffer=buffer, address=address):
+            yield f"{indent}window {buffer} at {text(address)}"
         case Call(routine=routine, args=args):
             yield f"{indent}call {routine}({', '.join(map(str, args))})"
 
@@ -190,7 +193,7 @@ class _Checker:
         if b is None:
             self.fail(f"no buffer '{name}'")
         assert b is not None
-        written = b.alias is not None or b.role in ("output", "temp")
+        written = b.alias is not None or b.role in ("output", "temp", "window")
         self.need(not write or written or any(o.alias == name for o in self.program.buffers),
                   f"store to {b.role} {name}")
         return b.dtype
@@ -238,6 +241,9 @@ class _Checker:
                 self.need(buffer not in self.bound, f"'{buffer}' is bound twice")
                 self.bound.add(buffer)
                 self.locals[-1][buffer] = dtype
+            case Window(buffer=buffer, address=address):
+                self.need(self.expr(address) == "i64", f"the address of {buffer} is not an i64")
+                self.need(self.buffers[buffer].role == "window", f"{buffer} is no window")
             case Call(routine=routine, args=args):
                 self.need(routine in ROUTINES, f"no routine '{routine}'")
                 self.need(not self.kernel, f"{routine} is called inside of a kernel")

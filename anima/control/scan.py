@@ -61,7 +61,7 @@ class Scan(Primitive):
             outs = eval_numpy(jaxpr, [*consts, *carry, *(x[k] for x in xs)])
             carry = outs[:num_carry]
             for y, value in zip(ys, outs[num_carry:], strict=True):
-                y[k] = value
+                y[k, ...] = value
         return [*carry, *ys]
 
     def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:

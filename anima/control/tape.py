@@ -92,6 +92,11 @@ STEPS = TapeDType(ShapedArray((), np.dtype(np.int32)), "step")
 STEPS_AVAL = ShapedArray((), STEPS)
 
 
+def tape_aval(element: ShapedArray, words: bool = False) -> ShapedArray:
+    """The type of a tape of elements of that type; or, in compiled code, of its address."""
+    return ShapedArray((), WORD if words else TapeDType(element))
+
+
 class _Sum:
     """What `batch_lanes` binds for each lane of a sum of arrays of tapes."""
 
@@ -251,7 +256,7 @@ class TapeScan(Scan):
 
     def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, num_carry: int, **params: Any) -> list[ShapedArray]:
         outs = jaxpr.out_avals
-        return outs[:num_carry] + [ShapedArray((), TapeDType(a)) for a in outs[num_carry:]]
+        return outs[:num_carry] + [tape_aval(a, "words" in params) for a in outs[num_carry:]]
 
     def eval(self, *args: Any, jaxpr: ClosedJaxpr, length: Sequence[bool], num_carry: int, num_consts: int,
              reverse: bool, **params: Any) -> list[np.ndarray]:

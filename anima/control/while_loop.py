@@ -17,7 +17,7 @@ from anima.control.common import differences, reorder, strong_like, trace_functi
 from anima.control.cond import batch_lanes
 from anima.control.residuals import plan_residuals
 from anima.control.scan import grow_carry, jvp_mask, linear_mask, scan_p
-from anima.control.tape import STEPS_AVAL, TapeDType, first_lanes, record, room_for, tape_scan_p
+from anima.control.tape import STEPS_AVAL, WORD, first_lanes, record, room_for, tape_aval, tape_scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
@@ -128,7 +128,9 @@ class TapeWhile(While):
               **params: Any) -> list[ShapedArray]:
         count = len(avals) - cond_nconsts - body_nconsts
         outs = body_jaxpr.out_avals
-        return [*outs[:count], STEPS_AVAL, *(ShapedArray((), TapeDType(a)) for a in outs[count:])]
+        words = "words" in params
+        steps = ShapedArray((), WORD) if words else STEPS_AVAL
+        return [*outs[:count], steps, *(tape_aval(a, words) for a in outs[count:])]
 
     def eval(self, *args: np.ndarray, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
              body_nconsts: int) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.config import config
 from anima.core import dtypes, source
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -46,6 +47,9 @@ class StageTracer(Tracer):
 
     def origin_text(self) -> str:
         return self.owner.origin_text(self)  # type: ignore[attr-defined]
+
+    def made_text(self) -> str:
+        return self.owner.made_text(self)  # type: ignore[attr-defined]
 
 
 class StageTrace(Trace):
@@ -123,6 +127,17 @@ class StageTrace(Trace):
             text += f" The value was made at {tracer.source}."
         return text
 
+    def made_text(self, tracer: StageTracer) -> str:
+        """Where a variable was made: the user's line, or which argument it is."""
+        t = self.traced
+        place = f" at {t.place}" if t.place else ""
+        if tracer.source:
+            made = f"It was made {errors.line_of(tracer.source)}\n "
+        else:
+            names = [n for n, v in zip(t.arg_names, self.invars, strict=False) if v is tracer.variable]
+            made = f"It was the argument {names[0]} of a function," if names else "It was an argument of a function,"
+        return f"{made} while tracing the function {t.name}{place} for {t.by}."
+
     def _arguments_behind(self, var: Var) -> list[str]:
         needed = {var}
         for eqn in reversed(self.eqns):
@@ -188,6 +203,7 @@ def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarr
     def read(atom: Atom) -> np.ndarray:
         return np.asarray(atom.val) if isinstance(atom, Literal) else env[atom]
 
+    checking = config.debug_nans or config.debug_infs
     with np.errstate(all="ignore"):
         for eqn in closed.eqns:
             values, avals = list(map(read, eqn.invars)), [v.aval for v in eqn.invars]
@@ -196,6 +212,8 @@ def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarr
             else:
                 out = eqn.primitive.eval(*values, **eqn.params)
             results = out if eqn.primitive.multiple_results else [out]
+            if checking:
+                errors.check_finite(eqn.primitive.name, results, eqn.source)
             env.update(zip(eqn.outvars, map(np.asarray, results), strict=True))  # NumPy makes scalars of 0-d arrays
     return list(map(read, closed.jaxpr.outvars))
 

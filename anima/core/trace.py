@@ -20,6 +20,7 @@ from anima.config import config
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.leaks import holder
 from anima.core.primitive import Primitive
 from anima.core.state import _State, current
 
@@ -59,9 +60,15 @@ class Tracer(Array):
         """Where the tracer came from, for errors."""
         return ""
 
+    def made_text(self) -> str:
+        """Where the tracer was made, for the error about one that outlives its trace."""
+        return self.origin_text()
+
     def _known(self, error: type[Exception]) -> Any:
         value = self.concrete()
         if value is None:
+            if not self.owner.alive:
+                raise errors.UnexpectedTracerError(errors.leaked_tracer_message(self))
             raise error(self)
         return value
 
@@ -169,7 +176,7 @@ class EvalTrace(Trace):
             else:
                 out = primitive.eval(*values, **params)
         if config.debug_nans or config.debug_infs:
-            errors.check_finite(primitive.name, out if primitive.multiple_results else [out])
+            errors.check_finite(primitive.name, out if primitive.multiple_results else [out], current.source)
         if primitive.multiple_results:
             return [wrap(v, a, foreign) for v, a in zip(out, out_avals, strict=True)]
         return wrap(out, out_avals, foreign)
@@ -215,7 +222,8 @@ def check_leaks(trace: Trace) -> None:
     gc.collect()
     for x in gc.get_objects():
         if isinstance(x, Tracer) and x.owner is trace:
-            raise errors.UnexpectedTracerError(f"Leaked trace {trace.describe()}. {errors.leaked_tracer_message(x)}")
+            text = errors.leaked_tracer_message(x, holder(x))
+            raise errors.UnexpectedTracerError(f"Leaked trace {trace.describe()}. {text}")
 
 
 def is_tracing() -> bool:

@@ -25,6 +25,7 @@ from anima.core.avals import (
 from anima.core.dtypes import (
     dtype_of as dtype,
 )
+from anima.lax import linalg as linalg
 from anima.lax.control import (
     fori_loop as fori_loop,
     scan as scan,

@@ -15,13 +15,12 @@ from anima.config import config
 from anima.control import scan as scans, while_loop as whiles
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import Traced, trace_to_jaxpr
-from anima.core.state import current
-from anima.core.trace import EVAL, aval_of
+from anima.core.trace import aval_of, is_tracing
 
 
 def _compiled(name: str, operands: Any, loop: Callable[[Any], Any]) -> Any:
     """`loop(operands)`, compiled where it would run. What the loop's functions close over is an operand too."""
-    if current.trace is not EVAL or config.disable_jit:
+    if is_tracing() or config.disable_jit:
         return loop(operands)
     leaves, in_tree = tree.flatten(operands)
     found: list[Any] = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from anima.core.array import Array as ndarray
-from anima.numpy import operators as _operators
+from anima.numpy import linalg as linalg, operators as _operators
 from anima.numpy.calculus import (
     convolve,
     correlate,

@@ -200,10 +200,10 @@ class Eig(Factorization):
             return outs
         geev = lapack("geev", x.dtype)
         for index in np.ndindex(x.shape[:-2]):
-            found = geev(x[index], compute_vl=left, compute_vr=right)
-            if found[-1] != 0 or not np.isfinite(x[index]).all():
+            found = geev(x[index], compute_vl=left, compute_vr=right) if np.isfinite(x[index]).all() else None
+            if found is None or found[-1] != 0:
                 for out in outs:
-                    out[index] = np.nan * (1 + 1j)
+                    out[index] = complex(np.nan, np.nan)
                 continue
             w = found[0] if x.dtype.kind == "c" else found[0] + 1j * found[1]
             outs[0][index] = w

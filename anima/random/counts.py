@@ -22,18 +22,18 @@ from anima.core import dtypes
 from anima.core.avals import Shape
 from anima.ops import special
 from anima.random.draws import common_shape, draw_uniform, float_dtype, full, int_dtype, operand, sampler
-from anima.random.keys import draw_keys, key_data, wrap_key_data
+from anima.random.keys import draw_keys
 
 
 def _until_all_accepted(key: Any, shape: Shape, dtype: Any, attempt: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
     """Calls `attempt(u, v) -> (numbers, accepted)` with new uniform numbers until all have been accepted."""
     def body(state: Any) -> Any:
-        words, out, done = state
-        key, key_u, key_v = draw_keys(wrap_key_data(words), 3)
+        key, out, done = state
+        key, key_u, key_v = draw_keys(key, 3)
         numbers, accepted = attempt(draw_uniform(key_u, shape, dtype) - 0.5, draw_uniform(key_v, shape, dtype))
-        return key_data(key), jnp.where(accepted, numbers, out), done | accepted
+        return key, jnp.where(accepted, numbers, out), done | accepted
 
-    start = key_data(key), -jnp.ones(shape, dtype), jnp.zeros(shape, bool)
+    start = key, -jnp.ones(shape, dtype), jnp.zeros(shape, bool)
     return while_loop(lambda state: ~jnp.all(state[2]), body, start)[1]
 
 
@@ -55,12 +55,12 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Any:
 def _counted_poisson(key: Any, lam: Any, shape: Shape) -> Any:
     """How many uniform numbers, multiplied, stay above exp(-lam) (Knuth)."""
     def body(state: Any) -> Any:
-        words, count, log_product = state
-        key, subkey = draw_keys(wrap_key_data(words))
+        key, count, log_product = state
+        key, subkey = draw_keys(key)
         count = jnp.where(log_product > -lam, count + 1, count)
-        return key_data(key), count, log_product + jnp.log(draw_uniform(subkey, shape, lam.dtype))
+        return key, count, log_product + jnp.log(draw_uniform(subkey, shape, lam.dtype))
 
-    start = key_data(key), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, lam.dtype)
+    start = key, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, lam.dtype)
     return while_loop(lambda state: jnp.any(state[2] > -lam), body, start)[1] - 1
 
 
@@ -128,13 +128,13 @@ def _counted_binomial(key: Any, n: Any, p: Any, shape: Shape) -> Any:
     log_failure = jnp.log1p(-p)
 
     def body(state: Any) -> Any:
-        words, count, trials = state
-        subkey, key = draw_keys(wrap_key_data(words))
+        key, count, trials = state
+        subkey, key = draw_keys(key)
         count = jnp.where(trials <= n, count + 1, count)
         waiting = jnp.ceil(jnp.log(draw_uniform(subkey, shape, p.dtype)) / log_failure)
-        return key_data(key), count, trials + waiting
+        return key, count, trials + waiting
 
-    start = key_data(key), jnp.zeros(shape, p.dtype), jnp.zeros(shape, p.dtype)
+    start = key, jnp.zeros(shape, p.dtype), jnp.zeros(shape, p.dtype)
     return while_loop(lambda state: jnp.any(state[2] <= n), body, start)[1] - 1
 
 
@@ -177,11 +177,11 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     ratios = shares / jnp.where(rest == 0, 1, rest)
 
     def draw(remaining: Any, step: Any) -> tuple[Any, Any]:
-        ratio, words = step
-        count = _draw_binomial(wrap_key_data(words), remaining, jnp.clip(ratio, 0, 1), batch, dtype)
+        ratio, key = step
+        count = _draw_binomial(key, remaining, jnp.clip(ratio, 0, 1), batch, dtype)
         return remaining - count, count
 
-    _, counts = scan(draw, full(n, dtype, batch), (ratios, key_data(draw_keys(key, shape[-1]))), unroll=unroll)
+    _, counts = scan(draw, full(n, dtype, batch), (ratios, draw_keys(key, shape[-1])), unroll=unroll)
     return jnp.moveaxis(counts, 0, -1)
 
 

@@ -83,7 +83,7 @@ def common_shape(name: str, shape: Any, *params: Any) -> Shape:
 def operand(x: Any, dtype: Any, shape: Shape) -> Any:
     """A parameter as an operand for arrays of this dtype and shape; scalars stay scalars."""
     aval = aval_of(x)
-    if type(x) in (bool, int, float) or isinstance(x, np.generic):
+    if type(x) in (bool, int, float) or isinstance(x, np.generic) or (isinstance(x, np.ndarray) and not x.ndim):
         return np.asarray(x, dtype)
     x = el.convert_element_type(x, dtype)
     if not aval.shape or aval.shape == shape:

@@ -7,7 +7,6 @@ Small shape parameters give numbers that float32 cannot hold; ratios are therefo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -34,11 +33,12 @@ from anima.random.draws import (
     operand,
     sampler,
 )
-from anima.random.keys import draw_keys, key_data, wrap_key_data
+from anima.random.implementation import Implementation
+from anima.random.keys import draw_keys, wrap_key_data
 from anima.random.primitives import KeyPrimitive, check_keys
 
 
-def _one_gamma(words: Any, a: Any, log_space: bool) -> Any:
+def _one_gamma(key: Any, a: Any, log_space: bool) -> Any:
     """One gamma number, or its logarithm.
 
     Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000): a cubed
@@ -52,23 +52,23 @@ def _one_gamma(words: Any, a: Any, log_space: bool) -> Any:
 
     def cubes(state: Any) -> Any:
         """The next x with 1 + c x > 0."""
-        key, subkey = draw_keys(wrap_key_data(state[0]))
+        key, subkey = draw_keys(state[0])
         x = draw_normal(subkey, (), dtype)
-        return key_data(key), x, 1 + x * c
+        return key, x, 1 + x * c
 
     def propose(state: Any) -> Any:
-        key, key_x, key_u = draw_keys(wrap_key_data(state[0]), 3)
-        start = key_data(key_x), jnp.zeros((), dtype), -jnp.ones((), dtype)
+        key, key_x, key_u = draw_keys(state[0], 3)
+        start = key_x, jnp.zeros((), dtype), -jnp.ones((), dtype)
         _, x, v = while_loop(lambda s: s[2] <= 0, cubes, start)
-        return key_data(key), x * x, v * v * v, draw_uniform(key_u, (), dtype)
+        return key, x * x, v * v * v, draw_uniform(key_u, (), dtype)
 
     def rejected(state: Any) -> Any:
         _, x2, v, u = state
         return (u >= 1 - 0.0331 * (x2 * x2)) & (jnp.log(u) >= x2 * 0.5 + d * (1 - v + jnp.log(v)))
 
-    key, key_boost = draw_keys(wrap_key_data(words))
+    key, key_boost = draw_keys(key)
     never_accepted = (jnp.asarray(x, dtype) for x in (0, 1, 2))
-    _, _, v, _ = while_loop(rejected, propose, (key_data(key), *never_accepted))
+    _, _, v, _ = while_loop(rejected, propose, (key, *never_accepted))
     if log_space:
         log_u = -draw_exponential(key_boost, (), dtype)
         boost = jnp.where(large | (log_u == 0), 0, log_u * (1 / a))
@@ -86,14 +86,13 @@ class RandomGamma(KeyPrimitive):
             raise TypeError(f"random_gamma requires parameters for each key, got {keys} and {a}")
         return ShapedArray(a.shape, a.dtype)
 
-    def program(self, words: Any, a: Any, *, log_space: bool) -> Any:
-        lead = math.prod(words.shape[:-1])
-        count = a.size // lead if lead else 0
-        keys = wrap_key_data(sh.reshape(words, (lead, 2)))
-        each = key_data(vmap(lambda k: draw_keys(k, count))(keys))
+    def program(self, impl: Implementation, words: Any, a: Any, *, log_space: bool) -> Any:
+        keys = wrap_key_data(words, impl=impl).ravel()
+        count = a.size // keys.size if keys.size else 0
+        each = vmap(lambda k: draw_keys(k, count))(keys)
         # Compiled even where all else is not: loops over lanes are slow in NumPy.
         lanes = jit(vmap(partial(_one_gamma, log_space=log_space)))
-        return sh.reshape(lanes(sh.reshape(each, (a.size, 2)), sh.reshape(a, (a.size,))), a.shape)
+        return sh.reshape(lanes(sh.reshape(each, (a.size,)), sh.reshape(a, (a.size,))), a.shape)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, log_space: bool) -> tuple[Any, Any]:
         keys, a = primals

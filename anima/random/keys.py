@@ -21,16 +21,16 @@ import numpy as np
 from anima import errors
 from anima.config import config
 from anima.core import dtypes
-from anima.core.array import Array
+from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.dtypes import KeyDType
 from anima.core.source import Source, here
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
+from anima.random import philox, threefry
+from anima.random.implementation import Implementation, named, of_dtype
 from anima.random.primitives import (
-    THREEFRY,
     UINT32,
-    Implementation,
     check_words,
     random_clone_p,
     random_fold_in_p,
@@ -40,9 +40,7 @@ from anima.random.primitives import (
     random_wrap_p,
 )
 
-_IMPLEMENTATIONS = {THREEFRY.name: THREEFRY}
-_NOT_IMPLEMENTED = ("rbg", "unsafe_rbg", "philox2x32", "philox4x32", "threefry4x32")
-_BY_TAG = {i.tag: i for i in _IMPLEMENTATIONS.values()}
+GENERATORS = (threefry.THREEFRY, philox.RBG, philox.UNSAFE_RBG)  # known from the start
 
 
 def _implementation(spec: Any) -> Implementation:
@@ -52,14 +50,9 @@ def _implementation(spec: Any) -> Implementation:
     if isinstance(spec, Implementation):
         return spec
     if isinstance(spec, KeyDType):
-        return _BY_TAG[spec.tag]
+        return of_dtype(spec)
     if isinstance(spec, str):
-        if spec in _IMPLEMENTATIONS:
-            return _IMPLEMENTATIONS[spec]
-        if spec in _NOT_IMPLEMENTED:
-            raise NotImplementedError(f"The PRNG implementation {spec!r} is not implemented; use 'threefry2x32'.")
-        names = ", ".join(f'"{n}"' for n in _IMPLEMENTATIONS)
-        raise ValueError(f'unrecognized PRNG implementation "{spec}". Did you mean one of: {names}?')
+        return named(spec)
     raise TypeError(f"unrecognized type {type(spec)} for specifying a PRNG implementation.")
 
 
@@ -97,7 +90,7 @@ def _seeded(seed: Any, impl: Implementation, name: str) -> Any:
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """A typed key from an integer seed; the same seed gives the same key.
 
-    `impl` names the generator ("threefry2x32", the default). TypeError if the seed is not one integer.
+    `impl` names the generator ("threefry2x32", the default, "rbg" or "unsafe_rbg"). TypeError if the seed is not one integer.
 
     >>> anima.random.key(0)
     Array((), dtype=key<fry>) overlaying:
@@ -129,7 +122,7 @@ def key_impl(keys: Any) -> str:
     'threefry2x32'
     """
     typed, _ = _typed(keys)
-    return _BY_TAG[typed.dtype.tag].name
+    return of_dtype(typed.dtype).name
 
 
 def key_dtype(impl_spec: Any = None) -> KeyDType:
@@ -151,6 +144,11 @@ def split(key: Any, num: int | Iterable[int] = 2) -> Any:
     (2,)
     """
     typed, raw = check_key("split", key)
+    for n in num if isinstance(num, (tuple, list)) else (num,):
+        if isinstance(n, Array) and not isinstance(n, ConcreteArray):
+            raise errors.ConcretizationTypeError(
+                n, "The number of keys that split makes is part of the shape of its result, and has to be known while "
+                "tracing. Make it a static argument (static_argnums), or derive keys one by one: fold_in(key, i).")
     shape = tuple(map(operator.index, num)) if isinstance(num, (tuple, list)) else (operator.index(num),)
     if any(n < 0 for n in shape):
         raise ValueError(f"split takes numbers of keys that are not negative, got {num}")

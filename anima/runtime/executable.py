@@ -10,8 +10,9 @@ the program runs, and an executable may be called from several threads at once.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from anima.compiler.emit_value import NUMPY, itemsize
 from anima.compiler.loops import Buffer, Op, Program, walk
 from anima.compiler.show_loops import show
 from anima.core.avals import Shape
-from anima.runtime import routines, threads
+from anima.runtime import memory, routines, tapes, threads
 from anima.runtime.callbacks import Callbacks
 from anima.runtime.calling import descriptor, fast_invoke, slow_invoke, way_back
 
@@ -44,11 +45,12 @@ def compile_program(program: Program, shapes: Sequence[Shape] | None = None,
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """How to make one output: `donor` is the input whose memory it takes over."""
+    """How to make one output: `make(shape, dtype)`; `donor` is the input whose memory it takes over."""
 
     shape: Shape
     dtype: np.dtype
     donor: int | None
+    make: Callable[[Shape, np.dtype], np.ndarray]
 
 
 class Executable:
@@ -76,12 +78,14 @@ class Executable:
         self._invoke = fast_invoke()
         self._arenas: list[Any] = []
         donors = any(o.donor is not None for o in self._outputs)
-        self._fresh = None if donors else [(o.shape, o.dtype) for o in self._outputs]
+        self._fresh = None if donors else [(o.make, o.shape, o.dtype) for o in self._outputs]
 
     def _address_of(self, name: str) -> int:
         """What a program calls outside of its own modules."""
         if name == "function":
             return id(self._function)
+        if name.startswith("tape_"):
+            return tapes.routine(name)
         return way_back(name) if name in ("callback", "poll") else routines.address(name)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -90,7 +94,7 @@ class Executable:
         fresh = self._fresh
         if fresh is None or self._invoke is None or type(inputs) is not list:
             return self._call_slowly(inputs)
-        outputs = [np.empty(shape, dtype) for shape, dtype in fresh]
+        outputs = [make(shape, dtype) for make, shape, dtype in fresh]
         pool = threads.pool_address() if self.code.parallel else 0
         if self.program.arena:
             arena = self._take_arena()
@@ -107,8 +111,8 @@ class Executable:
         try:
             return self._arenas.pop()
         except IndexError:
-            memory = np.empty(self.program.arena + _ALIGNMENT, np.uint8)
-            return memory, -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+            scratch = np.empty(self.program.arena + _ALIGNMENT, np.uint8)
+            return scratch, -(-scratch.ctypes.data // _ALIGNMENT) * _ALIGNMENT
 
     def _keep(self, arena: tuple[Any, int]) -> None:
         if len(self._arenas) < _KEPT_ARENAS and self.program.arena <= _KEPT_BYTES:
@@ -120,7 +124,7 @@ class Executable:
             raise TypeError(f"{self.program.name} takes {len(self._inputs)} arrays, got {len(inputs)}")
         arrays = [_row_major(a, dtype, size, i) for i, (a, (dtype, size)) in
                   enumerate(zip(inputs, self._inputs, strict=True))]
-        outputs = [np.empty(o.shape, o.dtype) if o.donor is None else arrays[o.donor].reshape(o.shape)
+        outputs = [o.make(o.shape, o.dtype) if o.donor is None else arrays[o.donor].reshape(o.shape)
                    for o in self._outputs]
         arena = self._take_arena()
         pool = threads.pool_address() if self.code.parallel else 0
@@ -184,7 +188,10 @@ def _outputs(program: Program, shapes: Sequence[Shape] | None) -> list[_Output]:
             root = by_name[root.alias]
         if int(np.prod(shape, dtype=np.int64)) != buffer.size:
             raise ValueError(f"the output {buffer.name} has {buffer.size} elements, which is not the shape {shape}")
-        made.append(_Output(tuple(shape), NUMPY[buffer.dtype], inputs.get(root.name)))
+        dtype = NUMPY[buffer.dtype]
+        nbytes = buffer.size * dtype.itemsize
+        make = np.empty if nbytes < memory.LEAST else partial(memory.empty, nbytes=nbytes)
+        made.append(_Output(tuple(shape), dtype, inputs.get(root.name), make))
     return made
 
 

@@ -36,6 +36,11 @@ class JVPTracer(Tracer):
     def origin_text(self) -> str:
         return self.primal.origin_text() if isinstance(self.primal, Tracer) else ""
 
+    def made_text(self) -> str:
+        if isinstance(self.primal, Tracer):
+            return self.primal.made_text()
+        return "It was made while a function was being differentiated (by grad, vjp, jvp or linearize)."
+
 
 class JVPTrace(Trace):
     """Pairs values with tangents."""

@@ -34,6 +34,11 @@ class BatchTracer(Tracer):
     def origin_text(self) -> str:
         return self.stack.origin_text() if isinstance(self.stack, Tracer) else "It is being mapped over by vmap."
 
+    def made_text(self) -> str:
+        if isinstance(self.stack, Tracer):
+            return self.stack.made_text()
+        return "It was made while a function was being mapped by vmap."
+
 
 class BatchTrace(Trace):
     """Maps over `size` elements; `axis_name` is what collectives call the mapped axis."""

@@ -11,7 +11,9 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import random
-from anima.random import primitives
+from anima.extend import random as extend_random
+from anima.ops.threefry import threefry2x32_p
+from anima.random import philox
 
 MODES = pytest.mark.parametrize("partitionable", [False, True])
 
@@ -28,7 +30,7 @@ def words(key: Any) -> list[Any]:
 ])
 def test_threefry(key: tuple[int, int], counter: tuple[int, int], want: tuple[int, int]) -> None:
     args = [np.asarray([w], np.uint32) for w in (*key, *counter)]
-    got = primitives.threefry2x32_p.bind(*args)
+    got = threefry2x32_p.bind(*args)
     assert tuple(int(x[0]) for x in got) == want
 
 
@@ -101,6 +103,107 @@ def test_keys_pass_through_jit() -> None:
     assert words(out) == words(keys)[1]
 
 
+MOVES: list[Callable[[Any], Any]] = [
+    lambda k: k[2], lambda k: k[1:3], lambda k: k[::-1], lambda k: k[None], lambda k: k[jnp.array([2, 0])],
+    lambda k: k[jnp.int32(3)], lambda k: tuple(k), lambda k: jnp.stack([k[0], k[1]]), lambda k: k.reshape(2, 2).T,
+    lambda k: jnp.concatenate([k[:1], k]), lambda k: jnp.where(jnp.arange(4) > 1, k, k[0]),
+    lambda k: jnp.where(True, k, k[::-1]), lambda k: anima.lax.select(jnp.arange(4) > 2, k, k[::-1]),
+    lambda k: jnp.broadcast_to(k, (2, 4)), lambda k: jnp.tile(k, 2), lambda k: jnp.repeat(k, 2), jnp.ravel,
+    lambda k: jnp.roll(k, 1), lambda k: jnp.take(k, jnp.array([1, 1]), axis=0), lambda k: k.at[1].set(k[0]),
+    lambda k: k.at[jnp.int32(2)].set(k[0]), lambda k: jnp.squeeze(k.reshape(1, 4)), lambda k: jnp.split(k, 2),
+    lambda k: anima.lax.dynamic_slice(k, (jnp.int32(3),), (2,)), jnp.array, jnp.empty_like, lambda k: k == k[1],
+    lambda k: anima.lax.dynamic_update_slice(k, k[:2], (jnp.int32(1),)), lambda k: k != k[::-1],
+    lambda k: anima.tree.map(lambda x: x[0], {"a": k, "b": [k]}), lambda k: random.permutation(k[0], k),
+    lambda k: random.choice(k[0], k, (2,)), lambda k: anima.vmap(random.split)(k),
+    lambda k: anima.vmap(anima.vmap(random.bits))(k.reshape(2, 2)),
+    lambda k: anima.vmap(lambda p, a: jnp.where(p, a, k[0]))(jnp.arange(4) > 1, k),
+    lambda k: anima.lax.scan(lambda c, x: (random.split(c)[0], (c, random.bits(x))), k[0], k),
+    lambda k: anima.lax.while_loop(lambda s: s[1] < 3, lambda s: (random.split(s[0])[0], s[1] + 1), (k[0], 0)),
+    lambda k: anima.lax.fori_loop(0, 3, lambda i, s: random.fold_in(s, i), k[0]),
+    lambda k: anima.lax.cond(jnp.arange(3)[1] > 0, lambda k: random.split(k)[0], lambda k: k, k[0]),
+    lambda k: anima.lax.map(lambda x: random.uniform(x, (2,)), k),
+]
+
+
+@pytest.mark.parametrize("number", range(len(MOVES)))
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_moved_keys(number: int, impl: str) -> None:
+    """Moving keys moves their words, and compiled programs do with keys what eager ones do."""
+    keys = random.split(random.key(7, impl=impl), 4)
+    eager, jitted = MOVES[number](keys), anima.jit(MOVES[number])(keys)
+
+    def values(x: Any) -> list[Any]:
+        leaves = anima.tree.leaves(x)
+        return [words(y) if jnp.issubdtype(y.dtype, anima.dtypes.prng_key) else np.asarray(y).tolist() for y in leaves]
+
+    assert values(eager) == values(jitted)
+    assert anima.tree.structure(eager) == anima.tree.structure(jitted)
+    assert [x.dtype for x in anima.tree.leaves(eager)] == [x.dtype for x in anima.tree.leaves(jitted)]
+
+
+def test_donated_keys() -> None:
+    key, want = random.key(5), words(random.split(random.key(5), 3))
+    assert words(anima.jit(lambda k: random.split(k, 3), donate_argnums=0)(key)) == want
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_rbg(impl: str) -> None:
+    key = random.key(3, impl=impl)
+    assert random.key_impl(key) == impl and key.dtype == random.key_dtype(impl)
+    assert str(key.dtype) == {"rbg": "key<rbg>", "unsafe_rbg": "key<urbg>"}[impl]
+    assert repr(key) == f"Array((), dtype={key.dtype}) overlaying:\n[0 3 0 3]"
+    assert random.PRNGKey(3, impl=impl).shape == (4,)
+    keys = random.split(key, 5)
+    together = anima.vmap(lambda k: random.bits(k, (3,)))(keys)
+    assert np.asarray(together).tolist() == [np.asarray(random.bits(k, (3,))).tolist() for k in keys]
+    for draw in (lambda k: random.gamma(k, 2.0, (3,)), lambda k: random.poisson(k, 20.0, (3,)),
+                 lambda k: random.multinomial(k, 9.0, jnp.array([0.2, 0.8]))):
+        np.testing.assert_array_equal(draw(key).shape, anima.jit(draw)(key).shape)
+
+
+# Known answers of Philox-4x32 with 10 rounds (Random123's kat_vectors).
+@pytest.mark.parametrize(("counter", "key", "want"), [
+    ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+    ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+    ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0],
+     [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]),
+])
+def test_philox(counter: list[int], key: list[int], want: list[int]) -> None:
+    got = philox.philox4x32([jnp.uint32(k) for k in key], [jnp.uint32(c) for c in counter])
+    assert [int(x) for x in got] == want
+
+
+def test_counters_of_128_bits_carry() -> None:
+    key = random.wrap_key_data(jnp.array([1, 2, 0xFFFFFFFE, 0xFFFFFFFF], jnp.uint32), impl="rbg")
+    assert np.asarray(random.bits(key, (16,)))[::4].tolist() == [2440199171, 875035680, 67759320, 2818318232]
+
+
+def test_own_generator() -> None:
+    """A generator whose bits are a hash of its one word and a counter."""
+    def mixed(x: Any) -> Any:
+        x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+        return x ^ (x >> 15)
+
+    def draw(word: Any, bit_width: int, shape: tuple[int, ...]) -> Any:
+        count = int(np.prod(shape))
+        return mixed(word[0] + jnp.arange(count, dtype=jnp.uint32)).reshape(shape).astype(f"uint{bit_width}")
+
+    impl = extend_random.define_prng_impl(
+        key_shape=(1,), seed=lambda s: s.astype(jnp.uint32).reshape(1), random_bits=draw, name="mixed", tag="mix",
+        split=lambda word, shape: draw(word, 32, (*shape, 1)), fold_in=lambda word, data: mixed(word ^ data))
+    key = random.key(4, impl="mixed")
+    assert repr(key) == "Array((), dtype=key<mix>) overlaying:\n[4]"
+    assert random.key_impl(key) == "mixed" and words(extend_random.seed_with_impl(impl, 4)) == [4]
+    keys = random.split(key, 3)
+    assert keys.shape == (3,) and random.normal(keys[0], (2, 3)).shape == (2, 3)
+    want = [np.asarray(random.uniform(random.fold_in(k, 1), (2,))).tolist() for k in keys]
+    got = anima.jit(anima.vmap(lambda k: random.uniform(random.fold_in(k, 1), (2,))))(keys)
+    assert np.asarray(got).tolist() == want
+    with pytest.raises(ValueError, match="exists already"):
+        extend_random.define_prng_impl(key_shape=(1,), seed=mixed, random_bits=draw, split=draw, fold_in=draw,
+                                       name="other", tag="mix")
+
+
 def test_jaxpr() -> None:
     jaxpr = anima.make_jaxpr(lambda k: random.key_data(random.fold_in(k, 3)))(random.key(0))
     assert str(jaxpr) == ("{ lambda ; a:key<fry>[]. let\n    b:key<fry>[] = random_fold_in a 3\n"
@@ -134,7 +237,18 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: random.key("a"), TypeError, "not a valid Anima"),
     (lambda: random.key(2**63), OverflowError, "too large"),
     (lambda: random.key(0, impl="nope"), ValueError, 'unrecognized PRNG implementation "nope". Did you mean one of'),
-    (lambda: random.key(0, impl="rbg"), NotImplementedError, "rbg"),
+    (lambda: jnp.stack([random.key(0), random.key(0, impl="rbg")]), TypeError,
+     "dtype key<fry> does not promote: it combines only with itself"),
+    (lambda: random.normal(random.PRNGKey(0, impl="rbg")), TypeError, r"expected key_data.shape to end with \(2,\)"),
+    (lambda: random.wrap_key_data(random.key_data(random.key(0)), impl="rbg"), TypeError,
+     r"expected key_data.shape to end with \(4,\); got shape=\(2,\) for impl=rbg"),
+    (lambda: jnp.sum(random.split(random.key(0))), TypeError, "reduce_sum does not accept dtype key<fry>"),
+    (lambda: jnp.sort(random.split(random.key(0))), TypeError, "sort does not accept dtypes key<fry>"),
+    (lambda: anima.lax.convert_element_type(random.key(0), "float32"), TypeError, "Cannot convert dtype key<fry>"),
+    (lambda: jnp.arange(3)[random.key(0)], TypeError, "integer or boolean type, got indexer with type key<fry>"),
+    (lambda: anima.grad(random.normal)(random.key(0)), TypeError, "grad requires .* got key<fry>"),
+    (lambda: anima.jit(random.split)(random.key(0), 3), TypeError,
+     "number of keys that split makes is part of the shape of its result"),
     (lambda: random.split(random.key(0), 2.5), TypeError, "'float' object cannot be interpreted as an integer"),
     (lambda: random.fold_in(random.key(0), jnp.arange(2)), TypeError, "fold_in accepts a scalar"),
     (lambda: random.fold_in(random.key(0), -1), OverflowError, "out of bounds for uint32"),
@@ -166,6 +280,8 @@ def test_reuse_is_found() -> None:
         folded = [random.fold_in(b, i) for i in range(2)]
         random.permutation(folded[0], 5)
         random.choice(folded[1], 5)
+        with pytest.raises(anima.errors.KeyReuseError, match=r"choice was given a key .* used before, by choice"):
+            random.choice(folded[1], 5)
 
         def twice(k: Any) -> Any:
             return random.normal(k) + random.normal(k)

@@ -1,0 +1,211 @@
+"""Loops and tapes: `tape_while` records a value for each step, `tape_scan` goes over what was recorded.
+
+    while: ...                                   table: capacity, count, (header, bytes, data) of each tape
+      if cond & n >= capacity: call tape_grow      (twice as large)
+      if not cond & n < capacity: break
+      window w = table[4] + n*32                   w: the n-th element of the first tape
+      kernel: w[i] = cos(...)
+
+Elements are computed where they are to be kept, and read where they are: nothing is copied. A program that
+uses tapes has one more input, `tapes`: the address of (budget, bytes used, status, chain of headers). What a
+program (or a loop's body) without tapes among its results has recorded is freed at its end.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from anima.compiler.buffers import BYTES
+from anima.compiler.calls import Operand, ProgramBuilder, call
+from anima.compiler.expand import RECORDS as RECORDS
+from anima.compiler.fuse import fuse
+from anima.compiler.loops import (
+    INDEX,
+    Assign,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Store,
+    Var as Variable,
+    While,
+    Window,
+)
+from anima.compiler.lower_array import Memory, scalar_type
+from anima.compiler.lower_control import Carry
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Eqn, Var
+from anima.core.source import Source
+from anima.util import split_list
+
+TAPES = "tapes"
+
+
+def source_code(source: Source | None) -> int:
+    """A number other than 0 for a place in the user's program."""
+    return zlib.crc32(str(source).encode()) | 1
+
+
+def tapes(builder: ProgramBuilder) -> str:
+    """The input through which a program finds its tapes."""
+    if TAPES not in builder.buffers:
+        builder.buffer(TAPES, "i64", 1, "input")
+    return TAPES
+
+
+def mark(builder: ProgramBuilder) -> str:
+    """Remembers which tapes there are."""
+    place = builder.temp("i64", 1)
+    builder.emit(Call("tape_mark", (tapes(builder), place)))
+    return place
+
+
+def release(builder: ProgramBuilder, place: str) -> None:
+    """Frees the tapes made since the mark."""
+    builder.emit(Call("tape_release", (tapes(builder), place)))
+
+
+class _Table:
+    """Addresses and sizes of the tapes that one loop writes, or reads."""
+
+    def __init__(self, builder: ProgramBuilder, avals: Sequence[ShapedArray | None], source: Source | None):
+        self.builder = builder
+        self.avals = avals
+        self.code = source_code(source)
+        self.sizes = [0 if a is None else a.size * BYTES[scalar_type(a)] for a in avals]
+        self.name = builder.temp("i64", 2 + 3 * len(avals))
+        self.windows = [builder.buffer(builder.name("w"), scalar_type(a), a.size, "window")
+                        if size else builder.temp("i8" if a is None else scalar_type(a), 0)
+                        for a, size in zip(avals, self.sizes, strict=True)]  # type: ignore[union-attr]
+        for k, size in enumerate(self.sizes):
+            self.store(3 + 3 * k, Const(size, "i64"))
+
+    def store(self, place: int, value: Expr) -> None:
+        self.builder.emit(Store(self.name, Const(place, INDEX), value))
+
+    def load(self, place: int) -> Expr:
+        return Load(self.name, Const(place, INDEX), "i64")
+
+    def call(self, routine: str) -> None:
+        self.builder.emit(Call(routine, (tapes(self.builder), self.name, len(self.avals), self.code)))
+
+    def named(self, value: Expr) -> Ref:
+        """A name for a value."""
+        name = self.builder.name("v")
+        self.builder.emit(Let(name, value))
+        return Ref(name, value.dtype)
+
+    def open_windows(self, step: Expr) -> None:
+        """Makes the windows show elements number `step`."""
+        for k, (window, size) in enumerate(zip(self.windows, self.sizes, strict=True)):
+            if size:
+                distance = _as("i64", Op("mul", (step, Const(size, INDEX)), INDEX))
+                self.builder.emit(Window(window, Op("add", (self.load(4 + 3 * k), distance), "i64")))
+
+    def give(self, results: Sequence[Var]) -> None:
+        """Makes the tapes the values of results."""
+        for k, var in enumerate(results):
+            self.builder.set_value(var, self.named(self.load(2 + 3 * k)))
+
+
+def _as(dtype: str, value: Expr) -> Expr:
+    return Op("cast", (value,), dtype)
+
+
+@call("tape_while")
+def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
+    p = eqn.params
+    cond, body = fuse(p["cond_jaxpr"]), fuse(p["body_jaxpr"])
+    cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
+    for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
+    for_body: list[Operand] = [builder.operand(c) for c in body_consts]
+    jaxpr, count = body.closed.jaxpr, len(initial)
+    table = _Table(builder, [None, *(v.aval for v in jaxpr.outvars[count:])], eqn.source)
+    table.call("tape_open")
+    carry = Carry(builder, initial, eqn.outvars[:count])
+    step, capacity = (Ref(builder.name("s"), INDEX) for _ in range(2))
+    for ref in (step, capacity):
+        builder.emit(Variable(ref.name, INDEX, Const(0, INDEX)))
+    found: list[Expr] = []
+
+    def grow() -> None:
+        table.call("tape_grow")
+        builder.emit(Assign(capacity.name, _as(INDEX, table.load(0))))
+
+    def test() -> None:
+        (value,) = builder.program(cond, [*for_cond, *carry.current()], [None])
+        assert value is not None
+        full = Op("ge", (step, capacity), "bool")
+        builder.emit(If(Op("and", (value, full), "bool"), builder.block(grow)))
+        found.append(Op("and", (value, Op("lt", (step, capacity), "bool")), "bool"))
+
+    def advance() -> None:
+        table.open_windows(step)
+        now = carry.current()
+        targets = carry.targets(body, jaxpr.invars[len(body_consts):], jaxpr.outvars[:count])
+        values = builder.program(body, [*for_body, *now], [*targets, *table.windows[1:]])
+        carry.advance(targets, values[:count])
+        builder.emit(Assign(step.name, Op("add", (step, Const(1, INDEX)), INDEX)))
+
+    before = builder.block(test)
+    builder.emit(While(before, found[0], builder.block(advance)))
+    table.store(1, _as("i64", step))
+    table.call("tape_close")
+    carry.finish(eqn.outvars[:count])
+    table.give(eqn.outvars[count:])
+
+
+@call("tape_scan")
+def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
+    p = eqn.params
+    num_carry, counting, reverse = p["num_carry"], p["length"], p["reverse"]
+    fused = fuse(p["jaxpr"])
+    jaxpr = fused.closed.jaxpr
+    consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
+    given: list[Operand] = [builder.operand(c) for c in consts]
+    x_vars = jaxpr.invars[len(consts) + num_carry:]
+    read = _Table(builder, [None if c else v.aval for v, c in zip(x_vars, counting, strict=True)], eqn.source)
+    for k, x in enumerate(xs):
+        read.store(2 + 3 * k, builder.value(x))
+    read.call("tape_read")
+    count: Ref = read.named(_as(INDEX, read.load(1)))
+    written = None
+    if len(jaxpr.outvars) > num_carry:
+        written = _Table(builder, [v.aval for v in jaxpr.outvars[num_carry:]], eqn.source)
+        written.call("tape_open")
+        written.store(1, _as("i64", count))
+        written.call("tape_grow")
+        enough = Op("ge", (_as(INDEX, written.load(0)), count), "bool")
+        count = written.named(Op("select_n", (enough, Const(0, INDEX), count), INDEX))
+        written.store(1, _as("i64", count))
+    carry = Carry(builder, initial, eqn.outvars[:num_carry])
+    position = Ref(builder.name("k"), INDEX)
+
+    def body() -> None:
+        step: Expr = position
+        if reverse:
+            last = Op("sub", (count, Const(1, INDEX)), INDEX)
+            step = read.named(Op("sub", (last, position), INDEX))
+        read.open_windows(step)
+        outputs: list[Memory | None] = []
+        if written is not None:
+            written.open_windows(step)
+            outputs = list(written.windows)
+        number = _as("i32", step)
+        elements: list[Operand] = [read.named(number) if c else w for w, c in zip(read.windows, counting, strict=True)]
+        now = carry.current()
+        targets = carry.targets(fused, jaxpr.invars[len(consts):len(consts) + num_carry], jaxpr.outvars[:num_carry])
+        values = builder.program(fused, [*given, *now, *elements], [*targets, *outputs])
+        carry.advance(targets, values[:num_carry])
+
+    builder.emit(For(position.name, count, builder.block(body)))
+    carry.finish(eqn.outvars[:num_carry])
+    if written is not None:
+        written.call("tape_close")
+        written.give(eqn.outvars[num_carry:])

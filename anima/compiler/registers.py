@@ -1,0 +1,582 @@
+"""Small arrays inside of loops live in registers: a variable for each element.
+
+    for k < 1000:                              var t1.0: f32 = t1[0]
+      kernel add:                              var t1.1: f32 = t1[1]
+        vector i < 2:                  ->      for k < 1000:
+          t1[i] = t1[i] * 0.5                    t1.0 := t1.0 * 0.5
+                                                 t1.1 := t1.1 * 0.5
+                                               t1[0] = t1.0
+                                               t1[1] = t1.1
+
+Kernels inside of a loop whose own loops are short are written out and become part of it. A small buffer
+that is used at constant indices only is then replaced; one that every iteration writes before it reads is
+known to that iteration alone. A loop over lanes (`parallel`, outside of kernels) becomes one kernel, its
+buffers private to each lane.
+
+After this pass no loop outside of kernels is `parallel`, and short kernels inside of loops are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from anima.compiler.loops import (
+    INDEX,
+    Accumulate,
+    Assign,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Op,
+    Program,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+    While,
+    children,
+    statements,
+    walk,
+)
+from anima.compiler.lower_array import constant
+from anima.compiler.routines import buffers_read, buffers_written
+from anima.compiler.unroll import Unroller, count_uses, substitute, unrolled_size
+
+LARGEST = 64      # elements of a buffer that becomes variables
+LONGEST = 8       # iterations of a loop that is written out
+KERNEL = 700      # statements of a kernel that is written out
+LOOP = 8000       # statements of all kernels of a loop that are
+PRIVATE = 4096    # bytes, about, of the buffers of one lane
+
+
+def registers(program: Program) -> Program:
+    """Puts the small arrays of each loop outside of kernels into variables."""
+    if not any(isinstance(s, (For, While)) for s in statements_outside(program.body)):
+        return program
+    worker = _Worker(program)
+    body = worker.top(program.body)
+    used = set(buffers_of(body))
+    kept = tuple(b for b in program.buffers if b.role in ("input", "output") or b.name in used)
+    return replace(program, buffers=kept, body=body)
+
+
+def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:
+    """Every statement outside of kernels."""
+    for stmt in stmts:
+        yield stmt
+        for block in blocks_of(stmt):
+            yield from statements_outside(block)
+
+
+def blocks_of(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The blocks of a statement that is no kernel."""
+    match stmt:
+        case For(body=body):
+            return (body,)
+        case While(before=before, body=body):
+            return before, body
+        case If(then=then, orelse=orelse):
+            return then, orelse
+    return ()
+
+
+def buffers_of(stmts: Sequence[Stmt]) -> Iterator[str]:
+    """The buffers that statements load from or store to, with repetitions."""
+    for node in walk(*stmts):
+        match node:
+            case Load(buffer=buffer) | Store(buffer=buffer):
+                yield buffer
+            case Call(routine=routine, args=args):
+                yield from buffers_read(routine, args)
+                yield from buffers_written(routine, args)
+
+
+@dataclass(slots=True)
+class _Use:
+    """How the statements of a loop use a buffer."""
+
+    constant: bool = True
+    indices: set[int] = field(default_factory=set)
+
+
+class _Worker:
+    def __init__(self, program: Program) -> None:
+        self.buffers = {b.name: b for b in program.buffers}
+        self.mutable = {s.name for s in statements(*program.body) if isinstance(s, Var)}
+        self.unroller = Unroller("r")
+        self.left = LOOP
+        self.locals: dict[str, Local] = {}
+
+    def top(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Statements that stand in no loop."""
+        out: list[Stmt] = []
+        for place, stmt in enumerate(stmts):
+            if isinstance(stmt, (For, While)):
+                others = [s for n, s in enumerate(stmts) if n != place]
+                out += self.loop(stmt, set(buffers_of(others)))
+            elif isinstance(stmt, If):  # its loops: what is used in the branches is taken to be used elsewhere
+                out.append(replace(stmt, then=self.branch(stmt.then), orelse=self.branch(stmt.orelse)))
+            else:
+                out.append(stmt)
+        return tuple(out)
+
+    def branch(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        everything = set(self.buffers)
+        return tuple(new for s in stmts for new in
+                     (self.loop(s, everything) if isinstance(s, (For, While)) else (s,)))
+
+    def loop(self, stmt: Stmt, elsewhere: set[str]) -> list[Stmt]:
+        """One outermost loop, with what has to stand before and after it; `elsewhere` are buffers used there too."""
+        self.left, self.locals = LOOP, {}
+        stmt = self.written_out(stmt)
+        small = self.small([stmt])
+        live = {b for b in small if b in elsewhere or (b in self.buffers and self.buffers[b].role != "temp")}
+        before: list[Stmt] = []
+        after: list[Stmt] = []
+        covered = Covered([stmt], set(small))
+        for name in sorted(live):
+            b = self.buffers[name]
+            for i in sorted(small[name].indices):
+                fresh = (name, i) not in covered.exposed and covered.writes_all((name, i))
+                init: Expr = constant(0, b.dtype) if fresh else Load(name, Const(i, INDEX), b.dtype)
+                before.append(Var(_element(name, i), b.dtype, init))
+                if covered.stores(name):
+                    after.append(Store(name, Const(i, INDEX), Ref(_element(name, i), b.dtype)))
+        declared, (stmt,) = self.declare((stmt,), {n: u for n, u in small.items() if n not in live}, set(small))
+        elements = {_element(name, i) for name, use in small.items() for i in use.indices}
+        (stmt,) = forward((stmt,), {}, elements | self.mutable)
+        (stmt,) = tidy((stmt,), elements, count_uses(after))
+        stmts = _without_unused([*declared, *before, stmt, *after], elements)
+        return [self.lanes(s, elsewhere) if s is stmt else s for s in stmts]
+
+    # ---------------------------------------------------------------- writing out
+
+    def written_out(self, stmt: Stmt) -> Stmt:
+        """The statement with its short kernels replaced by their statements."""
+        match stmt:
+            case For(body=body):
+                return replace(stmt, body=self.written_out_block(body))
+            case While(before=before, body=body):
+                return replace(stmt, before=self.written_out_block(before), body=self.written_out_block(body))
+            case If(then=then, orelse=orelse):
+                return replace(stmt, then=self.written_out_block(then), orelse=self.written_out_block(orelse))
+        return stmt
+
+    def written_out_block(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        out: list[Stmt] = []
+        for stmt in stmts:
+            if not isinstance(stmt, Kernel):
+                out.append(self.written_out(stmt))
+                continue
+            size = unrolled_size(stmt.body, LONGEST)
+            if size is None or size > min(KERNEL, self.left):
+                out.append(stmt)
+                continue
+            self.left -= size
+            for new in self.unroller.block(stmt.body, {}):
+                if isinstance(new, Local):
+                    self.locals[new.buffer] = new
+                out.append(new)
+        return tuple(out)
+
+    # ---------------------------------------------------------------- which buffers
+
+    def small(self, stmts: Sequence[Stmt]) -> dict[str, _Use]:
+        """The buffers that can be replaced: small, and used at constant indices where their values can be named."""
+        uses: dict[str, _Use] = {}
+
+        def note(node: Stmt | Expr, inside: bool) -> None:
+            match node:
+                case Load(buffer=buffer, index=index):
+                    use = uses.setdefault(buffer, _Use())
+                    _note_index(use, index)
+                case Store(buffer=buffer, index=index, op=op):
+                    use = uses.setdefault(buffer, _Use())
+                    _note_index(use, index)
+                    use.constant = use.constant and not inside and op is None
+                case Call(routine=routine, args=args):
+                    for buffer in (*buffers_read(routine, args), *buffers_written(routine, args)):
+                        uses.setdefault(buffer, _Use()).constant = False
+            for child in children(node):
+                note(child, inside or isinstance(node, Kernel))
+
+        for stmt in stmts:
+            note(stmt, False)
+        stored = {s.buffer for s in statements(*stmts) if isinstance(s, Store)}
+        return {name: use for name, use in uses.items()
+                if use.constant and self.size(name) <= LARGEST and name in stored and not self.is_const(name)}
+
+    def size(self, name: str) -> int:
+        local = self.locals.get(name)
+        return self.buffers[name].size if name in self.buffers else local.size if local else LARGEST + 1
+
+    def is_const(self, name: str) -> bool:
+        return name in self.buffers and self.buffers[name].role == "const"
+
+    def dtype(self, name: str) -> str:
+        return self.buffers[name].dtype if name in self.buffers else self.locals[name].dtype
+
+    # ---------------------------------------------------------------- variables
+
+    def declare(self, stmts: tuple[Stmt, ...], private: dict[str, _Use], every: set[str],
+                ) -> tuple[list[Stmt], tuple[Stmt, ...]]:
+        """Declares the `private` buffers' variables as far inside as each can be; replaces accesses of `every` one."""
+        deeper: dict[int, dict[int, dict[str, _Use]]] = {}
+        here: list[str] = []
+        where = {name: [n for n, s in enumerate(stmts) if name in set(_touched(s))] for name in private}
+        for name, places in where.items():
+            block = _inner_block(stmts[places[0]], name) if len(places) == 1 else None
+            if block is None:
+                here.append(name)
+            else:
+                deeper.setdefault(places[0], {}).setdefault(block, {})[name] = private[name]
+        declared = [Var(_element(name, i), self.dtype(name), constant(0, self.dtype(name)))
+                    for name in here for i in sorted(private[name].indices)]
+        new: list[Stmt] = []
+        for n, stmt in enumerate(stmts):
+            if isinstance(stmt, Local) and stmt.buffer in every:
+                continue
+            inner = []
+            for number, block in enumerate(blocks_of(stmt)):
+                found, body = self.declare(block, deeper.get(n, {}).get(number, {}), every)
+                inner.append((*found, *body))
+            new.append(_replaced(_with_blocks(stmt, inner), every))
+        return list(declared), tuple(new)
+
+    # ---------------------------------------------------------------- lanes
+
+    def lanes(self, stmt: Stmt, elsewhere: set[str]) -> Stmt:
+        """A loop over lanes as a kernel, if every lane's buffers can be its own; else in order."""
+        if not isinstance(stmt, For):
+            return stmt
+        if stmt.kind != "parallel":
+            return replace(stmt, body=_in_order(stmt.body))
+        body = _in_order(stmt.body)
+        private = []
+        for name in dict.fromkeys(buffers_of(body)):
+            b = self.buffers.get(name)
+            if b is None or b.role != "temp" or name in elsewhere:
+                continue
+            private.append(b)
+        if (any(isinstance(s, Call) for s in statements(*body)) or sum(8 * b.size for b in private) > PRIVATE):
+            return replace(stmt, kind="serial", body=body)
+        locals_ = tuple(Local(b.name, b.dtype, b.size) for b in private)
+        flat = self.flattened(body)
+        return Kernel("lanes", (replace(stmt, body=(*locals_, *flat)),))
+
+    def flattened(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Kernels inside of a kernel are plain statements, in order, with names of their own."""
+        out: list[Stmt] = []
+        for stmt in stmts:
+            if isinstance(stmt, Kernel):
+                self.unroller.count += 1
+                out += _renamed_apart(stmt.body, f"l{self.unroller.count}.")
+            else:
+                out.append(_with_blocks(stmt, [self.flattened(b) for b in blocks_of(stmt)]))
+        return tuple(out)
+
+
+def _element(name: str, i: int) -> str:
+    return f"{name}.{i}"
+
+
+def _note_index(use: _Use, index: Expr) -> None:
+    if isinstance(index, Const):
+        use.indices.add(int(index.value))
+    else:
+        use.constant = False
+
+
+def _touched(stmt: Stmt) -> Iterator[str]:
+    yield from buffers_of((stmt,))
+
+
+def _inner_block(stmt: Stmt, name: str) -> int | None:
+    """The number of the block of `stmt` that alone uses a buffer and sets all that it reads, in each iteration."""
+    blocks = blocks_of(stmt)
+    exprs = [c for c in children(stmt) if isinstance(c, (Const, Ref, Load, Op))]
+    if any(name in set(_loads(e)) for e in exprs):
+        return None
+    using = [n for n, block in enumerate(blocks) if name in set(buffers_of(block))]
+    if len(using) != 1:
+        return None
+    covered = Covered(blocks[using[0]], {name})
+    return None if any(buffer == name for buffer, _ in covered.exposed) else using[0]
+
+
+def _loads(expr: Expr) -> Iterator[str]:
+    for node in walk(expr):
+        if isinstance(node, Load):
+            yield node.buffer
+
+
+class Covered:
+    """Which elements statements may read before they have written them (`exposed`), and which they surely write."""
+
+    def __init__(self, stmts: Sequence[Stmt], names: set[str]) -> None:
+        self.names = names
+        self.exposed: set[tuple[str, int]] = set()
+        self.stored: set[str] = set()
+        self.written = self.block(stmts, frozenset())
+
+    def stores(self, name: str) -> bool:
+        return name in self.stored
+
+    def writes_all(self, element: tuple[str, int]) -> bool:
+        return element in self.written
+
+    def block(self, stmts: Sequence[Stmt], written: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        for stmt in stmts:
+            written = self.stmt(stmt, written)
+        return written
+
+    def expr(self, expr: Expr, written: frozenset[tuple[str, int]]) -> None:
+        for node in walk(expr):
+            if isinstance(node, Load) and node.buffer in self.names and isinstance(node.index, Const):
+                element = node.buffer, int(node.index.value)
+                if element not in written:
+                    self.exposed.add(element)
+
+    def stmt(self, stmt: Stmt, written: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        match stmt:
+            case Store(buffer=buffer, index=index, value=value):
+                self.expr(value, written)
+                if buffer in self.names and isinstance(index, Const):
+                    self.stored.add(buffer)
+                    return written | {(buffer, int(index.value))}
+                self.expr(index, written)
+                return written
+            case For(extent=extent, body=body):
+                self.expr(extent, written)
+                inside = self.block(body, written)
+                return inside if isinstance(extent, Const) and extent.value > 0 else written
+            case While(before=before, cond=cond, body=body):
+                first = self.block(before, written)
+                self.expr(cond, first)
+                self.block(body, first)
+                return first
+            case If(cond=cond, then=then, orelse=orelse):
+                self.expr(cond, written)
+                return self.block(then, written) & self.block(orelse, written)
+            case Kernel(body=body):
+                self.block(body, written)
+                return written
+            case _:
+                for child in children(stmt):
+                    self.expr(child, written)  # type: ignore[arg-type]
+                return written
+
+
+def _with_blocks(stmt: Stmt, blocks: Sequence[tuple[Stmt, ...]]) -> Stmt:
+    """The statement with other blocks."""
+    match stmt:
+        case For():
+            return replace(stmt, body=blocks[0])
+        case While():
+            return replace(stmt, before=blocks[0], body=blocks[1])
+        case If():
+            return replace(stmt, then=blocks[0], orelse=blocks[1])
+    return stmt
+
+
+# ---------------------------------------------------------------- replacing
+
+
+def _replaced(stmt: Stmt, names: set[str]) -> Stmt:
+    """A statement, without what is in its blocks (but with what is in a kernel), with elements as variables."""
+    match stmt:
+        case Store(buffer=buffer, index=Const(value=i), value=value) if buffer in names:
+            return Assign(_element(buffer, int(i)), _expr(value, names))
+        case Store(index=index, value=value):
+            return replace(stmt, index=_expr(index, names), value=_expr(value, names))
+        case Let(value=value) | Assign(value=value) | Accumulate(value=value):
+            return replace(stmt, value=_expr(value, names))
+        case Var(init=init):
+            return replace(stmt, init=_expr(init, names))
+        case For(extent=extent):
+            return replace(stmt, extent=_expr(extent, names))
+        case While(cond=cond) | If(cond=cond):
+            return replace(stmt, cond=_expr(cond, names))
+        case Kernel(body=body):
+            return replace(stmt, body=_replaced_block(body, names))
+    return stmt
+
+
+def _replaced_block(stmts: Sequence[Stmt], names: set[str]) -> tuple[Stmt, ...]:
+    return tuple(_replaced(_with_blocks(s, [_replaced_block(b, names) for b in blocks_of(s)]), names) for s in stmts)
+
+
+def _expr(expr: Expr, names: set[str]) -> Expr:
+    match expr:
+        case Load(buffer=buffer, index=Const(value=i), dtype=dtype) if buffer in names:
+            return Ref(_element(buffer, int(i)), dtype)
+        case Load(index=index):
+            return replace(expr, index=_expr(index, names))
+        case Op(args=args):
+            new = tuple([_expr(a, names) for a in args])
+            return expr if all(a is b for a, b in zip(args, new, strict=True)) else replace(expr, args=new)
+    return expr
+
+
+def forward(stmts: Sequence[Stmt], known: dict[str, Expr], mutable: set[str]) -> tuple[Stmt, ...]:
+    """Statements in which a variable whose value has a name, or is a number, is read by that; `known` has such."""
+    out: list[Stmt] = []
+    for stmt in stmts:
+        for name in _assigned(stmt) if blocks_of(stmt) else ():
+            if not isinstance(stmt, If):
+                known.pop(name, None)
+        stmt = _with_names(stmt, known)
+        match stmt:
+            case Let(name=name, value=Const() | Ref() as value):
+                if isinstance(value, Ref) and value.name in mutable:
+                    known[value.name] = Ref(name, value.dtype)
+                    out.append(stmt)
+                else:
+                    known[name] = value
+                continue
+            case Assign(name=name, value=value) | Var(name=name, init=value):
+                known.pop(name, None)
+                if isinstance(value, Const) or (isinstance(value, Ref) and value.name not in mutable):
+                    known[name] = value
+            case Accumulate(name=name):
+                known.pop(name, None)
+            case While(before=before, body=body):
+                inside = dict(known)
+                before = forward(before, inside, mutable)
+                cond = substitute(stmt.cond, inside)
+                stmt = While(before, cond, forward(body, inside, mutable))
+            case For() | If():
+                stmt = _with_blocks(stmt, [forward(b, dict(known), mutable) for b in blocks_of(stmt)])
+        for name in _assigned(stmt) if isinstance(stmt, If) else ():
+            known.pop(name, None)
+        out.append(stmt)
+    return tuple(out)
+
+
+def _assigned(stmt: Stmt) -> set[str]:
+    return {s.name for s in statements(stmt) if isinstance(s, (Assign, Accumulate))}
+
+
+def _with_names(stmt: Stmt, names: dict[str, Expr]) -> Stmt:
+    """A statement, without what is in its blocks (but with what is in a kernel), with names replaced."""
+    match stmt:
+        case Let(value=value) | Assign(value=value) | Accumulate(value=value):
+            return replace(stmt, value=substitute(value, names))
+        case Var(init=init):
+            return replace(stmt, init=substitute(init, names))
+        case Store(index=index, value=value):
+            return replace(stmt, index=substitute(index, names), value=substitute(value, names))
+        case For(extent=extent):
+            return replace(stmt, extent=substitute(extent, names))
+        case If(cond=cond):
+            return replace(stmt, cond=substitute(cond, names))
+        case Kernel(body=body):
+            return replace(stmt, body=_names_in_kernel(body, names))
+    return stmt
+
+
+def _names_in_kernel(stmts: Sequence[Stmt], names: dict[str, Expr]) -> tuple[Stmt, ...]:
+    out = []
+    for s in stmts:
+        new = _with_names(_with_blocks(s, [_names_in_kernel(b, names) for b in blocks_of(s)]), names)
+        out.append(replace(new, cond=substitute(new.cond, names)) if isinstance(new, While) else new)
+    return tuple(out)
+
+
+def tidy(stmts: tuple[Stmt, ...], elements: set[str], outside: dict[str, int]) -> tuple[Stmt, ...]:
+    """Statements without values that nothing mentions, nor variables (their own, or `elements`) that are only set.
+
+    `outside` tells how often names are mentioned after these statements.
+    """
+    uses = count_uses(stmts)
+    for name, count in outside.items():
+        uses[name] = uses.get(name, 0) + count
+    own = elements | {s.name for s in statements(*stmts) if isinstance(s, (Let, Var))}
+    changed = True
+
+    def keep(stmt: Stmt) -> bool:
+        nonlocal changed
+        if not isinstance(stmt, (Let, Var, Assign, Accumulate)) or stmt.name not in own or uses.get(stmt.name, 0):
+            return True
+        for name, count in count_uses((stmt,)).items():
+            uses[name] -= count
+            changed = True
+        return False
+
+    def block(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        kept = []
+        for s in reversed(body):
+            if keep(s):
+                blocks = blocks_of(s)
+                kept.append(_with_blocks(s, [block(b) for b in reversed(blocks)][::-1]) if blocks else s)
+        return tuple(reversed(kept))
+
+    while changed:
+        changed = False
+        stmts = block(stmts)
+    return stmts
+
+
+def _without_unused(stmts: Sequence[Stmt], elements: set[str]) -> list[Stmt]:
+    """Statements around a loop, without elements that nothing mentions or sets."""
+    uses = count_uses(stmts)
+    assigned = {s.name for s in statements(*stmts) if isinstance(s, (Assign, Accumulate))}
+    return [s for s in stmts if not isinstance(s, Var) or s.name not in elements or s.name in uses
+            or s.name in assigned]
+
+
+def _in_order(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """Loops over lanes inside of a loop run in order; kernels are as they were."""
+    return tuple(replace(s, kind="serial", body=_in_order(s.body)) if isinstance(s, For) and s.kind == "parallel"
+                 else s if isinstance(s, Kernel) else _with_blocks(s, [_in_order(b) for b in blocks_of(s)])
+                 for s in stmts)
+
+
+def _renamed_apart(stmts: Sequence[Stmt], prefix: str) -> tuple[Stmt, ...]:
+    """The body of a kernel with its own names made different from all others; `parallel` loops in order."""
+    own = {s.index if isinstance(s, For) else s.buffer if isinstance(s, Local) else s.name
+           for s in statements(*stmts) if isinstance(s, (For, Let, Var, Local))}
+
+    def named(name: str) -> str:
+        return prefix + name if name in own else name
+
+    def expr(e: Expr) -> Expr:
+        match e:
+            case Ref(name=name, dtype=dtype):
+                return Ref(named(name), dtype)
+            case Load(buffer=buffer, index=index, dtype=dtype):
+                return Load(named(buffer), expr(index), dtype)
+            case Op(args=args):
+                return replace(e, args=tuple(map(expr, args)))
+        return e
+
+    def stmt(s: Stmt) -> Stmt:
+        match s:
+            case For():
+                return replace(s, index=named(s.index), extent=expr(s.extent), body=block(s.body),
+                               kind="serial" if s.kind == "parallel" else s.kind)
+            case While(before=before, cond=cond, body=body):
+                return While(block(before), expr(cond), block(body))
+            case If(cond=cond, then=then, orelse=orelse):
+                return If(expr(cond), block(then), block(orelse))
+            case Let() | Assign() | Accumulate():
+                return replace(s, name=named(s.name), value=expr(s.value))
+            case Var():
+                return replace(s, name=named(s.name), init=expr(s.init))
+            case Store():
+                return replace(s, buffer=named(s.buffer), index=expr(s.index), value=expr(s.value))
+            case Local():
+                return replace(s, buffer=named(s.buffer))
+        return s
+
+    def block(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        return tuple(map(stmt, body))
+
+    return block(stmts)

@@ -1,0 +1,3 @@
+"""For libraries that extend Anima: what is public, but not for everyday use."""
+
+from anima.extend import random as random

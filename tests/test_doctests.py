@@ -1,0 +1,47 @@
+"""The examples in docstrings are true: of modules, of public functions and classes, of methods.
+
+Examples start with `>>>`; sketches of programs, with parts left out, do not.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import warnings
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax, nn, random
+
+MODULES = ["anima", *sorted(m.name for m in pkgutil.walk_packages(anima.__path__, "anima."))]
+NAMES = {**vars(anima), "anima": anima, "jnp": jnp, "lax": lax, "nn": nn, "random": random, "np": np}
+
+
+def examples() -> list[doctest.DocTest]:
+    """The docstrings with examples; a module's own names stand before the public ones."""
+    finder, found = doctest.DocTestFinder(exclude_empty=True), []
+    for name in MODULES:
+        module = importlib.import_module(name)
+        found += [case for case in finder.find(module, name, module, {**vars(module), **NAMES}) if case.examples]
+    return found
+
+
+EXAMPLES = examples()
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) > 100
+
+
+@pytest.mark.parametrize("case", EXAMPLES, ids=lambda case: case.name)
+def test_example(case: doctest.DocTest) -> None:
+    written: list[str] = []
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runner.run(case, out=written.append)
+    assert not written, "".join(written)
