@@ -168,6 +168,7 @@ class JitFunction:
         self.fun = fun
         self.name = fun_name(fun)
         self.signature = Signature(fun, static_argnums, static_argnames)
+        self.static = self.signature.is_static
         self.donated_nums = _as_tuple(donate_argnums)
         names = (donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames
         self.donated_names = frozenset(names or ())
@@ -190,22 +191,25 @@ class JitFunction:
     def __repr__(self) -> str:
         return f"<jitted {self.fun!r}>"
 
-    @errors.api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current.trace is EVAL:
-            dynamic, named, static = self.signature.split(args, kwargs)
-            leaves, in_tree = tree.flatten((dynamic, named))
-            values, ids = [], []
-            for x in leaves:
-                if type(x) is not ConcreteArray or x._value is None:
-                    break
-                values.append(x._value)
-                ids.append(id(x.aval))
-            else:
-                known = self.fast.get((in_tree.spec, tuple(ids), static, config.trace_key()))
-                if known is not None:
-                    return self._run(known[0], values)
-        return self._call(args, kwargs)
+        try:
+            if current.trace is EVAL:
+                dynamic, named, static = self.signature.split(args, kwargs) if self.static else (args, kwargs, None)
+                leaves, in_tree = tree.flatten((dynamic, named))
+                values, ids = [], []
+                for x in leaves:
+                    if type(x) is not ConcreteArray or x._value is None:
+                        break
+                    values.append(x._value)
+                    ids.append(id(x.aval))
+                else:
+                    known = self.fast.get((in_tree.spec, tuple(ids), static, config.trace_key()))
+                    if known is not None:
+                        return self._run(known[0], values)
+            return self._call(args, kwargs)
+        except Exception as error:  # as errors.api_boundary, without its call
+            errors.filter_traceback(error)
+            raise
 
     def _run(self, entry: Entry, values: list[np.ndarray]) -> Any:
         outs = entry.executable(values)

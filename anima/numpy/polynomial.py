@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 
 from anima.control.scan import scan
+from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.trace import Tracer
 from anima.numpy.calculus import convolve
+from anima.numpy.creation import eye
+from anima.numpy.diagonals import vander
 from anima.numpy.elementwise import add, broadcast_array, multiply
-from anima.numpy.manipulation import atleast_1d
+from anima.numpy.linalg.decompositions import eigvals
+from anima.numpy.linalg.solving import inv, lstsq
+from anima.numpy.manipulation import atleast_1d, roll
 from anima.numpy.promote import (
     as_array,
     as_arrays,
@@ -25,6 +30,9 @@ from anima.numpy.promote import (
     static_int,
     static_value,
 )
+from anima.numpy.reductions import cumsum, sum
+from anima.numpy.selection import where
+from anima.numpy.sorting import argsort
 from anima.ops import elementwise as ew, shape as sh
 
 ArrayLike = Any
@@ -133,10 +141,10 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
 
 
 def poly(seq_of_zeros: ArrayLike) -> Array:
-    """The polynomial with the given zeros, and leading coefficient 1."""
+    """The polynomial with the given zeros, and leading coefficient 1; that of a square matrix has its eigenvalues."""
     (zeros,) = promote_dtypes_inexact("poly", seq_of_zeros)
     if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1]:
-        raise NotImplementedError("poly of a matrix is not implemented: pass its eigenvalues")
+        zeros = eigvals(zeros)
     if zeros.ndim != 1:
         raise ValueError("input must be 1d or non-empty square 2d array.")
     result = sh.full((1,), 1, zeros.dtype)
@@ -144,6 +152,89 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
         factor = sh.concatenate([sh.full((1,), 1, zeros.dtype), sh.reshape(ew.neg(zero), (1,))], 0)
         result = convolve(result, factor)
     return result
+
+
+def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
+    """The complex zeros of a polynomial, in no order: the eigenvalues of its companion matrix.
+
+    Leading zeros of `p` make fewer of them, for which `p` must be known; with `strip_zeros=False` the zeros that are
+    missing are NaN, at the end. ValueError unless `p` has one dimension.
+    """
+    (p,) = promote_dtypes_inexact("roots", p)
+    if p.ndim != 1:
+        raise ValueError("Input must be a rank-1 array.")
+    if p.size < 2:
+        return sh.full((0,), 0, dtypes.to_complex(p.dtype))
+    if strip_zeros:
+        known = static_value(p, "The error occurred in the anima.numpy.roots() function. To use this within a JIT-compiled "
+                                "context, pass strip_zeros=False: leading zeros then give roots that are NaN.")
+        start = int(np.argmax(known != 0)) if known.any() else p.size
+        return _companion_eigenvalues(sh.slice_in_dim(p, min(start, p.size - 1), p.size))
+    leading = cumsum(p != 0) == 0
+    count = sum(leading)
+    p = where(count == p.size, 1, p)
+    found = _companion_eigenvalues(roll(p, -count))
+    order = argsort(found == 0)  # zeros that stand for leading coefficients, and true ones, come last
+    places = sh.iota(np.dtype(np.int32), found.size)
+    return where(places < found.size - count, found[order], np.nan)
+
+
+def _companion_eigenvalues(p: Array) -> Array:
+    n = p.size - 1
+    if n < 1:
+        return sh.full((0,), 0, dtypes.to_complex(p.dtype))
+    first = sh.expand_dims(ew.neg(ew.div(p[1:], broadcast_array(p[0], (n,)))), (0,))
+    return eigvals(sh.concatenate([first, eye(n - 1, n, dtype=p.dtype)], 0))
+
+
+def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
+            w: ArrayLike | None = None, cov: Any = False) -> Any:
+    """The polynomial of degree `deg` that is nearest to y [n] or [n, k] at x [n], in the sense of least squares.
+
+    `w` [n] weighs the differences. With `full` also (residuals, rank, singular values, rcond) of the scaled problem,
+    see `linalg.lstsq`; with `cov` the covariance of the coefficients, scaled by the residuals unless `cov` is
+    "unscaled". TypeError or ValueError for shapes that do not fit.
+
+    >>> jnp.polyfit(jnp.array([0.0, 1.0, 2.0]), jnp.array([1.0, 3.0, 5.0]), 1).round(3)
+    Array([2., 1.], dtype=float32)
+    """
+    deg = static_int(deg, "'deg' argument of anima.numpy.polyfit")
+    x, y = promote_dtypes_inexact("polyfit", x, y)
+    if deg < 0:
+        raise ValueError("expected deg >= 0")
+    if x.ndim != 1:
+        raise TypeError("expected 1D vector for x")
+    if not x.size:
+        raise TypeError("expected non-empty vector for x")
+    if y.ndim not in (1, 2):
+        raise TypeError("expected 1D or 2D array for y")
+    if y.shape[0] != x.size:
+        raise TypeError("expected x and y to have same length")
+    order, right = deg + 1, y
+    left = vander(x, order)
+    if w is not None:
+        (weights,) = promote_dtypes_inexact("polyfit", w)
+        if weights.ndim != 1:
+            raise TypeError("expected a 1-d array for weights")
+        if weights.size != x.size:
+            raise TypeError("expected w and y to have the same length")
+        left, right = left * weights[:, None], right * (weights[:, None] if y.ndim == 2 else weights)
+    scale = (left * left).sum(axis=0) ** 0.5
+    left = left / scale
+    limit = x.size * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
+    fitted, residuals, rank, values = lstsq(left, right, limit)
+    fitted = (fitted.T / scale).T
+    if full:
+        return fitted, residuals, rank, values, as_array(limit)
+    if not cov:
+        return fitted
+    spread = inv(left.T @ left) / (scale[:, None] * scale)
+    if isinstance(cov, str) and cov == "unscaled":
+        return fitted, spread
+    if x.size <= order:
+        raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+    factor = residuals / (x.size - order)
+    return fitted, spread * factor if y.ndim == 1 else spread[:, :, None] * factor
 
 
 def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Any = None) -> Array:

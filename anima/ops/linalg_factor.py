@@ -19,7 +19,7 @@ from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.primitive import Primitive, Zero
 from anima.core.trace import aval_of
-from anima.ops.broadcast import full_like
+from anima.ops.broadcast import full, full_like
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import add, complex as make_complex, eq, imag, sub
 from anima.ops.linalg import (
@@ -36,7 +36,7 @@ from anima.ops.linalg import (
     triangular_solve,
     upper_part,
 )
-from anima.ops.shape import batch_at_front, concatenate, slice_in_dim
+from anima.ops.shape import batch_at_front, concatenate, pad, slice_in_dim
 
 _I32 = np.dtype(np.int32)
 
@@ -159,19 +159,19 @@ class Qr(Factorization):
                  pivoting: bool = False) -> Sequence[Any]:
         q, r = outs
         m, n = x.shape[-2:]
-        if full_matrices and m > n:
-            raise NotImplementedError("The derivative of qr with full_matrices is not implemented for matrices with more "
-                                      "rows than columns: the last columns of Q are not determined.")
         k = min(m, n)
-        square = slice_in_dim(r, 0, k, axis=last(r))
-        slope = triangular_solve(square, slice_in_dim(t, 0, k, axis=last(t)))
+        top = slice_in_dim(slice_in_dim(r, 0, k, axis=last(r)), 0, k, axis=last(r) - 1)
+        slope = triangular_solve(top, slice_in_dim(t, 0, k, axis=last(t)))
         inside = batch_matmul(adjoint(q), slope)
+        whole = q.shape[-1] == m  # a square Q turns; columns that A does not determine turn as little as they can
+        if whole and k < m:
+            inside = pad(inside, full((), 0, x.dtype), [*[(0, 0, 0)] * last(x), (0, m - k, 0)])
         low = strictly_lower(inside)
         turn = sub(low, adjoint(low))  # Q^H dQ
         if is_complex(x):
             on_diagonal = imag(masked(inside, eq))
             turn = add(turn, make_complex(full_like(on_diagonal, 0), on_diagonal))
-        dq = add(batch_matmul(q, sub(turn, inside)), slope)
+        dq = batch_matmul(q, turn) if whole else add(batch_matmul(q, sub(turn, inside)), slope)
         return [dq, upper_part(sub(batch_matmul(adjoint(q), t), batch_matmul(turn, r)))]
 
 

@@ -117,10 +117,22 @@ def draw_bits(key: Any, bit_width: int, shape: Shape) -> Any:
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Numbers uniform in [minval, maxval); the bounds broadcast to `shape`.
 
+    Differs from JAX: maxval is never returned, not even where the interval holds so few floats that the scaled
+    number would be rounded to it.
+
     >>> anima.random.uniform(anima.random.key(0), (2,))
     Array([0.21629536, 0.8041241 ], dtype=float32)
     """
-    return draw_uniform(key, as_shape(shape), float_dtype("uniform", dtype), minval, maxval)
+    shape, dtype = as_shape(shape), float_dtype("uniform", dtype)
+    drawn = draw_uniform(key, shape, dtype, minval, maxval)
+    if _is_unit(minval, maxval):
+        return drawn
+    low, high = (full(el.stop_gradient(operand(x, dtype, shape)), dtype, shape) for x in (minval, maxval))
+    return el.select(el.lt(drawn, high), drawn, el.max(low, el.nextafter(high, low)))
+
+
+def _is_unit(minval: Any, maxval: Any) -> bool:
+    return type(minval) is float and minval == 0.0 and type(maxval) is float and maxval == 1.0
 
 
 def draw_uniform(key: Any, shape: Shape, dtype: Any, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
@@ -134,7 +146,7 @@ def draw_uniform(key: Any, shape: Shape, dtype: Any, minval: Any = 0.0, maxval: 
     one = np.ones((), dtype)
     floats = el.or_(el.convert_element_type(fraction, word), one.view(word)[()])
     floats = el.sub(el.bitcast_convert_type(floats, dtype), one)
-    if type(minval) is float and minval == 0.0 and type(maxval) is float and maxval == 1.0:
+    if _is_unit(minval, maxval):
         return floats  # scaling by 1 and adding 0 would change no bit
     low, high = operand(minval, dtype, shape), operand(maxval, dtype, shape)
     # Rounding of the scaled number may fall below the lower bound.
