@@ -98,7 +98,7 @@ def commands(command: str, python: str, more: list[str]) -> list[list[str]]:
         "demo": [[python, "examples/train_digits.py", *more]],
         "test": [[*pytest, "-n", "2", *more]],
         "tiny": [[*pytest, "-n", "2", "-m", "tiny", *more]],
-        "check": [[python, "-m", "ruff", "check", "anima", "tests", "examples", "run.py", *more],
+        "check": [[python, "-m", "ruff", "check", "anima", "tests", "examples", "benchmarks", "run.py", *more],
                   [python, "-m", "mypy"]],
         "bench": [[python, "-m", "benchmarks", *more]],
     }[command]

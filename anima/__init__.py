@@ -68,6 +68,7 @@ from anima import numpy as numpy  # isort: skip
 from anima import nn as nn  # isort: skip
 from anima import random as random  # isort: skip
 
+globals().update(errors.public_face(__name__, globals()))  # errors show the user's frames only
 jacobian = jacrev
 remat = checkpoint
 __version__ = "0.1.0"

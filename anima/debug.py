@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from anima import errors, tree
+from anima import errors
 from anima.api.debugger import breakpoint as breakpoint
 from anima.api.effects import flatten_call
 from anima.control.effects import FlatCallback, debug_callback_p, debug_print_p
@@ -56,7 +56,8 @@ def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned
         _check_format(fmt, args, kwargs)
     flat, leaves = flatten_call("debug.print", builtins.print, args, kwargs, static=True)
     if _use_logging:
-        debug_callback_p.bind(*leaves, callback=FlatCallback(_Log(fmt), flat.in_tree, flat.static), ordered=bool(ordered))
+        logs = FlatCallback(_Log(fmt), flat.in_tree, flat.static)
+        debug_callback_p.bind(*leaves, callback=logs, ordered=bool(ordered))
     else:
         debug_print_p.bind(*leaves, fmt=fmt, in_tree=flat.in_tree, ordered=bool(ordered), static_args=flat.static)
     return None
@@ -108,7 +109,8 @@ def _check_format(fmt: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None
     numbers |= set(range(plain))
     names = {name for name in used if name and not name.isdigit()}
     if any(n >= len(args) for n in numbers):
-        raise IndexError(f"debug.print: the format {fmt!r} asks for argument number {max(numbers)}, but there are {len(args)}")
+        raise IndexError(f"debug.print: the format {fmt!r} asks for argument number {max(numbers)}, but there are "
+                         f"{len(args)}")
     for name in sorted(names - kwargs.keys()):
         raise KeyError(name)
     unused = [x for k, x in enumerate(args) if k not in numbers]

@@ -11,13 +11,14 @@ the user's frames and lose Anima's own, unless `ANIMA_TRACEBACK=full`.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import linecache
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from types import CodeType, FrameType, TracebackType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +27,10 @@ from anima.config import debug_infs, debug_nans, traceback as traceback_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# What only Anima's frames call is hidden with them.
+_SERVANTS = (os.path.dirname(np.__file__) + os.sep, contextlib.__file__)
 _internal_code: dict[CodeType, bool] = {}
+_faces: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 # ---------------------------------------------------------------- whose code is it
@@ -90,9 +94,11 @@ def filter_traceback(error: BaseException) -> None:
 
 
 def _without_internal(tb: TracebackType | None) -> TracebackType | None:
-    kept = []
+    kept, inside = [], False
     while tb is not None:
-        if not is_internal(tb.tb_frame.f_code):
+        code = tb.tb_frame.f_code
+        inside = is_internal(code) or (inside and code.co_filename.startswith(_SERVANTS))
+        if not inside:
             kept.append(tb)
         tb = tb.tb_next
     filtered = None
@@ -111,6 +117,27 @@ def api_boundary(fun: F) -> F:
             filter_traceback(error)
             raise       # a bare raise adds no frame of ours again
     return boundary     # type: ignore[return-value]
+
+
+_BOUNDARY = api_boundary(is_internal).__code__
+
+
+def public_face(module: str, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Anima's plain functions among the names of a public module, each behind an `api_boundary`.
+
+    The module takes them in place of its own: users call functions whose errors show their own frames only,
+    while inside of Anima the bare functions call each other. One function has one face, whatever its names.
+    """
+    faces = {}
+    for name, fun in names.items():
+        plain = isinstance(fun, FunctionType) and fun.__code__ is not _BOUNDARY and is_internal(fun.__code__)
+        if plain and not name.startswith("_"):
+            if fun not in _faces:
+                face = _faces[fun] = api_boundary(fun)
+                face.__module__ = module  # where pickle finds it again
+                face.__name__ = face.__qualname__ = fun.__name__ if names.get(fun.__name__) is fun else name
+            faces[name] = _faces[fun]
+    return faces
 
 
 # ---------------------------------------------------------------- texts about tracers

@@ -14,8 +14,7 @@ import numpy as np
 import anima
 import anima.numpy as jnp
 from benchmarks.core import both, compiling
-from benchmarks.harness import HAVE_JAX, measure, measure_fresh, row
-from benchmarks.harness import Case
+from benchmarks.harness import HAVE_JAX, Case, measure, measure_fresh, row
 
 if HAVE_JAX:
     import jax
@@ -101,7 +100,8 @@ def leaves(size: int, steps: int = 1000) -> Callable[[Any], Callable[[Any], Any]
 
 def gru(m: Any) -> Callable[..., Any]:
     """A gated recurrent unit over a sequence; a loss."""
-    def loss(w: Any, u: Any, b: Any, xs: Any) -> Any:
+    def loss(weights: Any, xs: Any) -> Any:
+        w, u, b = weights
         n = u.shape[0]
 
         def step(h: Any, x: Any) -> Any:
@@ -124,7 +124,7 @@ def gru(m: Any) -> Callable[..., Any]:
 def gru_data(hidden: int, length: int = 200) -> tuple[Any, ...]:
     rng = np.random.default_rng(0)
     w, u = (rng.normal(size=(hidden, 3 * hidden)).astype(F32) / F32(np.sqrt(hidden)) for _ in range(2))
-    return w, u, np.zeros(3 * hidden, F32), rng.normal(size=(length, hidden)).astype(F32)
+    return (w, u, np.zeros(3 * hidden, F32)), rng.normal(size=(length, hidden)).astype(F32)
 
 
 def hmc(steps: int = 500, leaps: int = 10) -> Callable[[Any], Callable[..., Any]]:

@@ -44,7 +44,7 @@ class Frame:
         """The lines of source around the current one."""
         numbers = range(max(self.line - before, 1), self.line + after + 1)
         lines = [(n, linecache.getline(self.file, n).rstrip("\n")) for n in numbers]
-        return "\n".join(f"{'->' if n == self.line else '  '} {n:4} {line}" for n, line in lines if line or n == self.line)
+        return "\n".join(f"{'->' if n == self.line else '  '} {n:4} {line}" for n, line in lines)
 
 
 @errors.api_boundary
@@ -80,8 +80,9 @@ def _frames(filter_frames: bool, num_frames: int | None) -> tuple[list[Frame], l
     at: FrameType | None = errors.user_frame()
     while at is not None and (num_frames is None or len(frames) < num_frames):
         if not (filter_frames and errors.is_internal(at.f_code)):
-            arrays = {k: v for k, v in at.f_locals.items() if _holds_arrays(v)} if at.f_locals is not at.f_globals else {}
-            fixed = {k: v for k, v in at.f_locals.items() if k not in arrays} if at.f_locals is not at.f_globals else {}
+            names = at.f_locals if at.f_locals is not at.f_globals else {}
+            arrays = {k: v for k, v in names.items() if _holds_arrays(v)}
+            fixed = {k: v for k, v in names.items() if k not in arrays}
             frames.append(Frame(at.f_code.co_filename, at.f_lineno, at.f_code.co_name, fixed, at.f_globals))
             values.append(arrays)
         at = at.f_back

@@ -47,7 +47,8 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
     Array([1., 3.], dtype=float32)
     """
     if vmap_method is not None and vmap_method not in VMAP_METHODS:
-        raise ValueError(f"vmap_method must be one of the allowed methods {[*VMAP_METHODS, None]}, but got: {vmap_method}")
+        raise ValueError(f"vmap_method must be one of the allowed methods {[*VMAP_METHODS, None]}, "
+                         f"but got: {vmap_method}")
     flat, leaves = flatten_call("pure_callback", callback, args, kwargs)
     avals, out_tree = _result_types(result_shape_dtypes)
     outs = pure_callback_p.bind(*leaves, callback=flat, result_avals=avals, vmap_method=vmap_method)

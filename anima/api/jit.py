@@ -19,6 +19,7 @@ from anima.api.stages import Lowered, TracedFunction, type_of
 from anima.config import config
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.device import CPU
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
@@ -231,11 +232,14 @@ class JitFunction:
             return tree.unflatten(entry.out_tree, outs)
         if entry.executable is None:
             entry.executable = executable_of(entry.closed, self.name)
+        if self.donated_nums or self.donated_names:
+            self._check_given_once(self._donated(args, kwargs), leaves)
         result = self._run(entry, [x.value if type(x) is ConcreteArray else _to_numpy(x) for x in leaves])
         if config.debug_nans or config.debug_infs:
             self._check_finite(tree.leaves(result), in_tree, leaves, static)
         elif self.donated_nums or self.donated_names:
-            self._delete_donated(args, kwargs)
+            for x in self._donated(args, kwargs):
+                x.delete()
         elif all(type(x) is ConcreteArray for x in leaves) and len(self.fast) < _FAST_ENTRIES:
             avals = [x.aval for x in leaves]  # kept alive: the key holds their identities
             self.fast[in_tree.spec, tuple(map(id, avals)), static, config.trace_key()] = entry, avals
@@ -304,14 +308,20 @@ class JitFunction:
             self.fun(*args, **kwargs)
         print("No operation of the de-optimized version made an invalid value.")
 
-    def _delete_donated(self, args: Any, kwargs: Any) -> None:
+    def _donated(self, args: Any, kwargs: Any) -> list[ConcreteArray]:
+        """The arrays among the arguments that are donated."""
         donated = [a for i, a in enumerate(args) if i in self.donated_nums or i - len(args) in self.donated_nums]
         donated += [v for k, v in kwargs.items() if k in self.donated_names]
         names = [p.name for p in self.signature.parameters[: len(args)]]
         donated += [a for n, a in zip(names, args, strict=False) if n in self.donated_names]
-        for x in tree.leaves(donated):
-            if isinstance(x, ConcreteArray):
-                x.delete()
+        return [x for x in tree.leaves(donated) if isinstance(x, ConcreteArray)]
+
+    def _check_given_once(self, donated: Sequence[ConcreteArray], leaves: Sequence[Any]) -> None:
+        for x in donated:
+            if sum(leaf is x for leaf in leaves) > 1:
+                raise ValueError(f"jitted function {self.name} was given the same array ({x.aval.str_short()}) twice, "
+                                 "once as a donated argument: it would be deleted while still an argument. Pass "
+                                 "x.copy(), or do not donate it.")
 
     def _cache_size(self) -> int:
         """How many signatures have been traced."""
@@ -372,19 +382,35 @@ def jit(fun: Callable[..., Any] | None = None, /, *, static_argnums: int | Seque
       donate_argnums, donate_argnames: arguments whose memory may be reused; they are deleted by the call.
       keep_unused: keep arguments that the program does not use.
       inline: record the body instead of a call where `fun` is called while tracing.
+      device, backend, in_shardings, out_shardings: None or the one CPU device ("cpu" for `backend`).
 
     Returns:
       A function like `fun`, with `lower`, `trace`, `eval_shape`, `clear_cache`.
 
+    Raises:
+      NotImplementedError: for another device, a sharding over several, or compiler options.
+
     >>> jit(lambda x: 2 * x)(3.0)
     Array(6., dtype=float32, weak_type=True)
     """
+    _check_placement(device=device, backend=backend, in_shardings=in_shardings, out_shardings=out_shardings)
+    if compiler_options:
+        raise NotImplementedError(f"jit: compiler_options={compiler_options!r} is not supported: Anima's compiler has "
+                                  "no such options.")
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames, "keep_unused": keep_unused, "inline": inline}
     if fun is None:
         return lambda f: JitFunction(f, **options)
     return JitFunction(fun, **options)
+
+
+def _check_placement(**places: Any) -> None:
+    for name, given in places.items():
+        for place in tree.leaves(given):
+            if place != CPU and not (name == "backend" and place == "cpu"):
+                raise NotImplementedError(f"jit: {name}={given!r} is not supported: programs run on one device, "
+                                          f"{CPU!r}.")
 
 
 def staged(fun: Callable[..., Any] | None = None, *, static_argnames: Sequence[str] = ()) -> Any:

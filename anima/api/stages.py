@@ -1,7 +1,10 @@
 """The stages of compilation, for those who want to look: traced, lowered, compiled.
 
-    >>> low = anima.jit(f).lower(x)
-    >>> low.jaxpr, low.fused, low.loops, low.llvm, low.asm, low.compile().as_text()
+    >>> lowered = anima.jit(lambda x: jnp.sin(x) * 2).lower(jnp.ones(3))
+    >>> lowered.jaxpr
+    { lambda ; a:f32[3]. let b:f32[3] = sin a; c:f32[3] = mul b 2.0 in (c,) }
+
+and likewise `.fused`, `.loops`, `.llvm`, `.asm`, and `.compile().as_text()`.
 """
 
 from __future__ import annotations

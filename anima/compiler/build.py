@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from anima.compiler.emit import emit_program
@@ -58,6 +58,9 @@ def build(program: Program, target: Target, load: Load) -> Code:
         if text in made:
             _shared.setdefault((text, target), made[text])
     modules = [made[t] for t in emitted.texts[:own]] + [_shared[t, target] for t in emitted.texts[own:]]
+    # Programs that differ in constants and callbacks alone share the code, which keeps none of these alive.
+    bare = tuple(replace(b, value=None) if b.role == "const" else b for b in program.buffers)
+    program = replace(program, buffers=bare, callbacks=())
     return Code(program, emitted.texts, tuple(modules), emitted.callees, emitted.parallel)
 
 

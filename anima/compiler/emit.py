@@ -21,7 +21,7 @@ from anima.compiler.emit_control import part_types
 from anima.compiler.emit_function import Function, Module, operands
 from anima.compiler.emit_lapack import emit_lapack
 from anima.compiler.emit_memory import Place
-from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
+from anima.compiler.emit_value import COMPLEX_TYPES, I64, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
 from anima.compiler.gemm import Product, emit_product, shared_text
 from anima.compiler.keys import statements_key
 from anima.compiler.loops import INDEX, Buffer, Call, For, Kernel, Program, Stmt, statements
@@ -130,9 +130,8 @@ class Entry:
             self._callback(stmt)
         elif isinstance(stmt, Call) and stmt.routine.startswith("tape_"):
             self._tape(stmt)
-        elif isinstance(stmt, Call) and stmt.routine == "poll":
-            status = self.function.b.call(self._callee("poll", None), [], I32)
-            self.function.stop_unless_zero(status)
+        elif isinstance(stmt, Call) and stmt.routine in ("poll", "watch", "stopped"):
+            self._interrupt(stmt)
         else:
             raise NotImplementedError(f"the external routine {stmt.routine!r}" if isinstance(stmt, Call)
                                       else f"{type(stmt).__name__} cannot stand here")
@@ -217,6 +216,19 @@ class Entry:
         f.b.call(self._callee(call.routine, None), given)
         for name in buffers_written(call.routine, call.args):
             f.changed(f.places[name].root)
+
+    def _interrupt(self, call: Call) -> None:
+        """Looks for signals, and the words by which kernels tell that they have."""
+        f = self.function
+        if call.routine == "poll":
+            f.stop_unless_zero(f.b.call(self._callee("poll", None), [], I32))
+            return
+        flag = f.places[str(call.args[0])].pointer
+        if call.routine == "stopped":
+            f.stop_unless_zero(f.b.load(I64, flag))
+        else:
+            f.b.store(i64(0), flag)
+            f.b.store(self._callee("look", None), f.b.gep("i64", flag, 1))
 
     def _callback(self, call: Call) -> None:
         """Hands the interpreter the addresses of operands and results."""

@@ -247,6 +247,10 @@ class Control(Memory):
                 self.vector(stmt)
             case For():
                 self.serial(stmt)
+            case Call(routine="look", args=(flag,)):
+                pointer = self.places[str(flag)].pointer
+                look = self.b.load(PTR, self.b.gep("i64", pointer, 1))
+                self.stop_unless_zero(self.b.call(look, [pointer], Type("i32")))
             case Kernel() | Call() if self.outside is not None:
                 self.outside(stmt)
             case _:
@@ -422,7 +426,7 @@ class Control(Memory):
         ends: list[tuple[dict[str, Val], str]] = []
         labels = [b.label("then"), b.label("else")]
         done = b.label("endif")
-        rare = stmt.then[:1] == (Call("poll", ()),)
+        rare = bool(stmt.then) and isinstance(stmt.then[0], Call) and stmt.then[0].routine in ("poll", "look")
         b.branch_if(condition, labels[0], labels[1], likely=False if rare else None)
         for label, stmts in zip(labels, (stmt.then, stmt.orelse), strict=True):
             versions = dict(self.versions)

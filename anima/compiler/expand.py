@@ -187,6 +187,7 @@ def _mentions_keys(jaxpr: Jaxpr) -> bool:
 
 
 def _select_words(eqn: Eqn, which: Any, *cases: Any) -> Any:
+    """A choice of keys chooses all of their words alike."""
     rank = eqn.outvars[0].aval.ndim
     cases = tuple(_led(x, v.aval.ndim, rank) for x, v in zip(cases, eqn.invars[1:], strict=True))
     if which.shape:
@@ -212,6 +213,7 @@ def _compare_words(compare: Primitive, reduce: Primitive) -> Rewrite:
 
 
 def _dynamic_slice_words(eqn: Eqn, x: Any, *starts: Any) -> Any:
+    """Windows of keys hold all of their words."""
     inner = tuple(x.shape[len(starts):])
     return dynamic_slice_p.bind(x, *starts, *_zeros(starts, inner), slice_sizes=eqn.params["slice_sizes"] + inner)
 
@@ -277,7 +279,8 @@ REWRITES: dict[str, Rewrite] = {
     "argmin": _arg_extreme(reduce_min_p),
     "dot_general": lower_contract.rewrite,
     "top_k": _top_k,
-} | lower_linalg.REWRITES
+    **lower_linalg.REWRITES,
+}
 ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
     "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
     "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),

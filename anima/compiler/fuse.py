@@ -85,7 +85,6 @@ class _Grouping:
         self.views = views
         self.kinds = kinds
         self.groups: list[_Builder] = []
-        self.effectful: _Builder | None = None  # the last group with an effect
         self.home: dict[Var, _Builder] = {}
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
@@ -141,8 +140,6 @@ class _Grouping:
         reads, flat, cuts = self.reads(eqn, space)
         paired = self.paired
         direct = {id(g): g for g in (self.home.get(v) for v in reads) if g is not None}
-        if eqn.effects and self.effectful is not None:
-            direct[id(self.effectful)] = self.effectful  # effects keep their order
         needs = 0
         for g in direct.values():
             needs |= g.needs | (1 << g.number)
@@ -158,8 +155,6 @@ class _Grouping:
             group.kind, group.axes = "reduce", axes
             group.moved |= group.reads
             self._announce(group)
-        if eqn.effects:
-            self.effectful = group
         group.roots.append(eqn)
         group.reads.update(reads)
         group.paired = group.paired or paired

@@ -18,12 +18,14 @@ from functools import cache
 from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.gemm_blocking import Shape, blocking, vector_blocking
 from anima.compiler.gemm_driver import CONTEXT, DRIVER, Driver
-from anima.compiler.gemm_kernel import KERNEL, PACK, PTR, SCALARS, Writer, i64, write_kernel
+from anima.compiler.gemm_kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, Writer, i64, write_kernel
 from anima.compiler.gemm_vector import ALONG, DOT, write_along, write_dot
 from anima.compiler.native import Target
 
-TRANSPOSE = "gemm_transpose"
-_SQUARE = 4  # lanes of the squares that are transposed: wider ones are no faster, and take longer to compile
+PACK_ROWS, PACK_COLUMNS, TRANSPOSE, MERGE = "gemm_pack_a", "gemm_pack_b", "gemm_transpose", "gemm_merge"
+_FEW_BYTES = 32  # of one element of each vector, up to which vectors are multiplied one by one
+_LONG = 64       # if they are at least so long
+_SQUARE = 4      # lanes of the squares that are transposed: wider ones are no faster, and take longer to compile
 
 
 def kernel_name(rows: int, vectors: int) -> str:
@@ -42,8 +44,15 @@ def shared_text(name: str, dtype: str, target: Target) -> str:
         write_dot(module, scalar, lanes, masks)
     elif name == ALONG:
         write_along(module, scalar, lanes, masks)
+    elif name == PACK_ROWS:
+        Writer(module.function(name, PACK_A), scalar, lanes, masks).pack_a()
+    elif name == PACK_COLUMNS:
+        Writer(module.function(name, PACK_B), scalar, lanes, masks).pack_b()
     elif name == TRANSPOSE:
-        Writer(module.function(name, PACK), scalar, min(lanes, _SQUARE), masks).pack_transposed()
+        Writer(module.function(name, PACK_B), scalar, min(lanes, _SQUARE), masks).pack_transposed()
+    elif name == MERGE:
+        params = [PTR, I64, PTR, I64, I64, I64, Type(scalar), Type(scalar), I1]
+        Writer(module.function(name, params), scalar, lanes, masks).merge()
     else:
         rows, vectors = map(int, name.removeprefix("gemm_").split("x"))
         write_kernel(module.function(name, KERNEL), Type(scalar, lanes), rows, vectors)
@@ -61,8 +70,8 @@ def _bits(number: float) -> int:
 class Product:
     """A call of `gemm` as a driver takes it.
 
-    `functions`: names of the driver and of what it calls, in the order of its context; `operands`: which of a, b, c
-    stand in the context; `plan`: numbers; `units` of work, of which a thread takes `grain` (0: all in order).
+    `driver` is its name; `operands`: which of a, b, c stand first in the context; `functions`: names of functions by
+    their place in the context; `plan`: numbers; `units` of work, of which a thread takes `grain` (0: all in order).
     """
 
     def __init__(self, call: dict[str, object], target: Target) -> None:
@@ -85,34 +94,41 @@ class Product:
     def _by_matrix(self, s: Shape, steps: list[int], alpha: float, beta: float, lanes: int, registers: int) -> None:
         p = blocking(s, lanes, registers)
         blocks = -(-s.n // p.nc)
-        kernels = [kernel_name(rows, vectors) for vectors in (p.vectors, p.edge) for rows in p.rows]
-        self.functions = [DRIVER, *kernels, *([TRANSPOSE] if s.js != 1 else [])]
-        self.operands = "abc"
+        self.driver, self.operands = DRIVER, "abc"
         self.units, self.grain = p.tiles * blocks * s.batch, p.grain
         scaled = alpha != 1.0 or beta not in (0.0, 1.0)
+        rest = s.n % (p.vectors * lanes)
+        broken = rest not in (0, p.edge * lanes)
+        partial = p.first * p.rows[0] + (p.tiles - p.first) * p.rows[1] != s.m
+        kernels = [kernel_name(rows, vectors) for vectors in (p.vectors, p.edge) for rows in p.rows]
+        self.functions = dict(zip(("kernel0", "kernel1", "edge0", "edge1"), kernels, strict=True))
+        needed = {"pack_a": (p.pack_a or partial, PACK_ROWS), "merge": (broken or partial or scaled, MERGE),
+                  "pack_b": (s.js == 1 and (p.pack_b or broken), PACK_COLUMNS), "transpose": (s.js != 1, TRANSPOSE)}
+        self.functions |= {place: name for place, (wanted, name) in needed.items() if wanted}
         flags = map(int, (p.pack_a, p.pack_b, scaled, beta != 0.0))
         self.plan = [s.n, s.k, p.nc, p.kc, *p.rows, p.first, p.tiles, s.m, blocks, p.vectors * lanes, p.edge * lanes,
                      s.rs, s.ks, s.bs, s.js, s.cs, *steps, *flags, _bits(alpha), _bits(beta)]
 
     def _by_vector(self, s: Shape, steps: list[int], beta: float) -> bool:
-        """Whether one operand is a vector that a driver for vectors can take; then the plan is for that."""
-        if 1 not in (s.m, s.n):
-            return False
-        if s.m == 1:  # y[j] = sum of B[p, j] x[p]
-            outputs, line, step, x, y, self.operands = s.n, s.js, s.bs, s.ks, 1, "bac"
-        else:         # y[i] = sum of A[i, p] x[p]
-            outputs, line, step, x, y, self.operands = s.m, s.rs, s.ks, s.bs, s.cs, "abc"
-        if step == 1 and x == 1:
+        """Whether one operand is a vector, or a few contiguous ones; then the plan is for a driver for those."""
+        if s.m <= s.n:  # y[j, i] = sum of M[j, p] x[p, i], where M is B
+            outputs, line, step, operands = s.n, s.js, s.bs, "bac"
+            lines, x, x_line, y, y_line = s.m, s.ks, s.rs, 1, s.cs
+        else:           # y[i, j] = sum of M[i, p] x[p, j], where M is A
+            outputs, line, step, operands = s.m, s.rs, s.ks, "abc"
+            lines, x, x_line, y, y_line = s.n, s.bs, s.js, s.cs, 1
+        if step == 1 and x == 1 and (lines == 1 or (lines * s.itemsize <= _FEW_BYTES and s.k >= _LONG)):
             driver, stride = DOT, line
-        elif line == 1 and y == 1:
+        elif lines == 1 and line == 1 and y == 1:
             driver, stride = ALONG, step
         else:
             return False
-        size, self.grain = vector_blocking(outputs, s.k, s.batch, s.itemsize, driver == DOT)
+        size, self.grain = vector_blocking(outputs, s.k, lines, s.batch, s.itemsize, driver == DOT)
         blocks = -(-outputs // size)
-        self.functions, self.units = [driver], blocks * s.batch
+        self.driver, self.functions, self.operands, self.units = driver, {}, operands, blocks * s.batch
         by_name = dict(zip("abc", steps, strict=True))
-        self.plan = [outputs, s.k, stride, x, y, size, blocks, *(by_name[o] for o in self.operands), int(beta != 0.0)]
+        self.plan = [outputs, s.k, stride, x, y, size, blocks, *(by_name[o] for o in operands), int(beta != 0.0),
+                     lines, x_line, y_line]
         return True
 
 
@@ -122,8 +138,10 @@ def emit_product(b: Builder, product: Product, operands: dict[str, Value], pool:
     or null, `function` gives addresses of shared functions."""
     text = "_".join(map(str, product.plan)).replace("-", "m")
     constant = b.module.constant(f"gemm.plan.{text}", "i64", product.plan, 8)
-    driver, *called = [function(name) for name in product.functions]
+    driver = function(product.driver)
     context = b.alloca(PTR, len(CONTEXT))
-    for number, value in enumerate([constant, *(operands[o] for o in product.operands), *called]):
+    words = dict(enumerate([constant, *(operands[o] for o in product.operands)]))
+    words |= {CONTEXT.index(place): function(name) for place, name in product.functions.items()}
+    for number, value in words.items():
         b.store(value, b.gep("ptr", context, number))
     b.call(driver, [pool, context, i64(product.units), i64(product.grain)])

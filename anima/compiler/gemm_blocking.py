@@ -1,6 +1,6 @@
 """How a matrix product is cut: tiles for registers, blocks for caches, units for threads.
 
-    f32, 512x512x512, AVX-512:   tiles of 14 or 12 rows by 32 columns, blocks of 256 k by 128 columns
+    f32, 512x512x512, AVX-512:   tiles of 14 rows by 32 columns, blocks of 256 k by 128 columns
 
 What is decided here depends on the product's constants and the machine's vectors alone, never on the
 number of threads; every element of C is the sum, over blocks of k in order, of sums over k in order.
@@ -101,10 +101,10 @@ def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
         edge = vectors
     depth = DEPTH_BYTES[s.itemsize] // s.itemsize
     kc = _ceil(s.k, _ceil(s.k, depth))
-    panels = max(1, BLOCK_BYTES // s.itemsize // kc // width)
+    pack_b = s.js != 1 or (s.m >= 3 * MOST_ROWS and s.k * s.bs * s.itemsize >= _FAR)
+    panels = max(1, (BLOCK_BYTES if pack_b else BLOCK_BYTES // 2) // s.itemsize // kc // width)
     blocks = _ceil(s.n, panels * width)
     nc = _ceil(_ceil(s.n, width), blocks) * width
-    pack_b = s.js != 1 or (s.m >= 3 * MOST_ROWS and s.k * s.bs * s.itemsize >= _FAR)
     pack_a = max(s.rs, s.ks) * s.itemsize % _SAME_PLACE == 0 and tallest > 8 and s.n > width
     unit = tallest * min(nc, s.n) * s.k / (_MULTIPLICATIONS * lanes / 16)
     units = tiles * blocks * s.batch
@@ -112,13 +112,15 @@ def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
     return Blocking((high, low), first, tiles, vectors, edge, nc, kc, pack_a, pack_b, grain)
 
 
-_BYTES = 16.0           # read from memory in a nanosecond, by one core
-_LINE_BYTES = 1 << 14   # of results, that stay in the first-level cache while rows are added to them
+_BYTES = 16.0                       # read from memory in a nanosecond, by one core
+_STRETCH_BYTES = 1 << 11, 1 << 13   # of results to which rows are added: short ones are fetched slowly
+_DOTS = 16                          # results in a unit of dot products
 
 
-def vector_blocking(outputs: int, k: int, batch: int, itemsize: int, dot: bool) -> tuple[int, int]:
-    """Results in a unit of work of a product by a vector, and the grain: as in `blocking`."""
-    size = 16 if dot else min(_LINE_BYTES // itemsize, _ceil(outputs, max(1, outputs * itemsize // (_LINE_BYTES // 4))))
-    unit = min(size, outputs) * k * itemsize / _BYTES
+def vector_blocking(outputs: int, k: int, lines: int, batch: int, itemsize: int, dot: bool) -> tuple[int, int]:
+    """Results in a unit of work of products by `lines` vectors, and the grain: as in `blocking`."""
+    least, most = (n // itemsize for n in _STRETCH_BYTES)
+    size = _DOTS if dot else min(max(_ceil(outputs, 2), least), most)
+    unit = min(size, outputs) * k * itemsize * max(1.0, lines / 4) / _BYTES
     units = _ceil(outputs, size) * batch
     return size, 0 if unit * units < _WORTH else max(1, round(_PIECE / unit))

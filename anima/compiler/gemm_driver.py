@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.gemm_blocking import BLOCK_BYTES, DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
-from anima.compiler.gemm_kernel import I1, I64, PACK, PTR, SCALARS, Writer, i64, loop, when
+from anima.compiler.gemm_kernel import I1, I64, PTR, SCALARS, Writer, i64, loop, times, when
 
 # What the driver reads: the context has addresses, the plan integers (alpha and beta as bits).
-CONTEXT = ("plan", "a", "b", "c", "kernel0", "kernel1", "edge0", "edge1", "transpose")
+CONTEXT = ("plan", "a", "b", "c", "kernel0", "kernel1", "edge0", "edge1", "pack_a", "pack_b", "transpose", "merge")
 PLAN = ("n", "k", "nc", "kc", "high", "low", "first", "tiles", "rows", "blocks", "width", "edge", "rs", "ks", "bs",
         "js", "cs", "a_step", "b_step", "c_step", "pack_a", "pack_b", "scaled", "keep", "alpha", "beta")
 DRIVER = "gemm"
@@ -49,17 +49,10 @@ class Driver:
         self.size = self.scalar.bits // 8
 
     def write(self) -> None:
-        one = self.scalar
-        self._part("pack_a", [PTR, PTR, I64, I64, I64, I64, I64], Writer.pack_a)
-        self._part("pack_b", PACK, Writer.pack_b)
-        self._part("merge", [PTR, I64, PTR, I64, I64, I64, one, one, I1], Writer.merge)
+        """All functions."""
         self._segment()
         self._units()
         write_run(self.module, DRIVER, "units")
-
-    def _part(self, name: str, params: list[Type], write: Callable[[Writer], None]) -> None:
-        b = self.module.function(name, params, linkage="internal", attributes="noinline")
-        write(Writer(b, self.scalar.text, self.lanes, self.masks))
 
     def _units(self) -> None:
         """Units `begin` to `end`, those next to each other in a block of columns at once."""
@@ -90,71 +83,75 @@ class Driver:
         b = self.module.function("segment", [("ctx", PTR), ("t", I64), ("block", I64), ("begin", I64), ("end", I64),
                                              ("packed", PTR), ("rows", PTR), ("tile", PTR)],
                                  linkage="internal", attributes="noinline")
-        Segment(b, Writer(b, self.scalar.text, self.lanes, self.masks), self.size).write()
+        Segment(b, Writer(b, self.scalar.text, self.lanes, self.masks)).write()
 
 
 class Segment:
     """Writes `segment`: for each block of k, pack B; for each tile of rows, for each panel of columns, a kernel."""
 
-    def __init__(self, b: Builder, move: Writer, size: int) -> None:
+    def __init__(self, b: Builder, move: Writer) -> None:
         self.b = b
         self.move = move
         self.context, self.t, self.block, self.begin, self.end, self.packed, self.row_room, self.tile_room = b.params
-        self.words: dict[str, Value] = {}
-        plan = b.load(PTR, self.context)
-        for number, name in enumerate(PLAN):
-            self.words[name] = b.load(I64, b.gep("i64", plan, number))
-        for number, name in enumerate(CONTEXT):
-            if name != "plan":
-                self.words[name] = b.load(PTR, b.gep("ptr", self.context, number))
-        self.alpha, self.beta = (b.cast("bitcast", self.words[w], Type("double")) for w in ("alpha", "beta"))
-        if size == 4:
-            self.alpha, self.beta = (b.cast("fptrunc", v, Type("float")) for v in (self.alpha, self.beta))
+        self.plan = b.load(PTR, self.context)
 
-    def __getattr__(self, name: str) -> Value:
-        return self.words[name]
+    def _get(self, name: str) -> Value:
+        """A number of the plan, loaded where it is used: there are more of them than registers."""
+        return self.b.load(I64, self.b.gep("i64", self.plan, PLAN.index(name)))
+
+    def _address(self, name: str) -> Value:
+        return self.b.load(PTR, self.b.gep("ptr", self.context, CONTEXT.index(name)))
+
+    def _is(self, name: str) -> Value:
+        return self.b.cmp("ne", self._get(name), 0)
+
+    def _scale(self, name: str) -> Value:
+        """alpha or beta."""
+        value = self.b.cast("bitcast", self._get(name), Type("double"))
+        return value if self.move.scalar is value.type else self.b.cast("fptrunc", value, self.move.scalar)
+
+    def _mul(self, x: Value, y: Value) -> Value:
+        return self.b.op("mul", x, y, "nsw")
+
+    def _pieces(self, total: Value, size: Value) -> Value:
+        """How many pieces of a size there are, the last one perhaps smaller."""
+        return self.b.op("sdiv", self.b.op("add", total, self.b.op("sub", size, i64(1))), size)
 
     def write(self) -> None:
-        b, move = self.b, self.move
-        mul = self._mul
-        left = mul(self.block, self.nc)
-        self.columns = b.intrinsic("smin", self.nc, b.op("sub", self.n, left))
-        self.panels = b.op("sdiv", b.op("add", self.columns, b.op("sub", self.width, i64(1))), self.width)
-        a = move.at(self.a, mul(self.t, self.a_step))
-        source = move.at(self.words["b"], mul(self.t, self.b_step), mul(left, self.js))
-        target = move.at(self.c, mul(self.t, self.c_step), left)
+        """The whole function."""
+        b, move, mul = self.b, self.move, self._mul
+        nc = self._get("nc")
+        left = mul(self.block, nc)
+        self.columns = b.intrinsic("smin", nc, b.op("sub", self._get("n"), left))
+        self.panels = self._pieces(self.columns, self._get("width"))
+        a = move.at(self._address("a"), mul(self.t, self._get("a_step")))
+        source = move.at(self._address("b"), mul(self.t, self._get("b_step")), mul(left, self._get("js")))
+        target = move.at(self._address("c"), mul(self.t, self._get("c_step")), left)
+        k, kc = self._get("k"), self._get("kc")
 
-        def deep(p: Value, _: list[Value]) -> list[Value]:
-            depth = b.intrinsic("smin", self.kc, b.op("sub", self.k, p))
-            origin = move.at(source, mul(p, self.bs))
+        def deep(number: Value, _: list[Value]) -> list[Value]:
+            p = mul(number, kc)
+            depth = b.intrinsic("smin", kc, b.op("sub", k, p))
+            origin, rows = move.at(source, mul(p, self._get("bs"))), move.at(a, mul(p, self._get("ks")))
             self._pack(origin, depth)
 
             def tile(number: Value, _: list[Value]) -> list[Value]:
-                self._tile(number, move.at(a, mul(p, self.ks)), origin, target, depth, b.cmp("sgt", p, 0))
+                self._tile(number, rows, origin, target, depth, b.cmp("sgt", p, 0))
                 return []
 
             loop(b, self.begin, self.end, 1, tile)
             return []
 
-        self._deep(deep)
+        loop(b, 0, self._pieces(k, kc), 1, deep, sure=True)
         b.ret()
-
-    def _mul(self, x: Value, y: Value) -> Value:
-        return self.b.op("mul", x, y, "nsw")
-
-    def _deep(self, body: Callable) -> None:
-        """`body(p)` for each block of k that starts at p."""
-        b = self.b
-        count = b.op("sdiv", b.op("add", self.k, b.op("sub", self.kc, i64(1))), self.kc)
-        loop(b, 0, count, 1, lambda q, _: body(self._mul(q, self.kc), []), sure=True)
 
     def _panel(self, number: Value) -> tuple[Value, Value, Value, Value]:
         """First column, columns, width and whether it is the narrow one, of a panel."""
-        b = self.b
-        first = self._mul(number, self.width)
-        columns = b.intrinsic("smin", self.width, b.op("sub", self.columns, first))
-        last = b.cmp("slt", columns, self.width)
-        return first, columns, b.select(last, self.edge, self.width), last
+        b, width = self.b, self._get("width")
+        first = self._mul(number, width)
+        columns = b.intrinsic("smin", width, b.op("sub", self.columns, first))
+        last = b.cmp("slt", columns, width)
+        return first, columns, b.select(last, self._get("edge"), width), last
 
     def _pack(self, origin: Value, depth: Value) -> None:
         """Panels of B that kernels cannot read where they are: all, or one that is not whole."""
@@ -162,68 +159,75 @@ class Segment:
 
         def panel(number: Value, _: list[Value]) -> list[Value]:
             first, columns, width, _last = self._panel(number)
-            room = move.at(self.packed, self._mul(first, depth))
-            direct = b.cmp("eq", self.js, 1)
 
-            start, step = move.at(origin, self._mul(first, self.js)), b.select(direct, self.bs, self.js)
+            def pack() -> None:
+                js = self._get("js")
+                direct = b.cmp("eq", js, 1)
+                args = [move.at(self.packed, self._mul(first, depth)), move.at(origin, self._mul(first, js)),
+                        b.select(direct, self._get("bs"), js), depth, columns, width]
 
-            def by(function: str | Value) -> Callable[[], None]:
-                def call() -> None:
-                    b.call(function, [room, start, step, depth, columns, width])
+                def rows() -> None:
+                    b.call(self._address("pack_b"), args)
 
-                return call
+                def transposed() -> None:
+                    b.call(self._address("transpose"), args)
 
-            when(b, b.op("or", b.cmp("ne", self.pack_b, 0), b.cmp("ne", columns, width)),
-                 lambda: when(b, direct, by("pack_b"), by(self.transpose)))
+                when(b, direct, rows, transposed)
+
+            when(b, b.op("or", self._is("pack_b"), b.cmp("ne", columns, width)), pack)
             return []
 
         loop(b, 0, self.panels, 1, panel)
 
-    def _tile(self, number: Value, a: Value, origin: Value, target: Value, depth: Value, more: Value) -> None:
+    def _tile(self, number: Value, a: Value, origin: Value, target: Value, depth: Value, later: Value) -> None:
+        """A tile of rows by all panels; `later`: not in the first block of k."""
         b, move = self.b, self.move
-        late = b.cmp("sge", number, self.first)
-        height = b.select(late, self.low, self.high)
-        high_tiles = b.intrinsic("smin", number, self.first)
-        top = b.op("add", self._mul(high_tiles, self.high), self._mul(b.op("sub", number, high_tiles), self.low))
-        rows = b.intrinsic("smin", height, b.op("sub", self.rows, top))
+        high, low, first = self._get("high"), self._get("low"), self._get("first")
+        late = b.cmp("sge", number, first)
+        before = b.intrinsic("smin", number, first)
+        top = b.op("add", self._mul(before, high), self._mul(b.op("sub", number, before), low))
+        height = b.select(late, low, high)
+        rows = b.intrinsic("smin", height, b.op("sub", self._get("rows"), top))
         partial = b.cmp("slt", rows, height)
-        a = move.at(a, self._mul(top, self.rs))
-        target = move.at(target, self._mul(top, self.cs))
-        by_rows = b.cmp("eq", self.ks, 1)
-        copied = b.op("or", b.cmp("ne", self.pack_a, 0), partial)
-        ld = b.select(by_rows, b.op("add", depth, i64(move.width)), i64(MOST_ROWS))
-        where = a
-
-        def pack() -> None:
-            b.call("pack_a", [self.row_room, where, self.rs, self.ks, rows, depth, ld])
-
-        when(b, copied, pack)
-        a = b.select(copied, self.row_room, a)
-        rs = b.select(copied, b.select(by_rows, ld, i64(1)), self.rs)
-        ks = b.select(copied, b.select(by_rows, i64(1), ld), self.ks)
-        kernel, edge = (b.select(late, self.words[f"{w}1"], self.words[f"{w}0"]) for w in ("kernel", "edge"))
+        place = move.at(a, self._mul(top, self._get("rs")))
+        target = move.at(target, self._mul(top, self._get("cs")))
+        matrix = self._packed_rows(place, rows, depth, b.op("or", self._is("pack_a"), partial))
+        reads = b.op("or", later, self._is("keep"))
 
         def panel(p: Value, _: list[Value]) -> list[Value]:
             first, columns, width, last = self._panel(p)
-            chosen = b.select(last, edge, kernel)
+            row = b.op("add", b.cast("zext", late, I64), times(b, b.cast("zext", last, I64), 2))
+            kernel = b.load(PTR, b.gep("ptr", b.gep("ptr", self.context, CONTEXT.index("kernel0")), row))
             broken = b.cmp("ne", columns, width)
-            packed = b.op("or", b.cmp("ne", self.pack_b, 0), broken)
+            packed = b.op("or", self._is("pack_b"), broken)
             source = b.select(packed, move.at(self.packed, self._mul(first, depth)), move.at(origin, first))
-            step = b.select(packed, width, self.bs)
+            step = b.select(packed, width, self._get("bs"))
             c = move.at(target, first)
 
             def through_tile() -> None:
-                b.call(chosen, [a, rs, ks, source, step, self.tile_room, width, depth, b.const(I1, 0)])
-                beta = b.select(more, b.const(self.beta.type, 1.0), self.beta)
-                reads = b.op("or", more, b.cmp("ne", self.keep, 0))
-                b.call("merge", [c, self.cs, self.tile_room, width, rows, columns, self.alpha, beta, reads])
+                b.call(kernel, [*matrix, source, step, self.tile_room, width, depth, b.const(I1, 0)])
+                beta = b.select(later, b.const(move.scalar, 1.0), self._scale("beta"))
+                b.call(self._address("merge"), [c, self._get("cs"), self.tile_room, width, rows, columns,
+                                                self._scale("alpha"), beta, reads])
 
             def straight() -> None:
-                add = b.op("or", more, b.cmp("ne", self.keep, 0))
-                b.call(chosen, [a, rs, ks, source, step, c, self.cs, depth, add])
+                b.call(kernel, [*matrix, source, step, c, self._get("cs"), depth, reads])
 
-            indirect = b.op("or", b.op("or", broken, partial), b.cmp("ne", self.scaled, 0))
-            when(b, indirect, through_tile, straight)
+            when(b, b.op("or", b.op("or", broken, partial), self._is("scaled")), through_tile, straight)
             return []
 
         loop(b, 0, self.panels, 1, panel)
+
+    def _packed_rows(self, a: Value, rows: Value, depth: Value, copied: Value) -> list[Value]:
+        """Address and strides of a tile of A, which is packed if `copied`."""
+        b = self.b
+        rs, ks = self._get("rs"), self._get("ks")
+        by_rows = b.cmp("eq", ks, 1)
+        ld = b.select(by_rows, b.op("add", depth, i64(self.move.width)), i64(MOST_ROWS))
+
+        def pack() -> None:
+            b.call(self._address("pack_a"), [self.row_room, a, rs, ks, rows, depth, ld])
+
+        when(b, copied, pack)
+        return [b.select(copied, self.row_room, a), b.select(copied, b.select(by_rows, ld, i64(1)), rs),
+                b.select(copied, b.select(by_rows, i64(1), ld), ks)]

@@ -20,7 +20,8 @@ SCALARS = {"f32": "float", "f64": "double"}
 I1, I32, I64, PTR = Type("i1"), Type("i32"), Type("i64"), Type("ptr")
 KERNEL = [("a", PTR), ("rs", I64), ("ks", I64), ("b", PTR), ("bs", I64), ("c", PTR), ("cs", I64), ("k", I64),
           ("add", I1)]
-PACK = [PTR, PTR, I64, I64, I64, I64]
+PACK_A = [PTR, PTR, I64, I64, I64, I64, I64]
+PACK_B = [PTR, PTR, I64, I64, I64, I64]
 _STRIP = 16  # columns of a transposed B that are read together
 _GROUP = 7   # rows addressed from one pointer: it plus 0, 1, 2, 3, 4, 5, 6 strides
 
@@ -88,26 +89,43 @@ def times(b: Builder, value: Value, number: int) -> Value:
 # --- The register kernel ----------------------------------------------------------------------
 
 
+class Rows:
+    """Addresses of rows `stride` bytes apart, of which few take registers: some are pointers, `bases`; the others are
+    one of those plus 1, 2, ..., 6 strides, of which shifts are part of the machine's addressing."""
+
+    def __init__(self, b: Builder, stride: Value, rows: int) -> None:
+        self.b = b
+        self.firsts = [times(b, stride, r) if r else None for r in range(0, rows, _GROUP)]
+        three = times(b, stride, 3) if rows > 3 else stride
+        five = times(b, stride, 5) if rows > 5 else stride
+        self.offsets = [(stride, 1), (stride, 2), (three, 1), (stride, 4), (five, 1), (three, 2)]
+
+    def bases(self, pointer: Value) -> list[Value]:
+        """The pointers."""
+        return [pointer if offset is None else self.b.gep("i8", pointer, offset) for offset in self.firsts]
+
+    def at(self, bases: Sequence[Value], row: int) -> Value:
+        """The address of a row."""
+        group, number = divmod(row, _GROUP)
+        if number == 0:
+            return bases[group]
+        offset, scale = self.offsets[number - 1]
+        return self.b.gep("i8", bases[group], times(self.b, offset, scale))
+
+
 def write_kernel(b: Builder, vector: Type, rows: int, vectors: int) -> None:
     """Write the kernel for a tile of `rows` rows of `vectors` vectors; k is at least 1."""
     size, width = vector.bits // 8, vector.width
     a, rs, ks, first_row, bs, c, cs, k, add = b.params
     rs, ks, bs, cs = (times(b, stride, size) for stride in (rs, ks, bs, cs))
-    three = times(b, rs, 3) if rows > 3 else rs
-    five = times(b, rs, 5) if rows > 5 else rs
-    bases = [b.gep("i8", a, times(b, rs, r)) if r else a for r in range(0, rows, _GROUP)]
-
-    def element(base: Value, r: int) -> Value:
-        """A[r] from the address of the first row of r's group. Shifts here are part of the machine's addressing."""
-        offset = [None, lambda: rs, lambda: times(b, rs, 2), lambda: three, lambda: times(b, rs, 4), lambda: five,
-                  lambda: times(b, three, 2)][r % _GROUP]
-        return b.splat(b.load(vector.element, base if offset is None else b.gep("i8", base, offset())), width)
+    a_rows = Rows(b, rs, rows)
+    bases = a_rows.bases(a)
 
     def step(_: Value, carried: list[Value]) -> list[Value]:
         pointers, row, sums = carried[:len(bases)], carried[len(bases)], carried[len(bases) + 1:]
         lanes = [b.load(vector, b.gep("i8", row, v * width * size) if v else row) for v in range(vectors)]
         for r in range(rows):
-            x = element(pointers[r // _GROUP], r)
+            x = b.splat(b.load(vector.element, a_rows.at(pointers, r)), width)
             for v in range(vectors):
                 sums[r * vectors + v] = b.intrinsic("fmuladd", x, lanes[v], sums[r * vectors + v])
         return [*(b.gep("i8", p, ks) for p in pointers), b.gep("i8", row, bs), *sums]
@@ -116,12 +134,13 @@ def write_kernel(b: Builder, vector: Type, rows: int, vectors: int) -> None:
     sums = loop(b, 0, k, 1, step, [*bases, first_row, *zeros], sure=True)[len(bases) + 1:]
 
     def finish(more: bool) -> None:
-        row = c
+        c_rows = Rows(b, cs, rows)
+        starts = c_rows.bases(c)
         for r in range(rows):
+            row = c_rows.at(starts, r)
             for v in range(vectors):
                 at, total = b.gep("i8", row, v * width * size) if v else row, sums[r * vectors + v]
                 b.store(b.op("fadd", b.load(vector, at), total) if more else total, at)
-            row = b.gep("i8", row, cs)
 
     when(b, add, lambda: finish(True), lambda: finish(False))
     b.ret()

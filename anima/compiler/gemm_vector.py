@@ -1,7 +1,9 @@
-"""Products of a matrix and a vector: as fast as the matrix comes from memory.
+"""Products of a matrix and one vector, or a few: as fast as the matrix comes from memory.
 
-    gemm_dot      y[i] = sum of M[i, p] x[p]    where rows of M are contiguous: four rows at a time, by dot products
-    gemm_along    y[j] = sum of M[p, j] x[p]    likewise: eight rows at a time are added to a stretch of y
+    gemm_dot      y[i, l] = sum of M[i, p] x[p, l]   where rows of M and each x are contiguous: four rows of M at a
+                                                     time, by dot products
+    gemm_along    y[j] = sum of M[p, j] x[p]         where rows of M and y are contiguous: eight rows at a time are
+                                                     added to a stretch of y
 
 Both take `(pool, ctx, units, grain)` as the driver of matrix products does. Whatever the number of threads, every
 element of y is summed in the same order.
@@ -15,7 +17,8 @@ from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.gemm_driver import write_run
 from anima.compiler.gemm_kernel import I64, PTR, Writer, i64, loop, when
 
-PLAN = ("outputs", "k", "stride", "x_stride", "y_stride", "size", "blocks", "m_step", "x_step", "y_step", "keep")
+PLAN = ("outputs", "k", "stride", "x_stride", "y_stride", "size", "blocks", "m_step", "x_step", "y_step", "keep",
+        "lines", "x_line", "y_line")
 DOT, ALONG = "gemm_dot", "gemm_along"
 _DOT_ROWS, _DOT_VECTORS = 4, 2
 _ALONG_ROWS = 8
@@ -33,6 +36,7 @@ class Unit:
         self.count = b.intrinsic("smin", words["size"], b.op("sub", words["outputs"], first))
         self.k, self.stride, self.x_stride, self.y_stride = (words[w] for w in ("k", "stride", "x_stride", "y_stride"))
         self.keep = b.cmp("ne", words["keep"], 0)
+        self.lines, self.x_line, self.y_line = (words[w] for w in ("lines", "x_line", "y_line"))
         self.m = move.at(m, b.op("mul", t, words["m_step"]), b.op("mul", first, words[line]) if line else first)
         self.x = move.at(x, b.op("mul", t, words["x_step"]))
         self.y = move.at(y, b.op("mul", t, words["y_step"]), b.op("mul", first, self.y_stride))
@@ -58,13 +62,18 @@ def _write(module: ModuleBuilder, name: str, scalar: str, lanes: int, masks: boo
 
 
 def write_dot(module: ModuleBuilder, scalar: str, lanes: int, masks: bool) -> None:
-    """Write `gemm_dot`; x is contiguous."""
+    """Write `gemm_dot`."""
     def unit(move: Writer, u: Unit) -> None:
         b = move.b
         whole = b.op("and", u.count, i64(-_DOT_ROWS))
         for start, stop, rows in ((i64(0), whole, _DOT_ROWS), (whole, u.count, 1)):
             def some(i: Value, _: list[Value], rows: int = rows) -> list[Value]:
-                _dots(move, u, i, rows)
+                def line(_: Value, carried: list[Value]) -> list[Value]:
+                    x, y = carried
+                    _dots(move, u, i, rows, x, y)
+                    return [move.at(x, u.x_line), move.at(y, u.y_line)]
+
+                loop(b, 0, u.lines, 1, line, [u.x, u.y], sure=True)
                 return []
 
             loop(b, start, stop, rows, some)
@@ -72,8 +81,8 @@ def write_dot(module: ModuleBuilder, scalar: str, lanes: int, masks: bool) -> No
     _write(module, DOT, scalar, lanes, masks, "stride", unit)
 
 
-def _dots(move: Writer, u: Unit, i: Value, rows: int) -> None:
-    """The results i, i + 1, ..., i + rows - 1."""
+def _dots(move: Writer, u: Unit, i: Value, rows: int, x: Value, y: Value) -> None:
+    """The results i, i + 1, ..., i + rows - 1 for one x."""
     b, width = move.b, move.width
     starts = [move.at(u.m, b.op("mul", b.op("add", i, r), u.stride)) for r in range(rows)]
     step = width * _DOT_VECTORS
@@ -82,23 +91,23 @@ def _dots(move: Writer, u: Unit, i: Value, rows: int) -> None:
 
     def vectors(p: Value, sums: list[Value]) -> list[Value]:
         for v in range(_DOT_VECTORS):
-            x = b.load(move.vector, move.at(u.x, p, v * width))
+            factor = b.load(move.vector, move.at(x, p, v * width))
             for r, start in enumerate(starts):
                 at = r * _DOT_VECTORS + v
-                sums[at] = b.intrinsic("fmuladd", b.load(move.vector, move.at(start, p, v * width)), x, sums[at])
+                sums[at] = b.intrinsic("fmuladd", b.load(move.vector, move.at(start, p, v * width)), factor, sums[at])
         return sums
 
     sums = loop(b, i64(0), whole, step, vectors, [zero] * (rows * _DOT_VECTORS))
     totals = [_sum(b, sums[r * _DOT_VECTORS:(r + 1) * _DOT_VECTORS]) for r in range(rows)]
 
     def rest(p: Value, totals: list[Value]) -> list[Value]:
-        x = b.load(move.scalar, move.at(u.x, p))
-        return [b.intrinsic("fmuladd", b.load(move.scalar, move.at(start, p)), x, total)
+        factor = b.load(move.scalar, move.at(x, p))
+        return [b.intrinsic("fmuladd", b.load(move.scalar, move.at(start, p)), factor, total)
                 for start, total in zip(starts, totals, strict=True)]
 
     totals = loop(b, whole, u.k, 1, rest, totals)
     for r, total in enumerate(totals):
-        at = move.at(u.y, b.op("mul", b.op("add", i, r), u.y_stride))
+        at = move.at(y, b.op("mul", b.op("add", i, r), u.y_stride))
 
         def add(at: Value = at, total: Value = total) -> None:
             b.store(b.op("fadd", b.load(move.scalar, at), total), at)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.compiler import lapack
 from anima.compiler.loops import (
     INDEX,
     Accumulate,
@@ -164,6 +165,9 @@ class Machine:
     def _call(self, stmt: Call) -> None:
         if stmt.routine == "callback":
             self._callback(stmt)
+            return
+        if stmt.routine in lapack.ROUTINES:
+            lapack.run(stmt.routine, stmt.args, self.memory)
             return
         a = arguments(stmt.routine, stmt.args)
         if stmt.routine != "gemm":

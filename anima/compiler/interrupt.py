@@ -1,4 +1,4 @@
-"""Long loops outside of kernels look for signals now and then, so that Ctrl-C stops them.
+"""Long loops look for signals now and then, so that Ctrl-C stops them.
 
     for k < 1000000000:              var ticks: i64 = 50000000
       ...                            for k < 1000000000:
@@ -8,8 +8,9 @@
                                          call poll()
                                          ticks := 50000000
 
-`ticks` counts down estimated nanoseconds, through all loops together. A loop that is over before a user could
-notice stays as it is. The cost is a subtraction and a branch an iteration.
+`ticks` counts down estimated nanoseconds, through all loops outside of kernels together. A loop that is over
+before a user could notice stays as it is. In a kernel only while loops look, each for itself: Python handles
+signals in its main thread, so that the threads of a kernel tell each other, by a word of memory, to stop.
 """
 
 from __future__ import annotations
@@ -17,56 +18,116 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from anima.compiler.buffers import ALIGNMENT
 from anima.compiler.costs import cost
-from anima.compiler.loops import Assign, Call, Const, For, If, Op, Program, Ref, Stmt, Var, While
+from anima.compiler.loops import (
+    Assign,
+    Buffer,
+    Call,
+    Const,
+    For,
+    If,
+    Kernel,
+    Op,
+    Program,
+    Ref,
+    Stmt,
+    Var,
+    While,
+    statements,
+)
 
 _PERIOD = 50_000_000  # nanoseconds, as estimated, from one look to the next
+_FIRST = 100_000      # to the first look of a loop in a kernel
 _SHORT = 5_000_000.0  # a loop that is estimated to take less need not look
-_TICKS = Ref("ticks", "i64")
+_STOP = "stop"        # the buffer by which threads tell each other
 
 
 def interrupt(program: Program) -> Program:
-    """Puts the looks into a program. After this pass loops outside of kernels may be left by an exception."""
-    counted, body = _block(program.body)
-    if not counted:
-        return program
-    return replace(program, body=(Var(_TICKS.name, "i64", Const(_PERIOD, "i64")), *body))
+    """Puts the looks into a program. After this pass loops may be left by an exception."""
+    looks = _Looks()
+    body = looks.block(program.body)
+    if looks.outside:
+        body = (Var("ticks", "i64", Const(_PERIOD, "i64")), *body)
+    if not looks.inside:
+        return replace(program, body=body)
+    stop = Buffer(_STOP, "i64", 2, "temp", offset=-(-program.arena // ALIGNMENT) * ALIGNMENT)
+    return replace(program, body=(Call("watch", (_STOP,)), *body), buffers=(*program.buffers, stop),
+                   arena=stop.offset + ALIGNMENT)  # type: ignore[operator]
 
 
-def _block(stmts: Sequence[Stmt]) -> tuple[bool, tuple[Stmt, ...]]:
-    """The statements with looks in them, and whether there are any."""
-    pairs = [_stmt(s) for s in stmts]
-    return any(counted for counted, _ in pairs), tuple(s for _, s in pairs)
+class _Looks:
+    """Rewrites statements; `outside` and `inside` of kernels it has put that many looks."""
+
+    def __init__(self) -> None:
+        self.outside = self.inside = 0
+
+    def block(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Statements outside of kernels."""
+        out: list[Stmt] = []
+        for stmt in stmts:
+            before = self.inside
+            out.append(self._stmt(stmt))
+            if isinstance(stmt, Kernel) and self.inside > before:
+                out.append(Call("stopped", (_STOP,)))
+        return tuple(out)
+
+    def _stmt(self, stmt: Stmt) -> Stmt:
+        before = self.outside
+        match stmt:
+            case For(body=body):
+                new = self.block(body)
+                if self.outside == before and isinstance(stmt.extent, Const) and cost(stmt) < _SHORT:
+                    return replace(stmt, body=new)
+                return replace(stmt, body=(*new, *self._outside(new)))
+            case While():
+                first, new = self.block(stmt.before), self.block(stmt.body)
+                return replace(stmt, before=first, body=(*new, *self._outside((*first, *new))))
+            case If(then=then, orelse=orelse):
+                return replace(stmt, then=self.block(then), orelse=self.block(orelse))
+            case Kernel(body=body) if any(isinstance(s, While) for s in statements(*body)):
+                return replace(stmt, body=self._kernel(body))
+        return stmt
+
+    def _outside(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        self.outside += 1
+        return _look("ticks", body, Call("poll", ()))
+
+    def _kernel(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Statements of a kernel."""
+        out: list[Stmt] = []
+        for stmt in stmts:
+            if isinstance(stmt, While):
+                self.inside += 1
+                ticks = f"ticks{self.inside}"
+                first, new = self._kernel(stmt.before), self._kernel(stmt.body)
+                out.append(Var(ticks, "i64", Const(_FIRST, "i64")))
+                look = _look(ticks, (*first, *new), Call("look", (_STOP,)))
+                stmt = replace(stmt, before=first, body=(*new, *look))
+            elif isinstance(stmt, For):
+                stmt = replace(stmt, body=self._kernel(stmt.body))
+            elif isinstance(stmt, If):
+                stmt = replace(stmt, then=self._kernel(stmt.then), orelse=self._kernel(stmt.orelse))
+            out.append(stmt)
+        return tuple(out)
 
 
-def _stmt(stmt: Stmt) -> tuple[bool, Stmt]:
-    match stmt:
-        case For(body=body):
-            inside, new = _block(body)
-            if not inside and isinstance(stmt.extent, Const) and cost(stmt) < _SHORT:
-                return False, stmt
-            return True, replace(stmt, body=(*new, *_look(new)))
-        case While(before=before, body=body):
-            (_, new_before), (_, new) = _block(before), _block(body)
-            return True, replace(stmt, before=new_before, body=(*new, *_look((*new_before, *new))))
-        case If(then=then, orelse=orelse):
-            (in_then, new_then), (in_else, new_else) = _block(then), _block(orelse)
-            return in_then or in_else, replace(stmt, then=new_then, orelse=new_else)
-    return False, stmt
-
-
-def _look(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+def _look(ticks: str, body: Sequence[Stmt], call: Call) -> tuple[Stmt, ...]:
     """The count of an iteration, and the look when it is time for one."""
+    now = Ref(ticks, "i64")
     each = max(1, round(sum(map(_own_cost, body))))
-    return (Assign(_TICKS.name, Op("sub", (_TICKS, Const(each, "i64")), "i64")),
-            If(Op("lt", (_TICKS, Const(0, "i64")), "bool"),
-               (Call("poll", ()), Assign(_TICKS.name, Const(_PERIOD, "i64")))))
+    return (Assign(ticks, Op("sub", (now, Const(each, "i64")), "i64")),
+            If(Op("lt", (now, Const(0, "i64")), "bool"), (call, Assign(ticks, Const(_PERIOD, "i64")))))
+
+
+def _is_count(stmt: Stmt) -> bool:
+    return isinstance(stmt, Assign) and stmt.name.startswith("ticks")
 
 
 def _own_cost(stmt: Stmt) -> float:
     """The estimated cost of a statement; a loop inside that counts does so for itself."""
     match stmt:
-        case For(body=body) | While(body=body) if any(isinstance(s, Assign) and s.name == _TICKS.name for s in body):
+        case For(body=body) | While(body=body) if any(_is_count(s) for s in body):
             return 0.0
         case If(then=then, orelse=orelse):
             return max(sum(map(_own_cost, then)), sum(map(_own_cost, orelse)))

@@ -10,10 +10,13 @@ written, `=a` both; `*alpha` is a number of the matrices' type. Matrices are col
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
+
+from anima.compiler import fortran
 
 _COMMON = {
     "potrf": "UPLO n =a lda >info",
@@ -32,6 +35,7 @@ _COMPLEX = {
     "geev": "JOBVL JOBVR n =a lda >w >vl ldvl >vr ldvr >work lwork >rwork >info"}
 
 LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
+DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 SCALARS = {letter: dtype for dtype, letter in LETTERS.items()}
 SIGNATURES: dict[str, tuple[str, ...]] = {
     letter + name: tuple(text.split())
@@ -47,7 +51,25 @@ def _arguments(signature: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, 
             tuple(a[1:] for a in signature if a[0] in ">="))
 
 
+# Of each routine: names of a call's arguments, of the buffers that it reads, and of those that it writes.
 ROUTINES = {name: _arguments(signature) for name, signature in SIGNATURES.items()}
+
+
+def run(routine: str, args: Sequence[str | int | float], memory: Mapping[str, np.ndarray]) -> None:
+    """What a call does, on arrays by name."""
+    for t in range(int(args[0])):
+        given = iter(args[1:])
+        values = []
+        for argument in SIGNATURES[routine]:
+            value = next(given)
+            if argument[0] in "<>=":
+                values.append(memory[str(value)][t * int(next(given)):])
+            elif argument[0] == "*":
+                values.append(np.array(value, DTYPES[routine[0]]))
+            else:
+                values.append(np.frombuffer(str(value).encode(), np.uint8) if argument.isupper() else
+                              np.array(value, np.int32))
+        fortran.call(routine, values)
 
 
 # ---------------------------------------------------------------- room to work in

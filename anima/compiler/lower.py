@@ -242,10 +242,15 @@ class Builder:
         copies = self._place_outputs(fused, outputs)
         for group in fused.groups:
             self._place_results(group, fused)
+        given_arrays = set(jaxpr.invars)
+        first = [c for c in copies if isinstance(c[0], Var) and fused.home(c[0]) in given_arrays]
+        for atom, target in first:  # before a carry is overwritten in place
+            self.move(self.operand(atom), target, atom.aval)
         for group in fused.groups:
             self._group(group, fused)
         for atom, target in copies:
-            self.move(self.operand(atom), target, atom.aval)
+            if (atom, target) not in first:
+                self.move(self.operand(atom), target, atom.aval)
         values = [self.value(atom) if target is None else None
                   for atom, target in zip(jaxpr.outvars, outputs, strict=True)]
         if mark is not None:

@@ -20,6 +20,7 @@ from anima.compiler.loops import Call
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Eqn
 from anima.core.primitive import Primitive
+from anima.core.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,16 @@ class Callback:
     params: dict[str, Any]
     operands: tuple[ShapedArray, ...]
     results: tuple[ShapedArray, ...]
+    source: Source | None
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results of a call."""
-        found = self.primitive.eval(*arrays, **self.params)
+        try:
+            found = self.primitive.eval(*arrays, **self.params)
+        except Exception as error:
+            if self.source is not None:
+                error.add_note(f"called back from compiled code: {self.primitive} at {self.source}")
+            raise
         return list(found) if self.primitive.multiple_results else [found]
 
 
@@ -41,7 +48,7 @@ class Callback:
 def _callback(builder: ProgramBuilder, eqn: Eqn) -> None:
     number = len(builder.callbacks)
     builder.callbacks.append(Callback(eqn.primitive, eqn.params, tuple(v.aval for v in eqn.invars),
-                                      tuple(v.aval for v in eqn.outvars)))
+                                      tuple(v.aval for v in eqn.outvars), eqn.source))
     reads = [builder.memory(v) for v in eqn.invars]
     writes = [builder.result(v) for v in eqn.outvars]
     builder.emit(Call("callback", (number, len(reads), *reads, *writes)))

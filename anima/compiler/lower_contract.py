@@ -1,6 +1,6 @@
 """Matrix products: large ones to `gemm`, all others to loops.
 
-    dot_general a b, small, or of integers, or a matrix by a vector:   reduce_sum(a * b, the contracted axis)
+    dot_general a b, small, or of integers:                             reduce_sum(a * b, the contracted axis)
     dot_general a b, large f32:                                         Call("gemm", ...)
 
 The first rewrite happens before fusion, so that products of small matrices fuse with what is around them.
@@ -71,8 +71,10 @@ def wants_loops(eqn: Eqn) -> bool:
     dtype = scalar_type(_work_aval(x, y, eqn.outvars[0].aval))
     if dtype not in _GEMM or 0 in (p.batch, p.k) or p.m == p.n == 1:
         return True
-    by_vector = 1 in (p.m, p.n)
-    return by_vector and dtype not in ("f32", "f64") or p.m * p.n * p.k <= (VECTOR_PRODUCT if by_vector else SMALL_PRODUCT)
+    work = p.m * p.n * p.k
+    if 1 in (p.m, p.n):
+        return work <= VECTOR_PRODUCT or dtype in ("c64", "c128")
+    return work <= SMALL_PRODUCT
 
 
 def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray) -> ShapedArray:

@@ -107,15 +107,15 @@ def _named(builder: ProgramBuilder, value: Expr) -> Expr:
 
 
 def in_place(fused: Fused, var: Var, result: Atom) -> bool:
-    """Whether the result may be written over the array `var`: nothing reads that later, nor at another index."""
+    """Whether the result may be written over the array `var`: nothing reads that later, nor at another index
+    (a program copies its arguments to its results first)."""
     if type(result) is not Var:
         return False
-    jaxpr = fused.closed.jaxpr
     home = fused.home(result)
     if home.aval.size != var.aval.size or home.aval.dtype != var.aval.dtype:
         return False
     writer = next((n for n, g in enumerate(fused.groups) if any(home in e.outvars for e in g.roots)), None)
-    if writer is None or any(fused.home(v) is var for v in jaxpr.outvars if type(v) is Var):
+    if writer is None:
         return False
     reads_later = any(var in g.reads for g in fused.groups[writer + 1:])
     group = fused.groups[writer]

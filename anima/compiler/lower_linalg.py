@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.compiler import lapack
 from anima.compiler.calls import ProgramBuilder, call
 from anima.compiler.lapack import LETTERS, SIGNATURES, workspace
 from anima.compiler.loops import Call, Load
@@ -59,34 +60,64 @@ class Lapack(Primitive):
         return list(results)
 
 
+    def eval(self, *operands: np.ndarray, routine: str, arguments: tuple[Any, ...],
+             results: tuple[ShapedArray, ...]) -> list[np.ndarray]:
+        outs = [np.empty(r.shape, r.dtype) for r in results]
+        memory: dict[str, np.ndarray] = {f"y{k}": out.reshape(-1) for k, out in enumerate(outs)}
+        memory |= {f"x{k}": np.ascontiguousarray(x).reshape(-1) for k, x in enumerate(operands)}
+
+        def temp(dtype: str, size: int) -> str:
+            name = f"t{len(memory)}"
+            memory[name] = np.empty(size, _I32 if dtype == "i32" else lapack.DTYPES[LETTERS[dtype]])
+            return name
+
+        def copy(source: str, target: str, size: int) -> None:
+            memory[target][...] = memory[source]
+
+        batch = math.prod(operands[0].shape[:-2])
+        args = _arguments(routine, arguments, batch, [(f"x{k}", x.size) for k, x in enumerate(operands)],
+                          [(f"y{k}", y.size) for k, y in enumerate(outs)], temp, copy)
+        lapack.run(routine, args, memory)
+        return outs
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Forward-mode differentiation", "The compiler makes it after all transformations.")
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Batching (vmap)", "The compiler makes it after all transformations.")
+
+
 lapack_p = Lapack("lapack")
+
+Named = Sequence[tuple[str, int]]  # buffers and their sizes
+
+
+def _arguments(routine: str, given: Sequence[Any], batch: int, operands: Named, results: Named,
+               temp: Callable[[str, int], str], copy: Callable[[str, str, int], None]) -> tuple[str | int | float, ...]:
+    """The arguments of a `Call`, after copies of the operands that it changes."""
+    args: list[str | int | float] = [batch]
+    for name, value in zip(SIGNATURES[routine], given, strict=True):
+        if name[0] == "<":
+            args += [operands[value][0], operands[value][1] // batch]
+        elif name[0] == ">" and isinstance(value, tuple):
+            args += [temp(*value), 0]
+        elif name[0] in "=>":
+            result = results[value[0] if name[0] == "=" else value]
+            if name[0] == "=":
+                copy(operands[value[1]][0], *result)
+            args += [result[0], result[1] // batch]
+        else:
+            args.append(value)
+    return tuple(args)
 
 
 @call("lapack")
 def _lapack(builder: ProgramBuilder, eqn: Eqn) -> None:
-    routine, given = eqn.params["routine"], eqn.params["arguments"]
-    outs = [builder.result(v) for v in eqn.outvars]
-    batch = _batch_of(eqn)
-    args: list[str | int | float] = [batch]
-    for name, value in zip(SIGNATURES[routine], given, strict=True):
-        if name[0] == "<":
-            args += [builder.memory(eqn.invars[value]), eqn.invars[value].aval.size // batch]
-        elif name[0] == ">" and isinstance(value, tuple):
-            args += [builder.temp(*value), 0]
-        elif name[0] in "=>":
-            result = value[0] if name[0] == "=" else value
-            if name[0] == "=":
-                operand = eqn.invars[value[1]]
-                builder.copy(builder.memory(operand), outs[result], operand.aval.size)
-            args += [outs[result], eqn.outvars[result].aval.size // batch]
-        else:
-            args.append(value)
-    builder.emit(Call(routine, tuple(args)))
-
-
-def _batch_of(eqn: Eqn) -> int:
-    """How many matrices: the operand that is changed in place is a batch of them."""
-    return math.prod(eqn.invars[0].aval.shape[:-2])
+    routine, (matrices, *_) = eqn.params["routine"], eqn.invars
+    args = _arguments(routine, eqn.params["arguments"], math.prod(matrices.aval.shape[:-2]),
+                      [(builder.memory(v), v.aval.size) for v in eqn.invars],
+                      [(builder.result(v), v.aval.size) for v in eqn.outvars], builder.temp, builder.copy)
+    builder.emit(Call(routine, args))
 
 
 def _call(name: str, operands: Sequence[Any], arguments: Sequence[Any], shapes: Sequence[tuple[Shape, Any]]) -> Any:
@@ -98,8 +129,9 @@ def _call(name: str, operands: Sequence[Any], arguments: Sequence[Any], shapes: 
                          results=results)
 
 
-def _work(routine: str, x: Any, sizes: dict[str, int]) -> dict[str, tuple[str, int]]:
-    """Work arrays, with the types of their elements."""
+def _work(name: str, x: Any, m: int, n: int, *options: int) -> dict[str, tuple[str, int]]:
+    """The work arrays of the routine of this name for m x n matrices: types of their elements and sizes."""
+    sizes = workspace(LETTERS[dtypes.short_name(x.dtype)] + name, m, n, *options)
     types = {"work": dtypes.short_name(x.dtype), "rwork": dtypes.short_name(real_type(x.dtype)), "iwork": "i32"}
     return {name: (types[name], size) for name, size in sizes.items()}
 
@@ -152,14 +184,15 @@ def _cholesky(eqn: Eqn, x: Any) -> Any:
     return lower_part(_where_ok(info, factor))
 
 
-def _solve(a: Any, b: Any, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool) -> Any:
+def _solve(a: Any, b: Any, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool,
+           unit_diagonal: bool) -> Any:
     """The transpose of op(A) X = B is X^T op(A)^T = B^T, where A^T is what a column-major reader sees."""
     if conjugate_a and not transpose_a:
         a = conjugate(a)
     trans = "N" if not transpose_a else "C" if conjugate_a else "T"
     n, (rows, columns) = a.shape[-1], b.shape[-2:]
-    arguments = ["R" if left_side else "L", "U" if lower else "L", trans, "U" if unit_diagonal else "N", columns, rows, 1.0,
-                 1, n, (0, 0), columns]
+    arguments = ["R" if left_side else "L", "U" if lower else "L", trans, "U" if unit_diagonal else "N", columns, rows,
+                 1.0, 1, n, (0, 0), columns]
     return _call("trsm", [b, a], arguments, [((rows, columns), b.dtype)])[0]
 
 
@@ -197,7 +230,7 @@ def _reflections(x: Any) -> tuple[Any, Any]:
     """The result of geqrf, transposed, and the factors of the reflections."""
     m, n = x.shape[-2:]
     k = min(m, n)
-    work = _work("geqrf", x, workspace(LETTERS[dtypes.short_name(x.dtype)] + "geqrf", m, n))["work"]
+    work = _work("geqrf", x, m, n)["work"]
     packed, taus, _ = _call("geqrf", [matrix_transpose(x)], [m, n, (0, 0), m, 1, work, work[1], 2],
                             [((n, m), x.dtype), ((k,), x.dtype), ((), _I32)])
     return packed, taus
@@ -208,14 +241,15 @@ def _product(packed: Any, taus: Any) -> Any:
     n, m = packed.shape[-2:]
     k = taus.shape[-1]
     name = "ungqr" if is_complex(packed) else "orgqr"
-    work = _work(name, packed, workspace(LETTERS[dtypes.short_name(packed.dtype)] + name, m, n))["work"]
-    out, _ = _call(name, [packed, taus], [m, n, k, (0, 0), m, 1, work, work[1], 1], [((n, m), packed.dtype), ((), _I32)])
+    work = _work(name, packed, m, n)["work"]
+    out, _ = _call(name, [packed, taus], [m, n, k, (0, 0), m, 1, work, work[1], 1],
+                   [((n, m), packed.dtype), ((), _I32)])
     return matrix_transpose(out)
 
 
 @rewrite("qr")
 def _qr(eqn: Eqn, x: Any) -> Any:
-    m, n = x.shape[-2:]
+    n = x.shape[-1]
     columns = eqn.outvars[0].aval.shape[-1]
     packed, taus = _reflections(x)
     r = upper_part(slice_in_dim(matrix_transpose(packed), 0, columns, axis=last(x) - 1))
@@ -242,12 +276,11 @@ def _householder_product(eqn: Eqn, a: Any, taus: Any) -> Any:
 def _eigh(eqn: Eqn, x: Any) -> Any:
     n = x.shape[-1]
     name = "heevd" if is_complex(x) else "syevd"
-    sizes = workspace(LETTERS[dtypes.short_name(x.dtype)] + name, n, n)
-    work = _work(name, x, sizes)
-    arguments: list[Any] = ["V", "L" if eqn.params["lower"] else "U", n, (0, 0), n, 1, work["work"], sizes["work"]]
+    work = _work(name, x, n, n)
+    arguments: list[Any] = ["V", "L" if eqn.params["lower"] else "U", n, (0, 0), n, 1, work["work"], work["work"][1]]
     if is_complex(x):
-        arguments += [work["rwork"], sizes["rwork"]]
-    arguments += [work["iwork"], sizes["iwork"], 2]
+        arguments += [work["rwork"], work["rwork"][1]]
+    arguments += [work["iwork"], work["iwork"][1], 2]
     vectors, values, info = _call(name, [matrix_transpose(x)], arguments,
                                   [((n, n), x.dtype), ((n,), real_type(x.dtype)), ((), _I32)])
     return [_where_ok(info, matrix_transpose(vectors)), _where_ok(info, values)]
@@ -257,7 +290,7 @@ def _eigh(eqn: Eqn, x: Any) -> Any:
 def _svd(eqn: Eqn, x: Any) -> Any:
     m, n = x.shape[-2:]
     k, full_matrices, vectors = min(m, n), eqn.params["full_matrices"], eqn.params["compute_uv"]
-    work = _work("gesdd", x, workspace(LETTERS[dtypes.short_name(x.dtype)] + "gesdd", m, n, int(vectors), int(full_matrices)))
+    work = _work("gesdd", x, m, n, int(vectors), int(full_matrices))
     job = "N" if not vectors else "A" if full_matrices else "S"
     left, right = ((m, n) if full_matrices else (k, k)) if vectors else (1, 1)
     arguments = [job, m, n, (0, 0), m, 1, 2, m, 3, right, work["work"], work["work"][1]]
@@ -274,7 +307,7 @@ def _svd(eqn: Eqn, x: Any) -> Any:
 def _eig(eqn: Eqn, x: Any) -> Any:
     n, real = x.shape[-1], not is_complex(x)
     wanted = [eqn.params["compute_left_eigenvectors"], eqn.params["compute_right_eigenvectors"]]
-    work = _work("geev", x, workspace(LETTERS[dtypes.short_name(x.dtype)] + "geev", n, n, *map(int, wanted)))
+    work = _work("geev", x, n, n, *map(int, wanted))
     # Its iteration need not end where there are NaNs.
     finite = el.eq(el.sub(x, x), full_like(x, 0))
     finite = reduce_and(finite, (last(x) - 1, last(x)))

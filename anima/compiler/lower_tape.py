@@ -80,11 +80,14 @@ class _Table:
         self.code = source_code(source)
         self.sizes = [0 if a is None else a.size * BYTES[scalar_type(a)] for a in avals]
         self.name = builder.temp("i64", 2 + 3 * len(avals))
-        self.windows = [builder.buffer(builder.name("w"), scalar_type(a), a.size, "window")
-                        if size else builder.temp("i8" if a is None else scalar_type(a), 0)
-                        for a, size in zip(avals, self.sizes, strict=True)]  # type: ignore[union-attr]
+        self.windows = [self._window(a) for a in avals]
         for k, size in enumerate(self.sizes):
             self.store(3 + 3 * k, Const(size, "i64"))
+
+    def _window(self, aval: ShapedArray | None) -> str:
+        if aval is None or not aval.size:
+            return self.builder.temp("i8" if aval is None else scalar_type(aval), 0)
+        return self.builder.buffer(self.builder.name("w"), scalar_type(aval), aval.size, "window")
 
     def store(self, place: int, value: Expr) -> None:
         self.builder.emit(Store(self.name, Const(place, INDEX), value))

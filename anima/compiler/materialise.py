@@ -186,7 +186,7 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
         if pieces:
             use.evaluations = max(use.evaluations, operand.aval.size)
             continue
-        use.direct = use.direct and own.direct and elementwise and operand.aval.shape == out.shape
+        use.direct = use.direct and own.direct and elementwise and out is not None and operand.aval.shape == out.shape
         if folded is not None:
             if folded != "all" and place not in folded:
                 use.forced = True

@@ -1,6 +1,6 @@
 """The compiler's passes, in order, on one page.
 
-    jaxpr   dead_code inline expand simplify dead_code      equations on arrays
+    jaxpr   dead_code inline hoist expand simplify dead_code equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower registers plan_buffers                    loops over buffers
             vectorize parallelize emit                      for one machine, when it is compiled (`cache.py`)
@@ -23,6 +23,7 @@ from anima.compiler import buffers, lower as lowering
 from anima.compiler.expand import expand
 from anima.compiler.fuse import fuse
 from anima.compiler.groups import Fused
+from anima.compiler.hoist import hoist
 from anima.compiler.inline import inline
 from anima.compiler.loops import Kernel, Program, walk
 from anima.compiler.registers import registers
@@ -62,6 +63,7 @@ def passes(name: str, donated: Sequence[int]) -> list[Pass]:
     return [
         Pass("dead_code", dead_code, "jaxpr"),           # no unused equations
         Pass("inline", inline, "jaxpr"),                 # no calls
+        Pass("hoist", hoist, "jaxpr"),                   # no products in scans that could be done at once
         Pass("expand", expand, "jaxpr"),                 # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
         Pass("dead_code_again", dead_code, "jaxpr"),

@@ -41,18 +41,17 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
+    Window,
     children,
     statements,
-    walk,
 )
 from anima.compiler.lower_array import constant
 from anima.compiler.routines import buffers_read, buffers_written
-from anima.compiler.unroll import Unroller, count_uses, substitute, unrolled_size
+from anima.compiler.unroll import Unroller, count_uses, loaded, substitute, unrolled_size
 
 LARGEST = 64      # elements of a buffer that becomes variables
 LONGEST = 8       # iterations of a loop that is written out
-KERNEL = 700      # statements of a kernel that is written out
-LOOP = 8000       # statements of all kernels of a loop that are
+LOOP = 700        # statements of all kernels of a loop that are: more are too many for the registers
 PRIVATE = 4096    # bytes, about, of the buffers of one lane
 
 
@@ -62,8 +61,8 @@ def registers(program: Program) -> Program:
         return program
     worker = _Worker(program)
     body = worker.top(program.body)
-    used = set(buffers_of(body))
-    kept = tuple(b for b in program.buffers if b.role in ("input", "output") or b.name in used)
+    used = buffers_of(body) - {s.buffer for s in statements(*body) if isinstance(s, Local)}
+    kept = tuple(b for b in program.buffers if b.role in ("input", "output", "window") or b.name in used)
     return replace(program, buffers=kept, body=body)
 
 
@@ -87,15 +86,15 @@ def blocks_of(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     return ()
 
 
-def buffers_of(stmts: Sequence[Stmt]) -> Iterator[str]:
-    """The buffers that statements load from or store to, with repetitions."""
-    for node in walk(*stmts):
-        match node:
-            case Load(buffer=buffer) | Store(buffer=buffer):
-                yield buffer
-            case Call(routine=routine, args=args):
-                yield from buffers_read(routine, args)
-                yield from buffers_written(routine, args)
+def buffers_of(stmts: Sequence[Stmt]) -> set[str]:
+    """The buffers that statements load from or store to."""
+    found = loaded(stmts)
+    for stmt in statements(*stmts):
+        if type(stmt) is Store:
+            found.add(stmt.buffer)
+        elif type(stmt) is Call:
+            found.update(buffers_read(stmt.routine, stmt.args), buffers_written(stmt.routine, stmt.args))
+    return found
 
 
 @dataclass(slots=True)
@@ -111,7 +110,6 @@ class _Worker:
         self.buffers = {b.name: b for b in program.buffers}
         self.mutable = {s.name for s in statements(*program.body) if isinstance(s, Var)}
         self.unroller = Unroller("r")
-        self.left = LOOP
         self.locals: dict[str, Local] = {}
 
     def top(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
@@ -120,7 +118,7 @@ class _Worker:
         for place, stmt in enumerate(stmts):
             if isinstance(stmt, (For, While)):
                 others = [s for n, s in enumerate(stmts) if n != place]
-                out += self.loop(stmt, set(buffers_of(others)))
+                out += self.loop(stmt, buffers_of(others))
             elif isinstance(stmt, If):  # its loops: what is used in the branches is taken to be used elsewhere
                 out.append(replace(stmt, then=self.branch(stmt.then), orelse=self.branch(stmt.orelse)))
             else:
@@ -134,7 +132,10 @@ class _Worker:
 
     def loop(self, stmt: Stmt, elsewhere: set[str]) -> list[Stmt]:
         """One outermost loop, with what has to stand before and after it; `elsewhere` are buffers used there too."""
-        self.left, self.locals = LOOP, {}
+        if sum(unrolled_size(s.body, LONGEST) or 0 for s in statements_outside([stmt]) if isinstance(s, Kernel)) > LOOP:
+            inner = [self.branch(block) for block in blocks_of(stmt)]
+            return [self.lanes(_with_blocks(stmt, inner), elsewhere)]
+        self.locals = {}
         stmt = self.written_out(stmt)
         small = self.small([stmt])
         live = {b for b in small if b in elsewhere or (b in self.buffers and self.buffers[b].role != "temp")}
@@ -174,16 +175,13 @@ class _Worker:
         for stmt in stmts:
             if not isinstance(stmt, Kernel):
                 out.append(self.written_out(stmt))
-                continue
-            size = unrolled_size(stmt.body, LONGEST)
-            if size is None or size > min(KERNEL, self.left):
+            elif unrolled_size(stmt.body, LONGEST) is None:
                 out.append(stmt)
-                continue
-            self.left -= size
-            for new in self.unroller.block(stmt.body, {}):
-                if isinstance(new, Local):
-                    self.locals[new.buffer] = new
-                out.append(new)
+            else:
+                for new in self.unroller.block(stmt.body, {}):
+                    if isinstance(new, Local):
+                        self.locals[new.buffer] = new
+                    out.append(new)
         return tuple(out)
 
     # ---------------------------------------------------------------- which buffers
@@ -204,21 +202,24 @@ class _Worker:
                 case Call(routine=routine, args=args):
                     for buffer in (*buffers_read(routine, args), *buffers_written(routine, args)):
                         uses.setdefault(buffer, _Use()).constant = False
-            for child in children(node):
-                note(child, inside or isinstance(node, Kernel))
+            if type(node) is Let:
+                note(node.value, inside)
+            elif type(node) is not Const and type(node) is not Ref:
+                for child in children(node):
+                    note(child, inside or type(node) is Kernel)
 
         for stmt in stmts:
             note(stmt, False)
         stored = {s.buffer for s in statements(*stmts) if isinstance(s, Store)}
         return {name: use for name, use in uses.items()
-                if use.constant and self.size(name) <= LARGEST and name in stored and not self.is_const(name)}
+                if use.constant and self.size(name) <= LARGEST and name in stored and not self.is_elsewhere(name)}
 
     def size(self, name: str) -> int:
         local = self.locals.get(name)
         return self.buffers[name].size if name in self.buffers else local.size if local else LARGEST + 1
 
-    def is_const(self, name: str) -> bool:
-        return name in self.buffers and self.buffers[name].role == "const"
+    def is_elsewhere(self, name: str) -> bool:
+        return name in self.buffers and self.buffers[name].role in ("const", "window")
 
     def dtype(self, name: str) -> str:
         return self.buffers[name].dtype if name in self.buffers else self.locals[name].dtype
@@ -228,15 +229,18 @@ class _Worker:
     def declare(self, stmts: tuple[Stmt, ...], private: dict[str, _Use], every: set[str],
                 ) -> tuple[list[Stmt], tuple[Stmt, ...]]:
         """Declares the `private` buffers' variables as far inside as each can be; replaces accesses of `every` one."""
-        deeper: dict[int, dict[int, dict[str, _Use]]] = {}
-        here: list[str] = []
-        where = {name: [n for n, s in enumerate(stmts) if name in set(_touched(s))] for name in private}
-        for name, places in where.items():
-            block = _inner_block(stmts[places[0]], name) if len(places) == 1 else None
-            if block is None:
-                here.append(name)
-            else:
-                deeper.setdefault(places[0], {}).setdefault(block, {})[name] = private[name]
+        deeper: dict[tuple[int, int], dict[str, _Use]] = {}
+        where: dict[str, list[int]] = {}
+        for n, stmt in enumerate(stmts if private else ()):
+            for name in private.keys() & buffers_of((stmt,)):
+                where.setdefault(name, []).append(n)
+        for n, stmt in enumerate(stmts):
+            if blocks_of(stmt):
+                alone = {name for name, places in where.items() if places == [n]}
+                for name, block in _inner_blocks(stmt, alone).items():
+                    deeper.setdefault((n, block), {})[name] = private[name]
+        inside = {name for names in deeper.values() for name in names}
+        here = [name for name in where if name not in inside]
         declared = [Var(_element(name, i), self.dtype(name), constant(0, self.dtype(name)))
                     for name in here for i in sorted(private[name].indices)]
         new: list[Stmt] = []
@@ -245,7 +249,7 @@ class _Worker:
                 continue
             inner = []
             for number, block in enumerate(blocks_of(stmt)):
-                found, body = self.declare(block, deeper.get(n, {}).get(number, {}), every)
+                found, body = self.declare(block, deeper.get((n, number), {}), every)
                 inner.append((*found, *body))
             new.append(_replaced(_with_blocks(stmt, inner), every))
         return list(declared), tuple(new)
@@ -260,7 +264,7 @@ class _Worker:
             return replace(stmt, body=_in_order(stmt.body))
         body = _in_order(stmt.body)
         private = []
-        for name in dict.fromkeys(buffers_of(body)):
+        for name in sorted(buffers_of(body)):
             b = self.buffers.get(name)
             if b is None or b.role != "temp" or name in elsewhere:
                 continue
@@ -294,27 +298,17 @@ def _note_index(use: _Use, index: Expr) -> None:
         use.constant = False
 
 
-def _touched(stmt: Stmt) -> Iterator[str]:
-    yield from buffers_of((stmt,))
-
-
-def _inner_block(stmt: Stmt, name: str) -> int | None:
-    """The number of the block of `stmt` that alone uses a buffer and sets all that it reads, in each iteration."""
-    blocks = blocks_of(stmt)
-    exprs = [c for c in children(stmt) if isinstance(c, (Const, Ref, Load, Op))]
-    if any(name in set(_loads(e)) for e in exprs):
-        return None
-    using = [n for n, block in enumerate(blocks) if name in set(buffers_of(block))]
-    if len(using) != 1:
-        return None
-    covered = Covered(blocks[using[0]], {name})
-    return None if any(buffer == name for buffer, _ in covered.exposed) else using[0]
-
-
-def _loads(expr: Expr) -> Iterator[str]:
-    for node in walk(expr):
-        if isinstance(node, Load):
-            yield node.buffer
+def _inner_blocks(stmt: Stmt, names: set[str]) -> dict[str, int]:
+    """For each of the buffers that only one block of `stmt` uses, which sets all that it reads in each iteration:
+    the number of that block."""
+    blocks = [buffers_of(block) & names for block in blocks_of(stmt)]
+    outside = loaded([c for c in children(stmt) if isinstance(c, (Load, Op))])
+    found: dict[str, int] = {}
+    for number, block in enumerate(blocks_of(stmt)):
+        alone = blocks[number] - outside - set().union(*(b for n, b in enumerate(blocks) if n != number))
+        exposed = {name for name, _ in Covered(block, alone).exposed} if alone else set()
+        found.update(dict.fromkeys(alone - exposed, number))
+    return found
 
 
 class Covered:
@@ -338,13 +332,21 @@ class Covered:
         return written
 
     def expr(self, expr: Expr, written: frozenset[tuple[str, int]]) -> None:
-        for node in walk(expr):
-            if isinstance(node, Load) and node.buffer in self.names and isinstance(node.index, Const):
-                element = node.buffer, int(node.index.value)
+        kind = type(expr)
+        if kind is Op:
+            for arg in expr.args:  # type: ignore[union-attr]
+                self.expr(arg, written)
+        elif kind is Load:
+            self.expr(expr.index, written)  # type: ignore[union-attr]
+            if expr.buffer in self.names and type(expr.index) is Const:  # type: ignore[union-attr]
+                element = expr.buffer, int(expr.index.value)  # type: ignore[union-attr]
                 if element not in written:
                     self.exposed.add(element)
 
     def stmt(self, stmt: Stmt, written: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        if type(stmt) is Let:
+            self.expr(stmt.value, written)
+            return written
         match stmt:
             case Store(buffer=buffer, index=index, value=value):
                 self.expr(value, written)
@@ -400,6 +402,8 @@ def _replaced(stmt: Stmt, names: set[str]) -> Stmt:
             return replace(stmt, value=_expr(value, names))
         case Var(init=init):
             return replace(stmt, init=_expr(init, names))
+        case Window(address=address):
+            return replace(stmt, address=_expr(address, names))
         case For(extent=extent):
             return replace(stmt, extent=_expr(extent, names))
         case While(cond=cond) | If(cond=cond):
@@ -473,6 +477,8 @@ def _with_names(stmt: Stmt, names: dict[str, Expr]) -> Stmt:
             return replace(stmt, init=substitute(init, names))
         case Store(index=index, value=value):
             return replace(stmt, index=substitute(index, names), value=substitute(value, names))
+        case Window(address=address):
+            return replace(stmt, address=substitute(address, names))
         case For(extent=extent):
             return replace(stmt, extent=substitute(extent, names))
         case If(cond=cond):

@@ -10,7 +10,10 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 | routine | arguments in order | meaning |
 |---|---|---|
 | callback | number, count, buffers... | calls back into Python: the program's callback of that number, with the first `count` buffers to read and the others to write. If it raises, the program ends there. |
-| poll | | looks for signals (Ctrl-C); if a handler raises, the program ends there. Never in the text that lowering makes: `interrupt` puts it into long loops. |
+| poll | | looks for signals (Ctrl-C); if a handler raises, the program ends there. This one and the next three are `interrupt`'s. |
+| watch | flag | makes a buffer of two words one by which threads tell each other to stop. |
+| look | flag | in a kernel: like poll; or if another thread says so, the kernel ends there. |
+| stopped | flag | ends the program if `look` has ended a kernel. |
 | gemm | dtype (f32 f64 c64 c128), transa, transb ("N" or "T"), m, n, k, alpha, a, a_offset, lda, b, b_offset, ldb, beta, c, c_offset, ldc, batch, a_stride, b_stride, c_stride | for each t < batch: C = alpha * op(A) op(B) + beta * C, where op(A) is m x k, op(B) is k x n, C is m x n; A is at a_offset + t*a_stride, and so on. "T": the matrix is stored transposed (A as k x m with rows lda apart). beta = 0 means that C is not read. m, n, batch >= 1, k >= 1. C overlaps neither A nor B. Strides of A and B may be 0 (one matrix for the whole batch). |
 
 and the routines of LAPACK, whose arguments are described in `lapack.py`.
@@ -47,6 +50,9 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "gemm": (GEMM_ARGUMENTS, ("a", "b"), ("c",)),
     "callback": (("number", "count"), (), ()),  # then any number of buffers
     "poll": ((), (), ()),
+    "watch": (("flag",), (), ("flag",)),
+    "look": (("flag",), ("flag",), ("flag",)),
+    "stopped": (("flag",), ("flag",), ()),
     **dict.fromkeys(("tape_open", "tape_grow", "tape_close", "tape_read"),
                     (("tapes", "table", "count", "code"), ("tapes", "table"), ("table",))),
     "tape_mark": (("tapes", "mark"), ("tapes",), ("mark",)),

@@ -101,8 +101,8 @@ def emit(b: Builder, name: str, args: list[Any], dtype: str, **params: Any) -> A
     if dtype in ("f16", "bf16"):
         wide = [to_f32(b, a, dtype) for a in args]
         if name == "nextafter":
-            pairs = [(Num(b, a).cast("bitcast", "i16"), Num(b, w)) for a, w in zip(args, wide, strict=True)]
-            return small_nextafter(*pairs, dtype).cast("bitcast", args[0].type.scalar).v
+            x, y = ((Num(b, a).cast("bitcast", "i16"), Num(b, w)) for a, w in zip(args, wide, strict=True))
+            return small_nextafter(x, y, dtype).cast("bitcast", args[0].type.scalar).v
         if name == "reduce_precision":
             return _small_reduce_precision(b, args[0], wide[0], dtype, **params)
         result = emit(b, name, wide, "f32", **params)

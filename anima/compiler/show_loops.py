@@ -1,6 +1,5 @@
 """Printing and checking loop programs.
 
-    >>> print(show(program))
     program f(in0: f32[8]) -> (out0: f32[8])
       kernel exp:
         vector i1 < 8:

@@ -167,8 +167,32 @@ def count_uses(stmts: Sequence[Stmt]) -> dict[str, int]:
     stack: list[Any] = list(stmts)
     while stack:
         node = stack.pop()
-        if type(node) is Ref:
+        kind = type(node)
+        if kind is Ref:
             uses[node.name] = uses.get(node.name, 0) + 1
-        else:
+        elif kind is Op:
+            stack += node.args
+        elif kind is Let:
+            stack.append(node.value)
+        elif kind is not Const:
             stack.extend(children(node))
     return uses
+
+
+def loaded(stmts: Sequence[Stmt | Expr]) -> set[str]:
+    """The buffers that statements or expressions load from."""
+    found: set[str] = set()
+    stack: list[Any] = list(stmts)
+    while stack:
+        node = stack.pop()
+        kind = type(node)
+        if kind is Op:
+            stack += node.args
+        elif kind is Load:
+            found.add(node.buffer)
+            stack.append(node.index)
+        elif kind is Let:
+            stack.append(node.value)
+        elif kind is not Const and kind is not Ref:
+            stack.extend(children(node))
+    return found

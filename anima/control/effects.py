@@ -144,8 +144,9 @@ class ResultCallback(Callback):
                 **params: Any) -> list[np.ndarray]:
         leaves = tree.leaves(value)
         if len(leaves) != len(avals):
-            raise errors.AnimaRuntimeError(self._wrong(callback, f"returned {len(leaves)} arrays, in a tree of structure "
-                                           f"{tree.structure(value)}, where result_shape_dtypes has {len(avals)}"))
+            raise errors.AnimaRuntimeError(self._wrong(
+                callback, f"returned {len(leaves)} arrays, in a tree of structure {tree.structure(value)}, where "
+                f"result_shape_dtypes has {len(avals)}"))
         return [self._result(k, leaf, aval, callback) for k, (leaf, aval) in enumerate(zip(leaves, avals, strict=True))]
 
     def _result(self, number: int, leaf: Any, aval: ShapedArray, callback: FlatCallback) -> np.ndarray:
@@ -172,15 +173,15 @@ class PureCallback(ResultCallback):
     """A function without effects."""
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        raise ValueError("Pure callbacks do not support JVP. Please use `anima.custom_jvp` to use callbacks while taking "
-                         "gradients.")
+        raise ValueError("Pure callbacks do not support JVP. Please use `anima.custom_jvp` to use callbacks while "
+                         "taking gradients.")
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, vmap_method: str | None,
               result_avals: Sequence[ShapedArray], **params: Any) -> tuple[Any, Any]:
         if vmap_method is None:
             listed = ", ".join(map(repr, VMAP_METHODS[:-1]))
-            raise NotImplementedError(f"vmap is only supported for the pure_callback primitive when vmap_method is one of "
-                                      f"{listed}, or {VMAP_METHODS[-1]!r}. Got vmap_method=None.")
+            raise NotImplementedError("vmap is only supported for the pure_callback primitive when vmap_method is one "
+                                      f"of {listed}, or {VMAP_METHODS[-1]!r}. Got vmap_method=None.")
         if vmap_method.startswith("sequential"):
             return super().batch(size, args, dims, vmap_method=vmap_method, result_avals=result_avals, **params)
         given = []

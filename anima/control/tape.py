@@ -27,6 +27,7 @@ from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn
+from anima.core.primitive import Primitive
 from anima.core.stage import eval_numpy, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops.elementwise import add_any
@@ -79,7 +80,7 @@ class TapeDType(dtypes.ExtendedDType):
         """The sums of tapes, element by element."""
         aval = aval_of(x)
         if aval.shape:
-            return batch_lanes(_Sum(), aval.shape[0], [x, y], [0, 0], {})[0][0]
+            return batch_lanes(_Sum("add"), aval.shape[0], [x, y], [0, 0], {})[0][0]
         body = _sum_of(self)
         return tape_scan_p.call(body, [], [], [x, y])[0]
 
@@ -97,11 +98,11 @@ def tape_aval(element: ShapedArray, words: bool = False) -> ShapedArray:
     return ShapedArray((), WORD if words else TapeDType(element))
 
 
-class _Sum:
+class _Sum(Primitive):
     """What `batch_lanes` binds for each lane of a sum of arrays of tapes."""
 
-    def bind(self, x: Any, y: Any) -> list[Any]:
-        return [aval_of(x).dtype.add(x, y)]
+    def bind(self, *args: Any, **params: Any) -> list[Any]:
+        return [aval_of(args[0]).dtype.add(*args)]
 
 
 @cache
@@ -189,7 +190,8 @@ def _elements(value: Any, element: ShapedArray, count: int) -> np.ndarray:
     return item.elements(element)
 
 
-def _item(value: Any) -> Tape | None:
+def _item(value: Any) -> Any:
+    """The `Tape` (or None) that an operand is."""
     return value[()] if isinstance(value, np.ndarray) else value
 
 

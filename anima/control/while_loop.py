@@ -65,7 +65,8 @@ class While(Primitive):
         const_t, carry_t = ([t for t in ts if not isinstance(t, Zero)] for ts in split_list(given, sizes[:1]))
         # (consts, carry, tangents of consts, of carry) -> (consts and tangents, carry and tangents)
         nb, nc, db = *sizes, len(const_t)
-        order = [*range(nb), *range(nb + nc, nb + nc + db), *range(nb, nb + nc), *range(nb + nc + db, len(body.in_avals))]
+        n_in = len(body.in_avals)
+        order = [*range(nb), *range(nb + nc, nb + nc + db), *range(nb, nb + nc), *range(nb + nc + db, n_in)]
         # (carry, ys, tangents of carry, of ys) -> (carry and tangents, ys and tangents)
         n_out, dc = len(mask), sum(mask[:nc])
         out_order = [*range(nc), *range(n_out, n_out + dc), *range(nc, n_out), *range(n_out + dc, len(body.out_avals))]
@@ -83,7 +84,7 @@ class While(Primitive):
                   cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
                   body_nconsts: int) -> tuple[list[Any], list[Any]]:
         """Runs the loop, taping residuals; records the loop of tangents, over the tapes."""
-        cond_consts, consts, carry = split_list(primals, [cond_nconsts, body_nconsts])
+        _, consts, carry = split_list(primals, [cond_nconsts, body_nconsts])
         sizes, given = [len(consts), len(carry)], list(tangents[cond_nconsts:])
         force, given = under(recorder, grow_carry, body_jaxpr, [not isinstance(t, Zero) for t in given], given, sizes,
                              linear_mask)
@@ -248,7 +249,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     return tree.unflatten(in_tree, outs)
 
 
-def fori_loop(lower: Any = None, upper: Any = None, body_fun: Callable[[Any, Any], Any] = None,  # type: ignore[assignment]
+def fori_loop(lower: Any = None, upper: Any = None, body_fun: Callable[[Any, Any], Any] | None = None,
               init_val: Any = None, *, unroll: int | bool | None = None, start: Any = None, stop: Any = None) -> Any:
     """Applies `body_fun(i, carry)` for i from `lower` up to `upper` (not included).
 
@@ -260,7 +261,8 @@ def fori_loop(lower: Any = None, upper: Any = None, body_fun: Callable[[Any, Any
         raise TypeError("lax.fori_loop: body_fun argument should be callable.")
     for name, bound in (("lower", lower), ("upper", upper)):
         if aval_of(bound).shape or not dtypes.issubdtype(aval_of(bound).dtype, np.integer):
-            raise TypeError(f"lax.fori_loop: {name} must be a scalar integer, got {aval_of(bound).str_short()}.")
+            raise TypeError(f"lax.fori_loop: {name} must be a scalar integer, got {aval_of(bound).str_short()}. "
+                            "Make it an int, or use lax.while_loop, whose counter may be of any type.")
     kind, weak = dtypes.lattice_result_type(*((aval_of(b).dtype, aval_of(b).weak_type) for b in (lower, upper)))
     known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
     if known:

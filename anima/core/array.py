@@ -27,7 +27,11 @@ def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
 
 def _method(name: str) -> Callable[..., Any]:
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
-        return _table[name](self, *args, **kwargs)
+        try:  # as `errors.api_boundary` does, without the cost of one more call
+            return _table[name](self, *args, **kwargs)
+        except Exception as error:
+            errors.filter_traceback(error)
+            raise
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"See `anima.numpy.{name}`; the array is the first argument."
@@ -35,11 +39,25 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: _table[name](self, other)
+    def operator(self: Array, other: Any) -> Any:
+        try:
+            return _table[name](self, other)
+        except Exception as error:
+            errors.filter_traceback(error)
+            raise
+
+    return operator
 
 
 def _reflected(name: str) -> Callable[[Any, Any], Any]:
-    return lambda self, other: _table[name](other, self)
+    def operator(self: Array, other: Any) -> Any:
+        try:
+            return _table[name](other, self)
+        except Exception as error:
+            errors.filter_traceback(error)
+            raise
+
+    return operator
 
 
 class Array:
@@ -108,21 +126,28 @@ class Array:
     def flat(self) -> Iterator[Any]:
         return iter(_table["ravel"](self))
 
+    @errors.api_boundary
     def __len__(self) -> int:
         if not self.aval.shape:
             raise TypeError("len() of unsized object")
         return self.aval.shape[0]
 
+    @errors.api_boundary
     def __iter__(self) -> Iterator[Any]:
         if not self.aval.shape:
             raise TypeError("iteration over a 0-d array")
         return iter(_table["unstack"](self))
 
+    @errors.api_boundary
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(errors.immutable_message(type(self)))
 
     def __getitem__(self, index: Any) -> Any:
-        return _table["getitem"](self, index)
+        try:
+            return _table["getitem"](self, index)
+        except Exception as error:
+            errors.filter_traceback(error)
+            raise
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return _table["array_namespace"](api_version)
@@ -232,6 +257,7 @@ class ConcreteArray(Array):
     def is_ready(self) -> bool:
         return True
 
+    @errors.api_boundary
     def to_device(self, device: Any, *, stream: Any = None) -> ConcreteArray:
         """The array on a device: there is one."""
         if device not in (CPU, "cpu"):
@@ -260,6 +286,7 @@ class ConcreteArray(Array):
     def is_fully_replicated(self) -> bool:
         return True
 
+    @errors.api_boundary
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if isinstance(self.aval.dtype, dtypes.ExtendedDType):
             raise TypeError("An array of random keys cannot be converted to a NumPy array. "
@@ -271,6 +298,7 @@ class ConcreteArray(Array):
             return value.astype(dtype)
         return value.copy() if copy else value
 
+    @errors.api_boundary
     def __dlpack__(self, **kwargs: Any) -> Any:
         # NumPy exports no read-only array: the consumer gets a view of the same memory, as JAX does.
         value = self.value
@@ -299,32 +327,40 @@ class ConcreteArray(Array):
             raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={self.ndim}")
         return target(self.__array__()[()])
 
+    @errors.api_boundary
     def __bool__(self) -> bool:
         if self.aval.size != 1:
             raise ValueError(errors.ambiguous_truth_message(self.aval.size))
         return bool(self.__array__().reshape(())[()])
 
+    @errors.api_boundary
     def __int__(self) -> int:
         return self._scalar(int)
 
+    @errors.api_boundary
     def __float__(self) -> float:
         return self._scalar(float)
 
+    @errors.api_boundary
     def __complex__(self) -> complex:
         return self._scalar(complex)
 
+    @errors.api_boundary
     def __index__(self) -> int:
         if self.aval.shape or self.aval.dtype.kind not in "iu":
             raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
         return int(self.value[()])
 
+    @errors.api_boundary
     def tolist(self) -> Any:
         """The elements as nested Python lists (a scalar for a 0-d array)."""
         return self.__array__().tolist()
 
+    @errors.api_boundary
     def tobytes(self, order: str = "C") -> bytes:
         return self.__array__().tobytes(order)  # type: ignore[arg-type]
 
+    @errors.api_boundary
     def __format__(self, spec: str) -> str:
         return format(self.value[()] if self.ndim == 0 and not self._is_key() else str(self), spec)
 

@@ -4,7 +4,7 @@ Every variable is bound once, before it is used; every equation's results have t
 primitive infers from its operands; literals and constants have the types they say. Programs held in
 parameters are closed, and checked in turn.
 
-    >>> check_jaxpr(jaxpr)      # None, or JaxprTypeError naming the equation and the user's line
+    check_jaxpr(jaxpr)      # None, or JaxprTypeError naming the equation and the user's line
 """
 
 from __future__ import annotations

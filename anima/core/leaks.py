@@ -58,5 +58,4 @@ def _named(x: Any, referrer: Any) -> str:
 
 
 def _a(x: Any) -> str:
-    name = type(x).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+    return f"an object of class {type(x).__name__}"

@@ -1,6 +1,8 @@
 """Staging: running a function on tracers that record what is done to them as a jaxpr.
 
-    >>> jaxpr, consts, _ = trace_to_jaxpr(lambda x: [x * 2.0], [ShapedArray((), float32)])
+    >>> jaxpr, consts = trace_to_jaxpr(lambda x: [x * 2.0], [ShapedArray((3,), np.dtype(np.float32))])
+    >>> jaxpr
+    { lambda ; a:f32[3]. let b:f32[3] = mul a 2.0 in (b,) }
 
 A value that is not a tracer of the recording trace becomes a literal (scalars) or a constvar.
 """
@@ -132,11 +134,10 @@ class StageTrace(Trace):
         t = self.traced
         place = f" at {t.place}" if t.place else ""
         if tracer.source:
-            made = f"It was made {errors.line_of(tracer.source)}\n "
-        else:
-            names = [n for n, v in zip(t.arg_names, self.invars, strict=False) if v is tracer.variable]
-            made = f"It was the argument {names[0]} of a function," if names else "It was an argument of a function,"
-        return f"{made} while tracing the function {t.name}{place} for {t.by}."
+            return (f"It was made {errors.line_of(tracer.source)}\n"
+                    f"  while tracing the function {t.name}{place} for {t.by}.")
+        names = [f"the argument {n}" for n, v in zip(t.arg_names, self.invars, strict=False) if v is tracer.variable]
+        return f"It was {names[0] if names else 'an argument'} of the function {t.name}{place}, traced for {t.by}."
 
     def _arguments_behind(self, var: Var) -> list[str]:
         needed = {var}

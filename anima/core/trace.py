@@ -219,9 +219,11 @@ def check_leaks(trace: Trace) -> None:
     """Under `check_tracer_leaks`: UnexpectedTracerError if something still refers to a tracer of an ended trace."""
     if not config.check_tracer_leaks:
         return
-    gc.collect()
-    for x in gc.get_objects():
-        if isinstance(x, Tracer) and x.owner is trace:
+    if not any(isinstance(x, Tracer) for x in gc.get_referrers(trace)):
+        return
+    gc.collect()  # they may be garbage in circles
+    for x in gc.get_referrers(trace):
+        if isinstance(x, Tracer):
             text = errors.leaked_tracer_message(x, holder(x))
             raise errors.UnexpectedTracerError(f"Leaked trace {trace.describe()}. {text}")
 

@@ -8,6 +8,7 @@ Unlike `anima.numpy`, they neither convert nor broadcast their operands:
 `sin_p` and `sin` are one object: a primitive is a function whose methods are its rules.
 """
 
+from anima import errors as _errors
 from anima.control.cond import (
     cond as cond,
     cond_p as cond_p,
@@ -312,3 +313,5 @@ from anima.ops.special import (
     zeta as zeta,
     zeta as zeta_p,
 )
+
+globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

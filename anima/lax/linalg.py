@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anima import errors as _errors
 from anima.core.array import Array
 from anima.ops.broadcast import shape_of
 from anima.ops.contract import batch_matmul
@@ -46,6 +47,10 @@ def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta:
     """
     shape = shape_of(a_matrix)
     if len(shape) < 2 or shape_of(c_matrix) != (*shape[:-1], shape[-2]):
-        raise ValueError(f"symmetric_product requires shapes [..., n, k] and [..., n, n], got {shape} and {shape_of(c_matrix)}")
+        raise ValueError("symmetric_product requires shapes [..., n, k] and [..., n, n], "
+                         f"got {shape} and {shape_of(c_matrix)}")
     out = add(mul(batch_matmul(a_matrix, matrix_transpose(a_matrix)), alpha), mul(c_matrix, beta))
     return add(lower_part(out), matrix_transpose(strictly_lower(out))) if symmetrize_output else out
+
+
+globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

@@ -1,5 +1,6 @@
 """Functions that neural networks are made of, and `initializers` for their weights."""
 
+from anima import errors as _errors
 from anima.nn import initializers
 from anima.nn.activations import (
     celu,
@@ -30,6 +31,8 @@ from anima.nn.activations import (
 )
 from anima.nn.attention import dot_product_attention
 from anima.nn.normalize import log_softmax, logmeanexp, logsumexp, one_hot, softmax, standardize
+
+globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
 
 __all__ = [
     "celu", "dot_product_attention", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish",

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 import anima.numpy as jnp
-from anima import random
+from anima import errors, random
 from anima.core import dtypes
 from anima.core.avals import Shape, canonicalize_axes, canonicalize_axis
 from anima.ops.broadcast import as_shape
@@ -32,6 +32,7 @@ class Initializer(Protocol):
 
 def _as_initializer(fill: Callable[[Any, Shape, Any], Any], default: Any) -> Initializer:
     """`fill(key, shape, dtype)` with checked arguments."""
+    @errors.api_boundary
     def init(key: Any, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Any:
         if out_sharding is not None:
             raise NotImplementedError("The argument out_sharding of an initializer is not supported.")

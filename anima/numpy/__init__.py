@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 
+from anima import errors as _errors
 from anima.core.array import Array as ndarray
 from anima.numpy import linalg as linalg, operators as _operators
 from anima.numpy.calculus import (
@@ -467,6 +468,7 @@ from anima.numpy.ufuncs import (
 )
 
 _operators.install(lambda: sys.modules[__name__])
+globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
 
 __all__ = [
     "ComplexWarning", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle",

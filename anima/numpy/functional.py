@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from anima import errors
 from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
 from anima.core.array import Array
@@ -62,6 +63,7 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
     parsed = None if signature is None else _parse_signature(signature)
     context = f"on vectorized function with excluded={frozenset(excluded)!r} and signature={signature!r}"
 
+    @errors.api_boundary
     @functools.wraps(pyfunc)
     def vectorized(*args: Any, **kwargs: Any) -> Any:
         mapped = [i for i in range(len(args)) if i not in excluded]

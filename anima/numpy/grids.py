@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.creation import arange, array, linspace
@@ -96,6 +97,7 @@ class _Grid:
         self.name, self.sparse = name, sparse
         self.__doc__ = doc
 
+    @errors.api_boundary
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _from_slice(key, self.name)
@@ -120,6 +122,7 @@ class _Concatenator:
         self.name, self.axis, self.ndmin, self.trans1d = name, axis, ndmin, trans1d
         self.__doc__ = doc
 
+    @errors.api_boundary
     def __getitem__(self, key: Any) -> Array:
         parts = list(key) if isinstance(key, tuple) else [key]
         axis, ndmin, trans1d = self.axis, self.ndmin, self.trans1d

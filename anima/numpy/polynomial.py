@@ -166,8 +166,8 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     if p.size < 2:
         return sh.full((0,), 0, dtypes.to_complex(p.dtype))
     if strip_zeros:
-        known = static_value(p, "The error occurred in the anima.numpy.roots() function. To use this within a JIT-compiled "
-                                "context, pass strip_zeros=False: leading zeros then give roots that are NaN.")
+        known = static_value(p, "The error occurred in the anima.numpy.roots() function. To use this within a "
+                                "JIT-compiled context, pass strip_zeros=False: leading zeros then give roots of NaN.")
         start = int(np.argmax(known != 0)) if known.any() else p.size
         return _companion_eigenvalues(sh.slice_in_dim(p, min(start, p.size - 1), p.size))
     leading = cumsum(p != 0) == 0
@@ -176,7 +176,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     found = _companion_eigenvalues(roll(p, -count))
     order = argsort(found == 0)  # zeros that stand for leading coefficients, and true ones, come last
     places = sh.iota(np.dtype(np.int32), found.size)
-    return where(places < found.size - count, found[order], np.nan)
+    return where(places < found.size - count, found[order], complex(np.nan, np.nan))
 
 
 def _companion_eigenvalues(p: Array) -> Array:
@@ -229,11 +229,11 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
     if not cov:
         return fitted
     spread = inv(left.T @ left) / (scale[:, None] * scale)
-    if isinstance(cov, str) and cov == "unscaled":
-        return fitted, spread
-    if x.size <= order:
-        raise ValueError("the number of data points must exceed order to scale the covariance matrix")
-    factor = residuals / (x.size - order)
+    factor: Any = 1
+    if not (isinstance(cov, str) and cov == "unscaled"):
+        if x.size <= order:
+            raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+        factor = residuals / (x.size - order)
     return fitted, spread * factor if y.ndim == 1 else spread[:, :, None] * factor
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from anima import errors
 from anima.control.scan import scan
 from anima.core import dtypes
 from anima.core.array import Array
@@ -48,6 +49,7 @@ class ufunc:
     nargs = property(lambda self: self._nin, doc="How many arguments it takes.")
     identity = property(lambda self: self._identity, doc="What reducing nothing gives; None if there is no such thing.")
 
+    @errors.api_boundary
     def __call__(self, *args: ArrayLike, out: None = None, where: None = None) -> Any:
         if out is not None or where is not None:
             no_out(self.__name__, out)
@@ -68,6 +70,7 @@ class ufunc:
         if self._nin != 2 or self._nout != 1:
             raise ValueError(f"{method} only supported for functions with nin=2 and nout=1")
 
+    @errors.api_boundary
     def reduce(self, a: ArrayLike, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
                initial: Any = None, where: Any = None) -> Array:
         """The elements along `axis` joined by the function, from left to right, after `initial`."""
@@ -105,6 +108,7 @@ class ufunc:
             result, _ = scan(lambda c, row: (select_where(row[1], self._call(c, row[0]), c), None), carry, (rows, mask))
         return sh.expand_dims(result, axes) if keepdims else result
 
+    @errors.api_boundary
     def accumulate(self, a: ArrayLike, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """The results of reducing ever more elements along `axis`."""
         self._binary("accumulate")
@@ -126,6 +130,7 @@ class ufunc:
         _, rest = scan(step, rows[0], rows[1:])
         return moveaxis(sh.concatenate([sh.expand_dims(rows[0], (0,)), rest], 0), 0, axis)
 
+    @errors.api_boundary
     def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *, inplace: bool = True) -> Array:
         """A copy of `a` with the function applied at `indices`, once for each time an element is named."""
         if inplace:
@@ -144,6 +149,7 @@ class ufunc:
                       sh.reshape(x, (x.size,)), (places, values))
         return sh.reshape(out, x.shape)
 
+    @errors.api_boundary
     def reduceat(self, a: ArrayLike, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """Reductions of the stretches of `axis` that start at `indices`, which must be known."""
         self._binary("reduceat")
@@ -158,6 +164,7 @@ class ufunc:
             parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
         return sh.concatenate(parts, axis)
 
+    @errors.api_boundary
     def outer(self, A: ArrayLike, B: ArrayLike, /) -> Array:
         """The function of every pair of elements: shape `A.shape + B.shape`."""
         self._binary("outer")

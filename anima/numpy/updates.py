@@ -66,6 +66,7 @@ class _IndexUpdateRef:
     def __repr__(self) -> str:
         return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
 
+    @errors.api_boundary
     def get(self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
             fill_value: Any = None, out_sharding: None = None, wrap_negative_indices: bool = True) -> Array:
         """`x[index]`; with mode="fill", elements out of bounds are `fill_value` (default: NaN or the least int)."""
@@ -73,24 +74,29 @@ class _IndexUpdateRef:
                             indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
                             wrap_negative_indices=wrap_negative_indices)
 
+    @errors.api_boundary
     def set(self, values: Any, **options: Any) -> Array:
         """A copy of `x` with `x[index] = values`."""
         return scatter_update(self.array, self.index, values, ix.scatter, **options)
 
+    @errors.api_boundary
     def add(self, values: Any, **options: Any) -> Array:
         """A copy of `x` with `x[index] += values`."""
         return scatter_update(self.array, self.index, values, ix.scatter_add, **options)
 
+    @errors.api_boundary
     def subtract(self, values: Any, **options: Any) -> Array:
         """A copy of `x` with `x[index] -= values`."""
         return scatter_update(self.array, self.index, values, ix.scatter_sub, **options)
 
+    @errors.api_boundary
     def multiply(self, values: Any, **options: Any) -> Array:
         """A copy of `x` with `x[index] *= values`."""
         return scatter_update(self.array, self.index, values, ix.scatter_mul, **options)
 
     mul = multiply
 
+    @errors.api_boundary
     def divide(self, values: Any, **options: Any) -> Array:
         """A copy of `x` with `x[index] /= values`."""
         ones = sh.full_like(self.array, 1)
@@ -98,19 +104,23 @@ class _IndexUpdateRef:
         return convert_operand(true_divide(self.array, divisor), self.array.dtype, self.array.weak_type) \
             if dtypes.issubdtype(self.array.dtype, np.inexact) else true_divide(self.array, divisor)
 
+    @errors.api_boundary
     def power(self, values: Any, **options: Any) -> Array:
         """A copy of `x` with `x[index] **= values`."""
         ones = sh.full_like(self.array, 1)
         return power(self.array, scatter_update(ones, self.index, values, ix.scatter_mul, **options))
 
+    @errors.api_boundary
     def min(self, values: Any, **options: Any) -> Array:
         """A copy of `x` with `x[index] = minimum(x[index], values)`."""
         return scatter_update(self.array, self.index, values, ix.scatter_min, **options)
 
+    @errors.api_boundary
     def max(self, values: Any, **options: Any) -> Array:
         """A copy of `x` with `x[index] = maximum(x[index], values)`."""
         return scatter_update(self.array, self.index, values, ix.scatter_max, **options)
 
+    @errors.api_boundary
     def apply(self, func: Callable[[Any], Any], *, indices_are_sorted: bool = False, unique_indices: bool = False,
               mode: Any = None, wrap_negative_indices: bool = True) -> Array:
         """A copy of `x` with `x[index] = func(x[index])`, once for each time an element is indexed."""

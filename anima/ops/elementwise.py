@@ -5,7 +5,8 @@ derivative rule `t` is the tangent of one operand, `y` (or `z`) the result, the 
 For complex numbers the rules are those of holomorphic functions; `abs`, `real`, `imag` and `conj`
 differentiate as functions of real and imaginary part.
 
-    >>> sin.jvp([x], [t])        # (sin(x), mul(t, cos(x)))
+    >>> sin.jvp([jnp.zeros(2)], [jnp.ones(2)])        # (sin(x), mul(t, cos(x)))
+    (Array([0., 0.], dtype=float32), Array([1., 1.], dtype=float32))
 """
 
 # Rules name operations that are defined further down.

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from anima import errors
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, broadcast_shapes, tangent_aval
@@ -89,7 +90,7 @@ def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
 
 def align(x: Any, dim: int | None, rank: int, target: int) -> Any:
     """An operand of a batched elementwise operation of rank `rank`, with its batch dimension at `target`."""
-    ndim = len(x.shape)
+    ndim = len(aval_of(x).shape)
     if dim is None:
         return x if ndim == 0 or rank == 0 else expand_dims(x, (target,))
     if ndim - 1 == rank:
@@ -124,9 +125,13 @@ class Elementwise(Primitive):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the operation; Python numbers take the dtype of the arrays among the operands."""
-        if kwargs or len(args) != len(self.operands):
-            args = self._arguments(args, kwargs)
-        return self.bind(*(args if len(args) == 1 else match_scalars(args)))
+        try:  # as `errors.api_boundary` does, without the cost of one more call
+            if kwargs or len(args) != len(self.operands):
+                args = self._arguments(args, kwargs)
+            return self.bind(*(args if len(args) == 1 else match_scalars(args)))
+        except Exception as error:
+            errors.filter_traceback(error)
+            raise
 
     def _arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Operands given by keyword; `accuracy` is a hint, and every result is accurate here already."""
@@ -234,7 +239,7 @@ class Elementwise(Primitive):
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None],
               **params: Any) -> tuple[Any, int]:
-        ranks = [len(x.shape) - (d is not None) for x, d in zip(args, dims, strict=True)]
+        ranks = [len(aval_of(x).shape) - (d is not None) for x, d in zip(args, dims, strict=True)]
         rank = max(ranks)
         target = next((d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank), 0)
         aligned = [align(x, d, rank, target) for x, d in zip(args, dims, strict=True)]

@@ -8,7 +8,9 @@ runs in step with an axis of the indices. The two are each other's transpose. No
 outside of the operand.
 
     >>> dims = GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
-    >>> gather(x, rows[:, None], dims, slice_sizes=(1, x.shape[1]))      # x[rows]
+    >>> gather(jnp.eye(3), jnp.array([[2], [0]]), dims, slice_sizes=(1, 3))      # rows 2 and 0
+    Array([[0., 0., 1.],
+           [1., 0., 0.]], dtype=float32)
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Factorization(Primitive):
             check_square(self.name, x)
         return self.types(x.shape[:-2], x.shape[-2], x.shape[-1], x.dtype, **params)
 
-    def types(self, batch: Shape, m: int, n: int, dtype: Any, **params: Any) -> list[ShapedArray]:
+    def types(self, batch: Shape, m: int, n: int, dtype: Any, **params: Any) -> Any:
         raise self._missing("Type inference")
 
     def compute(self, x: np.ndarray, **params: Any) -> Sequence[np.ndarray]:
@@ -188,6 +188,11 @@ class Factorization(Primitive):
                 for k, out in enumerate(outs):
                     out[index] = self.failure(out[index]) if found is None else found[k]
         return outs if self.multiple_results else outs[0]
+
+    def room(self, x: np.ndarray, **params: Any) -> list[np.ndarray]:
+        """Arrays for the results."""
+        m, n = x.shape[-2:]
+        return [np.empty(a.shape, a.dtype) for a in self.types(x.shape[:-2], m, n, x.dtype, **params)]
 
     def failure(self, out: np.ndarray) -> Any:
         """What a result is where there is none."""
@@ -221,6 +226,11 @@ class Cholesky(Factorization):
 
     def compute(self, x: np.ndarray) -> Sequence[np.ndarray]:
         return [np.linalg.cholesky(x)]
+
+    def room(self, x: np.ndarray, **params: Any) -> list[np.ndarray]:
+        """Arrays for the results."""
+        m, n = x.shape[-2:]
+        return [np.empty(a.shape, a.dtype) for a in self.types(x.shape[:-2], m, n, x.dtype, **params)]
 
     def failure(self, out: np.ndarray) -> Any:
         return np.tril(np.full(out.shape, np.nan, out.dtype))
@@ -302,7 +312,8 @@ class TriangularSolve(Primitive):
 
     def transpose(self, ct: Any, a: Any, b: Any, **params: Any) -> Sequence[Any]:
         if isinstance(a, Linear):
-            raise self._missing("Transposition (reverse-mode differentiation)", "It is not linear in its first operand.")
+            raise self._missing("Transposition (reverse-mode differentiation)",
+                                "It is linear in its second operand only.")
         if isinstance(ct, Zero):
             return [None, Zero(b.aval)]
         return [None, self.bind(a, ct, **{**params, "transpose_a": not params["transpose_a"]})]
@@ -381,7 +392,8 @@ class LuSolve(Primitive):
 
     def transpose(self, ct: Any, a: Any, lu: Any, permutation: Any, b: Any, **params: Any) -> Sequence[Any]:
         if any(isinstance(x, Linear) for x in (a, lu, permutation)):
-            raise self._missing("Transposition (reverse-mode differentiation)", "It is linear in its last operand only.")
+            raise self._missing("Transposition (reverse-mode differentiation)",
+                                "It is linear in its last operand only.")
         if isinstance(ct, Zero):
             return [None, None, None, Zero(b.aval)]
         flipped = {**params, "transpose_a": not params["transpose_a"]}

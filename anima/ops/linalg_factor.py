@@ -10,6 +10,7 @@ skew-Hermitian, and R is upper triangular with a real diagonal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,6 +49,21 @@ def lapack(name: str, dtype: Any) -> Any:
     return scipy.linalg.lapack.get_lapack_funcs((name,), dtype=dtype)[0]
 
 
+def room_to_work(name: str, dtype: Any, *sizes: int, **options: int) -> list[int]:
+    """Sizes of the work arrays that a routine asks for. With the least that they need, routines would round otherwise
+    than in compiled programs."""
+    *answers, info = lapack(f"{name}_lwork", dtype)(*sizes, **options)
+    assert info == 0, f"{name} refuses matrices of sizes {sizes}"
+    return [max(1, math.ceil(np.real(a) * (1 + 2.0**-23))) for a in answers]
+
+
+def identities(out: np.ndarray) -> np.ndarray:
+    """`out`, made identities where it is a matrix: orthogonal factors of matrices without elements."""
+    if out.ndim > 1 and out.shape[-1] == out.shape[-2]:
+        out[...] = np.eye(out.shape[-1])
+    return out
+
+
 def last(x: Any) -> int:
     return len(x.shape) - 1
 
@@ -60,13 +76,13 @@ class Lu(Factorization):
     that all exchanges together put the rows in."""
 
     def types(self, batch: Shape, m: int, n: int, dtype: Any) -> list[ShapedArray]:
-        return [ShapedArray((*batch, m, n), dtype), ShapedArray((*batch, min(m, n)), _I32), ShapedArray((*batch, m), _I32)]
+        return [ShapedArray((*batch, m, n), dtype), ShapedArray((*batch, min(m, n)), _I32),
+                ShapedArray((*batch, m), _I32)]
 
     def compute(self, x: np.ndarray) -> Sequence[np.ndarray]:
-        outs = [np.empty(a.shape, a.dtype) for a in self.types(x.shape[:-2], *x.shape[-2:], x.dtype)]
-        getrf = lapack("getrf", x.dtype) if x.size else None
+        outs = self.room(x)
         for index in np.ndindex(x.shape[:-2] if x.size else (0,)):
-            outs[0][index], outs[1][index], _ = getrf(x[index])
+            outs[0][index], outs[1][index], _ = lapack("getrf", x.dtype)(x[index])
         outs[2][...] = lu_pivots_to_permutation_p.eval(outs[1], permutation_size=x.shape[-2])
         return outs
 
@@ -96,7 +112,8 @@ class Permutation(Primitive):
 
     def infer(self, pivots: ShapedArray, *, permutation_size: int) -> ShapedArray:
         if not dtypes.issubdtype(pivots.dtype, np.integer) or pivots.ndim < 1:
-            raise ValueError(f"Argument to lu_pivots_to_permutation must have rank at least 1 and an integer type, got {pivots}")
+            raise ValueError("Argument to lu_pivots_to_permutation must have rank at least 1 and an integer type, "
+                             f"got {pivots}")
         if permutation_size < pivots.shape[-1]:
             raise ValueError(f"Output permutation size {permutation_size} has to exceed the trailing dimension of the "
                              f"pivots. Got pivots size {pivots.shape[-1]}")
@@ -182,7 +199,7 @@ class Geqrf(Factorization):
         return [ShapedArray((*batch, m, n), dtype), ShapedArray((*batch, min(m, n)), dtype)]
 
     def compute(self, x: np.ndarray) -> Sequence[np.ndarray]:
-        outs = [np.empty(a.shape, a.dtype) for a in self.types(x.shape[:-2], *x.shape[-2:], x.dtype)]
+        outs = self.room(x)
         if x.size:
             geqrf = lapack("geqrf", x.dtype)
             for index, (packed, taus, _, _) in over_matrices(geqrf, x):

@@ -19,7 +19,21 @@ from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.ops.broadcast import broadcast_to, broadcasted_iota, expand_dims, full_like, reduce_sum
 from anima.ops.contract import batch_matmul
-from anima.ops.elementwise import abs, add, conj, complex as make_complex, convert, div, eq, imag, mul, ne, real, select, sub
+from anima.ops.elementwise import (
+    abs,
+    add,
+    complex as make_complex,
+    conj,
+    convert,
+    div,
+    eq,
+    imag,
+    mul,
+    ne,
+    real,
+    select,
+    sub,
+)
 from anima.ops.linalg import (
     Factorization,
     adjoint,
@@ -31,7 +45,7 @@ from anima.ops.linalg import (
     masked,
     symmetrized,
 )
-from anima.ops.linalg_factor import lapack, last, lu_p
+from anima.ops.linalg_factor import identities, lapack, last, lu_p, room_to_work
 from anima.ops.reduce import argmax
 
 
@@ -72,12 +86,20 @@ class Eigh(Factorization):
 
     square = True
 
-    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, lower: bool, sort_eigenvalues: bool) -> list[ShapedArray]:
+    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, lower: bool,
+              sort_eigenvalues: bool) -> list[ShapedArray]:
         return [ShapedArray((*batch, m, n), dtype), ShapedArray((*batch, n), real_type(dtype))]
 
     def compute(self, x: np.ndarray, *, lower: bool, sort_eigenvalues: bool) -> Sequence[np.ndarray]:
-        values, vectors = np.linalg.eigh(x, "L" if lower else "U")
-        return [vectors, values]
+        outs = self.room(x, lower=lower, sort_eigenvalues=sort_eigenvalues)
+        n = x.shape[-1]
+        name = "heevd" if x.dtype.kind == "c" else "syevd"
+        sizes = room_to_work(name, x.dtype, n)
+        options = dict(zip(("lwork", "liwork", "lrwork"), sizes, strict=False))
+        for index in np.ndindex(x.shape[:-2] if x.size else (0,)):
+            values, vectors, info = lapack(name, x.dtype)(x[index], lower=lower, **options)
+            outs[0][index], outs[1][index] = (vectors, values) if info == 0 else (np.nan, np.nan)
+        return outs
 
     def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, lower: bool, sort_eigenvalues: bool) -> Sequence[Any]:
         v, w = outs
@@ -92,7 +114,7 @@ eigh_p = Eigh("eigh")
 
 def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
          subset_by_index: tuple[int, int] | None = None, implementation: None = None) -> tuple[Any, Any]:
-    """(v, w): orthonormal eigenvectors (the columns of v [..., n, n]) and ascending eigenvalues w [..., n] of Hermitian x.
+    """(v, w) of Hermitian x [..., n, n]: orthonormal eigenvectors, the columns of v, and eigenvalues, ascending.
 
     `symmetrize_input` takes (x + x^H) / 2 first; otherwise only the triangle that `lower` says is looked at.
     TypeError or ValueError if `x` is not square.
@@ -111,7 +133,8 @@ def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eige
 class Svd(Factorization):
     """Singular values in descending order, and if `compute_uv` the vectors U and V^H."""
 
-    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, full_matrices: bool, compute_uv: bool) -> list[ShapedArray]:
+    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, full_matrices: bool,
+              compute_uv: bool) -> list[ShapedArray]:
         k = min(m, n)
         values = ShapedArray((*batch, k), real_type(dtype))
         if not compute_uv:
@@ -120,16 +143,22 @@ class Svd(Factorization):
         return [values, ShapedArray((*batch, m, left), dtype), ShapedArray((*batch, right, n), dtype)]
 
     def compute(self, x: np.ndarray, *, full_matrices: bool, compute_uv: bool) -> Sequence[np.ndarray]:
-        if not compute_uv:
-            return [np.linalg.svd(x, compute_uv=False)]
-        u, s, vh = np.linalg.svd(x, full_matrices)
-        return [s, u, vh]
+        options = {"compute_uv": int(compute_uv), "full_matrices": int(full_matrices)}
+        outs = self.room(x, full_matrices=full_matrices, compute_uv=compute_uv)
+        if not x.size:
+            return [identities(out) for out in outs]
+        (size,) = room_to_work("gesdd", x.dtype, *x.shape[-2:], **options)
+        for index in np.ndindex(x.shape[:-2]):
+            u, s, vh, info = lapack("gesdd", x.dtype)(x[index], lwork=size, **options)
+            for out, found in zip(outs, (s, u, vh), strict=False):
+                out[index] = found if info == 0 else np.nan
+        return outs
 
     def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, full_matrices: bool, compute_uv: bool) -> Sequence[Any]:
         m, n = x.shape[-2:]
         if compute_uv and full_matrices and m != n:
-            raise NotImplementedError("The derivative of svd with full_matrices is not implemented for matrices that are "
-                                      "not square: pass full_matrices=False.")
+            raise NotImplementedError("The derivative of svd with full_matrices is not implemented for matrices that "
+                                      "are not square: pass full_matrices=False.")
         if not compute_uv:  # the derivative needs the vectors
             s, u, vh = self.bind(x, full_matrices=False, compute_uv=True)
         else:
@@ -193,9 +222,7 @@ class Eig(Factorization):
     def compute(self, x: np.ndarray, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool,
                 enable_eigvec_derivs: bool = False) -> Sequence[np.ndarray]:
         left, right = compute_left_eigenvectors, compute_right_eigenvectors
-        avals = self.types(x.shape[:-2], *x.shape[-2:], x.dtype, compute_left_eigenvectors=left,
-                           compute_right_eigenvectors=right)
-        outs = [np.empty(a.shape, a.dtype) for a in avals]
+        outs = self.room(x, compute_left_eigenvectors=left, compute_right_eigenvectors=right)
         if not x.size:
             return outs
         geev = lapack("geev", x.dtype)
@@ -217,8 +244,8 @@ class Eig(Factorization):
         vectors = compute_left_eigenvectors or compute_right_eigenvectors
         if vectors and not enable_eigvec_derivs:
             raise NotImplementedError(
-                "Derivatives of eigenvectors of general matrices are right only where all eigenvalues are distinct, which "
-                "is not checked: allow them by anima.lax.linalg.eig(..., enable_eigvec_derivs=True).")
+                "Derivatives of eigenvectors of general matrices are right only where all eigenvalues are distinct, "
+                "which is not checked: allow them by anima.lax.linalg.eig(..., enable_eigvec_derivs=True).")
         if compute_left_eigenvectors:
             raise NotImplementedError("The derivative of left eigenvectors is not implemented.")
         w, v = outs if vectors else self.bind(

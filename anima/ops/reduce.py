@@ -76,7 +76,8 @@ class Reduce(Primitive):
             raise ValueError(f"duplicate value in 'axes' of reduction: {axes}")
         if not all(0 <= a < x.ndim for a in axes):
             raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for {x.str_short()}.")
-        return x.update(shape=tuple(n for i, n in enumerate(x.shape) if i not in axes))
+        kept = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+        return ShapedArray(kept, x.dtype, x.weak_type and self.accepts is not BITS)
 
     def eval(self, x: np.ndarray, *, axes: Shape) -> Any:
         if 0 in x.shape:

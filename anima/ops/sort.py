@@ -111,7 +111,7 @@ class TopK(Primitive):
             raise ValueError("k argument to top_k must be no larger than size along axis; got "
                              f"{k=} with shape={list(x.shape)} and {axis=}")
         shape = (*x.shape[:axis], k, *x.shape[axis + 1:])
-        return [x.update(shape=shape), ShapedArray(shape, np.dtype("int32"))]
+        return [x.update(shape=shape), ShapedArray(shape, np.dtype("int32"), x.weak_type)]
 
     def eval(self, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
         order = np.argsort(_descending_keys(x), axis, kind="stable").take(range(k), axis)

@@ -4,7 +4,9 @@ A block cipher with 20 rounds of additions, rotations and exclusive ors, which t
 a counter of two words into two random words (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
 easy as 1, 2, 3", SC 2011; Random123). Exact for every bit: its known answers are tests.
 
-    >>> threefry2x32_p.bind(k1, k2, x1, x2)      # four arrays of uint32 -> two
+    >>> zero = jnp.zeros(1, "uint32")
+    >>> threefry2x32_p.bind(zero, zero, zero, zero)      # key and counter, two words each
+    [Array([1797259609], dtype=uint32), Array([2579123966], dtype=uint32)]
 """
 
 from __future__ import annotations

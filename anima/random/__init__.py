@@ -7,6 +7,7 @@
 Each draw needs a key of its own: `split` makes new ones.
 """
 
+from anima import errors as _errors
 from anima.random.counts import binomial, geometric, multinomial, poisson
 from anima.random.distributions import (
     categorical,
@@ -51,6 +52,8 @@ from anima.random.keys import (
 )
 from anima.random.matrix import multivariate_normal, orthogonal
 from anima.random.shuffle import choice, permutation
+
+globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
 
 __all__ = [
     "PRNGKey", "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice",

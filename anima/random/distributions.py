@@ -137,10 +137,14 @@ def _signs(key: Any, shape: Shape, dtype: Any) -> Any:
 
 @sampler
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
-    """Rayleigh distributed numbers of the given scale: lengths of normal vectors of dimension 2."""
+    """Rayleigh distributed numbers of the given scale: lengths of normal vectors of dimension 2.
+
+    Differs from JAX: the uniform number 0, which would give an infinity, is taken as half the next one.
+    """
     dtype = float_dtype("rayleigh", dtype)
     shape = common_shape("rayleigh", shape, scale)
     u = draw_uniform(key, shape, dtype)
+    u = jnp.where(u == 0, np.asarray(dtypes.finfo(dtype).eps / 2, dtype), u)
     return operand(scale, dtype, shape) * jnp.sqrt(jnp.log(u) * -2)
 
 

@@ -90,7 +90,8 @@ def _seeded(seed: Any, impl: Implementation, name: str) -> Any:
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """A typed key from an integer seed; the same seed gives the same key.
 
-    `impl` names the generator ("threefry2x32", the default, "rbg" or "unsafe_rbg"). TypeError if the seed is not one integer.
+    `impl` names the generator ("threefry2x32", the default, "rbg" or "unsafe_rbg"). TypeError if the seed is not
+    one integer.
 
     >>> anima.random.key(0)
     Array((), dtype=key<fry>) overlaying:

@@ -11,12 +11,6 @@ from anima.ops.broadcast import as_shape
 from anima.random.draws import common_shape, draw_normal, float_dtype, sampler
 
 
-def _linalg(name: str) -> Any:
-    if not hasattr(jnp, "linalg"):
-        raise NotImplementedError(f"anima.random.{name} needs anima.numpy.linalg, which is not implemented.")
-    return jnp.linalg
-
-
 @sampler
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None,
                         method: str = "cholesky") -> Any:
@@ -41,13 +35,12 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 
 def _root(cov: Any, method: str) -> Any:
     """A matrix A with A A^T = cov."""
-    linalg = _linalg("multivariate_normal")
     if method == "cholesky":
-        return linalg.cholesky(cov)
+        return jnp.linalg.cholesky(cov)
     if method == "eigh":
-        values, vectors = linalg.eigh(cov)
+        values, vectors = jnp.linalg.eigh(cov)
     else:
-        vectors, values, _ = linalg.svd(cov)
+        vectors, values, _ = jnp.linalg.svd(cov)
     return vectors * jnp.sqrt(values[..., None, :])
 
 
@@ -65,5 +58,5 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
 
 def draw_orthonormal(key: Any, shape: Shape, rows: int, columns: int, dtype: Any) -> Any:
     """Matrices with orthonormal columns: Q of the QR decomposition of normal ones, with the signs of R's diagonal."""
-    q, r = _linalg("orthogonal").qr(draw_normal(key, (*shape, rows, columns), dtype))
+    q, r = jnp.linalg.qr(draw_normal(key, (*shape, rows, columns), dtype))
     return q * jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))[..., None, :]

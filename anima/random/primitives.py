@@ -4,7 +4,7 @@ A key is an element of an extended dtype: a few uint32 words, two for Threefry. 
 arrays of keys, and is defined by one program on the words that the keys' generator (`implementation.py`) gives.
 That program is what eager mode runs and what the compiler inlines:
 
-    >>> random_bits_p.expand([key_aval], {"bit_width": 32, "shape": (4,)})
+    random_bits_p.expand([key_aval], {"bit_width": 32, "shape": (4,)})
     { lambda ; a:u32[2]. let ... j:u32[2] k:u32[2] = threefry2x32 c e g i ... in (m,) }
 """
 

@@ -22,13 +22,12 @@ class Callbacks:
     """The callbacks of one program, as the one function that its machine code calls."""
 
     __slots__ = ("_known",)
-
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._known = [(c, [*map(_memory, c.operands)], [*map(_memory, c.results)]) for c in callbacks]
 
     def __call__(self, number: int, address: int) -> None:
         callback, operands, results = self._known[number]
-        addresses = (ctypes.c_void_p * (len(operands) + len(results))).from_address(address)
+        addresses = (ctypes.c_int64 * (len(operands) + len(results))).from_address(address)
         found = callback([_copy(a, *kind) for a, kind in zip(addresses, operands, strict=False)])
         for a, (_, dtype, size), value in zip(addresses[len(operands):], results, found, strict=True):
             array = np.ascontiguousarray(value, dtype)

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import cache, native
+from anima.compiler import cache, fortran, native
 from anima.compiler.costs import cost
 from anima.compiler.emit import ENTRY, slots
 from anima.compiler.emit_value import NUMPY, itemsize
 from anima.compiler.loops import Buffer, Op, Program, walk
 from anima.compiler.show_loops import show
 from anima.core.avals import Shape
-from anima.runtime import memory, routines, tapes, threads
+from anima.runtime import memory, tapes, threads
 from anima.runtime.callbacks import Callbacks
 from anima.runtime.calling import descriptor, fast_invoke, slow_invoke, way_back
 
@@ -86,7 +86,7 @@ class Executable:
             return id(self._function)
         if name.startswith("tape_"):
             return tapes.routine(name)
-        return way_back(name) if name in ("callback", "poll") else routines.address(name)
+        return way_back(name) if name in ("callback", "poll", "look") else fortran.address(name)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run the program. Inputs have the program's dtypes and numbers of elements, in row-major order;
@@ -96,7 +96,7 @@ class Executable:
             return self._call_slowly(inputs)
         outputs = [make(shape, dtype) for make, shape, dtype in fresh]
         pool = threads.pool_address() if self.code.parallel else 0
-        if self.program.arena:
+        if self.code.program.arena:
             arena = self._take_arena()
             try:
                 status = self._invoke(self._address, inputs, outputs, arena[1], pool)
@@ -111,11 +111,11 @@ class Executable:
         try:
             return self._arenas.pop()
         except IndexError:
-            scratch = np.empty(self.program.arena + _ALIGNMENT, np.uint8)
+            scratch = np.empty(self.code.program.arena + _ALIGNMENT, np.uint8)
             return scratch, -(-scratch.ctypes.data // _ALIGNMENT) * _ALIGNMENT
 
     def _keep(self, arena: tuple[Any, int]) -> None:
-        if len(self._arenas) < _KEPT_ARENAS and self.program.arena <= _KEPT_BYTES:
+        if len(self._arenas) < _KEPT_ARENAS and self.code.program.arena <= _KEPT_BYTES:
             self._arenas.append(arena)
 
     def _call_slowly(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -157,7 +157,7 @@ class Executable:
         return {
             "argument_size_in_bytes": sum(map(_bytes, self.program.with_role("input"))),
             "output_size_in_bytes": sum(map(_bytes, outputs)),
-            "temp_size_in_bytes": self.program.arena,
+            "temp_size_in_bytes": self.code.program.arena,
             "alias_size_in_bytes": sum(_bytes(b) for b, o in zip(outputs, self._outputs, strict=True)
                                        if o.donor is not None),
             "generated_code_size_in_bytes": sum(len(m.object_bytes()) for m in self.code.modules),

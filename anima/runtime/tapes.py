@@ -17,7 +17,7 @@ import numpy as np
 
 from anima.compiler import native
 from anima.compiler.lower_tape import TAPES, source_code
-from anima.control.tape import Tape, TapeDType, budget, handles, over_budget, tapes
+from anima.control.tape import TapeDType, budget, handles, over_budget, tapes
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.source import Source
 
@@ -344,8 +344,7 @@ class _State:
 
     def release(self) -> None:
         """Frees all tapes."""
-        if self.words[_CHAIN]:
-            _free()(self.words.ctypes.data, 0)
+        _release(self.words)
 
     def keep(self) -> None:
         """The tapes are freed when nothing refers to the state any more."""
@@ -410,5 +409,3 @@ def with_tapes(executable: Any, closed: ClosedJaxpr) -> Any:
     made = TapeExecutable(executable, closed)
     return made if made.records or made.given or made.results else executable
 
-
-__all__ = ["Tape", "TapeExecutable", "routine", "with_tapes"]

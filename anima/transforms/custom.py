@@ -274,7 +274,10 @@ class custom_jvp(_Custom):
 
     >>> @custom_jvp
     ... def f(x): return x * 2.0
-    >>> f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * 3.0))
+    >>> @f.defjvp
+    ... def f_jvp(primals, tangents): return f(*primals), tangents[0] * 3.0
+    >>> grad(f)(1.0)
+    Array(3., dtype=float32, weak_type=True)
     """
 
     jvp: Callable[..., Any] | None = None
@@ -298,6 +301,7 @@ class custom_jvp(_Custom):
 
         self.defjvp(jvp)
 
+    @errors.api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = fun_name(self.fun)
         if self.jvp is None:
@@ -358,6 +362,7 @@ class custom_vjp(_Custom):
         self.fwd, self.bwd = fwd, bwd
         self.symbolic_zeros, self.optimize_remat = symbolic_zeros, optimize_remat
 
+    @errors.api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = fun_name(self.fun)
         if self.fwd is None or self.bwd is None:

@@ -174,6 +174,9 @@ def test_vectors(dtype: str, transa: str, transb: str) -> None:
         for beta, pad in ((0.0, (0, 0, 0)), (1.0, (0, 0, 0)), (1.0, (2, 3, 4)), (0.5, (0, 0, 0))):
             Product(1, n, k, transa, transb, dtype, beta=beta, pad=pad).check()
             Product(n, 1, k, transa, transb, dtype, beta=beta, pad=pad).check()
+    for few in (2, 3, 4, 8):
+        Product(few, 75, 131, transa, transb, dtype, beta=1.0, pad=(2, 3, 4)).check()
+        Product(75, few, 131, transa, transb, dtype, pad=(1, 0, 5), batch=2).check()
     Product(1, 70, 90, transa, transb, dtype, batch=4, shared=(False, True)).check()
     Product(70, 1, 90, transa, transb, dtype, batch=4, shared=(True, False)).check()
 

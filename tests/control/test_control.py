@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -156,3 +158,9 @@ def test_switch_clamps():
 def test_mistakes(call, error, phrase):
     with pytest.raises(error, match=phrase):
         call()
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 3), (0, 3.0), (0, jnp.float32(3)), (0, jnp.arange(3))], ids=str)
+def test_bounds_of_fori_loop_are_integers(bounds: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match=r"(lower|upper) must be a scalar integer, got .*lax.while_loop"):
+        lax.fori_loop(*bounds, lambda i, x: x, 1.0)

@@ -275,7 +275,7 @@ def test_over_the_budget() -> None:
     gradient = anima.jit(anima.grad(grow))
     with config.option("tape_budget")(8 * 4096):
         assert np.isfinite(gradient(0.5, 4096))
-        with pytest.raises(MemoryError, match=r"while_loop at test_while_reverse.py:\d+, in grow.*budget of 32768 bytes"):
+        with pytest.raises(MemoryError, match=r"loop at test_while_reverse.py:\d+, in grow.*budget of 32768 bytes"):
             gradient(0.5, 100_000)
         with pytest.raises(MemoryError, match="budget"), config.option("disable_jit")(True):
             anima.grad(lambda x: whiles.while_loop(
@@ -328,9 +328,44 @@ def test_nothing_leaks(how: str) -> None:
 def test_tapes_inside_loops_are_freed_at_each_step() -> None:
     def train(x: Any) -> Any:
         def loss(v: Any) -> Any:
-            return jnp.sum(lax.while_loop(lambda c: c[1] < 200.0, lambda c: (jnp.sin(c[0]) + v, c[1] + 1.0), (v, 0.0))[0])
+            last = lax.while_loop(lambda c: c[1] < 200.0, lambda c: (jnp.sin(c[0]) + v, c[1] + 1.0), (v, 0.0))
+            return jnp.sum(last[0])
         return lax.scan(lambda c, _: (c - 1e-3 * anima.grad(loss)(c), None), x, None, 200)[0]
 
     with config.option("tape_budget")(1 << 20):  # one step records 160 kB, all of them 32 MB
         out = anima.jit(train)(jnp.linspace(0.1, 0.5, 100))
     assert np.isfinite(np.asarray(out)).all()
+
+
+def test_with_checkpoint_keys_and_third_derivatives() -> None:
+    def f(x: Any) -> Any:
+        return lax.while_loop(lambda c: c < 50.0, lambda c: c * x + jnp.sin(c), x)
+
+    def walk(x: Any, loop: Callable[..., Any]) -> Any:
+        def body(c: Any) -> Any:
+            key, y, i = c
+            key, own = anima.random.split(key)
+            return key, y * x + anima.random.normal(own) * y, i + 1
+        return loop(lambda c: c[2] < 3, body, (anima.random.key(0), x, jnp.asarray(0)))[1]
+
+    np.testing.assert_allclose(anima.jit(anima.grad(anima.checkpoint(f)))(1.3), anima.grad(f)(1.3), rtol=1e-12)
+    third = anima.jacfwd(anima.jacfwd(anima.jacfwd(f)))(1.3)
+    np.testing.assert_allclose(anima.jit(anima.grad(anima.grad(anima.grad(f))))(1.3), third, rtol=1e-9)
+    np.testing.assert_allclose(anima.jit(anima.grad(lambda x: walk(x, lax.while_loop)))(1.2),
+                               anima.grad(lambda x: walk(x, python_while))(1.2), rtol=1e-12)
+
+
+def test_products_of_matrices_read_and_write_tapes() -> None:
+    rng = np.random.default_rng(0)
+    w, x = jnp.asarray(rng.normal(size=(32, 32)) / 6), jnp.asarray(rng.normal(size=(16, 32)))
+
+    def f(w: Any, n: Any) -> Any:
+        return jnp.sum(lax.fori_loop(0, n, lambda i, y: jnp.tanh(y @ w) + x, x))
+
+    def python(w: Any) -> Any:
+        y = x
+        for _ in range(7):
+            y = jnp.tanh(y @ w) + x
+        return jnp.sum(y)
+
+    np.testing.assert_allclose(anima.jit(anima.grad(f))(w, 7), anima.grad(python)(w), rtol=1e-9, atol=1e-11)

@@ -49,8 +49,6 @@ def test_axes() -> None:
 
 @pytest.mark.parametrize("shape", [(4, 6), (6, 4), (2, 3, 5)])
 def test_orthogonal(shape: tuple[int, ...]) -> None:
-    if not hasattr(jnp, "linalg"):
-        pytest.skip("needs anima.numpy.linalg.qr")
     w = np.asarray(init.orthogonal(2.0)(KEY, shape), np.float64)
     flat = w.reshape(-1, shape[-1]) / 2
     gram = flat @ flat.T if flat.shape[0] < flat.shape[1] else flat.T @ flat

@@ -47,3 +47,19 @@ def test_map(batch_size):
 def test_approximate_top_k_is_exact():
     values, indices = lax.approx_min_k(jnp.array([3.0, 1.0, 2.0]), 2)
     assert values.tolist() == [1, 2] and indices.tolist() == [1, 2]
+
+
+def test_bitwise_reductions_are_never_weakly_typed() -> None:
+    weak = jnp.broadcast_to(jnp.asarray(3), (4,))
+    assert weak.weak_type
+    for reduce in (lax.reduce_and, lax.reduce_or, lax.reduce_xor):
+        assert not reduce(weak, (0,)).weak_type and not anima.jit(lambda x, r=reduce: r(x, (0,)))(weak).weak_type
+    assert lax.reduce_max(weak, (0,)).weak_type
+
+
+def test_top_k_of_weakly_typed_elements() -> None:
+    weak = jnp.broadcast_to(jnp.asarray(2.5), (4,))
+    for k in (2, 4):
+        for f in (lax.top_k, anima.jit(lax.top_k, static_argnums=1)):
+            assert [x.weak_type for x in f(weak, k)] == [True, True]
+            assert [x.weak_type for x in f(jnp.ones(4), k)] == [False, False]

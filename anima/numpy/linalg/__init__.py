@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anima import errors as _errors
 from anima.core.array import Array
 from anima.numpy import diagonals as _diagonals, linear as _linear
 from anima.numpy.linalg.decompositions import (
@@ -68,6 +69,8 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """The sums along the diagonals of the matrices in the last two axes."""
     return _diagonals.trace(x, offset, -2, -1, dtype)
 
+
+globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",

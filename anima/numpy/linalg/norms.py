@@ -42,8 +42,8 @@ def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False
         return _vector_norm(x, 2 if ord is None else ord, axes, keepdims)
     if len(axes) == 2:
         return _matrix_norm(x, "fro" if ord is None else ord, axes, keepdims)
-    raise ValueError(f"Improper number of axes for norm: axis={axes}. Pass one axis to compute a vector-norm, or two axes "
-                     "to compute a matrix-norm.")
+    raise ValueError(f"Improper number of axes for norm: axis={axes}. Pass one axis to compute a vector-norm, or two "
+                     "axes to compute a matrix-norm.")
 
 
 def _vector_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:

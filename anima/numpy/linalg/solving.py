@@ -98,7 +98,8 @@ def inv(a: ArrayLike) -> Array:
     return _solve(a, la.identity(a.shape, a.dtype))
 
 
-def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *, rcond: ArrayLike | None = None) -> Array:
+def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *,
+         rcond: ArrayLike | None = None) -> Array:
     """The pseudo-inverses [..., n, m] of a [..., m, n] (Moore, Penrose).
 
     Singular values up to `rtol` (default 10 max(m, n) eps; also called `rcond`) times the largest count as zero.
@@ -188,8 +189,8 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
         raise ValueError("After moving axes to end, leading shape of a must match shape of b. got "
                          f"a.shape={a.shape}, b.shape={b.shape}")
     if b.size != math.prod(unknowns):
-        raise ValueError(f"Input arrays must have prod(a.shape[:b.ndim]) == prod(a.shape[b.ndim:]); got a.shape={a.shape}, "
-                         f"b.ndim={b.ndim}.")
+        raise ValueError("Input arrays must have prod(a.shape[:b.ndim]) == prod(a.shape[b.ndim:]); "
+                         f"got a.shape={a.shape}, b.ndim={b.ndim}.")
     return reshape(solve(reshape(a, (b.size, b.size)), reshape(b, (b.size,))), unknowns)
 
 
@@ -386,8 +387,8 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: Any = None) -> Array:
     if len(given) == 1:
         return given[0]
     if any(x.ndim != 2 for x in given[1:-1]) or any(x.ndim not in (1, 2) for x in (given[0], given[-1])):
-        raise ValueError("multi_dot: all arrays must be matrices, but the first and the last, which may be vectors; got "
-                         f"shapes {[x.shape for x in given]}")
+        raise ValueError("multi_dot: all arrays must be matrices, but the first and the last, which may be vectors; "
+                         f"got shapes {[x.shape for x in given]}")
     row, column = given[0].ndim == 1, given[-1].ndim == 1
     chain = [sh.expand_dims(given[0], (0,)) if row else given[0], *given[1:-1],
              sh.expand_dims(given[-1], (1,)) if column else given[-1]]

@@ -1,0 +1,37 @@
+"""Routines of BLAS and LAPACK by address, from SciPy's capsules: callable from compiled code without Python.
+
+    address("sgemm")  ->  the address of Fortran's sgemm, with all arguments by reference
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+_api: Any = ctypes.pythonapi
+_api.PyCapsule_GetName.restype = ctypes.c_char_p
+_api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+@cache
+def address(name: str) -> int:
+    """The address of a routine of BLAS or LAPACK; NotImplementedError if SciPy does not have it."""
+    # SciPy takes longer to import than NumPy: it is loaded with the first program that calls such a routine.
+    for library in ("blas", "lapack"):
+        capsule = importlib.import_module(f"scipy.linalg.cython_{library}").__pyx_capi__.get(name)
+        if capsule is not None:
+            return _api.PyCapsule_GetPointer(capsule, _api.PyCapsule_GetName(capsule))
+    raise NotImplementedError(f"there is no routine {name!r} in BLAS or LAPACK")
+
+
+def call(name: str, args: Sequence[np.ndarray]) -> None:
+    """Calls a routine with the addresses of these arrays."""
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(args))(address(name))
+    function(*(a.ctypes.data for a in args))

@@ -1,0 +1,50 @@
+"""Options of jit that Anima cannot honour are refused, never ignored; donated arrays are given once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import anima
+import anima.numpy as jnp
+
+CPU = anima.devices()[0]
+
+
+@pytest.mark.parametrize("options", [
+    {"device": None}, {"device": CPU}, {"backend": "cpu"}, {"in_shardings": None}, {"in_shardings": (None, CPU)},
+    {"out_shardings": CPU}, {"compiler_options": None}, {"compiler_options": {}}], ids=str)
+def test_the_one_device_is_accepted(options: dict[str, Any]) -> None:
+    assert anima.jit(lambda x, y: x + y, **options)(1.0, 2.0) == 3.0
+
+
+@pytest.mark.parametrize("options", [
+    {"device": "gpu"}, {"device": 1}, {"backend": "gpu"}, {"in_shardings": ("x", None)},
+    {"out_shardings": {"a": anima.Device(1)}}, {"compiler_options": {"level": 3}}], ids=str)
+def test_other_places_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(NotImplementedError, match=f"jit: {next(iter(options))}=.* is not supported"):
+        anima.jit(lambda x: x, **options)
+
+
+def test_a_donated_array_is_given_once() -> None:
+    x, y = jnp.ones(4), jnp.zeros(4)
+    add = anima.jit(lambda a, b: a + b, donate_argnums=0)
+    with pytest.raises(ValueError, match=r"same array \(f32\[4\]\) twice, once as a donated argument"):
+        add(x, x)
+    assert not x.is_deleted()
+    assert add(x, y)[0] == 1.0 and x.is_deleted() and not y.is_deleted()
+
+
+def test_a_donated_array_is_given_once_in_trees_and_by_name() -> None:
+    x = jnp.ones(4)
+    with pytest.raises(ValueError, match="twice"):
+        anima.jit(lambda t: t[0] + t[1], donate_argnums=0)([x, x])
+    with pytest.raises(ValueError, match="twice"):
+        anima.jit(lambda a, b: a + b["x"], donate_argnames="b")(x, b={"x": x})
+    assert not x.is_deleted()
+
+
+def test_an_array_that_is_not_donated_may_be_given_twice() -> None:
+    x, y = jnp.ones(4), jnp.zeros(4)
+    assert anima.jit(lambda a, b, c: a + b + c, donate_argnums=2)(x, x, y)[0] == 2.0

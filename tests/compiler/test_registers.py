@@ -1,0 +1,198 @@
+"""Small arrays in loops become variables: the loops before and after, side by side, and what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.compiler.interpret import run
+from anima.compiler.loops import Buffer, For, If, Kernel, Let, Load, Local, Program, Store, Var, While, statements
+from anima.compiler.registers import registers
+from anima.compiler.show_loops import check, show
+from tests.compiler.loop_programs import at, c, f, k, op, serial, v, vector
+
+
+def program(*body: object, temps: tuple[Buffer, ...] = (), size: int = 2) -> Program:
+    buffers = (Buffer("x", "f32", size, "input"), Buffer("y", "f32", size, "output"), *temps)
+    return Program("p", buffers, body)  # type: ignore[arg-type]
+
+
+def temp(name: str, size: int = 2) -> Buffer:
+    return Buffer(name, "f32", size, "temp")
+
+
+def text(p: Program) -> str:
+    check(p)
+    return show(p).split("\n", 1)[1]
+
+
+def load(buffer: str, *index: str | int) -> Load:
+    return Load(buffer, at(*index), "f32")
+
+
+HALVE = Kernel("halve", (vector("i", 2, Store("y", at("i"), f("mul", load("y", "i"), k(0.5)))),))
+COPY = Kernel("copy", (vector("i", 2, Store("y", at("i"), load("x", "i"))),))
+
+
+def test_carry_is_loaded_before_the_loop_and_stored_after_it() -> None:
+    before = program(COPY, serial("n", 10, HALVE))
+    assert text(before) == """\
+  kernel copy:
+    vector i < 2:
+      y[i] = x[i]
+  for n < 10:
+    kernel halve:
+      vector i < 2:
+        y[i] = y[i] * 0.5"""
+    after = registers(before)
+    assert text(after) == """\
+  kernel copy:
+    vector i < 2:
+      y[i] = x[i]
+  var y.0: f32 = y[0]
+  var y.1: f32 = y[1]
+  for n < 10:
+    y.0 := y.0 * 0.5
+    y.1 := y.1 * 0.5
+  y[0] = y.0
+  y[1] = y.1"""
+    x = np.array([3.0, -8.0], np.float32)
+    np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])
+
+
+def test_what_an_iteration_writes_first_is_a_plain_value() -> None:
+    """t is known to one iteration only, so that no variable is left of it."""
+    before = program(COPY, serial("n", 10,
+                                  Kernel("a", (vector("i", 2, Store("t", at("i"), f("add", load("y", "i"), k(1.0)))),)),
+                                  Kernel("b", (vector("i", 2, Let("w", f("mul", load("t", "i"), load("t", "i"))),
+                                                      Store("y", at("i"), v("w"))),))), temps=(temp("t"),))
+    after = registers(before)
+    assert text(after) == """\
+  kernel copy:
+    vector i < 2:
+      y[i] = x[i]
+  var y.0: f32 = y[0]
+  var y.1: f32 = y[1]
+  for n < 10:
+    var t.0: f32 = 0.0
+    var t.1: f32 = 0.0
+    t.0 := y.0 + 1.0
+    t.1 := y.1 + 1.0
+    r1 = t.0 * t.0
+    y.0 := r1
+    r2 = t.1 * t.1
+    y.1 := r2
+  y[0] = y.0
+  y[1] = y.1"""
+    assert [b.name for b in after.buffers] == ["x", "y"]
+    x = np.array([0.1, -0.2], np.float32)
+    np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])
+
+
+@pytest.mark.parametrize("reason, body, temps", [
+    ("an index that is not constant", serial("n", 2, Store("y", at("n"), load("x", "n"))), ()),
+    ("a long loop", serial("n", 10, Kernel("k", (vector("i", 100, Store("t", at("i"), k(1.0))),))), (temp("t", 100),)),
+    ("a kernel with a long loop stores to it",
+     serial("n", 10, Kernel("k", (Store("t", c(0), k(1.0)), vector("i", 100, Store("u", at("i"), load("t", 0)))))),
+     (temp("t"), temp("u", 100))),
+])
+def test_buffers_that_stay(reason: str, body: For, temps: tuple[Buffer, ...]) -> None:
+    before = program(body, temps=temps)
+    assert show(registers(before)) == show(before), reason
+
+
+def test_element_read_by_a_kernel_that_stays() -> None:
+    long = Kernel("long", (vector("i", 100, Store("u", at("i"), f("mul", load("y", 1), load("u", "i")))),))
+    after = registers(program(COPY, serial("n", 10, HALVE, long), temps=(temp("u", 100),)))
+    assert "u[i] = y.1 * u[i]" in text(after)
+    assert [s.name for s in statements(*after.body) if isinstance(s, Kernel)] == ["copy", "long"]
+
+
+def test_branches_and_loops_inside() -> None:
+    """A value set in one branch only, or in a loop that may not run, is carried through the other way."""
+    branch = If(op("lt", load("y", 0), k(1.0), dtype="bool"), (Store("y", c(1), load("y", 0)),), (Store("y", c(0), k(0.25)),))
+    inner = While((), op("lt", load("y", 0), k(4.0), dtype="bool"),
+                  (Store("y", c(0), f("mul", load("y", 0), k(3.0))),))
+    before = program(COPY, serial("n", 5, HALVE, branch, inner))
+    after = registers(before)
+    check(after)
+    assert not any(isinstance(s, (Store,)) for loop in after.body if isinstance(loop, For) for s in statements(loop))
+    for x in ([9.0, 2.0], [0.5, -3.0], [1.5, 0.0]):
+        given = np.array(x, np.float32)
+        np.testing.assert_array_equal(run(after, [given])[0], run(before, [given])[0])
+
+
+def test_scratch_memory_becomes_variables() -> None:
+    kernel = Kernel("s", (Local("row", "f32", 2), vector("i", 2, Store("row", at("i"), load("y", "i"))),
+                          vector("i2", 2, Store("y", at("i2"), f("add", load("row", "i2"), load("row", 0))))))
+    before = program(COPY, serial("n", 3, kernel))
+    after = registers(before)
+    assert not any(isinstance(s, Local) for s in statements(*after.body))
+    x = np.array([1.0, 2.0], np.float32)
+    np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])
+
+
+def test_lanes_are_a_parallel_kernel_with_memory_of_their_own() -> None:
+    inner = serial("j", 4, Kernel("k", (vector("i", 20, Store("t", at("i"), f("add", load("t", "i"), load("x", "n")))),)))
+    fill = Kernel("fill", (vector("i", 20, Store("t", at("i"), k(1.0))),))
+    lanes = For("n", c(2), (fill, inner, Store("y", at("n"), load("t", 19))), "parallel")
+    before = program(lanes, temps=(temp("t", 20),))
+    after = registers(before)
+    assert text(after) == """\
+  kernel lanes:
+    parallel n < 2:
+      local t: f32[20]
+      vector l1.i < 20:
+        t[l1.i] = 1.0
+      for j < 4:
+        vector l2.i < 20:
+          t[l2.i] = t[l2.i] + x[n]
+      y[n] = t[19]"""
+    x = np.array([1.0, 2.0], np.float32)
+    np.testing.assert_array_equal(run(after, [x], "backward")[0], [5.0, 9.0])
+
+
+def test_lanes_that_share_memory_run_in_order() -> None:
+    lanes = For("n", c(2), (Kernel("k", (Store("y", at("n"), load("t", "n")),)),), "parallel")
+    after = registers(program(lanes, Kernel("z", (Store("t", c(0), k(1.0)),)), temps=(temp("t"),)))
+    check(after)
+    assert isinstance(after.body[0], Kernel)  # t is only read: nothing is shared that changes
+
+
+def test_vmapped_while_with_vectors_is_compiled_to_lanes() -> None:
+    def one(x: jnp.ndarray, stop: jnp.ndarray) -> jnp.ndarray:
+        return lax.while_loop(lambda s: s[0] < stop, lambda s: (s[0] + 1, jnp.stack([s[1][1], s[1].sum() * 0.5])),
+                              (jnp.int32(0), x))[1]
+
+    xs, stops = np.arange(10.0, dtype=np.float32).reshape(5, 2), np.array([0, 3, 1, 7, 2], np.int32)
+    lowered = anima.jit(anima.vmap(one)).lower(xs, stops)
+    assert "kernel lanes" in lowered.loops
+    expected = []
+    for x, stop in zip(xs, stops, strict=True):
+        for _ in range(stop):
+            x = np.array([x[1], x.sum() * np.float32(0.5)], np.float32)
+        expected.append(x)
+    np.testing.assert_allclose(anima.jit(anima.vmap(one))(xs, stops), expected, rtol=1e-6)
+
+
+def test_state_of_three_compiles_to_scalars_alone() -> None:
+    def fun(s: jnp.ndarray) -> jnp.ndarray:
+        return lax.fori_loop(0, 100, lambda _, s: s + 0.1 * jnp.stack([s[1], -s[0], s[2] * s[0]]), s)
+
+    loops = anima.jit(fun).lower(np.ones(3, np.float32)).loops
+    inside = loops.split("for ", 1)[1]
+    assert "kernel" not in inside.split("out0[0]")[0] and "[" not in inside.split("out0[0]")[0].split(":", 1)[1]
+    s = np.array([1.0, 2.0, 3.0], np.float32)
+    expected = s
+    for _ in range(100):
+        expected = expected + np.float32(0.1) * np.array([expected[1], -expected[0], expected[2] * expected[0]])
+    np.testing.assert_allclose(anima.jit(fun)(s), expected, rtol=1e-4)
+
+
+def test_variables_of_programs_without_loops_are_as_they_were() -> None:
+    before = program(COPY, HALVE)
+    assert registers(before) is before
+    assert not any(isinstance(s, Var) for s in statements(*before.body))
