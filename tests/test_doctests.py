@@ -32,8 +32,8 @@ def examples() -> list[doctest.DocTest]:
         for own, value in vars(module).items():
             inner = inspect.unwrap(value) if callable(value) else None  # public functions stand for bare ones
             if getattr(inner, "__module__", "") == name:
-                found += finder.find(inner, f"{name}.{own}", False, names)
-    return list({(case.filename, case.lineno): case for case in found if case.examples}.values())
+                found += finder.find(inner, f"{name}.{own}", module, names)
+    return list({case.docstring: case for case in found if case.examples}.values())
 
 
 EXAMPLES = examples()

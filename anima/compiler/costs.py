@@ -31,6 +31,7 @@ _OPS |= dict.fromkeys(("pow", "tan", "asin", "acos", "atan", "atan2", "sinh", "c
                        "erfc", "erf_inv", "lgamma", "digamma", "rem"), 20.0)
 _OPS |= {"div": 3.0, "integer_pow": 2.0, "select_n": 0.5, "cast": 0.5, "bitcast": 0.0}
 _UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
+_UNKNOWN_STEPS = 64  # iterations of a loop that ends when a condition fails
 
 
 def extent_of(extent: Expr, otherwise: int = _UNKNOWN_TRIPS) -> int:
@@ -63,7 +64,7 @@ def cost(node: Stmt | Expr) -> float:
             lanes = max(width * 0.6, 1.0) if kind == "vector" else 1.0
             return 2.0 + extent_of(extent) * (each / lanes + (0.5 if kind != "vector" else 0.0))
         case While(before=before, cond=cond, body=body):
-            return _UNKNOWN_TRIPS * (cost(cond) + sum(cost(s) for s in (*before, *body)))
+            return _UNKNOWN_STEPS * (cost(cond) + sum(cost(s) for s in (*before, *body)))
         case If(cond=cond, then=then, orelse=orelse):
             return cost(cond) + max(sum(cost(s) for s in then), sum(cost(s) for s in orelse))
         case Kernel(body=body):

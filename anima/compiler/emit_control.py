@@ -31,6 +31,7 @@ from anima.compiler.emit_value import (
 )
 from anima.compiler.loops import (
     INDEX,
+    TICKS,
     Accumulate,
     Assign,
     Call,
@@ -98,6 +99,8 @@ class Control(Memory):
     on_stack: int
     outside: Callable[[Stmt], None] | None
     windows: dict[str, str]
+    apart = False  # whether lanes may have left the loop that is being written
+    shared: frozenset[str] = frozenset()  # variables that all lanes have in common: they count iterations
     stopped: str | None = None  # the label of the end of the function, if something may jump there
 
     # -- expressions ----------------------------------------------------------------------------
@@ -227,10 +230,14 @@ class Control(Memory):
                 new = self.combine(op, value.dtype, old, self.evaluate(value))
                 new = self.variable(new) if isinstance(new, Index) else new
                 self.env[key] = self._where_active(new, old) if name in self.renamed else new
+            case Assign(name=name, value=value) | Var(name=name, init=value) if name.startswith(TICKS):
+                self.env[name] = self.evaluate(value)
             case Assign(name=name, value=value):
-                self.env[name] = self.variable(self.evaluate(value))
+                new = self.evaluate(value) if name in self.shared else self.variable(self.evaluate(value))
+                masked = self.apart and name not in self.shared
+                self.env[name] = self._where_active(new, self.env[name]) if masked else new
             case Var(name=name, init=init):
-                self.env[name] = self.variable(self.evaluate(init))
+                self.env[name] = self.evaluate(init) if name in self.shared else self.variable(self.evaluate(init))
             case Local(buffer=buffer, dtype=dtype, size=size):
                 self.places[buffer] = Place(self._scratch(dtype, size), dtype, buffer)
                 self.changed(buffer)

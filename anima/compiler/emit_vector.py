@@ -5,7 +5,7 @@
                                        s = s + (the sum of 4 accumulators of 16 lanes, pairwise)
 
 Where the machine has no masked instructions the rest runs one by one. A long body is not written twice:
-it gets masks in all of its rounds. How accumulators are combined depends on the program alone.
+it gets masks in all of its rounds. A `while` runs until its last lane is done. How accumulators are combined depends on the program alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anima.compiler.assembly import Type, Value
 from anima.compiler.costs import cost
 from anima.compiler.emit_control import Control
 from anima.compiler.emit_value import ZERO, Index, Val, constant_of, i64, parts, rebuild
-from anima.compiler.loops import Accumulate, For, Stmt, statements
+from anima.compiler.loops import Accumulate, Assign, Call, For, If, Stmt, While, statements
 from anima.compiler.neutral import neutral
 
 _HEAVY = 24      # nanoseconds or so of one scalar iteration from which a body is written once only
@@ -38,6 +38,8 @@ class Vector(Control):
         count = constant_of(extent.value)
         if count == 0:
             return
+        looks = [s for s in statements(*loop.body) if isinstance(s, If) and isinstance(s.then[0], Call)]
+        self.shared = frozenset(s.name for look in looks for s in look.then if isinstance(s, Assign))
         sums = self._accumulated(loop.body)
         weight = sum(cost(s) for s in loop.body)
         rounds = self._rounds(loop, count, weight, bool(sums))
@@ -47,6 +49,44 @@ class Vector(Control):
             partial = [{name: self.env[key] for name, key in renamed.items()} for renamed in totals]
         for name, stmt in sums.items():
             self._combine(name, stmt, [p[name] for p in partial], loop.width)
+
+    def _while(self, stmt: While) -> None:
+        """In lanes: for as long as any lane goes on; what the others hold stays as it is."""
+        if self.width == 1:
+            super()._while(stmt)
+            return
+        b, mask, apart = self.b, self.mask, self.apart
+        lanes = Type("i1", self.width)
+        stmts = (*stmt.before, *stmt.body)
+        keys = self.carried(stmts)
+        self.forget_stores(stmts)
+        for key in keys:
+            if key not in self.shared:
+                self.env[key] = self.wide(self.env[key])
+        before, head, inside, done = b.block, b.label("while"), b.label("do"), b.label("done")
+        b.branch(head)
+        with self.scope():
+            b.place(head)
+            active = b.phi(lanes, (b.const(lanes, 1) if mask is None else mask, before))
+            phis = self._phis(keys, before)
+            self.mask, self.apart = active, True
+            self.block(stmt.before)
+            condition = self.wide(self.evaluate(stmt.cond))
+            assert isinstance(condition, Value)
+            results = {k: self.env[k] for k in keys}
+            self.mask = going = b.op("and", active, condition)
+            b.branch_if(b.cmp("ne", b.cast("bitcast", going, Type(f"i{self.width}")), 0), inside, done)
+            b.place(inside)
+            self.block(stmt.body)
+            active.add(going, b.block)
+            for k, values in phis.items():
+                for phi, value in zip(values, parts(self.env[k]), strict=True):
+                    phi.add(value, b.block)
+            b.branch(head)
+        b.place(done)
+        self.mask, self.apart = mask, apart
+        self.env.update(results)
+        self.forget_stores(stmts)
 
     def _accumulated(self, stmts: Sequence[Stmt]) -> dict[str, Accumulate]:
         """The `Accumulate` statements whose variables stand outside of the loop, by name."""

@@ -88,7 +88,7 @@ class _Grouping:
         self.home: dict[Var, _Builder] = {}
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
-        self.effects = 0  # bit set of the groups that the last one with effects depends on, and itself
+        self.effectful: _Builder | None = None  # the last group with an effect
 
     def reads(self, eqn: Eqn, space: Shape,
               skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
@@ -143,8 +143,8 @@ class _Grouping:
         needs = 0
         for g in direct.values():
             needs |= g.needs | (1 << g.number)
-        if eqn.effects:  # effects happen in the program's order
-            needs |= self.effects
+        if eqn.effects and self.effectful is not None:  # effects happen in the program's order
+            needs |= self.effectful.needs | (1 << self.effectful.number)
         group = None if kind == "call" else self._find(eqn, kind, space, axes, reads, direct)
         if group is None:
             group = _Builder(len(self.groups), kind, space, axes)
@@ -169,7 +169,7 @@ class _Grouping:
                 if other.needs >> group.number & 1:
                     other.needs |= group.needs
         if eqn.effects:
-            self.effects = group.needs | (1 << group.number)
+            self.effectful = group
         for var in eqn.outvars:
             self.home[var] = group
 

@@ -8,8 +8,6 @@ work is one tile of rows in one block of columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.gemm_blocking import BLOCK_BYTES, DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
 from anima.compiler.gemm_kernel import I1, I64, PTR, SCALARS, Writer, i64, loop, times, when

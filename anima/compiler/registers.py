@@ -44,10 +44,12 @@ from anima.compiler.loops import (
     Window,
     children,
     statements,
+    walk,
 )
 from anima.compiler.lower_array import constant
 from anima.compiler.routines import buffers_read, buffers_written
 from anima.compiler.unroll import Unroller, count_uses, loaded, substitute, unrolled_size
+from anima.compiler.vectorize import fits
 
 LARGEST = 64      # elements of a buffer that becomes variables
 LONGEST = 8       # iterations of a loop that is written out
@@ -273,7 +275,8 @@ class _Worker:
             return replace(stmt, kind="serial", body=body)
         locals_ = tuple(Local(b.name, b.dtype, b.size) for b in private)
         flat = self.flattened(body)
-        return Kernel("lanes", (replace(stmt, body=(*locals_, *flat)),))
+        loop = replace(stmt, body=(*locals_, *flat))
+        return Kernel("lanes", (replace(loop, kind="vector") if _in_lanes(loop) else loop,))
 
     def flattened(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """Kernels inside of a kernel are plain statements, in order, with names of their own."""
@@ -285,6 +288,15 @@ class _Worker:
             else:
                 out.append(_with_blocks(stmt, [self.flattened(b) for b in blocks_of(stmt)]))
         return tuple(out)
+
+
+def _in_lanes(loop: For) -> bool:
+    """Whether a loop's iterations are best run several at once: the same statements for each, none of them divided
+    into lanes, and no division of integers by a value, for which machines have no instruction in lanes."""
+    if not fits(loop) or any(isinstance(s, (Local, If, Call)) for s in statements(*loop.body)):
+        return False
+    return not any(isinstance(node, Op) and node.name in ("div", "rem") and node.dtype[0] in "iu"
+                   and not isinstance(node.args[1], Const) for node in walk(*loop.body))
 
 
 def _element(name: str, i: int) -> str:

@@ -107,7 +107,7 @@ def fits(loop: For) -> bool:
                 return False
             case For(extent=extent) if not varying.isdisjoint(names_in(extent)):
                 return False
-            case If(cond=cond) | While(cond=cond) if not varying.isdisjoint(names_in(cond)):
+            case If(cond=cond) if not varying.isdisjoint(names_in(cond)):
                 return False
             case Assign(name=name) if name not in own:
                 return False

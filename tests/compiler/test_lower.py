@@ -121,8 +121,7 @@ program f(in0: f32[1]) -> (out0: f32[1])
     pv3 = ps2
     pv4 = pv3 < 100.0
     if not pv4: break
-    pv5 = ps2
-    pv6 = pv5 * pv5
+    pv6 = pv3 * pv3
     ps2 := pv6
   pv7 = ps2
   out0[0] = pv7"""

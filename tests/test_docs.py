@@ -1,0 +1,38 @@
+"""The map of the project names files, passes and levels that exist."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+from anima.compiler.pipeline import passes
+
+ROOT = pathlib.Path(__file__).parent.parent
+MAP = (ROOT / "docs" / "map.md").read_text()
+
+
+def test_files_in_the_map_exist() -> None:
+    names = set(re.findall(r"`([\w/]+(?:\.py|\.json|/))`", MAP))
+    assert len(names) > 50
+    layers = [ROOT, ROOT / "anima", *(p for p in (ROOT / "anima").iterdir() if p.is_dir())]  # "read first" is inside
+    assert not [n for n in sorted(names) if not any((base / n).exists() for base in layers)]
+
+
+def test_passes_in_the_map_are_those_of_the_pipeline() -> None:
+    listed = [line for line in MAP.split("\n") if line.startswith("| `") and line.count("|") == 5
+              and "`compiler/" in line]
+    assert [line.split("`")[1] for line in listed] == [step.name for step in passes("f", ())]
+    for line in listed:
+        _, name, _, file, _ = line.split("`", 4)
+        assert f"def {name.removesuffix('_again')}(" in (ROOT / "anima" / file).read_text()
+
+
+def test_the_map_shows_what_the_compiler_prints() -> None:
+    program, printed = re.findall(r"```(?:python)?\n(.*?)```", MAP, re.DOTALL)[:2]
+    shown = subprocess.run(
+        [sys.executable, "-c", f"import anima, anima.numpy as jnp\n{program}"], capture_output=True, text=True,
+        check=True, cwd=ROOT, env={**os.environ, "ANIMA_SHOW": "fused,loops", "PYTHONPATH": str(ROOT)}).stderr
+    assert shown.startswith(printed)
