@@ -31,7 +31,6 @@ from anima.compiler.emit_value import (
 )
 from anima.compiler.loops import (
     INDEX,
-    TICKS,
     Accumulate,
     Assign,
     Call,
@@ -88,9 +87,9 @@ class Control(Memory):
     """Writes statements into one LLVM function.
 
     `env` has the values of names in scope; `renamed` the partial accumulator that stands for a variable
-    inside of a vector loop; `windows` the types of buffers that statements find; `heap` the scratch memory to free at the end, `on_stack` the bytes
-    of the rest; `outside` writes kernels and calls
-    of external routines, where they may stand.
+    inside of a vector loop; `windows` the types of buffers that statements find; `heap` the scratch memory to
+    free at the end, `on_stack` the bytes of the rest; `outside` writes kernels and calls of external routines,
+    where they may stand.
     """
 
     env: dict[str, Val]
@@ -229,9 +228,7 @@ class Control(Memory):
                 old = self.env[key]
                 new = self.combine(op, value.dtype, old, self.evaluate(value))
                 new = self.variable(new) if isinstance(new, Index) else new
-                self.env[key] = self._where_active(new, old) if name in self.renamed else new
-            case Assign(name=name, value=value) | Var(name=name, init=value) if name.startswith(TICKS):
-                self.env[name] = self.evaluate(value)
+                self.env[key] = self._where_active(new, old) if name in self.renamed or self.apart else new
             case Assign(name=name, value=value):
                 new = self.evaluate(value) if name in self.shared else self.variable(self.evaluate(value))
                 masked = self.apart and name not in self.shared

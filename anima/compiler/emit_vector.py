@@ -5,7 +5,8 @@
                                        s = s + (the sum of 4 accumulators of 16 lanes, pairwise)
 
 Where the machine has no masked instructions the rest runs one by one. A long body is not written twice:
-it gets masks in all of its rounds. A `while` runs until its last lane is done. How accumulators are combined depends on the program alone.
+it gets masks in all of its rounds. A `while` runs until its last lane is done. How accumulators are
+combined depends on the program alone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Vector(Control):
         count = constant_of(extent.value)
         if count == 0:
             return
-        looks = [s for s in statements(*loop.body) if isinstance(s, If) and isinstance(s.then[0], Call)]
+        looks = [s for s in statements(*loop.body) if isinstance(s, If) and s.then and isinstance(s.then[0], Call)]
         self.shared = frozenset(s.name for look in looks for s in look.then if isinstance(s, Assign))
         sums = self._accumulated(loop.body)
         weight = sum(cost(s) for s in loop.body)
@@ -75,7 +76,7 @@ class Vector(Control):
             assert isinstance(condition, Value)
             results = {k: self.env[k] for k in keys}
             self.mask = going = b.op("and", active, condition)
-            b.branch_if(b.cmp("ne", b.cast("bitcast", going, Type(f"i{self.width}")), 0), inside, done)
+            b.branch_if(self._any(going), inside, done)
             b.place(inside)
             self.block(stmt.body)
             active.add(going, b.block)
@@ -87,6 +88,13 @@ class Vector(Control):
         self.mask, self.apart = mask, apart
         self.env.update(results)
         self.forget_stores(stmts)
+
+    def _any(self, lanes: Value) -> Value:
+        """Whether a condition holds in any lane."""
+        bits = lanes.type.width
+        if bits < 8:  # there is no integer of so few bits
+            lanes, bits = self.b.cast("zext", lanes, Type("i8", bits)), 8 * bits
+        return self.b.cmp("ne", self.b.cast("bitcast", lanes, Type(f"i{bits}")), 0)
 
     def _accumulated(self, stmts: Sequence[Stmt]) -> dict[str, Accumulate]:
         """The `Accumulate` statements whose variables stand outside of the loop, by name."""

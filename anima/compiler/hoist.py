@@ -150,7 +150,8 @@ class _Split:
         """A carry that products are added to, and that nothing else reads: their sum after the loop."""
         b = self.body
         var, out = b.carry[number], b.carry_outs[number]
-        if self.uses.get(var, 0) != 1 or not isinstance(out, Var) or getattr(var.aval.dtype, "kind", "") not in ("f", "c"):
+        is_inexact = getattr(var.aval.dtype, "kind", "") in ("f", "c")
+        if self.uses.get(var, 0) != 1 or not isinstance(out, Var) or not is_inexact:
             return False
         terms = self.terms(out, var)
         if terms is None:

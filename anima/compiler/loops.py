@@ -30,7 +30,6 @@ from typing import Any, Literal
 from anima.core.source import Source
 
 INDEX = "index"
-TICKS = "ticks"  # variables whose names begin so are one for all lanes of a vector loop (see `interrupt`)
 
 
 # --- Expressions: pure scalars ---------------------------------------------------------------

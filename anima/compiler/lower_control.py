@@ -19,19 +19,16 @@ from anima.compiler.groups import Fused
 from anima.compiler.loops import (
     INDEX,
     Assign,
-    Call,
     Const,
     Expr,
     For,
     If,
-    Kernel,
     Let,
     Op,
     Ref,
     Stmt,
     Var as Variable,
     While,
-    walk,
 )
 from anima.compiler.lower_array import Memory, Sliced, constant, scalar_type
 from anima.core.avals import ShapedArray

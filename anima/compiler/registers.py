@@ -250,8 +250,8 @@ class _Worker:
             if isinstance(stmt, Local) and stmt.buffer in every:
                 continue
             inner = []
-            for number, block in enumerate(blocks_of(stmt)):
-                found, body = self.declare(block, deeper.get((n, number), {}), every)
+            for number, part in enumerate(blocks_of(stmt)):
+                found, body = self.declare(part, deeper.get((n, number), {}), every)
                 inner.append((*found, *body))
             new.append(_replaced(_with_blocks(stmt, inner), every))
         return list(declared), tuple(new)

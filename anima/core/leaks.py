@@ -6,20 +6,24 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from types import CellType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-_DEPTH = 3  # containers within containers
+_DEPTH = 3     # containers within containers
+_SEARCHES = 5  # each looks at every object there is
 
 
 def holder(x: Any) -> str:
     """What refers to `x`, in words; "" if only running functions do."""
-    return ", ".join(_chain(x, _DEPTH, {id(x)}))
+    return ", ".join(_chain(x, _DEPTH, {id(x)}, iter(range(_SEARCHES))))
 
 
-def _chain(x: Any, depth: int, seen: set[int]) -> list[str]:
+def _chain(x: Any, depth: int, seen: set[int], searches: Iterator[int]) -> list[str]:
     """From `x` outwards to a name that the user gave, if there is one."""
     best: list[str] = []
+    if next(searches, None) is None:
+        return best
     for referrer in gc.get_referrers(x):
         if isinstance(referrer, FrameType) or id(referrer) in seen or type(referrer).__name__ == "list_iterator":
             continue
@@ -28,7 +32,7 @@ def _chain(x: Any, depth: int, seen: set[int]) -> list[str]:
             return [words]
         kind = type(referrer).__name__
         if depth > 1 and isinstance(referrer, (list, tuple, dict, set, CellType)) and not best:
-            found = _chain(referrer, depth - 1, {*seen, id(referrer)})
+            found = _chain(referrer, depth - 1, {*seen, id(referrer)}, searches)
             if found:
                 best = found if isinstance(referrer, CellType) else [f"an element of a {kind}", *found]
     return best

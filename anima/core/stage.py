@@ -9,6 +9,7 @@ A value that is not a tracer of the recording trace becomes a literal (scalars) 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,8 @@ class StageTracer(Tracer):
         self.aval = var.aval
         self.variable = var
         self.source = where
+        if owner.made is not None:
+            owner.made.append(weakref.ref(self))
 
     def origin_text(self) -> str:
         return self.owner.origin_text(self)  # type: ignore[attr-defined]

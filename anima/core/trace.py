@@ -9,6 +9,7 @@ work, and applies primitives under the trace it was installed on (its `parent`).
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +35,7 @@ class Trace:
         self.parent = parent
         self.level: int = 0 if parent is None else parent.level + 1
         self.alive = True
+        self.made: list[weakref.ref[Tracer]] | None = [] if config.check_tracer_leaks else None  # its tracers
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         raise NotImplementedError
@@ -51,6 +53,8 @@ class Tracer(Array):
     def __init__(self, owner: Trace, aval: ShapedArray):
         self.owner = owner
         self.aval = aval
+        if owner.made is not None:
+            owner.made.append(weakref.ref(self))
 
     def concrete(self) -> Any:
         """The value, where the trace knows one; None otherwise."""
@@ -217,13 +221,12 @@ def under(trace: Trace, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> A
 
 def check_leaks(trace: Trace) -> None:
     """Under `check_tracer_leaks`: UnexpectedTracerError if something still refers to a tracer of an ended trace."""
-    if not config.check_tracer_leaks:
-        return
-    if not any(isinstance(x, Tracer) for x in gc.get_referrers(trace)):
+    if trace.made is None or all(made() is None for made in trace.made):
         return
     gc.collect()  # they may be garbage in circles
-    for x in gc.get_referrers(trace):
-        if isinstance(x, Tracer):
+    for made in trace.made:
+        x = made()
+        if x is not None:
             text = errors.leaked_tracer_message(x, holder(x))
             raise errors.UnexpectedTracerError(f"Leaked trace {trace.describe()}. {text}")
 

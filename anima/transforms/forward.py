@@ -6,6 +6,7 @@ the parent trace, so forward mode nests in itself and in everything else.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ class JVPTracer(Tracer):
         self.aval = aval_of(primal)
         self.primal = primal
         self.tangent = tangent
+        if owner.made is not None:
+            owner.made.append(weakref.ref(self))
 
     def concrete(self) -> Any:
         return self.primal.concrete() if isinstance(self.primal, Tracer) else self.primal

@@ -6,6 +6,7 @@ stacked. Each primitive's `batch` rule moves the dimension through.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ class BatchTracer(Tracer):
         self.aval = aval.update(shape=aval.shape[:dim] + aval.shape[dim + 1:])
         self.stack = stack
         self.dim = dim
+        if owner.made is not None:
+            owner.made.append(weakref.ref(self))
 
     def origin_text(self) -> str:
         return self.stack.origin_text() if isinstance(self.stack, Tracer) else "It is being mapped over by vmap."

@@ -470,12 +470,12 @@ def test_while_loops() -> None:
           np.arange(12, dtype=np.float32) * 0)
 
 
-def test_loop_over_lanes_is_parallel() -> None:
+def test_loop_over_lanes_is_one_kernel() -> None:
     def lane(c: Any, x: Any) -> Any:
         return c, while_loop(lambda s: el.lt(s, 10.0), lambda s: el.add(el.mul(s, s), 1.0), x)
 
     stages = agree(lambda xs: _flat(scan(lane, (), xs)), array((4,)))
-    assert "parallel pk1 < 4" in show(stages.loops)
+    assert "kernel lanes:\n    vector pk1 < 4" in show(stages.loops)
 
 
 @pytest.mark.parametrize("i", [-1, 0, 1, 2, 7])

@@ -113,7 +113,8 @@ def test_element_read_by_a_kernel_that_stays() -> None:
 
 def test_branches_and_loops_inside() -> None:
     """A value set in one branch only, or in a loop that may not run, is carried through the other way."""
-    branch = If(op("lt", load("y", 0), k(1.0), dtype="bool"), (Store("y", c(1), load("y", 0)),), (Store("y", c(0), k(0.25)),))
+    branch = If(op("lt", load("y", 0), k(1.0), dtype="bool"), (Store("y", c(1), load("y", 0)),),
+                (Store("y", c(0), k(0.25)),))
     inner = While((), op("lt", load("y", 0), k(4.0), dtype="bool"),
                   (Store("y", c(0), f("mul", load("y", 0), k(3.0))),))
     before = program(COPY, serial("n", 5, HALVE, branch, inner))
@@ -136,7 +137,8 @@ def test_scratch_memory_becomes_variables() -> None:
 
 
 def test_lanes_are_a_parallel_kernel_with_memory_of_their_own() -> None:
-    inner = serial("j", 4, Kernel("k", (vector("i", 20, Store("t", at("i"), f("add", load("t", "i"), load("x", "n")))),)))
+    add = Store("t", at("i"), f("add", load("t", "i"), load("x", "n")))
+    inner = serial("j", 4, Kernel("k", (vector("i", 20, add),)))
     fill = Kernel("fill", (vector("i", 20, Store("t", at("i"), k(1.0))),))
     lanes = For("n", c(2), (fill, inner, Store("y", at("n"), load("t", 19))), "parallel")
     before = program(lanes, temps=(temp("t", 20),))

@@ -208,7 +208,7 @@ def test_an_argument_and_its_name() -> None:
     ids=["jit", "grad", "vmap", "scan"])
 def test_checking_leaks(transform: Any, made: str) -> None:
     class Model:
-        pass
+        state: Any = None
 
     model = Model()
 

@@ -127,7 +127,7 @@ def test_files(tmp_path):
     assert jnp.load(tmp_path / "x.npy").tolist() == [0, 1, 2]
 
 
-NOT_THERE = {"float6_e2m3fn", "float6_e3m2fn", "polyfit", "roots"}
+NOT_THERE = {"float6_e2m3fn", "float6_e3m2fn"}
 
 
 def test_every_name_of_numpy_is_there():

@@ -1,0 +1,126 @@
+"""Loops over lanes: each lane runs to its own end, whether lanes run one by one, on threads or in a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+
+RNG = np.random.default_rng(0)
+
+
+def lowered(fun: Callable[..., Any], *args: Any) -> str:
+    return anima.jit(fun).lower(*args).loops
+
+
+def check(one: Callable[..., Any], *args: np.ndarray, python: Callable[..., Any] | None = None) -> str:
+    """The mapped function against the function of each lane; the loops that it became."""
+    got = anima.jit(anima.vmap(one))(*args)
+    expected = [(python or one)(*lane) for lane in zip(*args, strict=True)]
+    for k, value in enumerate(got if isinstance(got, tuple) else (got,)):
+        want = [e[k] if isinstance(e, tuple) else e for e in expected]
+        np.testing.assert_allclose(np.asarray(value), np.stack([np.asarray(w) for w in want]), rtol=1e-5)
+    return lowered(anima.vmap(one), *args)
+
+
+@pytest.mark.parametrize("lanes", (2, 5, 16, 17, 40, 700))
+@pytest.mark.parametrize("dtype", (np.float32, np.int32, np.uint8))
+def test_while_of_scalars_runs_in_vectors(lanes: int, dtype: type) -> None:
+    def one(x: Any, stop: Any) -> Any:
+        k, x = lax.while_loop(lambda s: s[0] < stop, lambda s: (s[0] + 1, s[1] * 3 + 1), (jnp.int32(0), x))
+        return k, x
+
+    def python(x: Any, stop: int) -> Any:
+        with np.errstate(over="ignore"):
+            for _ in range(stop):
+                x = (x * dtype(3) + dtype(1)).astype(dtype)
+        return np.int32(stop), x
+
+    stops = RNG.integers(0, 9, lanes).astype(np.int32)
+    loops = check(one, RNG.integers(0, 5, lanes).astype(dtype), stops, python=python)
+    assert "kernel lanes:\n    vector" in loops
+
+
+def test_loops_inside_of_loops() -> None:
+    """What the inner loop of one lane does is nothing to another whose outer loop is over."""
+    def one(n: Any, m: Any) -> Any:
+        def outer(s: Any) -> Any:
+            i, total = s
+            _, total = lax.while_loop(lambda t: t[0] < m + i, lambda t: (t[0] + 1, t[1] + t[0] * i), (jnp.int32(0), total))
+            return i + 1, total
+        return lax.while_loop(lambda s: s[0] < n, outer, (jnp.int32(0), jnp.int32(7)))[1]
+
+    def python(n: int, m: int) -> np.int32:
+        total = 7
+        for i in range(n):
+            for j in range(m + i):
+                total += j * i
+        return np.int32(total)
+
+    n, m = RNG.integers(0, 6, (2, 37)).astype(np.int32)
+    assert "vector" in check(one, n, m, python=python)
+
+
+def test_reads_at_places_of_their_own() -> None:
+    """The number of steps through a table of successors until one that is its own; the table is never left."""
+    table = np.maximum(np.arange(50) // 3, 0).astype(np.int32)
+
+    def one(start: Any) -> Any:
+        return lax.while_loop(lambda s: jnp.asarray(table)[s[0]] != s[0],
+                              lambda s: (jnp.asarray(table)[s[0]], s[1] + 1), (start, jnp.int32(0)))[1]
+
+    def python(start: int) -> np.int32:
+        count = 0
+        while table[start] != start:
+            start, count = table[start], count + 1
+        return np.int32(count)
+
+    check(one, np.arange(50, dtype=np.int32), python=python)
+
+
+def test_division_by_a_value_runs_one_by_one() -> None:
+    def gcd(a: Any, b: Any) -> Any:
+        return lax.while_loop(lambda s: s[1] != 0, lambda s: (s[1], lax.rem(s[0], s[1])), (a, b))[0]
+
+    a, b = RNG.integers(1, 1000, (2, 60)).astype(np.int32)
+    loops = check(gcd, a, b, python=np.gcd)
+    assert "parallel" in loops and "vector" not in loops
+
+
+def test_only_the_branch_that_is_taken_runs() -> None:
+    def one(p: Any, x: Any) -> Any:
+        return lax.cond(p, lambda x: lax.fori_loop(0, 30, lambda i, a: jnp.sin(a) + x, x), lambda x: x * 2.0, x)
+
+    p, x = RNG.uniform(size=90) < 0.1, RNG.normal(size=90).astype(np.float32)
+    assert "if " in check(one, p, x)
+
+
+def test_vectors_in_lanes() -> None:
+    def one(x: Any, stop: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < stop, lambda s: (s[0] + 1, jnp.tanh(s[1][::-1] + s[1].sum())),
+                              (jnp.int32(0), x))[1]
+
+    for size in (3, 20):
+        x = RNG.normal(size=(33, size)).astype(np.float32)
+        check(one, x, RNG.integers(0, 12, 33).astype(np.int32))
+
+
+def test_derivative_of_lanes() -> None:
+    def one(x: Any, stop: Any) -> Any:
+        return lax.fori_loop(0, stop, lambda _, a: jnp.sin(a) * x, x)
+
+    x, stop = RNG.normal(size=21).astype(np.float32), RNG.integers(0, 6, 21).astype(np.int32)
+    got = anima.jit(anima.vmap(anima.grad(one)))(x, stop)
+    for k in range(21):
+        def python(x: Any, count: int = int(stop[k])) -> Any:
+            a = x
+            for _ in range(count):
+                a = jnp.sin(a) * x
+            return a
+        np.testing.assert_allclose(got[k], anima.grad(python)(x[k]), rtol=1e-4, atol=1e-5)
