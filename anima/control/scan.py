@@ -95,7 +95,7 @@ class Scan(Primitive):
         carry_mask, tangents = under(recorder, grow_carry, jaxpr, nonzero, tangents, [num_consts, num_carry],
                                      linear_mask)
         nonzero = [not isinstance(t, Zero) for t in tangents]
-        primal, tangent, mask = linearize_jaxpr(jaxpr, tuple(nonzero), tuple(carry_mask))
+        primal, tangent, mask = _split(jaxpr, tuple(nonzero), tuple(carry_mask))
         n_out = len(jaxpr.out_avals)
         plan = _residuals(primal, n_out, num_consts, num_carry)
         outs = under(parent, self.call, plan.body, *split_list(primals, [num_consts, num_carry]), **options)
@@ -212,6 +212,40 @@ def jvp_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, .
 
 def linear_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
     return linearize_jaxpr(jaxpr, nonzero, force)[2]
+
+
+# What is computed again rather than kept, where its operands are kept anyway.
+_CHEAP = frozenset(("add", "sub", "mul", "neg", "square", "max", "min", "select_n", "eq", "ne", "lt", "le", "gt", "ge",
+                    "and", "or", "not", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "transpose",
+                    "rev"))
+
+
+@weak_cache
+def _split(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...],
+           force: tuple[bool, ...]) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool]]:
+    """As `linearize_jaxpr`, without residuals that are cheap functions of others: the tangent program computes them."""
+    primal, tangent, mask = linearize_jaxpr(jaxpr, nonzero, force)
+    n_out = len(jaxpr.out_avals)
+    residuals = primal.jaxpr.outvars[n_out:]
+    inner = dict(zip(residuals, tangent.jaxpr.invars, strict=False))  # what each is in the tangent program
+    again: list[Eqn] = []
+    dropped: set[Var] = set()
+    for eqn in primal.jaxpr.eqns:
+        (result, *more) = eqn.outvars or [None]
+        if result not in inner or more or eqn.primitive.name not in _CHEAP or residuals.count(result) > 1:
+            continue
+        if not all(isinstance(v, Literal) or v in inner for v in eqn.invars) or isinstance(inner[result], Literal):
+            continue
+        again.append(eqn.replace(invars=[v if isinstance(v, Literal) else inner[v] for v in eqn.invars],
+                                 outvars=[inner[result]]))
+        dropped.add(result)
+    if not again:
+        return primal, tangent, mask
+    kept = [v for v in residuals if v not in dropped]
+    body = tangent.jaxpr
+    invars = [v for v in body.invars if v not in {inner[d] for d in dropped}]
+    return (primal.replace(jaxpr=primal.jaxpr.replace(outvars=[*primal.jaxpr.outvars[:n_out], *kept])),
+            tangent.replace(jaxpr=body.replace(invars=invars, eqns=[*again, *body.eqns])), mask)
 
 
 class _Residuals:
