@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 OLDEST = (3, 11)
+TINY = ["tests/documents", "tests/base", "tests/control/test_control.py"]
 EXTRAS = {"demo": ["examples"], "test": ["test"], "tiny": ["test"], "check": ["dev"], "bench": ["examples"],
           "sizes": [], "setup": ["test", "examples", "dev"]}
 
@@ -97,7 +98,7 @@ def commands(command: str, python: str, more: list[str]) -> list[list[str]]:
         "setup": [],
         "demo": [[python, "examples/train_digits.py", *more]],
         "test": [[*pytest, "-n", "2", *more]],
-        "tiny": [[*pytest, "-n", "2", "-m", "tiny", *more]],
+        "tiny": [[*pytest, *TINY, *more]],
         "check": [[python, "-m", "ruff", "check", "anima", "tests", "examples", "benchmarks", "run.py", *more],
                   [python, "-m", "mypy"]],
         "bench": [[python, "-m", "benchmarks", *more]],

@@ -1,8 +1,4 @@
-"""What all tests share.
-
-Markers: `tiny` tests touch every part in a few seconds together (`python3 run.py tiny`); `slow` ones take
-more than a few seconds. Each test starts, and must end, with the options of `anima.config` as they were.
-"""
+"""What all tests share: each starts, and must end, with the options of `anima.config` as they were."""
 
 from __future__ import annotations
 
@@ -35,10 +31,3 @@ def x64() -> Iterator[None]:
     """64-bit types on for one test."""
     with anima.enable_x64(True):
         yield
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The documents' examples, the bottom layer and control flow belong to the tiny suite as a whole."""
-    for item in items:
-        if {"documents", "base", "control"} & set(item.path.parts):
-            item.add_marker("tiny")

@@ -145,7 +145,6 @@ def test_random_products_for_other_machines(seed: int, target: str) -> None:
     random_product(np.random.default_rng(seed)).check(TARGETS[target])
 
 
-@pytest.mark.tiny
 @pytest.mark.parametrize(("transa", "transb"), list(itertools.product("NT", repeat=2)))
 @pytest.mark.parametrize("dtype", list(DTYPES))
 def test_all_transposes(dtype: str, transa: str, transb: str) -> None:

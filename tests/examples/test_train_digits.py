@@ -20,7 +20,6 @@ def test_data() -> None:
         178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 
 
-@pytest.mark.tiny
 def test_short_run(tmp_path: Path) -> None:
     arguments = ["--epochs", "15", "--hidden", "64", "--no-progress", "--out", str(tmp_path)]
     report = example.main(arguments)

@@ -79,7 +79,6 @@ def test_keeps_dtype_and_stays_finite(name: str, dtype: str) -> None:
     assert np.isfinite(np.asarray(y, np.float64)).all() and np.isfinite(np.asarray(slope, np.float64)).all()
 
 
-@pytest.mark.tiny
 def test_kinks() -> None:
     assert float(anima.grad(nn.relu)(0.0)) == 0
     assert float(anima.grad(nn.relu6)(0.0)) == 0

@@ -51,7 +51,6 @@ def test_masks(number: int) -> None:
     np.testing.assert_allclose(out, reference(allowed), rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.tiny
 def test_bias_scale_residual() -> None:
     out, residual = nn.dot_product_attention(Q, KEY, VALUE, BIAS, scale=0.5, return_residual=True)
     np.testing.assert_allclose(out, reference(np.ones((T, S), bool), BIAS, 0.5), rtol=2e-5, atol=1e-6)

@@ -11,7 +11,6 @@ from anima import random
 KEY_0 = "Array((), dtype=key<fry>) overlaying:\n[0 0]"
 
 
-@pytest.mark.tiny
 def test_sharp_bits() -> None:
     key = random.key(0)
     assert repr(key) == str(key) == KEY_0

@@ -83,7 +83,6 @@ def test_vmap_is_a_loop(partitionable: bool) -> None:
 
 
 @MODES
-@pytest.mark.tiny
 def test_jit_is_eager(partitionable: bool) -> None:
     with anima.threefry_partitionable(partitionable):
         def draws(seed: Any) -> Any:
