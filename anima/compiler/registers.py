@@ -47,10 +47,12 @@ from anima.compiler.loops import (
     walk,
 )
 from anima.compiler.lower_array import constant
+from anima.compiler.propagate import blocks_of, forward, tidy, with_blocks, without_unused
 from anima.compiler.routines import buffers_read, buffers_written
-from anima.compiler.unroll import Unroller, count_uses, loaded, substitute, unrolled_size
+from anima.compiler.unroll import Unroller, count_uses, loaded, unrolled_size
 from anima.compiler.vectorize import fits
 
+_LEAVES = (Ref, Const)
 LARGEST = 64      # elements of a buffer that becomes variables
 LONGEST = 8       # iterations of a loop that is written out
 LOOP = 700        # statements of all kernels of a loop that are: more are too many for the registers
@@ -74,18 +76,6 @@ def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:
         yield stmt
         for block in blocks_of(stmt):
             yield from statements_outside(block)
-
-
-def blocks_of(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
-    """The blocks of a statement that is no kernel."""
-    match stmt:
-        case For(body=body):
-            return (body,)
-        case While(before=before, body=body):
-            return before, body
-        case If(then=then, orelse=orelse):
-            return then, orelse
-    return ()
 
 
 def buffers_of(stmts: Sequence[Stmt]) -> set[str]:
@@ -136,7 +126,7 @@ class _Worker:
         """One outermost loop, with what has to stand before and after it; `elsewhere` are buffers used there too."""
         if sum(unrolled_size(s.body, LONGEST) or 0 for s in statements_outside([stmt]) if isinstance(s, Kernel)) > LOOP:
             inner = [self.branch(block) for block in blocks_of(stmt)]
-            return [self.lanes(_with_blocks(stmt, inner), elsewhere)]
+            return [self.lanes(with_blocks(stmt, inner), elsewhere)]
         self.locals = {}
         stmt = self.written_out(stmt)
         small = self.small([stmt])
@@ -156,7 +146,7 @@ class _Worker:
         elements = {_element(name, i) for name, use in small.items() for i in use.indices}
         (stmt,) = forward((stmt,), {}, elements | self.mutable)
         (stmt,) = tidy((stmt,), elements, count_uses(after))
-        stmts = _without_unused([*declared, *before, stmt, *after], elements)
+        stmts = without_unused([*declared, *before, stmt, *after], elements)
         return [self.lanes(s, elsewhere) if s is stmt else s for s in stmts]
 
     # ---------------------------------------------------------------- writing out
@@ -193,6 +183,10 @@ class _Worker:
         uses: dict[str, _Use] = {}
 
         def note(node: Stmt | Expr, inside: bool) -> None:
+            if type(node) is Let:
+                node = node.value
+            if type(node) is Const or type(node) is Ref:
+                return
             match node:
                 case Load(buffer=buffer, index=index):
                     use = uses.setdefault(buffer, _Use())
@@ -204,11 +198,8 @@ class _Worker:
                 case Call(routine=routine, args=args):
                     for buffer in (*buffers_read(routine, args), *buffers_written(routine, args)):
                         uses.setdefault(buffer, _Use()).constant = False
-            if type(node) is Let:
-                note(node.value, inside)
-            elif type(node) is not Const and type(node) is not Ref:
-                for child in children(node):
-                    note(child, inside or type(node) is Kernel)
+            for child in children(node):
+                note(child, inside or type(node) is Kernel)
 
         for stmt in stmts:
             note(stmt, False)
@@ -234,7 +225,9 @@ class _Worker:
         deeper: dict[tuple[int, int], dict[str, _Use]] = {}
         where: dict[str, list[int]] = {}
         for n, stmt in enumerate(stmts if private else ()):
-            for name in private.keys() & buffers_of((stmt,)):
+            if type(stmt) is Let and type(stmt.value) is Op and not any(type(a) in (Op, Load) for a in stmt.value.args):
+                continue  # most statements: an operation on names
+            for name in buffers_of((stmt,)) & private.keys():
                 where.setdefault(name, []).append(n)
         for n, stmt in enumerate(stmts):
             if blocks_of(stmt):
@@ -253,7 +246,7 @@ class _Worker:
             for number, part in enumerate(blocks_of(stmt)):
                 found, body = self.declare(part, deeper.get((n, number), {}), every)
                 inner.append((*found, *body))
-            new.append(_replaced(_with_blocks(stmt, inner), every))
+            new.append(_replaced(with_blocks(stmt, inner), every))
         return list(declared), tuple(new)
 
     # ---------------------------------------------------------------- lanes
@@ -286,7 +279,7 @@ class _Worker:
                 self.unroller.count += 1
                 out += _renamed_apart(stmt.body, f"l{self.unroller.count}.")
             else:
-                out.append(_with_blocks(stmt, [self.flattened(b) for b in blocks_of(stmt)]))
+                out.append(with_blocks(stmt, [self.flattened(b) for b in blocks_of(stmt)]))
         return tuple(out)
 
 
@@ -388,18 +381,6 @@ class Covered:
                 return written
 
 
-def _with_blocks(stmt: Stmt, blocks: Sequence[tuple[Stmt, ...]]) -> Stmt:
-    """The statement with other blocks."""
-    match stmt:
-        case For():
-            return replace(stmt, body=blocks[0])
-        case While():
-            return replace(stmt, before=blocks[0], body=blocks[1])
-        case If():
-            return replace(stmt, then=blocks[0], orelse=blocks[1])
-    return stmt
-
-
 # ---------------------------------------------------------------- replacing
 
 
@@ -408,9 +389,11 @@ def _replaced(stmt: Stmt, names: set[str]) -> Stmt:
     match stmt:
         case Store(buffer=buffer, index=Const(value=i), value=value) if buffer in names:
             return Assign(_element(buffer, int(i)), _expr(value, names))
-        case Store(index=index, value=value):
-            return replace(stmt, index=_expr(index, names), value=_expr(value, names))
-        case Let(value=value) | Assign(value=value) | Accumulate(value=value):
+        case Let(name=name, value=value):
+            return Let(name, _expr(value, names))
+        case Store(buffer=buffer, index=index, value=value, op=op):
+            return Store(buffer, _expr(index, names), _expr(value, names), op)
+        case Assign(value=value) | Accumulate(value=value):
             return replace(stmt, value=_expr(value, names))
         case Var(init=init):
             return replace(stmt, init=_expr(init, names))
@@ -426,7 +409,7 @@ def _replaced(stmt: Stmt, names: set[str]) -> Stmt:
 
 
 def _replaced_block(stmts: Sequence[Stmt], names: set[str]) -> tuple[Stmt, ...]:
-    return tuple(_replaced(_with_blocks(s, [_replaced_block(b, names) for b in blocks_of(s)]), names) for s in stmts)
+    return tuple(_replaced(with_blocks(s, [_replaced_block(b, names) for b in blocks_of(s)]), names) for s in stmts)
 
 
 def _expr(expr: Expr, names: set[str]) -> Expr:
@@ -436,124 +419,15 @@ def _expr(expr: Expr, names: set[str]) -> Expr:
         case Load(index=index):
             return replace(expr, index=_expr(index, names))
         case Op(args=args):
-            new = tuple([_expr(a, names) for a in args])
-            return expr if all(a is b for a, b in zip(args, new, strict=True)) else replace(expr, args=new)
+            new = tuple([a if type(a) in _LEAVES else _expr(a, names) for a in args])
+            return expr if new == args else Op(expr.name, new, expr.dtype, expr.params)
     return expr
-
-
-def forward(stmts: Sequence[Stmt], known: dict[str, Expr], mutable: set[str]) -> tuple[Stmt, ...]:
-    """Statements in which a variable whose value has a name, or is a number, is read by that; `known` has such."""
-    out: list[Stmt] = []
-    for stmt in stmts:
-        for name in _assigned(stmt) if blocks_of(stmt) else ():
-            if not isinstance(stmt, If):
-                known.pop(name, None)
-        stmt = _with_names(stmt, known)
-        match stmt:
-            case Let(name=name, value=Const() | Ref() as value):
-                if isinstance(value, Ref) and value.name in mutable:
-                    known[value.name] = Ref(name, value.dtype)
-                    out.append(stmt)
-                else:
-                    known[name] = value
-                continue
-            case Assign(name=name, value=value) | Var(name=name, init=value):
-                known.pop(name, None)
-                if isinstance(value, Const) or (isinstance(value, Ref) and value.name not in mutable):
-                    known[name] = value
-            case Accumulate(name=name):
-                known.pop(name, None)
-            case While(before=before, body=body):
-                inside = dict(known)
-                before = forward(before, inside, mutable)
-                cond = substitute(stmt.cond, inside)
-                stmt = While(before, cond, forward(body, inside, mutable))
-            case For() | If():
-                stmt = _with_blocks(stmt, [forward(b, dict(known), mutable) for b in blocks_of(stmt)])
-        for name in _assigned(stmt) if isinstance(stmt, If) else ():
-            known.pop(name, None)
-        out.append(stmt)
-    return tuple(out)
-
-
-def _assigned(stmt: Stmt) -> set[str]:
-    return {s.name for s in statements(stmt) if isinstance(s, (Assign, Accumulate))}
-
-
-def _with_names(stmt: Stmt, names: dict[str, Expr]) -> Stmt:
-    """A statement, without what is in its blocks (but with what is in a kernel), with names replaced."""
-    match stmt:
-        case Let(value=value) | Assign(value=value) | Accumulate(value=value):
-            return replace(stmt, value=substitute(value, names))
-        case Var(init=init):
-            return replace(stmt, init=substitute(init, names))
-        case Store(index=index, value=value):
-            return replace(stmt, index=substitute(index, names), value=substitute(value, names))
-        case Window(address=address):
-            return replace(stmt, address=substitute(address, names))
-        case For(extent=extent):
-            return replace(stmt, extent=substitute(extent, names))
-        case If(cond=cond):
-            return replace(stmt, cond=substitute(cond, names))
-        case Kernel(body=body):
-            return replace(stmt, body=_names_in_kernel(body, names))
-    return stmt
-
-
-def _names_in_kernel(stmts: Sequence[Stmt], names: dict[str, Expr]) -> tuple[Stmt, ...]:
-    out = []
-    for s in stmts:
-        new = _with_names(_with_blocks(s, [_names_in_kernel(b, names) for b in blocks_of(s)]), names)
-        out.append(replace(new, cond=substitute(new.cond, names)) if isinstance(new, While) else new)
-    return tuple(out)
-
-
-def tidy(stmts: tuple[Stmt, ...], elements: set[str], outside: dict[str, int]) -> tuple[Stmt, ...]:
-    """Statements without values that nothing mentions, nor variables (their own, or `elements`) that are only set.
-
-    `outside` tells how often names are mentioned after these statements.
-    """
-    uses = count_uses(stmts)
-    for name, count in outside.items():
-        uses[name] = uses.get(name, 0) + count
-    own = elements | {s.name for s in statements(*stmts) if isinstance(s, (Let, Var))}
-    changed = True
-
-    def keep(stmt: Stmt) -> bool:
-        nonlocal changed
-        if not isinstance(stmt, (Let, Var, Assign, Accumulate)) or stmt.name not in own or uses.get(stmt.name, 0):
-            return True
-        for name, count in count_uses((stmt,)).items():
-            uses[name] -= count
-            changed = True
-        return False
-
-    def block(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
-        kept = []
-        for s in reversed(body):
-            if keep(s):
-                blocks = blocks_of(s)
-                kept.append(_with_blocks(s, [block(b) for b in reversed(blocks)][::-1]) if blocks else s)
-        return tuple(reversed(kept))
-
-    while changed:
-        changed = False
-        stmts = block(stmts)
-    return stmts
-
-
-def _without_unused(stmts: Sequence[Stmt], elements: set[str]) -> list[Stmt]:
-    """Statements around a loop, without elements that nothing mentions or sets."""
-    uses = count_uses(stmts)
-    assigned = {s.name for s in statements(*stmts) if isinstance(s, (Assign, Accumulate))}
-    return [s for s in stmts if not isinstance(s, Var) or s.name not in elements or s.name in uses
-            or s.name in assigned]
 
 
 def _in_order(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """Loops over lanes inside of a loop run in order; kernels are as they were."""
     return tuple(replace(s, kind="serial", body=_in_order(s.body)) if isinstance(s, For) and s.kind == "parallel"
-                 else s if isinstance(s, Kernel) else _with_blocks(s, [_in_order(b) for b in blocks_of(s)])
+                 else s if isinstance(s, Kernel) else with_blocks(s, [_in_order(b) for b in blocks_of(s)])
                  for s in stmts)
 
 

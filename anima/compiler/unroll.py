@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from anima.compiler.loops import (
@@ -132,8 +131,9 @@ def substitute(expr: Expr, names: Mapping[str, Any]) -> Expr:
         case Load(buffer=buffer, index=index, dtype=dtype):
             return Load(_renamed(buffer, names), substitute(index, names), dtype)
         case Op(args=args):
-            new = tuple([substitute(a, names) for a in args])
-            return fold(expr if all(a is b for a, b in zip(args, new, strict=True)) else replace(expr, args=new))
+            new = tuple([names.get(a.name, a) if type(a) is Ref else a if type(a) is Const else substitute(a, names)
+                         for a in args])
+            return fold(Op(expr.name, new, expr.dtype, expr.params))
     return expr
 
 

@@ -231,10 +231,10 @@ def _split(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...],
     again: list[Eqn] = []
     dropped: set[Var] = set()
     for eqn in primal.jaxpr.eqns:
-        (result, *more) = eqn.outvars or [None]
-        if result not in inner or more or eqn.primitive.name not in _CHEAP or residuals.count(result) > 1:
+        if len(eqn.outvars) != 1 or eqn.primitive.name not in _CHEAP:
             continue
-        if not all(isinstance(v, Literal) or v in inner for v in eqn.invars) or isinstance(inner[result], Literal):
+        result = eqn.outvars[0]
+        if residuals.count(result) != 1 or not all(isinstance(v, Literal) or v in inner for v in eqn.invars):
             continue
         again.append(eqn.replace(invars=[v if isinstance(v, Literal) else inner[v] for v in eqn.invars],
                                  outvars=[inner[result]]))

@@ -52,8 +52,8 @@ def test_loops_inside_of_loops() -> None:
     def one(n: Any, m: Any) -> Any:
         def outer(s: Any) -> Any:
             i, total = s
-            _, total = lax.while_loop(lambda t: t[0] < m + i, lambda t: (t[0] + 1, t[1] + t[0] * i), (jnp.int32(0), total))
-            return i + 1, total
+            start = (jnp.int32(0), total)
+            return i + 1, lax.while_loop(lambda t: t[0] < m + i, lambda t: (t[0] + 1, t[1] + t[0] * i), start)[1]
         return lax.while_loop(lambda s: s[0] < n, outer, (jnp.int32(0), jnp.int32(7)))[1]
 
     def python(n: int, m: int) -> np.int32:
