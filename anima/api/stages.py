@@ -173,7 +173,7 @@ class Lowered:
 
     def compile(self, compiler_options: Any = None) -> Compiled:
         """Machine code."""
-        return Compiled(self)
+        return Compiled(self, executable_of(self.traced.jaxpr, self.traced.fun_name))
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,7 @@ class Compiled:
     """A program as machine code, callable with arguments of its own signature only."""
 
     lowered: Lowered
-
-    @cached_property
-    def executable(self) -> Any:
-        return executable_of(self.lowered.traced.jaxpr, self.lowered.traced.fun_name)
+    executable: Any
 
     @property
     def in_tree(self) -> Any:
