@@ -409,7 +409,9 @@ def promote_types(a: Any, b: Any) -> DType:
 def to_inexact(dtype: Any) -> DType:
     """The floating or complex dtype of results of functions such as `sin` on this dtype."""
     dtype = canonicalize_dtype(dtype)
-    return dtype if issubdtype(dtype, np.inexact) else _F64 if dtype.itemsize == 8 else _F32
+    if issubdtype(dtype, np.inexact) or is_extended(dtype):  # an operation that refuses keys will say so itself
+        return dtype
+    return _F64 if dtype.itemsize == 8 else _F32
 
 
 def to_complex(dtype: Any) -> np.dtype:

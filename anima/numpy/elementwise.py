@@ -441,6 +441,8 @@ def isfinite(x: ArrayLike, /) -> Array:
 def isnan(x: ArrayLike, /) -> Array:
     """Whether elements are NaN."""
     x = operand("isnan", x)
+    if dtypes.is_extended(aval_of(x).dtype):
+        raise TypeError(f"isnan does not accept dtype {aval_of(x).dtype}.")
     return ew.ne.bind(x, x)
 
 

@@ -287,3 +287,13 @@ def test_reuse_is_found() -> None:
 
         with pytest.raises(anima.errors.KeyReuseError):
             anima.jit(twice)(random.key(1))
+
+
+@pytest.mark.parametrize("misuse", [
+    jnp.sin, jnp.exp, jnp.isnan, jnp.sqrt, jnp.sum, jnp.mean, jnp.argmax, jnp.sort, jnp.cumsum, jnp.logical_not,
+    anima.nn.relu, anima.nn.sigmoid, lambda k: k + 1, lambda k: k * 2.0, lambda k: k < k, lambda k: -k, lambda k: k @ k,
+    lambda k: k.astype("float32"), np.asarray, float])
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_keys_are_not_numbers(misuse, wrap):
+    with pytest.raises(TypeError):
+        wrap(lambda k: misuse(k))(anima.random.split(anima.random.key(0)))
