@@ -168,7 +168,7 @@ class Lowered:
         return str(getattr(self, dialect or "loops"))
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates: "flops" and "bytes accessed" of one call."""
+        """Estimates for one call: "optimal_seconds" on one core, scalar "operations", "bytes accessed"."""
         return self.compile().cost_analysis()
 
     def compile(self, compiler_options: Any = None) -> Compiled:
@@ -219,7 +219,7 @@ class Compiled:
         return self.executable.loops
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates: "flops" and "bytes accessed" of one call."""
+        """Estimates for one call: "optimal_seconds" on one core, scalar "operations", "bytes accessed"."""
         return self.executable.cost_analysis()
 
     def memory_analysis(self) -> MemoryAnalysis:

@@ -54,6 +54,12 @@ CONTINUOUS: list[tuple[str, Callable[[Any, Any], Any], Any]] = [
     ("t", lambda k, s: random.t(k, 3.0, s), stats.t(3)),
     ("generalized_normal", lambda k, s: random.generalized_normal(k, 1.5, s), stats.gennorm(1.5)),
     ("dirichlet", lambda k, s: random.dirichlet(k, np.array([1.0, 2.0, 3.0]), s)[:, 1], stats.beta(2, 4)),
+    # A projection of a multivariate normal is normal: variance 1*2 + 4*1 + 2*2*0.5 = 8 along (1, 2).
+    ("multivariate_normal", lambda k, s: (random.multivariate_normal(
+        k, np.array([1.0, -1.0], np.float32), np.array([[2.0, 0.5], [0.5, 1.0]], np.float32), s)
+        @ np.array([1.0, 2.0], np.float32)), stats.norm(-1.0, 8**0.5)),
+    # Entries of a uniformly random rotation in 3 dimensions are uniform (Archimedes' hat-box theorem).
+    ("orthogonal", lambda k, s: random.orthogonal(k, 3, s)[..., 0, 1], stats.uniform(-1, 2)),
     ("ball", lambda k, s: (random.ball(k, 3, 2, s)**2).sum(-1)**1.5, stats.uniform()),
 ]
 
