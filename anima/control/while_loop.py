@@ -221,23 +221,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
     leaves, in_tree = tree.flatten(init_val)
     args_tree = tree.structure((init_val,))
-    for attempt in range(2):
-        avals = list(map(aval_of, leaves))
-        body, body_consts, out_tree = trace_function(body_fun, args_tree, avals, "while_loop")
-        if out_tree != in_tree:
-            raise TypeError(f"body_fun output and input must have identical types, but they differ: the input has "
-                            "structure "
-                            f"{in_tree}, the output {out_tree}. Revise {fun_name(body_fun)}.")
-        promoted = strong_like(leaves, body.out_avals)
-        if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):
-            break
-        leaves = promoted
-    problems = differences(in_tree, avals, body.out_avals, "carry")
-    if problems:
-        raise TypeError("body_fun output and input must have identical types, but they "
-                        "differ:\n\n" + "\n".join(problems)
-                        + f"\n\nRevise {fun_name(body_fun)} so that all output types match the corresponding input "
-                          "types.")
+    body, body_consts, leaves = _trace_body(body_fun, body_fun, in_tree, leaves, args_tree, "while_loop")
+    avals = list(map(aval_of, leaves))
     cond, cond_consts, cond_tree = trace_function(cond_fun, args_tree, avals, "while_loop")
     if len(cond.out_avals) != 1 or cond_tree.node_data() is not None:
         raise TypeError(f"cond_fun must return a boolean scalar, but got pytree {cond_tree}.")
@@ -279,6 +264,27 @@ def fori_loop(lower: Any = None, upper: Any = None, body_fun: Callable[[Any, Any
     return while_loop(lambda c: lt(c[0], c[1]), body, start)[2]
 
 
+def _trace_body(body: Callable[[Any], Any], body_fun: Callable[..., Any], carry_tree: Any, leaves: Sequence[Any],
+                in_tree: Any, by: str) -> tuple[ClosedJaxpr, list[Any], Sequence[Any]]:
+    """The body's program, what it closes over, and the first carry with weak types promoted to what the body makes."""
+    wrong = "body_fun output and input must have identical types, but they differ:"
+    for attempt in range(2):
+        avals = list(map(aval_of, leaves))
+        closed, consts, out_tree = trace_function(body, in_tree, avals, by)
+        if out_tree != carry_tree:
+            raise TypeError(f"{wrong} the input has structure {carry_tree}, the output {out_tree}. Revise "
+                            f"{fun_name(body_fun)}.")
+        promoted = strong_like(leaves, closed.out_avals)
+        if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):
+            break
+        leaves = promoted
+    problems = differences(carry_tree, avals, closed.out_avals, "carry")
+    if problems:
+        raise TypeError(f"{wrong}\n\n" + "\n".join(problems) + f"\n\nRevise {fun_name(body_fun)} so that all output "
+                        "types match the corresponding input types.")
+    return closed, consts, leaves
+
+
 def _fori_scan(lower: int, upper: int, first: Any, body_fun: Callable[[Any, Any], Any], init_val: Any,
                unroll: int | bool | None) -> Any:
     from_tree = tree.structure((first, init_val))
@@ -289,24 +295,7 @@ def _fori_scan(lower: int, upper: int, first: Any, body_fun: Callable[[Any, Any]
         i, value = carry
         return add(i, 1), body_fun(i, value)
 
-    for attempt in range(2):
-        avals = list(map(aval_of, leaves))
-        closed, consts, out_tree = trace_function(body, in_tree, avals, "fori_loop")
-        if out_tree != from_tree:
-            raise TypeError(f"body_fun output and input must have identical types, but they differ: the input has "
-                            "structure "
-                            f"{tree.structure(init_val)}, the output {out_tree.children()[1]}. Revise "
-                            f"{fun_name(body_fun)}.")
-        promoted = strong_like(leaves, closed.out_avals)
-        if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):
-            break
-        leaves = promoted
-    problems = differences(from_tree, avals, closed.out_avals, "carry")
-    if problems:
-        raise TypeError("body_fun output and input must have identical types, but they "
-                        "differ:\n\n" + "\n".join(problems)
-                        + f"\n\nRevise {fun_name(body_fun)} so that all output types match the corresponding input "
-                          "types.")
+    closed, consts, leaves = _trace_body(body, body_fun, from_tree, leaves, in_tree, "fori_loop")
     length = max(upper - lower, 0)
     steps = length if unroll is True else int(unroll or 1)
     outs = scan_p.call(closed, consts, leaves, [], length=length, reverse=False, unroll=max(steps, 1))
