@@ -140,6 +140,12 @@ def _parse_any(name: str, value: Any) -> Any:
     return value
 
 
+def _parse_device(name: str, value: Any) -> Any:
+    if value is None or getattr(value, "platform", value) == "cpu":
+        return value
+    raise RuntimeError(f"Unknown backend: {value!r} requested for anima_{name}, but platforms present are: cpu")
+
+
 def _one_of(kind: str, *choices: str, optional: bool = False) -> Callable[[str, Any], Any]:
     def parse(name: str, value: Any) -> Any:
         if value is None and optional:
@@ -183,7 +189,7 @@ debug_key_reuse = Option("debug_key_reuse", False, _parse_bool, "Raise KeyReuseE
 check_tracer_leaks = Option("check_tracer_leaks", False, _parse_bool,
                             "Raise as soon as a traced function has left a tracer behind.",
                             in_trace_key=True, on_call=True)
-default_device = Option("default_device", None, _parse_any, "Where arrays are made when nothing says.",
+default_device = Option("default_device", None, _parse_device, "Where arrays are made when nothing says.",
                         in_trace_key=True)
 enable_checks = Option("enable_checks", False, _parse_bool, "Check the invariants of every jaxpr made.")
 log_compiles = Option("log_compiles", False, _parse_bool, "Log each compilation and its time.")
@@ -205,6 +211,25 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices)}
 _KEYED: tuple[Option, ...] = tuple(option for option in OPTIONS.values() if option.in_trace_key)
 _global_key: tuple[int, Hashable] = (-1, ())
+
+
+class _TraceKey:
+    """Values of the options that a traced program depends on; equal where it is the same object."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+
+    def __repr__(self) -> str:
+        return f"_TraceKey{self.values}"
+
+
+_keys: dict[tuple[Any, ...], _TraceKey] = {}
+
+
+def _key(values: tuple[Any, ...]) -> _TraceKey:
+    return _keys.setdefault(values, _TraceKey(values))
 
 
 def _find(name: str) -> Option:
@@ -252,15 +277,18 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
         return {"anima_" + name: option.value for name, option in OPTIONS.items()}
 
     def trace_key(self) -> Hashable:
-        """The options that a traced program depends on, hashable: a part of each key of compiled code."""
+        """The options that a traced program depends on, hashable: a part of each key of compiled code.
+
+        Equal options give the same object, which is quick to look up.
+        """
         global _global_key
         if _total_overrides and _thread.values:
             if _thread.key[0] != _version:
-                _thread.key = (_version, tuple(option.value for option in _KEYED))
+                _thread.key = (_version, _key(tuple([option.value for option in _KEYED])))
             return _thread.key[1]
         key = _global_key
         if key[0] != _version:
-            key = _global_key = (_version, tuple(option._global for option in _KEYED))
+            key = _global_key = (_version, _key(tuple([option._global for option in _KEYED])))
         return key[1]
 
     def parse_flags_with_absl(self) -> None:

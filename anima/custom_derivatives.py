@@ -6,11 +6,24 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from anima import tree
+from anima.control.linear_call import linear_call as linear_call
+from anima.core import dtypes
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import Tracer, aval_of
-from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from anima.ops.broadcast import instantiate
+from anima.transforms.custom import (
+    CustomVJPPrimal as CustomVJPPrimal,
+    SymbolicZero as SymbolicZero,
+    custom_jvp as custom_jvp,
+    custom_jvp_call_p as custom_jvp_call_p,
+    custom_vjp as custom_vjp,
+    custom_vjp_call_p as custom_vjp_call_p,
+    custom_vjp_primal_tree_values as custom_vjp_primal_tree_values,
+)
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
@@ -78,6 +91,22 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped.defvjp(forward, backward)
     return wraps(fun)(lambda *args, **kwargs: wrapped(*args, **kwargs))
+
+
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a value, or of each leaf of a pytree: an array of zeros (NumPy's, of dtype `float0`, for
+    integers and booleans), or a `SymbolicZero`.
+
+    >>> zero_from_primal(jnp.ones(2))
+    Array([0., 0.], dtype=float32)
+    """
+    def zero(leaf: Any) -> Any:
+        symbolic = SymbolicZero.from_primal_value(leaf)
+        if symbolic_zeros:
+            return symbolic
+        return np.zeros(symbolic.shape, dtypes.float0) if symbolic.dtype == dtypes.float0 else instantiate(symbolic)
+
+    return tree.map(zero, val)
 
 
 @tree.register_static

@@ -17,8 +17,11 @@ from anima.ops.shape import concatenate, reshape, split, zeros
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """All leaves as one vector, of the dtype they promote to, and the function that takes it apart again.
 
+    Where all leaves have one dtype, vectors of any other may be taken apart too.
+
     Raises:
       ValueError: where the vector given back has another size.
+      TypeError: where it has another dtype, and the leaves have several.
 
     >>> flat, unravel = ravel_pytree({"a": jnp.ones(2), "b": 3.0})
     >>> unravel(2 * flat)
@@ -28,17 +31,20 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     if not leaves:
         return zeros(ShapedArray((0,), dtypes.default_float())), lambda flat: tree.unflatten(treedef, [])
     avals = list(map(aval_of, leaves))
-    dtype, _ = dtypes.lattice_result_type(*((a.dtype, a.weak_type) for a in avals))
-    flat = concatenate([reshape(convert(x, dtype), (a.size,)) for x, a in zip(leaves, avals, strict=True)], 0)
+    dtype, _ = dtypes.lattice_result_type(*((a.dtype, False) for a in avals))
+    weak, mixed = all(a.weak_type for a in avals), any(a.dtype != dtype for a in avals)
+    flat = concatenate([reshape(convert(x, dtype, weak), (a.size,)) for x, a in zip(leaves, avals, strict=True)], 0)
     *_, total = accumulate(a.size for a in avals)
 
     def unravel(vector: Any) -> Any:
-        shape = aval_of(vector).shape
-        if shape != (total,):
-            raise ValueError(f"Sum of sizes {total} must be equal to dimension 0 of the operand shape {list(shape)}")
-        parts = split(vector, [a.size for a in avals])
-        return tree.unflatten(treedef, [convert(reshape(p, a.shape), a.dtype)
-                                        for p, a in zip(parts, avals, strict=True)])
+        given = aval_of(vector)
+        if given.shape != (total,):
+            raise ValueError(f"Sum of sizes {total} must be equal to dimension 0 of the operand shape "
+                             f"{list(given.shape)}")
+        if mixed and given.dtype != dtype:
+            raise TypeError(f"unravel function given array of dtype {dtypes.name(given.dtype)}, but expected dtype "
+                            f"{dtypes.name(dtype)}")
+        parts = [reshape(p, a.shape) for p, a in zip(split(vector, [a.size for a in avals]), avals, strict=True)]
+        return tree.unflatten(treedef, [convert(p, a.dtype) if mixed else p for p, a in zip(parts, avals, strict=True)])
 
     return flat, unravel
-

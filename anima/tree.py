@@ -1,4 +1,4 @@
-"""Pytrees: nested containers seen as a list of leaves and a structure. (The only file that imports optree.)
+"""Pytrees: nested containers seen as a list of leaves and a structure.
 
     leaves, treedef = tree.flatten([{"W": 1, "b": 2}, None, (3,)])
     leaves  == [1, 2, 3]
@@ -15,22 +15,22 @@ import builtins
 import collections
 import dataclasses
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import optree
-
+from anima import tree_engine as engine
 from anima.errors import api_boundary
+from anima.tree_engine import NAMESPACE, optree
 from anima.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
 
 Leaves = list[Any]
-Spec = optree.PyTreeSpec
 IsLeaf = Callable[..., bool] | None
-NAMESPACE = "anima"
 _UNGIVEN = object()
 
-_flatten = optree._C.flatten    # what optree.tree_flatten calls: a third of its time is saved
+if TYPE_CHECKING:
+    Spec = optree.PyTreeSpec
+else:
+    Spec = Any
 
 
 # ---------------------------------------------------------------- structures
@@ -83,7 +83,7 @@ class PyTreeDef:
         try:
             return self.spec.flatten_up_to(tree)
         except ValueError as error:
-            leaves, spec = _flatten(tree, None, False, NAMESPACE)
+            leaves, spec = engine.flatten(tree, None, False, NAMESPACE)
             raise ValueError(_mismatch(self.spec, spec, leaves, "tree") or str(error)) from None
 
     def children(self) -> list[PyTreeDef]:
@@ -167,7 +167,7 @@ def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[Leaves, PyTreeDef]:
     >>> flatten({"b": (1, None), "a": 2})
     ([2, 1], PyTreeDef({'a': *, 'b': (*, None)}))
     """
-    leaves, spec = _flatten(tree, is_leaf, False, NAMESPACE)
+    leaves, spec = engine.flatten(tree, is_leaf, False, NAMESPACE)
     return leaves, PyTreeDef(spec)
 
 
@@ -179,12 +179,12 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
 
 def leaves(tree: Any, is_leaf: IsLeaf = None) -> Leaves:
     """The leaves of a tree."""
-    return _flatten(tree, is_leaf, False, NAMESPACE)[0]
+    return engine.flatten(tree, is_leaf, False, NAMESPACE)[0]
 
 
 def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
     """The structure of a tree."""
-    return PyTreeDef(_flatten(tree, is_leaf, False, NAMESPACE)[1])
+    return PyTreeDef(engine.flatten(tree, is_leaf, False, NAMESPACE)[1])
 
 
 @api_boundary
@@ -196,7 +196,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     >>> map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
     {'a': 11, 'b': [22]}
     """
-    found, spec = _flatten(tree, is_leaf, False, NAMESPACE)
+    found, spec = engine.flatten(tree, is_leaf, False, NAMESPACE)
     if not rest:
         return spec.unflatten(builtins.map(f, found))
     return spec.unflatten(builtins.map(f, found, *_aligned(spec, rest)))
@@ -208,7 +208,7 @@ def _aligned(spec: Spec, trees: Iterable[Any]) -> list[Leaves]:
         try:
             columns.append(spec.flatten_up_to(tree))
         except ValueError as error:
-            found, full = _flatten(tree, None, False, NAMESPACE)
+            found, full = engine.flatten(tree, None, False, NAMESPACE)
             message = _mismatch(spec, full, found, "tree", f"the first tree of map and tree number {number}")
             raise ValueError(message or str(error)) from None
     return columns
@@ -363,7 +363,7 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None,
     >>> broadcast_prefix((0, None), ({"a": 1, "b": 2}, [3]), lambda x: x is None)
     [0, 0, None]
     """
-    found, full = _flatten(full_tree, None, False, NAMESPACE)
+    found, full = engine.flatten(full_tree, None, False, NAMESPACE)
     return _broadcast_prefix(prefix_tree, full, found, is_leaf, what)
 
 
@@ -374,7 +374,7 @@ def flatten_axes(what: str, treedef: PyTreeDef, axis_tree: Any) -> Leaves:
 
 def _broadcast_prefix(prefix_tree: Any, full: Spec, full_leaves: Leaves | None, is_leaf: IsLeaf,
                       what: str) -> Leaves:
-    entries, prefix = _flatten(prefix_tree, is_leaf, False, NAMESPACE)
+    entries, prefix = engine.flatten(prefix_tree, is_leaf, False, NAMESPACE)
     if prefix.is_leaf(strict=True):
         return entries * full.num_leaves
     counts: list[int] = []
@@ -469,9 +469,7 @@ def _register(nodetype: type, flatten_func: Callable[[Any], Any], unflatten_func
         children, data = flatten_func(node)
         return [(FlattenedIndexKey(place), child) for place, child in enumerate(children)], data
 
-    with warnings.catch_warnings():     # optree warns of registered named tuples, which are fine
-        warnings.simplefilter("ignore")
-        optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=NAMESPACE)
+    engine.register(nodetype, flatten_func, unflatten_func)
     _registered[nodetype] = _Record(flatten_with_keys or number_children, field_names)
 
 

@@ -5,12 +5,13 @@
 """
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Hashable
 from typing import Any
 
+from anima.util import record
 
-@dataclasses.dataclass(frozen=True, slots=True)
+
+@record
 class SequenceKey:
     """The place `[idx]` of a tuple or a list."""
 
@@ -20,7 +21,7 @@ class SequenceKey:
         return f"[{self.idx!r}]"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record
 class DictKey:
     """The place `[key]` of a dictionary."""
 
@@ -30,7 +31,7 @@ class DictKey:
         return f"[{self.key!r}]"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record
 class GetAttrKey:
     """The attribute `.name` of a named tuple or a registered class."""
 
@@ -40,7 +41,7 @@ class GetAttrKey:
         return f".{self.name}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record
 class FlattenedIndexKey:
     """The `key`-th child of a registered class that names none of its children."""
 

@@ -5,11 +5,13 @@
 """
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
+import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -95,9 +97,19 @@ class ByIdentity:
         return f"ByIdentity({self.value!r})"
 
 
+_weak_caches: list[weakref.WeakKeyDictionary[Any, Any]] = []
+
+
+def clear_weak_caches() -> None:
+    """Forgets all that `weak_cache`d functions remember."""
+    for known in _weak_caches:
+        known.clear()
+
+
 def weak_cache(function: Callable[..., B]) -> Callable[..., B]:
     """Remembers results by the identity of the first argument, as long as that lives, and the others."""
     caches: weakref.WeakKeyDictionary[Any, dict[Any, B]] = weakref.WeakKeyDictionary()
+    _weak_caches.append(caches)
 
     @functools.wraps(function)
     def wrapper(first: Any, *rest: Any) -> B:
@@ -113,12 +125,105 @@ class _LazyModule:
     """Stands for a module that is imported when something is first read from it (again, if that failed)."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.__name__ = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
+        module = importlib.import_module(self.__name__)
+        self.__dict__ = module.__dict__  # what is read from now on is found as quickly as in the module
+        return getattr(module, attribute)
 
 
 def lazy_module(name: str) -> Any:
     """A module that is loaded when something is first read from it: for what most runs do not need at once."""
     return _LazyModule(name)
+
+
+# ---------------------------------------------------------------- records
+
+@overload
+def record(cls: type[A], /) -> type[A]: ...
+@overload
+def record(*, eq: bool) -> Callable[[type[A]], type[A]]: ...
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def record(cls: Any = None, /, *, eq: bool = True) -> Any:
+    """A frozen dataclass with slots, as `dataclass(frozen=True, slots=True)` makes it, but in a fourth of the time.
+
+    There are enough of them to be a good part of what starting costs. All methods are one piece of code, and making
+    an instance takes half the time, too. Fields may have `field(default=..., compare=False, repr=False)`; methods
+    that the class defines are kept. Without `eq`, records are equal where they are the same, and weak references
+    to them are possible.
+    """
+    if cls is None:
+        return functools.partial(_record, eq=eq)
+    return _record(cls, eq)
+
+
+def _record(cls: type, eq: bool) -> type:
+    inherited = getattr(cls, "__dataclass_fields__", {})
+    own = {name: _field(cls, name, hint) for name, hint in cls.__annotations__.items()}
+    fields = {**inherited, **own}
+    body = {name: value for name, value in cls.__dict__.items()
+            if name not in own and name not in ("__dict__", "__weakref__")}
+    slots = [name for name in own if name not in inherited]
+    if not eq and not any("__weakref__" in base.__dict__ for base in cls.__mro__[1:]):
+        slots.append("__weakref__")
+    body |= {"__slots__": tuple(slots), "__dataclass_fields__": fields,
+             "__dataclass_params__": _params, "__match_args__": tuple(fields)}
+    scope: dict[str, Any] = {}
+    exec(_methods(fields, scope), scope)
+    methods = {name: scope[name] for name in (("__init__", "__eq__", "__hash__") if eq else ("__init__",))}
+    for name, method in methods.items():
+        method.__qualname__ = f"{cls.__qualname__}.{name}"
+    shared = {**methods, "__repr__": _repr, "__setattr__": _refuse, "__delattr__": _refuse,
+              "__getstate__": _get_state, "__setstate__": _set_state}
+    made: Any = type(cls)(cls.__name__, cls.__bases__, {**shared, **body})
+    made.__qualname__ = cls.__qualname__
+    scope.update({f"set_{name}": getattr(made, name).__set__ for name in fields})
+    return made
+
+
+_params = types.SimpleNamespace(frozen=True)  # what a dataclass that inherits from a record asks for
+
+
+def _field(cls: type, name: str, hint: Any) -> Any:
+    given = cls.__dict__.get(name, dataclasses.MISSING)
+    known: Any = given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
+    if known.default_factory is not dataclasses.MISSING:
+        raise TypeError(f"{cls.__name__}.{name}: a record has no default factories")
+    known.name, known.type = name, hint
+    known._field_type = dataclasses._FIELD  # type: ignore[attr-defined]
+    return known
+
+
+def _methods(fields: dict[str, Any], scope: dict[str, Any]) -> str:
+    parameters, compared = "self", "".join(f"self.{name}, " for name, f in fields.items() if f.compare)
+    for name, f in fields.items():
+        parameters += f", {name}"
+        if f.default is not dataclasses.MISSING:
+            parameters += f"=default_{name}"
+            scope[f"default_{name}"] = f.default
+    stores = "\n".join(f"    set_{name}(self, {name})" for name in fields)
+    return (f"def __init__({parameters}):\n{stores or '    pass'}\n"
+            "def __eq__(self, other):\n    if other.__class__ is not self.__class__:\n        return NotImplemented\n"
+            f"    return ({compared}) == ({compared.replace('self.', 'other.')})\n"
+            f"def __hash__(self):\n    return hash(({compared}))\n")
+
+
+def _repr(self: Any) -> str:
+    shown = (f"{name}={getattr(self, name)!r}" for name, f in self.__dataclass_fields__.items() if f.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _refuse(self: Any, name: str, *value: Any) -> NoReturn:
+    raise dataclasses.FrozenInstanceError(f"cannot change field {name!r}")
+
+
+def _get_state(self: Any) -> list[Any]:
+    return [getattr(self, name) for name in self.__dataclass_fields__]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for name, value in zip(self.__dataclass_fields__, state, strict=True):
+        object.__setattr__(self, name, value)

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(anima.__file__).parent
 FILE_LINES, FUNCTION_LINES = 600, 80
 
 LAYERS = [
-    {"errors", "config", "util", "tree", "tree_keys"},
+    {"errors", "config", "util", "tree", "tree_engine", "tree_keys"},
     {"core"},
     {"ops"},
     {"transforms"},
@@ -26,7 +26,7 @@ LAYERS = [
     {"runtime"},
     {"api"},
     {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint", "debug", "experimental",
-     "extend", "flatten_util", "custom_derivatives", "custom_batching"},
+     "extend", "flatten_util", "custom_derivatives", "stages", "typing", "custom_batching"},
     {"anima"},
 ]
 

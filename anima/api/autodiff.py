@@ -1,4 +1,4 @@
-"""Differentiation for users: `grad`, `jvp`, `vjp`, `linearize`, Jacobians and Hessians.
+"""Differentiation for users: `grad`, `jvp`, `vjp`, `linearize`, and their likes.
 
 Everything is built of three transformations: push tangents forward (`transforms/forward.py`), leave a
 linear program behind (`transforms/linearize.py`), run it backwards (`transforms/transpose.py`).
@@ -7,13 +7,13 @@ linear program behind (`transforms/linearize.py`), run it backwards (`transforms
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from anima import errors, tree
-from anima.api.mapping import vmap
+from anima.api.jit import jit
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, tangent_aval
@@ -23,7 +23,6 @@ from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, instantiate
 from anima.ops.elementwise import convert
-from anima.ops.shape import reshape, split
 from anima.transforms.forward import jvp_flat
 from anima.transforms.linearize import linearize_flat
 from anima.transforms.transpose import backward
@@ -32,22 +31,29 @@ from anima.util import fun_name
 
 def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> tuple[Callable[..., list[Any]],
                                                                                      list[Any]]:
-    """`fun` on flat arguments, and a list that will hold its (output tree, aux tree, flat aux count)."""
+    """`fun` on flat arguments, and a list that will hold its output tree, how many results are its leaves, and
+    what makes aux of the other results: what is no array in aux stays as it is."""
     found: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
         result = fun(*tree.unflatten(in_tree, leaves))
         aux: Any = None
         if has_aux:
-            if not isinstance(result, tuple) or len(result) != 2:
+            if not isinstance(result, (tuple, list)) or len(result) != 2:
                 raise TypeError(f"expected two-element tuple output with has_aux=True, got {type(result)}: {result}")
             result, aux = result
         outs, out_tree = tree.flatten(result)
         aux_leaves, aux_tree = tree.flatten(aux)
-        found[:] = [out_tree, aux_tree, len(outs)]
+        others = [None if isinstance(x, Array) else (x,) for x in aux_leaves]
+
+        def join_aux(arrays: Sequence[Any]) -> Any:
+            given = iter(arrays)
+            return tree.unflatten(aux_tree, [next(given) if other is None else other[0] for other in others])
+
+        found[:] = [out_tree, len(outs), join_aux]
         for x in outs:
             aval_of(x)
-        return outs + aux_leaves
+        return outs + [x for x in aux_leaves if isinstance(x, Array)]
 
     return flat, found
 
@@ -111,10 +117,10 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     given = [_check_tangent(p, t, "anima.jvp") for p, t in zip(flat, flat_tangents, strict=True)]
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     outs, out_tangents = jvp_flat(flat_fun, list(map(as_array, flat)), given)
-    out_tree, aux_tree, count = found
+    out_tree, count, join_aux = found
     result = tree.unflatten(out_tree, _arrays(outs[:count]))
     tangent = tree.unflatten(out_tree, map(_user_tangent, out_tangents[:count]))
-    return (result, tangent, tree.unflatten(aux_tree, outs[count:])) if has_aux else (result, tangent)
+    return (result, tangent, join_aux(outs[count:])) if has_aux else (result, tangent)
 
 
 def _arrays(outs: Sequence[Any]) -> list[Any]:
@@ -122,41 +128,45 @@ def _arrays(outs: Sequence[Any]) -> list[Any]:
     return [x if isinstance(x, Array) else convert(x, aval_of(x).dtype, aval_of(x).weak_type) for x in outs]
 
 
-@errors.api_boundary
-def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of `fun` at `primals`, and its derivative there as a linear function of tangents.
+class Derivative:
+    """The derivative of a function at a point: a linear program, and the values (residuals) that it needs.
 
-    The derivative remembers what it needs: calling it many times does not evaluate `fun` again.
-
-    Returns:
-      (out, f_jvp), and aux where `has_aux`; `f_jvp(*tangents)` gives the tangent of out.
+    It is a pytree of its residuals, so that programs can return it and take it as an argument.
     """
-    flat, in_tree = tree.flatten(primals)
-    flat = list(map(as_array, flat))
-    flat_fun, found = _flat_fun(fun, in_tree, has_aux)
-    avals = list(map(aval_of, flat))
-    nonzero = [tangent_aval(a).dtype != dtypes.float0 for a in avals]
-    outs, mask, jaxpr, consts = linearize_flat(flat_fun, flat, nonzero)
-    out_tree, aux_tree, count = found
-    out_avals = list(map(aval_of, outs[:count]))
+
+    def __init__(self, jaxpr: Jaxpr, in_tree: Any, out_tree: Any, in_avals: Sequence[ShapedArray],
+                 out_avals: Sequence[ShapedArray], mask: Sequence[bool], consts: Sequence[Any]):
+        self.jaxpr, self.in_tree, self.out_tree, self.consts = jaxpr, in_tree, out_tree, consts
+        self.in_avals, self.out_avals, self.mask = tuple(in_avals), tuple(out_avals), tuple(mask)
+
+    def parts(self) -> tuple[Sequence[Any], tuple[Any, ...]]:
+        """(residuals, all else), for pytrees."""
+        return self.consts, (self.jaxpr, self.in_tree, self.out_tree, self.in_avals, self.out_avals, self.mask)
+
+    def __repr__(self) -> str:
+        types = [", ".join(a.str_short() for a in avals) for avals in (self.in_avals, self.out_avals)]
+        return f"<{type(self).__name__} of ({types[0]}) -> ({types[1]})>"
+
+
+class Pushforward(Derivative):
+    """What `linearize` returns: tangents of the arguments -> tangents of the results."""
 
     @errors.api_boundary
-    def f_jvp(*tangents: Any) -> Any:
-        flat_tangents, tangent_tree = tree.flatten(tangents)
-        if tangent_tree != in_tree:
+    def __call__(self, *tangents: Any) -> Any:
+        flat, tangent_tree = tree.flatten(tangents)
+        if tangent_tree != self.in_tree:
             raise TypeError(f"linearized function called with arguments of structure {tangent_tree}, but the "
-                            "function was "
-                            f"linearized at arguments of structure {in_tree}.")
-        for aval, t in zip(avals, flat_tangents, strict=True):
+                            f"function was linearized at arguments of structure {self.in_tree}.")
+        for aval, t in zip(self.in_avals, flat, strict=True):
             _check_linear_input(aval, t)
-        given = [as_array(t) for t, nz in zip(flat_tangents, nonzero, strict=True) if nz]
-        found_tangents = iter(eval_jaxpr(jaxpr, consts, *given))
-        full_list = [next(found_tangents) if m else Zero(tangent_aval(a))
-                     for m, a in zip(mask[:count], out_avals, strict=True)]
-        return tree.unflatten(out_tree, map(_user_tangent, full_list))
+        given = [as_array(t) for t, a in zip(flat, self.in_avals, strict=True) if _differentiable(a)]
+        found = iter(eval_jaxpr(self.jaxpr, self.consts, *given))
+        full = [next(found) if m else Zero(tangent_aval(a)) for m, a in zip(self.mask, self.out_avals, strict=True)]
+        return tree.unflatten(self.out_tree, map(_user_tangent, full))
 
-    result = tree.unflatten(out_tree, _arrays(outs[:count]))
-    return (result, f_jvp, tree.unflatten(aux_tree, outs[count:])) if has_aux else (result, f_jvp)
+
+def _differentiable(aval: ShapedArray) -> bool:
+    return tangent_aval(aval).dtype != dtypes.float0
 
 
 def _check_linear_input(aval: ShapedArray, tangent: Any) -> None:
@@ -170,20 +180,15 @@ def _check_linear_input(aval: ShapedArray, tangent: Any) -> None:
                          f"tangent aval {got} for primal aval {aval} but expected {expected}.")
 
 
-class VJP:
-    """The derivative of a function at a point, backwards: cotangent of the result -> cotangents of arguments."""
-
-    def __init__(self, in_tree: Any, out_tree: Any, in_avals: list[ShapedArray], out_avals: list[ShapedArray],
-                 nonzero: list[bool], mask: list[bool], jaxpr: Jaxpr, consts: list[Any]):
-        self.in_tree, self.out_tree, self.in_avals, self.out_avals = in_tree, out_tree, in_avals, out_avals
-        self.nonzero, self.mask, self.jaxpr, self.consts = nonzero, mask, jaxpr, consts
+class VJP(Derivative):
+    """What `vjp` returns: cotangent of the result -> tuple of cotangents of the arguments."""
 
     def flat(self, cts: Sequence[Any]) -> list[Any]:
         """Flat cotangents of the arguments, `Zero` where they are."""
         given = [ct for ct, m in zip(cts, self.mask, strict=True) if m]
         linear = [Linear(v.aval) for v in self.jaxpr.invars]
         found = iter(backward(self.jaxpr, self.consts, linear, given))
-        return [next(found) if nz else Zero(tangent_aval(a)) for nz, a in zip(self.nonzero, self.in_avals, strict=True)]
+        return [next(found) if _differentiable(a) else Zero(tangent_aval(a)) for a in self.in_avals]
 
     @errors.api_boundary
     def __call__(self, *out_cts: Any) -> Any:
@@ -203,44 +208,68 @@ class VJP:
                 continue
             got = aval_of(ct)
             if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-                raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got {got}, but "
-                                 f"expected {expected} because the corresponding output of the function had type {aval}"
-                                 .replace("JAX", "Anima"))
+                raise ValueError(f"unexpected Anima type (e.g. shape/dtype) for argument to vjp function: got {got}, "
+                                 f"but expected {expected} because the corresponding output of the function had type "
+                                 f"{aval}")
             checked.append(as_array(ct))
         return tree.unflatten(self.in_tree, map(_user_tangent, self.flat(checked)))
 
 
-def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, VJP, Any]:
+for _kind in (Pushforward, VJP):
+    tree.register_pytree_node(_kind, Derivative.parts, lambda rest, consts, kind=_kind: kind(*rest, consts))
+
+
+def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, kind: type[Any]) -> tuple[Any, ...]:
+    """(out, derivative of `kind`, aux)."""
     flat, in_tree = tree.flatten(primals)
     flat = list(map(as_array, flat))
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     avals = list(map(aval_of, flat))
-    nonzero = [tangent_aval(a).dtype != dtypes.float0 for a in avals]
-    outs, mask, jaxpr, consts = linearize_flat(flat_fun, flat, nonzero)
-    out_tree, aux_tree, count = found
+    outs, mask, jaxpr, consts = linearize_flat(flat_fun, flat, list(map(_differentiable, avals)))
+    out_tree, count, join_aux = found
     kept = iter(jaxpr.outvars)
     outvars = [next(kept) for m in mask[:count] if m]  # tangents of aux are dropped
-    out_avals = list(map(aval_of, outs[:count]))
-    pull = VJP(in_tree, out_tree, avals, out_avals, nonzero, mask[:count], jaxpr.replace(outvars=outvars), consts)
-    return tree.unflatten(out_tree, _arrays(outs[:count])), pull, tree.unflatten(aux_tree, _arrays(outs[count:]))
+    derivative = kind(jaxpr.replace(outvars=outvars), in_tree, out_tree, avals, map(aval_of, outs[:count]),
+                      mask[:count], consts)
+    return tree.unflatten(out_tree, _arrays(outs[:count])), derivative, join_aux(outs[count:])
 
 
 @errors.api_boundary
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of `fun` at `primals`, and its derivative there as a linear function of tangents.
+
+    The derivative remembers what it needs: calling it many times does not evaluate `fun` again.
+
+    Returns:
+      (out, f_jvp), and aux where `has_aux`; `f_jvp(*tangents)` gives the tangent of out. It is a pytree.
+    """
+    result, push, aux = _linearize(fun, primals, has_aux, Pushforward)
+    return (result, push, aux) if has_aux else (result, push)
+
+
+def _refuse_reduce_axes(name: str, axes: Sequence[Any]) -> None:
+    if axes:
+        raise NotImplementedError(f"reduce_axes argument to {name} is deprecated: sum what {name} returns instead.")
+
+
+@errors.api_boundary
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
     """The value of `fun` at `primals`, and a function from a cotangent of it to cotangents of `primals`.
 
     Returns:
-      (out, vjp_fun), and aux where `has_aux`; `vjp_fun(ct)` returns a tuple, one entry for each primal.
+      (out, vjp_fun), and aux where `has_aux`; `vjp_fun(ct)` returns a tuple, one entry for each primal. It is
+      a pytree: a jitted function can return it.
 
     >>> y, pull = vjp(lambda x: x ** 2, 3.0)
     >>> pull(1.0)
     (Array(6., dtype=float32, weak_type=True),)
     """
-    result, pull, aux = _vjp(fun, primals, has_aux)
+    _refuse_reduce_axes("vjp", reduce_axes)
+    result, pull, aux = _linearize(fun, primals, has_aux, VJP)
     return (result, pull, aux) if has_aux else (result, pull)
 
 
-def _check_input(x: Any, name: str, holomorphic: bool, allow_int: bool, forward: bool = False) -> None:
+def check_input(x: Any, name: str, holomorphic: bool, allow_int: bool, forward: bool = False) -> None:
     """TypeError unless `x` is something to differentiate by; of complex `x`, backwards only."""
     dtype = aval_of(x).dtype
     if holomorphic:
@@ -260,7 +289,7 @@ def _check_input(x: Any, name: str, holomorphic: bool, allow_int: bool, forward:
                         "set allow_int to True.")
 
 
-def _check_output_dtype(x: Any, name: str, holomorphic: bool) -> None:
+def check_output_dtype(x: Any, name: str, holomorphic: bool) -> None:
     dtype = aval_of(x).dtype
     if holomorphic and not dtypes.issubdtype(dtype, np.complexfloating):
         raise TypeError(f"{name} with holomorphic=True requires outputs with complex dtype, but got "
@@ -284,8 +313,8 @@ def _check_scalar(x: Any) -> None:
         raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}.")
 
 
-def _select(fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any],
-            name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def select_arguments(fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...],
+                     kwargs: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """`fun` as a function of the arguments `argnums`, and those arguments."""
     nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
     if not nums or not all(isinstance(n, (int, np.integer)) for n in nums):
@@ -297,6 +326,8 @@ def _select(fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[A
                              "the "
                              f"caller, but got only {len(args)} positional arguments.")
     places = [n % len(args) for n in nums]
+    if len(set(places)) < len(places):
+        raise TypeError(f"argnums must name each argument once, got {argnums=} for {len(args)} arguments")
 
     def partial_fun(*chosen: Any) -> Any:
         given = dict(zip(places, chosen, strict=True))
@@ -324,16 +355,17 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, ha
     """
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")
+    _refuse_reduce_axes("grad", reduce_axes)
 
     @wraps(fun)
     @errors.api_boundary
     def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
-        partial_fun, chosen = _select(fun, argnums, args, kwargs, "value_and_grad")
+        partial_fun, chosen = select_arguments(fun, argnums, args, kwargs)
         for leaf in tree.leaves(chosen):
-            _check_input(leaf, "grad", holomorphic, allow_int)
-        value, pull, aux = _vjp(partial_fun, chosen, has_aux)
+            check_input(leaf, "grad", holomorphic, allow_int)
+        value, pull, aux = _linearize(partial_fun, chosen, has_aux, VJP)
         _check_scalar(value)
-        _check_output_dtype(value, "grad", holomorphic)
+        check_output_dtype(value, "grad", holomorphic)
         aval = aval_of(value)
         grads = tree.unflatten(pull.in_tree, map(_user_tangent, pull.flat([_one(aval)])))
         grad_out = grads[0] if isinstance(argnums, (int, np.integer)) else grads
@@ -374,6 +406,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     Returns:
       A function from a value like the result of `fun` to a tuple of values like `primals`.
     """
+    _refuse_reduce_axes("linear_transpose", reduce_axes)
     flat, in_tree = tree.flatten(primals)
     avals = [ShapedArray(tuple(x.shape), x.dtype) if hasattr(x, "shape") and not isinstance(x, Array) else aval_of(x)
              for x in flat]
@@ -396,90 +429,31 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     return transposed
 
 
-def _basis(leaves: Sequence[Any]) -> list[Any]:
-    """For each leaf, the part of the standard basis of all leaves that is its own: stacked along axis 0."""
-    sizes = [aval_of(x).size for x in leaves]
-    total, out, start = sum(sizes), [], 0
-    for x, size in zip(leaves, sizes, strict=True):
-        aval = aval_of(x)
-        block = np.zeros((total, size), aval.dtype)
-        block[start + np.arange(size), np.arange(size)] = 1
-        out.append(convert(block.reshape((total, *aval.shape)), aval.dtype, False))
-        start += size
-    return out
+def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,
+                jitted: bool = True) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The two halves of reverse mode as functions that are compiled once, and not once for each point.
 
+    Args:
+      argnums: which arguments to differentiate by.
+      jitted: put both halves under `jit`.
 
-def _unstack_basis(stack: Any, axis: int, like: Any, like_leaves: Sequence[Any]) -> Any:
-    """Splits a dimension that runs over the basis of a tree into that tree's leaves and their shapes."""
-    avals = list(map(aval_of, like_leaves))
-    shape = aval_of(stack).shape
-    parts = split(stack, [a.size for a in avals], axis) if avals else []
-    return tree.unflatten(like, [reshape(p, (*shape[:axis], *a.shape, *shape[axis + 1:]))
-                                 for p, a in zip(parts, avals, strict=True)])
+    Returns:
+      fwd, bwd: `fwd(*args, **kwargs)` gives (out, residuals), and aux where `has_aux`; `bwd(residuals, ct)` the
+      cotangents of the arguments `argnums`, a tuple unless that is an int.
 
-
-def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-           holomorphic: bool = False) -> Callable[..., Any]:
-    """The Jacobian of `fun` by forward mode, one column at a time (all at once, by vmap).
-
-    Each leaf of the result has the shape of the output followed by that of the argument.
+    >>> fwd, bwd = fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
+    >>> y, residuals = fwd(2.0, 3.0)
+    >>> bwd(residuals, 1.0)
+    (Array(3., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
     """
 
     @wraps(fun)
-    @errors.api_boundary
-    def jacobian(*args: Any, **kwargs: Any) -> Any:
-        partial_fun, chosen = _select(fun, argnums, args, kwargs, "jacfwd")
-        leaves, in_tree = tree.flatten(chosen)
-        for leaf in leaves:
-            _check_input(leaf, "jacfwd", holomorphic, False, forward=True)
-        push = partial(jvp, partial_fun, chosen, has_aux=has_aux)
+    def fwd(*args: Any, **kwargs: Any) -> Any:
+        partial_fun, chosen = select_arguments(fun, argnums, args, kwargs)
+        return vjp(partial_fun, *chosen, has_aux=has_aux)
 
-        def column(*tangents: Any) -> Any:
-            return push(tree.unflatten(in_tree, tangents))
+    def bwd(residuals: VJP, ct: Any) -> Any:
+        grads = residuals(ct)
+        return grads[0] if isinstance(argnums, (int, np.integer)) else grads
 
-        axes = (None, -1, None) if has_aux else (None, -1)
-        out, jac, *aux = vmap(column, out_axes=axes)(*_basis(leaves))
-        for leaf in tree.leaves(out):
-            if holomorphic:
-                _check_output_dtype(leaf, "jacfwd", holomorphic)
-        example = tree.structure(chosen[0]) if isinstance(argnums, (int, np.integer)) else in_tree
-        result = tree.map(lambda j: _unstack_basis(j, aval_of(j).ndim - 1, example, leaves), jac)
-        return (result, aux[0]) if has_aux else result
-
-    return jacobian
-
-
-def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-           allow_int: bool = False) -> Callable[..., Any]:
-    """The Jacobian of `fun` by reverse mode, one row at a time (all at once, by vmap).
-
-    Each leaf of the result has the shape of the output followed by that of the argument.
-    """
-
-    @wraps(fun)
-    @errors.api_boundary
-    def jacobian(*args: Any, **kwargs: Any) -> Any:
-        partial_fun, chosen = _select(fun, argnums, args, kwargs, "jacrev")
-        for leaf in tree.leaves(chosen):
-            _check_input(leaf, "jacrev", holomorphic, allow_int)
-        out, pull, aux = _vjp(partial_fun, chosen, has_aux)
-        leaves, out_tree = tree.flatten(out)
-        for leaf in leaves:
-            _check_output_dtype(leaf, "jacrev", holomorphic)
-        rows = vmap(lambda *cts: pull(tree.unflatten(out_tree, cts)))(*_basis(leaves))
-        rows = rows[0] if isinstance(argnums, (int, np.integer)) else rows
-        row_leaves, row_tree = tree.flatten(rows)
-        blocks = [tree.leaves(_unstack_basis(r, 0, out_tree, leaves)) for r in row_leaves]
-        result = tree.unflatten(out_tree,
-                                [tree.unflatten(row_tree, [b[k] for b in blocks]) for k in range(len(leaves))])
-        return (result, aux) if has_aux else result
-
-    return jacobian
-
-
-def hessian(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-            holomorphic: bool = False) -> Callable[..., Any]:
-    """The Hessian of a scalar function: forward mode over reverse mode."""
-    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
-
-
+    return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)

@@ -15,7 +15,6 @@ import linecache
 import sys
 from cmd import Cmd
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TextIO
 
@@ -23,11 +22,12 @@ from anima import errors, tree
 from anima.api.effects import flatten_call
 from anima.control.effects import debug_callback_p
 from anima.core.trace import is_array_like
+from anima.util import record
 
 _CONTEXT = 5  # lines shown around the current one
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Frame:
     """A function of the user's: where it stood, the names it held and, for those that are no arrays, their values."""
 

@@ -7,7 +7,8 @@ matter to tracing. Where some argument is a tracer, the call is recorded as one 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import operator
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, overload
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from anima import errors, tree
 from anima.api.pjit import all_finite, executable_of, pjit_p
+from anima.api.reading import reader
 from anima.api.stages import Lowered, TracedFunction, type_of
 from anima.config import config
 from anima.core.array import Array, ConcreteArray
@@ -25,6 +27,7 @@ from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array
+from anima.runtime.logs import explain_miss, timed
 from anima.util import fun_name
 
 
@@ -40,52 +43,66 @@ class Signature:
         nums = _as_tuple(static_argnums)
         names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames or ())
         positional = [p.name for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        variadic = any(p.kind == p.VAR_POSITIONAL for p in self.parameters)
-        self._check(fun, nums, names, positional, variadic)
+        self.check("static", fun, nums, names)
         if static_argnames is None:
             names = tuple(positional[n] for n in nums if -len(positional) <= n < len(positional))
         if static_argnums is None:
             nums = tuple(positional.index(n) for n in names if n in positional)
         self.static_argnums, self.static_argnames = nums, frozenset(names)
         self.is_static = bool(nums or names)
+        self.places: dict[int, tuple[list[int], list[int]]] = {}  # by number of arguments: the static, the traced
 
-    def _check(self, fun: Callable[..., Any], nums: Sequence[int], names: Sequence[str], positional: Sequence[str],
-               variadic: bool) -> None:
+    def check(self, kind: str, fun: Callable[..., Any], nums: Sequence[int], names: Iterable[str]) -> None:
+        """ValueError unless the `kind`_argnums and `kind`_argnames are arguments of the function."""
         if not self.parameters:
             return
+        positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        variadic = any(p.kind == p.VAR_POSITIONAL for p in self.parameters)
         for n in nums:
             if not variadic and not -len(positional) <= n < len(positional):
-                raise ValueError(f"jitted function {fun_name(fun)} has static_argnums={tuple(nums)} but only "
+                raise ValueError(f"jitted function {fun_name(fun)} has {kind}_argnums={tuple(nums)} but only "
                                  f"{len(positional)} positional arguments.")
         known = {p.name for p in self.parameters}
         if not any(p.kind == p.VAR_KEYWORD for p in self.parameters):
             for name in names:
                 if name not in known:
                     raise ValueError(f"jitted function {fun_name(fun)} has invalid argnames {{{name!r}}} in "
-                                     f"static_argnames. Function does not take these args.")
+                                     f"{kind}_argnames. Function does not take these args.")
 
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """(traced arguments, traced keywords, the static ones as a hashable key)."""
+        """(traced arguments, traced keywords, the static ones with their types as a hashable key)."""
         if not self.is_static:
             return args, kwargs, None
-        where = {n % len(args) if n < 0 else n for n in self.static_argnums} if args else set()
-        static = tuple((i, _hashable(a, i)) for i, a in enumerate(args) if i in where)
-        named = tuple((k, _hashable(kwargs[k], k)) for k in sorted(kwargs) if k in self.static_argnames)
-        dynamic = tuple(a for i, a in enumerate(args) if i not in where)
-        return dynamic, {k: v for k, v in kwargs.items() if k not in self.static_argnames}, (len(args), static, named)
+        count = len(args)
+        places = self.places.get(count)
+        if places is None:
+            where = {n % count if n < 0 else n for n in self.static_argnums} if args else set()
+            places = self.places[count] = ([i for i in range(count) if i in where],
+                                           [i for i in range(count) if i not in where])
+        fixed, free = places
+        static: Any = count, tuple([(i, type(args[i]), args[i]) for i in fixed])
+        if kwargs and self.static_argnames:
+            static += (*[(k, type(kwargs[k]), kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames],)
+            kwargs = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        try:
+            hash(static)
+        except TypeError:
+            _explain_unhashable(*static[1], *static[2:])
+            raise
+        return tuple([args[i] for i in free]), kwargs, static
 
     def join(self, args: Sequence[Any], kwargs: dict[str, Any], static: Any) -> tuple[Sequence[Any], dict[str, Any]]:
         """The inverse of `split`."""
         if static is None:
             return args, kwargs
-        count, positional, named = static
-        fixed, rest = {i: key.value for i, key in positional}, iter(args)
+        count, positional, *named = static
+        fixed, rest = {i: value for i, _, value in positional}, iter(args)
         return ([fixed[i] if i in fixed else next(rest) for i in range(count)],
-                {**kwargs, **{k: key.value for k, key in named}})
+                {**kwargs, **{k: value for k, _, value in named}})
 
     def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any], static: Any) -> tuple[str, ...]:
         """The names, for errors, of the flat traced arguments: `x`, `params['w']`."""
-        fixed = {i for i, _ in static[1]} if static else set()
+        fixed = {i for i, *_ in static[1]} if static else set()
         total = len(args) + len(fixed)
         names = [p.name for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         star = next((p.name for p in self.parameters if p.kind == p.VAR_POSITIONAL), "args")
@@ -100,34 +117,19 @@ class Signature:
         return tuple(out)
 
 
-class Static:
-    """A static argument as part of a key: equal where type and value are."""
-
-    __slots__ = ("hash", "value")
-
-    def __init__(self, value: Any):
-        self.value = value
-        self.hash = hash((type(value), value))
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        return (isinstance(other, Static) and type(self.value) is type(other.value)
-                and bool(self.value == other.value))
-
-
-def _hashable(value: Any, where: int | str) -> Static:
-    if isinstance(value, Tracer):
-        raise errors.ConcretizationTypeError(
-            value, f"Static argument {where!r} of a jitted function cannot be a traced value.")
-    try:
-        return Static(value)
-    except TypeError as e:
-        kind = "index" if isinstance(where, int) else "name"
-        raise ValueError(f"Non-hashable static arguments are used in a jit function: static argument ({kind} {where}) "
-                         f"of type {type(value)} is not hashable: {e}. Make it hashable (a tuple for a list, a frozen "
-                         "dataclass) or pass it as an ordinary argument.") from None
+def _explain_unhashable(*static: tuple[int | str, type, Any]) -> None:
+    """Raises for the first of the static arguments (place, type, value) that cannot be part of a key."""
+    for where, kind, value in static:
+        if isinstance(value, Tracer):
+            raise errors.ConcretizationTypeError(
+                value, f"Static argument {where!r} of a jitted function cannot be a traced value.")
+        try:
+            hash(value)
+        except TypeError as e:
+            place = "index" if isinstance(where, int) else "name"
+            raise ValueError(f"Non-hashable static arguments are used in a jit function: static argument ({place} "
+                             f"{where}) of type {kind} is not hashable: {e}. Make it hashable (a tuple for a list, a "
+                             "frozen dataclass) or pass it as an ordinary argument.") from None
 
 
 def _as_tuple(nums: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -143,15 +145,38 @@ def _as_tuple(nums: int | Sequence[int] | None) -> tuple[int, ...]:
 class Entry:
     """What is known of one signature: the program, and how to call it."""
 
-    __slots__ = ("closed", "executable", "kept", "name", "out_avals", "out_tree", "outer")
+    __slots__ = ("avals", "closed", "donated", "executable", "finish", "in_tree", "name", "options", "out_avals",
+                 "out_tree", "outer", "read", "run")
 
-    def __init__(self, closed: ClosedJaxpr, outer: list[Any], out_tree: Any, name: str):
-        self.closed, self.outer, self.out_tree, self.name = closed, outer, out_tree, name
+    def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
+                 out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str):
+        self.closed, self.outer, self.options, self.name = closed, outer, options, name
+        self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree, donated
         self.out_avals = closed.out_avals
         self.executable: Any = None
+        self.read: Any = None    # of args and kwargs: the leaves; None where they are of another structure
+        self.run: Any = None     # of the leaves; NotImplemented: not for these
+        self.finish: Any = None  # from what `run` gives to the result, where that is not the same
+
+    def compile(self, static: Any) -> None:
+        """Makes `executable` and, where there can be one, `run`, with what goes before and after it."""
+        self.executable = executable_of(self.closed, self.name)
+        spec = self.out_tree.spec
+        flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1
+        form = "single" if spec.is_leaf(strict=True) else "tuple" if flat else "list"
+        typed = getattr(type(self.executable), "typed", None)
+        if typed is not None and not self.outer:
+            self.finish = spec.unflatten if form == "list" else None
+            self.run = typed(self.executable, self.avals, self.out_avals, form, self.donated)
+            self.read = reader(self.in_tree, static)
+
+    def result(self, values: list[np.ndarray]) -> Any:
+        """The result for arguments as NumPy arrays."""
+        arrays = [ConcreteArray(v, a) for v, a in zip(self.executable(values), self.out_avals, strict=True)]
+        return self.out_tree.spec.unflatten(arrays)
 
 
-_FAST_ENTRIES = 64  # signatures that a function finds again by the identity of its arguments' types
+_RECENT = 8  # signatures of each kind that a call is compared with before it is looked at in general
 
 
 class JitFunction:
@@ -175,10 +200,15 @@ class JitFunction:
         self.donated_names = frozenset(names or ())
         self._check_donated()
         self.keep_unused, self.inline = keep_unused, inline
+        self.donates = bool(self.donated_nums or self.donated_names)
         self.entries: dict[Any, Entry] = {}
-        self.fast: dict[Any, tuple[Entry, list[ShapedArray]]] = {}
+        # What was used lately, the last first, by the options: for calls whose arguments are leaves by position (but
+        # for a leaf that is not the only one and donated: it might be given twice); for all calls.
+        self.simple: dict[Any, tuple[Entry, ...]] = {}
+        self.recent: dict[Any, tuple[Entry, ...]] = {}
 
     def _check_donated(self) -> None:
+        self.signature.check("donate", self.fun, self.donated_nums, self.donated_names)
         names = [p.name for p in self.signature.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         donated = self.donated_names | {names[n] for n in self.donated_nums if -len(names) <= n < len(names)}
         both = set(self.donated_nums) & set(self.signature.static_argnums) or donated & self.signature.static_argnames
@@ -195,32 +225,31 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if current.trace is EVAL:
-                dynamic, named, static = self.signature.split(args, kwargs) if self.static else (args, kwargs, None)
-                leaves, in_tree = tree.flatten((dynamic, named))
-                values, ids = [], []
-                for x in leaves:
-                    if type(x) is not ConcreteArray or x._value is None:
-                        break
-                    values.append(x._value)
-                    ids.append(id(x.aval))
-                else:
-                    known = self.fast.get((in_tree.spec, tuple(ids), static, config.trace_key()))
-                    if known is not None:
-                        return self._run(known[0], values)
+                key = config.trace_key()
+                if not kwargs:
+                    for entry in self.simple.get(key, ()):
+                        result = entry.run(*args)
+                        if result is not NotImplemented:
+                            return result if entry.finish is None else entry.finish(result)
+                for entry in self.recent.get(key, ()):
+                    leaves = entry.read(args, kwargs)
+                    if leaves is not None and not (entry.donated and len(set(map(id, leaves))) < len(leaves)):
+                        result = entry.run(*leaves)
+                        if result is not NotImplemented:
+                            return result if entry.finish is None else entry.finish(result)
             return self._call(args, kwargs)
         except Exception as error:  # as errors.api_boundary, without its call
             errors.filter_traceback(error)
             raise
 
-    def _run(self, entry: Entry, values: list[np.ndarray]) -> Any:
-        outs = entry.executable(values)
-        arrays = [ConcreteArray(v, a) for v, a in zip(outs, entry.out_avals, strict=True)]
-        return entry.out_tree.spec.unflatten(arrays)
-
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call in general; where it is a plain one, the next like it will be found at once."""
         if config.disable_jit:
             return self.fun(*args, **kwargs)
+        if current.trace is EVAL and not (config.enable_x64 or self.static):
+            narrow = tuple(map(_narrowed, args))
+            if not all(map(operator.is_, args, narrow)):
+                return self(*narrow, **kwargs)
         dynamic, named, static = self.signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
         entry = self._entry(dynamic, named, static, leaves, in_tree)
@@ -231,18 +260,21 @@ class JitFunction:
                 outs = pjit_p.bind(*entry.outer, *leaves, jaxpr=entry.closed, name=self.name, inline=self.inline)
             return tree.unflatten(entry.out_tree, outs)
         if entry.executable is None:
-            entry.executable = executable_of(entry.closed, self.name)
-        if self.donated_nums or self.donated_names:
-            self._check_given_once(self._donated(args, kwargs), leaves)
-        result = self._run(entry, [x.value if type(x) is ConcreteArray else _to_numpy(x) for x in leaves])
+            entry.compile(static)
+        self._check_given_once(entry, leaves)
+        result = entry.result([x.value if type(x) is ConcreteArray else _to_numpy(x, a)
+                               for x, a in zip(leaves, entry.avals, strict=True)])
         if config.debug_nans or config.debug_infs:
             self._check_finite(tree.leaves(result), in_tree, leaves, static)
-        elif self.donated_nums or self.donated_names:
-            for x in self._donated(args, kwargs):
-                x.delete()
-        elif all(type(x) is ConcreteArray for x in leaves) and len(self.fast) < _FAST_ENTRIES:
-            avals = [x.aval for x in leaves]  # kept alive: the key holds their identities
-            self.fast[in_tree.spec, tuple(map(id, avals)), static, config.trace_key()] = entry, avals
+            return result
+        for k in entry.donated:
+            if isinstance(leaves[k], ConcreteArray):
+                leaves[k].delete()
+        if entry.run is not None:
+            plain = all(map(operator.is_, args, leaves)) and len(args) == len(leaves) and not kwargs
+            known = self.simple if plain and (len(args) == 1 or not entry.donated) else self.recent
+            others = [e for e in known.get(entry.options, ()) if e is not entry]
+            known[entry.options] = (entry, *others[: _RECENT - 1])
         return result
 
     def _entry(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any,
@@ -256,15 +288,19 @@ class JitFunction:
         except TypeError:
             self._explain_bad_argument(args, kwargs, static)
             raise
-        key = (in_tree, avals, static, config.trace_key())
+        options = config.trace_key()
+        key = in_tree, avals, static, options
         entry = self.entries.get(key)
         if entry is None:
-            entry = self._trace(args, kwargs, static, avals, in_tree)
+            explain_miss(self.name, self.entries, key, self.signature.leaf_names(args, kwargs, static))
+            with timed(f"tracing {self.name} for jit"):
+                entry = self._trace(args, kwargs, static, avals, in_tree, options)
             if not entry.outer:
                 self.entries[key] = entry
         return entry
 
-    def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any) -> Entry:
+    def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,
+               options: Hashable) -> Entry:
         out_trees: list[Any] = []
 
         def fun(*leaves: Any) -> list[Any]:
@@ -279,7 +315,8 @@ class JitFunction:
 
         jaxpr, consts = trace_to_jaxpr(fun, avals, self._traced(args, kwargs, static))
         closed, outer = close(jaxpr, consts)
-        return Entry(closed, outer, out_trees[0], self.name)
+        return Entry(closed, outer, tuple(avals), in_tree, out_trees[0], self._donated(in_tree, static), options,
+                     self.name)
 
     def _traced(self, args: Any, kwargs: Any, static: Any) -> Traced:
         code = getattr(inspect.unwrap(self.fun), "__code__", None)
@@ -308,17 +345,20 @@ class JitFunction:
             self.fun(*args, **kwargs)
         print("No operation of the de-optimized version made an invalid value.")
 
-    def _donated(self, args: Any, kwargs: Any) -> list[ConcreteArray]:
-        """The arrays among the arguments that are donated."""
-        donated = [a for i, a in enumerate(args) if i in self.donated_nums or i - len(args) in self.donated_nums]
-        donated += [v for k, v in kwargs.items() if k in self.donated_names]
-        names = [p.name for p in self.signature.parameters[: len(args)]]
-        donated += [a for n, a in zip(names, args, strict=False) if n in self.donated_names]
-        return [x for x in tree.leaves(donated) if isinstance(x, ConcreteArray)]
+    def _donated(self, in_tree: Any, static: Any) -> tuple[int, ...]:
+        """The places of the leaves that are donated."""
+        if not self.donates:
+            return ()
+        args, kwargs = self.signature.join(*tree.unflatten(in_tree, range(in_tree.num_leaves)), static)
+        names = [p.name for p in self.signature.parameters]
+        donated = [a for i, a in enumerate(args)
+                   if {i, i - len(args)} & {*self.donated_nums} or (names[i: i + 1] and names[i] in self.donated_names)]
+        return tuple(tree.leaves((donated, [v for k, v in kwargs.items() if k in self.donated_names])))
 
-    def _check_given_once(self, donated: Sequence[ConcreteArray], leaves: Sequence[Any]) -> None:
-        for x in donated:
-            if sum(leaf is x for leaf in leaves) > 1:
+    def _check_given_once(self, entry: Entry, leaves: Sequence[Any]) -> None:
+        for k in entry.donated:
+            x = leaves[k]
+            if isinstance(x, ConcreteArray) and sum(leaf is x for leaf in leaves) > 1:
                 raise ValueError(f"jitted function {self.name} was given the same array ({x.aval.str_short()}) twice, "
                                  "once as a donated argument: it would be deleted while still an argument. Pass "
                                  "x.copy(), or do not donate it.")
@@ -330,7 +370,8 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forgets every traced and compiled program."""
         self.entries.clear()
-        self.fast.clear()
+        self.recent.clear()
+        self.simple.clear()
 
     @errors.api_boundary
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
@@ -351,8 +392,18 @@ class JitFunction:
         return self.trace(*args, **kwargs).out_info
 
 
-def _to_numpy(x: Any) -> np.ndarray:
-    return np.asarray(x, dtype=aval_of(x).dtype)
+_NARROW = {"d": np.float32, "D": np.complex64, "l": np.int32, "q": np.int32, "L": np.uint32, "Q": np.uint32}
+
+
+def _narrowed(x: Any) -> Any:
+    """What NumPy makes of 64 bits by default, as it is without 64-bit types: for that there are short ways."""
+    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.itemsize >= 8 and x.dtype.char in _NARROW:
+        return np.asarray(x, _NARROW[x.dtype.char])
+    return x
+
+
+def _to_numpy(x: Any, aval: ShapedArray) -> np.ndarray:
+    return np.asarray(x, dtype=aval.dtype)
 
 
 def _check_output(x: Any, name: str) -> None:

@@ -39,7 +39,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         raise TypeError(f"Expected a callable value, got {fun!r}")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict))) and tree.all_leaves([in_axes]):
+    if not (in_axes is None or isinstance(in_axes, (int, tuple))):
         raise TypeError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional "
                         "arguments "
                         f"passed to the function, but got {in_axes}.")

@@ -18,20 +18,17 @@ from anima.core.primitive import Zero
 from anima.core.stage import StageTrace, eval_numpy
 from anima.core.trace import Trace, under
 from anima.transforms.call import Call, fill
-from anima.transforms.linearize import linearize_jaxpr
-from anima.util import lazy_module, weak_cache
+from anima.transforms.linearize import linearize_apart
+from anima.util import lazy_module
 
 # Programs that compile nothing need not wait for the compiler to load.
 pipeline = lazy_module("anima.compiler.pipeline")
-executables = lazy_module("anima.runtime.executable")
-tapes = lazy_module("anima.runtime.tapes")
+recording = lazy_module("anima.runtime.recording")
 
 
-@weak_cache
 def executable_of(closed: ClosedJaxpr, name: str) -> Any:
     """The compiled form of a program; compiled at the first call."""
-    shapes = [(*a.shape, *getattr(a.dtype, "element_shape", ())) for a in closed.out_avals]
-    return tapes.with_tapes(executables.compile_program(pipeline.lower(closed, name).loops, shapes), closed)
+    return recording.executable_of(closed, name)
 
 
 def all_finite(name: str, outs: Sequence[np.ndarray]) -> bool:
@@ -58,11 +55,13 @@ class PJit(Call):
                   jaxpr: ClosedJaxpr, **params: Any) -> tuple[list[Any], list[Any]]:
         """Runs the program under `parent`, keeping residuals, and records the linear part with `recorder`."""
         nonzero = tuple(not isinstance(t, Zero) for t in tangents)
-        primal, tangent, mask = linearize_jaxpr(jaxpr, nonzero)
+        primal, tangent, mask, handed_on = linearize_apart(jaxpr, nonzero)
         outs = under(parent, self.bind, *primals, jaxpr=primal, **params)
         count = len(mask)
+        made = iter(outs[count:])
+        residuals = [next(made) if k is None else primals[k] for k in handed_on]
         given = [t for t in tangents if not isinstance(t, Zero)]
-        found = under(recorder, self.bind, *outs[count:], *given, jaxpr=tangent, **params) if any(mask) else []
+        found = under(recorder, self.bind, *residuals, *given, jaxpr=tangent, **params) if any(mask) else []
         return outs[:count], fill(mask, found, outs)
 
 

@@ -23,6 +23,7 @@ from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.trace import Tracer, aval_of, numpy_value
+from anima.util import record
 
 
 class ShapeDtypeStruct:
@@ -176,7 +177,7 @@ class Lowered:
         return Compiled(self, executable_of(self.traced.jaxpr, self.traced.fun_name))
 
 
-@dataclass(frozen=True)
+@record
 class MemoryAnalysis:
     """Bytes that one call needs."""
 
@@ -187,7 +188,7 @@ class MemoryAnalysis:
     generated_code_size_in_bytes: int
 
 
-@dataclass(frozen=True)
+@record
 class Compiled:
     """A program as machine code, callable with arguments of its own signature only."""
 

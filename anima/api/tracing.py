@@ -1,22 +1,25 @@
-"""Looking at programs without running them: `make_jaxpr`, `eval_shape`; small things on arrays."""
+"""Looking at programs without running them: `make_jaxpr`, `eval_shape`; what is done while tracing, and kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 from anima import errors, tree
-from anima.api.jit import Signature
+from anima.api.jit import JitFunction, Signature
 from anima.api.stages import struct_of, type_of
-from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.core.device import CPU, Device
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.primitive import Primitive
 from anima.core.stage import Traced, trace_to_jaxpr
-from anima.core.trace import aval_of
-from anima.ops.elementwise import convert
-from anima.util import fun_name
+from anima.core.state import current
+from anima.core.trace import EVAL, Trace, Tracer, aval_of, installed, under
+from anima.util import clear_weak_caches, fun_name, lazy_module
+
+compiled = lazy_module("anima.compiler.cache")
 
 
 def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), axis_env: Any = None,
@@ -65,6 +68,8 @@ def _place(fun: Callable[..., Any]) -> str:
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Shapes and dtypes of the results of `fun`, as a pytree of `ShapeDtypeStruct`s; nothing is computed."""
+    if isinstance(fun, JitFunction):  # it knows which of its arguments are static
+        return fun.eval_shape(*args, **kwargs)
     return make_jaxpr(fun, return_shape=True)(*args, **kwargs)[1]
 
 
@@ -73,40 +78,36 @@ def typeof(x: Any) -> ShapedArray:
     return aval_of(x)
 
 
-def block_until_ready(x: Any) -> Any:
-    """`x`, once every array in it is computed."""
-    return tree.map(lambda v: v.block_until_ready() if hasattr(v, "block_until_ready") else v, x)
+class CompileTimeTrace(Trace):
+    """Applies primitives at once, whatever is being traced, except to values that are tracers."""
+
+    label = "CompileTimeTrace"
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        waits = any(isinstance(x, Tracer) for x in args)
+        return under(self.parent if waits else EVAL, primitive.bind, *args, **params)
 
 
-def device_put(x: Any, device: Any = None, **_: Any) -> Any:
-    """`x` with every leaf as an array on a device."""
-    def put(leaf: Any) -> Any:
-        try:
-            aval = aval_of(leaf)
-        except TypeError:
-            raise TypeError(f"Argument '{leaf}' of type {type(leaf)} is not a valid Anima type") from None
-        return leaf if isinstance(leaf, ConcreteArray) else convert(leaf, aval.dtype, aval.weak_type)
+@contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """A block (or decorated function) in which operations on known values are done while tracing.
 
-    return tree.map(put, x)
-
-
-def device_get(x: Any) -> Any:
-    """`x` with every array as a NumPy array."""
-    return tree.map(lambda v: v.__array__() if hasattr(v, "__array__") else v, x)
-
-
-def devices(backend: str | None = None) -> list[Device]:
-    """The devices of a platform (default: all)."""
-    if backend not in (None, "cpu"):
-        raise RuntimeError(f"Unknown backend {backend}. Available backends are ['cpu']")
-    return [CPU]
+    >>> @jit
+    ... def f(x):
+    ...     with anima.ensure_compile_time_eval():
+    ...         n = int(anima.numpy.sum(anima.numpy.arange(3)))   # a number, where jit alone would record a sum
+    ...     return x * n
+    >>> f(2)
+    Array(6, dtype=int32, weak_type=True)
+    """
+    with installed(CompileTimeTrace(current.trace)):
+        yield
 
 
-def device_count(backend: str | None = None) -> int:
-    """How many devices there are."""
-    return len(devices(backend))
-
-
-def default_backend() -> str:
-    """The platform that arrays are made on: "cpu"."""
-    return "cpu"
+def clear_caches() -> None:
+    """Forgets every traced and compiled program of this process; functions are traced again when next called."""
+    for x in gc.get_objects():
+        if type(x) is JitFunction:
+            x.clear_cache()
+    clear_weak_caches()
+    compiled.clear()

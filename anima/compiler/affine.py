@@ -87,7 +87,7 @@ def nest_of(loop: For) -> Nest | None:
     loops: list[For] = [loop]
     between: list[Let] = []
     while True:
-        *lets, last = loops[-1].body
+        *lets, last = loops[-1].body or (None,)  # the elements of an empty array
         if not isinstance(last, For):
             break
         if not all(isinstance(s, Let) for s in lets):

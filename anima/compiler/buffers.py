@@ -38,6 +38,7 @@ from anima.compiler.loops import (
     walk,
 )
 from anima.compiler.routines import arguments, buffers_read, buffers_written, renamed
+from anima.util import record
 
 ALIGNMENT = 64
 BYTES = {"bool": 1, "i1": 1, "i2": 1, "i4": 1, "u1": 1, "u2": 1, "u4": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2,
@@ -75,7 +76,7 @@ class Life:
     written: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Access:
     """A statement that runs as one unit, its position, the loops around it, and the buffers that it uses."""
 
@@ -264,8 +265,8 @@ def rename(stmts: Iterable[Stmt], names: dict[str, str]) -> tuple[Stmt, ...]:
 
     def stmt(s: Stmt) -> Stmt:
         match s:
-            case Kernel(name=name, body=body, source=source):
-                return Kernel(name, block(body), source)
+            case Kernel(body=body):
+                return replace(s, body=block(body))
             case For():
                 return replace(s, extent=expr(s.extent), body=block(s.body))
             case While(before=before, cond=cond, body=body):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 from anima.compiler.emit import emit_program
 from anima.compiler.interrupt import interrupt
@@ -21,12 +21,15 @@ from anima.compiler.native import Module, Target
 from anima.compiler.parallelize import parallelize
 from anima.compiler.tile import tile
 from anima.compiler.vectorize import vectorize
+from anima.util import lazy_module, record
+
+futures = lazy_module("concurrent.futures")
 
 Load = Callable[[str, Target], Module]
 _shared: dict[tuple[str, Target], Module] = {}  # modules that many programs use: parts of matrix products
 
 
-@dataclass(frozen=True)
+@record
 class Code:
     """A compiled program: its last loops, LLVM text and modules; what it calls (see `Emitted.callees`); whether it
     uses the thread pool."""
@@ -65,8 +68,8 @@ def build(program: Program, target: Target, load: Load) -> Code:
 
 
 @cache
-def _workers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="anima-compile")
+def _workers() -> Any:
+    return futures.ThreadPoolExecutor(thread_name_prefix="anima-compile")
 
 
 if hasattr(os, "register_at_fork"):

@@ -7,10 +7,8 @@ text, the target and the versions of all that made it. A file that is not what i
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import struct
-import tempfile
 import threading
 import zlib
 from collections import OrderedDict
@@ -20,7 +18,9 @@ from anima.compiler.build import Code, build
 from anima.compiler.keys import program_key
 from anima.compiler.loops import Program
 from anima.config import compilation_cache_dir
+from anima.util import lazy_module
 
+hashlib, tempfile = lazy_module("hashlib"), lazy_module("tempfile")  # for the disk only, and slow to load
 _FORMAT = b"anima-object-1\n"
 _KEPT = 1024  # programs
 
@@ -52,6 +52,12 @@ def compiled(program: Program, target: native.Target) -> Code:
         while len(_known) > _KEPT:
             _known.popitem(last=False)
     return made
+
+
+def clear() -> None:
+    """Forgets the programs compiled by this process; those in the folder stay."""
+    with _lock:
+        _known.clear()
 
 
 # --- On disk ---------------------------------------------------------------------------------

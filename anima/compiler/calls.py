@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 from anima.compiler.groups import Fused
 from anima.compiler.loops import Expr, Stmt
-from anima.compiler.lower_array import Memory, Scope
+from anima.compiler.lower_array import Elements, Memory, Scope
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Var
 from anima.core.source import Source
 
-Operand = Memory | Expr
+Operand = Memory | Expr | Elements
+Result = Expr | Elements
 
 
 class ProgramBuilder(Protocol):
@@ -62,16 +63,16 @@ class ProgramBuilder(Protocol):
         """Appends a kernel that copies an array (or a scalar's value) from one place to another."""
 
     def operand(self, atom: Atom) -> Operand:
-        """Where an operand is, or, of a scalar, its value."""
+        """Where an operand is, or, of a scalar, its value; of a small array, perhaps those of its elements."""
 
     def value(self, atom: Atom) -> Expr:
         """The value of a scalar operand, by name or number."""
 
-    def set_value(self, var: Var, value: Expr) -> None:
-        """Makes `value`, by name or number, that of a scalar result."""
+    def set_value(self, var: Var, value: Result) -> None:
+        """Makes `value`, by name or number, that of a scalar result (or of a small array: one for each element)."""
 
     def place(self, var: Var) -> Memory | None:
-        """Where a result is to be written; None for a scalar that `set_value` is to give."""
+        """Where a result is to be written; None for one that `set_value` is to give."""
 
     def name(self, letter: str) -> str:
         """A new name for a value outside of kernels."""
@@ -79,9 +80,9 @@ class ProgramBuilder(Protocol):
     callbacks: list[Any]
     """What the program calls back into Python for."""
 
-    def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Expr | None]:
+    def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
         """Appends a whole program that reads `inputs` and writes `outputs`. For results whose output is None,
-        which are scalars, gives their values."""
+        which are scalars or small arrays, gives their values."""
 
     def block(self, write: Callable[[], None]) -> tuple[Stmt, ...]:
         """The statements that `write` appends, for use inside of a `While`, `If` or `For`."""

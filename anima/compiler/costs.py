@@ -45,6 +45,11 @@ def extent_of(extent: Expr, otherwise: int = _UNKNOWN_TRIPS) -> int:
     return otherwise
 
 
+def operation_cost(name: str) -> float:
+    """The cost of an elementwise operation, in nanoseconds."""
+    return _OPS.get(name, 1.0)
+
+
 def cost(node: Stmt | Expr) -> float:
     """The cost of a statement or expression, in nanoseconds."""
     match node:
@@ -61,7 +66,7 @@ def cost(node: Stmt | Expr) -> float:
             return 1.0 + cost(value)
         case For(extent=extent, body=body, kind=kind, width=width):
             each = sum(cost(s) for s in body)
-            lanes = max(width * 0.6, 1.0) if kind == "vector" else 1.0
+            lanes = max(width * 0.6, 1.0) if kind in ("vector", "whole") else 1.0
             return 2.0 + extent_of(extent) * (each / lanes + (0.5 if kind != "vector" else 0.0))
         case While(before=before, cond=cond, body=body):
             return _UNKNOWN_STEPS * (cost(cond) + sum(cost(s) for s in (*before, *body)))

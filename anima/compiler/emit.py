@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from anima.compiler import lapack
@@ -27,6 +26,7 @@ from anima.compiler.keys import statements_key
 from anima.compiler.loops import INDEX, Buffer, Call, For, Kernel, Program, Stmt, statements
 from anima.compiler.native import Target
 from anima.compiler.routines import arguments, buffers_written
+from anima.util import record
 
 ENTRY = "entry"
 _INLINE = 4   # most kernels that are part of the entry function
@@ -35,7 +35,7 @@ I32 = Type("i32")
 _GEMM = {"c64": "cgemm", "c128": "zgemm"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Emitted:
     """The LLVM texts of a program: `texts[0]` has the entry.
 
@@ -81,7 +81,7 @@ class Entry:
         self.callees: dict[str, tuple[str, Module | str | None, Value]] = {}
         self.shared: list[str] = []  # texts of parts of matrix products
         self.kernels: dict[str, tuple[Module, str]] = {}
-        count = sum(isinstance(s, Kernel) for s in statements(*program.body))
+        count = sum(isinstance(s, Kernel) and not s.inline for s in statements(*program.body))
         # A function costs the code generator 0.3 ms, however short: few kernels are written in line.
         self.inline = count <= _INLINE
         spread = 0 if count < _SPREAD else 2 if count < 4 * _SPREAD else 4
@@ -140,6 +140,10 @@ class Entry:
 
     def _kernel(self, kernel: Kernel) -> None:
         f = self.function
+        if kernel.inline:
+            with f.inlined(kernel.body):
+                f.block(kernel.body)
+            return
         uses = operands(kernel.body)
         roots = list(dict.fromkeys(self.root(name) for name in uses.buffers))
         numbers = {name: f"{roots.index(self.root(name))}:{self.buffers[name].dtype}" for name in uses.buffers}

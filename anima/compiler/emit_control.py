@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anima.compiler.assembly import Type, Value
-from anima.compiler.emit_memory import Memory, Place
+from anima.compiler.emit_held import Held
+from anima.compiler.emit_memory import Place
 from anima.compiler.emit_value import (
     COMPLEX_TYPES,
     I64,
@@ -53,18 +54,10 @@ from anima.compiler.loops import (
 )
 from anima.compiler.routines import buffers_written
 from anima.compiler.scalars import convert, emit as emit_scalar
+from anima.compiler.static import Numbers, known
 
 _INDEX_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "rem", "max", "min"))
 _STACK_LIMIT = 1 << 17  # bytes of scratch memory of a function on the stack; more comes from malloc
-
-
-def assigned(stmts: Sequence[Stmt]) -> list[str]:
-    """Names of the variables that statements assign, in order."""
-    names: dict[str, None] = {}
-    for stmt in statements(*stmts):
-        if isinstance(stmt, (Assign, Accumulate)):
-            names[stmt.name] = None
-    return list(names)
 
 
 def stored(stmts: Sequence[Stmt]) -> list[str]:
@@ -83,7 +76,7 @@ def part_types(dtype: str, width: int) -> list[Type]:
     return [Type(REGISTER[dtype], width)] * (2 if dtype in COMPLEX_TYPES else 1)
 
 
-class Control(Memory):
+class Control(Held):
     """Writes statements into one LLVM function.
 
     `env` has the values of names in scope; `renamed` the partial accumulator that stands for a variable
@@ -112,7 +105,11 @@ class Control(Memory):
             case Const(value=value, dtype=dtype):
                 return self.constant(value, dtype)
             case Load(buffer=buffer, index=index):
+                if buffer in self.held:
+                    return self.element(buffer, index)
                 return self.load(buffer, self.index(index))
+            case Op(name="select_n", args=(which, *cases)) if (chosen := self.number_of(which)) is not None:
+                return self.evaluate(cases[chosen])
             case Op(name=name, args=args):
                 values = [self.evaluate(a) for a in args]
                 key = (name, expr.dtype, args[0].dtype, expr.params, self.width, *map(identity, values))
@@ -218,6 +215,10 @@ class Control(Memory):
         match stmt:
             case Let(name=name, value=value):
                 self.env[name] = self.evaluate(value)
+                if self.numbers:
+                    self._number(name, known(value, self.numbers))
+            case Store(buffer=buffer) if buffer in self.held:
+                self._put(stmt)
             case Store(buffer=buffer, index=index, value=value, op=op):
                 where, new = self.index(index), self.stored_value(value)
                 if op is not None:
@@ -235,8 +236,11 @@ class Control(Memory):
                 self.env[name] = self._where_active(new, self.env[name]) if masked else new
             case Var(name=name, init=init):
                 self.env[name] = self.evaluate(init) if name in self.shared else self.variable(self.evaluate(init))
+            case Local(held="elements" | "lanes"):
+                self.hold(stmt)
             case Local(buffer=buffer, dtype=dtype, size=size):
                 self.places[buffer] = Place(self._scratch(dtype, size), dtype, buffer)
+                self.held.pop(buffer, None)
                 self.changed(buffer)
             case Window(buffer=buffer, address=address):
                 self.places[buffer] = Place(self.pointer(address), self.windows[buffer], buffer)
@@ -249,6 +253,13 @@ class Control(Memory):
                 self.parallel(stmt)
             case For(kind="vector", width=width) if width > 1:
                 self.vector(stmt)
+            case For(kind="whole"):
+                self.whole(stmt)
+            case For(kind="unrolled", index=index, extent=Const(value=count), body=body):
+                for i in range(int(count)):
+                    self.env[index] = constant_index(i)
+                    self.numbers[index] = i
+                    self.block(body)
             case For():
                 self.serial(stmt)
             case Call(routine="look", args=(flag,)):
@@ -271,6 +282,28 @@ class Control(Memory):
 
     def vector(self, loop: For) -> None:
         raise NotImplementedError
+
+    def whole(self, loop: For) -> None:
+        raise NotImplementedError
+
+    def _number(self, name: str, number: Numbers | None) -> None:
+        """Notes what is known of a name, or that nothing is."""
+        if number is None:
+            self.numbers.pop(name, None)
+        else:
+            self.numbers[name] = number
+
+    def _put(self, stmt: Store) -> None:
+        """A store to a buffer in registers."""
+        new = self.stored_value(stmt.value)
+        if stmt.op is not None:
+            new = self.combine(stmt.op, stmt.value.dtype, self.element(stmt.buffer, stmt.index), new)
+        if self.width > 1:
+            new = self.wide(new)
+            if type(stmt.value) is Load and stmt.value.buffer not in self.held and self.in_lanes(stmt.buffer):
+                new = self.stretched(new, self.sizes[stmt.buffer])
+        key, value = self.put(stmt.buffer, stmt.index, new)
+        self.env[key] = self._where_active(value, self.env[key]) if self.apart else value
 
     def stored_value(self, expr: Expr) -> Val:
         """The value of an expression, to put in memory; an index is stored as an i64."""
@@ -340,14 +373,24 @@ class Control(Memory):
         yield
         self.known, self.env, self.places = known, env, places
 
+    @contextmanager
+    def inlined(self, stmts: Sequence[Stmt]) -> Iterator[None]:
+        """Statements that always run: their names are forgotten at the end, what they put in registers is kept."""
+        env, places = self.env, self.places
+        self.env, self.places = dict(env), dict(places)
+        yield
+        env.update((key, self.env[key]) for key in self.held_keys(stmts) if key in env)
+        self.env, self.places = env, places
+
+    def held_keys(self, stmts: Sequence[Stmt]) -> list[str]:
+        """Keys of what statements store to buffers in registers."""
+        return [key for s in statements(*stmts) if isinstance(s, Store) for key in self.held.get(s.buffer, ())]
+
     def carried(self, stmts: Sequence[Stmt]) -> list[str]:
         """Keys of the variables in scope that statements assign."""
-        keys: dict[str, None] = {}
-        for name in assigned(stmts):
-            key = self.renamed.get(name, name)
-            if key in self.env:
-                keys[key] = None
-        return list(keys)
+        names = [s.name for s in statements(*stmts) if isinstance(s, (Assign, Accumulate))]
+        keys = dict.fromkeys([*(self.renamed.get(n, n) for n in names), *self.held_keys(stmts)])
+        return [key for key in keys if key in self.env]
 
     def forget_stores(self, stmts: Sequence[Stmt]) -> None:
         """Before a loop and after: what its statements store is not what was loaded."""

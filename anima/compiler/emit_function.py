@@ -30,9 +30,10 @@ from anima.compiler.loops import (
     walk,
 )
 from anima.compiler.routines import buffers_read, buffers_written
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operands:
     """What a block of statements uses from outside: buffers, and names of values with their types."""
 
@@ -82,6 +83,7 @@ class Function(Vector):
         self.pool = pool
         self.env = {}
         self.renamed = {}
+        self.held, self.sizes, self.numbers = {}, {}, {}
         self.heap = []
         self.windows = {}
         self.on_stack = 0

@@ -11,13 +11,12 @@ two registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anima.compiler.assembly import Builder, Type, Value
 from anima.compiler.emit_value import COMPLEX_TYPES, MEMORY, REGISTER, Index, Indices, Val, constant_of, i64, identity
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """A buffer in a function: its address, its element type, and the root buffer whose memory it is."""
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from anima.compiler.assembly import Type, Value
 from anima.compiler.costs import cost
 from anima.compiler.emit_control import Control
 from anima.compiler.emit_value import ZERO, Index, Val, constant_of, i64, parts, rebuild
-from anima.compiler.loops import Accumulate, Assign, Call, For, If, Stmt, While, statements
+from anima.compiler.loops import Accumulate, Assign, Call, Const, For, If, Stmt, While, statements
 from anima.compiler.neutral import neutral
 
 _HEAVY = 24      # nanoseconds or so of one scalar iteration from which a body is written once only
@@ -50,6 +52,20 @@ class Vector(Control):
             partial = [{name: self.env[key] for name, key in renamed.items()} for renamed in totals]
         for name, stmt in sums.items():
             self._combine(name, stmt, [p[name] for p in partial], loop.width)
+
+    def whole(self, loop: For) -> None:
+        """The loop in one round, its last lanes without work."""
+        assert isinstance(loop.extent, Const)
+        count, width = int(loop.extent.value), loop.width
+        sums = self._accumulated(loop.body)
+        totals = [self._accumulators(sums, 0, width)]
+        mask = None if count == width else self.b.const_lanes(Type("i1", width), [i < count for i in range(width)])
+        with self.inlined(loop.body):
+            self.numbers[loop.index] = np.minimum(np.arange(width), count - 1)
+            self._round(loop, Index(i64(count), 0, count, count), i64(0), totals, mask)
+            partial = {name: self.env[key] for name, key in totals[0].items()}
+        for name, stmt in sums.items():
+            self._combine(name, stmt, [partial[name]], width)
 
     def _while(self, stmt: While) -> None:
         """In lanes: for as long as any lane goes on; what the others hold stays as it is."""

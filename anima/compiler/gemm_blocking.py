@@ -9,8 +9,9 @@ number of threads; every element of C is the sum, over blocks of k in order, of 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from functools import cache
+
+from anima.util import record
 
 BLOCK_BYTES = 1 << 18    # the packed block of B: a part of the second-level cache, and of a thread's stack
 DEPTH_BYTES = {4: 1024, 8: 1536}  # a row of a tile of A: the tile stays in a first-level cache of 32 KB
@@ -24,7 +25,7 @@ _WORTH = 25_000.0        # nanoseconds of work from which threads are used
 _PIECE = 8_000.0         # least work for one piece
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """A product's constants; A[i, p] is element i*rs + p*ks, B[p, j] is p*bs + j*js, C[i, j] is i*cs + j."""
 
@@ -40,7 +41,7 @@ class Shape:
     itemsize: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Blocking:
     """The rows of C in `tiles`: `first` of them of rows[0] rows, the others of rows[1]; its columns in blocks of `nc`,
     these in panels of `vectors` vectors and perhaps a narrower last one of `edge`; k in blocks of `kc`.

@@ -1,5 +1,7 @@
 """Products that a scan computes step by step, done for all steps at once, before the loop or after it.
 
+What does not depend on the step at all goes before the loop first: see `invariant.py`.
+
     scan: y = x @ w; c' = f(c, y)         ->   ys = xs @ w;  scan: c' = f(c, y)           x from `xs`, w constant
     scan: g, c' = f(c, x); s' = s + x^T g  ->   scan: g, c' = f(c, x);  s = s0 + xs^T gs   a sum over steps
     scan: g, c' = f(c, x); y = g @ w      ->   scan: g, c' = f(c, x);  ys = gs @ w        y is stacked only
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anima.compiler.inline import has_programs, map_programs
+from anima.compiler.invariant import invariant
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.ops.elementwise import add_any
@@ -29,7 +32,9 @@ _MOVES = frozenset(("transpose", "reshape"))  # the sum of these is that of the 
 
 
 def hoist(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Takes products out of scans. After this pass a scan's products need its carry."""
+    """Takes out of loops what does not depend on the iteration, and products out of scans.
+
+    After this pass a scan's products need its carry."""
     if not any(has_programs(e.params) for e in closed.eqns):
         return closed
     eqns: list[Eqn] = []
@@ -40,6 +45,10 @@ def hoist(closed: ClosedJaxpr) -> ClosedJaxpr:
             if any(params[k] is not v for k, v in eqn.params.items() if isinstance(v, ClosedJaxpr)) or not all(
                     isinstance(v, ClosedJaxpr) or params[k] is v for k, v in eqn.params.items()):
                 eqn, changed = eqn.replace(params=params), True
+        if eqn.primitive.name == "while" or (eqn.primitive.name == "scan" and eqn.params["length"] > 1):
+            before, eqn = invariant(eqn)
+            eqns += before
+            changed = changed or bool(before)
         split = _Split(eqn).run() if eqn.primitive.name == "scan" and eqn.params["length"] > 1 else None
         changed = changed or split is not None
         eqns += split or [eqn]

@@ -2,7 +2,8 @@
 
     b = pjit[name=f jaxpr={ lambda ; x. let y = sin x in (y,) }] a      ->      b = sin a
 
-A primitive that stands for a program says so by a method `body(params)`, which gives a `ClosedJaxpr`.
+A primitive that stands for a program says so by a method `body(params)`, which gives a `ClosedJaxpr`, or by
+`body_at(params, types of the arguments)`, where it traces one.
 Programs inside control flow are treated alike. After this pass no such primitive appears.
 """
 
@@ -29,7 +30,7 @@ def inline(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _stands_for(eqn: Eqn) -> bool:
-    return hasattr(eqn.primitive, "body")
+    return hasattr(eqn.primitive, "body") or hasattr(eqn.primitive, "body_at")
 
 
 def has_programs(params: dict[str, Any]) -> bool:
@@ -84,7 +85,10 @@ class _Flattener:
     def _call(self, eqn: Eqn, invars: list[Atom], env: dict[Var, Atom]) -> None:
         """Adds the equations that a call stands for, and makes its results those of the program."""
         primitive: Any = eqn.primitive
-        body = primitive.body(eqn.params)
+        if hasattr(primitive, "body"):
+            body = primitive.body(eqn.params)
+        else:
+            body = primitive.body_at(eqn.params, [v.aval for v in eqn.invars])
         inner: dict[Var, Atom] = dict(zip(body.jaxpr.invars, invars, strict=True))
         for var, value in zip(body.jaxpr.constvars, body.consts, strict=True):
             known = Var(var.aval)

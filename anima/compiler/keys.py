@@ -86,8 +86,8 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
         case Accumulate(name=name, op=op, value=value):
             out.append(f"(acc {name} {op}")
             inside = (value,)
-        case Local(buffer=buffer, dtype=dtype, size=size):
-            out.append(f"(local {buffer}:{dtype}:{size}")
+        case Local(buffer=buffer, dtype=dtype, size=size, held=held):
+            out.append(f"(local {buffer}:{dtype}:{size}:{held}")
             inside = ()
         case Window(buffer=buffer, address=address):
             out.append(f"(window {buffers.get(buffer, buffer)}")
@@ -96,8 +96,8 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
             named = [buffers.get(a, a) if isinstance(a, str) else repr(a) for a in args]
             out.append(f"(call {routine} {' '.join(named)}")
             inside = ()
-        case Kernel(name=name, body=body):
-            out.append(f"(kernel {name}")
+        case Kernel(name=name, body=body, inline=inline):
+            out.append(f"(kernel {name} {inline}")
             inside = body
         case _:
             raise TypeError(f"not a node of the loop IR: {node!r}")

@@ -24,10 +24,11 @@ semantics of its `eval`, or `cast` (JAX's convert_element_type), or `bitcast`. O
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from anima.core.source import Source
+from anima.util import record
 
 INDEX = "index"
 
@@ -35,7 +36,7 @@ INDEX = "index"
 # --- Expressions: pure scalars ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Const:
     """A number: Python bool, int, float or complex, of a scalar type."""
 
@@ -43,7 +44,7 @@ class Const:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ref:
     """The value of a loop index (dtype "index"), a `Let` or a `Var` in scope."""
 
@@ -51,7 +52,7 @@ class Ref:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Load:
     """Element `index` of a buffer. The index must be in bounds whenever the expression is evaluated;
     `select_n` evaluates all of its operands, so clamp an index that may be outside."""
@@ -61,7 +62,7 @@ class Load:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Op:
     """A scalar operation. `params` are the primitive's parameters that matter (`(("y", 3),)`)."""
 
@@ -77,7 +78,7 @@ Expr = Const | Ref | Load | Op
 # --- Statements ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class For:
     """`body` for each index in 0 <= index < extent.
 
@@ -85,17 +86,19 @@ class For:
     parallel  iterations are independent and may run on any thread; outermost in a kernel only
     vector    iterations are independent but for `Accumulate`, whose terms may be taken in any order
               (the emitter runs `width` lanes at once and the rest one by one or masked)
+    unrolled  written out, one iteration after the other; the extent is a constant
+    whole     a vector loop in a single round, of `width` lanes; the extent is a constant
     """
 
     index: str
     extent: Expr
     body: tuple[Stmt, ...]
-    kind: Literal["serial", "parallel", "vector"] = "serial"
+    kind: Literal["serial", "parallel", "vector", "unrolled", "whole"] = "serial"
     width: int = 1
     grain: int = 1  # parallel: least number of iterations worth handing to a thread
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class While:
     """`before`, then leave if `cond` is false, then `body`; again. Names of `before` are seen in `body`."""
 
@@ -104,7 +107,7 @@ class While:
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class If:
     """One of two blocks; only the one taken is evaluated."""
 
@@ -113,7 +116,7 @@ class If:
     orelse: tuple[Stmt, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Let:
     """A name for a value, until the end of the block."""
 
@@ -121,7 +124,7 @@ class Let:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Var:
     """A mutable scalar, until the end of the block."""
 
@@ -130,7 +133,7 @@ class Var:
     init: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assign:
     """Gives a `Var` a new value."""
 
@@ -138,7 +141,7 @@ class Assign:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accumulate:
     """`var = op(var, value)` for an associative `op` (add, mul, max, min, and, or, xor): in a vector loop
     the terms may be combined in any order that does not depend on the number of threads."""
@@ -148,7 +151,7 @@ class Accumulate:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Store:
     """`buffer[index] = value`; with `op`, `buffer[index] = op(buffer[index], value)` (serial loops only)."""
 
@@ -158,16 +161,21 @@ class Store:
     op: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Local:
-    """Scratch memory of `size` elements private to the iteration (so to the thread), uninitialised."""
+    """Scratch memory of `size` elements private to the iteration (so to the thread), uninitialised.
+
+    `held` in registers, as single "elements" or in the "lanes" of one vector, every index must be known when the
+    program is compiled: made of numbers and of indices of loops that are unrolled or (for lanes) whole.
+    """
 
     buffer: str
     dtype: str
     size: int
+    held: Literal["", "elements", "lanes"] = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Window:
     """From here to the end of the block, a buffer of role "window" is the memory at `address` (an i64)."""
 
@@ -175,7 +183,7 @@ class Window:
     address: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """An external routine (`gemm`, `sort`, ...) on whole buffers: names of buffers and integers or floats."""
 
@@ -183,14 +191,15 @@ class Call:
     args: tuple[str | int | float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kernel:
     """A loop nest that runs as one unit; its free buffers are its operands. Equal bodies (up to the names
-    of operands) are compiled once."""
+    of operands) are compiled once. One that works on registers is written `inline`, where it stands."""
 
     name: str
     body: tuple[Stmt, ...]
     source: Source | None = field(default=None, compare=False)
+    inline: bool = False
 
 
 Stmt = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
@@ -199,7 +208,7 @@ Stmt = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Loc
 # --- Programs --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Buffer:
     """Memory of `size` elements.
 
@@ -220,7 +229,7 @@ class Buffer:
     alias: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """A compiled function's body: kernels and control flow over buffers, in order.
 

@@ -9,7 +9,9 @@ Control flow lowers its inner programs through the same `Builder`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,10 +26,19 @@ from anima.compiler import (
     lower_sort,
     lower_tape,
 )
-from anima.compiler.calls import CALLS, Operand
+from anima.compiler.calls import CALLS, Operand, Result
+from anima.compiler.elements import FEW, all_indices, splits
 from anima.compiler.groups import Fused, Group
-from anima.compiler.loops import INDEX, Buffer, Const, Expr, Kernel, Program, Stmt, Store
-from anima.compiler.lower_array import Memory, Scope, Sliced, constant, not_lowered, scalar_type
+from anima.compiler.loops import Buffer, Expr, Kernel, Program, Stmt
+from anima.compiler.lower_array import (
+    Elements,
+    Memory,
+    Scope,
+    Sliced,
+    constant,
+    not_lowered,
+    scalar_type,
+)
 from anima.compiler.lower_callback import Callback
 from anima.compiler.lower_control import CONTROL
 from anima.compiler.lower_map import map_kernels
@@ -68,7 +79,9 @@ class Builder:
         self.callbacks: list[Callback] = []
         self.body: list[Stmt] = []
         self.places: dict[Var, Memory] = {}
-        self.values: dict[Var, Expr] = {}
+        self.values: dict[Var, Expr | Elements] = {}
+        self.split = False  # whether small arrays are values of elements
+        self.plain: Scope | None = None  # the statements beside kernels
         self.fused: Fused | None = None
         self.inside = 0  # how many loops and branches are around the statements being appended
         self._constants: dict[int, tuple[Any, str]] = {}
@@ -110,38 +123,39 @@ class Builder:
         if isinstance(place, str):
             return place
         buffer = self.temp(scalar_type(atom.aval), atom.aval.size)
-        if place is None:
-            self.emit(Store(buffer, Const(0, INDEX), self.values[home]))
-        else:
-            self._copy_elements(home, buffer)
+        self.move(self.values[home] if place is None else place, buffer, home.aval)
         return buffer
 
     def operand(self, atom: Atom) -> Operand:
+        if isinstance(atom, Literal):
+            return self.memory(atom) if atom.aval.shape else self.value(atom)
         if not atom.aval.shape:
             return self.value(atom)
-        return self.memory(atom) if isinstance(atom, Literal) else self.places[self.home(atom)]
+        home = self.home(atom)
+        given = self.values.get(home)
+        return self.places[home] if given is None else given if isinstance(given, tuple) else (given,)
 
-    def value(self, atom: Atom) -> Expr:
+    def value(self, atom: Atom) -> Any:
+        """The value of a scalar, or those of the elements of a small array."""
         if isinstance(atom, Literal):
             return constant(atom.val, scalar_type(atom.aval))
         if atom not in self.values:
-            scope = self._outside()
-            value = scope.at(atom, ())
-            self._append(scope)
-            self.values[atom] = value
+            with self.beside() as scope:
+                found = tuple(scope.at(atom, index) for index in all_indices(scope, atom.aval.shape))
+            self.values[atom] = found if atom.aval.shape else found[0]
         return self.values[atom]
 
-    def set_value(self, var: Var, value: Expr) -> None:
+    def set_value(self, var: Var, value: Result) -> None:
         self.values[var] = value
         if var in self.places:
-            scope = self._outside()
-            scope.write(var, (), value)
-            self._append(scope)
+            self.move(value, self.places[var], var.aval)
 
     def place(self, var: Var) -> Memory | None:
         return self.places.get(var) if var.aval.shape else None
 
     def result(self, var: Var) -> str:
+        if var not in self.places:
+            self.places[var] = self.temp(scalar_type(var.aval), var.aval.size)
         place = self.places[var]
         assert isinstance(place, str)
         return place
@@ -155,15 +169,16 @@ class Builder:
         assert self.fused is not None
         return Scope(self.places, self.fused.producers, self.values)
 
-    def _outside(self) -> Scope:
-        """A scope for statements outside of kernels, whose names are new in the whole program."""
-        scope = self.scope()
+    @contextmanager
+    def beside(self) -> Iterator[Scope]:
+        """For statements beside kernels, whose names are new in the whole program. What they compute is known to
+        all that follow."""
+        assert self.plain is not None
+        scope = self.plain
         scope.prefix, scope.count = "p", self._names
-        return scope
-
-    def _append(self, scope: Scope) -> None:
+        yield scope
         self._names = scope.count
-        self.body.extend(scope.body)
+        self.body.extend(scope.take())
 
     def kernel(self, name: str, scope: Scope, source: Source | None = None) -> None:
         body = scope.body
@@ -191,10 +206,12 @@ class Builder:
         if isinstance(source, str) and isinstance(target, str):
             self.copy(source, target, aval.size)
             return
-        if not isinstance(source, (str, Sliced)):  # a scalar's value needs no kernel
+        if not isinstance(source, (str, Sliced)):  # values need no kernel
             var = Var(aval)
             scope = Scope({var: target}, {})
-            scope.write(var, (), source)
+            values = source if isinstance(source, tuple) else (source,)
+            for index, value in zip(all_indices(scope, aval.shape), values, strict=True):
+                scope.write(var, index, value)
             self.body.extend(scope.body)
             return
         flat = Var(ShapedArray((aval.size,), aval.dtype))
@@ -219,18 +236,20 @@ class Builder:
 
     # ---------------------------------------------------------------- programs
 
-    def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Expr | None]:
-        outer = self.places, self.values, self.fused
+    def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
+        outer = self.places, self.values, self.fused, self.split, self.plain
         try:
             return self.fused_program(fused, inputs, outputs)
         finally:
-            self.places, self.values, self.fused = outer
+            self.places, self.values, self.fused, self.split, self.plain = outer
 
     def fused_program(self, fused: Fused, inputs: Sequence[Operand], outputs: Sequence[Memory | None]
-                      ) -> list[Expr | None]:
+                      ) -> list[Result | None]:
         """Appends the kernels of a program between the given places."""
         jaxpr = fused.closed.jaxpr
-        self.fused, self.places, self.values = fused, {}, {}
+        self.fused, self.places, self.values, self.plain = fused, {}, {}, None
+        self.split = self.inside > 0 and (any(type(x) is tuple for x in inputs) or splits(jaxpr))
+        self.plain = self.scope()
         for var, given in zip(jaxpr.invars, inputs, strict=True):
             if isinstance(given, (str, Sliced)):
                 self.places[var] = given
@@ -272,29 +291,38 @@ class Builder:
 
     def _place_results(self, group: Group, fused: Fused) -> None:
         """Memory for the results of a group that have none yet; scalars inside of loops need none."""
-        named = self._is_scalar(group) or group.roots[0].primitive.name in CONTROL
+        named = self._is_plain(group) or group.roots[0].primitive.name in CONTROL
+        most = FEW if self.split else 1
         for eqn in group.roots:
             for var in eqn.outvars:
-                if var in fused.stored and var not in self.places and (var.aval.shape or not named):
+                if var in fused.stored and var not in self.places and not (
+                        named and (not var.aval.shape or 0 < var.aval.size <= most)):
                     self.places[var] = self.temp(scalar_type(var.aval), var.aval.size)
 
-    def _is_scalar(self, group: Group) -> bool:
+    def _is_plain(self, group: Group) -> bool:
         """Whether a group becomes plain statements rather than a kernel."""
-        return self.inside > 0 and group.kind == "map" and not group.shape
+        return self.inside > 0 and group.kind == "map" and (
+            not group.shape or (self.split and math.prod(group.shape) <= FEW))
 
     def _group(self, group: Group, fused: Fused) -> None:
         first = group.roots[0]
+        for var in group.reads if not self._is_plain(group) and first.primitive.name not in CONTROL else ():
+            if type(self.values.get(var)) is tuple and var not in self.places:
+                self.places[var] = self.memory(var)  # kernels read memory
         if group.kind == "call":
             self._call(first)
         elif all(v.aval.size == 0 for eqn in group.roots for v in eqn.outvars):
             return
-        elif self._is_scalar(group):
-            scope = self._outside()
-            for eqn in group.roots:
-                scope.define(eqn, ())
-            self._append(scope)
-            for var in (v for eqn in group.roots for v in eqn.outvars if v in fused.stored):
-                self.set_value(var, scope.memo[var, ()])
+        elif self._is_plain(group):
+            stored = [v for eqn in group.roots for v in eqn.outvars if v in fused.stored]
+            with self.beside() as scope:
+                indices = all_indices(scope, group.shape)
+                for index in indices:
+                    for eqn in group.roots:
+                        scope.define(eqn, index)
+            for var in stored:
+                found = tuple(scope.memo[var, index] for index in indices)
+                self.set_value(var, found if var.aval.shape else found[0])
         elif group.kind == "map":
             for scope in map_kernels(self.scope, group, fused.stored):
                 self.kernel(_kernel_name(group), scope, first.source)

@@ -12,7 +12,6 @@ result at that index (a tuple of values for several results). Elementwise primit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,10 @@ from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.ops.family import Elementwise
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sliced:
     """An array inside of a buffer, at `offset + sum(position * step)`: positions are indices of loops around the
     kernels that use it, each below `bound`. `positions` holds (position, bound, step)."""
@@ -38,6 +38,7 @@ class Sliced:
 
 Indices = tuple[Index, ...]
 Memory = str | Sliced  # where an array is: a whole buffer, or a part of one
+Elements = tuple[Expr, ...]  # a small array as the values of its elements
 Rule = Callable[["Scope", Eqn, Indices], Any]
 
 AT: dict[str, Rule] = {}
@@ -88,16 +89,17 @@ def is_elementwise(eqn: Eqn) -> bool:
 class Scope(Nest):
     """A kernel under construction and where its arrays come from.
 
-    `places` says where variables are in memory, `values` has scalars known by name or number, `producers` the
-    equations of all others; `scratch` the rows kept in local memory: (buffer, axes, their sizes, block).
+    `places` says where variables are in memory, `values` has scalars and the elements of small arrays known by name
+    or number, `producers` the equations of all others; `scratch` the rows kept in local memory: (buffer, axes, their
+    sizes, block).
     """
 
-    def __init__(self, places: dict[Var, Memory], producers: dict[Var, Eqn], values: dict[Var, Expr] | None = None):
+    def __init__(self, places: dict[Var, Memory], producers: dict[Var, Eqn],
+                 values: dict[Var, Expr | Elements] | None = None):
         super().__init__()
         self.places = places
         self.producers = producers
-        if values:
-            self.memo.update(((var, ()), value) for var, value in values.items())
+        self.values = {} if values is None else values
         self.scratch: dict[Var, tuple[str, tuple[int, ...], Shape, int]] = {}
 
     def indices(self, atom: Atom, index: Indices) -> Indices:
@@ -130,6 +132,13 @@ class Scope(Nest):
                 stack.pop()
                 continue
             var, i = key
+            given = self.values.get(var)
+            if given is not None and type(given) is not tuple:
+                memo[key] = given
+                continue
+            if given is not None and (var not in self.places or not any(x.terms for x in i)):
+                memo[key] = self.element(given, self.ix.flatten(i, var.aval.shape))
+                continue
             if var in self.places or var in self.scratch:
                 memo[key] = self.stored(var, i)
                 continue
@@ -140,6 +149,16 @@ class Scope(Nest):
                     stack.extend(reversed(missing))  # type: ignore[arg-type]
                     continue
             self.define(eqn, i)
+
+    def element(self, values: Elements, index: Index) -> Expr:
+        """The value of an element, chosen among all where its index is not a number."""
+        if not index.terms:
+            return values[index.const]
+        found = values[0]
+        for number, value in enumerate(values[1:], 1):
+            here = self.condition(self.ix.at_least(index, number), index.level)
+            found = self.op("select_n", (here, found, value), value.dtype)
+        return found
 
     def operands(self, eqn: Eqn, index: Indices) -> list[tuple[Atom, Indices]]:
         """The operands of an elementwise equation, with their indices."""

@@ -10,7 +10,6 @@ buffers. Compiled code runs a callback exactly where, and as often as, its equat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,10 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Eqn
 from anima.core.primitive import Primitive
 from anima.core.source import Source
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Callback:
     """A Python function that a program calls: types of its operands and results, and the primitive it is for."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -30,13 +29,14 @@ from anima.ops.broadcast import broadcast_in_dim
 from anima.ops.contract import dot_general_p
 from anima.ops.reduce import reduce_or_p
 from anima.ops.shape import reduce_sum_p, transpose
+from anima.util import record
 
 SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
 VECTOR_PRODUCT = 1 << 17  # of a product by a vector
 _GEMM = frozenset(("f32", "f64", "c64", "c128"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Product:
     """A dot_general as batches of matrix products: axes of both operands, and extents."""
 
@@ -144,7 +144,7 @@ def _spread(x: Any, space: Shape, place: dict[int, int]) -> Any:
 # ---------------------------------------------------------------- by gemm
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Matrix:
     """A stack of matrices in a buffer: leading dimension, "N" or "T", and the step to the next one."""
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from anima.compiler.calls import Operand, ProgramBuilder, call
+from anima.compiler.calls import Operand, ProgramBuilder, Result, call
+from anima.compiler.elements import FEW, splits
 from anima.compiler.fuse import fuse
 from anima.compiler.groups import Fused
 from anima.compiler.loops import (
@@ -33,41 +34,46 @@ from anima.compiler.loops import (
 from anima.compiler.lower_array import Memory, Sliced, constant, scalar_type
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
-from anima.util import split_list
+from anima.util import record, split_list
 
 CONTROL = frozenset(("scan", "while", "cond", "tape_while", "tape_scan"))
 
 
 class Carry:
-    """What a loop carries: a variable for each scalar, a buffer for each array."""
+    """What a loop carries: a variable for each scalar, a buffer for each array, or variables for its elements where
+    the loop's body takes small arrays apart."""
 
-    def __init__(self, builder: ProgramBuilder, initial: Sequence[Atom], results: Sequence[Var]):
+    def __init__(self, builder: ProgramBuilder, initial: Sequence[Atom], results: Sequence[Var],
+                 body: Fused | None = None):
         self.builder = builder
-        self.slots: list[str | Memory] = []
+        self.slots: list[str | Memory | Variables] = []
         self.avals = [v.aval for v in results]
+        apart = body is not None and splits(body.closed.jaxpr)
         for atom, var in zip(initial, results, strict=True):
             place = builder.place(var)
-            if var.aval.shape:
-                buffer = place if isinstance(place, str) else builder.temp(scalar_type(var.aval), var.aval.size)
+            if not var.aval.shape or (apart and 0 < var.aval.size <= FEW):
+                value = builder.value(atom)
+                values = value if type(value) is tuple else (value,)
+                slot = Variables(tuple(builder.name("s") for _ in values), values[0].dtype, bool(var.aval.shape))
+                for name, one in zip(slot.names, values, strict=True):
+                    builder.emit(Variable(name, slot.dtype, one))
+                self.slots.append(slot)
+            else:
+                sliced = isinstance(place, Sliced)
+                buffer = builder.temp(scalar_type(var.aval), var.aval.size) if sliced else builder.result(var)
                 builder.move(builder.operand(atom), buffer, var.aval)
                 self.slots.append(buffer)
-            else:
-                value = builder.value(atom)
-                name = builder.name("s")
-                builder.emit(Variable(name, value.dtype, value))
-                self.slots.append(name)
 
     def current(self) -> list[Operand]:
-        """The values at this point of the loop: names for scalars, buffers for arrays."""
-        return [slot if aval.shape else _named(self.builder, Ref(str(slot), scalar_type(aval)))
-                for slot, aval in zip(self.slots, self.avals, strict=True)]
+        """The values at this point of the loop: names for variables, buffers for arrays."""
+        return [slot.read(self.builder) if isinstance(slot, Variables) else slot for slot in self.slots]
 
     def targets(self, fused: Fused, invars: Sequence[Var], outvars: Sequence[Atom]) -> list[Memory | None]:
         """Where the body is to write the next values: in place, or to a buffer that is copied afterwards."""
         out: list[Memory | None] = []
         taken: set[str] = set()
         for slot, aval, var, atom in zip(self.slots, self.avals, invars, outvars, strict=True):
-            if not aval.shape:
+            if isinstance(slot, Variables):
                 out.append(None)
             elif atom is var or (in_place(fused, var, atom) and str(slot) not in taken):
                 taken.add(str(slot))
@@ -76,31 +82,46 @@ class Carry:
                 out.append(self.builder.temp(scalar_type(aval), aval.size))
         return out
 
-    def advance(self, targets: Sequence[Memory | None], values: Sequence[Expr | None]) -> None:
+    def advance(self, targets: Sequence[Memory | None], values: Sequence[Result | None]) -> None:
         """Makes the new values the current ones."""
         for slot, aval, target in zip(self.slots, self.avals, targets, strict=True):
-            if target is not None:
+            if target is not None and not isinstance(slot, Variables):
                 self.builder.move(target, slot, aval)
         for slot, value in zip(self.slots, values, strict=True):
-            if value is not None:
-                self.builder.emit(Assign(str(slot), value))
+            if isinstance(slot, Variables) and value is not None:
+                slot.assign(self.builder, value)
 
     def finish(self, results: Sequence[Var]) -> None:
         """Gives the results their final values."""
         for slot, var in zip(self.slots, results, strict=True):
-            if not var.aval.shape:
-                self.builder.set_value(var, _named(self.builder, Ref(str(slot), scalar_type(var.aval))))
+            if isinstance(slot, Variables):
+                self.builder.set_value(var, slot.read(self.builder))
             else:
                 place = self.builder.place(var)
                 if place is not None:
                     self.builder.move(slot, place, var.aval)
 
 
-def _named(builder: ProgramBuilder, value: Expr) -> Expr:
-    """A name for the present value of a variable."""
-    name = builder.name("v")
-    builder.emit(Let(name, value))
-    return Ref(name, value.dtype)
+@record
+class Variables:
+    """The variables for a scalar, or for the elements of a small array."""
+
+    names: tuple[str, ...]
+    dtype: str
+    is_array: bool
+
+    def read(self, builder: ProgramBuilder) -> Result:
+        """Names for the present values."""
+        values = []
+        for name in self.names:
+            values.append(Ref(builder.name("v"), self.dtype))
+            builder.emit(Let(values[-1].name, Ref(name, self.dtype)))
+        return tuple(values) if self.is_array else values[0]
+
+    def assign(self, builder: ProgramBuilder, value: Result) -> None:
+        """Gives them new values."""
+        for name, one in zip(self.names, value if type(value) is tuple else (value,), strict=True):
+            builder.emit(Assign(name, one))  # type: ignore[arg-type]
 
 
 def in_place(fused: Fused, var: Var, result: Atom) -> bool:
@@ -132,8 +153,8 @@ def _scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     results, ys = split_list(eqn.outvars, [num_carry])
     given: list[Operand] = [builder.operand(c) for c in consts]
     x_places = [_place(builder.operand(x), builder.memory, x) for x in xs]
-    y_places = [builder.place(y) for y in ys]
-    carry = Carry(builder, initial, results)
+    y_places = [builder.place(y) or builder.result(y) for y in ys]
+    carry = Carry(builder, initial, results, fused)
     position = Ref(builder.name("k"), INDEX)
 
     def body() -> None:
@@ -174,7 +195,7 @@ def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
-    carry = Carry(builder, initial, eqn.outvars)
+    carry = Carry(builder, initial, eqn.outvars, body)
     found: list[Expr] = []
 
     def test() -> None:
@@ -204,20 +225,22 @@ def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
     given = [builder.operand(x) for x in operands]
     which = builder.value(index)
     targets = [builder.place(v) for v in eqn.outvars]
-    variables: list[Ref | None] = []
-    for var in eqn.outvars:
-        if var.aval.shape:
+    variables: list[Variables | None] = []
+    for var, place in zip(eqn.outvars, targets, strict=True):
+        if place is not None or not var.aval.size:
             variables.append(None)
             continue
-        dtype = scalar_type(var.aval)
-        variables.append(Ref(builder.name("s"), dtype))
-        builder.emit(Variable(variables[-1].name, dtype, constant(0, dtype)))  # type: ignore[union-attr]
+        slot = Variables(tuple(builder.name("s") for _ in range(var.aval.size)), scalar_type(var.aval),
+                         bool(var.aval.shape))
+        for name in slot.names:
+            builder.emit(Variable(name, slot.dtype, constant(0, slot.dtype)))
+        variables.append(slot)
 
     def branch(closed: ClosedJaxpr) -> None:
         values = builder.program(fuse(closed), given, targets)
-        for ref, value in zip(variables, values, strict=True):
-            if ref is not None and value is not None:
-                builder.emit(Assign(ref.name, value))
+        for slot, value in zip(variables, values, strict=True):
+            if slot is not None and value is not None:
+                slot.assign(builder, value)
 
     blocks = [builder.block(partial(branch, closed)) for closed in branches]
     orelse: tuple[Stmt, ...] = blocks[-1]
@@ -228,6 +251,6 @@ def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
         orelse = (If(chosen, blocks[number], orelse),)
     for stmt in orelse:
         builder.emit(stmt)
-    for var, ref in zip(eqn.outvars, variables, strict=True):
-        if ref is not None:
-            builder.set_value(var, _named(builder, ref))
+    for var, made in zip(eqn.outvars, variables, strict=True):
+        if made is not None:
+            builder.set_value(var, made.read(builder))

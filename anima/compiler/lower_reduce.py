@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from anima.compiler.lower_array import Indices, Scope, at, constant, scalar_type
 from anima.compiler.lower_map import Run, Space, block_extent, even_blocks, merge_runs, open_loops, write_roots
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn, Var
+from anima.util import record
 
 ROW_LIMIT = 65536        # longest row that one iteration reduces, and most elements for one thread
 UNROLLED = 8             # rows up to this length are written out term by term
@@ -90,7 +90,7 @@ def strategy(shape: Shape, axes: Sequence[int]) -> str:
     return "blocks"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sum:
     """One reduction inside a kernel: `value` gives the term at an index of the operand, `finish` takes the
     total at an index of the result."""

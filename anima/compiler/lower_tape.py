@@ -9,6 +9,9 @@
 Elements are computed where they are to be kept, and read where they are: nothing is copied. A program that
 uses tapes has one more input, `tapes`: the address of (budget, bytes used, status, chain of headers). What a
 program (or a loop's body) without tapes among its results has recorded is freed at its end.
+
+A loop whose tapes do not fit the budget ends where they are full, and calls back into Python for the rest of its
+way (`TapedLoop`). What is on its tapes then is computed again as it is read (`Refill`), some steps at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
+import numpy as np
+
 from anima.compiler.buffers import BYTES
 from anima.compiler.calls import Operand, ProgramBuilder, call
-from anima.compiler.expand import RECORDS as RECORDS
+from anima.compiler.expand import RECORDED, RECORDS as RECORDS
 from anima.compiler.fuse import fuse
 from anima.compiler.loops import (
     INDEX,
@@ -40,11 +45,37 @@ from anima.compiler.loops import (
 from anima.compiler.lower_array import Memory, scalar_type
 from anima.compiler.lower_control import Carry
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import Eqn, Var
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.source import Source
-from anima.util import split_list
+from anima.util import record, split_list
 
 TAPES = "tapes"
+_WORD = ShapedArray((), np.dtype(np.int64))
+
+
+@record
+class TapedLoop:
+    """The callback of a loop whose tapes are full: (tapes, table, constants of the condition and of the body, first
+    carry, carry) -> (last carry, table). `cond` and `body` are the loop's programs."""
+
+    cond: ClosedJaxpr
+    body: ClosedJaxpr
+    cond_nconsts: int
+    body_nconsts: int
+    operands: tuple[ShapedArray, ...]
+    results: tuple[ShapedArray, ...]
+    source: Source | None
+
+
+@record
+class Refill:
+    """The callback of a loop over tapes that have but a part of their elements: (table, step, reader) -> (table,
+    reader). It finds elements around a step; table[0] says how far they go. `reader`, 0 at first, tells the loop
+    from others that read the same tapes; step -1 is its end."""
+
+    reverse: bool
+    operands: tuple[ShapedArray, ...]
+    results: tuple[ShapedArray, ...]
 
 
 def source_code(source: Source | None) -> int:
@@ -95,8 +126,14 @@ class _Table:
     def load(self, place: int) -> Expr:
         return Load(self.name, Const(place, INDEX), "i64")
 
-    def call(self, routine: str) -> None:
-        self.builder.emit(Call(routine, (tapes(self.builder), self.name, len(self.avals), self.code)))
+    def call(self, routine: str, code: int | None = None) -> None:
+        """Calls a routine; where there is not the memory, the program's status will be `code` (that of the line)."""
+        code = self.code if code is None else code
+        self.builder.emit(Call(routine, (tapes(self.builder), self.name, len(self.avals), code)))
+
+    @property
+    def aval(self) -> ShapedArray:
+        return ShapedArray((2 + 3 * len(self.avals),), _WORD.dtype)
 
     def named(self, value: Expr) -> Ref:
         """A name for a value."""
@@ -138,11 +175,16 @@ def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
     found: list[Expr] = []
 
     def grow() -> None:
-        table.call("tape_grow")
+        table.call("tape_grow", 0)
         builder.emit(Assign(capacity.name, _as(INDEX, table.load(0))))
+
+    nested = RECORDED in jaxpr.effects  # each step makes tapes of its own
 
     def test() -> None:
         (value,) = builder.program(cond, [*for_cond, *carry.current()], [None])
+        if nested:
+            table.call("tape_check")
+            builder.emit(Assign(capacity.name, _as(INDEX, table.load(0))))
         assert value is not None
         full = Op("ge", (step, capacity), "bool")
         builder.emit(If(Op("and", (value, full), "bool"), builder.block(grow)))
@@ -158,10 +200,78 @@ def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
 
     before = builder.block(test)
     builder.emit(While(before, found[0], builder.block(advance)))
+    full = table.named(Op("lt", (table.load(1), Const(0, "i64")), "bool"))
     table.store(1, _as("i64", step))
+    builder.emit(If(full, builder.block(lambda: _go_on(builder, eqn, table, carry))))
     table.call("tape_close")
     carry.finish(eqn.outvars[:count])
     table.give(eqn.outvars[count:])
+
+
+def _go_on(builder: ProgramBuilder, eqn: Eqn, table: _Table, carry: Carry) -> None:
+    """Calls back for the rest of a loop's steps."""
+    p = eqn.params
+    avals = [v.aval for v in eqn.invars]
+    now = [v.aval for v in eqn.outvars[:len(carry.slots)]]
+    loop = TapedLoop(p["cond_jaxpr"], p["body_jaxpr"], p["cond_nconsts"], p["body_nconsts"],
+                     (ShapedArray((1,), _WORD.dtype), table.aval, *avals, *now), (*now, table.aval), eqn.source)
+    given = [_copy(builder, builder.operand(v), v.aval) for v in eqn.invars]
+    places = [_copy(builder, x, a) for x, a in zip(carry.current(), now, strict=True)]
+    number = len(builder.callbacks)
+    builder.callbacks.append(loop)
+    reads = [tapes(builder), table.name, *given, *places]
+    builder.emit(Call("callback", (number, len(reads), *reads, *places, table.name)))
+    carry.advance([None if not a.shape else place for a, place in zip(now, places, strict=True)],
+                  [Load(place, Const(0, INDEX), scalar_type(a)) if not a.shape else None
+                   for a, place in zip(now, places, strict=True)])
+
+
+def _copy(builder: ProgramBuilder, value: Operand, aval: ShapedArray) -> str:
+    """A buffer of its own with the value of an operand."""
+    place = builder.temp(scalar_type(aval), aval.size)
+    builder.move(value, place, aval)
+    return place
+
+
+class _Reader:
+    """Keeps the windows of a loop over tapes on elements that there are."""
+
+    def __init__(self, table: _Table, count: Expr, reverse: bool):
+        self.table, self.builder, self.reverse = table, table.builder, reverse
+        self.places = [self.builder.temp("i64", 1) for _ in range(2)]  # the step, the reader
+        self._set(1, Const(0, "i64"))
+        self.partial = table.named(Op("ne", (table.load(0), Const(0, "i64")), "bool"))
+        limits: list[Expr] = [Const(0, INDEX), count]
+        whole, none = limits if reverse else limits[::-1]
+        self.edge = Ref(self.builder.name("s"), INDEX)
+        self.builder.emit(Variable(self.edge.name, INDEX, Op("select_n", (self.partial, whole, none), INDEX)))
+
+    def _set(self, place: int, value: Expr) -> None:
+        self.builder.emit(Store(self.places[place], Const(0, INDEX), value))
+
+    def find(self, step: Expr) -> None:
+        """Before `step` is read."""
+        outside = Op("lt" if self.reverse else "ge", (step, self.edge), "bool")
+        self.builder.emit(If(outside, self.builder.block(lambda: self._refill(step))))
+
+    def _refill(self, step: Expr) -> None:
+        self._set(0, _as("i64", step))
+        self._call()
+        self.builder.emit(Assign(self.edge.name, _as(INDEX, self.table.load(0))))
+
+    def close(self) -> None:
+        """After the loop."""
+        def end() -> None:
+            self._set(0, Const(-1, "i64"))
+            self._call()
+
+        self.builder.emit(If(self.partial, self.builder.block(end)))
+
+    def _call(self) -> None:
+        number, word = len(self.builder.callbacks), _WORD.update(shape=(1,))
+        self.builder.callbacks.append(Refill(self.reverse, (self.table.aval, word, word), (self.table.aval, word)))
+        reads = [self.table.name, *self.places]
+        self.builder.emit(Call("callback", (number, len(reads), *reads, self.table.name, self.places[1])))
 
 
 @call("tape_scan")
@@ -178,6 +288,7 @@ def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
         read.store(2 + 3 * k, builder.value(x))
     read.call("tape_read")
     count: Ref = read.named(_as(INDEX, read.load(1)))
+    reader = _Reader(read, count, reverse) if any(read.sizes) else None
     written = None
     if len(jaxpr.outvars) > num_carry:
         written = _Table(builder, [v.aval for v in jaxpr.outvars[num_carry:]], eqn.source)
@@ -195,6 +306,8 @@ def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
         if reverse:
             last = Op("sub", (count, Const(1, INDEX)), INDEX)
             step = read.named(Op("sub", (last, position), INDEX))
+        if reader is not None:
+            reader.find(step)
         read.open_windows(step)
         outputs: list[Memory | None] = []
         if written is not None:
@@ -208,6 +321,8 @@ def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
         carry.advance(targets, values[:num_carry])
 
     builder.emit(For(position.name, count, builder.block(body)))
+    if reader is not None:
+        reader.close()
     carry.finish(eqn.outvars[:num_carry])
     if written is not None:
         written.call("tape_close")

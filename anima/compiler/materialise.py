@@ -21,6 +21,7 @@ from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 CHEAP = 6              # scalar operations that may be done again rather than stored
 LONG = 1000            # longest chain of folded equations ...
 DEEP = 40              # ... and most that are not elementwise
+PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
 _COSTS = dict.fromkeys((
@@ -97,7 +98,8 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], se
             continue
         kind = kinds[id(eqn)]
         use = _joined([uses[v] for v in used])
-        root = kind != "map" or _wants_memory(used[0], use, costs, ends)
+        root = kind != "map" or _wants_memory(used[0], use, costs, ends) or (
+            _adds(eqn) and use.evaluations >= PADDED * used[0].aval.size > PADDED)
         if root and is_view(eqn) and type(eqn.invars[0]) is Var:
             views[eqn.outvars[0]] = eqn.invars[0]
             uses.setdefault(eqn.invars[0], _Use()).forced = True
@@ -110,6 +112,11 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], se
     for var in given:
         stored.discard(var)
     return views, stored, roots
+
+
+def _adds(eqn: Eqn) -> bool:
+    """Whether an equation pads (rather than crops)."""
+    return eqn.primitive.name == "pad" and any(n > 0 for config in eqn.params["padding_config"] for n in config)
 
 
 def _joined(uses: list[_Use]) -> _Use:

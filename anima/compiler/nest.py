@@ -43,6 +43,7 @@ class Nest:
     def __init__(self) -> None:
         self.ix = Indexer()
         self.memo: dict[Any, Any] = {}
+        self.loads: dict[Any, Expr] = {}  # what was loaded, by buffer and index
         self.used: list[Index] = []  # indices that went into code
         self._blocks: list[list[Stmt]] = [[]]
         self._levels: dict[str, int] = {}  # of each name: the block in which it is known
@@ -100,11 +101,11 @@ class Nest:
     def load(self, buffer: str, index: Index, dtype: str, level: int = 0) -> Expr:
         """An element of a buffer (one that changes in block `level`, where that is not 0)."""
         key = (buffer, index)
-        found = self.memo.get(key)
+        found = self.loads.get(key)
         if found is None:
             self.used.append(index)
             value = Load(buffer, index.expr(), dtype)
-            found = self.memo[key] = self.let(value, max(index.level, level), "x")
+            found = self.loads[key] = self.let(value, max(index.level, level), "x")
         return found
 
     def index_value(self, index: Index, dtype: str) -> Expr:
@@ -135,6 +136,12 @@ class Nest:
         return known
 
     # ---------------------------------------------------------------- statements
+
+    def take(self) -> list[Stmt]:
+        """The statements so far, which may now be followed by others: what was loaded may have changed after them."""
+        stmts, self._blocks[0] = self._blocks[0], []
+        self.loads = {}
+        return stmts
 
     def emit(self, stmt: Stmt) -> None:
         self._blocks[-1].append(stmt)
@@ -189,13 +196,13 @@ class Nest:
     @contextmanager
     def pinned(self) -> Iterator[list[Stmt]]:
         """A block whose values stay in it (a branch, the body of a while loop); the caller makes the statement."""
-        outer_floor, memo = self._floor, dict(self.memo)
+        outer_floor, memo, loads = self._floor, dict(self.memo), dict(self.loads)
         block: list[Stmt] = []
         self._blocks.append(block)
         self._floor = self.depth
         yield block
         self._blocks.pop()
-        self._floor, self.memo = outer_floor, memo
+        self._floor, self.memo, self.loads = outer_floor, memo, loads
 
     @contextmanager
     def when(self, cond: Expr) -> Iterator[None]:

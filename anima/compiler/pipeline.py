@@ -33,9 +33,10 @@ from anima.compiler.simplify import dead_code, simplify
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.show import show_jaxpr
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pass:
     """A function from program to program, and the level of its result."""
 
@@ -69,7 +70,7 @@ def passes(name: str, donated: Sequence[int]) -> list[Pass]:
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", fuse, "fused"),                     # equations in groups, one for each kernel
         Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays
-        Pass("registers", registers, "loops"),           # no small arrays in loops
+        Pass("registers", registers, "loops"),           # small arrays in loops are not in memory
         Pass("plan_buffers", partial(buffers.plan_buffers, donated=tuple(donated)), "loops"),  # temps have places
     ]
 

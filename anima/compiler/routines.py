@@ -18,9 +18,10 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 
 and the routines of LAPACK, whose arguments are described in `lapack.py`.
 | tape_open | tapes, table, count, code | makes `count` empty tapes; see `lower_tape` for tables. `code` stands for the user's line. |
-| tape_grow | the same | room for `table[1]` elements, or, if that is 0, for twice as many as there is room for. Where there is not the memory, table[0] stays and the status is `code`. |
+| tape_grow | the same | room for `table[1]` elements, or, if that is 0, for twice as many as there is room for. Where there is not the memory, table[0] stays, table[1] is -1 and the status is `code`. |
+| tape_check | the same | where more than three quarters of the budget are used, table[0] is 0 and table[1] is -1. |
 | tape_close | the same | the tapes have `table[1]` elements. |
-| tape_read | the same | finds tapes whose headers are in the table: table[1] is the length of the longest, zeros stand for tapes that are shorter. |
+| tape_read | the same | finds tapes whose headers are in the table: table[1] is the length of the longest, table[0] is not 0 if one is kept in part, zeros stand for tapes that are shorter. |
 | tape_mark, tape_release | tapes, mark | remembers the tapes there are; frees those made since. |
 
 What lowering promises the passes after it:
@@ -53,7 +54,7 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "watch": (("flag",), (), ("flag",)),
     "look": (("flag",), ("flag",), ("flag",)),
     "stopped": (("flag",), ("flag",), ()),
-    **dict.fromkeys(("tape_open", "tape_grow", "tape_close", "tape_read"),
+    **dict.fromkeys(("tape_open", "tape_grow", "tape_check", "tape_close", "tape_read"),
                     (("tapes", "table", "count", "code"), ("tapes", "table"), ("table",))),
     "tape_mark": (("tapes", "mark"), ("tapes",), ("mark",)),
     "tape_release": (("tapes", "mark"), ("tapes", "mark"), ()),

@@ -18,12 +18,12 @@ and f64; `Kind` holds what differs between the two formats.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anima.compiler.assembly import Builder, Type, Value
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kind:
     """An IEEE 754 binary format."""
 
@@ -264,7 +264,7 @@ def polynomial(x: Num, coefficients: Sequence[float]) -> Num:
 # Unevaluated sums of two numbers: Dekker (1971), Knuth (TAOCP 2, 4.2.2); the product by fma.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pair:
     """The exact sum `hi + lo`, |lo| at most half a unit in the last place of `hi`."""
 

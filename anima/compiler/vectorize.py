@@ -101,9 +101,9 @@ def fits(loop: For) -> bool:
     varying = varying_names(loop)
     for stmt in inside:
         match stmt:
-            case Local() | Call():
+            case Local(held="" | "lanes") | Call():
                 return False
-            case For(kind="parallel" | "vector"):
+            case For(kind="parallel" | "vector" | "whole"):
                 return False
             case For(extent=extent) if not varying.isdisjoint(names_in(extent)):
                 return False

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anima import tree
+from anima import errors, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import ClosedJaxpr
+from anima.core.jaxpr import ClosedJaxpr, Var
 from anima.core.stage import Traced, trace_to_jaxpr
-from anima.core.trace import aval_of
+from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
 from anima.util import fun_name
 
@@ -21,7 +22,13 @@ def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Shaped
     found: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(fun(*tree.unflatten(in_tree, leaves)))
+        result = fun(*tree.unflatten(in_tree, leaves))
+        outs, out_tree = tree.flatten(result)
+        if not all(map(is_array_like, outs)):
+            path, x = next((p, x) for p, x in tree.leaves_with_path(result) if not is_array_like(x))
+            where = f" at output component {tree.keystr(path)}" if path else ""
+            raise TypeError(f"function {place_of(fun)} traced for {by} returned a value of type {type(x)}{where}, "
+                            "which is not a valid Anima type.")
         found.append(out_tree)
         return outs
 
@@ -35,6 +42,19 @@ def _place(fun: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
+def place_of(fun: Callable[..., Any]) -> str:
+    """A function and where it stands: "step at train.py:12"."""
+    return f"{fun_name(fun)} at {place}" if (place := _place(fun)) else fun_name(fun)
+
+
+def argument_name(fun: Callable[..., Any], position: int) -> str:
+    """What a function calls one of its arguments."""
+    try:
+        return list(inspect.signature(fun).parameters)[position]
+    except (ValueError, TypeError, IndexError):
+        return "carry"
+
+
 def reorder(closed: ClosedJaxpr, invars: Sequence[int], outvars: Sequence[int] | None = None) -> ClosedJaxpr:
     """The same program with its arguments, and its results, in another order."""
     jaxpr = closed.jaxpr
@@ -43,24 +63,88 @@ def reorder(closed: ClosedJaxpr, invars: Sequence[int], outvars: Sequence[int] |
 
 
 def strong_like(values: Sequence[Any], avals: Sequence[ShapedArray]) -> list[Any]:
-    """Weakly typed values converted to the types given, where promotion allows it; others as they are."""
+    """Weakly typed values of other dtypes than those given converted, where promotion allows it; others as they are."""
     out = []
     for value, target in zip(values, avals, strict=True):
         aval = aval_of(value)
-        if aval.weak_type and (aval.dtype, True) != (target.dtype, target.weak_type):
-            dtype, weak = dtypes.lattice_result_type((aval.dtype, True), (target.dtype, target.weak_type))
-            value = convert(value, dtype, weak)
+        if aval.weak_type and aval.dtype != target.dtype:
+            value = convert(value, dtypes.lattice_result_type((aval.dtype, True), (target.dtype, target.weak_type))[0])
         out.append(value)
     return out
 
 
-def differences(in_tree: Any, expected: Sequence[ShapedArray], got: Sequence[ShapedArray], what: str) -> list[str]:
+def differences(in_tree: Any, expected: Sequence[ShapedArray], got: Sequence[ShapedArray], what: str,
+                other: str = "the corresponding output") -> list[str]:
     """A line for each leaf whose type differs, with the path to it."""
     paths = [tree.keystr(path) for path, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(len(expected))))]
     lines = []
     for path, a, b in zip(paths, expected, got, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             kinds = [k for k, differ in (("shapes", a.shape != b.shape), ("dtypes", a.dtype != b.dtype)) if differ]
-            lines.append(f"  * the input {what}{path} has type {a.str_short()} but the corresponding output "
-                         f"has type {b.str_short()}, so the {' and '.join(kinds)} do not match")
+            lines.append(f"  * the {what}{path} has type {errors.describe(a)} but {other} has type "
+                         f"{errors.describe(b)}, so the {' and '.join(kinds)} do not match")
     return lines
+
+
+def structure_difference(one: Any, other: Any) -> tuple[str, str, str]:
+    """Where two structures first differ: the path, and what each has there."""
+    trees = [tree.unflatten(t, range(t.num_leaves)) for t in (one, other)]
+    return _first_difference(*trees, ()) or ("", repr(one), repr(other))
+
+
+def _first_difference(a: Any, b: Any, path: tuple[Any, ...]) -> tuple[str, str, str] | None:
+    if tree.structure(a) == tree.structure(b):
+        return None
+    children = [None if tree.all_leaves([x]) else dict(tree.flatten_one_level_with_keys(x)[0]) for x in (a, b)]
+    first, second = children
+    if first is not None and second is not None and type(a) is type(b) and list(first) == list(second):
+        found = (_first_difference(first[k], second[k], (*path, k)) for k in first)
+        deeper = next((f for f in found if f), None)
+        if deeper:
+            return deeper
+    return tree.keystr(path), *(_described(x, c) for x, c in zip((a, b), children, strict=True))
+
+
+def _described(x: Any, children: dict[Any, Any] | None) -> str:
+    if children is None:
+        return "an array"
+    if x is None:
+        return "None"
+    keys = f" with the keys {', '.join(map(repr, x))}" if isinstance(x, dict) else f" of {len(children)}"
+    return f"a {type(x).__name__}{keys}"
+
+
+def check_carry(loop: str, fun: Callable[..., Any], position: int, trees: tuple[Any, Any],
+                expected: Sequence[ShapedArray], got: Sequence[ShapedArray] | None = None) -> None:
+    """TypeError unless a loop's carry keeps its structure and, if they are known, its types.
+
+    `fun` is the user's function, whose argument number `position` the carry is.
+    """
+    body = f"{loop} body function carry input and carry output must have"
+    name = argument_name(fun, position)
+    if trees[0] != trees[1]:
+        path, one, other = structure_difference(*trees)
+        raise TypeError(f"{body} the same pytree structure, but they differ:\n\nThe input carry component {name}{path} "
+                        f"is {one} but the corresponding component of the carry output is {other}.\n\nRevise "
+                        f"{place_of(fun)} so that the carry output has the same pytree structure as the carry input.")
+    lines = [] if got is None else differences(trees[0], expected, got, f"input carry component {name}",
+                                               "the corresponding output carry component")
+    if lines:
+        raise TypeError(f"{body} equal types, but they differ:\n\n" + "\n".join(lines) + f"\n\nRevise "
+                        f"{place_of(fun)} so that all output types match the corresponding input types.")
+
+
+def share_consts(programs: Sequence[tuple[ClosedJaxpr, Sequence[Any]]]) -> tuple[list[ClosedJaxpr], list[Any]]:
+    """Programs whose leading arguments are values that they close over, as programs of the values of all of them.
+
+    Returns them, and those values: each once.
+    """
+    shared = {id(c): c for _, consts in programs for c in consts}
+    out: dict[int, ClosedJaxpr] = {}
+    for closed, consts in programs:
+        if id(closed) not in out:
+            own = dict(zip(map(id, consts), closed.jaxpr.invars, strict=False))
+            invars = [own.get(key) or Var(aval_of(c)) for key, c in shared.items()]
+            invars += closed.jaxpr.invars[len(consts):]
+            out[id(closed)] = closed.replace(jaxpr=closed.jaxpr.replace(invars=invars))
+    return [out[id(closed)] for closed, _ in programs], list(shared.values())

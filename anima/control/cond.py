@@ -10,12 +10,13 @@ which takes its own branch alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from anima import tree
-from anima.control.common import trace_function
+from anima.control.common import differences, place_of, share_consts, structure_difference, trace_function
 from anima.control.scan import scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
@@ -27,10 +28,11 @@ from anima.ops.broadcast import instantiate
 from anima.ops.elementwise import clamp, convert
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
-from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.linearize import linearize_apart, linearize_jaxpr
+from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import batch_jaxpr, move_to
-from anima.util import fun_name, weak_cache
+from anima.util import weak_cache
 
 Branches = tuple[ClosedJaxpr, ...]
 
@@ -66,21 +68,32 @@ class Cond(Primitive):
         return outs[:count], [next(found) if f else Zero(tangent_aval(aval_of(o)))
                               for f, o in zip(force, outs[:count], strict=True)]
 
+    def taylor(self, order: int, terms: Sequence[Term], *, branches: Branches, linear: Any) -> list[Term]:
+        """The choice between branches on operands with their Taylor coefficients."""
+        given = tuple(len(t) > 1 for t in terms[1:])
+        force = _union(taylor_jaxpr(b, order, given)[1] for b in branches)
+        bodies = [taylor_jaxpr(b, order, given, force)[0] for b in branches]
+        return grouped(self.call(bodies, terms[0][0], flat(terms[1:])), force, order)
+
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
                   branches: Branches, linear: Any) -> tuple[list[Any], list[Any]]:
         """Runs the branch that is taken, keeping its residuals; records the choice between the linear parts."""
         nonzero = tuple(not isinstance(t, Zero) for t in tangents[1:])
         force = _union(linearize_jaxpr(b, nonzero)[2] for b in branches)
-        parts = [linearize_jaxpr(b, nonzero, force) for b in branches]
+        parts = [linearize_apart(b, nonzero, force) for b in branches]
         count = len(force)
-        slots, places = _share([p.out_avals[count:] for p, _, _ in parts])
+        slots, places = _share([p.out_avals[count:] for p, *_ in parts])
         given = [t for t in tangents[1:] if not isinstance(t, Zero)]
-        forward = [_with_slots(p, count, slots, place) for (p, _, _), place in zip(parts, places, strict=True)]
+        forward = [_with_slots(p, count, slots, place) for (p, *_), place in zip(parts, places, strict=True)]
         outs = under(parent, self.call, forward, primals[0], primals[1:])
         if not any(force):
             return outs[:count], [Zero(tangent_aval(aval_of(o))) for o in outs[:count]]
-        backs = [_from_slots(t, slots, place) for (_, t, _), place in zip(parts, places, strict=True)]
-        found = iter(under(recorder, self.call, backs, primals[0], [*outs[count:], *given]))
+        reads = sorted({k for *_, handed_on in parts for k in handed_on if k is not None})
+        read = {k: branches[0].in_avals[k] for k in reads}
+        backs = [_from_slots(t, slots, place, read, handed_on)
+                 for (_, t, _, handed_on), place in zip(parts, places, strict=True)]
+        found = iter(under(recorder, self.call, backs, primals[0],
+                           [*outs[count:], *(primals[1 + k] for k in reads), *given]))
         return outs[:count], [next(found) if f else Zero(tangent_aval(aval_of(o)))
                               for f, o in zip(force, outs[:count], strict=True)]
 
@@ -169,12 +182,19 @@ def _with_slots(closed: ClosedJaxpr, count: int, slots: Sequence[ShapedArray], p
     return ClosedJaxpr(*trace_to_jaxpr(fun, closed.in_avals))
 
 
-def _from_slots(closed: ClosedJaxpr, slots: Sequence[ShapedArray], place: Sequence[int]) -> ClosedJaxpr:
-    invars = closed.jaxpr.invars
+def _from_slots(closed: ClosedJaxpr, slots: Sequence[ShapedArray], place: Sequence[int],
+                read: dict[int, ShapedArray], handed_on: Sequence[int | None]) -> ClosedJaxpr:
+    """A linear part as a function of all slots and all operands that are `read` in place of its own residuals."""
+    invars, own = closed.jaxpr.invars, iter(place)
     taken: list[Var] = [Var(a) for a in slots]
-    for k, var in zip(place, invars, strict=False):
-        taken[k] = var
-    return closed.replace(jaxpr=closed.jaxpr.replace(invars=[*taken, *invars[len(place):]]))
+    operands = {k: Var(a) for k, a in read.items()}
+    for k, var in zip(handed_on, invars, strict=False):
+        if k is None:
+            taken[next(own)] = var
+        else:
+            operands[k] = var
+    return closed.replace(jaxpr=closed.jaxpr.replace(
+        invars=[*taken, *operands.values(), *invars[len(handed_on):]]))
 
 
 @weak_cache
@@ -192,17 +212,62 @@ def _transposed(closed: ClosedJaxpr, lin: tuple[bool, ...], nonzero: tuple[bool,
     return ClosedJaxpr(*trace_to_jaxpr(fun, [*known, *ct_avals]))
 
 
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = None) -> Any:
+NO_OPERAND: Any = object()  # None is an operand like any other
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = NO_OPERAND) -> Any:
     """Calls one of `branches` on the operands: number `index`, clamped into range.
 
     Raises:
       TypeError: for an index that is not a scalar integer, or branches whose outputs differ in type.
       ValueError: for no branches.
     """
+    return choose(*switch_arguments(index, branches, operands, operand), "switch")
+
+
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any,
+         operand: Any = NO_OPERAND, linear: Any = None) -> Any:
+    """`true_fun(*operands)` if `pred` else `false_fun(*operands)`; only the one taken runs.
+
+    Args:
+      pred: a scalar (a bool, or a number that counts as true unless it is 0).
+      true_fun, false_fun: functions of the operands with outputs of equal structure and types.
+      operand: a single operand, by name.
+
+    The old form `cond(pred, true_operand, true_fun, false_operand, false_fun)` is understood too.
+
+    Raises:
+      TypeError: for a predicate that is not a scalar, or branches whose outputs differ in type.
+    """
+    return choose(*cond_arguments(pred, true_fun, false_fun, operands, operand), "cond")
+
+
+def cond_arguments(pred: Any, true_fun: Any, false_fun: Any, operands: tuple[Any, ...],
+                   operand: Any) -> tuple[Any, Sequence[Callable[..., Any]], tuple[Any, ...]]:
+    """The index, branches and operands that a call of `cond` stands for, checked."""
+    if len(operands) == 2 and callable(operands[1]) and callable(false_fun) and not callable(true_fun):
+        on_true, on_false = false_fun, operands[1]  # the old form: each function with its own operand
+        operands = ((true_fun, operands[0]),)
+        true_fun, false_fun = wraps(on_true)(lambda x: on_true(x[0])), wraps(on_false)(lambda x: on_false(x[1]))
+    if not (callable(true_fun) and callable(false_fun)):
+        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
+    operands = _with_operand(operands, operand)
+    if pred is None:
+        raise TypeError("cond predicate is None")
+    aval = aval_of(pred)
+    if aval.shape:
+        raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}.")
+    if dtypes.issubdtype(aval.dtype, np.complexfloating) or isinstance(aval.dtype, dtypes.ExtendedDType):
+        raise TypeError(f"Pred type must be either boolean or number, got {aval.str_short()}.")
+    return convert(convert(pred, np.dtype(bool)), np.dtype(np.int32)), (false_fun, true_fun), operands
+
+
+def switch_arguments(index: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...],
+                     operand: Any) -> tuple[Any, Sequence[Callable[..., Any]], tuple[Any, ...]]:
+    """The index in range, branches and operands of a call of `switch`, checked."""
     if not all(map(callable, branches)):
         raise TypeError("lax.switch: branches argument should be a sequence of callables.")
-    if operand is not None:
-        operands = (operand,)
+    operands = _with_operand(operands, operand)
     if len(branches) == 0:
         raise ValueError("Empty branch sequence")
     aval = aval_of(index)
@@ -210,79 +275,56 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
         raise TypeError(f"Branch index must be scalar, got {index} of shape {aval.shape}.")
     if not dtypes.issubdtype(aval.dtype, np.integer):
         raise TypeError(f"Index type must be an integer, got {index} as {dtypes.name(aval.dtype)}")
-    if len(branches) == 1:
-        return branches[0](*operands)
-    index = convert(index, np.dtype(np.int32))
-    last = np.int32(len(branches) - 1)
-    return _choose(clamp(np.int32(0), index, last), branches, operands, [f"branch {k}" for k in range(len(branches))],
-                   "switch")
+    if len(branches) > 1:
+        index = clamp(np.int32(0), convert(index, np.dtype(np.int32)), np.int32(len(branches) - 1))
+    return index, tuple(branches), operands
 
 
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any,
-         operand: Any = None, linear: Any = None) -> Any:
-    """`true_fun(*operands)` if `pred` else `false_fun(*operands)`; only the one taken runs.
-
-    Args:
-      pred: a scalar (a bool, or a number that counts as true unless it is 0).
-      true_fun, false_fun: functions of the operands with outputs of equal structure and types.
-
-    Raises:
-      TypeError: for a predicate that is not a scalar, or branches whose outputs differ in type.
-    """
-    if not (callable(true_fun) and callable(false_fun)):
-        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
-    if operand is not None:
-        operands = (operand,)
-    aval = aval_of(pred)
-    if aval.shape:
-        raise TypeError(f"Pred must be a scalar, got {pred} of shape {aval.shape}.")
-    if dtypes.issubdtype(aval.dtype, np.complexfloating) or isinstance(aval.dtype, dtypes.ExtendedDType):
-        raise TypeError(f"Pred type must be either boolean or number, got {aval.str_short()}.")
-    if aval.dtype != np.dtype(bool):
-        pred = convert(pred, np.dtype(bool))
-    index = convert(pred, np.dtype(np.int32))
-    return _choose(index, (false_fun, true_fun), operands, ["false_fun", "true_fun"], "cond")
+def _with_operand(operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
+    if operand is NO_OPERAND:
+        return operands
+    if operands:
+        raise TypeError("if 'operand' keyword is passed then no positional operands can be passed, got "
+                        f"operand={operand} and positional operands {operands}")
+    return (operand,)
 
 
-def _choose(index: Any, functions: Sequence[Callable[..., Any]], operands: tuple[Any, ...], names: Sequence[str],
-            what: str) -> Any:
+def choose(index: Any, functions: Sequence[Callable[..., Any]], operands: tuple[Any, ...], what: str) -> Any:
+    """Records, or runs, a choice between functions; `what` is who asks, for errors."""
+    if len(functions) == 1:
+        return functions[0](*operands)
+    branches, args, out_tree = branch_programs(functions, operands, what)
+    return tree.unflatten(out_tree, cond_p.call(branches, index, args))
+
+
+def branch_programs(functions: Sequence[Callable[..., Any]], operands: tuple[Any, ...],
+                    what: str) -> tuple[list[ClosedJaxpr], list[Any], Any]:
+    """The functions as programs of the same flat operands, these operands, and the structure of the results."""
+    names = ["false_fun", "true_fun"] if what == "cond" else [f"branch {k}" for k in range(len(functions))]
     leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x) for x in leaves]
     traced = [trace_function(f, in_tree, avals, what) for f in functions]
-    (first, _, out_tree), *others = traced
-    for k, (other, _, other_tree) in enumerate(others, 1):
-        about = (f"\n\n{names[0]} is {fun_name(functions[0])}\n{names[k]} is {fun_name(functions[k])}\n\n")
-        if other_tree != out_tree:
-            raise TypeError(f"{what} branch outputs must have the same pytree structure, but they differ:{about}"
-                            f"{names[0]} output has structure {out_tree} but {names[k]} output has structure "
-                            f"{other_tree}."
-                            f"\n\nRevise {names[0]} and/or {names[k]} so that they have the same pytree structure.")
-        _check_types(first, other, out_tree, names[0], names[k], about, what)
-    consts = [c for _, cs, _ in traced for c in cs]
-    branches, start = [], 0
-    for closed, cs, _ in traced:
-        branches.append(_spread(closed, [aval_of(c) for c in consts], start, len(cs)))
-        start += len(cs)
-    return tree.unflatten(out_tree, cond_p.call(branches, index, [*consts, *leaves]))
+    order = (1, 0) if what == "cond" else range(len(functions))  # true_fun is the first to be named
+    first, *others = (traced[k] for k in order)
+    for k, other in zip(order[1:], others, strict=True):
+        _check_same(what, (first, other), [names[order[0]], names[k]], [functions[order[0]], functions[k]])
+    branches, consts = share_consts([(closed, cs) for closed, cs, _ in traced])
+    return branches, [*consts, *leaves], first[2]
 
 
-def _check_types(first: ClosedJaxpr, other: ClosedJaxpr, out_tree: Any, name: str, other_name: str, about: str,
-                 what: str) -> None:
-    lines = []
-    paths = tree.leaves_with_path(tree.unflatten(out_tree, range(len(first.out_avals))))
-    for (path, _), a, b in zip(paths, first.out_avals, other.out_avals, strict=True):
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            kinds = [k for k, differ in (("shapes", a.shape != b.shape), ("dtypes", a.dtype != b.dtype)) if differ]
-            lines.append(f"The output of {name}{tree.keystr(path)} has type {a.str_short()} but the corresponding "
-                         "output of "
-                         f"{other_name} has type {b.str_short()}, so the {' and '.join(kinds)} do not match.")
+def _check_same(what: str, traced: Sequence[tuple[ClosedJaxpr, Any, Any]], names: Sequence[str],
+                functions: Sequence[Callable[..., Any]]) -> None:
+    """TypeError unless two branches give the same structure and types."""
+    (one, _, one_tree), (two, _, two_tree) = traced
+    about = "".join(f"\n{name} is {place_of(f)}" for name, f in zip(names, functions, strict=True))
+    revise = f"Revise {names[0]} and/or {names[1]} so that"
+    if one_tree != two_tree:
+        path, first, second = structure_difference(one_tree, two_tree)
+        raise TypeError(f"{what} branch outputs must have the same pytree structure, but they differ:\n{about}\n\n"
+                        f"{names[0]} output{path} is {first} but {names[1]} output{path} is {second}.\n\n{revise} they "
+                        "have the same pytree structure.")
+    lines = differences(one_tree, one.out_avals, two.out_avals, f"output of {names[0]}",
+                        f"the corresponding output of {names[1]}")
     if lines:
-        raise TypeError(f"{what} branches must have equal output types but they differ.{about}" + "\n".join(lines)
-                        + f"\n\nRevise {name} and/or {other_name} so that all output types match.")
-
-
-def _spread(closed: ClosedJaxpr, const_avals: Sequence[ShapedArray], start: int, count: int) -> ClosedJaxpr:
-    """A branch as a function of the constants of all branches."""
-    consts: list[Var] = [Var(a) for a in const_avals]
-    consts[start: start + count] = closed.jaxpr.invars[:count]
-    return closed.replace(jaxpr=closed.jaxpr.replace(invars=[*consts, *closed.jaxpr.invars[count:]]))
+        raise TypeError(f"{what} branches must have equal output types but they differ.\n{about}\n\n" + "\n".join(lines)
+                        + f"\n\n{revise} all output types match.")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,12 @@ from anima.core.primitive import Primitive
 from anima.core.trace import aval_of
 from anima.ops.shape import broadcast
 from anima.transforms.vmap import move_to
-from anima.util import fun_name
+from anima.util import fun_name, record
 
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlatCallback:
     """A user's function of pytrees as one of flat arrays. `static` are arguments that are no arrays, by position."""
 

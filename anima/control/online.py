@@ -1,7 +1,8 @@
 """Online checkpointing: reversing a loop of unknown length with a fixed number of stored states.
 
-    slots = Placement(c);  for each step: slots.advance()        forward: which states are kept
-    for start, stop, free in slots.segments(): revolve(...)      back: each segment by the binomial schedule
+    kept = Checkpoints(advance, initial, chunk, slots)
+    last = kept.run(0, initial, ...)                             forward: `Placement` says which states are kept
+    first, end, state = kept.chunk_with(step, reverse=True)      back: steps to record again, and where from
 
 Going forward, while k < (c + 1)(c + 2)/2 - 1 every step is stored and the leftmost segments are merged that
 may be (Stumm and Walther, New algorithms for optimal online checkpointing, 2010, algorithm I): each step is
@@ -16,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import comb
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 State = TypeVar("State")
+_MOST_STATES = 1024     # that are stored; where to put the next one takes time in proportion
+_MOST_STEPS = 1 << 24   # that are recorded at once
 
 
 @lru_cache(maxsize=1 << 16)
@@ -113,44 +116,107 @@ class Placement:
         return total
 
 
-def reverse(state: State, running: Callable[[State], bool], step: Callable[[State], State],
-            taped: Callable[[State], tuple[State, Any]], back: Callable[[Any], None], slots: int) -> State:
-    """Runs a loop forward, then its adjoint from the last step to the first; gives the final state.
+class Plan:
+    """How the room of a loop is used, in bytes: `chunk` steps are recorded at once, `prefix` of the steps that were
+    taped stay so as long as the rest of the room, for `slots()` states, is enough."""
+
+    def __init__(self, room: int, state_bytes: int, step_bytes: int, taped: int):
+        self.room, self.state_bytes, self.step_bytes = room, max(state_bytes, 1), max(step_bytes, 1)
+        self.chunk = min(max(room // 8 // self.step_bytes, 1), _MOST_STEPS)
+        self.prefix = taped
+        self.halve()
+        if self.slots() < 2:
+            self.prefix = 0
+
+    def halve(self) -> None:
+        """Gives up half of the prefix."""
+        self.prefix = self.prefix // 2 // self.chunk * self.chunk
+
+    def slots(self) -> int:
+        left = self.room - (self.chunk + self.prefix) * self.step_bytes
+        return min(left // self.state_bytes, _MOST_STATES)
+
+
+class Checkpoints(Generic[State]):
+    """What is kept of a loop that is too long for its tapes: states to start from again, chunks of steps apart.
 
     Args:
-      state: the first state. running: whether another step is to be taken. step: the next state.
-      taped: the next state, and what `back` needs to go back over that step.
-      slots: how many states may be stored at the same time.
+      advance: (state, steps) -> (state so many steps later, steps taken: fewer where the loop ends).
+      initial: the first state.
+      chunk: how many steps are advanced, and recorded, at once.
+      slots: how many states may be stored at the same time, the first included.
+      prefix: how many of the first steps need not be recorded again.
     """
-    placement = Placement(slots)
-    stored: list[State] = []
-    last: Any = None
-    while running(state):
-        store, dropped = placement.advance()
-        if dropped is not None:
-            del stored[dropped]
-        if store:
-            stored.append(state)
-        state, last = taped(state)
-    for start, end, free in placement.segments():
-        first = stored.pop()
-        if end == placement.length:
-            back(last)
-            end -= 1
-        _revolve(first, end - start, free, step, taped, back)
-    return state
 
+    def __init__(self, advance: Callable[[State, int], tuple[State, int]], initial: State, chunk: int, slots: int,
+                 prefix: int = 0):
+        self.advance, self.chunk, self.slots, self.prefix = advance, chunk, slots, prefix
+        self.stored: list[tuple[int, State]] = [(0, initial)]
+        self.length = 0
+        self._end: tuple[int, State] | None = None  # where the chunk that was found last ends
 
-def _revolve(first: State, count: int, slots: int, step: Callable[[State], State],
-             taped: Callable[[State], tuple[State, Any]], back: Callable[[Any], None]) -> None:
-    """Goes back over `count` steps from the stored state `first`, one of `slots`."""
-    while count > 0:
-        ahead = split(count, slots) if count > 1 else 0
-        state = first
-        for _ in range(ahead):
-            state = step(state)
-        if count - ahead == 1:
-            back(taped(state)[1])
-        else:
-            _revolve(state, count - ahead, slots - 1, step, taped, back)
-        count = ahead
+    def run(self, length: int, state: State, more_slots: Callable[[], int]) -> State:
+        """Goes on, from the state after `length` steps, to the end of the loop; gives the last state.
+
+        `more_slots()` is asked, whenever all slots are taken, how many there may be.
+        """
+        self.length, first = length, min(length, 1)  # the first state is stored already, or is this one
+        del self.stored[first:]
+        placement = Placement(self.slots - first) if self.slots > first else None
+        while True:
+            if placement is not None:
+                if len(placement.steps) == placement.slots:
+                    self.slots = more_slots()
+                    placement.slots = self.slots - first
+                store, dropped = placement.advance()
+                if dropped is not None:
+                    del self.stored[dropped + first]
+                if store:
+                    self.stored.append((self.length, state))
+            state, taken = self.advance(state, self.chunk)
+            self.length += taken
+            if taken < self.chunk:
+                return state
+
+    def shrink(self, slots: int) -> None:
+        """Keeps no more than `slots` states."""
+        self.slots = slots
+        while len(self.stored) > slots:
+            self.stored[1:] = self.stored[2::2]
+
+    def chunk_with(self, step: int, reverse: bool) -> tuple[int, int, State]:
+        """Steps to record, from the first up to the second, so that they contain `step`; and the state at the first.
+
+        Going back (`reverse`), `step` is the last of them, and states after it are given up.
+        """
+        first, state = self._before(step) if reverse else self._after(step)
+        return first, step + 1 if reverse else min(first + self.chunk, self.length), state
+
+    def recorded(self, step: int, state: State) -> None:
+        """Tells the state after the steps that were recorded last."""
+        self._end = step, state
+
+    def _before(self, step: int) -> tuple[int, State]:
+        self._end = None
+        while self.stored[-1][0] > step:
+            self.stored.pop()
+        first, state = self.stored[-1]
+        free = self.slots - len(self.stored) + 1
+        if first < self.prefix and free > 1:
+            state, _ = self.advance(state, self.prefix - first)
+            first, free = self.prefix, free - 1
+            self.stored.append((first, state))
+        left = (step - first) // self.chunk
+        while left:
+            ahead = split(left + 1, free)
+            state, _ = self.advance(state, ahead * self.chunk)
+            first, left, free = first + ahead * self.chunk, left - ahead, free - 1
+            if left:
+                self.stored.append((first, state))
+        return first, state
+
+    def _after(self, step: int) -> tuple[int, State]:
+        known = [*self.stored, *([self._end] if self._end is not None else [])]
+        first, state = max((k for k in known if k[0] <= step), key=lambda k: k[0])
+        ahead = (step - first) // self.chunk * self.chunk
+        return first + ahead, self.advance(state, ahead)[0] if ahead else state

@@ -9,23 +9,25 @@ A scan without carry has independent iterations.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from anima import tree
-from anima.control.common import differences, reorder, strong_like, trace_function
+from anima import errors, tree
+from anima.control.common import check_carry, reorder, strong_like, trace_function
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Literal, Var
 from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
-from anima.core.trace import Trace, aval_of, under
+from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.taylor import Term, flat, grouped, taylor_loop
 from anima.transforms.transpose import add_cotangents, backward
 from anima.transforms.vmap import batch_jaxpr, move_to
 from anima.util import fun_name, split_list, weak_cache
@@ -85,6 +87,14 @@ class Scan(Primitive):
         primal_outs = [by_place[k] for k in range(len(mask))]
         return primal_outs, [Zero(tangent_aval(aval_of(o))) if place is None else by_place[place]
                              for o, place in zip(primal_outs, out_places, strict=True)]
+
+    def taylor(self, order: int, terms: Sequence[Term], *, jaxpr: ClosedJaxpr, length: int, num_carry: int,
+               num_consts: int, reverse: bool, unroll: int, linear: Any) -> list[Term]:
+        """The loop on operands with their Taylor coefficients."""
+        body, terms, mask = taylor_loop(jaxpr, order, terms, num_consts, num_carry)
+        outs = self.call(body, *map(flat, split_list(terms, [num_consts, num_carry])), length=length,
+                         reverse=reverse, unroll=unroll)
+        return grouped(outs, mask, order)
 
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
                   jaxpr: ClosedJaxpr, length: int, num_carry: int, num_consts: int, reverse: bool, unroll: int,
@@ -347,23 +357,15 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
         carry_avals = list(map(aval_of, init_leaves))
         closed, consts, out_tree = trace_function(f, in_tree, [*carry_avals, *x_avals], "scan")
         carry_tree, ys_tree = _check_pair(f, out_tree)
-        if carry_tree != init_tree:
-            raise TypeError(f"scan body function carry input and carry output must have the same pytree structure, but "
-                            f"they differ: the input carry has structure {init_tree} but the output carry has "
-                            "structure "
-                            f"{carry_tree}. Revise {fun_name(f)} so that it returns a carry like the one it gets.")
+        check_carry("scan", f, 0, (init_tree, carry_tree), carry_avals)
         out_avals = closed.out_avals[: len(carry_avals)]
         promoted = strong_like(init_leaves, out_avals)
         if attempt or all(a is b for a, b in zip(promoted, init_leaves, strict=True)):
             break
         init_leaves = promoted
-    problems = differences(init_tree, carry_avals, out_avals, "carry")
-    if problems:
-        raise TypeError("scan body function carry input and carry output must have equal types, but they differ:\n\n"
-                        + "\n".join(problems) + f"\n\nRevise {fun_name(f)} so that all output types match the "
-                        "corresponding input types.")
+    check_carry("scan", f, 0, (init_tree, carry_tree), carry_avals, out_avals)
     outs = scan_p.call(closed, consts, init_leaves, xs_leaves, length=length, reverse=bool(reverse),
-                       unroll=int(unroll) if unroll is not True else max(length, 1))
+                       unroll=unroll_steps(unroll, length))
     count = len(init_leaves)
     return tree.unflatten(carry_tree, outs[:count]), tree.unflatten(ys_tree, outs[count:])
 
@@ -375,6 +377,10 @@ def scan_length(leaves: Sequence[Any], length: int | None) -> int:
             raise ValueError(f"scan got value with no leading axis to scan over: {x}.")
     lengths = {aval_of(x).shape[0] for x in leaves}
     if length is not None:
+        if isinstance(length, Tracer):
+            raise errors.ConcretizationTypeError(
+                length, "The `length` argument to `scan` expects a concrete `int` value. For scan-like iteration with "
+                "a dynamic length, use `while_loop` or `fori_loop`.")
         length = int(length)
         if lengths - {length}:
             raise ValueError(f"scan got `length` argument of {length} which disagrees with leading axis sizes "
@@ -386,8 +392,16 @@ def scan_length(leaves: Sequence[Any], length: int | None) -> int:
     return lengths.pop()
 
 
+def unroll_steps(unroll: int | bool, length: int) -> int:
+    """How many steps to put into one: all of them for True."""
+    steps = length if unroll is True else operator.index(unroll)
+    if steps < 0:
+        raise ValueError("`unroll` must be a `bool` or a non-negative `int`.")
+    return max(steps, 1)
+
+
 def _check_pair(f: Callable[..., Any], out_tree: Any) -> tuple[Any, Any]:
     children = out_tree.children()
-    if out_tree.node_data() is None or out_tree.node_data()[0] is not tuple or len(children) != 2:
+    if out_tree.node_data() is None or out_tree.node_data()[0] not in (tuple, list) or len(children) != 2:
         raise TypeError(f"scan body output must be a pair, got {out_tree}. {fun_name(f)} should return (carry, y).")
     return children[0], children[1]

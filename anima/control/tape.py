@@ -4,8 +4,8 @@
     ct = tape_scan[...] c ct steps y        a loop over the elements of tapes, from either end
 
 A tape is a scalar of an extended element type, so that jaxprs, `vmap` and derivatives treat it as any other
-value: its tangent is a tape too. Its value is the address of a header in memory, (next, data, length, bytes);
-0 is a tape of zeros, of any length. `steps` has no data: its element k is k. The rules of a loop over tapes
+value: its tangent is a tape too. Its value is the address of a header in memory, (next, data, length, bytes, loop,
+position); 0 is a tape of zeros, of any length. `steps` has no data: its element k is k. The rules of a loop over tapes
 are those of `scan`.
 """
 
@@ -36,7 +36,7 @@ from anima.transforms.vmap import batch_jaxpr
 from anima.util import split_list
 
 WORD = np.dtype(np.int64)
-HEADER_WORDS = 4
+HEADER_WORDS = 6
 
 
 class tape(dtypes.extended):
@@ -174,7 +174,7 @@ def record(values: Sequence[np.ndarray], element: ShapedArray) -> np.ndarray:
     data = np.empty((len(values), *stored.shape), stored.dtype)
     for k, value in enumerate(values):
         data[k] = handles(value) if nested else value
-    header = np.array([0, data.ctypes.data, len(values), data.nbytes], WORD)
+    header = np.array([0, data.ctypes.data, len(values), data.nbytes, 0, 0], WORD)
     out = np.empty((), object)
     out[()] = Tape(header.ctypes.data, (header, data, list(values) if nested else None))
     return out
@@ -225,9 +225,8 @@ def over_budget(where: Any) -> MemoryError:
     """The error of a loop whose tape does not fit."""
     place = f" at {where}" if where is not None else ""
     return MemoryError(
-        f"Reverse-mode differentiation of the while_loop{place} remembers every step, which takes more than the tape "
-        f"budget of {budget()} bytes. Raise it with anima.config.update('anima_tape_budget', bytes), or bound the "
-        f"number of steps and use scan with checkpoint.")
+        f"Reverse-mode differentiation of the while_loop{place}, does not fit the tape budget of {budget()} bytes. "
+        "Raise it with anima.config.update('anima_tape_budget', bytes).")
 
 
 def room_for(count: int, elements: Sequence[ShapedArray], where: Any) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.control.common import differences, reorder, strong_like, trace_function
+from anima.control.common import check_carry, reorder, strong_like, trace_function
 from anima.control.cond import batch_lanes
 from anima.control.residuals import plan_residuals
-from anima.control.scan import grow_carry, jvp_mask, linear_mask, scan_p
+from anima.control.scan import grow_carry, jvp_mask, linear_mask, scan_p, unroll_steps
 from anima.control.tape import STEPS_AVAL, WORD, first_lanes, record, room_for, tape_aval, tape_scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
@@ -28,8 +28,9 @@ from anima.ops.elementwise import add, convert, lt
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.taylor import Term, flat, grouped, taylor_loop
 from anima.transforms.vmap import batch_jaxpr, move_to
-from anima.util import fun_name, split_list
+from anima.util import split_list
 
 
 class While(Primitive):
@@ -79,6 +80,19 @@ class While(Primitive):
         out_tangents = [next(found) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, values, strict=True)]
         none = [Zero(tangent_aval(aval_of(s))) for s in steps]
         return [*values[:nc], *steps, *values[nc:]], [*out_tangents[:nc], *none, *out_tangents[nc:]]
+
+    def taylor(self, order: int, terms: Sequence[Term], *, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,
+               cond_nconsts: int, body_nconsts: int) -> list[Term]:
+        """The loop on operands with their Taylor coefficients, which the condition does not see."""
+        count = len(terms) - cond_nconsts - body_nconsts
+        body, loop, mask = taylor_loop(body_jaxpr, order, terms[cond_nconsts:], body_nconsts, count)
+        consts, carry = (flat(part) for part in split_list(loop, [body_nconsts]))
+        outs = self.bind(*(t[0] for t in terms[:cond_nconsts]), *consts, *carry, body_jaxpr=body,
+                         cond_jaxpr=_first_of_terms(cond_jaxpr, cond_nconsts, loop[body_nconsts:]),
+                         cond_nconsts=cond_nconsts, body_nconsts=len(consts))
+        carries, steps, ys = self.outputs(outs, len(carry))
+        found = grouped([*carries, *ys], mask, order)
+        return [*found[:count], *([s] for s in steps), *found[count:]]
 
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
                   cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
@@ -206,6 +220,13 @@ def _ignore_last(closed: ClosedJaxpr, avals: Sequence[ShapedArray]) -> ClosedJax
     return closed.replace(jaxpr=closed.jaxpr.replace(invars=[*closed.jaxpr.invars, *map(Var, avals)]))
 
 
+def _first_of_terms(closed: ClosedJaxpr, num_consts: int, carry: Sequence[Term]) -> ClosedJaxpr:
+    """The condition on a carry of values with their Taylor coefficients, which it does not use."""
+    consts, values = split_list(closed.jaxpr.invars, [num_consts])
+    invars = [w for v, term in zip(values, carry, strict=True) for w in (v, *(Var(v.aval) for _ in term[1:]))]
+    return closed.replace(jaxpr=closed.jaxpr.replace(invars=[*consts, *invars]))
+
+
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Applies `body_fun` as long as `cond_fun` holds, starting from `init_val`.
 
@@ -219,11 +240,17 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     """
     if not (callable(cond_fun) and callable(body_fun)):
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
+    return _while(cond_fun, body_fun, init_val, body_fun, "while_loop")
+
+
+def _while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, users: Callable[..., Any],
+           by: str) -> Any:
+    """The loop that `by` makes of the function `users`."""
     leaves, in_tree = tree.flatten(init_val)
     args_tree = tree.structure((init_val,))
-    body, body_consts, leaves = _trace_body(body_fun, body_fun, in_tree, leaves, args_tree, "while_loop")
+    body, body_consts, leaves = _trace_body(body_fun, users, in_tree, leaves, args_tree, by)
     avals = list(map(aval_of, leaves))
-    cond, cond_consts, cond_tree = trace_function(cond_fun, args_tree, avals, "while_loop")
+    cond, cond_consts, cond_tree = trace_function(cond_fun, args_tree, avals, by)
     if len(cond.out_avals) != 1 or cond_tree.node_data() is not None:
         raise TypeError(f"cond_fun must return a boolean scalar, but got pytree {cond_tree}.")
     (pred,) = cond.out_avals
@@ -238,58 +265,80 @@ def fori_loop(lower: Any = None, upper: Any = None, body_fun: Callable[[Any, Any
               init_val: Any = None, *, unroll: int | bool | None = None, start: Any = None, stop: Any = None) -> Any:
     """Applies `body_fun(i, carry)` for i from `lower` up to `upper` (not included).
 
-    Known bounds give a scan, which every transformation goes through; others a while loop. `start` and
-    `stop` are accepted as names of the bounds.
+    Known integer bounds give a scan; others a while loop. `start` and `stop` are accepted as names of the bounds.
+
+    Raises:
+      TypeError: for bounds that are not scalars of one dtype, or a carry that changes its type (leaf by leaf).
+      ValueError: for `unroll` where the bounds are not known.
     """
     lower, upper = (start if lower is None else lower), (stop if upper is None else upper)
     if not callable(body_fun):
         raise TypeError("lax.fori_loop: body_fun argument should be callable.")
-    for name, bound in (("lower", lower), ("upper", upper)):
-        if aval_of(bound).shape or not dtypes.issubdtype(aval_of(bound).dtype, np.integer):
-            raise TypeError(f"lax.fori_loop: {name} must be a scalar integer, got {aval_of(bound).str_short()}. "
-                            "Make it an int, or use lax.while_loop, whose counter may be of any type.")
-    kind, weak = dtypes.lattice_result_type(*((aval_of(b).dtype, aval_of(b).weak_type) for b in (lower, upper)))
-    known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
-    if known:
-        first = lower if isinstance(lower, int) else convert(lower, kind, weak)
-        return _fori_scan(int(lower), int(upper), first, body_fun, init_val, unroll)
-    if unroll is not None:
+    lower, upper = loop_bounds(lower, upper)
+    if type(lower) is int and type(upper) is int:
+        return _fori_scan(lower, upper, body_fun, init_val, unroll)
+    if unroll not in (None, False, 1):
         raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically known.")
 
     def body(carry: Any) -> Any:
         i, stop, value = carry
         return add(i, 1), stop, body_fun(i, value)
 
-    start = (convert(lower, kind, weak), convert(upper, kind, weak), init_val)
-    return while_loop(lambda c: lt(c[0], c[1]), body, start)[2]
+    return _while(lambda c: lt(c[0], c[1]), body, (lower, upper, init_val), body_fun, "fori_loop")[2]
+
+
+def loop_bounds(lower: Any, upper: Any) -> tuple[Any, Any]:
+    """Bounds of a loop: Python ints if both are known and whole, else scalars of one dtype; TypeError for others.
+
+    A Python int takes the type of a signed integer array.
+    """
+    avals = [ShapedArray((), dtypes.dtype_of(0), True) if type(b) is int else aval_of(b) for b in (lower, upper)]
+    for name, aval in zip(("lower", "upper"), avals, strict=True):
+        if aval.shape or not any(dtypes.issubdtype(aval.dtype, kind) for kind in (np.bool_, np.integer, np.floating)):
+            raise TypeError(f"lax.fori_loop: {name} must be a scalar integer, got {aval.str_short()}. "
+                            "Make it an int, or use lax.while_loop.")
+    kinds = [a.dtype for a in avals]
+    if kinds[0] != kinds[1]:
+        weak = [a.weak_type for a in avals]
+        if weak[0] == weak[1] or any(k.kind != "i" for k in kinds):
+            raise TypeError("lower and upper arguments to fori_loop must have equal types, got "
+                            f"{dtypes.name(kinds[0])} and {dtypes.name(kinds[1])}. Convert one, or use lax.while_loop.")
+        kinds = [kinds[weak.index(False)]] * 2
+    known = [float(b) if not isinstance(b, (int, Tracer)) else b for b in (lower, upper)]
+    if all(not isinstance(b, Tracer) and b % 1 == 0 for b in known):
+        return int(lower), int(upper)
+    return tuple(convert(b, k, a.weak_type and k == a.dtype)
+                 for b, k, a in zip((lower, upper), kinds, avals, strict=True))  # type: ignore[return-value]
 
 
 def _trace_body(body: Callable[[Any], Any], body_fun: Callable[..., Any], carry_tree: Any, leaves: Sequence[Any],
                 in_tree: Any, by: str) -> tuple[ClosedJaxpr, list[Any], Sequence[Any]]:
     """The body's program, what it closes over, and the first carry with weak types promoted to what the body makes."""
-    wrong = "body_fun output and input must have identical types, but they differ:"
+    def check(out_tree: Any, got: Sequence[ShapedArray] | None = None) -> None:
+        if by == "fori_loop":  # the carry ends with the user's own
+            trees, position = (carry_tree.children()[-1], out_tree.children()[-1]), 1
+        else:
+            trees, position = (carry_tree, out_tree), 0
+        first = carry_tree.num_leaves - trees[0].num_leaves
+        check_carry(by, body_fun, position, trees, avals[first:], got and got[first:])
+
     for attempt in range(2):
         avals = list(map(aval_of, leaves))
         closed, consts, out_tree = trace_function(body, in_tree, avals, by)
-        if out_tree != carry_tree:
-            raise TypeError(f"{wrong} the input has structure {carry_tree}, the output {out_tree}. Revise "
-                            f"{fun_name(body_fun)}.")
+        check(out_tree)
         promoted = strong_like(leaves, closed.out_avals)
         if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):
             break
         leaves = promoted
-    problems = differences(carry_tree, avals, closed.out_avals, "carry")
-    if problems:
-        raise TypeError(f"{wrong}\n\n" + "\n".join(problems) + f"\n\nRevise {fun_name(body_fun)} so that all output "
-                        "types match the corresponding input types.")
+    check(out_tree, closed.out_avals)
     return closed, consts, leaves
 
 
-def _fori_scan(lower: int, upper: int, first: Any, body_fun: Callable[[Any, Any], Any], init_val: Any,
+def _fori_scan(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any,
                unroll: int | bool | None) -> Any:
-    from_tree = tree.structure((first, init_val))
-    leaves = tree.leaves((first, init_val))
-    in_tree = tree.structure(((first, init_val),))
+    from_tree = tree.structure((lower, init_val))
+    leaves = tree.leaves((lower, init_val))
+    in_tree = tree.structure(((lower, init_val),))
 
     def body(carry: Any) -> Any:
         i, value = carry
@@ -297,6 +346,6 @@ def _fori_scan(lower: int, upper: int, first: Any, body_fun: Callable[[Any, Any]
 
     closed, consts, leaves = _trace_body(body, body_fun, from_tree, leaves, in_tree, "fori_loop")
     length = max(upper - lower, 0)
-    steps = length if unroll is True else int(unroll or 1)
-    outs = scan_p.call(closed, consts, leaves, [], length=length, reverse=False, unroll=max(steps, 1))
+    outs = scan_p.call(closed, consts, leaves, [], length=length, reverse=False,
+                       unroll=unroll_steps(1 if unroll is None else unroll, length))
     return tree.unflatten(from_tree, outs)[1]

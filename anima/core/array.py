@@ -7,6 +7,7 @@ table below through `install_operators`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +18,18 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.device import CPU, Device
 
-_table: dict[str, Callable[..., Any]] = {}
+
+class _Table(dict[str, Callable[..., Any]]):
+    """The meaning of operators and methods; the NumPy face, which fills it, is loaded when the first is used."""
+
+    def __missing__(self, name: str) -> Callable[..., Any]:
+        importlib.import_module("anima.numpy")
+        if name not in self:
+            raise KeyError(name)
+        return self[name]
+
+
+_table = _Table()
 
 
 def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:

@@ -13,17 +13,17 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from anima.core import dtypes
+from anima.util import record
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@record
 class ShapedArray:
     """The type of an array: `shape` (ints), `dtype` (canonical), `weak_type`."""
 

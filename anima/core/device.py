@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import platform as _platform
-from dataclasses import dataclass
+
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@record
 class Device:
     """A device: `id`, `platform` ("cpu"), `process_index`."""
 

@@ -10,17 +10,19 @@ Grammar: `Jaxpr = constvars; invars. Eqn* in outs`, `Eqn = outvars = primitive[p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anima.core.avals import ShapedArray
-from anima.core.show import literal_text, show_eqn, show_jaxpr
 from anima.core.source import Source
+from anima.util import lazy_module, record
 
 if TYPE_CHECKING:
     from anima.core.primitive import Primitive
+
+show = lazy_module("anima.core.show")
 
 
 class Var:
@@ -45,13 +47,13 @@ class Literal:
         self.aval = aval
 
     def __repr__(self) -> str:
-        return literal_text(self.val)
+        return show.literal_text(self.val)
 
 
 Atom = Var | Literal
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@record(eq=False)
 class Eqn:
     """`outvars = primitive[params] invars`, asked for at `source`."""
 
@@ -70,10 +72,10 @@ class Eqn:
         return self.source
 
     def __repr__(self) -> str:
-        return show_eqn(self)
+        return show.show_eqn(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@record(eq=False)
 class Jaxpr:
     """A program: constvars and invars come in, equations run in order, outvars go out."""
 
@@ -96,13 +98,13 @@ class Jaxpr:
 
     def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
         """The program's text; `source_info` adds the user's line to each equation."""
-        return show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
+        return show.show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
 
     def __repr__(self) -> str:
-        return show_jaxpr(self)
+        return show.show_jaxpr(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+@record(eq=False)
 class ClosedJaxpr:
     """A jaxpr and the values of its constvars."""
 
@@ -150,10 +152,10 @@ class ClosedJaxpr:
 
     def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
         """The program's text; `source_info` adds the user's line to each equation."""
-        return show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
+        return show.show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
 
     def __repr__(self) -> str:
-        return show_jaxpr(self)
+        return show.show_jaxpr(self)
 
 
 def subjaxprs(params: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:

@@ -12,21 +12,21 @@ A rule that is missing is missing by name: calling it raises an error that says 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from anima.core.avals import ShapedArray
 from anima.core.state import current
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Zero:
     """A tangent or cotangent known to be zero, never materialised unless a rule needs it."""
 
     aval: ShapedArray
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Linear:
     """Stands for an argument that a transpose rule is to find the cotangent of."""
 

@@ -13,24 +13,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from anima.core import dtypes
+from anima.util import fun_name, record
 
 WIDTH = 80
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Line:
     """A line break, or `flat` where its group fits on one line; None: its group never does."""
 
     flat: str | None = " "
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Nest:
     """Lines broken inside of `doc` are indented by `indent` more."""
 
@@ -38,7 +39,7 @@ class Nest:
     doc: Doc
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """Written on one line if it fits; otherwise its own `Line`s (not those of inner groups) break."""
 
@@ -193,8 +194,8 @@ class Printer:
             return str(tuple(tuple(map(list, pair)) for pair in value))
         if isinstance(value, np.dtype):
             return dtypes.name(value)
-        if callable(value) and hasattr(value, "__name__"):
-            return value.__name__
+        if callable(value) and (hasattr(value, "__name__") or isinstance(value, partial)):
+            return fun_name(value)
         return str(value)
 
     def whole(self, jaxpr: Any) -> Doc:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,10 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjax
 from anima.core.primitive import Primitive
 from anima.core.state import current
 from anima.core.trace import Trace, Tracer, aval_of, check_leaks, numpy_value, under
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Traced:
     """What is being traced: the user's function, by whom, and its arguments' names in order."""
 

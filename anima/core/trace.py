@@ -233,9 +233,14 @@ def check_leaks(trace: Trace) -> None:
 
 def is_tracing() -> bool:
     """Whether some enclosing trace records a program rather than running it."""
+    return inside("DynamicJaxprTrace")
+
+
+def inside(label: str) -> bool:
+    """Whether the current trace, or one that it runs under, is of this kind."""
     trace = current.trace
     while trace is not None:
-        if trace.label == "DynamicJaxprTrace":
+        if trace.label == label:
             return True
         trace = trace.parent
     return False

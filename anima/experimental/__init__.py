@@ -1,3 +1,4 @@
-"""What may still change: so far `io_callback`."""
+"""What may still change: `io_callback`, and `jet` (Taylor mode) in the module of that name."""
 
 from anima.api.effects import io_callback as io_callback
+from anima.experimental import jet as jet

@@ -10,9 +10,14 @@ Unlike `anima.numpy`, they neither convert nor broadcast their operands:
 
 from anima import errors as _errors
 from anima.control.cond import (
-    cond as cond,
     cond_p as cond_p,
-    switch as switch,
+)
+from anima.control.linear_solve import (
+    linear_solve_p as linear_solve_p,
+)
+from anima.control.reduce import (
+    reduce_p as reduce_p,
+    reduce_window_p as reduce_window_p,
 )
 from anima.control.scan import (
     scan_p as scan_p,
@@ -28,8 +33,10 @@ from anima.core.dtypes import (
 )
 from anima.lax import linalg as linalg
 from anima.lax.control import (
+    cond as cond,
     fori_loop as fori_loop,
     scan as scan,
+    switch as switch,
     while_loop as while_loop,
 )
 from anima.lax.mapping import (
@@ -38,6 +45,15 @@ from anima.lax.mapping import (
     associative_scan as associative_scan,
     map as map,
     reciprocal as reciprocal,
+)
+from anima.lax.reducing import (
+    reduce as reduce,
+    reduce_window as reduce_window,
+)
+from anima.lax.solving import (
+    custom_linear_solve as custom_linear_solve,
+    custom_root as custom_root,
+    platform_dependent as platform_dependent,
 )
 from anima.ops.contract import (
     Precision as Precision,
@@ -312,6 +328,15 @@ from anima.ops.special import (
     random_gamma_grad as random_gamma_grad,
     zeta as zeta,
     zeta as zeta_p,
+)
+from anima.ops.window import (
+    padtype_to_pads as padtype_to_pads,
+    reduce_window_max_p as reduce_window_max_p,
+    reduce_window_min_p as reduce_window_min_p,
+    reduce_window_shape_tuple as reduce_window_shape_tuple,
+    reduce_window_sum_p as reduce_window_sum_p,
+    select_and_gather_add_p as select_and_gather_add_p,
+    select_and_scatter_add_p as select_and_scatter_add_p,
 )
 
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

@@ -1,57 +1,122 @@
-"""Loops for users: where nothing is being traced, a loop is compiled as a whole before it runs.
+"""Control flow for users: where nothing is being traced, loops and choices are compiled before they run.
 
-Elsewhere it is recorded, or transformed, as one equation (see `anima/control`).
+Elsewhere they are recorded, or transformed, as one equation (see `anima/control`). Under `disable_jit` they are
+Python's own: functions are called with the values themselves, at each step, so that `print` and `pdb` work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from anima import errors, tree
+import numpy as np
+
+from anima import tree
 from anima.api.pjit import pjit_p
 from anima.config import config
-from anima.control import scan as scans, while_loop as whiles
-from anima.core.jaxpr import ClosedJaxpr
+from anima.control import cond as conds, scan as scans, while_loop as whiles
+from anima.core.intern import interned
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.stage import Traced, trace_to_jaxpr
-from anima.core.trace import aval_of, is_tracing
+from anima.core.trace import Tracer, aval_of, inside, is_array_like, is_tracing
+from anima.ops import elementwise as ew, shape as sh
+from anima.ops.broadcast import as_array
 
 
-def _compiled(name: str, operands: Any, loop: Callable[[Any], Any]) -> Any:
-    """`loop(operands)`, compiled where it would run. What the loop's functions close over is an operand too."""
+def _compiled(name: str, operands: Any, run: Callable[[Any], Any]) -> Any:
+    """`run(operands)`, compiled where it would run. What the user's functions close over is an operand too."""
     if is_tracing() or config.disable_jit:
-        return loop(operands)
+        return run(operands)
     leaves, in_tree = tree.flatten(operands)
     found: list[Any] = []
 
     def flat(*xs: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(loop(tree.unflatten(in_tree, xs)))
+        outs, out_tree = tree.flatten(run(tree.unflatten(in_tree, xs)))
         found.append(out_tree)
         return outs
 
     jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by=name))
-    closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
+    closed = interned(ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])))
     return tree.unflatten(found[0], pjit_p.bind(*consts, *leaves, jaxpr=closed, name=name, inline=False))
 
 
+def _has_loops(jaxpr: Jaxpr) -> bool:
+    return any(e.primitive in (scans.scan_p, whiles.while_p)
+               or any(_has_loops(getattr(inner, "jaxpr", inner)) for inner in subjaxprs(e.params)) for e in jaxpr.eqns)
+
+
+def _value(x: Any, dtype: type) -> Any:
+    """The Python value of a scalar of this dtype under `disable_jit`, if it is known; None otherwise."""
+    known = x.concrete() if isinstance(x, Tracer) else x
+    if not config.disable_jit or isinstance(known, Tracer) or not is_array_like(known):
+        return None
+    aval = aval_of(known)
+    return None if aval.shape or aval.dtype != np.dtype(dtype) else np.asarray(known).item()
+
+
+def _arrays(value: Any) -> Any:
+    return tree.map(as_array, value)
+
+
+@wraps(conds.cond)
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any,
+         operand: Any = conds.NO_OPERAND, linear: Any = None) -> Any:
+    return _choose("cond", *conds.cond_arguments(pred, true_fun, false_fun, operands, operand))
+
+
+@wraps(conds.switch)
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
+           operand: Any = conds.NO_OPERAND) -> Any:
+    return _choose("switch", *conds.switch_arguments(index, branches, operands, operand))
+
+
+def _choose(what: str, index: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+    known = 0 if len(branches) == 1 else _value(index, np.int32)
+    if known is not None:
+        out = branches[known](*operands)
+        return _arrays(out) if config.disable_jit else out
+    programs, args, out_tree = conds.branch_programs(branches, operands, what)
+
+    def run(operands: Any) -> list[Any]:
+        return conds.cond_p.call(programs, *operands)
+
+    # One branch, without loops and not mapped over lanes, runs sooner than it is compiled.
+    once = not inside("BatchTrace") and not any(_has_loops(p.jaxpr) for p in programs)
+    return tree.unflatten(out_tree, run((index, args)) if once else _compiled(what, (index, args), run))
+
+
 @wraps(scans.scan)
-@errors.api_boundary
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None,
          reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
     length = scans.scan_length(tree.leaves(xs), length)
-    return _compiled("scan", (init, xs), lambda args: scans.scan(f, *args, length, reverse, unroll))
+    if not config.disable_jit or length == 0 or not callable(f):
+        return _compiled("scan", (init, xs), lambda args: scans.scan(f, *args, length, reverse, unroll))
+    ys = []
+    for k in range(length - 1, -1, -1) if reverse else range(length):
+        init, y = f(init, tree.map(lambda x, k=k: sh.index_in_dim(x, k, keepdims=False), xs))
+        ys.append(y)
+    parts = ys[::-1] if reverse else ys
+    return _arrays(init), tree.map(lambda *each: sh.concatenate([sh.expand_dims(y, (0,)) for y in each], 0), *parts)
 
 
 @wraps(whiles.while_loop)
-@errors.api_boundary
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+    if config.disable_jit and callable(cond_fun) and callable(body_fun):
+        while (running := _value(cond_fun(init_val), bool)) is not None:
+            if not running:
+                return _arrays(init_val)
+            init_val = body_fun(init_val)
     return _compiled("while_loop", init_val, lambda value: whiles.while_loop(cond_fun, body_fun, value))
 
 
 @wraps(whiles.fori_loop)
-@errors.api_boundary
 def fori_loop(lower: Any = None, upper: Any = None, body_fun: Any = None, init_val: Any = None, *,
               unroll: int | bool | None = None, start: Any = None, stop: Any = None) -> Any:
+    lower, upper = (start if lower is None else lower), (stop if upper is None else upper)
+    if config.disable_jit and callable(body_fun):
+        lower, upper = whiles.loop_bounds(lower, upper)
+        return while_loop(lambda c: ew.lt(c[0], upper), lambda c: (ew.add(c[0], 1), body_fun(*c)),
+                          (as_array(lower), init_val))[1]
     return _compiled("fori_loop", init_val, lambda value: whiles.fori_loop(
-        lower, upper, body_fun, value, unroll=unroll, start=start, stop=stop))
+        lower, upper, body_fun, value, unroll=unroll))

@@ -11,6 +11,7 @@ from typing import Any
 
 from anima import tree
 from anima.api.mapping import vmap
+from anima.control.scan import scan_length
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.lax.control import scan
@@ -26,13 +27,14 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     """`f` of each part of `xs` along its leading axes, one after the other, stacked.
 
     With `batch_size`, that many at a time are mapped together (`vmap`).
+
+    Raises:
+      ValueError: where the leading axes disagree, or there are none.
     """
-    if batch_size is None:
+    if not batch_size:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     leaves, structure = tree.flatten(xs)
-    if not leaves:
-        raise ValueError("lax.map with batch_size requires at least one array")
-    count, size = divmod(sh.shape_of(leaves[0])[0], batch_size)
+    count, size = divmod(scan_length(leaves, None), batch_size)
     whole = count * batch_size
     chunks = [sh.reshape(sh.slice_in_dim(x, 0, whole), (count, batch_size, *sh.shape_of(x)[1:])) for x in leaves]
     out = scan(lambda _, x: ((), vmap(f)(x)), (), tree.unflatten(structure, chunks))[1]
@@ -64,7 +66,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     def combine(a: list[Array], b: list[Array]) -> list[Array]:
         return tree.leaves(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)))
 
-    out = _prefixes(combine, leaves, axis)
+    out = [ew.convert(x, x.dtype) for x in _prefixes(combine, leaves, axis)] if min(sizes) > 1 else leaves
     out = [sh.rev(x, (axis,)) for x in out] if reverse else out
     return tree.unflatten(structure, out)
 

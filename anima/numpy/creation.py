@@ -387,14 +387,15 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
     if stop is None and step is None:
         given = [("stop", start)]
+    known = []
     for name, value in given:
         operand("arange", value)
         if np.shape(value if not isinstance(value, Array) else 0) or (isinstance(value, Array) and value.ndim):
             raise ValueError(f"arange: '{name}' must be a scalar, got an array of shape {np.shape(value)}")
-        static_value(value, f"It arose in the arange argument '{name}'.")
+        known.append(static_value(value, f"It arose in the arange argument '{name}'."))
     if wanted is None:
         wanted = dtypes.result_type(*[v for _, v in given])
-    bounds = [np.asarray(v)[()] for _, v in given]
+    bounds = [np.asarray(v)[()] for v in known]
     if len(given) == 1 and is_integer(wanted):
         size = max(0, math.ceil(bounds[0]))
         if wanted.itemsize >= 4:

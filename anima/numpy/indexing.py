@@ -26,11 +26,12 @@ from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import as_array, is_integer
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_slice, gather
+from anima.util import record
 
 _I32 = np.dtype(np.int32)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """A slice of an axis with known bounds: `size` elements from `start`, in steps of `step`."""
 

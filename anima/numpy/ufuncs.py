@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.control.scan import scan
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.lax.control import scan
 from anima.numpy import elementwise, functions, reductions
 from anima.numpy.elementwise import broadcast_array, select_where, to_bool
 from anima.numpy.functional import vectorize

@@ -162,7 +162,7 @@ def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any
     updates = _to_result_shape(plan, as_array(convert_operand(values, compute, weak and compute == dtype)))
     if indices is None:
         indices = sh.full((0,), 0, _I32)
-    known = not unordered
+    known = not unordered or plan.batch_shape == ()  # one window, wherever it is
     target = plan.operand if compute == dtype else ew.convert(plan.operand, compute, False)
     mode = ix.GatherScatterMode.FILL_OR_DROP if mode is None else mode
     result = scatter(target, indices, updates, numbers, indices_are_sorted=indices_are_sorted or known,

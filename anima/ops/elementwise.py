@@ -446,7 +446,7 @@ def convert(x: Any, dtype: Any, weak_type: bool = False) -> Any:
         return as_array(x)
     if not isinstance(x, Array) and not aval.shape:
         with np.errstate(all="ignore"):
-            value = reference.convert(np.array(x, aval.dtype), dtype)
+            value = np.asarray(reference.convert(np.array(x, aval.dtype), dtype))  # NumPy makes scalars of 0-d arrays
         return ConcreteArray(value, ShapedArray((), dtype, weak_type))
     return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak_type)
 

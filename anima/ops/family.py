@@ -202,6 +202,7 @@ class Elementwise(Primitive):
     # ---------------------------------------------------------------- derivatives
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        primals = match_scalars(primals)  # rules may apply any operation to them
         out = self.bind(*primals, **params)
         if self.linear and not any(isinstance(t, Zero) for t in tangents):
             return out, self.bind(*tangents, **params)

@@ -19,7 +19,6 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +41,7 @@ from anima.ops.broadcast import (
     zeros_like,
 )
 from anima.ops.shape import batch_at_front, concatenate, expand_dims, moveaxis, reshape, shape_of_arg
+from anima.util import record
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -112,7 +112,7 @@ def default_fill(dtype: Any) -> Any:
 
 # ---------------------------------------------------------------- where windows are, on NumPy arrays
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Places:
     """The elements of all windows: `operand.transpose(order)[index]` has axes (window's number, `axes`)."""
 

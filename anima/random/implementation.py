@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,10 @@ from anima.api.mapping import vmap
 from anima.core import dtypes
 from anima.core.avals import Shape
 from anima.ops import shape as sh
+from anima.util import record
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@record
 class Implementation:
     """A generator: its name, its tag in printed types, the shape of a key's words, its functions on words."""
 

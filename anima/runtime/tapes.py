@@ -1,27 +1,22 @@
-"""Tapes at run time: the routines that compiled loops call, and programs that take or give tapes.
+"""Tapes at run time: the routines that compiled loops call.
 
-A header is (next, data, length, bytes); the headers made by a run of a program are a chain, which begins in its
-state: (budget, bytes used, status, chain). A table is (capacity, count, (header, bytes of an element, data)*).
-What is left of the chain when a program ends is freed, unless tapes are among its results: those keep it alive.
+A header is (next, data, length, bytes, loop, position); the headers made by a run of a program are a chain, which
+begins in its state: (budget, bytes used, status, chain). A table is (capacity, count, (header, bytes of an element,
+data)*). A loop whose tapes do not fit the budget has count -1 then; if it could go on nevertheless (see
+`recording.py`), `loop` is its number, and `position` which of its tapes the header is of.
 """
 
 from __future__ import annotations
 
 import ctypes
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import cache
+from itertools import count
 from typing import Any
 
-import numpy as np
-
 from anima.compiler import native
-from anima.compiler.lower_tape import TAPES, source_code
-from anima.control.tape import TapeDType, budget, handles, over_budget, tapes
-from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
-from anima.core.source import Source
 
-_BUDGET, _USED, _STATUS, _CHAIN = range(4)
+BUDGET, USED, STATUS, CHAIN = range(4)  # words of a state
 
 _CODE = """
 declare ptr @malloc(i64)
@@ -29,6 +24,7 @@ declare ptr @calloc(i64, i64)
 declare ptr @realloc(ptr, i64)
 declare void @free(ptr)
 declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.smin.i64(i64, i64)
 
 define internal ptr @entry_of(ptr %table, i64 %k) alwaysinline {
   %three = mul i64 %k, 3
@@ -38,7 +34,7 @@ define internal ptr @entry_of(ptr %table, i64 %k) alwaysinline {
 }
 
 define internal ptr @new_header(ptr %state, i64 %code) {
-  %header = call ptr @calloc(i64 4, i64 8)
+  %header = call ptr @calloc(i64 6, i64 8)
   %none = icmp eq ptr %header, null
   %status.at = getelementptr i64, ptr %state, i64 2
   br i1 %none, label %failed, label %made
@@ -101,23 +97,34 @@ entry:
   %used.at = getelementptr i64, ptr %state, i64 1
   %status.at = getelementptr i64, ptr %state, i64 2
   %status = load i64, ptr %status.at
-  %well = icmp eq i64 %status, 0
+  %fine = icmp eq i64 %status, 0
+  %count.at = getelementptr i64, ptr %table, i64 1
+  %count = load i64, ptr %count.at
+  %open = icmp sge i64 %count, 0
+  %well = and i1 %fine, %open
   br i1 %well, label %plan, label %done
 plan:
   %capacity = load i64, ptr %table
-  %count.at = getelementptr i64, ptr %table, i64 1
-  %count = load i64, ptr %count.at
   %twice = shl i64 %capacity, 1
   %doubled = call i64 @llvm.smax.i64(i64 %twice, i64 16)
   %known = icmp ne i64 %count, 0
-  %wanted = select i1 %known, i64 %count, i64 %doubled
   %step = call i64 @bytes_of_step(ptr %table, i64 %n)
+  %used = load i64, ptr %used.at
+  %budget = load i64, ptr %state
+  %left = sub i64 %budget, %used
+  %one = call i64 @llvm.smax.i64(i64 %step, i64 1)
+  %fitting = sdiv i64 %left, %one
+  %most = add i64 %capacity, %fitting
+  %fewer = call i64 @llvm.smin.i64(i64 %doubled, i64 %most)
+  %bare = icmp eq i64 %step, 0
+  %more.steps = select i1 %bare, i64 %doubled, i64 %fewer
+  %wanted = select i1 %known, i64 %count, i64 %more.steps
   %new.steps = sub i64 %wanted, %capacity
   %more.bytes = mul i64 %new.steps, %step
-  %used = load i64, ptr %used.at
   %total = add i64 %used, %more.bytes
-  %budget = load i64, ptr %state
-  %fits = icmp sle i64 %total, %budget
+  %within = icmp sle i64 %total, %budget
+  %more.room = icmp sgt i64 %new.steps, 0
+  %fits = and i1 %within, %more.room
   br i1 %fits, label %next, label %fail
 next:
   %k = phi i64 [ 0, %plan ], [ %k1, %skip ]
@@ -152,7 +159,26 @@ finish:
   store i64 %wanted, ptr %table
   ret void
 fail:
+  store i64 -1, ptr %count.at
   store i64 %code, ptr %status.at
+  ret void
+done:
+  ret void
+}
+
+define void @tape_check(ptr %tapes, ptr %table, i64 %n, i64 %code) {
+  %state = load ptr, ptr %tapes
+  %used.at = getelementptr i64, ptr %state, i64 1
+  %used = load i64, ptr %used.at
+  %budget = load i64, ptr %state
+  %quarter = ashr i64 %budget, 2
+  %most = sub i64 %budget, %quarter
+  %full = icmp sgt i64 %used, %most
+  br i1 %full, label %stop, label %done
+stop:
+  store i64 0, ptr %table
+  %count.at = getelementptr i64, ptr %table, i64 1
+  store i64 -1, ptr %count.at
   ret void
 done:
   ret void
@@ -200,6 +226,7 @@ entry:
   %used.at = getelementptr i64, ptr %state, i64 1
   %status.at = getelementptr i64, ptr %state, i64 2
   %count.at = getelementptr i64, ptr %table, i64 1
+  store i64 0, ptr %table
   br label %measure
 measure:
   %j = phi i64 [ 0, %entry ], [ %j1, %measured ]
@@ -237,6 +264,11 @@ take:
   %h.data = getelementptr i64, ptr %header, i64 1
   %data = load ptr, ptr %h.data
   store ptr %data, ptr %data.at
+  %h.loop = getelementptr i64, ptr %header, i64 4
+  %loop = load i64, ptr %h.loop
+  %others = load i64, ptr %table
+  %partial = or i64 %loop, %others
+  store i64 %partial, ptr %table
   br label %skip
 zeros:
   %bytes = mul i64 %size, %count
@@ -296,7 +328,7 @@ entry:
   %first = load ptr, ptr %chain.at
   br label %next
 next:
-  %header = phi ptr [ %first, %entry ], [ %following, %drop ]
+  %header = phi ptr [ %first, %entry ], [ %following, %free ]
   %here = icmp eq ptr %header, %until
   br i1 %here, label %done, label %drop
 drop:
@@ -308,6 +340,14 @@ drop:
   %used = load i64, ptr %used.at
   %less = sub i64 %used, %bytes
   store i64 %less, ptr %used.at
+  %loop.at = getelementptr i64, ptr %header, i64 4
+  %loop = load i64, ptr %loop.at
+  %whole = icmp eq i64 %loop, 0
+  br i1 %whole, label %free, label %forget
+forget:
+  call void {forget}(i64 %loop)
+  br label %free
+free:
   call void @free(ptr %data)
   call void @free(ptr %header)
   br label %next
@@ -315,12 +355,56 @@ done:
   store ptr %until, ptr %chain.at
   ret void
 }
+
+define void @tape_trim(ptr %header, i64 %bytes) {
+  %data.at = getelementptr i64, ptr %header, i64 1
+  %data = load ptr, ptr %data.at
+  %nothing = icmp eq i64 %bytes, 0
+  br i1 %nothing, label %drop, label %keep
+drop:
+  call void @free(ptr %data)
+  store ptr null, ptr %data.at
+  ret void
+keep:
+  %smaller = call ptr @realloc(ptr %data, i64 %bytes)
+  %failed = icmp eq ptr %smaller, null
+  %new = select i1 %failed, ptr %data, ptr %smaller
+  store ptr %new, ptr %data.at
+  ret void
+}
 """
+
+
+_loops: dict[int, Any] = {}  # by number: what stands for the loops whose tapes are kept in part
+_numbers = count(1)
+
+
+def enter_loop(loop: Any) -> int:
+    """Remembers a loop until its tapes are freed; gives its number."""
+    number = next(_numbers)
+    _loops[number] = loop
+    return number
+
+
+def loop_of(number: int) -> Any:
+    """The loop of that number."""
+    return _loops[number]
+
+
+def loops_of(run: int) -> list[Any]:
+    """The loops of the run whose state is at that address."""
+    return [x for x in list(_loops.values()) if x.run == run]
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_int64)
+def _forget(number: int) -> None:
+    _loops.pop(number, None)
 
 
 @cache
 def _module() -> native.Module:
-    return native.compile_module(_CODE)
+    address = ctypes.cast(_forget, ctypes.c_void_p).value
+    return native.compile_module(_CODE.replace("{forget}", f"inttoptr (i64 {address} to ptr)"))
 
 
 @cache
@@ -330,82 +414,17 @@ def routine(name: str) -> int:
 
 
 @cache
-def _free() -> Callable[[int, int], None]:
+def trim() -> Callable[[int, int], None]:
+    """`trim(header, bytes)`: a tape keeps only its first bytes."""
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(routine("tape_trim"))
+
+
+@cache
+def free() -> Callable[[int, int], None]:
+    """`free(state, until)`: frees the headers of a state's chain, up to the header `until` (or 0)."""
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(routine("tape_free"))
 
 
-class _State:
-    """The state of one run; as long as it lives, so do the tapes of its chain."""
-
-    __slots__ = ("__weakref__", "words")
-
-    def __init__(self) -> None:
-        self.words = np.array([budget(), 0, 0, 0], np.int64)
-
-    def release(self) -> None:
-        """Frees all tapes."""
-        _release(self.words)
-
-    def keep(self) -> None:
-        """The tapes are freed when nothing refers to the state any more."""
-        weakref.finalize(self, _release, self.words)
-
-
-def _release(words: np.ndarray) -> None:
-    if words[_CHAIN]:
-        _free()(words.ctypes.data, 0)
-
-
-class TapeExecutable:
-    """An executable of a program that uses tapes inside, takes them or gives them."""
-
-    def __init__(self, executable: Any, closed: ClosedJaxpr):
-        self.executable = executable
-        self.closed = closed
-        self.records = any(b.name == TAPES for b in executable.program.with_role("input"))
-        self.given = [k for k, a in enumerate(closed.in_avals) if isinstance(a.dtype, TapeDType)]
-        self.results = [k for k, a in enumerate(closed.out_avals) if isinstance(a.dtype, TapeDType)]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.executable, name)
-
-    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Run the program; arrays of tapes hold `Tape` objects."""
-        values = list(inputs)
-        for k in self.given:
-            values[k] = handles(values[k])
-        state = _State()
-        if self.records:
-            values.append(np.array([state.words.ctypes.data], np.int64))
-        kept = False
-        try:
-            outs = self.executable(values)
-            if state.words[_STATUS]:
-                raise over_budget(self._place(int(state.words[_STATUS])))
-            if self.results:
-                keep = (state, [inputs[k] for k in self.given], self.closed.consts)
-                state.keep()
-                kept = True
-                for k in self.results:
-                    outs[k] = tapes(outs[k], keep)
-            return outs
-        finally:
-            if not kept:
-                state.release()
-
-    def _place(self, code: int) -> Source | None:
-        return next((s for s in _sources(self.closed.jaxpr) if source_code(s) == code), None)
-
-
-def _sources(jaxpr: Jaxpr | ClosedJaxpr) -> Iterator[Source | None]:
-    for eqn in jaxpr.eqns:
-        yield eqn.source
-        for inner in subjaxprs(eqn.params):
-            yield from _sources(inner)
-
-
-def with_tapes(executable: Any, closed: ClosedJaxpr) -> Any:
-    """The executable itself, or, where tapes are involved, one that looks after them."""
-    made = TapeExecutable(executable, closed)
-    return made if made.records or made.given or made.results else executable
-
+def words(address: int) -> Any:
+    """The words of a header (or of a state, which has fewer), in place."""
+    return (ctypes.c_int64 * 6).from_address(address)

@@ -315,7 +315,7 @@ def _best_sleep() -> str:
 
 @cache
 def _module(sleep: str) -> native.Module:
-    return native.compile_module(pool_code(sleep))
+    return native.compile_module(pool_code(sleep), level=0)  # the time to compile is all that can be noticed
 
 
 class Pool:
@@ -360,6 +360,7 @@ class Pool:
 
 _lock = threading.Lock()
 _pool: Pool | None = None
+pool_cell = ctypes.c_int64(-1)  # the running pool's address, for native code; -1: `pool_address` has to start one
 _wanted: int | None = None
 _retired: list[Pool] = []  # never freed: a program that is running may still hold the address
 
@@ -388,6 +389,7 @@ def set_num_threads(threads: int | None) -> None:
         if _pool is not None:
             _retired.append(_pool)
             _pool = None
+            pool_cell.value = -1
 
 
 def pool_address() -> int:
@@ -400,6 +402,7 @@ def _start() -> Pool:
     with _lock:
         if _pool is None:
             _pool = Pool(num_threads())
+            pool_cell.value = _pool.address
         return _pool
 
 
@@ -417,6 +420,7 @@ def _forget_after_fork() -> None:
     _retired_in_parent.extend(_retired)
     _retired.clear()
     _pool = None
+    pool_cell.value = -1
 
 
 _retired_in_parent: list[Pool] = []

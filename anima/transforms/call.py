@@ -16,6 +16,7 @@ from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.trace import aval_of
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
+from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import transpose_jaxpr
 from anima.transforms.vmap import batch_jaxpr
 from anima.util import weak_cache
@@ -42,6 +43,10 @@ class Call(Primitive):
         new, mask = jvp_jaxpr(jaxpr, nonzero)
         outs = self.bind(*primals, *(t for t in tangents if not isinstance(t, Zero)), jaxpr=new, **params)
         return outs[: len(mask)], fill(mask, outs[len(mask):], outs)
+
+    def taylor(self, order: int, terms: Sequence[Term], *, jaxpr: ClosedJaxpr, **params: Any) -> list[Term]:
+        new, mask = taylor_jaxpr(jaxpr, order, tuple(len(t) > 1 for t in terms))
+        return grouped(self.bind(*flat(terms), jaxpr=new, **params), mask, order)
 
     def transpose(self, cts: Sequence[Any], *args: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
         linear = tuple(isinstance(a, Linear) for a in args)

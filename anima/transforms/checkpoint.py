@@ -11,15 +11,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from anima import errors, tree
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.jaxpr import ClosedJaxpr, Literal
+from anima.core.jaxpr import Atom, ClosedJaxpr, Jaxpr, Literal, Var
 from anima.core.primitive import Primitive, Zero
-from anima.core.stage import StageTrace, Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
+from anima.core.stage import (
+    StageTrace,
+    Traced,
+    bind_eqn,
+    close,
+    eval_jaxpr,
+    eval_numpy,
+    literal_array,
+    trace_to_jaxpr,
+)
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.elementwise import optimization_barrier
 from anima.transforms.call import Call, fill
@@ -27,7 +36,15 @@ from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
 from anima.util import fun_name, weak_cache
 
-Policy = Callable[..., bool]
+Policy = Callable[..., Any]
+Saveable, Recompute = True, False  # what policies answer
+
+
+class Offloadable(NamedTuple):
+    """A policy's answer: keep the value in the memory `dst`. All memory is one to a CPU: it is kept."""
+
+    src: str
+    dst: str
 
 
 class Name(Primitive):
@@ -63,12 +80,13 @@ class Checkpoint(Call):
                   ) -> tuple[list[Any], list[Any]]:
         """Runs the program; records one equation that will run it again and then its linear part."""
         nonzero = tuple(not isinstance(t, Zero) for t in tangents)
-        forward, again, mask = _split(jaxpr, nonzero, policy, prevent_cse)
+        forward, again, mask, used = _split(jaxpr, nonzero, policy, prevent_cse)
         count = len(mask)
         params = {"policy": policy, "prevent_cse": prevent_cse}
         outs = under(parent, self.bind, *primals, jaxpr=forward, differentiated=differentiated, **params)
         given = [t for t in tangents if not isinstance(t, Zero)]
-        found = under(recorder, self.bind, *primals, *outs[count:], *given, jaxpr=again, differentiated=True,
+        needed = [p for p, u in zip(primals, used, strict=True) if u]
+        found = under(recorder, self.bind, *needed, *outs[count:], *given, jaxpr=again, differentiated=True,
                       **params) if any(mask) else []
         return outs[:count], fill(mask, found, outs)
 
@@ -77,10 +95,13 @@ checkpoint_p = Checkpoint("checkpoint")
 
 
 @weak_cache
-def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...],
-           policy: Policy | None, prevent_cse: bool) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool]]:
-    """(args -> results, kept values), (args, kept values, tangents -> tangents of results), which have those."""
+def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...], policy: Policy | None,
+           prevent_cse: bool) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool], list[bool]]:
+    """(args -> results, kept values), (needed args, kept values, tangents -> tangents of results), which results
+    have those, which args are needed."""
     primal, tangent, mask = linearize_jaxpr(closed, nonzero)
+    if policy is not None:  # it is asked about what jitted functions do, too
+        primal = ClosedJaxpr(*trace_to_jaxpr(partial(_eval_inlined, primal), primal.in_avals))
     jaxpr, count = primal.jaxpr, len(mask)
     kept = [v for e in jaxpr.eqns if policy is not None and policy(e.primitive, *(a.aval for a in e.invars), **e.params)
             for v in e.outvars]
@@ -89,19 +110,36 @@ def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...],
                         eqns=[e for e in jaxpr.eqns if not any(v in kept for v in e.outvars)])
     needed, used_in = dce_jaxpr(cut, [True] * len(residuals))
     used_kept = [v for v, u in zip(kept, used_in[len(jaxpr.invars):], strict=True) if u]
-    needed = needed.replace(invars=[*jaxpr.invars, *used_kept], constvars=jaxpr.constvars)
+    needed = needed.replace(constvars=jaxpr.constvars)
     results = [*jaxpr.outvars[:count], *used_kept]
     forward, _ = dce_jaxpr(jaxpr.replace(outvars=results), [True] * len(results))
     forward = forward.replace(invars=jaxpr.invars, constvars=jaxpr.constvars)
 
     def again(*args: Any) -> list[Any]:
-        at = len(jaxpr.invars) + len(used_kept)
+        at = len(needed.invars)
         kept_values = optimization_barrier(list(args[:at])) if prevent_cse else args[:at]
         found = eval_jaxpr(needed, primal.consts, *kept_values)
         return eval_jaxpr(tangent.jaxpr, tangent.consts, *found, *args[at:])
 
     avals = [*needed.in_avals, *(tangent_aval(a) for a, nz in zip(closed.in_avals, nonzero, strict=True) if nz)]
-    return ClosedJaxpr(forward, primal.consts), ClosedJaxpr(*trace_to_jaxpr(again, avals)), mask
+    tangents = ClosedJaxpr(*trace_to_jaxpr(again, avals))
+    return ClosedJaxpr(forward, primal.consts), tangents, mask, used_in[: len(jaxpr.invars)]
+
+
+def _eval_inlined(closed: ClosedJaxpr, *args: Any) -> list[Any]:
+    """As `eval_jaxpr`, with the equations of jitted functions in place of calls of them."""
+    env: dict[Var, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    env.update(zip(closed.jaxpr.invars, args, strict=True))
+
+    def read(atom: Atom) -> Any:
+        return literal_array(atom) if isinstance(atom, Literal) else env[atom]
+
+    for eqn in closed.eqns:
+        values = list(map(read, eqn.invars))
+        call = isinstance(eqn.primitive, Call) and eqn.primitive is not checkpoint_p
+        env.update(zip(eqn.outvars, _eval_inlined(eqn.params["jaxpr"], *values) if call else bind_eqn(eqn, values),
+                       strict=True))
+    return list(map(read, closed.jaxpr.outvars))
 
 
 def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True, policy: Policy | None = None,
@@ -121,7 +159,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     if fun is None:
         return partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
                        static_argnames=static_argnames)
-    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    nums = given_nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     if names:
         order = list(inspect.signature(fun).parameters)
@@ -130,6 +168,9 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     @wraps(fun)
     @errors.api_boundary
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not all(-len(args) <= n < len(args) for n in given_nums):
+            raise ValueError(f"the static_argnums of checkpoint must be of positional arguments, "
+                             f"-{len(args)} <= n < {len(args)}, but are {given_nums}.")
         where = {n % len(args) for n in nums if -len(args) <= n < len(args)}
         fixed = {k: v for k, v in kwargs.items() if k in names}
         leaves, in_tree = tree.flatten(([a for i, a in enumerate(args) if i not in where],
@@ -159,7 +200,10 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 class checkpoint_policies:
-    """Which intermediate results `checkpoint` keeps: `policy(primitive, *avals, **params) -> bool`."""
+    """Which intermediate results `checkpoint` keeps: `policy(primitive, *avals, **params) -> bool`.
+
+    A policy may also answer `Saveable`, `Recompute` or `Offloadable(src, dst)` of `anima.ad_checkpoint`.
+    """
 
     @staticmethod
     def everything_saveable(prim: Primitive, *avals: Any, **params: Any) -> bool:
@@ -201,6 +245,28 @@ class checkpoint_policies:
         return lambda prim, *avals, **params: not (prim is name_p and params["name"] in names)
 
     @staticmethod
+    def save_and_offload_only_these_names(*, names_which_can_be_saved: Sequence[str],
+                                          names_which_can_be_offloaded: Sequence[str], offload_src: str,
+                                          offload_dst: str) -> Policy:
+        """Keep values named so by `checkpoint_name`, the second ones in the memory `offload_dst`."""
+        both = set(names_which_can_be_saved) & set(names_which_can_be_offloaded)
+        if both:
+            raise ValueError(f"The names should be either saved or offloaded, not both: {sorted(both)}")
+
+        def policy(prim: Primitive, *avals: Any, **params: Any) -> Any:
+            if prim is name_p and params["name"] in names_which_can_be_offloaded:
+                return Offloadable(offload_src, offload_dst)
+            return prim is name_p and params["name"] in names_which_can_be_saved
+
+        return policy
+
+    @staticmethod
+    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+        """Keep results of matrix products without batch dimensions in the memory `offload_dst`."""
+        keep, there = checkpoint_policies.dots_with_no_batch_dims_saveable, Offloadable(offload_src, offload_dst)
+        return lambda prim, *avals, **params: keep(prim, *avals, **params) and there
+
+    @staticmethod
     def save_from_both_policies(first: Policy, second: Policy) -> Policy:
         """Keep what either policy keeps."""
         return lambda prim, *avals, **params: (first(prim, *avals, **params) or second(prim, *avals, **params))
@@ -218,20 +284,34 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     closed = ClosedJaxpr(jaxpr, consts)
     nonzero = tuple(tangent_aval(a) == a for a in closed.in_avals)
     primal, _, mask = linearize_jaxpr(closed, nonzero)
-    made = {v: e for e in primal.eqns for v in e.outvars}
-    known = {v: "from the argument " + tree.keystr(path) for v, (path, _) in
-             zip(primal.jaxpr.invars, tree.leaves_with_path((args, kwargs)), strict=True)}
-    out, seen = [], set()
-    for v in primal.jaxpr.outvars[len(mask):]:
-        if isinstance(v, Literal) or v in seen:
-            continue
-        seen.add(v)
-        eqn = made.get(v)
-        origin = known.get(v, "a constant") if eqn is None else f"output of {eqn.primitive.name} from {eqn.source}"
-        if eqn is not None and eqn.primitive is name_p:
-            origin = f"named '{eqn.params['name']}' from {eqn.source}"
-        out.append((v.aval, origin))
-    return out
+    known = {v: f"from the argument {name}" for v, name in
+             zip(primal.jaxpr.invars, _argument_names(fun, args, kwargs), strict=True)}
+    kept = dict.fromkeys(v for v in primal.jaxpr.outvars[len(mask):] if not isinstance(v, Literal))
+    return [(v.aval, known.get(v) or _origin(primal.jaxpr, v)) for v in kept]
+
+
+def _argument_names(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[str]:
+    """What the user calls each leaf of the arguments: `x`, `params['w']`."""
+    try:
+        names = [p.name for p in inspect.signature(fun).parameters.values()
+                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    except (ValueError, TypeError):  # a callable without a signature
+        names = []
+    names += [f"args[{k}]" for k in range(len(names), len(args))]
+    return [(names[path[1].idx] if path[0].idx == 0 else path[1].key) + tree.keystr(path[2:])
+            for path, _ in tree.leaves_with_path((args, kwargs))]
+
+
+def _origin(jaxpr: Jaxpr, var: Var) -> str:
+    """Which operation of the user's made a value, or what name it has."""
+    for eqn in jaxpr.eqns:
+        if var in eqn.outvars:
+            if eqn.primitive is checkpoint_p:
+                inner = eqn.params["jaxpr"].jaxpr
+                return _origin(inner, inner.outvars[eqn.outvars.index(var)])
+            what = f"named '{eqn.params['name']}'" if eqn.primitive is name_p else f"output of {eqn.primitive.name}"
+            return f"{what} from {eqn.source}"
+    return "a constant"
 
 
 def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -23,9 +23,52 @@ from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of
-from anima.ops.broadcast import instantiate, reduce_sum
+from anima.ops.broadcast import as_array, instantiate, reduce_sum
+from anima.ops.elementwise import convert
 from anima.transforms.vmap import batch_flat, move_to
-from anima.util import fun_name
+from anima.util import fun_name, record
+
+
+class SymbolicZero(Zero):
+    """A tangent or cotangent that is zero, as rules defined with `symbolic_zeros=True` see it.
+
+    It has the `shape` and `dtype` of what it stands for, and rules may return it.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.aval, name)
+
+    @staticmethod
+    def from_primal_value(val: Any) -> SymbolicZero:
+        """The zero tangent of a value."""
+        return SymbolicZero(tangent_aval(aval_of(val)))
+
+
+@record
+class CustomVJPPrimal:
+    """An argument as a `fwd` rule defined with `symbolic_zeros=True` sees it: its value, and whether a
+    gradient with respect to it is wanted."""
+
+    value: Any
+    perturbed: bool
+
+
+def custom_vjp_primal_tree_values(tree_of_primals: Any) -> Any:
+    """The values in a pytree of `CustomVJPPrimal`s; TypeError for other leaves."""
+    def value(leaf: Any) -> Any:
+        if type(leaf) is not CustomVJPPrimal:
+            raise TypeError(f"unexpected leaf type {type(leaf)}")
+        return leaf.value
+
+    return tree.map(value, tree_of_primals)
+
+
+def _to_user(tangents: Sequence[Any], symbolic_zeros: bool) -> list[Any]:
+    """Tangents or cotangents as a user's rule takes them."""
+    return [instantiate(t) if not symbolic_zeros else SymbolicZero(t.aval) if isinstance(t, Zero) else t
+            for t in tangents]
 
 
 class CustomCall(Primitive):
@@ -39,6 +82,9 @@ class CustomCall(Primitive):
     def eval(self, *args: Any, call_jaxpr: ClosedJaxpr, **params: Any) -> Any:
         return eval_numpy(call_jaxpr, args)
 
+    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return self.eval(*args, **params)
+
     def body(self, params: dict[str, Any]) -> ClosedJaxpr:
         return params["call_jaxpr"]
 
@@ -49,7 +95,9 @@ class CustomJVPCall(CustomCall):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: ClosedJaxpr,
             jvp: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool) -> tuple[Any, Any]:
         _refuse_closed_over(name, tangents[:num_consts], "custom_jvp")
-        return jvp(primals[num_consts:], tangents[num_consts:])
+        outs, out_tangents = jvp(primals[num_consts:], tangents[num_consts:])
+        _check_same_types(f"Custom JVP rule for function {name}", call_jaxpr.out_avals, outs)
+        return outs, out_tangents
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: ClosedJaxpr,
               jvp: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:
@@ -91,7 +139,7 @@ class CustomVJPCall(CustomCall):
             bwd: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool) -> tuple[Any, Any]:
         _refuse_closed_over(name, tangents[:num_consts], "custom_vjp")
         outs, residuals, bwd_flat = fwd(primals[num_consts:], tangents[num_consts:])
-        _check_same_types(name, call_jaxpr.out_avals, outs)
+        _check_same_types(f"Custom VJP fwd rule for function {name}", call_jaxpr.out_avals, outs)
         tangents = tangents[num_consts:]
         out_avals = tuple(tangent_aval(a) for a in call_jaxpr.out_avals)
         mask = tuple(not isinstance(t, Zero) for t in tangents)
@@ -124,11 +172,14 @@ class CustomVJPCall(CustomCall):
             res_dims = out_dims[n_out:]
 
             def batched_bwd(res: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-                def run_bwd(*xs: Any) -> list[Any]:
-                    return bwd_flat(xs[: len(res)], xs[len(res):])
+                given = [ct for ct in cts if not isinstance(ct, Zero)]
 
-                grads, grad_dims = batch_flat(run_bwd, size, [*res, *map(instantiate, cts)],
-                                              [*res_dims] + [0] * len(cts))
+                def run_bwd(*xs: Any) -> list[Any]:
+                    lanes = iter(xs[len(res):])
+                    return bwd_flat(xs[: len(res)],
+                                    [_of_lane(ct) if isinstance(ct, Zero) else next(lanes) for ct in cts])
+
+                grads, grad_dims = batch_flat(run_bwd, size, [*res, *given], [*res_dims] + [0] * len(given))
                 return [_fit(g, d, in_dim, size)
                         for g, d, in_dim in zip(grads, grad_dims, dims0[num_consts:], strict=True)]
 
@@ -143,10 +194,15 @@ class CustomVJPCall(CustomCall):
 
 def _fit(grad: Any, dim: int | None, in_dim: int | None, size: int) -> Any:
     """A batched cotangent for an argument mapped along `in_dim`; summed where the argument is shared."""
-    if in_dim is not None:
-        return grad if isinstance(grad, Zero) else move_to(grad, dim, in_dim, size)
-    moved = move_to(grad, dim, 0, size)
-    return reduce_sum(moved, (0,))
+    if isinstance(grad, Zero):
+        shape = grad.aval.shape
+        return grad if in_dim is None else Zero(grad.aval.update(shape=(*shape[:in_dim], size, *shape[in_dim:])))
+    return reduce_sum(move_to(grad, dim, 0, size), (0,)) if in_dim is None else move_to(grad, dim, in_dim, size)
+
+
+def _of_lane(ct: Zero) -> Zero:
+    """One lane of a zero that is stacked along its first dimension."""
+    return Zero(ct.aval.update(shape=ct.aval.shape[1:]))
 
 
 class CustomLin(Primitive):
@@ -172,7 +228,7 @@ class CustomLin(Primitive):
 
     def transpose(self, cts: Sequence[Any], *args: Any, bwd: Callable[..., Any], num_res: int,
                   out_avals: Sequence[ShapedArray], name: str, mask: tuple[bool, ...]) -> list[Any]:
-        grads = bwd(args[:num_res], [instantiate(ct) for ct in cts])
+        grads = bwd(args[:num_res], cts)
         linear = [g for g, nz in zip(grads, mask, strict=True) if nz]
         return [None] * num_res + [g if isinstance(a, Linear) else None
                                    for g, a in zip(linear, args[num_res:], strict=True)]
@@ -190,14 +246,12 @@ def _refuse_closed_over(name: str, tangents: Sequence[Any], kind: str) -> None:
             f"Pass that value to the function as an argument.\n  {errors.user_line()}")
 
 
-def _check_same_types(name: str, expected: Sequence[ShapedArray], outs: Sequence[Any]) -> None:
+def _check_same_types(rule: str, expected: Sequence[ShapedArray], outs: Sequence[Any]) -> None:
     for k, (aval, out) in enumerate(zip(expected, outs, strict=True)):
         got = aval_of(out)
         if (got.shape, got.dtype) != (aval.shape, aval.dtype):
-            raise ValueError(f"Custom VJP fwd rule for function {name} must produce a primal output with the shapes "
-                             "and "
-                             f"dtypes of the function's own: at output {k}, expected {aval.str_short()}, got "
-                             f"{got.str_short()}.")
+            raise ValueError(f"{rule} must produce a primal output with the shapes and dtypes of the function's own: "
+                             f"at output {k}, expected {aval.str_short()}, got {got.str_short()}.")
 
 
 def _closed(fun: Callable[..., Any], args: Sequence[Any], traced: Traced = Traced()) -> tuple[ClosedJaxpr, list[Any]]:
@@ -205,7 +259,7 @@ def _closed(fun: Callable[..., Any], args: Sequence[Any], traced: Traced = Trace
     return close(jaxpr, consts)
 
 
-class _Traced(NamedTuple):
+class TracedBody(NamedTuple):
     """A function's body: the values it closes over come before its own flat arguments."""
 
     jaxpr: ClosedJaxpr
@@ -216,14 +270,17 @@ class _Traced(NamedTuple):
     nondiff: dict[int, Any]
 
 
-class _Custom:
+class Custom:
     """A function, its arguments that are not differentiated, and how to call it."""
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (),
                  nondiff_argnames: Sequence[str] = ()):
         update_wrapper(self, fun, updated=())
         self.fun = fun
-        names = [p.name for p in inspect.signature(fun).parameters.values()] if nondiff_argnames else []
+        names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
+        unknown = [n for n in nondiff_argnames if n not in names]
+        if unknown:
+            raise ValueError(f"nondiff_argnames names {unknown}, but the arguments of {fun_name(fun)} are {names}.")
         self.nondiff_argnums = (*nondiff_argnums, *(names.index(n) for n in nondiff_argnames))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -237,15 +294,18 @@ class _Custom:
             return tuple(args)
         bound.apply_defaults()
         if bound.kwargs:
-            raise TypeError(f"{fun_name(self.fun)} has keyword-only arguments ({', '.join(bound.kwargs)}), which a "
-                            "function with a custom derivative cannot take: make them positional.")
+            raise TypeError(f"The input arguments to the {type(self).__name__}-decorated function "
+                            f"{fun_name(self.fun)} could not be resolved to positional-only arguments. Binding failed "
+                            "with the error:\nThe following keyword arguments could not be resolved to positions: "
+                            f"{', '.join(bound.kwargs)}")
         return bound.args
 
-    def _trace(self, args: Sequence[Any], kwargs: dict[str, Any], by: str) -> _Traced:
+    def trace_body(self, args: Sequence[Any], kwargs: dict[str, Any]) -> TracedBody:
         """The function's body at these arguments."""
         args = self._positional(args, kwargs)
         nondiff = {i % len(args): args[i] for i in self.nondiff_argnums}
-        flat, in_tree = tree.flatten(tuple(a for i, a in enumerate(args) if i not in nondiff))
+        leaves, in_tree = tree.flatten(tuple(a for i, a in enumerate(args) if i not in nondiff))
+        flat = list(map(as_array, leaves))
         trees: list[Any] = []
 
         def fun(*leaves: Any) -> list[Any]:
@@ -255,22 +315,25 @@ class _Custom:
             trees.append(out_tree)
             return outs
 
-        jaxpr, consts = _closed(fun, flat, Traced(fun_name(self.fun), by=by))
-        return _Traced(jaxpr, consts, flat, in_tree, trees[0], nondiff)
+        jaxpr, consts = _closed(fun, flat, Traced(fun_name(self.fun), by=type(self).__name__))
+        return TracedBody(jaxpr, consts, flat, in_tree, trees[0], nondiff)
 
-    def _just_runs(self, args: Any, kwargs: Any) -> bool:
-        """Whether nothing is being transformed."""
+    def just_runs(self, args: Any, kwargs: Any) -> bool:
+        """Whether nothing is being transformed. TypeError for arguments that cannot be positional."""
+        if kwargs:
+            self._positional(args, kwargs)
         return current.trace is EVAL and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs)))
 
     def _in_order(self, nondiff: dict[int, Any]) -> list[Any]:
         return [nondiff[i] for i in sorted(nondiff)]
 
 
-class custom_jvp(_Custom):
+class custom_jvp(Custom):
     """A function with a rule for its tangents.
 
     `defjvp(rule)`: `rule(primals, tangents) -> (out, tangent_out)`, after the values of `nondiff_argnums`
     where there are any. `defjvps(*rules)`: one `rule(tangent, out, *primals)` an argument, or None.
+    With `symbolic_zeros=True`, tangents that are zero come as `SymbolicZero`s.
 
     >>> @custom_jvp
     ... def f(x): return x * 2.0
@@ -306,9 +369,9 @@ class custom_jvp(_Custom):
         name = fun_name(self.fun)
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
-        if self._just_runs(args, kwargs):
+        if self.just_runs(args, kwargs):
             return self.fun(*args, **kwargs)
-        t = self._trace(args, kwargs, "custom_jvp")
+        t = self.trace_body(args, kwargs)
         rule = partial(self._rule, name, self._in_order(t.nondiff), t.in_tree, t.out_tree)
         outs = custom_jvp_call_p.bind(*t.consts, *t.flat, call_jaxpr=t.jaxpr, jvp=rule, num_consts=len(t.consts),
                                       name=name, symbolic_zeros=self.symbolic_zeros)
@@ -316,9 +379,8 @@ class custom_jvp(_Custom):
 
     def _rule(self, name: str, nondiff: Sequence[Any], in_tree: Any, out_tree: Any,
               primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        given = tangents if self.symbolic_zeros else [instantiate(t) for t in tangents]
-        pair = self.jvp(*nondiff, tree.unflatten(in_tree, primals),
-                        tree.unflatten(in_tree, given))  # type: ignore[misc]
+        pair = self.jvp(*nondiff, tree.unflatten(in_tree, primals),  # type: ignore[misc]
+                        tree.unflatten(in_tree, _to_user(tangents, self.symbolic_zeros)))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"Custom JVP rule {fun_name(self.jvp)} for function {name} must produce a pair (list or "
                             f"tuple of length two) representing primal and tangent outputs, but got {pair}.")
@@ -345,11 +407,15 @@ def _tangent_aval_of(x: Any) -> ShapedArray:
     return x.aval if isinstance(x, Zero) else aval_of(x)
 
 
-class custom_vjp(_Custom):
+class custom_vjp(Custom):
     """A function with a rule for its cotangents.
 
     `defvjp(fwd, bwd)`: `fwd(*args) -> (out, residuals)`; `bwd(residuals, ct) -> tuple of cotangents`, one for
     each differentiable argument (None: zero). Values of `nondiff_argnums` come first to `bwd`, in place to `fwd`.
+
+    With `symbolic_zeros=True`, the leaves of `fwd`'s arguments are `CustomVJPPrimal`s, which say what a gradient is
+    wanted for, and cotangents that are zero come as `SymbolicZero`s. `optimize_remat` needs nothing to be done:
+    what only unused residuals need is never computed.
     """
 
     fwd: Callable[..., Any] | None = None
@@ -367,9 +433,9 @@ class custom_vjp(_Custom):
         name = fun_name(self.fun)
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
-        if self._just_runs(args, kwargs):
+        if self.just_runs(args, kwargs):
             return self.fun(*args, **kwargs)
-        t = self._trace(args, kwargs, "custom_vjp")
+        t = self.trace_body(args, kwargs)
         forward = partial(self._forward, name, t.nondiff, t.in_tree, t.out_tree)
         outs = custom_vjp_call_p.bind(*t.consts, *t.flat, call_jaxpr=t.jaxpr, fwd=forward, bwd=self.bwd,
                                       num_consts=len(t.consts), name=name, symbolic_zeros=self.symbolic_zeros)
@@ -377,7 +443,10 @@ class custom_vjp(_Custom):
 
     def _forward(self, name: str, nondiff: dict[int, Any], in_tree: Any, out_tree: Any, primals: Sequence[Any],
                  tangents: Sequence[Any]) -> tuple[list[Any], list[Any], Callable[..., Any]]:
-        rest = iter(tree.unflatten(in_tree, primals))
+        given = primals
+        if self.symbolic_zeros:
+            given = [CustomVJPPrimal(p, not isinstance(t, Zero)) for p, t in zip(primals, tangents, strict=True)]
+        rest = iter(tree.unflatten(in_tree, given))
         count = len(nondiff) + len(in_tree.children())
         args = [nondiff[i] if i in nondiff else next(rest) for i in range(count)]
         pair = self.fwd(*args)  # type: ignore[misc]
@@ -396,7 +465,7 @@ class custom_vjp(_Custom):
 
         def bwd(res: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
             grads = self.bwd(*self._in_order(nondiff), tree.unflatten(res_tree, res),  # type: ignore[misc]
-                             tree.unflatten(out_tree, cts))
+                             tree.unflatten(out_tree, _to_user(cts, self.symbolic_zeros)))
             return self._flat_grads(name, grads, in_tree, avals)
 
         return outs, residuals, bwd
@@ -407,17 +476,25 @@ class custom_vjp(_Custom):
             raise TypeError(f"Custom VJP bwd rule {fun_name(self.bwd)} for function {name} must produce a tuple of "
                             "length "
                             f"equal to the number of differentiable arguments ({arity}), but got {grads}.")
-        flat = tree.broadcast_prefix(tuple(grads), tree.unflatten(in_tree, range(in_tree.num_leaves)),
-                                     is_leaf=lambda x: x is None)
-        out = []
-        for grad, aval in zip(flat, avals, strict=True):
-            expected = tangent_aval(aval)
-            if grad is None or isinstance(grad, Zero) or expected.dtype != aval.dtype:
-                out.append(Zero(expected))
-                continue
-            got = aval_of(grad)
-            if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-                raise ValueError(f"Custom VJP bwd rule for function {name} must produce cotangents with the shapes and "
-                                 f"dtypes of the arguments: expected {expected.str_short()}, got {got.str_short()}.")
-            out.append(grad)
-        return out
+        try:
+            flat = tree.broadcast_prefix(tuple(grads), tree.unflatten(in_tree, range(in_tree.num_leaves)),
+                                         is_leaf=lambda x: x is None)
+        except ValueError:
+            raise TypeError(
+                f"Custom VJP bwd rule {fun_name(self.bwd)} for function {name} must produce an output with the same "
+                "container (pytree) structure as the args tuple of the primal function, but got bwd output structure "
+                f"{tree.structure(grads)} for primal input structure {in_tree}.") from None
+        return [self._checked_grad(name, grad, aval) for grad, aval in zip(flat, avals, strict=True)]
+
+    def _checked_grad(self, name: str, grad: Any, aval: ShapedArray) -> Any:
+        expected = tangent_aval(aval)
+        if grad is None or isinstance(grad, Zero) or expected.dtype != aval.dtype:
+            return Zero(expected)
+        got = aval_of(grad)
+        if (got.shape, got.dtype) == (expected.shape, expected.dtype):
+            return grad
+        promoted, _ = dtypes.lattice_result_type((got.dtype, got.weak_type), (expected.dtype, False))
+        if got.shape != expected.shape or not got.weak_type or promoted != expected.dtype:
+            raise ValueError(f"Custom VJP bwd rule for function {name} must produce cotangents with the shapes and "
+                             f"dtypes of the arguments: expected {expected.str_short()}, got {got.str_short()}.")
+        return convert(grad, expected.dtype)

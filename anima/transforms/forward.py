@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from anima import errors
 from anima.core.avals import tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
@@ -35,6 +36,13 @@ class JVPTracer(Tracer):
 
     def concrete(self) -> Any:
         return self.primal.concrete() if isinstance(self.primal, Tracer) else self.primal
+
+    def _number(self) -> Any:
+        raise errors.ConcretizationTypeError(
+            self, "It is being differentiated, and a Python number would lose its derivative. If that is meant, take "
+                  "the number of anima.lax.stop_gradient(x).")
+
+    __float__ = __complex__ = tolist = _number
 
     def origin_text(self) -> str:
         return self.primal.origin_text() if isinstance(self.primal, Tracer) else ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anima.core.avals import tangent_aval
-from anima.core.jaxpr import ClosedJaxpr, Jaxpr
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr, Var
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, StageTracer, eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
@@ -110,6 +110,19 @@ def linearize_jaxpr(closed: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple
     if force is not None and any(f and not m for f, m in zip(force, mask, strict=True)):
         tangent, mask = _with_zeros(tangent, mask, force, closed)
     return ClosedJaxpr(jaxpr, consts), tangent, mask
+
+
+@weak_cache
+def linearize_apart(closed: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...] | None = None,
+                    ) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool], list[int | None]]:
+    """`linearize_jaxpr`, whose first program does not give residuals that are its own arguments: a loop around it
+    would keep them again for each step. Last, for each residual, which argument it is, or None."""
+    primal, tangent, mask = linearize_jaxpr(closed, nonzero, force)
+    outs, residuals = primal.jaxpr.outvars[: len(mask)], primal.jaxpr.outvars[len(mask):]
+    place = {v: k for k, v in enumerate(primal.jaxpr.invars)}
+    handed_on = [place.pop(v, None) if isinstance(v, Var) else None for v in residuals]
+    made = [v for v, k in zip(residuals, handed_on, strict=True) if k is None]
+    return ClosedJaxpr(primal.jaxpr.replace(outvars=[*outs, *made]), primal.consts), tangent, mask, handed_on
 
 
 def _with_zeros(tangent: ClosedJaxpr, mask: list[bool], force: Sequence[bool],

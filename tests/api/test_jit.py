@@ -589,3 +589,16 @@ def test_debug_nans_names_the_operation() -> None:
     assert np.isnan(anima.jit(lambda x: x / x)(jnp.float32(0)))
     with anima.debug_infs(True), pytest.raises(FloatingPointError, match="inf"):
         anima.jit(lambda x: 1 / x)(jnp.float32(0))
+
+
+def test_eval_shape_of_a_jitted_function_knows_its_static_arguments() -> None:
+    f = anima.jit(lambda x, n: jnp.ones(n) * x, static_argnums=1)
+    assert anima.eval_shape(f, 1.0, 3).shape == (3,)
+    assert anima.eval_shape(f, anima.ShapeDtypeStruct((), "float32"), 3).shape == (3,)
+
+
+@pytest.mark.parametrize("options", [{"donate_argnums": 5}, {"donate_argnums": (0, -3)}, {"donate_argnames": "z"}])
+def test_what_is_donated_are_arguments(options: Any) -> None:
+    with pytest.raises(ValueError, match="donate_arg"):
+        anima.jit(lambda x, y: x + y, **options)
+    assert anima.jit(lambda *xs: xs[0] + 1, donate_argnums=5)(1.0) == 2.0

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
+import subprocess
+import sys
+import weakref
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -52,3 +59,98 @@ def test_by_identity():
     assert util.ByIdentity(one) == util.ByIdentity(one)
     assert util.ByIdentity(one) != util.ByIdentity(other)
     assert len({util.ByIdentity(one), util.ByIdentity(one), util.ByIdentity(other)}) == 2
+
+
+@util.record
+class Point:
+    """A point with a note."""
+
+    x: int
+    y: Any = 2
+    note: str = field(default="", compare=False)
+    hidden: int = field(default=0, repr=False)
+
+    def norm(self) -> int:
+        return abs(self.x) + abs(self.y)
+
+
+@util.record
+class Point3(Point):
+    z: int = 0
+
+
+@util.record(eq=False)
+class Node:
+    next: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """A point with a note."""
+
+    x: int
+    y: Any = 2
+    note: str = field(default="", compare=False)
+    hidden: int = field(default=0, repr=False)
+
+
+def test_records_are_as_frozen_dataclasses_with_slots():
+    for made in (Point, Twin):
+        p = made(1, note="a")
+        assert p == made(1, 2, "b") and hash(p) == hash(made(1)) and p != made(2) and p != (1, 2)
+        assert repr(p) == f"{made.__name__}(x=1, y=2, note='a')"
+        assert replace(p, x=5, hidden=3) == made(5, 2, "a", 3) and [f.name for f in fields(p)] == [
+            "x", "y", "note", "hidden"]
+        assert made.__match_args__ == ("x", "y", "note", "hidden") and made.__doc__ == "A point with a note."
+        assert not hasattr(p, "__dict__") and is_dataclass(made)
+        for other in (copy.copy(p), copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+            assert other == p and other.note == "a" and type(other) is made
+        with pytest.raises(FrozenInstanceError):
+            p.x = 3
+        with pytest.raises(FrozenInstanceError):
+            del p.x
+        with pytest.raises(TypeError, match=r"__init__\(\) missing 1 required positional argument: 'x'"):
+            made()
+        with pytest.raises(TypeError, match="unexpected keyword argument 'w'"):
+            made(1, w=2)
+    match Point(3, 4):
+        case Point(x, y):
+            assert (x, y) == (3, 4)
+    assert Point(-3, 4).norm() == 7 and Point.__init__.__qualname__ == "Point.__init__"
+
+
+def test_records_inherit():
+    p = Point3(1, z=4)
+    assert (p.x, p.y, p.z, p.norm()) == (1, 2, 4, 3) and p == Point3(1, 2, z=4) and p != Point(1)
+    assert repr(p) == "Point3(x=1, y=2, note='', z=4)" and not hasattr(p, "__dict__")
+
+
+def test_records_by_identity():
+    a = Node(None)
+    assert a == a and a != Node(None) and weakref.ref(a)() is a and {a: 1}[a] == 1
+
+
+def test_records_have_no_factories():
+    with pytest.raises(TypeError, match="no default factories"):
+        @util.record
+        class Bad:
+            items: list = field(default_factory=list)
+
+
+def test_lazy_modules_load_late_and_stay_current():
+    code = ("import sys; from anima.util import lazy_module; late = lazy_module('wave')\n"
+            "assert 'wave' not in sys.modules\n"
+            "import_error = late.Error; import wave; wave.extra = 3; assert late.extra == 3; wave.extra = 4\n"
+            "assert late.extra == 4\n"
+            "try: late.nothing\n"
+            "except AttributeError as e: assert 'nothing' in str(e)\n"
+            "else: raise SystemExit(1)")
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
+def test_what_import_anima_does_not_load():
+    late = ["optree", "llvmlite", "scipy", "anima.numpy", "anima.lax", "anima.random", "anima.compiler.pipeline"]
+    code = (f"import sys, anima; late = {late}; assert not [m for m in late if m in sys.modules]\n"
+            "y = anima.jit(lambda x: x)(1.0); assert 'anima.numpy' not in sys.modules; assert float(y + 1) == 2.0\n"
+            "assert anima.lax.sin and 'random' in dir(anima) and not hasattr(anima, 'nothing')")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

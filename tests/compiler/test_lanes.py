@@ -124,3 +124,59 @@ def test_derivative_of_lanes() -> None:
                 a = jnp.sin(a) * x
             return a
         np.testing.assert_allclose(got[k], anima.grad(python)(x[k]), rtol=1e-4, atol=1e-5)
+
+
+def test_lanes_in_the_branch_of_a_branch() -> None:
+    @anima.jit
+    def one_of_three(i: Any, x: Any) -> Any:
+        return lax.switch(i, [lambda x: x, lambda x: -x, lambda x: lax.map(lambda t: jnp.sin(t + x),
+                                                                           jnp.ones((2, 2))).sum()], x)
+
+    np.testing.assert_allclose([one_of_three(k, 1.0) for k in range(3)], [1.0, -1.0, 4 * np.sin(2.0)], rtol=1e-6)
+
+
+def test_lanes_in_a_while_loop() -> None:
+    def halved(row: Any) -> Any:
+        return lax.while_loop(lambda c: c.sum() > 3, lambda c: c * 0.5, row)
+
+    @anima.jit
+    def often(n: Any, x: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, 3 * anima.vmap(halved)(c[1])), (0, x))[1]
+
+    np.testing.assert_array_equal(often(1, jnp.ones((3, 2)) * 4), np.full((3, 2), 3.0))
+
+
+def test_a_scan_over_the_one_element_made_of_a_scalar() -> None:
+    @anima.jit
+    def squares(x: Any) -> Any:
+        return lax.scan(lambda c, _: lax.scan(lambda d, t: (d * t, None), c, jnp.reshape(c / 2, (1,))), x, length=3)[0]
+
+    assert float(squares(1.5)) == pytest.approx(1.5 ** 8 / 2 ** 7)
+
+
+@pytest.mark.parametrize("body", [lambda t: jnp.zeros((0,)), lambda t: jnp.zeros((0, 2)) + t, lambda t: (t, ())[1]])
+def test_lanes_without_elements(body: Callable[..., Any]) -> None:
+    for mapped in (anima.jit(lambda x: lax.map(body, x)), lambda x: lax.map(body, x)):
+        shapes = [x.shape for x in anima.tree.leaves(mapped(jnp.arange(5.0)))]
+        assert shapes == [(5, *x.shape) for x in anima.tree.leaves(body(0.0))]
+
+
+def test_lanes_in_branches_keep_their_small_arrays_apart() -> None:
+    def loop(x: Any) -> Any:
+        def body(k: Any, c: Any) -> Any:
+            chosen = lax.cond(c[0] > 0.3, lambda c: c * c, lambda c: jnp.sin(c), c)
+            return lax.scan(lambda d, t: (d * t, None), chosen, jnp.ones(2) * 1.1)[0]
+
+        return lax.fori_loop(0, 3, body, jnp.reshape(x, (1,)))[0]
+
+    def f(i: Any, x: Any) -> Any:
+        return lax.switch(i, [lambda x: x, loop, lambda x: lax.map(lambda t: jnp.sin(t + loop(x)), jnp.ones(4)).sum()],
+                          x)
+
+    x = np.linspace(0.2, 0.8, 5, dtype=np.float32)
+    for k in range(3):
+        for g in (f, anima.grad(f, 1)):
+            got = anima.jit(anima.vmap(g, (None, 0)))(k, x)
+            with anima.disable_jit():
+                expected = [g(k, one) for one in x]
+            np.testing.assert_allclose(got, expected, rtol=1e-4)

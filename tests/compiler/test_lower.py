@@ -81,15 +81,15 @@ def test_column_reduction_in_print() -> None:
     assert show(stages.loops) == """\
 program f(in0: f32[120]) -> (out0: f32[4])
   kernel reduce_max:
-    local row1: f32[4]
-    vector i2 < 4:
+    local row1: f32[4] in lanes
+    whole(4) i2 < 4:
       row1[i2] = -inf
     for i3 < 30:
-      vector i4 < 4:
+      whole(4) i4 < 4:
         x5 = in0[i3 * 4 + i4]
         v6 = row1[i4]
         row1[i4] = max(v6, x5)
-    vector i7 < 4:
+    whole(4) i7 < 4:
       v8 = row1[i7]
       out0[i7] = v8"""
 
@@ -121,7 +121,8 @@ program f(in0: f32[1]) -> (out0: f32[1])
     pv3 = ps2
     pv4 = pv3 < 100.0
     if not pv4: break
-    pv6 = pv3 * pv3
+    pv5 = ps2
+    pv6 = pv5 * pv5
     ps2 := pv6
   pv7 = ps2
   out0[0] = pv7"""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,10 +12,11 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.compiler.interpret import run
-from anima.compiler.loops import Buffer, For, If, Kernel, Let, Load, Local, Program, Store, Var, While, statements
+from anima.compiler.loops import Buffer, Expr, For, If, Kernel, Load, Local, Program, Store, Var, While, statements
 from anima.compiler.registers import registers
 from anima.compiler.show_loops import check, show
 from tests.compiler.loop_programs import at, c, f, k, op, serial, v, vector
+from tests.compiler.test_emit import compiled
 
 
 def program(*body: object, temps: tuple[Buffer, ...] = (), size: int = 2) -> Program:
@@ -34,10 +38,12 @@ def load(buffer: str, *index: str | int) -> Load:
 
 
 HALVE = Kernel("halve", (vector("i", 2, Store("y", at("i"), f("mul", load("y", "i"), k(0.5)))),))
+SWAP = Kernel("swap", (Store("t", c(0), load("y", 1)), Store("t", c(1), load("y", 0)), Store("y", c(0), load("t", 0)),
+                       Store("y", c(1), f("mul", load("t", 1), load("t", 0)))))
 COPY = Kernel("copy", (vector("i", 2, Store("y", at("i"), load("x", "i"))),))
 
 
-def test_carry_is_loaded_before_the_loop_and_stored_after_it() -> None:
+def test_carry_computed_alike_is_one_vector() -> None:
     before = program(COPY, serial("n", 10, HALVE))
     assert text(before) == """\
   kernel copy:
@@ -52,63 +58,60 @@ def test_carry_is_loaded_before_the_loop_and_stored_after_it() -> None:
   kernel copy:
     vector i < 2:
       y[i] = x[i]
-  var y.0: f32 = y[0]
-  var y.1: f32 = y[1]
+  local y.r: f32[2] in lanes
+  kernel hold:
+    whole(2) c1 < 2:
+      y.r[c1] = y[c1]
   for n < 10:
-    y.0 := y.0 * 0.5
-    y.1 := y.1 * 0.5
-  y[0] = y.0
-  y[1] = y.1"""
+    kernel halve:
+      whole(2) i < 2:
+        y.r[i] = y.r[i] * 0.5
+  kernel hold:
+    whole(2) c2 < 2:
+      y[c2] = y.r[c2]"""
     x = np.array([3.0, -8.0], np.float32)
     np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])
+    np.testing.assert_array_equal(compiled(after, x)[0], run(before, [x])[0])
 
 
-def test_what_an_iteration_writes_first_is_a_plain_value() -> None:
-    """t is known to one iteration only, so that no variable is left of it."""
-    before = program(COPY, serial("n", 10,
-                                  Kernel("a", (vector("i", 2, Store("t", at("i"), f("add", load("y", "i"), k(1.0)))),)),
-                                  Kernel("b", (vector("i", 2, Let("w", f("mul", load("t", "i"), load("t", "i"))),
-                                                      Store("y", at("i"), v("w"))),))), temps=(temp("t"),))
+def test_elements_used_one_by_one_are_single_values() -> None:
+    """t is known to one iteration only."""
+    before = program(COPY, serial("n", 3, SWAP), temps=(temp("t"),))
     after = registers(before)
     assert text(after) == """\
   kernel copy:
     vector i < 2:
       y[i] = x[i]
-  var y.0: f32 = y[0]
-  var y.1: f32 = y[1]
-  for n < 10:
-    var t.0: f32 = 0.0
-    var t.1: f32 = 0.0
-    t.0 := y.0 + 1.0
-    t.1 := y.1 + 1.0
-    r1 = t.0 * t.0
-    y.0 := r1
-    r2 = t.1 * t.1
-    y.1 := r2
-  y[0] = y.0
-  y[1] = y.1"""
+  local y.r: f32[2] in elements
+  kernel hold:
+    unrolled c1 < 2:
+      y.r[c1] = y[c1]
+  for n < 3:
+    local t: f32[2] in elements
+    kernel swap:
+      t[0] = y.r[1]
+      t[1] = y.r[0]
+      y.r[0] = t[0]
+      y.r[1] = t[1] * t[0]
+  kernel hold:
+    unrolled c2 < 2:
+      y[c2] = y.r[c2]"""
     assert [b.name for b in after.buffers] == ["x", "y"]
     x = np.array([0.1, -0.2], np.float32)
     np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])
+    np.testing.assert_array_equal(compiled(after, x)[0], run(before, [x])[0])
 
 
 @pytest.mark.parametrize("reason, body, temps", [
     ("an index that is not constant", serial("n", 2, Store("y", at("n"), load("x", "n"))), ()),
     ("a long loop", serial("n", 10, Kernel("k", (vector("i", 100, Store("t", at("i"), k(1.0))),))), (temp("t", 100),)),
-    ("a kernel with a long loop stores to it",
+    ("a kernel with a long loop reads it",
      serial("n", 10, Kernel("k", (Store("t", c(0), k(1.0)), vector("i", 100, Store("u", at("i"), load("t", 0)))))),
      (temp("t"), temp("u", 100))),
 ])
 def test_buffers_that_stay(reason: str, body: For, temps: tuple[Buffer, ...]) -> None:
     before = program(body, temps=temps)
     assert show(registers(before)) == show(before), reason
-
-
-def test_element_read_by_a_kernel_that_stays() -> None:
-    long = Kernel("long", (vector("i", 100, Store("u", at("i"), f("mul", load("y", 1), load("u", "i")))),))
-    after = registers(program(COPY, serial("n", 10, HALVE, long), temps=(temp("u", 100),)))
-    assert "u[i] = y.1 * u[i]" in text(after)
-    assert [s.name for s in statements(*after.body) if isinstance(s, Kernel)] == ["copy", "long"]
 
 
 def test_branches_and_loops_inside() -> None:
@@ -120,20 +123,61 @@ def test_branches_and_loops_inside() -> None:
     before = program(COPY, serial("n", 5, HALVE, branch, inner))
     after = registers(before)
     check(after)
-    assert not any(isinstance(s, (Store,)) for loop in after.body if isinstance(loop, For) for s in statements(loop))
+    assert {s.buffer for loop in after.body if isinstance(loop, For)
+            for s in statements(loop) if isinstance(s, Store)} == {"y.r"}
     for x in ([9.0, 2.0], [0.5, -3.0], [1.5, 0.0]):
         given = np.array(x, np.float32)
         np.testing.assert_array_equal(run(after, [given])[0], run(before, [given])[0])
+        np.testing.assert_array_equal(compiled(after, given)[0], run(before, [given])[0])
 
 
-def test_scratch_memory_becomes_variables() -> None:
+def test_scratch_memory_is_held_too() -> None:
     kernel = Kernel("s", (Local("row", "f32", 2), vector("i", 2, Store("row", at("i"), load("y", "i"))),
                           vector("i2", 2, Store("y", at("i2"), f("add", load("row", "i2"), load("row", 0))))))
     before = program(COPY, serial("n", 3, kernel))
     after = registers(before)
-    assert not any(isinstance(s, Local) for s in statements(*after.body))
+    assert all(s.held for s in statements(*after.body) if isinstance(s, Local))
     x = np.array([1.0, 2.0], np.float32)
     np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])
+    np.testing.assert_array_equal(compiled(after, x)[0], run(before, [x])[0])
+
+
+@pytest.mark.parametrize("source, places", [
+    ("backwards", lambda i: op("sub", c(6), v(i, "index"), dtype="index")),
+    ("every other, around", lambda i: op("rem", op("mul", v(i, "index"), c(2), dtype="index"), c(7), dtype="index")),
+    ("the first", lambda i: c(0)),
+])
+def test_lanes_move_as_the_indices_say(source: str, places: Callable[[str], Expr]) -> None:
+    """y = 0.5 * y[...] + y for 7 elements: a shuffle of one vector."""
+    moved = Kernel("m", (vector("i", 7, Store("t", at("i"), Load("y", places("i"), "f32"))),))
+    half = f("mul", load("t", "i"), k(0.5))
+    add = Kernel("a", (vector("i", 7, Store("y", at("i"), f("add", half, load("y", "i")))),))
+    copy = Kernel("copy", (vector("i", 7, Store("y", at("i"), load("x", "i"))),))
+    before = program(copy, serial("n", 4, moved, add), temps=(temp("t", 7),), size=7)
+    after = registers(before)
+    check(after)
+    x = np.linspace(-1.0, 2.0, 7, dtype=np.float32)
+    np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])
+    np.testing.assert_array_equal(compiled(after, x)[0], run(before, [x])[0])
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 16, 17, 40, 64])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "c64"])
+def test_loops_over_small_arrays_of_all_sizes(size: int, dtype: str) -> None:
+    kind = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "c64": np.complex64}[dtype]
+    x = (np.arange(size) % 5 - 1).astype(kind)
+
+    def step(s: Any, m: Any) -> Any:
+        return m.roll(s, 1) + s * s - m.roll(s, -2) + s.sum()
+
+    def fun(s: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda _, s: step(s, jnp), s)
+
+    expected = x
+    for _ in range(3):
+        expected = step(expected, np)
+    with anima.enable_x64(dtype == "f64"):
+        np.testing.assert_allclose(np.asarray(anima.jit(fun)(x)), expected, rtol=1e-5)
 
 
 def test_lanes_are_a_parallel_kernel_with_memory_of_their_own() -> None:
@@ -146,15 +190,16 @@ def test_lanes_are_a_parallel_kernel_with_memory_of_their_own() -> None:
     assert text(after) == """\
   kernel lanes:
     parallel n < 2:
-      local t: f32[20]
-      vector l1.i < 20:
+      local t: f32[20] in lanes
+      whole(32) l1.i < 20:
         t[l1.i] = 1.0
       for j < 4:
-        vector l2.i < 20:
+        whole(32) l2.i < 20:
           t[l2.i] = t[l2.i] + x[n]
       y[n] = t[19]"""
     x = np.array([1.0, 2.0], np.float32)
     np.testing.assert_array_equal(run(after, [x], "backward")[0], [5.0, 9.0])
+    np.testing.assert_array_equal(compiled(after, x)[0], [5.0, 9.0])
 
 
 def test_lanes_that_share_memory_run_in_order() -> None:

@@ -145,7 +145,7 @@ def test_switch_clamps():
 @pytest.mark.parametrize("call,error,phrase", [
     (lambda: lax.scan(lambda c, x: (c, x), 0.0, (jnp.ones(2), jnp.ones(3))), ValueError, "different leading axis "
                                                                                          "sizes"),
-    (lambda: lax.scan(lambda c, x: (jnp.ones(2), x), 0.0, jnp.ones(2)), TypeError, "has type f32.. but the "
+    (lambda: lax.scan(lambda c, x: (jnp.ones(2), x), 0.0, jnp.ones(2)), TypeError, "has type float32.. but the "
                                                                                    "corresponding"),
     (lambda: lax.scan(lambda c, x: c, 0.0, jnp.ones(2)), TypeError, "must be a pair"),
     (lambda: lax.scan(lambda c, x: (c, x), 0.0), ValueError, "`length` not provided"),
@@ -160,7 +160,169 @@ def test_mistakes(call, error, phrase):
         call()
 
 
-@pytest.mark.parametrize("bounds", [(0.0, 3), (0, 3.0), (0, jnp.float32(3)), (0, jnp.arange(3))], ids=str)
-def test_bounds_of_fori_loop_are_integers(bounds: tuple[Any, Any]) -> None:
-    with pytest.raises(TypeError, match=r"(lower|upper) must be a scalar integer, got .*lax.while_loop"):
+@pytest.mark.parametrize("bounds", [(0.0, 3), (0, 3.0), (0, jnp.float32(3)), (0, jnp.arange(3)), (0, jnp.uint8(3)),
+                                    (jnp.int8(0), jnp.int16(3)), (0, jnp.complex64(3))], ids=str)
+def test_bounds_of_fori_loop_have_one_dtype(bounds: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match=r"((lower|upper) must be a scalar integer|equal types), got .*lax.while_loop"):
         lax.fori_loop(*bounds, lambda i, x: x, 1.0)
+
+
+@pytest.mark.parametrize("bounds, steps", [
+    ((0, 5), 5), ((-3, 4), 7), ((5, 0), 0), ((0, np.int8(5)), 5), ((np.int16(-2), 3), 5), ((np.int8(120), 127), 7),
+    ((np.uint8(250), np.uint8(255)), 5), ((2**31 - 3, 2**31), 3), ((0.0, 3.0), 3), ((0.5, 3.0), 3),
+    ((np.bool_(False), True), 1), ((jnp.int32(1), jnp.int32(4)), 3), ((np.int8(0), 200), 200)], ids=str)
+def test_bounds_of_fori_loop(bounds: tuple[Any, Any], steps: int) -> None:
+    first = 0.0 if bounds[0] == 0.5 else 0
+    index, count = lax.fori_loop(*bounds, lambda i, c: (i * 1, c[1] + 1), (first, 0))
+    assert int(count) == steps
+    if steps:
+        assert float(index) == float(bounds[0]) + steps - 1
+
+
+def test_traced_bounds_of_fori_loop_keep_their_dtype() -> None:
+    for upper in (np.int8(3), np.int32(3), np.uint16(3)):
+        lower = 0 if upper.dtype.kind == "i" else np.uint16(0)
+        found = anima.jit(lambda n, lower=lower: lax.fori_loop(lower, n, lambda i, c: i, n * 0))(upper)
+        assert found.dtype == upper.dtype and int(found) == 2
+    assert int(anima.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c + i, 0, unroll=1))(3)) == 3
+    with pytest.raises(ValueError, match="statically known"):
+        anima.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c + i, 0, unroll=2))(3)
+
+
+def test_forms_of_cond() -> None:
+    for pred in (True, 2, -1.5, np.bool_(True), jnp.int8(3), float("nan")):
+        assert float(lax.cond(pred, lambda: 1.0, lambda: 2.0)) == 1.0
+    for pred in (False, 0, 0.0, jnp.zeros(())):
+        assert float(lax.cond(pred, lambda: 1.0, lambda: 2.0)) == 2.0
+    assert float(lax.cond(True, lambda x: x + 1, lambda x: x - 1, operand=3.0)) == 4.0
+    assert float(lax.cond(True, lambda x: 5.0, lambda x: 6.0, operand=None)) == 5.0
+    assert int(lax.switch(9, [lambda x: 5, lambda x: 6], operand=None)) == 6
+    old = anima.jit(lambda p: lax.cond(p, (3.0, 1), lambda x: x[0] + x[1], 4.0, lambda x: -x))
+    assert float(old(True)) == 4.0 and float(old(False)) == -4.0
+    assert float(lax.cond(True, lambda f, g: 1.0, lambda f, g: 2.0, np.float32(1), np.float32(2))) == 1.0
+
+
+def test_a_weak_carry_takes_the_dtype_of_the_body_and_is_strong_then() -> None:
+    last = lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] + 1.5), (0, 0))[1]
+    assert last.dtype == jnp.float32 and not last.weak_type
+    same = lax.scan(lambda c, _: ((c[1], c[0]), None), (1.0, np.float32(2.0)), length=2)[0]
+    assert (same[0].weak_type, same[1].weak_type) == (False, True)  # as the body's results are, like JAX
+
+
+def test_numbers_of_steps_to_unroll() -> None:
+    for unroll in (0, 1, 2, 3, 7, 100, True, False):
+        assert float(lax.scan(lambda c, x: (c + x, None), 0.0, jnp.arange(7.0), unroll=unroll)[0]) == 21.0
+        assert float(lax.fori_loop(0, 7, lambda i, c: c + i, 0.0, unroll=unroll)) == 21.0
+    for unroll, error in ((-1, ValueError), (2.0, TypeError)):
+        with pytest.raises(error):
+            lax.scan(lambda c, x: (c, None), 0.0, jnp.arange(7.0), unroll=unroll)
+    with pytest.raises(anima.errors.ConcretizationTypeError, match="`length` argument to `scan`") as caught:
+        anima.jit(lambda n: lax.scan(lambda c, x: (c, None), 0.0, length=n))(3)
+    assert "while_loop" in str(caught.value)
+
+
+def test_map_in_batches() -> None:
+    xs = {"a": np.arange(14.0, dtype=np.float32).reshape(7, 2), "b": np.arange(7)}
+    for size in (None, 0, 1, 2, 3, 7, 10):
+        out = lax.map(lambda x: {"s": x["a"].sum() * x["b"], "k": 1}, xs, batch_size=size)
+        np.testing.assert_array_equal(out["s"], xs["a"].sum(1) * xs["b"])
+        assert out["k"].shape == (7,)
+    for size in (None, 2):
+        with pytest.raises(ValueError, match="different leading axis sizes"):
+            lax.map(lambda x: x[0], (np.zeros(3, np.float32), np.zeros(4, np.float32)), batch_size=size)
+
+
+@pytest.mark.parametrize("n", range(10))
+@pytest.mark.parametrize("reverse", [False, True])
+def test_associative_scan_of_matrices(n: int, reverse: bool) -> None:
+    xs = np.random.default_rng(n).normal(size=(n, 2, 2)).astype(np.float32)
+    expected, running = [], np.eye(2, dtype=np.float32)
+    for x in xs[::-1] if reverse else xs:
+        running = running @ x
+        expected.append(running)
+    found = lax.associative_scan(jnp.matmul, xs, reverse=reverse)
+    np.testing.assert_allclose(found, np.array(expected[::-1] if reverse else expected).reshape(n, 2, 2), rtol=1e-4,
+                               atol=1e-5)
+    assert not (lax.associative_scan(jnp.add, jnp.broadcast_to(2, (n,))).weak_type and n > 1)
+
+
+# ---------------------------------------------------------------- texts
+
+
+def carry() -> Any:
+    return {"a": np.int32(0), "b": (np.ones(2, np.float32),)}
+
+
+def retyped(c: Any) -> Any:
+    return {"a": c["a"] + 1.5, "b": (c["b"][0][None],)}
+
+
+LOOPS: dict[str, Any] = {
+    "scan": lambda f: lax.scan(lambda c, x: (f(c), x), carry(), np.arange(3)),
+    "while_loop": lambda f: lax.while_loop(lambda c: c["a"] < 3, lambda c: f(c), carry()),
+    "fori_loop": lambda f: lax.fori_loop(0, 3, lambda i, c: f(c), carry())}
+LOOPS["fori_loop traced"] = lambda f: anima.jit(lambda n: lax.fori_loop(0, n, lambda i, c: f(c), carry()))(3)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_carry_that_changes_is_reported_leaf_by_leaf(loop: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        LOOPS[loop](retyped)
+    text = str(caught.value)
+    assert text.startswith(f"{loop.split()[0]} body function carry input and carry output must have equal types, but "
+                           "they differ:\n\n")
+    assert ("  * the input carry component c['a'] has type int32[] but the corresponding output carry component has "
+            "type float32[], so the dtypes do not match\n  * the input carry component c['b'][0] has type float32[2] "
+            "but the corresponding output carry component has type float32[1,2], so the shapes do not match\n") in text
+    assert f"Revise <lambda> at {__file__}:" in text
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("change, words", [
+    (lambda c: {"a": c["a"], "b": c["b"][0]}, "c['b'] is a tuple of 1 but the corresponding component of the carry "
+                                              "output is an array."),
+    (lambda c: {"a": c["a"]}, "c is a dict with the keys 'a', 'b' but the corresponding component of the carry output "
+                              "is a dict with the keys 'a'."),
+    (lambda c: {"a": c["a"], "b": (None,)}, "c['b'][0] is an array but the corresponding component of the carry output "
+                                            "is None."),
+    (lambda c: [c["a"], c["b"]], "c is a dict with the keys 'a', 'b' but the corresponding component of the carry "
+                                 "output is a list of 2.")])
+def test_a_carry_of_another_structure(loop: str, change: Any, words: str) -> None:
+    with pytest.raises(TypeError, match="must have the same pytree structure, but they differ") as caught:
+        LOOPS[loop](change)
+    assert "The input carry component " + words in str(caught.value)
+
+
+def test_branches_that_differ() -> None:
+    def first(c: Any) -> Any:
+        return c
+
+    with pytest.raises(TypeError) as caught:
+        lax.cond(True, first, retyped, carry())
+    assert str(caught.value) == f"""\
+cond branches must have equal output types but they differ.
+
+true_fun is first at {__file__}:{first.__code__.co_firstlineno}
+false_fun is retyped at {__file__}:{retyped.__code__.co_firstlineno}
+
+  * the output of true_fun['a'] has type int32[] but the corresponding output of false_fun has type float32[], so the \
+dtypes do not match
+  * the output of true_fun['b'][0] has type float32[2] but the corresponding output of false_fun has type \
+float32[1,2], so the shapes do not match
+
+Revise true_fun and/or false_fun so that all output types match."""
+    with pytest.raises(TypeError, match=r"branch 0 output\['b'\] is a tuple of 1 but branch 2 output\['b'\] is None"):
+        lax.switch(0, [first, first, lambda c: {**c, "b": None}], carry())
+
+
+def test_results_that_are_no_arrays_and_where_they_stand() -> None:
+    with pytest.raises(TypeError, match=r"function <lambda> at .*test_control.py:\d+ traced for scan returned a value "
+                                        r"of type <class 'str'> at output component \[1\]\['y'\]"):
+        lax.scan(lambda c, x: (c, {"y": "s"}), 0.0, jnp.arange(3.0))
+
+
+def test_branches_share_what_they_close_over() -> None:
+    weights = jnp.arange(4.0)
+    program = anima.make_jaxpr(lambda p: lax.cond(p, lambda: weights * 2, lambda: weights - 1))(True)
+    (eqn,) = (e for e in program.eqns if e.primitive.name == "cond")
+    assert len(eqn.invars) == 2

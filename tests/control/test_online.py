@@ -7,7 +7,7 @@ from math import comb
 
 import pytest
 
-from anima.control.online import Placement, extra_steps, reverse
+from anima.control.online import Checkpoints, Placement, Plan, extra_steps
 
 
 @cache
@@ -20,6 +20,46 @@ def least(n: int, slots: int) -> int:
     return min(m + least(n - m, slots - 1) + least(m, slots) for m in range(1, n))
 
 
+def optimum(n: int, slots: int) -> int:
+    """Evaluations of steps in all, if their number is known beforehand: n + r*n - C(s + r, r - 1)."""
+    r = next(r for r in range(99) if comb(slots + r, slots) >= n)
+    return n + (r * n - comb(slots + r, r - 1) if r else 0)
+
+
+class Loop:
+    """A loop of `n` steps whose state is their number; it is reversed with `room` bytes."""
+
+    def __init__(self, n: int, room: int, state_bytes: int = 1, step_bytes: int = 1, taped: int = 0):
+        self.n, self.evaluations, self.taped = n, min(n, taped), min(n, taped)
+        self.plan = Plan(room, state_bytes, step_bytes, self.taped)
+        self.kept = Checkpoints(self.advance, 0, self.plan.chunk, self.plan.slots(), self.plan.prefix)
+        self.visited: list[int] = []
+
+    def advance(self, state: int, steps: int) -> tuple[int, int]:
+        taken = min(steps, self.n - state)
+        self.evaluations += taken
+        return state + taken, taken
+
+    def more_slots(self) -> int:
+        self.plan.halve()
+        self.kept.prefix = self.plan.prefix
+        return self.plan.slots()
+
+    def run(self) -> None:
+        if self.n > self.taped:
+            assert self.kept.run(self.taped, self.taped, self.more_slots) == self.n == self.kept.length
+
+    def back(self) -> None:
+        step = self.n - 1
+        while step >= self.plan.prefix:
+            first, end, state = self.kept.chunk_with(step, reverse=True)
+            assert state == first <= step == end - 1 and len(self.kept.stored) <= self.plan.slots()
+            self.evaluations += end - first
+            self.visited += range(end - 1, first - 1, -1)
+            step = first - 1
+        self.visited += range(step, -1, -1)
+
+
 def test_formula_is_the_optimum() -> None:
     for slots in range(1, 7):
         for n in range(50):
@@ -29,20 +69,49 @@ def test_formula_is_the_optimum() -> None:
 @pytest.mark.parametrize("slots", range(1, 9))
 def test_every_length_for_real(slots: int) -> None:
     for n in range(1, max(3 * slots, 12) + 1):
-        evaluations, went_back = 0, []
+        loop = Loop(n, slots + 1)
+        assert loop.plan.chunk == 1 and loop.plan.slots() == slots
+        loop.run()
+        for _ in range(2):  # the second time, with the first state alone
+            loop.visited.clear()
+            loop.back()
+            assert loop.visited == list(range(n))[::-1]
 
-        def step(x: int) -> int:
-            nonlocal evaluations
-            evaluations += 1
-            return x + 1
 
-        final = reverse(0, lambda x, n=n: x < n, step, lambda x: (step(x), x), went_back.append, slots)
-        assert final == n and went_back == list(range(n))[::-1]
-        placement = Placement(slots)
-        for _ in range(n):
-            placement.advance()
-            assert len(placement.steps) <= slots and placement.steps[0] == 0
-        assert evaluations == placement.evaluations()
+@pytest.mark.parametrize("slots", range(1, 9))
+def test_the_second_way_back_is_optimal(slots: int) -> None:
+    for n in range(1, 60):
+        loop = Loop(n, slots + 1)
+        loop.run()
+        loop.back()
+        loop.evaluations = 0
+        loop.back()
+        assert loop.evaluations == n + extra_steps(n, slots)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_forward_after_anything(reverse: bool) -> None:
+    loop = Loop(1000, 40, taped=40)
+    loop.run()
+    if reverse:
+        loop.back()
+    loop.evaluations = step = 0
+    while step < 1000:
+        first, end, state = loop.kept.chunk_with(step, reverse=False)
+        assert state == first <= step < end <= 1000
+        loop.evaluations += end - first
+        loop.kept.recorded(end, end)
+        step = end
+    assert loop.evaluations == 1000
+
+
+def test_fewer_slots_afterwards() -> None:
+    loop = Loop(500, 33)
+    loop.run()
+    loop.plan = Plan(9, 1, 1, 0)
+    loop.kept.shrink(loop.plan.slots())
+    loop.back()
+    assert loop.visited == list(range(500))[::-1]
 
 
 @pytest.mark.parametrize("slots", range(1, 40))
@@ -60,9 +129,21 @@ def test_within_1_3_of_the_offline_optimum(slots: int) -> None:
     for n in range(1, 6000):
         placement.advance()
         if n % 7 == 1 or n < 200:
-            r = next(r for r in range(99) if comb(slots + r, slots) >= n)
-            optimum = n + (r * n - comb(slots + r, r - 1) if r else 0)
-            assert placement.evaluations() <= 1.3 * optimum
+            assert placement.evaluations() <= 1.3 * optimum(n, slots)
+
+
+@pytest.mark.parametrize("state_bytes", [1, 3, 10])
+@pytest.mark.parametrize("step_bytes", [1, 2, 10])
+@pytest.mark.parametrize("slots", [16, 17, 31, 64, 500])
+def test_loops_that_begin_on_tapes_stay_within_1_3(slots: int, step_bytes: int, state_bytes: int) -> None:
+    budget = next(b for b in range(1 << 20) if Plan(b * 7 // 8, state_bytes, step_bytes, 0).slots() >= slots)
+    taped = budget // step_bytes
+    for n in [*range(taped + 1, taped + 60), *range(taped + 60, 6 * taped, taped // 4 + 1), 20 * taped]:
+        loop = Loop(n, budget * 7 // 8, state_bytes, step_bytes, taped)
+        loop.run()
+        loop.back()
+        assert loop.visited == list(range(n))[::-1]
+        assert loop.evaluations <= 1.3 * optimum(n, slots)
 
 
 def test_no_slots() -> None:

@@ -271,16 +271,12 @@ def grow(x: Any, n: Any) -> Any:
     return lax.while_loop(lambda c: c[1] < n, lambda c: (jnp.sin(c[0]) + x, c[1] + 1), (x, 0))[0]
 
 
-def test_over_the_budget() -> None:
-    gradient = anima.jit(anima.grad(grow))
-    with config.option("tape_budget")(8 * 4096):
-        assert np.isfinite(gradient(0.5, 4096))
-        with pytest.raises(MemoryError, match=r"loop at test_while_reverse.py:\d+, in grow.*budget of 32768 bytes"):
-            gradient(0.5, 100_000)
-        with pytest.raises(MemoryError, match="budget"), config.option("disable_jit")(True):
-            anima.grad(lambda x: whiles.while_loop(
-                lambda c: c[1] < 5000, lambda c: (jnp.sin(c[0]) + x, c[1] + 1), (x, 0))[0])(0.5)
-        assert np.isfinite(gradient(0.5, 10))
+def test_over_the_budget_of_the_reference() -> None:
+    gradient = anima.grad(lambda x: whiles.while_loop(
+        lambda c: c[1] < 5000, lambda c: (jnp.sin(c[0]) + x, c[1] + 1), (x, 0))[0])
+    with (config.option("tape_budget")(8 * 4096), config.option("disable_jit")(True),
+          pytest.raises(MemoryError, match="budget of 32768 bytes")):
+        gradient(0.5)
 
 
 def test_a_million_steps() -> None:
@@ -298,7 +294,7 @@ def resident() -> int:
         return int(file.read().split()[1]) * 4096
 
 
-@pytest.mark.parametrize("how", ["jit", "vjp of jit", "vmap", "error"])
+@pytest.mark.parametrize("how", ["jit", "over budget", "vjp of jit", "vmap", "error"])
 def test_nothing_leaks(how: str) -> None:
     xs, jitted = jnp.linspace(0.1, 0.9, 4), anima.jit(grow)
     gradient = anima.jit(anima.vmap(anima.grad(grow), in_axes=(0, None)))
@@ -307,13 +303,16 @@ def test_nothing_leaks(how: str) -> None:
     def call() -> None:
         if how == "jit":
             single(0.5, 20_000)
+        elif how == "over budget":
+            with config.option("tape_budget")(100_000):
+                single(0.5, 20_000)
         elif how == "vjp of jit":
             anima.vjp(lambda x: jitted(x, 20_000), 0.5)[1](1.0)
         elif how == "vmap":
             gradient(xs, 5_000)
         else:
-            with config.option("tape_budget")(200_000), pytest.raises(MemoryError):
-                single(0.5, 1_000_000)
+            with config.option("tape_budget")(8), pytest.raises(MemoryError):
+                single(0.5, 1000)
 
     for _ in range(5):
         call()

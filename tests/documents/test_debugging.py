@@ -7,6 +7,9 @@ a jitted function, the user's line in the backward pass.
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -123,6 +126,51 @@ def test_what_jit_alone_does_not_show_goes_on(debug_nans: None, capsys: pytest.C
 def test_nans_that_reach_no_result_of_a_jitted_function_pass(debug_nans: None) -> None:
     assert jit(lambda x: jnp.where(x > 0, jnp.log(x), 0.0))(-1.0) == 0
     assert "encountered in log" in blamed(lambda x: jnp.where(x > 0, jnp.log(x), 0.0), jnp.float32(-1.0))
+
+
+LANES = jnp.array([1.0, 0.0])
+
+
+def looped(x: Any) -> Any:
+    return lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, guarded(c[1])), (0, x))[1]
+
+
+def over(c: Any, t: Any) -> Any:
+    return c / t, c
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("run,body,code,primitive", [
+    (lambda: anima.grad(looped)(0.0), guarded, "jnp.sqrt", "mul"),
+    (lambda: anima.vmap(anima.grad(looped))(LANES), guarded, "jnp.sqrt", "mul"),
+    (lambda: anima.vmap(lambda p, x: lax.cond(p > 0, branch, lambda x: x, x))(LANES, LANES - 2), branch, "jnp.log",
+     "log"),
+    (lambda: lax.map(branch, LANES - 1, batch_size=2), branch, "jnp.log", "log"),
+    (lambda: anima.vmap(lambda x: lax.scan(over, x, jnp.zeros(2))[0])(0 * LANES), over, "c / t", "div"),
+    (lambda: lax.scan(lambda c, _: (lax.fori_loop(0, 2, lambda i, d: branch(d) - 1, c), None), 1.0, length=2),
+     branch, "jnp.log", "log"),
+    (lambda: lax.switch(2, [lambda x: x, lambda x: x, branch], -1.0), branch, "jnp.log", "log"),
+], ids=["grad-while", "vmap-grad-while", "vmap-cond", "map", "vmap-scan", "nested", "switch"])
+def test_inside_loops_and_branches(debug_nans: None, wrap: Any, run: Any, body: Any, code: str,
+                                   primitive: str) -> None:
+    message = blamed(wrap(run))
+    assert f"encountered in {primitive}:" in message
+    assert f"test_debugging.py:{line(body, code)}, in {body.__name__}:" in message, message
+
+
+def test_lanes_that_do_not_take_a_branch_are_not_blamed(debug_nans: None) -> None:
+    x = jnp.array([-1.0, 1.0])
+    f = anima.vmap(lambda x: lax.cond(x > 0, branch, lambda x: x, x))
+    np.testing.assert_array_equal(f(x), [-1.0, 0.0])
+    np.testing.assert_array_equal(jit(f)(x), [-1.0, 0.0])
+
+
+@pytest.mark.parametrize("name", ["JAX_DEBUG_NANS", "ANIMA_DEBUG_NANS"])
+def test_the_environment_variable(name: str) -> None:
+    code = "import anima.numpy as jnp; jnp.divide(0., 0.)"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, name: "True"}, capture_output=True,
+                          text=True)
+    assert "FloatingPointError: invalid value (nan) encountered in div" in done.stderr
 
 
 def test_infinities() -> None:

@@ -168,12 +168,44 @@ def test_cond_fn(capsys):
     print(cond_fn(jnp.array([-0.5, 0.5])))
     print(cond_fn(jnp.array([1.0, -1.0])))
     assert capsys.readouterr().out == "[0.1 0.2]\n[-0.5  0.5]\n[ 0.5 -0.5]\n"
+    assert str(anima.make_jaxpr(cond_fn)(jnp.array([1.0, -1.0]))) == """\
+{ lambda ; a:f32[2]. let
+    b:f32[2] = pjit[
+      name=cond_fn
+      jaxpr={ lambda ; c:f32[2]. let
+          d:f32[] = reduce_max[axes=(0,)] c
+          e:f32[] = reduce_min[axes=(0,)] c
+          f:f32[] = sub d e
+          g:f32[] = abs f
+          h:bool[] = le g 1.0
+          i:i32[] = convert_element_type[new_dtype=int32 weak_type=False] h
+          j:f32[2] = cond[
+            branches=(
+              { lambda ; k:f32[2]. let l:f32[2] = div k 2.0 in (l,) }
+              { lambda ; m:f32[2]. let in (m,) }
+            )
+            linear=(False,)
+          ] i c
+        in (j,) }
+    ] a
+  in (b,) }"""
 
 
 def test_is_even_by_switch():
     is_even_fast = anima.jit(lambda x: lax.switch(x, [lambda k=k: k % 2 == 0 for k in range(64)]))
     assert repr(is_even_fast(12)) == "Array(True, dtype=bool)"
     assert not is_even_fast(11)
+
+
+def test_iterators_and_fori_loop_of_the_sharp_bits(capsys):
+    array = jnp.arange(10)
+    print(lax.fori_loop(0, 10, lambda i, x: x + array[i], 0))  # expected result 45
+    iterator = iter(range(10))
+    print(lax.fori_loop(0, 10, lambda i, x: x + next(iterator), 0))  # unexpected result 0
+    assert capsys.readouterr().out == "45\n0\n"
+    with anima.disable_jit():  # Python's own loop
+        iterator = iter(range(10))
+        assert lax.fori_loop(0, 10, lambda i, x: x + next(iterator), 0) == 45
 
 
 def test_iterators_and_scan_of_the_sharp_bits():

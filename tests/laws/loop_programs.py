@@ -88,6 +88,18 @@ class _Runner:
             return state
         return lax.fori_loop(0, count, lambda k, z: body(z, jnp.asarray(k, z[0].dtype)), state)
 
+    def _while(self, state: State, position: Any, count: int, steps: Steps) -> State:
+        body = self.body(steps)
+        if self.unrolled:
+            for k in range(count):
+                state = body(state, 0.5 * k)
+            return state
+
+        def more(carry: tuple[Any, State]) -> Any:
+            return (carry[0] < 0.5 * count - 0.25) & (jnp.abs(carry[1][0]) < 1e6)
+
+        return lax.while_loop(more, lambda c: (c[0] + 0.5, body(c[1], c[0])), (jnp.zeros_like(state[0]), state))[1]
+
     def _scan(self, state: State, position: Any, count: int, reverse: bool, steps: Steps) -> State:
         body = self.body(steps)
         series = jnp.asarray(SERIES[:count], state[0].dtype)
@@ -108,7 +120,7 @@ class _Runner:
 def _control(inner: st.SearchStrategy[Steps]) -> st.SearchStrategy[Any]:
     return st.one_of(
         st.tuples(st.just("cond"), inner, inner),
-        st.tuples(st.just("fori"), st.integers(1, 4), inner),
+        st.tuples(st.sampled_from(["fori", "while"]), st.integers(1, 4), inner),
         st.tuples(st.just("scan"), st.integers(1, 5), st.booleans(), inner))
 
 
@@ -118,6 +130,6 @@ def programs() -> st.SearchStrategy[Program]:
     short = st.lists(leaf, min_size=1, max_size=3).map(tuple)
     nested = st.recursive(short, lambda inner: st.lists(leaf | _control(inner), min_size=1, max_size=3).map(tuple),
                           max_leaves=4)
-    loops = st.one_of(st.tuples(st.just("fori"), st.integers(1, 4), nested),
+    loops = st.one_of(st.tuples(st.sampled_from(["fori", "while"]), st.integers(1, 4), nested),
                       st.tuples(st.just("scan"), st.integers(1, 5), st.booleans(), nested))
     return st.tuples(st.lists(leaf, max_size=1).map(tuple), loops).map(lambda p: Program((*p[0], p[1])))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import anima
+from anima.config import config
 from tests.laws.loop_programs import Program, programs
 
 lawful = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=50)
@@ -39,6 +40,22 @@ def test_gradients_of_loops(program: Program, seed: int, remember: bool, compile
         direction, h = point(seed + 1), 1e-6
         ends = [float(program(x + e * direction, unrolled=True)) for e in (h, -h)]
         close(np.sum(np.asarray(got) * direction), (ends[0] - ends[1]) / (2 * h), 1e-5)
+
+
+@lawful
+@given(programs(), seeds, st.sampled_from([300, 500, 900]))
+def test_gradients_of_loops_over_the_budget(program: Program, seed: int, budget: int) -> None:
+    with anima.enable_x64(True):
+        x = point(seed)
+        gradient = anima.jit(anima.grad(program))
+        want = gradient(x)
+        try:
+            with config.option("tape_budget")(budget):
+                got = gradient(x)
+        except MemoryError:  # not even one step and one state
+            assume(budget < 900)
+            return
+        np.testing.assert_array_equal(got, want)
 
 
 @settings(lawful, max_examples=15)

@@ -145,3 +145,15 @@ def test_apply_once_for_each_time_an_element_is_named():
     double = lambda x: x.at[index].apply(lambda v: v * 2)
     assert double(jnp.ones(3)).tolist() == [2.0, 4.0, 1.0]
     assert anima.vmap(double)(jnp.ones((2, 3))).tolist() == [[2.0, 4.0, 1.0]] * 2
+
+
+def test_products_at_a_traced_index_have_gradients() -> None:
+    x = jnp.array([1.0, 2.0, 3.0])
+
+    def total(a: Any, i: Any) -> Any:
+        return a.at[i].mul(a[1]).sum()
+
+    np.testing.assert_array_equal(anima.jit(anima.grad(total))(x, 1), [1.0, 4.0, 1.0])
+    np.testing.assert_array_equal(anima.vmap(anima.grad(total), (None, 0))(x, jnp.arange(2)), [[2, 2, 1], [1, 4, 1]])
+    with pytest.raises(NotImplementedError, match="unique_indices"):
+        anima.grad(total)(x, jnp.array([0, 0]))

@@ -84,7 +84,7 @@ def test_a_dtype_that_is_equal_but_another_object():
 
 
 def test_without_the_native_way_in(monkeypatch):
-    monkeypatch.setattr(executable, "fast_invoke", lambda: None)
+    monkeypatch.setattr(executable, "caller", lambda *args: None)
     x = floats(4)
     np.testing.assert_array_equal(compile_program(axpy(4))([x, x])[0], x * np.float32(3.5))
     assert calling._layout() is not None

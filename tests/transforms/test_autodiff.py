@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -306,3 +307,127 @@ def test_errors_of_jvp_and_vjp() -> None:
     error(ValueError, r"int32\[3\]", pull, jnp.ones(3, jnp.int32))
     error(ValueError, "tree structure", anima.vjp(lambda x: (x, x), 1.0)[1], 1.0)
     error(TypeError, "two-element tuple", lambda: anima.jvp(lambda x: x, (1.0,), (1.0,), has_aux=True))
+
+
+# ---------------------------------------------------------------- aux, derivatives as values
+
+@pytest.mark.parametrize("aux", ["a name", 3, {"a": None, "b": ["text", 2.5]}, np.arange(3), object], ids=str)
+def test_aux_that_is_no_array_stays_as_it_is(aux: Any) -> None:
+    def f(x: Any) -> Any:
+        return x ** 2, (aux, x + 1)
+
+    for got, after in (anima.grad(f, has_aux=True)(3.0)[1], anima.value_and_grad(f, has_aux=True)(3.0)[0][1],
+                       anima.vjp(f, 3.0, has_aux=True)[2], anima.linearize(f, 3.0, has_aux=True)[2],
+                       anima.jvp(f, (3.0,), (1.0,), has_aux=True)[2], anima.jacrev(f, has_aux=True)(3.0)[1]):
+        assert type(got) is type(aux) and anima.tree.all(anima.tree.map(lambda a, b: np.all(a == b), got, aux))
+        assert isinstance(after, anima.Array) and after == 4.0
+
+
+def test_aux_may_come_in_a_list() -> None:
+    assert anima.grad(lambda x: [x ** 2, x], has_aux=True)(3.0) == (6.0, 3.0)
+    with pytest.raises(TypeError, match="two-element"):
+        anima.grad(lambda x: [x, x, x], has_aux=True)(3.0)
+
+
+@pytest.mark.parametrize("derive, apply", [
+    (anima.vjp, lambda pull, t: pull(t)[0]), (anima.linearize, lambda push, t: push(t))], ids=["vjp", "linearize"])
+def test_derivatives_are_pytrees(derive: Any, apply: Any) -> None:
+    x, t = jnp.array([0.5, 1.0, 2.0]), jnp.array([1.0, 2.0, 3.0])
+    slope = np.cos(np.asarray(x)) * np.asarray(t)
+    out, derivative = anima.jit(lambda x: derive(jnp.sin, x))(x)                    # out of a jitted function
+    equal(out, np.sin(x))
+    equal(apply(derivative, t), slope)
+    equal(anima.jit(apply)(derivative, t), slope)                                   # into one
+    each = anima.vmap(lambda x: derive(jnp.sin, x)[1])(x)                           # one for each lane
+    equal(anima.vmap(apply)(each, t), slope)
+    _, stacked = lax.scan(lambda c, x: (c, derive(jnp.sin, x)[1]), 0.0, x)
+    equal(anima.vmap(apply)(stacked, t), slope)
+    doubled = anima.tree.map(lambda residual: 2 * residual, derivative)
+    equal(apply(doubled, t), 2 * slope)
+    assert "f32[3]" in repr(derivative)
+
+
+@pytest.mark.parametrize("jitted", [True, False])
+def test_fwd_and_bwd(jitted: bool) -> None:
+    traced = []
+
+    def f(x: Any, y: Any, *, scale: Any = 1.0) -> Any:
+        traced.append(1)
+        return jnp.sum(jnp.sin(x) * y * scale)
+
+    fwd, bwd = anima.fwd_and_bwd(f, argnums=(1, 0), jitted=jitted)
+    for k in range(1, 4):
+        x, y = jnp.arange(3.0) * k, jnp.ones(3) * k
+        out, residuals = fwd(x, y, scale=2.0)
+        equal(out, np.sum(2 * np.sin(x) * y))
+        equal(bwd(residuals, 3.0 * jnp.ones(())), (6 * np.sin(x), 6 * np.cos(x) * y), 1e-5)
+    assert len(traced) == (1 if jitted else 3)
+    if jitted:
+        assert bwd._cache_size() == 1
+
+
+def test_fwd_and_bwd_of_one_argument_and_with_aux() -> None:
+    fwd, bwd = anima.fwd_and_bwd(lambda x: (x ** 2, {"double": 2 * x}), argnums=0, has_aux=True)
+    out, residuals, aux = fwd(3.0)
+    equal((out, aux, bwd(residuals, 1.0)), (9.0, {"double": 6.0}, 6.0))
+
+
+def test_weak_types_of_jacobians_are_those_of_the_arguments() -> None:
+    for jacobian in (anima.jacfwd, anima.jacrev, anima.jacobian, anima.hessian):
+        assert jacobian(lambda x: x ** 3)(2.0).weak_type and not jacobian(lambda x: x ** 3)(jnp.float32(2)).weak_type
+    mixed = anima.jacrev(lambda p: p)({"a": 1.0, "b": jnp.ones(2)})
+    assert mixed["a"]["a"].weak_type and not mixed["b"]["b"].weak_type
+
+
+@pytest.mark.parametrize("transform", [anima.grad, anima.value_and_grad, anima.jacfwd, anima.jacrev])
+@pytest.mark.parametrize("argnums", [(0, 0), (0, -2), (1, 0, 1)])
+def test_an_argument_is_named_once(transform: Any, argnums: Any) -> None:
+    with pytest.raises(TypeError, match="each argument once"):
+        transform(lambda x, y: x * y, argnums=argnums)(2.0, 3.0)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("x", [0.5, jnp.float32(0.5), jnp.array([0.5, 2.0]), jnp.float16(0.5)], ids=str)
+def test_python_numbers_as_other_operands(wrap: Any, x: Any) -> None:
+    log2 = np.log(2.0)
+    for fun, slope in ((lambda x: 2.0**x, lambda x: log2 * 2.0**x), (lambda x: 0.0**x, lambda x: 0.0 * x),
+                       (lambda x: 2**x, lambda x: log2 * 2.0**x), (lambda x: 3.0 / x, lambda x: -3.0 / x**2),
+                       (lambda x: jnp.arctan2(1.0, x), lambda x: -1.0 / (1.0 + x**2)),
+                       (lambda x: jnp.float_power(2.0, x), lambda x: log2 * 2.0**x),
+                       (lambda x: jnp.hypot(3.0, x), lambda x: x / np.hypot(3.0, x))):
+        total = wrap(anima.grad(lambda x, fun=fun: jnp.sum(fun(x)).astype(float)))
+        gradient = total(x)
+        assert gradient.dtype == jnp.asarray(x).dtype
+        np.testing.assert_allclose(gradient, slope(np.asarray(x, np.float64)), rtol=2e-3, atol=1e-6)
+    second = wrap(anima.grad(anima.grad(lambda x: 2.0**x)))(1.5)
+    np.testing.assert_allclose(second, log2**2 * 2.0**1.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("use", [float, complex, math.sin, lambda x: x.tolist()], ids=["float", "complex", "sin",
+                                                                                         "list"])
+def test_a_derivative_is_not_lost_in_a_python_number(use: Any) -> None:
+    def number(x: Any) -> Any:
+        return abs(use(x)) * x
+
+    for run in (lambda: anima.grad(number)(2.0), lambda: anima.jvp(number, (2.0,), (1.0,)),
+                lambda: anima.jacfwd(number)(2.0), lambda: anima.jit(anima.grad(number))(2.0)):
+        with pytest.raises(anima.errors.ConcretizationTypeError):
+            run()
+    equal(anima.grad(lambda x: abs(use(lax.stop_gradient(x))) * x)(2.0), abs(use(jnp.float32(2.0))))
+    equal(anima.grad(lambda x, y: abs(use(y)) * x)(1.0, jnp.float32(2.0)), abs(use(jnp.float32(2.0))))
+    equal(anima.grad(lambda x: x * int(x) + x * bool(x))(2.0), 3.0)    # control flow may look
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f, **kw: anima.grad(f, **kw)(2.0), lambda f, **kw: anima.value_and_grad(f, **kw)(2.0),
+    lambda f, **kw: anima.vjp(f, 2.0, **kw), lambda f, **kw: anima.linear_transpose(f, 2.0, **kw)])
+def test_reduce_axes_is_refused(transform: Any) -> None:
+    transform(lambda x: 2.0 * x, reduce_axes=())
+    with pytest.raises(NotImplementedError, match="reduce_axes"):
+        transform(lambda x: 2.0 * x, reduce_axes=("batch",))
+
+
+def test_bounds_of_arange_may_be_differentiated_numbers() -> None:
+    equal(anima.grad(lambda x: jnp.sum(jnp.arange(x)) * x)(3.0), 3.0)       # 0 + 1 + 2: a shape has no derivative
+    with pytest.raises(anima.errors.ConcretizationTypeError, match="arange"):
+        anima.jit(anima.grad(lambda x: jnp.sum(jnp.arange(x)) * x))(3.0)

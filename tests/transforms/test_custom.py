@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import anima
+import anima.custom_derivatives as cd
 import anima.numpy as jnp
 from anima import lax
 
@@ -339,6 +340,120 @@ def test_residuals_may_be_what_the_arguments_are_not() -> None:
     equal(anima.vmap(anima.grad(f))(np.stack([X, -X])), np.where(np.stack([X, -X]) > 0, 3.0, 0))
 
 
+# ---------------------------------------------------------------- symbolic zeros
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_vjp_symbolic_zeros(mode: Callable[..., Any]) -> None:
+    perturbed, cotangents = [], []
+
+    @anima.custom_vjp
+    def f(x: Any, y: Any) -> Any:
+        return {"p": x * y, "s": x + 1}
+
+    def fwd(x: Any, y: Any) -> Any:
+        assert isinstance(x, cd.CustomVJPPrimal)
+        perturbed.append((x.perturbed, y.perturbed))
+        x, y = cd.custom_vjp_primal_tree_values((x, y))
+        return {"p": x * y, "s": x + 1}, (x, y)
+
+    def bwd(residuals: Any, ct: Any) -> Any:
+        x, y = residuals
+        zeros = {k: isinstance(c, cd.SymbolicZero) for k, c in ct.items()}
+        cotangents.append(zeros)
+        assert all(c.shape == x.shape and c.dtype == x.dtype for c in ct.values())
+        if zeros["p"]:
+            return ct["s"] * 5, ct["p"]  # symbolic zeros may be returned
+        return ct["p"] * y * 10, None
+
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    equal(mode(anima.grad(lambda x: f(x, 3.0)["p"]))(2.0), 30.0)
+    assert set(perturbed) == {(True, False)} and {"p": False, "s": True} in cotangents
+    cotangents.clear()
+    equal(mode(anima.grad(lambda x, y: f(x, y)["s"], (0, 1)))(2.0, 3.0), (5.0, 0.0))
+    assert perturbed[-1] == (True, True) and cotangents == [{"p": True, "s": False}]
+    # Batched on either side; an argument that all lanes share.
+    equal(mode(anima.vmap(anima.grad(lambda x: f(x, 3.0)["p"])))(X), np.full(3, 30.0))
+    cotangents.clear()
+    equal(mode(anima.grad(lambda x, y: anima.vmap(lambda x: f(x, y)["s"])(x).sum(), (0, 1)))(X, 3.0),
+          (np.full(3, 5.0), 0.0))
+    equal(mode(anima.grad(lambda x, y: anima.vmap(f, (None, 0))(x, y)["s"].sum(), (0, 1)))(3.0, X), (15.0, np.zeros(3)))
+    assert all(zeros == {"p": True, "s": False} for zeros in cotangents)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_custom_jvp_symbolic_zeros(mode: Callable[..., Any]) -> None:
+    kinds = []
+
+    @anima.custom_jvp
+    def f(x: Any, y: Any) -> Any:
+        return x * y
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        kinds.append(tuple(type(t) is cd.SymbolicZero for t in tangents))
+        assert tangents[1].shape == primals[1].shape
+        return f(*primals), tangents[0] if kinds[-1][0] else 10 * tangents[0]
+
+    f.defjvp(rule, symbolic_zeros=True)
+    equal(mode(anima.grad(lambda x: f(x, jnp.float32(3.0))))(2.0), 10.0)
+    equal(mode(anima.vmap(anima.grad(lambda x: f(x, X[0]))))(X), np.full(3, 10.0))
+    equal(mode(lambda x: anima.jvp(lambda x: f(x, jnp.arange(3)), (x,), (x,)))(X), (X * np.arange(3), 10 * X))
+    assert set(kinds) == {(False, True)}
+    kinds.clear()
+    equal(mode(anima.grad(lambda y: f(2.0, y)))(3.0), 0.0)
+    equal(mode(anima.grad(lambda y: anima.vmap(f, (None, 0))(2.0, y).sum()))(X), np.zeros(3))
+    assert set(kinds) == {(True, False)}
+    kinds.clear()
+    f.defjvp(rule)
+    equal(anima.grad(f)(2.0, 3.0), 10.0)
+    assert kinds == [(False, False)]
+
+
+def test_tools_for_symbolic_zeros() -> None:
+    equal(cd.zero_from_primal({"a": X, "b": 2.0}), {"a": np.zeros(3), "b": 0.0})
+    assert cd.zero_from_primal(jnp.arange(3)).dtype == anima.float0
+    zero = cd.zero_from_primal(jnp.arange(3), symbolic_zeros=True)
+    assert isinstance(zero, cd.SymbolicZero) and zero.shape == (3,) and zero.dtype == anima.float0
+    assert cd.SymbolicZero.from_primal_value(X).dtype == np.float32
+    assert repr(cd.CustomVJPPrimal(1.0, True)) == "CustomVJPPrimal(value=1.0, perturbed=True)"
+    assert cd.custom_vjp_primal_tree_values({"a": (cd.CustomVJPPrimal(1.0, True),)}) == {"a": (1.0,)}
+    with pytest.raises(TypeError, match="unexpected leaf type"):
+        cd.custom_vjp_primal_tree_values({"a": 1.0})
+
+
+def test_optimize_remat_and_nondiff_argnames() -> None:
+    f = functools.partial(anima.custom_vjp, nondiff_argnames=("n", "m"))(lambda m, x, n: x * n * m)
+    f.defvjp(lambda m, x, n: (x * n * m, None), lambda m, n, _, ct: (ct * n * m * 10,), optimize_remat=True)
+    for mode in MODES:
+        equal(mode(anima.grad(lambda x: f(5.0, x, n=3)))(2.0), 150.0)
+        equal(mode(anima.value_and_grad(anima.checkpoint(lambda x: f(5.0, x, 3))))(2.0), (30.0, 150.0))
+    g = functools.partial(anima.custom_jvp, nondiff_argnames=("n",))(lambda x, n: x * n)
+    g.defjvp(lambda n, primals, tangents: (primals[0] * n, tangents[0] * n * 10))
+    equal(anima.grad(lambda x: g(n=3, x=x))(2.0), 30.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_keys_as_arguments(mode: Callable[..., Any]) -> None:
+    def body(key: Any, x: Any) -> Any:
+        return x * anima.random.uniform(key)
+
+    forward, backward = anima.custom_jvp(body), anima.custom_vjp(body)
+    forward.defjvp(lambda primals, tangents: (body(*primals), 10 * tangents[1]))
+    backward.defvjp(lambda key, x: (body(key, x), key), lambda key, ct: (None, 10 * ct))
+    key = anima.random.key(0)
+    for f in (forward, backward):
+        equal(mode(f)(key, 2.0), 2 * anima.random.uniform(key))
+        equal(mode(anima.grad(f, 1))(key, 2.0), 10.0)
+        equal(mode(anima.vmap(anima.grad(f, 1), (0, None)))(anima.random.split(key, 3), 2.0), np.full(3, 10.0))
+        equal(mode(anima.grad(lambda x, f=f: anima.vmap(f, (0, None))(anima.random.split(key, 3), x).sum()))(2.0), 30.0)
+
+
+def test_cotangents_may_be_python_numbers() -> None:
+    f = anima.custom_vjp(lambda x: x * 2)
+    f.defvjp(lambda x: (x * 2, None), lambda _, ct: (7,))
+    gradient = anima.grad(f)(jnp.float16(1.0))
+    assert gradient.dtype == jnp.float16 and gradient == 7
+
+
 # ---------------------------------------------------------------- errors
 
 def _jvp(rule: Callable[..., Any], fun: Callable[..., Any] = lambda x: x) -> Callable[[], Any]:
@@ -375,6 +490,8 @@ def _forward_mode() -> Any:
     (TypeError,
      r"Expected float32\[\] \(tangent type of float32\[\]\) but got float32\[3\]|Expected f32\[\].*but got f32\[3\]",
      _jvp(lambda p, t: (p[0], jnp.ones(3)))),
+    (ValueError, r"Custom JVP rule for function <lambda> must produce a primal output.*expected f32\[\], got f32\[3\]",
+     _jvp(lambda p, t: (jnp.ones(3), jnp.ones(3)))),
     (TypeError, "equal container .pytree. structures",
      _jvp(lambda p, t: ({"a": p[0]}, {"b": t[0]}), lambda x: {"a": x})),
     (TypeError, "fwd rule .* must produce a pair", _vjp(lambda x: x, lambda x: x, lambda r, g: (g,), 1.0)),
@@ -383,6 +500,12 @@ def _forward_mode() -> Any:
      _vjp(lambda x, y: x * y, lambda x, y: (x * y, None), lambda r, g: (g,), 1.0, 2.0)),
     (ValueError, "shapes and dtypes of the arguments",
      _vjp(lambda x: x.sum(), lambda x: (x.sum(), None), lambda r, g: (jnp.ones(5),), jnp.ones(3))),
+    (TypeError, r"container \(pytree\) structure as the args tuple",
+     _vjp(lambda x: x, lambda x: (x, None), lambda r, g: ((g, g),), 1.0)),
+    (TypeError, "(?s)custom_jvp-decorated function .* could not be resolved to positions: y",
+     lambda: log_keyword(1.0, y=2.0)),
+    (ValueError, r"nondiff_argnames names \['z'\], but the arguments of <lambda> are \['x'\]",
+     lambda: anima.custom_jvp(lambda x: x, nondiff_argnames=("z",))),
     (TypeError, "can't apply forward-mode.*custom_vjp function", _forward_mode),
     (anima.errors.UnexpectedTracerError, "closes over", _closing_over_a_tracer),
     (TypeError, "defjvps.* with .*nondiff_argnums",
@@ -391,3 +514,11 @@ def _forward_mode() -> Any:
 def test_errors(kind: type[Exception], phrase: str, fun: Callable[[], Any]) -> None:
     with pytest.raises(kind, match=phrase):
         fun()
+
+
+@anima.custom_jvp
+def log_keyword(x: Any, *, y: Any) -> Any:
+    return jnp.log(x) * y
+
+
+log_keyword.defjvp(lambda primals, tangents: (primals[0], tangents[0]))

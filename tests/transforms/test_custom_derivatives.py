@@ -7,6 +7,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import ad_checkpoint
 from anima.ad_checkpoint import checkpoint_name, print_saved_residuals
 from anima.flatten_util import ravel_pytree
 
@@ -102,3 +103,75 @@ def test_static_arguments_of_checkpoint():
     assert anima.grad(plain)(1.0) == 2.0
     np.testing.assert_allclose(anima.grad(with_flag)(1.0, True), np.cos(1.0), rtol=1e-6)
     assert anima.grad(with_flag)(1.0, False) == 1.0
+
+
+# ---------------------------------------------------------------- ravel_pytree
+
+def test_ravel_pytree_of_one_dtype_takes_any_vector_apart():
+    flat, unravel = ravel_pytree({"a": jnp.arange(3), "b": 2})
+    assert flat.dtype == jnp.int32
+    back = unravel(jnp.arange(4.0))
+    assert back["a"].dtype == back["b"].dtype == jnp.float32      # a tangent of integers, say
+    assert ravel_pytree(3.0)[0].weak_type and not ravel_pytree({"a": jnp.ones(1), "b": 2.0})[0].weak_type
+
+
+def test_ravel_pytree_of_several_dtypes_wants_its_own():
+    flat, unravel = ravel_pytree({"a": jnp.arange(3), "b": 2.0})
+    assert flat.dtype == jnp.float32 and unravel(flat)["a"].dtype == jnp.int32
+    with pytest.raises(TypeError, match="dtype int32, but expected dtype float32"):
+        unravel(jnp.arange(4))
+    assert ravel_pytree([1.0, jnp.float16(2)])[0].dtype == jnp.float32      # weak types have their full size
+
+
+# ---------------------------------------------------------------- policies
+
+def _f(x, w):
+    h = checkpoint_name(jnp.sin(x @ w), "h")
+    g = checkpoint_name(jnp.tanh(h @ w), "g")
+    return jnp.sum(g * h)
+
+
+_POLICIES = anima.checkpoint_policies
+_KEPT = [  # policy, how many values beside the two arguments reverse mode keeps (as JAX's print_saved_residuals says)
+    (None, 0), (_POLICIES.everything_saveable, 5), (_POLICIES.nothing_saveable, 0), (_POLICIES.dots_saveable, 2),
+    (_POLICIES.checkpoint_dots_with_no_batch_dims, 2), (_POLICIES.save_only_these_names("h"), 1),
+    (_POLICIES.save_only_these_names("h", "g"), 2), (_POLICIES.save_any_names_but_these("h"), 1),
+    (_POLICIES.save_from_both_policies(_POLICIES.dots_saveable, _POLICIES.save_only_these_names("g")), 3),
+    (_POLICIES.save_and_offload_only_these_names(
+        names_which_can_be_saved=["h"], names_which_can_be_offloaded=["g"], offload_src="device",
+        offload_dst="pinned_host"), 2),
+    (_POLICIES.offload_dot_with_no_batch_dims("device", "pinned_host"), 2),
+    (lambda prim, *_, **__: ad_checkpoint.Saveable if prim.name == "sin" else ad_checkpoint.Recompute, 1),
+    (lambda prim, *_, **__: ad_checkpoint.Offloadable("device", "pinned_host") if prim.name == "tanh" else False, 1),
+]
+
+
+@pytest.mark.parametrize("policy, kept", _KEPT)
+def test_policies_keep_what_they_say_and_gradients_stay(policy, kept):
+    x, w = jnp.arange(6.0).reshape(2, 3) / 10, jnp.arange(9.0).reshape(3, 3) / 10
+    f = anima.checkpoint(_f, policy=policy)
+    assert len(ad_checkpoint.saved_residuals(f, x, w)) == 2 + kept
+    for transform in (lambda f: anima.grad(f, (0, 1)), lambda f: anima.jit(anima.hessian(f))):
+        for a, b in zip(anima.tree.leaves(transform(f)(x, w)), anima.tree.leaves(transform(_f)(x, w)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_saved_residuals_have_the_users_names(capsys):
+    x, w = jnp.ones((2, 3)), {"a": jnp.ones((3, 3))}
+    f = anima.checkpoint(lambda x, w, *rest: _f(x, w["a"]) + rest[0], policy=_POLICIES.save_only_these_names("h"))
+    print_saved_residuals(f, x, w, 1.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" from test_")[0] for line in lines] == [
+        "f32[2,3] from the argument x", "f32[3,3] from the argument w['a']", "f32[2,3] named 'h'"]
+
+
+def test_names_are_saved_or_offloaded():
+    with pytest.raises(ValueError, match="not both"):
+        _POLICIES.save_and_offload_only_these_names(names_which_can_be_saved=["h"], names_which_can_be_offloaded=["h"],
+                                                    offload_src="device", offload_dst="pinned_host")
+
+
+@pytest.mark.parametrize("nums", [2, (0, 5), -3])
+def test_static_argnums_of_checkpoint_are_arguments(nums):
+    with pytest.raises(ValueError, match="static_argnums"):
+        anima.checkpoint(lambda x, n: x, static_argnums=nums)(1.0, 2)

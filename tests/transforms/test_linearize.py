@@ -9,6 +9,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.transforms.linearize import linearize_flat, linearize_jaxpr
@@ -117,3 +118,41 @@ def test_what_has_no_tangent_is_not_recorded() -> None:
     assert mask == [True, False, False] and len(tangent.out_avals) == 1
     _, tangent, mask = linearize_jaxpr(closed, (True, False), (True, True, False))
     assert mask == [True, True, False] and len(tangent.out_avals) == 2
+
+
+# ---------------------------------------------------------------- what a loop keeps
+
+LAYERS = {
+    "plain": lambda w: lambda c: jnp.sin(c @ w),
+    "jit": lambda w: anima.jit(lambda c: jnp.sin(c @ w)),
+    "jit of jit": lambda w: anima.jit(anima.jit(lambda c: jnp.sin(c @ w))),
+    "argument": lambda w: lambda c: anima.jit(lambda c, w: jnp.sin(c @ w))(c, w),
+    "checkpoint": lambda w: anima.checkpoint(lambda c: jnp.sin(c @ w)),
+    "cond": lambda w: lambda c: lax.cond(c.sum() > 0, lambda c: jnp.sin(c @ w), lambda c: jnp.cos(c @ w), c),
+    "switch": lambda w: lambda c: lax.switch(
+        jnp.argmax(c), [lambda c: jnp.sin(c @ w), lambda c: c * w[0], jnp.tanh], c),
+    "jit of cond": lambda w: anima.jit(
+        lambda c: lax.cond(c.sum() > 0, lambda c: jnp.sin(c @ w), lambda c: jnp.cos(c @ w), c)),
+    "vmap": lambda w: lambda c: anima.vmap(lambda row: jnp.sin(row @ w))(c),
+    "scan": lambda w: lambda c: lax.scan(lambda c, _: (jnp.sin(c @ w), None), c, None, length=2)[0],
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_a_loop_does_not_keep_what_it_closes_over_for_each_step(layer):
+    w = jnp.linspace(-1.0, 1.0, 25).reshape(5, 5)
+    x = jnp.linspace(-0.5, 1.0, 10).reshape(2, 5)
+
+    def loss(x, w):
+        return jnp.sum(lax.scan(lambda c, _: (layer(w)(c), None), x, None, length=7)[0])
+
+    def unrolled(x, w):
+        for _ in range(7):
+            x = layer(w)(x)
+        return jnp.sum(x)
+
+    gradient = anima.grad(loss, (0, 1))
+    assert "[7,5,5]" not in str(anima.make_jaxpr(gradient)(x, w))
+    for run in (gradient, anima.jit(gradient)):
+        for a, b in zip(run(x, w), anima.grad(unrolled, (0, 1))(x, w), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)

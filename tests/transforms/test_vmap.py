@@ -196,3 +196,8 @@ def test_errors(kind: type[Exception], phrase: str, fun: Callable[[], Any]) -> N
 def test_branching_on_a_mapped_value() -> None:
     with pytest.raises(anima.errors.TracerBoolConversionError, match="bool"):
         anima.vmap(lambda x: x if x > 0 else -x)(A[0])
+
+
+def test_in_axes_is_not_a_dictionary() -> None:
+    with pytest.raises(TypeError, match="in_axes must be an int, None, or a tuple"):
+        anima.vmap(lambda d: d["a"], in_axes={"a": 0})({"a": jnp.ones(2)})

@@ -1,0 +1,111 @@
+"""Sums, products and extremes of segments: rows of an array gathered by number, by one scatter.
+
+    >>> segment_sum(jnp.array([5, 1, 7, 2]), jnp.array([0, 1, 0, 3]), num_segments=4)
+    Array([12,  1,  0,  2], dtype=int32)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anima import errors
+from anima.core.trace import Tracer, aval_of
+from anima.ops.broadcast import as_array, full
+from anima.ops.elementwise import add, and_, ge, lt, select
+from anima.ops.index import (
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    scatter_add,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+)
+from anima.ops.reduce import largest, reduce_max, reduce_min, reduce_prod, reduce_sum, smallest
+from anima.ops.shape import reshape
+
+__all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
+
+
+def _count(name: str, segment_ids: Any, num_segments: int | None) -> int:
+    if num_segments is None:
+        if isinstance(segment_ids, Tracer):
+            raise errors.ConcretizationTypeError(segment_ids, f"{name}() needs `num_segments` while tracing.")
+        return int(np.max(np.asarray(segment_ids), initial=-1)) + 1
+    if isinstance(num_segments, Tracer):
+        raise errors.ConcretizationTypeError(num_segments, f"{name}() `num_segments` argument.")
+    if num_segments < 0:
+        raise ValueError("num_segments must be non-negative.")
+    return int(num_segments)
+
+
+def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any], start: Callable[[Any], Any],
+              doc: str) -> Callable[..., Any]:
+    def segment(data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
+                unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None) -> Any:
+        for x in (data, segment_ids):
+            aval_of(x)
+        data, ids = as_array(data), as_array(segment_ids)
+        count = _count(name, segment_ids, num_segments)
+        if ids.shape != data.shape[:1]:
+            raise ValueError(f"{name} needs one segment number for each row of data: shapes {ids.shape} and "
+                             f"{data.shape}.")
+        if bucket_size is not None and bucket_size <= 0:
+            raise ValueError("bucket_size must be positive.")
+        rows = data.shape[0]
+        buckets = 1 if bucket_size is None else max(1, -(-rows // bucket_size))
+        zero, top = (np.asarray(n, ids.dtype) for n in (0, count))
+        ids = select(lt(ids, zero), add(ids, top), ids)  # negative numbers count from the end
+        if buckets > 1:  # every bucket has segments of its own, those outside have none
+            inside = and_(ge(ids, zero), lt(ids, top))
+            own = np.asarray(np.arange(rows) // bucket_size * count, ids.dtype)
+            ids = select(inside, add(ids, own), np.full(rows, buckets * count, ids.dtype))
+        out = full((buckets * count, *data.shape[1:]), start(data.dtype), data.dtype)
+        numbers = ScatterDimensionNumbers(tuple(range(1, data.ndim)), (0,), (0,))
+        out = scatter(out, reshape(ids, (rows, 1)), data, numbers, unique_indices=unique_indices,
+                      indices_are_sorted=indices_are_sorted, mode=mode or GatherScatterMode.FILL_OR_DROP)
+        return out if buckets == 1 else reduce(reshape(out, (buckets, count, *data.shape[1:])), (0,))
+
+    segment.__name__ = segment.__qualname__ = name
+    segment.__doc__ = f"""{doc}
+
+    Args:
+      data: an array; its first dimension runs over the rows.
+      segment_ids: integers, one for each row: the segment that it belongs to. Rows of segments that do not exist
+        are left out (`mode`: as for scatters).
+      num_segments: how many segments there are; needed while tracing (default: the greatest number + 1).
+      indices_are_sorted, unique_indices: promises about `segment_ids`.
+      bucket_size: combine as many rows at a time, and then the results: less rounding error for long segments.
+
+    Returns:
+      An array with a row for each segment; {start.__doc__}.
+    """
+    return segment
+
+
+def _zero(dtype: Any) -> Any:
+    """0 where a segment has no rows"""
+    return 0
+
+
+def _one(dtype: Any) -> Any:
+    """1 where a segment has no rows"""
+    return 1
+
+
+def _least(dtype: Any) -> Any:
+    """the least value of the element type where a segment has no rows"""
+    return smallest(dtype)
+
+
+def _greatest(dtype: Any) -> Any:
+    """the greatest value of the element type where a segment has no rows"""
+    return largest(dtype)
+
+
+segment_sum = _segments("segment_sum", scatter_add, reduce_sum, _zero, "The sum of the rows of each segment.")
+segment_prod = _segments("segment_prod", scatter_mul, reduce_prod, _one, "The product of the rows of each segment.")
+segment_max = _segments("segment_max", scatter_max, reduce_max, _least, "The greatest of the rows of each segment.")
+segment_min = _segments("segment_min", scatter_min, reduce_min, _greatest, "The least of the rows of each segment.")

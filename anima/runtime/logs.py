@@ -1,0 +1,69 @@
+"""What `jit` tells when asked: `log_compiles` and `explain_cache_misses`, as warnings of the logger "anima".
+
+    Finished tracing f for jit in 0.000412 s
+    Finished compilation of jit(f) in 0.008105 s
+    TRACING CACHE MISS: f was called with
+      x: f32[4]; the nearest of 1 known signatures has f32[3].
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from anima import errors
+from anima.config import OPTIONS, config
+from anima.util import lazy_module
+
+logging = lazy_module("logging")
+
+
+def _say(text: str) -> None:
+    logging.getLogger("anima").warning(text)
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Logs, under `log_compiles`, what the block does and how long it takes."""
+    start = time.perf_counter()
+    yield
+    if config.log_compiles:
+        _say(f"Finished {what} in {time.perf_counter() - start:.6f} s")
+
+
+def explain_miss(name: str, known: Iterable[tuple[Any, ...]], key: tuple[Any, ...], names: Sequence[str]) -> None:
+    """Logs, under `explain_cache_misses`, how a signature (tree, types, static arguments, options) is new."""
+    if not config.explain_cache_misses:
+        return
+    where = errors.user_line()
+    keys = [k for k in known if k != key]
+    if not keys:
+        _say(f"TRACING CACHE MISS: {name} was never called before\n  {where}")
+        return
+    found = min((_differences(k, key, names) for k in keys), key=lambda d: (d[0][0] == _STRUCTURE, len(d)))
+    texts = [f"{what} {new}; the nearest of {len(keys)} known signatures has {old}." for what, old, new in found]
+    _say("\n  ".join([f"TRACING CACHE MISS: {name} was called with", *texts, where]))
+
+
+_STRUCTURE = "arguments of the structure"
+_OPTIONS = [name for name, option in OPTIONS.items() if option.in_trace_key]
+
+
+def _differences(old: tuple[Any, ...], new: tuple[Any, ...], names: Sequence[str]) -> list[tuple[str, Any, Any]]:
+    if old[0] != new[0]:
+        return [(_STRUCTURE, old[0], new[0])]
+    out = [(f"{n}:", _type(a), _type(b)) for n, a, b in zip(names, old[1], new[1], strict=True) if a != b]
+    if old[2] != new[2]:
+        out.append(("static", _static(old[2]), _static(new[2])))
+    options = zip(_OPTIONS, old[3].values, new[3].values, strict=True)
+    return out + [(f"{option} =", a, b) for option, a, b in options if a != b]
+
+
+def _static(static: tuple[Any, ...]) -> str:
+    return ", ".join(f"{place}={value!r}" for place, _, value in (*static[1], *static[2:])) or "none"
+
+
+def _type(aval: Any) -> str:
+    return aval.str_short() + (" (weakly typed)" if aval.weak_type else "")

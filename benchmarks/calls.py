@@ -1,0 +1,59 @@
+"""What a call of a small compiled function costs, beside JAX where it is installed.
+
+    python -m benchmarks.calls
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import anima
+import anima.numpy as jnp
+from benchmarks.harness import HAVE_JAX, Case, report
+
+if HAVE_JAX:
+    import jax
+    import jax.numpy as xnp
+
+
+def calls(m: Any, np_like: Any) -> dict[str, Callable[[], Any]]:
+    """One call of each kind; `m` is the module of transformations."""
+    x, host = np_like.arange(4, dtype=np.float32), np.arange(3, dtype=np.float32)
+    affine = m.jit(lambda x: x * 2 + 1)
+    scaled = m.jit(lambda x, n: x * n)
+    power = m.jit(lambda x, n: x**n, static_argnums=1)
+    several = m.jit(lambda x: (x, x + 1, x * 2))
+    gradient = m.jit(m.value_and_grad(lambda x: (x * x).sum()))
+    tree = {f"layer{k}": {"w": x, "b": (x, x)} for k in range(10)}
+    added = m.jit(lambda p, g: {k: {"w": v["w"] - g, "b": v["b"]} for k, v in p.items()})
+    halved, given_up = m.jit(lambda x: x * 0.5), m.jit(lambda x: x * 0.5, donate_argnums=0)
+    state = {"fed": x, "donated": np_like.arange(4, dtype=np.float32)}
+
+    def feed(name: str, fun: Callable[[Any], Any]) -> None:
+        state[name] = fun(state[name])
+
+    return {
+        "an array": lambda: affine(x), "a NumPy array": lambda: affine(host), "a Python number": lambda: affine(3.0),
+        "a NumPy array of float64": lambda: affine(np.ones(3)), "an array and a number": lambda: scaled(x, 0.5),
+        "by keyword": lambda: scaled(x, n=0.5), "a static argument": lambda: power(x, 3),
+        "three results": lambda: several(x), "value and gradient": lambda: gradient(x),
+        "30 leaves": lambda: added(tree, 0.1), "x = f(x)": lambda: feed("fed", halved),
+        "x = f(x), donated": lambda: feed("donated", given_up)}
+
+
+def cases() -> list[Case]:
+    contestants = {"anima": calls(anima, jnp)}
+    if HAVE_JAX:
+        contestants["jax"] = calls(jax, xnp)
+    return [Case(name, {who: runs[name] for who, runs in contestants.items()}) for name in contestants["anima"]]
+
+
+def main() -> None:
+    report(cases(), "Calls of compiled functions")
+
+
+if __name__ == "__main__":
+    main()

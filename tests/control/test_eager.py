@@ -1,0 +1,224 @@
+"""Control flow outside of jit: compiled once however often its functions are made anew, or Python's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.core import intern
+from anima.core.intern import interned
+from anima.runtime import executable
+
+Fun = Callable[..., Any]
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the programs that are compiled, found again in memory or not."""
+    made: list[str] = []
+    init = executable.Executable.__init__
+
+    def counted(self: Any, program: Any, *args: Any) -> None:
+        made.append(program.name)
+        init(self, program, *args)
+
+    monkeypatch.setattr(executable.Executable, "__init__", counted)
+    return made
+
+
+def scan(x: Any) -> Any:
+    return lax.scan(lambda c, t: (jnp.sin(c) * t + x, c), x, jnp.arange(9.0) / 9)[0]
+
+
+def while_(x: Any) -> Any:
+    return lax.while_loop(lambda c: c[0] < 7, lambda c: (c[0] + 1, jnp.sin(c[1]) + x), (0, x))[1]
+
+
+def fori(x: Any) -> Any:
+    return lax.fori_loop(0, 7, lambda i, c: jnp.sin(c) + i * x, x)
+
+
+def cond(x: Any) -> Any:
+    return lax.cond(x > 0.5, lambda x: fori(x), lambda x: jnp.cos(x), x)
+
+
+def mapped(x: Any) -> Any:
+    return lax.map(lambda t: jnp.sin(t * x), jnp.arange(5.0)).sum()
+
+
+def nested(x: Any) -> Any:
+    return lax.scan(lambda c, t: (lax.fori_loop(0, 3, lambda i, d: jnp.sin(d) + t, c), c), x, jnp.arange(4.0))[0]
+
+
+WAYS: dict[str, Callable[[Fun], Fun]] = {
+    "plain": lambda f: f, "vmap": anima.vmap, "grad": anima.grad, "vmap grad": lambda f: anima.vmap(anima.grad(f)),
+    "jvp": lambda f: lambda x: anima.jvp(f, (x,), (x,))[1], "hessian": anima.hessian}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fun", [scan, while_, fori, cond, mapped, nested], ids=lambda f: f.__name__)
+def test_a_second_call_compiles_nothing_and_agrees_with_jit(fun: Fun, way: str, compilations: list[str]) -> None:
+    x = jnp.linspace(0.1, 0.9, 4) if "vmap" in way else jnp.float32(0.8)
+    f = WAYS[way](fun)
+    first = f(x)
+    assert compilations
+    compilations.clear()
+    again = f(x)
+    assert compilations == []
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_allclose(first, anima.jit(f)(x), rtol=1e-5, atol=1e-6)
+
+
+def test_equal_programs_are_one_and_others_are_not() -> None:
+    def traced(number: Any, dtype: str = "float32") -> Any:
+        return interned(anima.make_jaxpr(lambda x: x * number)(np.ones(2, dtype)))
+
+    first = traced(2.0)
+    assert traced(2.0) is first
+    assert traced(3.0) is not first
+    assert traced(2.0, "float16") is not first
+    assert traced(0.0) is not traced(-0.0)
+    array, other = jnp.ones(2), jnp.ones(2)
+    assert traced(array) is traced(array)
+    assert traced(array) is not traced(other)
+    with anima.enable_x64(True):  # an option that programs are compiled by
+        assert traced(2.0) is not first
+
+
+def test_programs_with_callbacks_keep_their_functions_and_are_not_kept() -> None:
+    def program(say: Fun) -> Any:
+        return anima.make_jaxpr(lambda x: anima.debug.callback(say, x))(1.0)
+
+    first = program(print)
+    assert interned(first) is first
+    again = program(print)
+    assert interned(again) is again
+
+
+def test_custom_rules_are_found_again_and_can_be_replaced(compilations: list[str]) -> None:
+    @anima.custom_jvp
+    def f(x: Any) -> Any:
+        return x * 2
+
+    f.defjvps(lambda t, y, x: t * 3)
+
+    def total(x: Any) -> Any:
+        return lax.scan(lambda c, _: (f(c), anima.nn.relu(c)), x, length=2)[0]
+
+    assert float(anima.grad(total)(1.0)) == 9.0
+    compilations.clear()
+    assert float(anima.grad(total)(1.0)) == 9.0 and not compilations
+    f.defjvps(lambda t, y, x: t * 5)
+    assert float(anima.grad(total)(1.0)) == 25.0
+
+
+def test_a_bounded_number_of_programs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intern, "_KEPT", 3)
+    monkeypatch.setattr(intern, "_programs", type(intern._programs)())
+    programs = [anima.make_jaxpr(lambda x, k=k: x * k)(1.0) for k in (1.5, 2.5, 3.5, 4.5)]
+    for p in programs[:3]:
+        interned(p)
+    interned(programs[0])  # the latest, now
+    interned(programs[3])
+    assert list(intern._programs.values()) == [programs[2], programs[0], programs[3]]
+
+
+def test_choices_without_loops_compile_nothing(compilations: list[str]) -> None:
+    out = lax.cond(True, lambda x: x * 2, jnp.sin, 3.0)
+    assert float(out) == 6.0 and not compilations
+
+
+def test_choices_over_lanes_and_with_loops_are_compiled(compilations: list[str]) -> None:
+    x = jnp.linspace(-1.0, 1.0, 6)
+    out = anima.vmap(lambda x: lax.cond(x > 0, jnp.exp, jnp.sin, x))(x)
+    np.testing.assert_allclose(out, np.where(x > 0, np.exp(x), np.sin(x)), rtol=1e-6)
+    assert compilations == ["cond"]
+    lax.switch(1, [jnp.sin, fori], jnp.float32(1.0))
+    assert compilations == ["cond", "switch"]
+
+
+# ---------------------------------------------------------------- disable_jit
+
+
+@pytest.fixture
+def python() -> Any:
+    with anima.disable_jit():
+        yield
+
+
+def test_bodies_see_the_values_of_every_step(python: None) -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def body(c: Any, x: Any) -> Any:
+        seen.append((float(c), float(x)))
+        return c + x, c * x
+
+    last, ys = lax.scan(body, 1.0, jnp.arange(3.0), reverse=True)
+    assert seen == [(1.0, 2.0), (3.0, 1.0), (4.0, 0.0)]
+    assert float(last) == 4.0
+    np.testing.assert_array_equal(ys, [0.0, 3.0, 2.0])
+
+    steps: list[int] = []
+    assert int(lax.while_loop(lambda c: c < 3, lambda c: (steps.append(int(c)), c + 1)[1], 0)) == 3
+    assert int(lax.fori_loop(2, 5, lambda i, c: (steps.append(int(i)), c + [0, 0, 1, 2, 3][i])[1], 0)) == 6
+    assert steps == [0, 1, 2, 2, 3, 4]
+    np.testing.assert_array_equal(lax.map(lambda x: x * [1, 2, 3][int(x)], jnp.arange(3)), [0, 2, 6])
+
+
+def test_only_the_branch_taken_is_called(python: None, capsys: pytest.CaptureFixture[str]) -> None:
+    def say(name: str) -> Fun:
+        return lambda x: (print(name, float(x)), x + 1)[1]
+
+    assert float(lax.cond(False, say("true"), say("false"), 2.0)) == 3.0
+    assert float(lax.switch(7, [say("zero"), say("one")], 4.0)) == 5.0
+    assert capsys.readouterr().out == "false 2.0\none 4.0\n"
+    lax.cond(True, lambda x: x, lambda x: (x, x), 2.0)  # the other one is not even traced
+
+
+def test_the_users_own_exception_from_step_2(python: None) -> None:
+    def body(i: Any, c: Any) -> Any:
+        if i == 2:
+            raise KeyError("step 2")
+        return c + i
+
+    with pytest.raises(KeyError, match="step 2"):
+        anima.jit(lambda x: lax.fori_loop(0, 5, body, x))(1.0)
+
+
+@pytest.mark.parametrize("fun", [scan, while_, fori, cond, mapped, nested], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("way", WAYS)
+def test_python_computes_the_same(fun: Fun, way: str) -> None:
+    x = jnp.linspace(0.1, 0.9, 4) if "vmap" in way else jnp.float32(0.8)
+    f = WAYS[way](fun)
+    with anima.disable_jit():
+        found = f(x)
+    np.testing.assert_allclose(found, anima.jit(f)(x), rtol=1e-5, atol=1e-6)
+
+
+def test_lanes_that_choose_for_themselves_still_run(python: None) -> None:
+    n = jnp.arange(4)
+    np.testing.assert_array_equal(anima.vmap(lambda n: lax.while_loop(lambda c: c < n, lambda c: c + 2, 0))(n),
+                                  [0, 2, 2, 4])
+    np.testing.assert_array_equal(anima.vmap(lambda n: lax.cond(n > 1, lambda n: n, lambda n: -n, n))(n),
+                                  [0, -1, 2, 3])
+
+    def late(n: Any) -> Any:  # the predicate is the same for all lanes in the first step only
+        return lax.while_loop(lambda c: c[0] + c[1] < 4, lambda c: (c[0] + 1, n), (0, 0))[0]
+
+    np.testing.assert_array_equal(anima.vmap(late)(n), [4, 3, 2, 1])
+
+
+def test_results_are_those_of_a_program(python: None) -> None:
+    last, ys = lax.scan(lambda c, x: (c, {"y": (x, 7)}), 1.0, jnp.zeros((3, 2)))
+    assert isinstance(last, anima.Array) and last.weak_type
+    assert ys["y"][0].shape == (3, 2) and ys["y"][1].shape == (3,)
+    none = lax.scan(lambda c, x: (c, x + 1.5), 1.0, jnp.zeros((0, 2)))[1]
+    assert none.shape == (0, 2) and none.dtype == jnp.float32
+    with pytest.raises(TypeError, match="boolean scalar"):
+        lax.while_loop(lambda c: c, lambda c: c, 1)

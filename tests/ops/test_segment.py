@@ -1,0 +1,66 @@
+"""segment_sum and its likes: against a loop over the rows, under transformations, and their mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+
+COMBINE = {"sum": (np.add, 0), "prod": (np.multiply, 1), "max": (np.maximum, "least"), "min": (np.minimum, "greatest")}
+FUNCTIONS = {name: getattr(anima.ops, f"segment_{name}") for name in COMBINE}
+
+
+def by_loop(name: str, data: np.ndarray, ids: Any, count: int) -> np.ndarray:
+    combine, start = COMBINE[name]
+    if isinstance(start, str):
+        kind = np.iinfo(data.dtype) if data.dtype.kind == "i" else None
+        least, greatest = (kind.min, kind.max) if kind else (False, True) if data.dtype == bool else (-np.inf, np.inf)
+        start = least if start == "least" else greatest
+    out = np.full((count, *data.shape[1:]), start, data.dtype)
+    for row, k in zip(data, ids, strict=True):
+        k = k + count if k < 0 else k
+        if 0 <= k < count:
+            out[k] = combine(out[k], row)
+    return out
+
+
+@pytest.mark.parametrize("name, dtype", [(n, d) for n in COMBINE for d in ("float32", "int32", "bool")
+                                         if d != "bool" or n in ("max", "min")])
+@pytest.mark.parametrize("shape", [(6,), (6, 2), (6, 2, 3)])
+@pytest.mark.parametrize("options", [{}, {"bucket_size": 2}, {"bucket_size": 4}, {"bucket_size": 100}], ids=str)
+def test_against_a_loop(name: str, dtype: str, shape: tuple[int, ...], options: Any) -> None:
+    data = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
+    ids = np.array([0, 2, 2, 7, -1, 0])                                     # 7 is outside, -1 the last
+    for run in (FUNCTIONS[name], anima.jit(FUNCTIONS[name], static_argnames=("num_segments", "bucket_size"))):
+        result = run(jnp.asarray(data), jnp.asarray(ids), num_segments=4, **options)
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(result, by_loop(name, data, ids, 4))
+
+
+def test_the_number_of_segments() -> None:
+    data, ids = jnp.arange(5.0), jnp.array([0, 0, 1, 1, 2])
+    assert anima.ops.segment_sum(data, ids).tolist() == [1.0, 5.0, 4.0]
+    assert anima.ops.segment_sum(data[:0], ids[:0]).shape == (0,)
+    with pytest.raises(anima.errors.ConcretizationTypeError, match="num_segments"):
+        anima.jit(anima.ops.segment_sum)(data, ids)
+    with pytest.raises(ValueError, match="non-negative"):
+        anima.ops.segment_sum(data, ids, -1)
+    with pytest.raises(ValueError, match="one segment number for each row"):
+        anima.ops.segment_sum(data, ids[:4])
+    with pytest.raises(TypeError):
+        anima.ops.segment_sum([1.0, 2.0], [0, 1])
+    assert anima.ops.segment_sum(data, jnp.array([0, 0, 1, 1, 9]), 2, mode="clip").tolist() == [1.0, 9.0]
+
+
+def test_transformations() -> None:
+    data, ids = jnp.array([1.0, 3.0, 2.0, 5.0]), jnp.array([0, 0, 2, 9])
+    weights = jnp.array([2.0, 3.0, 5.0])
+    assert anima.grad(lambda d: anima.ops.segment_sum(d, ids, 3) @ weights)(data).tolist() == [2.0, 2.0, 5.0, 0.0]
+    assert anima.grad(lambda d: anima.ops.segment_max(d, ids, 3)[::2] @ weights[::2])(data).tolist() == [
+        0.0, 2.0, 5.0, 0.0]
+    batched = anima.vmap(lambda i: anima.ops.segment_sum(data, i, 3))(jnp.stack([ids, ids[::-1]]))
+    assert batched.tolist() == [[4.0, 0.0, 2.0], [7.0, 0.0, 3.0]]
