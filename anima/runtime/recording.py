@@ -186,7 +186,8 @@ def _segments(cond: ClosedJaxpr, body: ClosedJaxpr, cond_nconsts: int, body_ncon
 
 def _closed(fun: Callable[..., list[Any]], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
     jaxpr, consts = under(EVAL, trace_to_jaxpr, fun, list(avals))
-    return ClosedJaxpr(jaxpr.replace(effects=jaxpr.effects - {RECORDS, RECORDED}), consts)  # only those of parts
+    eqns = [e.replace(effects=e.effects - {RECORDS, RECORDED}) for e in jaxpr.eqns]  # what parts make dies with them
+    return ClosedJaxpr(jaxpr.replace(eqns=eqns, effects=jaxpr.effects - {RECORDS, RECORDED}), consts)
 
 
 class _Loop:
