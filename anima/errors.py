@@ -224,7 +224,7 @@ class TracerBoolConversionError(ConcretizationTypeError):
     def __init__(self, tracer: Any) -> None:
         TypeError.__init__(self, _about(
             tracer, f"Attempted boolean conversion of {traced_array(tracer)}.",
-            "anima.lax.cond, anima.lax.while_loop or anima.numpy.where"))
+            "anima.lax.cond, anima.lax.while_loop or anima.numpy.where (and for `and`, `or`, `not`: &, |, ~)"))
 
 
 class NonConcreteBooleanIndexError(AnimaIndexError):

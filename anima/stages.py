@@ -1,6 +1,6 @@
 """The types of a jitted function's stages: `jit(f)`, `.trace(x)`, `.lower()`, `.compile()`."""
 
 from anima.api.jit import JitFunction as Wrapped
-from anima.api.stages import Compiled as Compiled, Lowered as Lowered, TracedFunction as Traced
+from anima.api.stages import ArgInfo as ArgInfo, Compiled as Compiled, Lowered as Lowered, TracedFunction as Traced
 
-__all__ = ["Compiled", "Lowered", "Traced", "Wrapped"]
+__all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]

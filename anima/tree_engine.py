@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from anima.util import lazy_module
+from anima.util import fork_safe, lazy_module
 
 if TYPE_CHECKING:
     import optree
@@ -19,7 +19,7 @@ NAMESPACE = "anima"
 
 _Node = tuple[type, Callable[[Any], Any], Callable[[Any, Any], Any]]
 _waiting: list[_Node] | None = []   # types to register when optree is loaded; None since it is
-_lock = threading.RLock()
+_lock = fork_safe(threading.RLock())
 
 
 def register(nodetype: type, flatten_func: Callable[[Any], Any], unflatten_func: Callable[[Any, Any], Any]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import math
+import os
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -119,6 +121,27 @@ def weak_cache(function: Callable[..., B]) -> Callable[..., B]:
         return known[rest]
 
     return wrapper
+
+
+def exact_type(value: Any) -> Any:
+    """The type of a hashable value, with what `==` does not tell either: types of a tuple's items, signs of zeros.
+
+    >>> exact_type(1), exact_type((1, True)) == exact_type((1.0, 1)), exact_type(0.0) == exact_type(-0.0)
+    (<class 'int'>, False, False)
+    """
+    kind = type(value)
+    if isinstance(value, tuple):
+        return kind, *map(exact_type, value)
+    if isinstance(value, (float, complex)):
+        return kind, math.copysign(1.0, value.real), math.copysign(1.0, value.imag)
+    return kind
+
+
+def fork_safe(lock: A) -> A:
+    """The lock, which is free in a child of fork: a thread that the child does not have may have held it."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
+    return lock
 
 
 class _LazyModule:

@@ -14,6 +14,7 @@ import numpy as np
 
 from anima import errors, tree
 from anima.api.jit import jit
+from anima.api.stages import type_of
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, tangent_aval
@@ -408,8 +409,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     """
     _refuse_reduce_axes("linear_transpose", reduce_axes)
     flat, in_tree = tree.flatten(primals)
-    avals = [ShapedArray(tuple(x.shape), x.dtype) if hasattr(x, "shape") and not isinstance(x, Array) else aval_of(x)
-             for x in flat]
+    avals = list(map(type_of, flat))
     flat_fun, found = _flat_fun(fun, in_tree)
     jaxpr, consts = trace_to_jaxpr(flat_fun, avals, Traced(fun_name(fun), by="linear_transpose"))
     out_tree = found[0]

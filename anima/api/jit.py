@@ -28,7 +28,7 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array
 from anima.runtime.logs import explain_miss, timed
-from anima.util import fun_name
+from anima.util import exact_type, fun_name
 
 
 class Signature:
@@ -80,9 +80,9 @@ class Signature:
             places = self.places[count] = ([i for i in range(count) if i in where],
                                            [i for i in range(count) if i not in where])
         fixed, free = places
-        static: Any = count, tuple([(i, type(args[i]), args[i]) for i in fixed])
+        static: Any = count, tuple([(i, exact_type(args[i]), args[i]) for i in fixed])
         if kwargs and self.static_argnames:
-            static += (*[(k, type(kwargs[k]), kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames],)
+            static += (*[(k, exact_type(kwargs[k]), kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames],)
             kwargs = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
         try:
             hash(static)
@@ -117,9 +117,9 @@ class Signature:
         return tuple(out)
 
 
-def _explain_unhashable(*static: tuple[int | str, type, Any]) -> None:
+def _explain_unhashable(*static: tuple[int | str, Hashable, Any]) -> None:
     """Raises for the first of the static arguments (place, type, value) that cannot be part of a key."""
-    for where, kind, value in static:
+    for where, _, value in static:
         if isinstance(value, Tracer):
             raise errors.ConcretizationTypeError(
                 value, f"Static argument {where!r} of a jitted function cannot be a traced value.")
@@ -128,8 +128,8 @@ def _explain_unhashable(*static: tuple[int | str, type, Any]) -> None:
         except TypeError as e:
             place = "index" if isinstance(where, int) else "name"
             raise ValueError(f"Non-hashable static arguments are used in a jit function: static argument ({place} "
-                             f"{where}) of type {kind} is not hashable: {e}. Make it hashable (a tuple for a list, a "
-                             "frozen dataclass) or pass it as an ordinary argument.") from None
+                             f"{where}) of type {type(value)} is not hashable: {e}. Make it hashable (a tuple for a "
+                             "list, a frozen dataclass) or pass it as an ordinary argument.") from None
 
 
 def _as_tuple(nums: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -159,16 +159,20 @@ class Entry:
         self.finish: Any = None  # from what `run` gives to the result, where that is not the same
 
     def compile(self, static: Any) -> None:
-        """Makes `executable` and, where there can be one, `run`, with what goes before and after it."""
-        self.executable = executable_of(self.closed, self.name)
+        """Makes `executable` and, where there can be one, `run`, with what goes before and after it.
+
+        `run` comes last: other threads may call, and take the short way as soon as it is there.
+        """
+        executable = executable_of(self.closed, self.name)
         spec = self.out_tree.spec
         flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1
         form = "single" if spec.is_leaf(strict=True) else "tuple" if flat else "list"
-        typed = getattr(type(self.executable), "typed", None)
+        typed = getattr(type(executable), "typed", None)
+        self.executable = executable
         if typed is not None and not self.outer:
             self.finish = spec.unflatten if form == "list" else None
-            self.run = typed(self.executable, self.avals, self.out_avals, form, self.donated)
             self.read = reader(self.in_tree, static)
+            self.run = typed(executable, self.avals, self.out_avals, form, self.donated)
 
     def result(self, values: list[np.ndarray]) -> Any:
         """The result for arguments as NumPy arrays."""
@@ -221,6 +225,9 @@ class JitFunction:
 
     def __repr__(self) -> str:
         return f"<jitted {self.fun!r}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "entries": {}, "simple": {}, "recent": {}}  # programs are of this process
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -379,7 +386,7 @@ class JitFunction:
         dynamic, named, static = self.signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
         entry = self._entry(dynamic, named, static, leaves, in_tree, type_of)
-        return TracedFunction(entry.closed, in_tree, entry.out_tree, self.name)
+        return TracedFunction(entry.closed, in_tree, entry.out_tree, self.name, entry.donated)
 
     @errors.api_boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -397,7 +404,7 @@ _NARROW = {"d": np.float32, "D": np.complex64, "l": np.int32, "q": np.int32, "L"
 
 def _narrowed(x: Any) -> Any:
     """What NumPy makes of 64 bits by default, as it is without 64-bit types: for that there are short ways."""
-    if isinstance(x, (np.ndarray, np.generic)) and x.dtype.itemsize >= 8 and x.dtype.char in _NARROW:
+    if (type(x) is np.ndarray or isinstance(x, np.generic)) and x.dtype.itemsize >= 8 and x.dtype.char in _NARROW:
         return np.asarray(x, _NARROW[x.dtype.char])
     return x
 

@@ -27,14 +27,15 @@ from anima.util import record
 
 
 class ShapeDtypeStruct:
-    """The shape and dtype of an array, without the array."""
+    """The shape and dtype of an array, without the array. Where it stands for one, 64-bit dtypes are as
+    `enable_x64` has them."""
 
     __slots__ = ("aval", "sharding")
 
     def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None, weak_type: bool = False, **_: Any):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
-        self.aval = ShapedArray(tuple(int(d) for d in shape), dtypes.canonicalize_dtype(dtype, True), weak_type)
+        self.aval = ShapedArray(tuple(int(d) for d in shape), dtypes.np_dtype(dtype), weak_type)
         self.sharding = sharding
 
     shape = property(lambda self: self.aval.shape)
@@ -62,7 +63,7 @@ class ShapeDtypeStruct:
 def type_of(x: Any) -> ShapedArray:
     """The aval of an array-like or of anything with a shape and a dtype."""
     if hasattr(x, "aval"):
-        return x.aval
+        return x.aval.update(dtype=dtypes.canonicalize_dtype(x.aval.dtype))
     if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "__array__"):
         return ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype, True))
     return aval_of(x)
@@ -70,6 +71,17 @@ def type_of(x: Any) -> ShapedArray:
 
 def struct_of(aval: ShapedArray) -> ShapeDtypeStruct:
     return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+@record
+class ArgInfo:
+    """An argument of a program: its type, and whether it is donated."""
+
+    _aval: ShapedArray
+    donated: bool
+
+    shape = property(lambda self: self._aval.shape)
+    dtype = property(lambda self: self._aval.dtype)
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,7 @@ class TracedFunction:
     in_tree: Any
     out_tree: Any
     fun_name: str
+    donate_argnums: tuple[int, ...] = ()  # of the leaves
 
     @property
     def in_avals(self) -> Any:
@@ -87,7 +100,9 @@ class TracedFunction:
 
     @property
     def args_info(self) -> Any:
-        return tree.unflatten(self.in_tree, map(struct_of, self.jaxpr.in_avals))
+        """The type of each argument and whether it is donated (`ArgInfo`), in the structure of (args, kwargs)."""
+        return tree.unflatten(self.in_tree, [ArgInfo(a, k in self.donate_argnums)
+                                             for k, a in enumerate(self.jaxpr.in_avals)])
 
     @property
     def out_info(self) -> Any:
@@ -101,8 +116,20 @@ class TracedFunction:
         return Lowered(self)
 
 
+class _OfTraced:
+    """What later stages know of the function that they come from."""
+
+    __slots__ = ()
+    in_tree = property(lambda self: self.traced.in_tree)
+    out_tree = property(lambda self: self.traced.out_tree)
+    in_avals = property(lambda self: self.traced.in_avals)
+    args_info = property(lambda self: self.traced.args_info)
+    out_info = property(lambda self: self.traced.out_info)
+    donate_argnums = property(lambda self: self.traced.donate_argnums)
+
+
 @dataclass(frozen=True)
-class Lowered:
+class Lowered(_OfTraced):
     """A program on its way to machine code, every form of it."""
 
     traced: TracedFunction
@@ -141,26 +168,6 @@ class Lowered:
         """The machine code, as assembly text."""
         return self.compile().executable.asm
 
-    @property
-    def in_tree(self) -> Any:
-        return self.traced.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        return self.traced.out_tree
-
-    @property
-    def in_avals(self) -> Any:
-        return self.traced.in_avals
-
-    @property
-    def args_info(self) -> Any:
-        return self.traced.args_info
-
-    @property
-    def out_info(self) -> Any:
-        return self.traced.out_info
-
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text: `dialect` is "jaxpr", "fused", "loops" (default), "llvm" or "asm"."""
         forms = ("jaxpr", "fused", "loops", "llvm", "asm")
@@ -189,31 +196,13 @@ class MemoryAnalysis:
 
 
 @record
-class Compiled:
+class Compiled(_OfTraced):
     """A program as machine code, callable with arguments of its own signature only."""
 
     lowered: Lowered
     executable: Any
 
-    @property
-    def in_tree(self) -> Any:
-        return self.lowered.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        return self.lowered.out_tree
-
-    @property
-    def in_avals(self) -> Any:
-        return self.lowered.in_avals
-
-    @property
-    def args_info(self) -> Any:
-        return self.lowered.args_info
-
-    @property
-    def out_info(self) -> Any:
-        return self.lowered.out_info
+    traced = property(lambda self: self.lowered.traced)
 
     def as_text(self) -> str:
         """The optimised loop program that the machine code was made from."""
@@ -235,7 +224,7 @@ class Compiled:
         if in_tree != self.in_tree:
             raise TypeError(f"Function compiled with input pytree does not match the input pytree it was called with. "
                             f"Expected {self.in_tree}, got {in_tree}.")
-        jaxpr = self.lowered.traced.jaxpr
+        jaxpr = self.traced.jaxpr
         if any(isinstance(x, Tracer) for x in leaves):
             raise TypeError("Cannot apply Anima transformations to a function lowered and compiled for a particular "
                             "signature. Detected an argument that is being traced. Transform the function itself, "
@@ -248,6 +237,9 @@ class Compiled:
                                 f"{got.str_short()}.")
         values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
         outs = self.executable(values)
+        for k in self.donate_argnums:
+            if isinstance(leaves[k], ConcreteArray):
+                leaves[k].delete()
         return tree.unflatten(self.out_tree, [ConcreteArray(v, a) for v, a in zip(outs, jaxpr.out_avals, strict=True)])
 
     call = __call__

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
+from anima.compiler.buffers import buffers_of
 from anima.compiler.costs import cost
 from anima.compiler.emit_held import lanes_for
 from anima.compiler.loops import (
@@ -31,9 +32,9 @@ from anima.compiler.loops import (
     Store,
     While,
     children,
+    map_blocks,
     statements,
 )
-from anima.compiler.routines import buffers_read, buffers_written
 from anima.compiler.static import known
 from anima.compiler.vectorize import fits, names_in
 from anima.util import record
@@ -42,66 +43,6 @@ Mode = Literal["elements", "lanes"]
 LARGEST = 64     # elements of a buffer in registers
 LONGEST = 8      # iterations of a loop that is written out for single elements
 _SHUFFLE = 3.0   # nanoseconds, as `costs` counts, to move elements between lanes
-
-
-def blocks_of(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
-    """The blocks of a statement that is no kernel."""
-    match stmt:
-        case For(body=body):
-            return (body,)
-        case While(before=before, body=body):
-            return before, body
-        case If(then=then, orelse=orelse):
-            return then, orelse
-    return ()
-
-
-def with_blocks(stmt: Stmt, blocks: Sequence[tuple[Stmt, ...]]) -> Stmt:
-    """The statement with other blocks."""
-    match stmt:
-        case For():
-            return replace(stmt, body=blocks[0])
-        case While():
-            return replace(stmt, before=blocks[0], body=blocks[1])
-        case If():
-            return replace(stmt, then=blocks[0], orelse=blocks[1])
-    return stmt
-
-
-def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:
-    """Every statement outside of kernels."""
-    for stmt in stmts:
-        yield stmt
-        for block in blocks_of(stmt):
-            yield from statements_outside(block)
-
-
-def buffers_of(nodes: Iterable[Stmt | Expr]) -> set[str]:
-    """The buffers that statements and expressions load from or store to."""
-    found: set[str] = set()
-    stack: list[Any] = list(nodes)
-    while stack:
-        node = stack.pop()
-        kind = type(node)
-        if kind is Const or kind is Ref:
-            continue
-        if kind is Op:
-            stack += node.args
-        elif kind is Let:
-            stack.append(node.value)
-        elif kind is Load:
-            found.add(node.buffer)
-            stack.append(node.index)
-        elif kind is Store:
-            found.add(node.buffer)
-            stack += (node.index, node.value)
-        elif kind is Kernel:
-            stack += node.body
-        elif kind is Call:
-            found.update(buffers_read(node.routine, node.args), buffers_written(node.routine, node.args))
-        else:
-            stack.extend(children(node))
-    return found
 
 
 def unrolled_size(stmts: Sequence[Stmt], mode: Mode) -> int | None:
@@ -222,7 +163,7 @@ class Block:
     def __init__(self, stmt: Stmt) -> None:
         self.stmt = stmt
         self.is_kernel = isinstance(stmt, Kernel)
-        body = stmt.body if isinstance(stmt, Kernel) else (with_blocks(stmt, [(), ()]),)
+        body = stmt.body if isinstance(stmt, Kernel) else (map_blocks(lambda _: (), stmt),)
         self.accesses = _Walk(body).found
         self.touches = {a.buffer for a in self.accesses}
         self.open = {a.buffer for a in self.accesses if a.elements is None}  # at indices that are not known

@@ -10,7 +10,7 @@ fit over lifetimes, 64 bytes aligned. After this pass every temp has an offset o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from anima.compiler.loops import (
     Kernel,
     Let,
     Load,
+    Local,
     Op,
     Program,
     Ref,
@@ -117,45 +118,39 @@ def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
 
 
 def _access(nodes: Sequence[Expr | Stmt], stmt: Stmt, position: int) -> Access:
-    uses = _Uses()
-    for node in nodes:
-        uses.note(node)
-    return Access(stmt, position, frozenset(uses.reads), frozenset(uses.writes), frozenset(uses.writes - uses.reads))
+    reads, writes = uses(nodes)
+    return Access(stmt, position, frozenset(reads), frozenset(writes), frozenset(writes - reads))
 
 
-class _Uses:
-    """The buffers that statements read and write."""
-
-    def __init__(self) -> None:
-        self.reads: set[str] = set()
-        self.writes: set[str] = set()
-
-    def note(self, node: Any) -> None:
+def uses(nodes: Iterable[Expr | Stmt]) -> tuple[set[str], set[str]]:
+    """The buffers that statements and expressions read, and those that they write."""
+    reads: set[str] = set()
+    writes: set[str] = set()
+    stack: list[Any] = list(nodes)
+    while stack:
+        node = stack.pop()
         kind = type(node)
         if kind is Ref or kind is Const:
-            return
-        if kind is Let:
-            self.note(node.value)
-        elif kind is Op:
-            for arg in node.args:
-                self.note(arg)
-        elif kind is Load:
-            self.reads.add(node.buffer)
-            self.note(node.index)
+            continue
+        if kind is Load:
+            reads.add(node.buffer)
         elif kind is Store:
-            (self.writes if node.op is None else self.reads).add(node.buffer)
-            self.writes.add(node.buffer)
-            self.note(node.index)
-            self.note(node.value)
-        elif isinstance(node, Call):
-            read, written = buffers_read(node.routine, node.args), buffers_written(node.routine, node.args)
-            self.reads.update(read)
-            self.writes.update(written)
+            writes.add(node.buffer)
+            if node.op is not None:
+                reads.add(node.buffer)
+        elif kind is Call:
+            written = buffers_written(node.routine, node.args)
+            reads.update(buffers_read(node.routine, node.args))
+            writes.update(written)
             if arguments(node.routine, node.args).get("beta", 0.0) != 0.0:
-                self.reads.update(written)
-        else:
-            for child in children(node):
-                self.note(child)
+                reads.update(written)
+        stack += children(node)
+    return reads, writes
+
+
+def buffers_of(nodes: Iterable[Expr | Stmt]) -> set[str]:
+    """The buffers that statements and expressions read or write."""
+    return set().union(*uses(nodes))
 
 
 def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dict[str, Life]:
@@ -234,31 +229,28 @@ def _merge(source: Buffer, target: Buffer, free: set[str], known: dict[str, Buff
 
 def _copied(kernel: Kernel) -> tuple[str, str] | None:
     """(source, target) if a kernel does nothing but copy one buffer to another."""
-    if kernel.name != "copy":
-        return None
-    loads: list[Load] = []
-    stores: list[Store] = []
-    for node in walk(*kernel.body):
-        match node:
-            case Load():
-                loads.append(node)
-            case Store():
-                stores.append(node)
-            case Op() | Ref() | For() | Let():
-                pass
-            case Var() | Assign() | Accumulate() | If() | While():
-                return None
-    if len(loads) != 1 or len(stores) != 1 or stores[0].op is not None:
-        return None
-    return (loads[0].buffer, stores[0].buffer) if loads[0].index == stores[0].index else None
+    body = kernel.body if kernel.name == "copy" else ()
+    while len(body) == 1 and isinstance(body[0], For):
+        body = body[0].body
+    match body:
+        case (*indices, Let(name=loaded, value=Load(buffer=source, index=here)),
+              Store(buffer=target, index=there, value=Ref(name=stored), op=None)):
+            plain = all(isinstance(s, Let) for s in indices) and loaded == stored and here == there
+            return (source, target) if plain else None
+    return None
 
 
-def rename(stmts: Iterable[Stmt], names: dict[str, str]) -> tuple[Stmt, ...]:
-    """Statements with buffers renamed."""
+def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str, str] | None = None
+           ) -> tuple[Stmt, ...]:
+    """Statements with buffers renamed, and `names` of values."""
+    named = names or {}
+
     def expr(e: Expr) -> Expr:
         match e:
+            case Ref(name=name, dtype=dtype) if name in named:
+                return Ref(named[name], dtype)
             case Load(buffer=buffer, index=index, dtype=dtype):
-                return Load(names.get(buffer, buffer), expr(index), dtype)
+                return Load(buffers.get(buffer, buffer), expr(index), dtype)
             case Op(name=name, args=args, dtype=dtype, params=params):
                 return Op(name, tuple(map(expr, args)), dtype, params)
         return e
@@ -266,31 +258,33 @@ def rename(stmts: Iterable[Stmt], names: dict[str, str]) -> tuple[Stmt, ...]:
     def stmt(s: Stmt) -> Stmt:
         match s:
             case Kernel(body=body):
-                return replace(s, body=block(body))
-            case For():
-                return replace(s, extent=expr(s.extent), body=block(s.body))
+                return replace(s, body=block(body)) if named or not buffers_of(body).isdisjoint(buffers) else s
+            case For(index=index):
+                return replace(s, index=named.get(index, index), extent=expr(s.extent), body=block(s.body))
             case While(before=before, cond=cond, body=body):
                 return While(block(before), expr(cond), block(body))
             case If(cond=cond, then=then, orelse=orelse):
                 return If(expr(cond), block(then), block(orelse))
             case Let(name=name, value=value):
-                return Let(name, expr(value))
+                return Let(named.get(name, name), expr(value))
             case Var(name=name, dtype=dtype, init=init):
-                return Var(name, dtype, expr(init))
+                return Var(named.get(name, name), dtype, expr(init))
             case Assign(name=name, value=value):
-                return Assign(name, expr(value))
+                return Assign(named.get(name, name), expr(value))
             case Accumulate(name=name, op=op, value=value):
-                return Accumulate(name, op, expr(value))
+                return Accumulate(named.get(name, name), op, expr(value))
             case Store(buffer=buffer, index=index, value=value, op=op):
-                return Store(names.get(buffer, buffer), expr(index), expr(value), op)
+                return Store(buffers.get(buffer, buffer), expr(index), expr(value), op)
+            case Local(buffer=buffer):
+                return replace(s, buffer=buffers[buffer]) if buffer in buffers else s
             case Window(buffer=buffer, address=address):
-                return Window(buffer, expr(address))
+                return Window(buffers.get(buffer, buffer), expr(address))
             case Call(routine=routine, args=args):
-                return Call(routine, renamed(routine, args, names))  # type: ignore[arg-type]
+                return Call(routine, renamed(routine, args, buffers))  # type: ignore[arg-type]
         return s
 
-    def block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
-        return tuple(stmt(s) for s in body)
+    def block(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        return tuple(map(stmt, body))
 
     return block(stmts)
 
@@ -308,11 +302,12 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
     taken = set(shared.values())
     for unit in units:
         kernel = unit.stmt
+        if not isinstance(kernel, Kernel) or any(a <= unit.position <= b for a, b in loops):
+            continue
         dying = [n for n in sorted(unit.reads) if n in known and lives[n].end == unit.position and n not in taken
                  and n not in shared and (n in free or known[n].role == "temp")]
         born = [n for n in sorted(unit.whole) if n in known and lives[n].begin == unit.position and n not in shared]
-        if (not dying or not born or not isinstance(kernel, Kernel) or not _one_nest(kernel)
-                or any(a <= unit.position <= b for a, b in loops)):
+        if not dying or not born or not _one_nest(kernel):
             continue
         loads, stores = _indices(kernel)
         for target in born:

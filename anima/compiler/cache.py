@@ -18,7 +18,7 @@ from anima.compiler.build import Code, build
 from anima.compiler.keys import program_key
 from anima.compiler.loops import Program
 from anima.config import compilation_cache_dir
-from anima.util import lazy_module
+from anima.util import fork_safe, lazy_module
 
 hashlib, tempfile = lazy_module("hashlib"), lazy_module("tempfile")  # for the disk only, and slow to load
 _FORMAT = b"anima-object-1\n"
@@ -26,16 +26,7 @@ _KEPT = 1024  # programs
 
 
 _known: OrderedDict[tuple[str, native.Target], Code] = OrderedDict()
-_lock = threading.Lock()
-
-
-def _new_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may have held it
+_lock = fork_safe(threading.Lock())
 
 
 def compiled(program: Program, target: native.Target) -> Code:

@@ -31,8 +31,7 @@ class Held(Memory):
     """Adds buffers in registers to a function.
 
     `held` has the keys of their values in `env`, one for each element or one for all, `sizes` how many elements
-    there are; `numbers` the indices of
-    loops that are being written out or as a whole, and what follows from these.
+    there are; `numbers` the indices of loops that are being written out or as a whole, and what follows from these.
     """
 
     env: dict[str, Val]

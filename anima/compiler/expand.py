@@ -16,10 +16,11 @@ import numpy as np
 
 from anima.compiler import lower_contract, lower_linalg
 from anima.compiler.inline import has_programs, inline, map_programs
+from anima.compiler.simplify import untransposed
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var, subjaxprs
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import EVAL, under
@@ -45,9 +46,14 @@ def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
         return closed
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
+    transposed: dict[Var, Eqn] = {}
     constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
     for eqn in closed.eqns:
         invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
+        if eqn.primitive.name == "transpose":
+            transposed[eqn.outvars[0]] = eqn.replace(invars=invars)
+        elif eqn.primitive.name == "dot_general":  # how a product is written depends on how its operands lie
+            eqn = untransposed(eqn, invars, transposed) or eqn
         rewrite = REWRITES.get(eqn.primitive.name)
         if rewrite is None or (eqn.primitive.name in ONLY_IF and not ONLY_IF[eqn.primitive.name](eqn)):
             params = map_programs(eqn.params, expand) if has_programs(eqn.params) else eqn.params
@@ -274,14 +280,31 @@ def _descending(x: Any) -> Any:
     return el.not_(el.select(el.ne(wide, wide), most, ordered))
 
 
+def _power(eqn: Eqn, x: Any, y: Any) -> Any:
+    """x**0.5, x**1.5 or x**-0.5 by square roots, to 2 ulp; infinity and +0 from -infinity and -0, as C's pow."""
+    infinity = full(x.shape, np.asarray(np.inf, x.dtype))
+    root = el.select(el.eq(el.abs(x), infinity), infinity, el.add(el.sqrt(x), full(x.shape, np.asarray(0.0, x.dtype))))
+    exponent = _exponent(eqn)
+    return root if exponent == 0.5 else el.mul(el.abs(x), root) if exponent > 0 else el.div(
+        full(x.shape, np.asarray(1.0, x.dtype)), root)
+
+
+def _exponent(eqn: Eqn) -> float:
+    """The exponent of a power if it is a literal number; else NaN."""
+    y = eqn.invars[1]
+    return float(y.val) if type(y) is Literal and y.val.dtype.kind == "f" else np.nan
+
+
 REWRITES: dict[str, Rewrite] = {
     "argmax": _arg_extreme(reduce_max_p),
     "argmin": _arg_extreme(reduce_min_p),
     "dot_general": lower_contract.rewrite,
+    "pow": _power,
     "top_k": _top_k,
     **lower_linalg.REWRITES,
 }
 ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
+    "pow": lambda eqn: eqn.outvars[0].aval.dtype.name in ("float32", "float64") and _exponent(eqn) in (0.5, 1.5, -0.5),
     "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
     "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),
 }

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
 
 from anima.compiler.groups import Fused, Group
 from anima.compiler.lower_reduce import strategy
@@ -24,10 +27,13 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 MOST_ROOTS = 24        # results of one kernel
 SMALL = 4096           # elements: kernels that share nothing are merged below this
 MOST_BOXES = 40        # kernels for the parts of concatenations and paddings
+BOXED = 1024           # elements of which that pays more than to share a kernel with a reduction
 
 UPDATES = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"))
 
+T = TypeVar("T")
 Relation = tuple[int, ...] | None  # for each dimension of an array: that of the space it follows, or -1 (size 1)
+Place = tuple[tuple[int, int] | None, ...] | None  # the same with what is added to the space's index; None: unknown
 
 
 def fuse(closed: ClosedJaxpr) -> Fused:
@@ -96,35 +102,38 @@ class _Grouping:
         its space; whether all is flat; where concatenations and paddings along the space begin and end."""
         self.paired = False
         found: dict[Var, set[Relation]] = {}
-        seen: set[tuple[Var, Relation]] = set()
+        seen: set[tuple[Var, Relation, Place]] = set()
         flat = True
         cuts: dict[int, set[int]] = {}
         identity = tuple(range(len(space)))
-        stack: list[tuple[Atom, Relation]] = []
+        here = tuple((d, 0) for d in range(len(space)))
+        stack: list[tuple[Atom, Relation, Place]] = []
         start = eqn if self.kinds[id(eqn)] == "map" else None
         if start is None:
-            stack += [(v, identity if v.aval.shape == space else None) for v in eqn.invars[skip:]]
+            stack += [(v, identity, here) if v.aval.shape == space else (v, None, None) for v in eqn.invars[skip:]]
         else:
-            stack += _operand_relations(eqn, identity)
+            stack += _operands(eqn, identity, here)
             flat = acts_elementwise(eqn)
-            _note_cuts(eqn, identity, cuts)
+            _note_cuts(eqn, here, space, cuts)
             self.paired = self._pairs(eqn, identity)
         while stack:
-            atom, relation = stack.pop()
-            if type(atom) is not Var or (atom, relation) in seen:
+            atom, relation, place = stack.pop()
+            if type(atom) is not Var or (atom, relation, place) in seen:
                 continue
-            seen.add((atom, relation))
+            seen.add((atom, relation, place))
             while atom in self.views:
-                atom, relation = self.views[atom], _view_relation(atom, self.views[atom], relation)
+                atom, view = self.views[atom], atom
+                relation = _view_relation(view, atom, relation, -1)
+                place = _view_relation(view, atom, place, None)
             if atom in self.stored or atom not in self.producers:
                 found.setdefault(atom, set()).add(relation)
                 flat = flat and (atom.aval.shape == space or atom.aval.size == 1)
                 continue
             producer = self.producers[atom]
             flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
-            _note_cuts(producer, relation, cuts)
+            _note_cuts(producer, place, space, cuts)
             self.paired = self.paired or (start is not None and self._pairs(producer, relation))
-            stack += _operand_relations(producer, relation)
+            stack += _operands(producer, relation, place)
         return found, flat, cuts
 
     def _pairs(self, eqn: Eqn, relation: Relation) -> bool:
@@ -145,7 +154,7 @@ class _Grouping:
             needs |= g.needs | (1 << g.number)
         if eqn.effects and self.effectful is not None:  # effects happen in the program's order
             needs |= self.effectful.needs | (1 << self.effectful.number)
-        group = None if kind == "call" else self._find(eqn, kind, space, axes, reads, direct)
+        group = None if kind == "call" else self._find(eqn, kind, space, axes, reads, direct, cuts)
         if group is None:
             group = _Builder(len(self.groups), kind, space, axes)
             self.groups.append(group)
@@ -191,10 +200,12 @@ class _Grouping:
             self.by_space.setdefault((kept, "row"), []).append(group)
 
     def _find(self, eqn: Eqn, kind: str, space: Shape, axes: tuple[int, ...], reads: dict[Var, set[Relation]],
-              direct: dict[int, _Builder]) -> _Builder | None:
+              direct: dict[int, _Builder], cuts: dict[int, set[int]]) -> _Builder | None:
         keys = [(space, "reduce"), (space, "map")] + ([(space, "row")] if kind == "map" else [])
         for key in keys:
             for group in reversed(self.by_space.get(key, ())[-6:]):
+                if kind != group.kind and key[1] != "row" and _in_boxes(space, cuts if kind == "map" else group.cuts):
+                    continue
                 if self._takes(group, eqn, kind, key[1], axes, reads, direct):
                     return group
         return None
@@ -284,47 +295,83 @@ class _Grouping:
         return out
 
 
-def _operand_relations(eqn: Eqn, relation: Relation) -> list[tuple[Atom, Relation]]:
-    """How the operands' dimensions follow the space, if the result's do as `relation` says."""
+def _operands(eqn: Eqn, relation: Relation, place: Place) -> list[tuple[Atom, Relation, Place]]:
+    """The operands with how their dimensions follow the space, if the result's do as `relation` and `place` say."""
+    relations = _along(eqn, relation, -1) or [None] * len(eqn.invars)
+    places = _along(eqn, place, None) or _shifted(eqn, place) or [None] * len(eqn.invars)
+    return list(zip(eqn.invars, relations, places, strict=True))
+
+
+def _along(eqn: Eqn, relation: tuple[T, ...] | None, none: T) -> list[tuple[T, ...] | None] | None:
+    """The relations of the operands of what keeps the order of elements; None for other equations."""
     name = eqn.primitive.name
     if relation is None:
-        return [(v, None) for v in eqn.invars]
+        return None
     if acts_elementwise(eqn):
         out = eqn.outvars[0].aval.shape
-        return [(v, relation if v.aval.shape == out else () if not v.aval.shape else
-                 tuple(-1 if n == 1 else r for n, r in zip(v.aval.shape, relation, strict=True)))
+        return [relation if v.aval.shape == out else () if not v.aval.shape else
+                tuple(none if n == 1 else r for n, r in zip(v.aval.shape, relation, strict=True))
                 for v in eqn.invars]
     if not eqn.invars:
         return []
     operand = eqn.invars[0]
     if name == "broadcast_in_dim":
         dims = eqn.params["broadcast_dimensions"]
-        return [(operand, tuple(-1 if n == 1 else relation[d]
-                                for n, d in zip(operand.aval.shape, dims, strict=True)))]
+        return [tuple(none if n == 1 else relation[d] for n, d in zip(operand.aval.shape, dims, strict=True))]
     if name in ("reshape", "squeeze", "expand_dims"):
-        return [(operand, _view_relation(eqn.outvars[0], operand, relation))]  # type: ignore[arg-type]
+        return [_view_relation(eqn.outvars[0], operand, relation, none)]  # type: ignore[arg-type]
     if name == "transpose":
-        inner = [0] * len(relation)
-        for place, p in enumerate(eqn.params["permutation"]):
-            inner[p] = relation[place]
-        return [(operand, tuple(inner))]
-    return [(v, None) for v in eqn.invars]
+        inner = list(relation)
+        for d, p in enumerate(eqn.params["permutation"]):
+            inner[p] = relation[d]
+        return [tuple(inner)]
+    return None
 
 
-def _note_cuts(eqn: Eqn, relation: Relation, cuts: dict[int, set[int]]) -> None:
-    """Adds the ends of a concatenation's or padding's parts."""
-    if relation is None:
-        return
+def _shifted(eqn: Eqn, place: Place) -> list[Place] | None:
+    """The places of the operands of slices, paddings and concatenations; None for other equations."""
+    if place is None:
+        return None
+    name, params = eqn.primitive.name, eqn.params
+
+    def moved(by: Sequence[int], steps: Sequence[bool] | None = None) -> Place:
+        return tuple(None if at is None or (steps and steps[d]) else (at[0], at[1] + by[d])
+                     for d, at in enumerate(place))
+
+    if name == "slice":
+        return [moved(params["start_indices"], [s != 1 for s in params["strides"] or [1] * len(place)])]
+    if name == "pad":
+        config = params["padding_config"]
+        return [moved([-low for low, _, _ in config], [inner != 0 for _, _, inner in config]), None]
+    if name == "concatenate":
+        out, start = [], 0
+        for v in eqn.invars:
+            out.append(moved([-start if d == params["dimension"] else 0 for d in range(len(place))]))
+            start += v.aval.shape[params["dimension"]]
+        return out
+    return None
+
+
+def _note_cuts(eqn: Eqn, place: Place, space: Shape, cuts: dict[int, set[int]]) -> None:
+    """Adds where, along the space, a concatenation's or padding's parts end."""
     name = eqn.primitive.name
-    if name == "concatenate" and relation[eqn.params["dimension"]] >= 0:
-        axis, end = eqn.params["dimension"], 0
-        for operand in eqn.invars:
-            end += operand.aval.shape[axis]
-            cuts.setdefault(relation[axis], set()).add(end)
-    elif name == "pad":
-        for d, n, (low, high, _) in zip(relation, eqn.outvars[0].aval.shape, eqn.params["padding_config"], strict=True):
-            if d >= 0:
-                cuts.setdefault(d, set()).update((max(low, 0), n - max(high, 0)))
+    if place is None or name not in ("concatenate", "pad"):
+        return
+    if name == "concatenate":
+        ends = np.cumsum([v.aval.shape[eqn.params["dimension"]] for v in eqn.invars])
+        found = [(place[eqn.params["dimension"]], int(end)) for end in ends]
+    else:
+        found = [(at, end) for at, n, (low, high, _) in
+                 zip(place, eqn.outvars[0].aval.shape, eqn.params["padding_config"], strict=True)
+                 for end in (max(low, 0), n - max(high, 0))]
+    for at, end in found:
+        if at is not None and 0 < end - at[1] <= space[at[0]]:
+            cuts.setdefault(at[0], set()).add(end - at[1])
+
+
+def _in_boxes(space: Shape, cuts: dict[int, set[int]]) -> bool:
+    """Whether kernels for the boxes between cuts are better than one for all of a space."""
+    return math.prod(space) >= BOXED and any(place < space[d] for d, places in cuts.items() for place in places)
 
 
 def _few(cuts: dict[int, set[int]]) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -337,13 +384,13 @@ def _few(cuts: dict[int, set[int]]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple(out)
 
 
-def _view_relation(view: Var, base: Var, relation: Relation) -> Relation:
+def _view_relation(view: Var, base: Var, relation: tuple[T, ...] | None, none: T) -> tuple[T, ...] | None:
     """The relation of an operand whose elements are the result's in the same order; None if dimensions are merged."""
     old, new = base.aval.shape, view.aval.shape
     if relation is None or [n for n in old if n != 1] != [n for n in new if n != 1]:
         return None
     kept = iter([r for r, n in zip(relation, new, strict=True) if n != 1])
-    return tuple(-1 if n == 1 else next(kept) for n in old)
+    return tuple(none if n == 1 else next(kept) for n in old)
 
 
 def _follows(relation: tuple[int, ...], want: tuple[int, ...], shape: Shape) -> bool:

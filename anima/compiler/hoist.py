@@ -42,17 +42,21 @@ def hoist(closed: ClosedJaxpr) -> ClosedJaxpr:
     for eqn in closed.eqns:
         if has_programs(eqn.params):
             params = map_programs(eqn.params, hoist)
-            if any(params[k] is not v for k, v in eqn.params.items() if isinstance(v, ClosedJaxpr)) or not all(
-                    isinstance(v, ClosedJaxpr) or params[k] is v for k, v in eqn.params.items()):
+            if any(params[k] is not v for k, v in eqn.params.items()):
                 eqn, changed = eqn.replace(params=params), True
-        if eqn.primitive.name == "while" or (eqn.primitive.name == "scan" and eqn.params["length"] > 1):
-            before, eqn = invariant(eqn)
-            eqns += before
-            changed = changed or bool(before)
-        split = _Split(eqn).run() if eqn.primitive.name == "scan" and eqn.params["length"] > 1 else None
-        changed = changed or split is not None
-        eqns += split or [eqn]
+        new = _outside(eqn)
+        changed = changed or len(new) > 1 or new[0] is not eqn
+        eqns += new
     return closed.replace(jaxpr=closed.jaxpr.replace(eqns=eqns)) if changed else closed
+
+
+def _outside(eqn: Eqn) -> list[Eqn]:
+    """An equation, if it is a loop with what can be done before and after it."""
+    is_scan = eqn.primitive.name == "scan" and eqn.params["length"] > 1
+    if not is_scan and eqn.primitive.name != "while":
+        return [eqn]
+    before, eqn = invariant(eqn)
+    return [*before, *((_Split(eqn).run() if is_scan else None) or [eqn])]
 
 
 @dataclass(slots=True)

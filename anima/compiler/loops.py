@@ -23,8 +23,8 @@ semantics of its `eval`, or `cast` (JAX's convert_element_type), or `bitcast`. O
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from anima.core.source import Source
@@ -247,35 +247,24 @@ class Program:
         return [b for b in self.buffers if b.role == role]
 
 
-def children(node: Expr | Stmt) -> Iterator[Expr | Stmt]:
+_CHILDREN: dict[type, Callable[[Any], tuple[Expr | Stmt, ...]]] = {
+    **dict.fromkeys((Ref, Const, Local, Call), lambda node: ()),
+    **dict.fromkeys((Let, Assign, Accumulate), lambda node: (node.value,)),
+    Op: lambda node: node.args,
+    Load: lambda node: (node.index,),
+    Store: lambda node: (node.index, node.value),
+    Var: lambda node: (node.init,),
+    For: lambda node: (node.extent, *node.body),
+    While: lambda node: (*node.before, node.cond, *node.body),
+    If: lambda node: (node.cond, *node.then, *node.orelse),
+    Kernel: lambda node: node.body,
+    Window: lambda node: (node.address,),
+}
+
+
+def children(node: Expr | Stmt) -> tuple[Expr | Stmt, ...]:
     """The expressions and statements directly inside a node, in order of evaluation."""
-    match node:
-        case Op(args=args):
-            yield from args
-        case Load(index=index):
-            yield index
-        case For(extent=extent, body=body):
-            yield extent
-            yield from body
-        case While(before=before, cond=cond, body=body):
-            yield from before
-            yield cond
-            yield from body
-        case If(cond=cond, then=then, orelse=orelse):
-            yield cond
-            yield from then
-            yield from orelse
-        case Let(value=value) | Assign(value=value) | Accumulate(value=value):
-            yield value
-        case Var(init=init):
-            yield init
-        case Store(index=index, value=value):
-            yield index
-            yield value
-        case Kernel(body=body):
-            yield from body
-        case Window(address=address):
-            yield address
+    return _CHILDREN[type(node)](node)
 
 
 def walk(*nodes: Expr | Stmt) -> Iterator[Expr | Stmt]:
@@ -284,7 +273,7 @@ def walk(*nodes: Expr | Stmt) -> Iterator[Expr | Stmt]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(list(children(node))))
+        stack.extend(reversed(children(node)))
 
 
 def statements(*stmts: Stmt) -> Iterator[Stmt]:
@@ -300,3 +289,42 @@ def statements(*stmts: Stmt) -> Iterator[Stmt]:
             stack.extend(reversed((*stmt.then, *stmt.orelse)))  # type: ignore[union-attr]
         elif kind is While:
             stack.extend(reversed((*stmt.before, *stmt.body)))  # type: ignore[union-attr]
+
+
+def blocks_of(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The blocks of a loop or branch; a kernel counts as one statement."""
+    match stmt:
+        case For(body=body):
+            return (body,)
+        case While(before=before, body=body):
+            return before, body
+        case If(then=then, orelse=orelse):
+            return then, orelse
+    return ()
+
+
+def with_blocks(stmt: Stmt, blocks: Sequence[tuple[Stmt, ...]]) -> Stmt:
+    """The statement with other blocks; itself, if they are its own."""
+    if all(new is old for new, old in zip(blocks, blocks_of(stmt), strict=True)):
+        return stmt
+    match stmt:
+        case For():
+            return replace(stmt, body=blocks[0])
+        case While():
+            return replace(stmt, before=blocks[0], body=blocks[1])
+        case If():
+            return replace(stmt, then=blocks[0], orelse=blocks[1])
+    return stmt
+
+
+def map_blocks(change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]], stmt: Stmt) -> Stmt:
+    """The statement with each of its blocks changed."""
+    return with_blocks(stmt, [change(block) for block in blocks_of(stmt)])
+
+
+def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:
+    """Every statement outside of kernels."""
+    for stmt in stmts:
+        yield stmt
+        for block in blocks_of(stmt):
+            yield from statements_outside(block)

@@ -1,8 +1,8 @@
 """From a fused program to the loop IR: buffers for what is in memory, a kernel for each group.
 
-    program f(in0: f32[8]) -> (out0: f32[8])
-      kernel exp:
-        vector i1 < 8: out0[i1] = exp(in0[i1])
+    map over (8): b = exp a; c = b * 2.0      ->      program f(in0: f32[8]) -> (out0: f32[8])
+                                                        kernel exp_mul:
+                                                          vector i1 < 8: out0[i1] = exp(in0[i1]) * 2.0
 
 Control flow lowers its inner programs through the same `Builder`.
 """
@@ -220,9 +220,6 @@ class Builder:
         with scope.loop(aval.size, "vector") as i:
             scope.write(other, (i,), scope.at(flat, (i,)))
         self.kernel("copy", scope)
-
-    def _copy_elements(self, var: Var, target: str) -> None:
-        self.move(self.places[var], target, var.aval)
 
     def block(self, write: Callable[[], None]) -> tuple[Stmt, ...]:
         outer, self.body = self.body, []

@@ -28,7 +28,7 @@ from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_in_dim
 from anima.ops.contract import dot_general_p
 from anima.ops.reduce import reduce_or_p
-from anima.ops.shape import reduce_sum_p, transpose
+from anima.ops.shape import reduce_sum_p, reshape, transpose
 from anima.util import record
 
 SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
@@ -111,7 +111,11 @@ def rewrite(eqn: Eqn, x: Any, y: Any) -> Any:
 
 
 def _sum_of_products(x: Any, y: Any, p: Product) -> Any:
-    """`sum over k of x[b, i, k] * y[b, j, k]`, laid out so that the innermost loop runs along y's last axis."""
+    """`sum over k of x[b, i, k] * y[b, j, k]`, laid out so that the innermost loop runs along y's last axis;
+    y is the matrix where the other one is a vector."""
+    if p.n == 1 < p.m:
+        turned = _sum_of_products(y, x, Product(p.right, p.left, p.batch, 1, p.m, p.k))
+        return reshape(turned, [x.shape[a] for axes in p.left[:2] for a in axes] + [1] * len(p.right[1]))
     xs = [[x.shape[a] for a in axes] for axes in p.left]
     ys = [[y.shape[a] for a in axes] for axes in p.right]
     last = max((d for d, n in enumerate(y.shape) if n != 1), default=-1)

@@ -10,7 +10,7 @@ of `xs` is a place in its buffer, and so is a slice of `ys`: nothing is copied i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from anima.compiler.calls import Operand, ProgramBuilder, Result, call
@@ -25,6 +25,7 @@ from anima.compiler.loops import (
     For,
     If,
     Let,
+    Load,
     Op,
     Ref,
     Stmt,
@@ -41,23 +42,21 @@ CONTROL = frozenset(("scan", "while", "cond", "tape_while", "tape_scan"))
 
 class Carry:
     """What a loop carries: a variable for each scalar, a buffer for each array, or variables for its elements where
-    the loop's body takes small arrays apart."""
+    the loop's `body` takes small arrays apart. `given` are the body's constants."""
 
-    def __init__(self, builder: ProgramBuilder, initial: Sequence[Atom], results: Sequence[Var],
-                 body: Fused | None = None):
+    def __init__(self, builder: ProgramBuilder, body: Fused, given: Sequence[Operand], initial: Sequence[Atom],
+                 results: Sequence[Var]):
         self.builder = builder
-        self.slots: list[str | Memory | Variables] = []
+        self.body = body
+        self.given = given
+        self.slots: list[Memory | Variables] = []
         self.avals = [v.aval for v in results]
-        apart = body is not None and splits(body.closed.jaxpr)
+        apart = splits(body.closed.jaxpr)
         for atom, var in zip(initial, results, strict=True):
             place = builder.place(var)
             if not var.aval.shape or (apart and 0 < var.aval.size <= FEW):
                 value = builder.value(atom)
-                values = value if type(value) is tuple else (value,)
-                slot = Variables(tuple(builder.name("s") for _ in values), values[0].dtype, bool(var.aval.shape))
-                for name, one in zip(slot.names, values, strict=True):
-                    builder.emit(Variable(name, slot.dtype, one))
-                self.slots.append(slot)
+                self.slots.append(_variables(builder, value if type(value) is tuple else (value,), var.aval))
             else:
                 sliced = isinstance(place, Sliced)
                 buffer = builder.temp(scalar_type(var.aval), var.aval.size) if sliced else builder.result(var)
@@ -68,28 +67,42 @@ class Carry:
         """The values at this point of the loop: names for variables, buffers for arrays."""
         return [slot.read(self.builder) if isinstance(slot, Variables) else slot for slot in self.slots]
 
-    def targets(self, fused: Fused, invars: Sequence[Var], outvars: Sequence[Atom]) -> list[Memory | None]:
+    def step(self, elements: Sequence[Operand] = (), outputs: Sequence[Memory | None] = ()) -> None:
+        """One run of the body, which reads the `elements` of this step too, and writes its other results to
+        `outputs`."""
+        now = self.current()
+        targets = self._targets()
+        values = self.builder.program(self.body, [*self.given, *now, *elements], [*targets, *outputs])
+        for slot, aval, target in zip(self.slots, self.avals, targets, strict=True):
+            if target is not None and not isinstance(slot, Variables):
+                self.builder.move(target, slot, aval)
+        for slot, value in zip(self.slots, values, strict=False):
+            if isinstance(slot, Variables):
+                slot.assign(self.builder, value)
+
+    def _targets(self) -> list[Memory | None]:
         """Where the body is to write the next values: in place, or to a buffer that is copied afterwards."""
+        jaxpr = self.body.closed.jaxpr
+        invars, outvars = jaxpr.invars[len(self.given):], jaxpr.outvars
         out: list[Memory | None] = []
         taken: set[str] = set()
-        for slot, aval, var, atom in zip(self.slots, self.avals, invars, outvars, strict=True):
+        for slot, aval, var, atom in zip(self.slots, self.avals, invars, outvars, strict=False):
             if isinstance(slot, Variables):
                 out.append(None)
-            elif atom is var or (in_place(fused, var, atom) and str(slot) not in taken):
+            elif atom is var or (in_place(self.body, var, atom) and str(slot) not in taken):
                 taken.add(str(slot))
                 out.append(slot)
             else:
                 out.append(self.builder.temp(scalar_type(aval), aval.size))
         return out
 
-    def advance(self, targets: Sequence[Memory | None], values: Sequence[Result | None]) -> None:
-        """Makes the new values the current ones."""
-        for slot, aval, target in zip(self.slots, self.avals, targets, strict=True):
-            if target is not None and not isinstance(slot, Variables):
-                self.builder.move(target, slot, aval)
-        for slot, value in zip(self.slots, values, strict=True):
-            if isinstance(slot, Variables) and value is not None:
-                slot.assign(self.builder, value)
+    def read_back(self, buffers: Sequence[str]) -> None:
+        """Makes what is in these buffers, one for each array or scalar, the current values."""
+        for slot, aval, buffer in zip(self.slots, self.avals, buffers, strict=True):
+            if isinstance(slot, Variables):
+                slot.assign(self.builder, tuple(Load(buffer, Const(i, INDEX), slot.dtype) for i in range(aval.size)))
+            else:
+                self.builder.move(buffer, slot, aval)
 
     def finish(self, results: Sequence[Var]) -> None:
         """Gives the results their final values."""
@@ -124,6 +137,14 @@ class Variables:
             builder.emit(Assign(name, one))  # type: ignore[arg-type]
 
 
+def _variables(builder: ProgramBuilder, values: Sequence[Expr], aval: ShapedArray) -> Variables:
+    """New variables with these values."""
+    slot = Variables(tuple(builder.name("s") for _ in values), scalar_type(aval), bool(aval.shape))
+    for name, value in zip(slot.names, values, strict=True):
+        builder.emit(Variable(name, slot.dtype, value))
+    return slot
+
+
 def in_place(fused: Fused, var: Var, result: Atom) -> bool:
     """Whether the result may be written over the array `var`: nothing reads that later, nor at another index
     (a program copies its arguments to its results first)."""
@@ -152,28 +173,26 @@ def _scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
     results, ys = split_list(eqn.outvars, [num_carry])
     given: list[Operand] = [builder.operand(c) for c in consts]
-    x_places = [_place(builder.operand(x), builder.memory, x) for x in xs]
+    x_places = [_in_memory(builder, x) for x in xs]
     y_places = [builder.place(y) or builder.result(y) for y in ys]
-    carry = Carry(builder, initial, results, fused)
+    carry = Carry(builder, fused, given, initial, results)
     position = Ref(builder.name("k"), INDEX)
 
     def body() -> None:
         slices = [_slice(place, position, v.aval, length, reverse) for place, v in
                   zip(x_places, jaxpr.invars[len(consts) + num_carry:], strict=True)]
-        now = carry.current()
-        targets = carry.targets(fused, jaxpr.invars[len(consts):len(consts) + num_carry], jaxpr.outvars[:num_carry])
-        parts: list[Memory | None] = [_slice(place, position, v.aval, length, reverse) for place, v in
-                                      zip(y_places, jaxpr.outvars[num_carry:], strict=True)]
-        values = builder.program(fused, [*given, *now, *slices], [*targets, *parts])
-        carry.advance(targets, values[:num_carry])
+        parts = [_slice(place, position, v.aval, length, reverse) for place, v in
+                 zip(y_places, jaxpr.outvars[num_carry:], strict=True)]
+        carry.step(slices, parts)
 
     stmts = builder.block(body)
     builder.emit(For(position.name, Const(length, INDEX), stmts, "serial" if num_carry else "parallel"))
     carry.finish(results)
 
 
-def _place(operand: Operand, memory: Callable[[Atom], str], atom: Atom) -> Memory:
-    return operand if isinstance(operand, (str, Sliced)) else memory(atom)
+def _in_memory(builder: ProgramBuilder, atom: Atom) -> Memory:
+    operand = builder.operand(atom)
+    return operand if isinstance(operand, (str, Sliced)) else builder.memory(atom)
 
 
 def _slice(whole: Memory | None, position: Expr, aval: ShapedArray, length: int, reverse: bool) -> Sliced:
@@ -195,7 +214,7 @@ def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
-    carry = Carry(builder, initial, eqn.outvars, body)
+    carry = Carry(builder, body, for_body, initial, eqn.outvars)
     found: list[Expr] = []
 
     def test() -> None:
@@ -203,15 +222,8 @@ def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
         assert value is not None
         found.append(value)
 
-    def step() -> None:
-        jaxpr = body.closed.jaxpr
-        now = carry.current()
-        targets = carry.targets(body, jaxpr.invars[len(body_consts):], jaxpr.outvars)
-        values = builder.program(body, [*for_body, *now], targets)
-        carry.advance(targets, values)
-
     before = builder.block(test)
-    builder.emit(While(before, found[0], builder.block(step)))
+    builder.emit(While(before, found[0], builder.block(carry.step)))
     carry.finish(eqn.outvars)
 
 
@@ -225,16 +237,9 @@ def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
     given = [builder.operand(x) for x in operands]
     which = builder.value(index)
     targets = [builder.place(v) for v in eqn.outvars]
-    variables: list[Variables | None] = []
-    for var, place in zip(eqn.outvars, targets, strict=True):
-        if place is not None or not var.aval.size:
-            variables.append(None)
-            continue
-        slot = Variables(tuple(builder.name("s") for _ in range(var.aval.size)), scalar_type(var.aval),
-                         bool(var.aval.shape))
-        for name in slot.names:
-            builder.emit(Variable(name, slot.dtype, constant(0, slot.dtype)))
-        variables.append(slot)
+    variables = [None if place is not None or not v.aval.size else
+                 _variables(builder, [constant(0, scalar_type(v.aval))] * v.aval.size, v.aval)
+                 for v, place in zip(eqn.outvars, targets, strict=True)]
 
     def branch(closed: ClosedJaxpr) -> None:
         values = builder.program(fuse(closed), given, targets)

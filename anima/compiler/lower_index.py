@@ -8,6 +8,7 @@ Whatever the indices are, nothing outside of a buffer is touched: windows are mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -23,6 +24,7 @@ from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, Eqn
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, default_fill, window_sizes
 
+UNROLLED = 4    # elements of a window that are written one by one: less than a vector, and the next window may overlap
 _COMBINE = {"scatter": None, "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
 _HALVES = frozenset(("f16", "bf16"))
 
@@ -56,13 +58,13 @@ def _dynamic_update_slice(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("dynamic_update_slice", scope, eqn.source)
 
 
-def _loops(scope: Scope, stack: ExitStack, sizes: Sequence[int], outer: str) -> list[Index]:
-    """Loops over all indices of a shape, the innermost a vector loop."""
+def _loops(scope: Scope, stack: ExitStack, sizes: Sequence[int], outer: str, inner: str = "vector") -> list[Index]:
+    """Loops over all indices of a shape, the innermost one of kind `inner`."""
     last = max((d for d, n in enumerate(sizes) if n != 1), default=-1)
     indices = []
     for d, n in enumerate(sizes):
         first = not any(m != 1 for m in sizes[:d])
-        kind = "vector" if d == last else outer if first else "serial"
+        kind = inner if d == last else outer if first else "serial"
         indices.append(stack.enter_context(scope.loop(n, kind)))
     return indices
 
@@ -171,7 +173,8 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
             batch.append(stack.enter_context(scope.loop(n, kind)))
         starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"])
         stack.enter_context(scope.when(inside))
-        window = _loops(scope, stack, window_shape, "serial")
+        window = _loops(scope, stack, window_shape, "serial",
+                        "unrolled" if math.prod(window_shape) <= UNROLLED else "vector")
         in_window, in_batch = iter(window), iter(batch)
         source = tuple(next(in_window) if d in window_dims else next(in_batch) for d in range(updates.aval.ndim))
         offsets = iter(window)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 from anima.compiler.calls import ProgramBuilder, call
 from anima.compiler.index_math import Index
@@ -20,6 +21,7 @@ from anima.core.jaxpr import Eqn
 LANES = 1024  # running totals kept at once
 _WIDER = {"f32": "f64", "c64": "c128", "f16": "f64", "bf16": "f64"}
 _HALVES = {"f16": "f32", "bf16": "f32"}
+_PARTS = {"c64": "f32", "c128": "f64"}
 
 
 def _plain(name: str) -> Callable[[Scope, Expr, Expr], Expr]:
@@ -33,9 +35,20 @@ def _log_add(scope: Scope, a: Expr, b: Expr) -> Expr:
     def op(name: str, *args: Expr, to: str = dtype) -> Expr:
         return scope.op(name, args, to)
 
+    if dtype in _PARTS:
+        return _complex_log_sum(op, _PARTS[dtype], a, b)
     same = op("eq", a, b, to="bool")
     distance = op("select_n", same, op("neg", op("abs", op("sub", a, b))), Const(0.0, dtype))
     return op("add", op("max", a, b), op("log1p", op("exp", distance)))
+
+
+def _complex_log_sum(op: Callable[..., Expr], part: str, *terms: Expr) -> Expr:
+    """top + log(the sum of e^(x - top)), where top is the largest real part, or 0 if that is infinite."""
+    top = reduce(lambda a, b: op("max", a, b, to=part), (op("real", x, to=part) for x in terms))
+    zero = Const(0.0, part)
+    top = op("complex", op("select_n", op("is_finite", top, to="bool"), zero, top, to=part), zero)
+    total = reduce(lambda a, b: op("add", a, b), (op("exp", op("sub", x, top)) for x in terms))
+    return op("add", op("log", total), top)
 
 
 _STEPS: dict[str, Callable[[Scope, Expr, Expr], Expr]] = {
@@ -64,7 +77,10 @@ def _cumulative(builder: ProgramBuilder, eqn: Eqn) -> None:
         """The operand's element, and its place in the result."""
         along = ix.offset(ix.scale(k, -1), n - 1) if reverse else k
         flat = ix.add(ix.scale(ix.add(ix.scale(i, n), along), inner), j)
-        return scope.cast(scope.at(operand, ix.unflatten(flat, shape)), total_type), flat
+        x = scope.cast(scope.at(operand, ix.unflatten(flat, shape)), total_type)
+        if name == "cumlogsumexp" and total_type in _PARTS:  # the first result is a logarithm, too: the principal one
+            x = _complex_log_sum(lambda name, *args, to=total_type: scope.op(name, args, to), _PARTS[total_type], x)
+        return x, flat
 
     def store(flat: Index, total: Expr) -> None:
         scope.store(target, flat, scope.cast(total, scalar_type(out.aval)))

@@ -42,7 +42,7 @@ from anima.compiler.loops import (
     While,
     Window,
 )
-from anima.compiler.lower_array import Memory, scalar_type
+from anima.compiler.lower_array import scalar_type
 from anima.compiler.lower_control import Carry
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
@@ -165,10 +165,10 @@ def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
-    jaxpr, count = body.closed.jaxpr, len(initial)
-    table = _Table(builder, [None, *(v.aval for v in jaxpr.outvars[count:])], eqn.source)
+    count = len(initial)
+    table = _Table(builder, [None, *(v.aval for v in body.closed.jaxpr.outvars[count:])], eqn.source)
     table.call("tape_open")
-    carry = Carry(builder, initial, eqn.outvars[:count])
+    carry = Carry(builder, body, for_body, initial, eqn.outvars[:count])
     step, capacity = (Ref(builder.name("s"), INDEX) for _ in range(2))
     for ref in (step, capacity):
         builder.emit(Variable(ref.name, INDEX, Const(0, INDEX)))
@@ -178,7 +178,7 @@ def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
         table.call("tape_grow", 0)
         builder.emit(Assign(capacity.name, _as(INDEX, table.load(0))))
 
-    nested = RECORDED in jaxpr.effects  # each step makes tapes of its own
+    nested = RECORDED in body.closed.jaxpr.effects  # each step makes tapes of its own
 
     def test() -> None:
         (value,) = builder.program(cond, [*for_cond, *carry.current()], [None])
@@ -192,10 +192,7 @@ def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
 
     def advance() -> None:
         table.open_windows(step)
-        now = carry.current()
-        targets = carry.targets(body, jaxpr.invars[len(body_consts):], jaxpr.outvars[:count])
-        values = builder.program(body, [*for_body, *now], [*targets, *table.windows[1:]])
-        carry.advance(targets, values[:count])
+        carry.step(outputs=table.windows[1:])
         builder.emit(Assign(step.name, Op("add", (step, Const(1, INDEX)), INDEX)))
 
     before = builder.block(test)
@@ -221,9 +218,7 @@ def _go_on(builder: ProgramBuilder, eqn: Eqn, table: _Table, carry: Carry) -> No
     builder.callbacks.append(loop)
     reads = [tapes(builder), table.name, *given, *places]
     builder.emit(Call("callback", (number, len(reads), *reads, *places, table.name)))
-    carry.advance([None if not a.shape else place for a, place in zip(now, places, strict=True)],
-                  [Load(place, Const(0, INDEX), scalar_type(a)) if not a.shape else None
-                   for a, place in zip(now, places, strict=True)])
+    carry.read_back(places)
 
 
 def _copy(builder: ProgramBuilder, value: Operand, aval: ShapedArray) -> str:
@@ -298,7 +293,7 @@ def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
         enough = Op("ge", (_as(INDEX, written.load(0)), count), "bool")
         count = written.named(Op("select_n", (enough, Const(0, INDEX), count), INDEX))
         written.store(1, _as("i64", count))
-    carry = Carry(builder, initial, eqn.outvars[:num_carry])
+    carry = Carry(builder, fused, given, initial, eqn.outvars[:num_carry])
     position = Ref(builder.name("k"), INDEX)
 
     def body() -> None:
@@ -309,16 +304,11 @@ def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
         if reader is not None:
             reader.find(step)
         read.open_windows(step)
-        outputs: list[Memory | None] = []
         if written is not None:
             written.open_windows(step)
-            outputs = list(written.windows)
         number = _as("i32", step)
-        elements: list[Operand] = [read.named(number) if c else w for w, c in zip(read.windows, counting, strict=True)]
-        now = carry.current()
-        targets = carry.targets(fused, jaxpr.invars[len(consts):len(consts) + num_carry], jaxpr.outvars[:num_carry])
-        values = builder.program(fused, [*given, *now, *elements], [*targets, *outputs])
-        carry.advance(targets, values[:num_carry])
+        elements = [read.named(number) if c else w for w, c in zip(read.windows, counting, strict=True)]
+        carry.step(elements, [] if written is None else written.windows)
 
     builder.emit(For(position.name, count, builder.block(body)))
     if reader is not None:

@@ -25,12 +25,16 @@ PADDED = 3             # a padded array that is read this many times is made as 
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
 _COSTS = dict.fromkeys((
+    "add", "sub", "mul", "neg", "sign", "abs", "max", "min", "floor", "ceil", "round", "square", "real", "imag",
+    "conj", "complex", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "shift_left",
+    "shift_right_logical", "shift_right_arithmetic", "population_count", "clz", "is_finite", "clamp", "select_n",
+    "add_any", "stop_gradient", "reduce_precision", "mulhi", "nextafter", "convert_element_type"), 1)
+_COSTS |= dict.fromkeys((
     "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "logistic", "sinh", "cosh", "asin", "acos",
     "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "cbrt", "lgamma", "digamma"), 20)
 _COSTS |= {"pow": 40, "div": 4, "rem": 6, "sqrt": 4, "rsqrt": 5, "integer_pow": 3, "threefry2x32": 100, "gather": 3,
-           "dynamic_slice": 2, "copy": 0, "convert_element_type": 1}
-_DEFAULT_COST = {True: 1, False: 0}
-_UNKNOWN_COST = 30
+           "dynamic_slice": 2, "copy": 0}
+_UNKNOWN_COST = 30  # of what computes; what only moves elements costs nothing
 
 
 def kind_of(eqn: Eqn) -> str:
@@ -62,21 +66,11 @@ class _Use:
 
 
 def _cost_of(eqn: Eqn) -> int:
+    """Scalar operations for one element of the result, its operands aside."""
     name = eqn.primitive.name
     if name in REDUCTIONS:
         return 2 * math.prod(eqn.invars[0].aval.shape[a] for a in eqn.params["axes"])
-    known = _COSTS.get(name)
-    if known is None:
-        simple = name in AT
-        known = _DEFAULT_COST[not simple] if simple or name in _SIMPLE else _UNKNOWN_COST
-    return known
-
-
-_SIMPLE = frozenset((
-    "add", "sub", "mul", "neg", "sign", "abs", "max", "min", "floor", "ceil", "round", "square", "real", "imag",
-    "conj", "complex", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "shift_left",
-    "shift_right_logical", "shift_right_arithmetic", "population_count", "clz", "is_finite", "clamp", "select_n",
-    "add_any", "stop_gradient", "bitcast_convert_type", "reduce_precision", "mulhi", "nextafter"))
+    return _COSTS.get(name, 0 if name in AT else _UNKNOWN_COST)
 
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], set[Var], set[int]]:

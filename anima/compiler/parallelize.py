@@ -21,14 +21,13 @@ from anima.compiler.loops import (
     Const,
     Expr,
     For,
-    If,
     Kernel,
     Let,
     Op,
     Program,
     Ref,
     Stmt,
-    While,
+    map_blocks,
     statements,
 )
 
@@ -51,13 +50,7 @@ def _top(stmt: Stmt) -> Stmt:
     match stmt:
         case Kernel(body=body):
             return replace(stmt, body=tuple(_outermost(s) for s in body))
-        case For(body=body):
-            return replace(stmt, body=tuple(_top(s) for s in body))
-        case While(before=before, body=body):
-            return replace(stmt, before=tuple(_top(s) for s in before), body=tuple(_top(s) for s in body))
-        case If(then=then, orelse=orelse):
-            return replace(stmt, then=tuple(_top(s) for s in then), orelse=tuple(_top(s) for s in orelse))
-    return stmt
+    return map_blocks(lambda block: tuple(map(_top, block)), stmt)
 
 
 def _outermost(stmt: Stmt) -> Stmt:

@@ -21,25 +21,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from anima.compiler.accesses import (
-    LARGEST,
-    Block,
-    Covered,
-    Mode,
-    blocks_of,
-    buffers_of,
-    marked,
-    statements_outside,
-    with_blocks,
-)
-from anima.compiler.buffers import rename
+from anima.compiler.accesses import LARGEST, Block, Covered, Mode, marked
+from anima.compiler.buffers import buffers_of, rename
 from anima.compiler.loops import (
     INDEX,
-    Accumulate,
-    Assign,
     Call,
     Const,
-    Expr,
     For,
     If,
     Kernel,
@@ -53,8 +40,12 @@ from anima.compiler.loops import (
     Store,
     Var,
     While,
+    blocks_of,
+    map_blocks,
     statements,
+    statements_outside,
     walk,
+    with_blocks,
 )
 from anima.compiler.rows import hold_rows
 from anima.compiler.vectorize import fits
@@ -74,8 +65,8 @@ def registers(program: Program) -> Program:
 def _loops(program: Program) -> Program:
     worker = _Worker(program)
     body = worker.top(program.body)
-    used = buffers_of(body) - {s.buffer for s in statements(*body) if isinstance(s, Local)}
-    kept = tuple(b for b in program.buffers if b.role in ("input", "output", "window") or b.name in used)
+    held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
+    kept = tuple(b for b in program.buffers if b.name not in held)
     return replace(program, buffers=kept, body=body)
 
 
@@ -100,14 +91,15 @@ class _Worker:
         used = [buffers_of([s]) for s in stmts]
         out: list[Stmt] = []
         for place, stmt in enumerate(stmts):
+            if not isinstance(stmt, (For, While, If)):
+                out.append(stmt)
+                continue
             elsewhere = outside.union(*used[:place], *used[place + 1:])
-            if isinstance(stmt, (For, While)):
+            if not isinstance(stmt, If):
                 out += self.loop(stmt, set(elsewhere))
-            elif isinstance(stmt, If):
+            else:
                 then, orelse = (elsewhere | buffers_of(block) for block in (stmt.orelse, stmt.then))
                 out.append(replace(stmt, then=self.top(stmt.then, then), orelse=self.top(stmt.orelse, orelse)))
-            else:
-                out.append(stmt)
         return tuple(out)
 
     def loop(self, stmt: Stmt, elsewhere: set[str]) -> list[Stmt]:
@@ -141,7 +133,8 @@ class _Worker:
         """A loop that copies between memory and registers."""
         self.count += 1
         b, i = self.buffers[like], Ref(f"c{self.count}", INDEX)
-        return marked(For(i.name, Const(b.size, INDEX), (Store(target, i, Load(source, i, b.dtype)),), "vector"), mode)
+        body = (Store(target, i, Load(source, i, b.dtype)),)
+        return marked(For(i.name, Const(b.size, INDEX), body, "vector"), mode)
 
     # ---------------------------------------------------------------- which buffers
 
@@ -223,7 +216,7 @@ class _Worker:
     def lanes(self, stmt: Stmt, elsewhere: set[str]) -> Stmt:
         """A loop over lanes as a kernel, if every lane's buffers can be its own; else in order."""
         if not isinstance(stmt, For) or stmt.kind != "parallel":
-            return with_blocks(stmt, [_in_order(b) for b in blocks_of(stmt)])
+            return map_blocks(_in_order, stmt)
         body = _in_order(stmt.body)
         private = []
         held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
@@ -247,7 +240,7 @@ class _Worker:
                 self.count += 1
                 out += _renamed_apart(stmt.body, f"l{self.count}.")
             else:
-                out.append(with_blocks(stmt, [self.flattened(b) for b in blocks_of(stmt)]))
+                out.append(map_blocks(self.flattened, stmt))
         return tuple(out)
 
 
@@ -318,50 +311,14 @@ def _inner_blocks(stmt: Stmt, names: set[str], blocks: dict[int, Block]) -> dict
 
 
 def _in_order(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """Loops over lanes inside of a loop run in order; kernels are as they were."""
+    """Loops over lanes run in order; kernels are as they were."""
     return tuple(replace(s, kind="serial", body=_in_order(s.body)) if isinstance(s, For) and s.kind == "parallel"
-                 else s if isinstance(s, Kernel) else with_blocks(s, [_in_order(b) for b in blocks_of(s)])
-                 for s in stmts)
+                 else map_blocks(_in_order, s) for s in stmts)
 
 
 def _renamed_apart(stmts: Sequence[Stmt], prefix: str) -> tuple[Stmt, ...]:
     """The body of a kernel with its own names made different from all others; `parallel` loops in order."""
-    own = {s.index if isinstance(s, For) else s.buffer if isinstance(s, Local) else s.name
-           for s in statements(*stmts) if isinstance(s, (For, Let, Var, Local))}
-
-    def named(name: str) -> str:
-        return prefix + name if name in own else name
-
-    def expr(e: Expr) -> Expr:
-        match e:
-            case Ref(name=name, dtype=dtype):
-                return Ref(named(name), dtype)
-            case Load(buffer=buffer, index=index, dtype=dtype):
-                return Load(named(buffer), expr(index), dtype)
-            case Op(args=args):
-                return replace(e, args=tuple(map(expr, args)))
-        return e
-
-    def stmt(s: Stmt) -> Stmt:
-        match s:
-            case For():
-                return replace(s, index=named(s.index), extent=expr(s.extent), body=block(s.body),
-                               kind="serial" if s.kind == "parallel" else s.kind)
-            case While(before=before, cond=cond, body=body):
-                return While(block(before), expr(cond), block(body))
-            case If(cond=cond, then=then, orelse=orelse):
-                return If(expr(cond), block(then), block(orelse))
-            case Let() | Assign() | Accumulate():
-                return replace(s, name=named(s.name), value=expr(s.value))
-            case Var():
-                return replace(s, name=named(s.name), init=expr(s.init))
-            case Store():
-                return replace(s, buffer=named(s.buffer), index=expr(s.index), value=expr(s.value))
-            case Local():
-                return replace(s, buffer=named(s.buffer))
-        return s
-
-    def block(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
-        return tuple(map(stmt, body))
-
-    return block(stmts)
+    inside = list(statements(*stmts))
+    names = {s.index if isinstance(s, For) else s.name for s in inside if isinstance(s, (For, Let, Var))}
+    buffers = {s.buffer for s in inside if isinstance(s, Local)}
+    return _in_order(rename(stmts, {b: prefix + b for b in buffers}, {n: prefix + n for n in names}))

@@ -39,7 +39,7 @@ What lowering promises the passes after it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from anima.compiler import lapack
 
@@ -79,7 +79,7 @@ def buffers_written(routine: str, args: tuple[object, ...]) -> list[str]:
     return [str(args[k]) for k in _places(routine, args)[1]]
 
 
-def renamed(routine: str, args: tuple[object, ...], names: dict[str, str]) -> tuple[object, ...]:
+def renamed(routine: str, args: tuple[object, ...], names: Mapping[str, str]) -> tuple[object, ...]:
     """The arguments with the buffers among them renamed."""
     reads, writes = _places(routine, args)
     places = {*reads, *writes}

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anima.compiler.accesses import LARGEST, blocks_of, buffers_of, marked, with_blocks
-from anima.compiler.loops import INDEX, Const, For, Kernel, Load, Local, Ref, Stmt, Store, walk
+from anima.compiler.accesses import LARGEST, marked
+from anima.compiler.buffers import buffers_of
+from anima.compiler.loops import INDEX, Const, For, Kernel, Load, Local, Ref, Stmt, Store, map_blocks, walk
 from anima.compiler.vectorize import fits
 
 
@@ -20,10 +21,10 @@ def hold_rows(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """Statements in which the rows that serial loops add to are in registers; the same ones if there are none."""
     out: list[Stmt] = []
     for stmt in stmts:
-        blocks = (stmt.body,) if isinstance(stmt, Kernel) and not stmt.inline else blocks_of(stmt)
-        new = [hold_rows(b) for b in blocks]
-        if any(n is not b for n, b in zip(new, blocks, strict=True)):
-            stmt = replace(stmt, body=new[0]) if isinstance(stmt, Kernel) else with_blocks(stmt, new)
+        if not isinstance(stmt, Kernel):
+            stmt = map_blocks(hold_rows, stmt)
+        elif not stmt.inline and (body := hold_rows(stmt.body)) is not stmt.body:
+            stmt = replace(stmt, body=body)
         out.append(stmt)
     rows = {s.buffer for s in out if isinstance(s, Local) and not s.held and 1 < s.size <= LARGEST and _fits(s, out)}
     if not rows:
@@ -52,4 +53,4 @@ def _element_by_element(stmt: Stmt, row: Local) -> bool:
 def _whole(stmt: Stmt, rows: set[str]) -> Stmt:
     if isinstance(stmt, For) and stmt.kind == "vector" and rows & buffers_of((stmt,)):
         return marked(stmt, "lanes")
-    return with_blocks(stmt, [tuple(_whole(s, rows) for s in b) for b in blocks_of(stmt)])
+    return map_blocks(lambda block: tuple(_whole(s, rows) for s in block), stmt)

@@ -160,7 +160,7 @@ def _log_size(x: Num, y: Num) -> Num:
     s = two_sum(p.hi - 1.0, q.hi)
     near = log1p_real(s.hi + (s.lo + (p.lo + q.lo))) * 0.5
     result = select((large > 0.5) & (large < 2.0), near, far)
-    result = select(large == 0.0, -inf, result)
+    result = select((x == 0.0) & (y == 0.0), -inf, result)  # not `large`, which is y where x is NaN
     return select((x.abs() == inf) | (y.abs() == inf), inf, result)
 
 

@@ -245,7 +245,7 @@ def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None
     return eqn.replace(invars=list(inner.invars), params={**eqn.params, "axes": tuple(sorted(order[a] for a in axes))})
 
 
-def _dot_general(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
+def untransposed(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
     """A product of a transposed operand is one of the operand itself, if the order of its other axes stays."""
     (xc, yc), (xb, yb) = eqn.params["dimension_numbers"]
     axes = [(tuple(xc), tuple(xb)), (tuple(yc), tuple(yb))]
@@ -287,7 +287,7 @@ RULES: dict[str, Rule] = {
     "name": _identity,
     "broadcast_in_dim": _identity, "squeeze": _identity, "expand_dims": _identity, "slice": _identity,
     "reshape": _reshape, "transpose": _transpose, "select_n": _select, "integer_pow": _integer_pow,
-    "dot_general": _dot_general,
+    "dot_general": untransposed,
     **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"),
                     _reduce),
 }

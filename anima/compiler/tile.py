@@ -21,7 +21,6 @@ from anima.compiler.loops import (
     Const,
     Expr,
     For,
-    If,
     Kernel,
     Let,
     Load,
@@ -30,7 +29,7 @@ from anima.compiler.loops import (
     Ref,
     Stmt,
     Store,
-    While,
+    map_blocks,
     walk,
 )
 
@@ -48,13 +47,7 @@ def _top(stmt: Stmt) -> Stmt:
     match stmt:
         case Kernel(body=(For() as loop,)):
             return replace(stmt, body=(_tiled(loop),))
-        case For(body=body):
-            return replace(stmt, body=tuple(_top(s) for s in body))
-        case While(before=before, body=body):
-            return replace(stmt, before=tuple(_top(s) for s in before), body=tuple(_top(s) for s in body))
-        case If(then=then, orelse=orelse):
-            return replace(stmt, then=tuple(_top(s) for s in then), orelse=tuple(_top(s) for s in orelse))
-    return stmt
+    return map_blocks(lambda block: tuple(map(_top, block)), stmt)
 
 
 def _tiled(loop: For) -> For:

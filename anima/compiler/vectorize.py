@@ -33,7 +33,8 @@ from anima.compiler.loops import (
     Stmt,
     Store,
     Var,
-    While,
+    children,
+    map_blocks,
     statements,
     walk,
 )
@@ -56,13 +57,9 @@ def _stmt(stmt: Stmt, target: Target) -> Stmt:
     match stmt:
         case For(kind="vector", width=1):
             return _widen(stmt, target)
-        case For(body=body) | Kernel(body=body):
+        case Kernel(body=body):
             return replace(stmt, body=_block(body, target))
-        case While(before=before, body=body):
-            return replace(stmt, before=_block(before, target), body=_block(body, target))
-        case If(then=then, orelse=orelse):
-            return replace(stmt, then=_block(then, target), orelse=_block(orelse, target))
-    return stmt
+    return map_blocks(lambda block: _block(block, target), stmt)
 
 
 def _widen(loop: For, target: Target) -> For:
@@ -99,6 +96,7 @@ def fits(loop: For) -> bool:
     inside = list(statements(*loop.body))
     own = {stmt.name for stmt in inside if isinstance(stmt, (Let, Var))}
     varying = varying_names(loop)
+    held = {stmt.buffer for stmt in inside if isinstance(stmt, Local) and stmt.held == "elements"}  # a lane's own
     for stmt in inside:
         match stmt:
             case Local(held="" | "lanes") | Call():
@@ -111,20 +109,22 @@ def fits(loop: For) -> bool:
                 return False
             case Assign(name=name) if name not in own:
                 return False
-            case Store(index=index) if varying.isdisjoint(names_in(index)):
+            case Store(buffer=buffer, index=index) if buffer not in held and varying.isdisjoint(names_in(index)):
                 return False
     return True
 
 
 def varying_names(loop: For) -> set[str]:
-    """Names whose values differ between iterations of a loop."""
+    """Names, of buffers too, whose values differ between iterations of a loop."""
     reads: list[tuple[str, set[str]]] = []
     for stmt in statements(*loop.body):
         match stmt:
             case Let(name=name, value=value) | Var(name=name, init=value):
-                reads.append((name, names_in(value)))
+                reads.append((name, names_in(value) | _loaded(value)))
+            case Store(buffer=name, index=index, value=value):
+                reads.append((name, names_in(value) | names_in(index) | _loaded(value)))
             case Assign(name=name, value=value) | Accumulate(name=name, value=value):
-                reads.append((name, names_in(value)))
+                reads.append((name, names_in(value) | _loaded(value)))
     names = {loop.index}
     grown = True
     while grown:
@@ -136,6 +136,19 @@ def varying_names(loop: For) -> set[str]:
     return names
 
 
+def _loaded(expr: Expr) -> set[str]:
+    """The buffers that an expression loads from."""
+    return {node.buffer for node in walk(expr) if type(node) is Load}
+
+
 def names_in(expr: Expr) -> set[str]:
     """The names that an expression mentions."""
-    return {node.name for node in walk(expr) if type(node) is Ref}
+    found: set[str] = set()
+    stack: list[Expr | Stmt] = [expr]
+    while stack:
+        node = stack.pop()
+        if type(node) is Ref:
+            found.add(node.name)
+        else:
+            stack += children(node)
+    return found

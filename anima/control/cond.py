@@ -26,6 +26,7 @@ from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import instantiate
 from anima.ops.elementwise import clamp, convert
+from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_apart, linearize_jaxpr
@@ -128,6 +129,28 @@ class Cond(Primitive):
         return eqn.replace(params={"branches": tuple(branches), "linear": (False,) * sum(keep)},
                            invars=[index, *(v for v, k in zip(operands, keep, strict=True) if k)],
                            outvars=[v for v, u in zip(eqn.outvars, used, strict=True) if u])
+
+    def keep(self, eqn: Eqn, policy: Policy) -> tuple[Eqn, Eqn, list[Var]]:
+        """The choice that also gives what a checkpoint's policy keeps of the branch taken, the choice that reads that
+        instead of computing it, and what is kept."""
+        branches, count = eqn.params["branches"], len(eqn.outvars)
+        parts = [kept_apart(b, policy) for b in branches]
+        slots, places = _share([[v.aval for v in kept] for *_, kept in parts])
+        new = [Var(a) for a in slots]
+        cuts = []
+        for (_, cut, kept), place in zip(parts, places, strict=True):
+            taken = [Var(a) for a in slots]
+            for k, v in zip(place, kept, strict=True):
+                taken[k] = v
+            operands = cut.jaxpr.invars[: len(cut.jaxpr.invars) - len(kept)]
+            cuts.append(cut.replace(jaxpr=cut.jaxpr.replace(invars=[*operands, *taken])))
+        stays = [any(cut.jaxpr.outvars[k] in kept for _, cut, kept in parts) for k in range(count)]
+        whole = tuple(_with_slots(w, count, slots, place) for (w, *_), place in zip(parts, places, strict=True))
+        invars = [*eqn.invars, *new]
+        again = eqn.replace(invars=invars, params={"branches": tuple(cuts), "linear": (False,) * (len(invars) - 1)})
+        values = [v for v, stay in zip(eqn.outvars, stays, strict=True) if stay]
+        return (eqn.replace(params={**eqn.params, "branches": whole}, outvars=[*eqn.outvars, *new]),
+                self.dce(again, [not stay for stay in stays]), [*values, *new])
 
 
 cond_p = Cond("cond")

@@ -101,7 +101,10 @@ def without(shape: Shape, axes: Sequence[int]) -> Shape:
 
 
 def fold_axes(computation: ClosedJaxpr, consts: Sequence[Any], xs: Arrays, inits: Arrays, axes: Shape) -> Arrays:
-    """All elements along axes combined, one after the other; of what is kept, all at once."""
+    """All elements along axes combined, one after the other; of what is kept, all at once. Without axes there is
+    nothing to combine, not even with initial values."""
+    if not axes:
+        return xs
     shape = aval_of(xs[0]).shape
     kept, length = without(shape, axes), math.prod(shape[a] for a in axes)
     order = (*axes, *(d for d in range(len(shape)) if d not in axes))
@@ -217,6 +220,8 @@ class Reduce(Fold):
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, dimensions: Shape) -> Arrays:
         count = len(args) // 2
         xs, inits = args[:count], args[count:]
+        if not dimensions:
+            return list(xs)
         kept = without(xs[0].shape, dimensions)
         totals = [np.full(kept, i, i.dtype) for i in inits]
         if 0 in kept:
@@ -230,7 +235,7 @@ class Reduce(Fold):
 
     def program(self, *args: Any, jaxpr: ClosedJaxpr, dimensions: Shape) -> Arrays:
         count, operation = len(args) // 2, operation_of(jaxpr)
-        if operation is None:
+        if operation is None or not dimensions:
             return fold_axes(jaxpr, (), list(args[:count]), list(args[count:]), dimensions)
         total = KNOWN[operation][0].bind(args[0], axes=dimensions)
         return [operation.bind(broadcast(args[1], total.shape), total)]
@@ -352,7 +357,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], An
         that leaves alone, this is `reduce_sum` and so on.
 
     Returns:
-      Arrays in the structure of the operands, without `dimensions`.
+      Arrays in the structure of the operands, without `dimensions`; for no dimensions, the operands.
 
     Raises:
       TypeError: for dtypes of initial values or results that differ from the operands'.

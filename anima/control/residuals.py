@@ -1,16 +1,19 @@
-"""What the adjoint of a while loop needs of each step, and where it gets it from.
+"""What reverse mode keeps of each step of a loop, and what it computes again.
 
-    s, i -> s + x * sin(a + i), i + 1        residual sin(a + i): computed again from a and the step's number
-    s, i -> sin(s), i + 1                    residual cos(s): taped
+    s, i -> s + x * sin(a + i), i + 1        sin(a + i) follows from a and the step's number: nothing is kept
+    s, i -> s + h * (s * s - s), i + 1       2 s follows from s: s is kept
+    s, i -> sin(s), i + 1                    cos(s) is kept
 
-A residual that depends on constants alone (or on carries that never change) is computed once, before the
-loop; one that depends on counters as well is computed again for each step, so that loops that only
-accumulate need no storage; all others go to tapes.
+What follows from constants, and from carries that never change, is computed once, before the loop; counters, `xs`
+and `ys` are at hand. Of the rest a minimum cut of the body's graph tells what to store: the fewest bytes, where
+operations that are done again are worth bytes, too. (Ford and Fulkerson 1956; Dinic 1970. Of residuals: Jain et al.,
+Checkmate, 2020; the min-cut partitioner of PyTorch's AOTAutograd, 2022.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,55 +21,111 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
-from anima.core.stage import eval_jaxpr, trace_to_jaxpr
+from anima.core.stage import trace_to_jaxpr
 from anima.ops.elementwise import add, convert, mul
 from anima.transforms.dce import dce_jaxpr
 from anima.util import split_list, weak_cache
 
 STEP = ShapedArray((), np.dtype(np.int32))
 
+# Operations for each element of a result. What is not here is stored rather than computed again: transcendental
+# functions cost more time than memory that is there already.
+COSTS = {name: cost for cost, names in (
+    (0, "broadcast_in_dim reshape squeeze slice copy name"),
+    (1, "add add_any sub mul neg abs sign square max min clamp select_n eq ne lt le gt ge and or not xor floor ceil "
+        "round is_finite real imag conj complex convert_element_type transpose rev concatenate pad dynamic_slice"),
+    (4, "integer_pow div sqrt rsqrt"),
+) for name in names.split()}
+PER_BYTE = 8  # operations that are better than to store a byte
+FEW = 64      # operations on fewer elements than these wait for each other, and
+LONGEST = 12  # where more would wait for each other, the way back would wait for them: it needs their end first
+
 
 class Plan(NamedTuple):
     """The parts of a linearised loop."""
 
-    body: ClosedJaxpr        # (consts, carry) -> (results, residuals to tape)
-    outside: ClosedJaxpr     # (consts, carry) -> residuals that do not change
-    again_reads: list[bool]  # which of consts and initial carry the tangent loop needs
-    tangent: ClosedJaxpr     # (fixed, those, tangents of consts, of carry, taped residuals, step) -> tangents
+    body: ClosedJaxpr     # (consts, carry, xs) -> (results, values to store)
+    outside: ClosedJaxpr  # (consts, carry) -> values that do not change
+    xs: list[int]         # which operands of the body are read again
+    stored: list[int]     # which results of the body are
+    tangent: ClosedJaxpr  # (those values; tangents of consts, of carry, of xs; xs; stored; step if counted) -> tangents
 
 
 @weak_cache
 def plan_residuals(primal: ClosedJaxpr, tangent: ClosedJaxpr, n_out: int, num_consts: int, num_carry: int,
-                   num_const_tangents: int) -> Plan:
-    """The plan for a body `primal: (consts, carry) -> (results, residuals)`, whose first results are the next
-    carry, and its linear part `tangent: (residuals, tangents of consts, of carry) -> tangents of results`."""
-    jaxpr = primal.jaxpr
-    carries = list(zip(jaxpr.invars[num_consts:], jaxpr.outvars, strict=False))
-    unchanged = {v for v, out in carries if out is v}
-    counters = _counters(jaxpr, carries)
-    fixed_vars = _closure(jaxpr, {*jaxpr.constvars, *jaxpr.invars[:num_consts], *unchanged})
-    again_vars = _closure(jaxpr, {*fixed_vars, *counters})
+                   counted: bool) -> Plan:
+    """The plan for a body `primal: (consts, carry, xs) -> (results, residuals)`, whose first results are the next
+    carry, and its linear part `tangent: (residuals, tangents) -> tangents of results`.
+
+    `counted`: the loop may end before its first step; the number of each step is known on the way back.
+    """
+    jaxpr, linear = _merged(primal.jaxpr), tangent.jaxpr
     residuals = jaxpr.outvars[n_out:]
-    kinds = ["fixed" if isinstance(v, Literal) or v in fixed_vars else "again" if v in again_vars else "taped"
-             for v in residuals]
+    consts, carry, xs = split_list(jaxpr.invars, [num_consts, num_carry])
+    nexts = list(zip(carry, jaxpr.outvars, strict=False))
+    counters = _counters(jaxpr, nexts) if counted else {}
+    unchanged = {v for v, out in nexts if out is v}
+    fixed = _closure(jaxpr, {*jaxpr.constvars, *consts, *unchanged}, loops=not counted)
+    ys = {v: k for k, v in enumerate(jaxpr.outvars[:n_out]) if k >= num_carry and isinstance(v, Var)}
+    free = _closure(jaxpr, {*fixed, *counters}, loops=False) | {*xs, *ys}
+    kept = _cheapest(jaxpr, free, residuals) | {v for v in ys if v not in fixed and v not in xs and v not in counters}
+    again, read = _program(jaxpr, {*fixed, *counters, *xs, *kept}, residuals)
 
-    def of(kind: str) -> list[Atom]:
-        return [v for v, k in zip(residuals, kinds, strict=True) if k == kind]
+    stored = [v for v in read if v in kept]
+    results = [*jaxpr.outvars[:n_out], *(v for v in stored if v not in ys)]
+    place = {v: k for k, v in enumerate(results) if k >= num_carry}
+    before = [v for v in read if v in fixed]
+    starts = [v for v in read if v in counters]
+    at_hand = [v for v in xs if v in read]
+    outside, _ = dce_jaxpr(jaxpr.replace(eqns=[e for e in jaxpr.eqns if any(v in fixed for v in e.outvars)],
+                                         outvars=[*before, *starts]), [True] * (len(before) + len(starts)))
+    values = dict(zip(jaxpr.constvars, primal.consts, strict=True))
 
-    body = ClosedJaxpr(jaxpr.replace(outvars=[*jaxpr.outvars[:n_out], *of("taped")]), primal.consts)
-    outside = _part(primal, fixed_vars, of("fixed"))[0]
-    again, reads = _part(primal, again_vars, of("again"))
-    steps = {v: counters[v] for v, used in zip(jaxpr.invars, reads, strict=True) if used and v in counters}
-    reads = reads if any(k == "again" for k in kinds) else [False] * len(reads)
-    new = _with_recomputation(tangent, kinds, again, reads, [steps.get(v) for v in jaxpr.invars], num_const_tangents)
-    return Plan(body, outside, reads, new)
+    counts = _count([(v.aval, counters[v]) for v in starts])
+    at_step: dict[Atom, Atom] = dict(zip(starts, counts.outvars, strict=True))
+    named = at_step | {v: at_step.get(r, r) for v, r in zip(linear.invars, residuals, strict=False)}
+    tangents = linear.replace(
+        invars=[*before, *counts.invars[:-1], *linear.invars[len(residuals):], *at_hand, *stored,
+                *(counts.invars[-1:] if counted else ())],
+        eqns=[*counts.eqns, *(e.replace(invars=[named.get(v, v) for v in e.invars]) for e in (*again, *linear.eqns))],
+        outvars=[named.get(v, v) for v in linear.outvars])
+    return Plan(ClosedJaxpr(jaxpr.replace(outvars=results), primal.consts),
+                ClosedJaxpr(outside.replace(invars=[*consts, *carry]), [values[v] for v in outside.constvars]),
+                [k for k, v in enumerate(jaxpr.invars) if v in at_hand], [place[v] for v in stored],
+                ClosedJaxpr(tangents, tangent.consts))
 
 
-def _closure(jaxpr: Jaxpr, known: set[Var]) -> set[Var]:
-    """What can be computed from `known`, loops and effects aside."""
+def _merged(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with equal things computed once: rules of derivatives compute again what the program has."""
+    same: dict[Atom, Atom] = {}
+    known: dict[Any, Eqn] = {}
+    eqns = []
+    for eqn in jaxpr.eqns:
+        if any(v in same for v in eqn.invars):
+            eqn = eqn.replace(invars=[same.get(v, v) for v in eqn.invars])
+        atoms = (v if isinstance(v, Var) else (v.aval, np.asarray(v.val).tobytes()) for v in eqn.invars)
+        key = (eqn.primitive, *atoms, *eqn.params.items())
+        first = known.setdefault(key, eqn) if not eqn.effects and _hashable(key) else eqn
+        if first is eqn:
+            eqns.append(eqn)
+        else:
+            same.update(zip(eqn.outvars, first.outvars, strict=True))
+    return jaxpr.replace(eqns=eqns, outvars=[same.get(v, v) for v in jaxpr.outvars])
+
+
+def _hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def _closure(jaxpr: Jaxpr, known: set[Var], loops: bool) -> set[Var]:
+    """What can be computed from `known`, effects (and loops, unless they may be run) aside."""
     found = set(known)
     for eqn in jaxpr.eqns:
-        if not eqn.effects and next(subjaxprs(eqn.params), None) is None and all(
+        if not eqn.effects and (loops or next(subjaxprs(eqn.params), None) is None) and all(
                 isinstance(v, Literal) or v in found for v in eqn.invars):
             found.update(eqn.outvars)
     return found
@@ -89,47 +148,122 @@ def _counters(jaxpr: Jaxpr, carries: Sequence[tuple[Var, Atom]]) -> dict[Var, An
     return found
 
 
-def _part(closed: ClosedJaxpr, known: set[Var], outs: Sequence[Atom]) -> tuple[ClosedJaxpr, list[bool]]:
-    """The program of some of the values in `known`, with all arguments, and which of them it reads."""
-    jaxpr = closed.jaxpr
-    eqns = [e for e in jaxpr.eqns if not e.effects and all(v in known for v in e.outvars)]
-    small, reads = dce_jaxpr(jaxpr.replace(eqns=eqns, outvars=list(outs)), [True] * len(outs))
-    values = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    small = small.replace(invars=jaxpr.invars)
-    return ClosedJaxpr(small, [values[v] for v in small.constvars]), reads
-
-
-def _with_recomputation(tangent: ClosedJaxpr, kinds: Sequence[str], again: ClosedJaxpr, reads: Sequence[bool],
-                        strides: Sequence[Any], num_const_tangents: int) -> ClosedJaxpr:
-    """The tangent loop's body, with residuals in the order of their kinds and those of kind "again" computed."""
-    in_avals = tangent.in_avals
-    n_res = len(kinds)
-    by_kind = {k: [a for a, other in zip(in_avals, kinds, strict=False) if other == k] for k in ("fixed", "taped")}
-    read_avals = [a for a, used in zip(again.in_avals, reads, strict=True) if used]
-    linear = in_avals[n_res:]
-
+def _count(counters: Sequence[tuple[ShapedArray, int]]) -> Jaxpr:
+    """The program (first values, step) -> values of counters at that step."""
     def fun(*args: Any) -> list[Any]:
-        fixed, given, tangents, rest = split_list(args, [len(by_kind["fixed"]), len(read_avals), len(linear)])
-        *taped, step = rest
-        operands = _at_step(again.in_avals, reads, strides, given, step)
-        sources = {"fixed": iter(fixed), "taped": iter(taped), "again": iter(())}
-        if any(k == "again" for k in kinds):
-            sources["again"] = iter(eval_jaxpr(again.jaxpr, again.consts, *operands))
-        return eval_jaxpr(tangent.jaxpr, tangent.consts, *(next(sources[k]) for k in kinds), *tangents)
-
-    jaxpr, consts = trace_to_jaxpr(fun, [*by_kind["fixed"], *read_avals, *linear, *by_kind["taped"], STEP])
-    return ClosedJaxpr(jaxpr, consts)
-
-
-def _at_step(avals: Sequence[ShapedArray], reads: Sequence[bool], strides: Sequence[Any], given: Sequence[Any],
-             step: Any) -> list[Any]:
-    """Arguments of the recomputation at a step: counters advanced; None for those that it does not read."""
-    values = iter(given)
-    out: list[Any] = []
-    for aval, used, stride in zip(avals, reads, strides, strict=True):
-        value = next(values) if used else None
-        if used and stride is not None:
+        *firsts, step = args
+        out = []
+        for (aval, stride), first in zip(counters, firsts, strict=True):
             moved = mul(convert(step, aval.dtype), np.asarray(stride).astype(aval.dtype))
-            value = convert(add(value, moved), aval.dtype, aval.weak_type)
-        out.append(value)
-    return out
+            out.append(convert(add(first, moved), aval.dtype, aval.weak_type))
+        return out
+
+    return trace_to_jaxpr(fun, [*(aval for aval, _ in counters), STEP])[0]
+
+
+def _program(jaxpr: Jaxpr, known: set[Var], wanted: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
+    """The equations that compute `wanted` from what is known, and what they, or `wanted`, are of that."""
+    read: dict[Var, None] = {}
+    todo = {v for v in wanted if isinstance(v, Var)}
+    eqns: list[Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        if any(v in todo and v not in known for v in eqn.outvars):
+            eqns.append(eqn)
+            todo.update(v for v in eqn.invars if isinstance(v, Var))
+    for v in (*wanted, *(v for e in reversed(eqns) for v in e.invars)):
+        if v in known:
+            read[v] = None  # type: ignore[index]
+    return eqns[::-1], list(read)
+
+
+# ---------------------------------------------------------------- what to store
+
+FOREVER = 1 << 62
+
+
+def _cheapest(jaxpr: Jaxpr, free: set[Var], residuals: Sequence[Atom]) -> set[Var]:
+    """What to store, so that residuals follow from it and from what is free.
+
+    Each value is an edge from a node "its operands are known" to one "it is known", whose capacity is its size.
+    """
+    producers: dict[Var, Eqn] = {}
+    waits: dict[Atom, int] = {}  # operations that follow each other from what can only be stored
+    for eqn in jaxpr.eqns:
+        cost = COSTS.get(eqn.primitive.name)
+        if cost is not None:
+            v = eqn.outvars[0]
+            wait = max((waits.get(u, 0) for u in eqn.invars), default=0) + (cost if v.aval.size < FEW else 0)
+            if wait <= LONGEST:
+                producers[v], waits[v] = eqn, wait
+    nodes: dict[Var, int] = {}
+    capacity: list[dict[int, int]] = [{}, {}]  # the source, the sink
+
+    def connect(a: int, b: int, most: int) -> None:
+        capacity[a][b] = most
+        capacity[b].setdefault(a, 0)
+
+    def node(v: Var) -> int:
+        if v not in nodes:
+            nodes[v] = len(capacity)
+            capacity.extend(({}, {}))
+            todo.append(v)
+        return nodes[v]
+
+    todo: list[Var] = []
+    for v in residuals:
+        if isinstance(v, Var) and v not in free:
+            connect(node(v) + 1, 1, FOREVER)
+    while todo:
+        v = todo.pop()
+        at, eqn = nodes[v], producers.get(v)
+        connect(at, at + 1, max(v.aval.size * v.aval.dtype.itemsize, 1) * PER_BYTE)
+        connect(0, at, FOREVER if eqn is None else v.aval.size * COSTS[eqn.primitive.name])
+        for u in () if eqn is None else eqn.invars:
+            if isinstance(u, Var) and u not in free:
+                connect(node(u) + 1, at, FOREVER)
+    needed = _sink_side(capacity)
+    return {v for v, at in nodes.items() if at + 1 in needed and at not in needed}
+
+
+def _sink_side(capacity: list[dict[int, int]]) -> set[int]:
+    """The nodes on the side of the sink (1) of the minimum cut from the source (0) that is nearest to the sink.
+
+    Dinic's algorithm: as long as there are ways that can take more, fill the shortest. Leaves `capacity` as what
+    is left of it.
+    """
+    while 1 in (level := _levels(capacity)):
+        ways = [iter(edges) for edges in capacity]
+        path = [0]
+        while path:
+            last = path[-1]
+            if last == 1:
+                edges = list(pairwise(path))
+                flow = min(capacity[a][b] for a, b in edges)
+                for a, b in edges:
+                    capacity[a][b] -= flow
+                    capacity[b][a] += flow
+                del path[1 + next(k for k, (a, b) in enumerate(edges) if not capacity[a][b]):]
+                continue
+            step = next((b for b in ways[last] if capacity[last][b] and level.get(b) == level[last] + 1), None)
+            if step is None:
+                path.pop()
+            else:
+                path.append(step)
+    found, todo = {1}, [1]
+    while todo:
+        b = todo.pop()
+        more = [a for a in capacity[b] if a not in found and capacity[a][b]]
+        found.update(more)
+        todo += more
+    return found
+
+
+def _levels(capacity: list[dict[int, int]]) -> dict[int, int]:
+    """How many edges each node that the source still reaches is away from it."""
+    level, front = {0: 0}, [0]
+    while front and 1 not in level:
+        reached = {b: None for a in front for b, left in capacity[a].items() if left and b not in level}
+        depth = level[front[0]] + 1
+        front = list(reached)
+        level.update(dict.fromkeys(front, depth))
+    return level

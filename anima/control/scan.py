@@ -2,8 +2,7 @@
 
     carry, ys = scan(f, init, xs)    with   carry, y[k] = f(carry, x[k])   for k = 0, 1, ...
 
-Its derivative is a scan too. Linearisation runs the loop once and keeps what the tangent loop needs: what
-depends on constants alone is computed once outside, an element of `xs` is read again, the rest is stacked.
+Its derivative is a scan too: linearisation runs the loop once and stacks what the tangent loop needs of each step.
 A scan without carry has independent iterations.
 """
 
@@ -18,12 +17,14 @@ import numpy as np
 
 from anima import errors, tree
 from anima.control.common import check_carry, reorder, strong_like, trace_function
+from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.jaxpr import ClosedJaxpr, Eqn, Literal, Var
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
+from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
@@ -105,23 +106,18 @@ class Scan(Primitive):
         carry_mask, tangents = under(recorder, grow_carry, jaxpr, nonzero, tangents, [num_consts, num_carry],
                                      linear_mask)
         nonzero = [not isinstance(t, Zero) for t in tangents]
-        primal, tangent, mask = _split(jaxpr, tuple(nonzero), tuple(carry_mask))
+        primal, tangent, mask = linearize_jaxpr(jaxpr, tuple(nonzero), tuple(carry_mask))
         n_out = len(jaxpr.out_avals)
-        plan = _residuals(primal, n_out, num_consts, num_carry)
+        plan = plan_residuals(primal, tangent, n_out, num_consts, num_carry, False)
         outs = under(parent, self.call, plan.body, *split_list(primals, [num_consts, num_carry]), **options)
-        fixed = under(parent, eval_jaxpr, plan.outside.jaxpr, plan.outside.consts, *primals[:num_consts])
-        xs_read = [primals[k] for k in plan.xs]
-        const_t, carry_t, xs_t = split_list(tangents, [num_consts, num_carry])
-        const_t, carry_t, xs_t = [[t for t in ts if not isinstance(t, Zero)] for ts in (const_t, carry_t, xs_t)]
-        # tangent: (residuals, const, carry, xs tangents) -> (fixed, const | carry | xs, read xs, stacked)
-        n_res = len(plan.order)
-        start = [n_res, n_res + len(const_t), n_res + len(const_t) + len(carry_t)]
-        order = [*(k for k in plan.order_of("fixed")), *range(start[0], start[1]), *range(start[1], start[2]),
-                 *range(start[2], start[2] + len(xs_t)), *plan.order_of("xs"), *plan.order_of("stacked")]
+        fixed = under(parent, eval_jaxpr, plan.outside.jaxpr, plan.outside.consts, *primals[:num_consts + num_carry])
+        const_t, carry_t, xs_t = ([t for t in ts if not isinstance(t, Zero)]
+                                  for ts in split_list(tangents, [num_consts, num_carry]))
         timing = self.timing(primals[num_consts + num_carry:])
-        body = unused_inputs(reorder(tangent, order), len(timing))
+        body = unused_inputs(plan.tangent, len(timing))
         out_tangents = under(recorder, self.call, body, [*fixed, *const_t], carry_t,
-                             [*xs_t, *xs_read, *outs[n_out:], *timing], **options)
+                             [*xs_t, *(primals[k] for k in plan.xs), *(outs[k] for k in plan.stored), *timing],
+                             **options)
         given = iter(out_tangents)
         return outs[:n_out], [next(given) if m else Zero(tangent_aval(aval_of(o)))
                               for m, o in zip(mask, outs[:n_out], strict=True)]
@@ -181,6 +177,25 @@ class Scan(Primitive):
         return eqn.replace(params=params, invars=[v for v, k in zip(eqn.invars, kept_in, strict=True) if k],
                            outvars=[v for v, k in zip(eqn.outvars, [*keep, *used[num_carry:]], strict=True) if k])
 
+    def keep(self, eqn: Eqn, policy: Policy) -> tuple[Eqn, Eqn, list[Var]]:
+        """The loop that also stacks what a checkpoint's policy keeps of each step, the loop that reads that instead
+        of computing it, and the stacks. A result that is kept itself needs no second stack."""
+        p = eqn.params
+        count, first = p["num_carry"], p["num_consts"]
+        whole, cut, kept = kept_apart(p["jaxpr"], policy)
+        results = cut.jaxpr.outvars
+        known = {*kept, *(v for v, after in zip(cut.jaxpr.invars[first:first + count], results, strict=False)
+                          if after in kept)}
+        stays = [v in known for v in results]
+        found = dict(zip(results[count:], eqn.outvars[count:], strict=True))
+        new = {v: Var(v.aval.update(shape=(p["length"], *v.aval.shape))) for v in kept if v not in found}
+        whole = whole.replace(jaxpr=whole.jaxpr.replace(outvars=[*results, *new]))
+        invars = [*eqn.invars, *(new.get(v) or found[v] for v in kept)]
+        again = eqn.replace(invars=invars, params={**p, "jaxpr": cut, "linear": (False,) * len(invars)})
+        values = [v for v, stay in zip(eqn.outvars, stays, strict=True) if stay]
+        return (eqn.replace(params={**p, "jaxpr": whole}, outvars=[*eqn.outvars, *new.values()]),
+                self.dce(again, [not stay for stay in stays]), [*values, *new.values()])
+
 
 scan_p = Scan("scan")
 
@@ -222,80 +237,6 @@ def jvp_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, .
 
 def linear_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
     return linearize_jaxpr(jaxpr, nonzero, force)[2]
-
-
-# What is computed again rather than kept, where its operands are kept anyway.
-_CHEAP = frozenset(("add", "sub", "mul", "neg", "square", "max", "min", "select_n", "eq", "ne", "lt", "le", "gt", "ge",
-                    "and", "or", "not", "broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "transpose",
-                    "rev"))
-
-
-@weak_cache
-def _split(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...],
-           force: tuple[bool, ...]) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool]]:
-    """As `linearize_jaxpr`, without residuals that are cheap functions of others: the tangent program computes them."""
-    primal, tangent, mask = linearize_jaxpr(jaxpr, nonzero, force)
-    n_out = len(jaxpr.out_avals)
-    residuals = primal.jaxpr.outvars[n_out:]
-    inner = dict(zip(residuals, tangent.jaxpr.invars, strict=False))  # what each is in the tangent program
-    again: list[Eqn] = []
-    dropped: set[Var] = set()
-    for eqn in primal.jaxpr.eqns:
-        if len(eqn.outvars) != 1 or eqn.primitive.name not in _CHEAP:
-            continue
-        result = eqn.outvars[0]
-        if residuals.count(result) != 1 or not all(isinstance(v, Literal) or v in inner for v in eqn.invars):
-            continue
-        again.append(eqn.replace(invars=[v if isinstance(v, Literal) else inner[v] for v in eqn.invars],
-                                 outvars=[inner[result]]))
-        dropped.add(result)
-    if not again:
-        return primal, tangent, mask
-    kept = [v for v in residuals if v not in dropped]
-    body = tangent.jaxpr
-    invars = [v for v in body.invars if v not in {inner[d] for d in dropped}]
-    return (primal.replace(jaxpr=primal.jaxpr.replace(outvars=[*primal.jaxpr.outvars[:n_out], *kept])),
-            tangent.replace(jaxpr=body.replace(invars=invars, eqns=[*again, *body.eqns])), mask)
-
-
-class _Residuals:
-    """Where each residual of a linearised body comes from."""
-
-    def __init__(self, body: ClosedJaxpr, outside: ClosedJaxpr, xs: list[int], order: list[str]):
-        self.body = body        # (consts, carry, xs) -> (results, residuals to stack)
-        self.outside = outside  # consts -> residuals that do not change
-        self.xs = xs            # operands that are read again
-        self.order = order      # kind of each residual
-
-    def order_of(self, kind: str) -> list[int]:
-        return [k for k, other in enumerate(self.order) if other == kind]
-
-
-@weak_cache
-def _residuals(primal: ClosedJaxpr, n_out: int, num_consts: int, num_carry: int) -> _Residuals:
-    jaxpr = primal.jaxpr
-    constant: set[Var] = {*jaxpr.constvars, *jaxpr.invars[:num_consts]}
-    for eqn in jaxpr.eqns:
-        if all(isinstance(v, Literal) or v in constant for v in eqn.invars) and not eqn.effects:
-            constant.update(eqn.outvars)
-    xs_vars = {v: k for k, v in enumerate(jaxpr.invars) if k >= num_consts + num_carry}
-    kinds, fixed, xs, stacked = [], [], [], []
-    for v in jaxpr.outvars[n_out:]:
-        if isinstance(v, Literal) or v in constant:
-            kinds.append("fixed")
-            fixed.append(v)
-        elif v in xs_vars:
-            kinds.append("xs")
-            xs.append(xs_vars[v])
-        else:
-            kinds.append("stacked")
-            stacked.append(v)
-    body = jaxpr.replace(outvars=[*jaxpr.outvars[:n_out], *stacked])
-    eqns = [e for e in jaxpr.eqns if not e.effects and all(v in constant for v in e.outvars)]
-    outside = jaxpr.replace(invars=jaxpr.invars[:num_consts], eqns=eqns, outvars=fixed)
-    outside, _ = dce_jaxpr(outside, [True] * len(fixed))
-    outside = outside.replace(invars=jaxpr.invars[:num_consts], constvars=jaxpr.constvars)
-    return _Residuals(ClosedJaxpr(body, primal.consts), ClosedJaxpr(outside, primal.consts), xs, kinds)
 
 
 @weak_cache

@@ -14,8 +14,8 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from anima.control.scan import Scan, unused_inputs
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.intern import interned
 from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.core.primitive import Primitive
 from anima.core.stage import eval_numpy, trace_to_jaxpr
@@ -121,6 +122,7 @@ class Tape:
     """A tape outside of compiled code: the address of its header, and what keeps the memory alive."""
 
     __slots__ = ("handle", "keep")
+    evaluate: Callable[[ClosedJaxpr, Sequence[np.ndarray]], list[np.ndarray]]  # a loop that reads it, if it is partial
 
     def __init__(self, handle: int, keep: Any):
         self.handle = handle
@@ -128,6 +130,14 @@ class Tape:
 
     def __len__(self) -> int:
         return self._header()[2]
+
+    @property
+    def partial(self) -> bool:
+        """Whether some elements are not there, but computed as they are read."""
+        return self._header()[4] != 0
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A tape, of a loop to be differentiated, cannot be pickled: it lies in this process's memory.")
 
     def _header(self) -> Any:
         return (ctypes.c_int64 * HEADER_WORDS).from_address(self.handle)
@@ -141,7 +151,7 @@ class Tape:
         size = count * stored.size * stored.dtype.itemsize
         raw = np.frombuffer((ctypes.c_uint8 * size).from_address(self._header()[1]), np.uint8)
         array = raw.view(stored.dtype).reshape(count, *stored.shape)
-        return tapes(array, self) if isinstance(element.dtype, TapeDType) else array
+        return tapes(array, self, type(self)) if isinstance(element.dtype, TapeDType) else array
 
 
 def in_memory(element: ShapedArray) -> ShapedArray:
@@ -159,11 +169,11 @@ def handles(value: np.ndarray) -> np.ndarray:
     return np.array(flat, WORD).reshape(np.shape(value))
 
 
-def tapes(words: np.ndarray, keep: Any) -> np.ndarray:
+def tapes(words: np.ndarray, keep: Any, kind: type[Tape] = Tape) -> np.ndarray:
     """`Tape`s for an array of addresses; `keep` keeps them alive."""
     out = np.empty(words.shape, object)
     for place in np.ndindex(words.shape):
-        out[place] = Tape(int(words[place]), keep) if words[place] else None
+        out[place] = kind(int(words[place]), keep) if words[place] else None
     return out
 
 
@@ -245,6 +255,8 @@ class TapeScan(Scan):
     The parameter `length` tells which of `xs` have no data but count the steps.
     """
 
+    keep: Any = None  # of a step's values: what a checkpoint keeps goes to arrays, and these have a length
+
     def call(self, jaxpr: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], *,
              length: Any = None, reverse: bool = False, unroll: int = 1) -> list[Any]:
         args = [*consts, *carry, *xs]
@@ -263,6 +275,13 @@ class TapeScan(Scan):
              reverse: bool, **params: Any) -> list[np.ndarray]:
         consts, carry, xs = split_list(args, [num_consts, num_carry])
         elements = jaxpr.in_avals[num_consts + num_carry:]
+        evaluate = next((t.evaluate for t in map(_item, xs) if t is not None and t.partial), None)
+        if evaluate is not None:
+            avals = [*jaxpr.in_avals[:num_consts + num_carry],
+                     *(STEPS_AVAL if counts else tape_aval(e) for e, counts in zip(elements, length, strict=True))]
+            loop = partial(self.bind, jaxpr=jaxpr, length=length, num_carry=num_carry, num_consts=num_consts,
+                           reverse=reverse, **params)
+            return evaluate(interned(ClosedJaxpr(*under(EVAL, trace_to_jaxpr, loop, avals))), args)
         count = max((len(t) for t in map(_item, xs) if t is not None), default=0)
         stacks = [np.arange(count, dtype=np.int32) if counts else _elements(x, e, count)
                   for x, e, counts in zip(xs, elements, length, strict=True)]

@@ -106,14 +106,13 @@ class While(Primitive):
         primal, tangent, mask = linearize_jaxpr(body_jaxpr, nonzero, tuple(force))
         const_t, carry_t = ([t for t in ts if not isinstance(t, Zero)] for ts in split_list(given, sizes[:1]))
         nc, n_out = len(carry), len(mask)
-        plan = plan_residuals(primal, tangent, n_out, *sizes, len(const_t))
+        plan = plan_residuals(primal, tangent, n_out, *sizes, True)
         outs = under(parent, tape_while_p.bind, *primals, cond_jaxpr=cond_jaxpr, body_jaxpr=plan.body,
                      cond_nconsts=cond_nconsts, body_nconsts=body_nconsts)
         carries, steps, ys = tape_while_p.outputs(outs, nc)
         fixed = under(parent, eval_jaxpr, plan.outside.jaxpr, plan.outside.consts, *consts, *carry)
-        known = [v for v, used in zip([*consts, *carry], plan.again_reads, strict=True) if used]
-        found = iter(under(recorder, tape_scan_p.call, plan.tangent, [*fixed, *known, *const_t], carry_t,
-                           [*ys[n_out - nc:], *steps]))
+        found = iter(under(recorder, tape_scan_p.call, plan.tangent, [*fixed, *const_t], carry_t,
+                           [*(ys[k - nc] for k in plan.stored), *steps]))
         values = [*carries, *ys[:n_out - nc]]
         out_tangents = [next(found) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, values, strict=True)]
         kept = steps if self is tape_while_p else []

@@ -19,12 +19,12 @@ import numpy as np
 
 from anima.config import config
 from anima.core.jaxpr import Atom, ClosedJaxpr, Jaxpr, Literal, Var
-from anima.util import ByIdentity, weak_cache
+from anima.util import ByIdentity, fork_safe, weak_cache
 
 _KEPT = 256  # programs: as many as a long-running process may use in turn, and their machine code
 
 _programs: OrderedDict[Hashable, ClosedJaxpr] = OrderedDict()
-_lock = threading.Lock()
+_lock = fork_safe(threading.Lock())
 
 
 def interned(closed: ClosedJaxpr) -> ClosedJaxpr:

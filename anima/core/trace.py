@@ -132,6 +132,9 @@ def aval_of(x: Any) -> ShapedArray:
             _scalar_avals[key] = ShapedArray((), dtypes.dtype_of(x), kind is not bool)
         return _scalar_avals[key]
     if isinstance(x, (np.ndarray, np.generic)):
+        if kind is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+            raise ValueError("NumPy masked arrays are not supported as inputs: the mask would be lost. "
+                             "Use x.filled() to get a standard NumPy array.")
         if x.dtype.kind in "OSUMm":
             raise TypeError(f"Value {x!r} with dtype {x.dtype} is not a valid Anima array type. "
                             "Only arrays of numeric types are supported.")

@@ -16,6 +16,7 @@ from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.lax.control import scan
 from anima.ops import elementwise as ew, shape as sh, sort as st
+from anima.util import fun_name
 
 
 def reciprocal(x: Any) -> Array:
@@ -50,6 +51,10 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
     `fn(a, b)` combines two trees of arrays, any number of elements at once; `reverse` runs from the end.
     The even-odd method of Blelloch, "Prefix sums and their applications" (1990).
+
+    Raises:
+      TypeError: for a function that does not return as many arrays as its arguments are trees of.
+      ValueError: where the axes of `elems` disagree.
     """
     if not callable(fn):
         raise TypeError("lax.associative_scan: fn argument should be callable.")
@@ -64,7 +69,11 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     leaves = [sh.rev(x, (axis,)) for x in leaves] if reverse else leaves
 
     def combine(a: list[Array], b: list[Array]) -> list[Array]:
-        return tree.leaves(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)))
+        found, found_structure = tree.flatten(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)))
+        if len(found) != len(a):
+            raise TypeError(f"associative_scan: fn must return the structure of its arguments, {structure}, but "
+                            f"{fun_name(fn)} returned {found_structure}.")
+        return found
 
     out = [ew.convert(x, x.dtype) for x in _prefixes(combine, leaves, axis)] if min(sizes) > 1 else leaves
     out = [sh.rev(x, (axis,)) for x in out] if reverse else out

@@ -85,15 +85,20 @@ def log10(x: ArrayLike, /) -> Array:
     return ew.div.bind(ew.log.bind(x), constant_like(x, np.log(10)))
 
 
+def _strong(*operands: Any) -> list[Any]:
+    """The operands, strongly typed; the gradients of those that were not are weakly typed again."""
+    return [convert_operand(x, numpy_dtype_of(x), False) for x in operands]
+
+
 def deg2rad(x: ArrayLike, /) -> Array:
     """Degrees to radians."""
-    x = inexact("deg2rad", x)
+    (x,) = _strong(inexact("deg2rad", x))
     return ew.mul.bind(x, constant_like(x, np.pi / 180))
 
 
 def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees."""
-    x = inexact("rad2deg", x)
+    (x,) = _strong(inexact("rad2deg", x))
     return ew.mul.bind(x, constant_like(x, 180 / np.pi))
 
 
@@ -102,7 +107,7 @@ radians, degrees = deg2rad, rad2deg
 
 def sinc(x: ArrayLike, /) -> Array:
     """sin(pi x) / (pi x), and 1 at 0, where it is smooth: derivatives there are right to order 5."""
-    x = inexact_array("sinc", x)
+    (x,) = _strong(inexact_array("sinc", x))
     zero = ew.eq(x, constant_like(x, 0))
     angle = ew.mul(x, constant_like(x, np.pi))
     safe = select_where(zero, sh.full_like(angle, 1), angle)
@@ -122,7 +127,7 @@ def i0(x: ArrayLike) -> Array:
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """sqrt(x1**2 + x2**2) without overflow on the way; ValueError for complex numbers."""
-    x1, x2 = promote_inexact("hypot", x1, x2)
+    x1, x2 = _strong(*promote_inexact("hypot", x1, x2))
     if is_complex(numpy_dtype_of(x1)):
         raise ValueError("hypot does not support complex-valued inputs")
     x1, x2 = ew.abs.bind(x1), ew.abs.bind(x2)
@@ -153,14 +158,14 @@ def _complex_logaddexp(x: Any, y: Any) -> Array:
 
 def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
     """log2(2**x + 2**y) without overflow on the way."""
-    x, y = promote_inexact("logaddexp2", x, y)
+    x, y = _strong(*promote_inexact("logaddexp2", x, y))
     log_of_2 = constant_like(x, np.log(2))
     return ew.div.bind(logaddexp(ew.mul.bind(x, log_of_2), ew.mul.bind(y, log_of_2)), log_of_2)
 
 
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN."""
-    x1, x2 = promote_inexact("heaviside", x1, x2)
+    x1, x2 = _strong(*promote_inexact("heaviside", x1, x2))
     if is_complex(numpy_dtype_of(x1)):
         raise TypeError("heaviside does not support complex-valued inputs")
     zero, one = constant_like(x1, 0), constant_like(x1, 1)

@@ -76,9 +76,9 @@ def _reshape(x: Array, *shape: Any, order: str = "C", out_sharding: None = None,
 
 
 def _transpose(x: Array, *axes: Any) -> Array:
-    if not axes or axes == (None,):
+    if not axes or axes[0] is None:
         return manipulation.transpose(x)
-    return manipulation.transpose(x, axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
+    return manipulation.transpose(x, axes[0] if len(axes) == 1 and np.ndim(axes[0]) else axes)
 
 
 def _item(x: Array, *index: int) -> Any:

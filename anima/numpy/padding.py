@@ -120,18 +120,25 @@ def _take_runs(x: Array, index: np.ndarray, axis: int) -> Array:
     """`x` at known indices along `axis`, as slices forwards, backwards and standing still."""
     parts, start = [], 0
     while start < len(index):
-        stop = start + 1
-        step = int(index[stop] - index[start]) if stop < len(index) else 1
-        step = step if step in (-1, 0, 1) else 1
-        while stop < len(index) and index[stop] - index[stop - 1] == step:
-            stop += 1
+        stop = _run_end(index, start)
+        if stop - start > 1 and _run_end(index, stop - 1) - (stop - 1) > stop - start:
+            stop -= 1  # the next run is the longer one
         first, last = int(index[start]), int(index[stop - 1])
         part = sh.slice_in_dim(x, min(first, last), max(first, last) + 1, axis=axis)
-        if step == 0:
+        if first == last:
             part = broadcast_array(part, (*x.shape[:axis], stop - start, *x.shape[axis + 1:]))
-        parts.append(sh.rev(part, (axis,)) if step == -1 and stop - start > 1 else part)
+        parts.append(sh.rev(part, (axis,)) if first > last else part)
         start = stop
     return sh.concatenate(parts, axis)
+
+
+def _run_end(index: np.ndarray, start: int) -> int:
+    """Where the run of indices ends that begins at `start` and goes on by 1, -1 or 0."""
+    steps = np.diff(index[start:])
+    if not len(steps) or abs(steps[0]) > 1:
+        return start + 1
+    changes = np.flatnonzero(steps != steps[0])
+    return start + 1 + int(changes[0] if len(changes) else len(steps))
 
 
 def _pad_odd(x: Array, axis: int, width: Width, mode: str) -> Array:

@@ -153,7 +153,7 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     if isinstance(axis, Tracer):
         return (canonicalize_axis(static_int(axis, "It arose in the axis argument."), ndim),)
-    if hasattr(axis, "__index__"):
+    if hasattr(axis, "__index__") and not np.ndim(axis):
         return (canonicalize_axis(axis, ndim),)
     given = tuple(axis)
     out = tuple(canonicalize_axis(a, ndim) for a in given)

@@ -215,7 +215,7 @@ def _truncated(x: Any) -> Any:
 
 def _share(x: Any, y: Any, z: Any) -> Any:
     """How much of max or min `z` belongs to `x`: all, nothing, or half where both are equal."""
-    return _choose(eq(x, y), convert(eq(x, z), z.dtype), _constant(0.5, z))
+    return _choose(eq(x, y), convert(eq(x, z), z.dtype, aval_of(z).weak_type), _constant(0.5, z))
 
 
 max = Elementwise("max", reference.maximum, ARRAY, "The larger of x and y; NaN if either is.",

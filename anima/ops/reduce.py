@@ -21,8 +21,8 @@ from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
 from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.trace import aval_of
 from anima.ops.broadcast import expand_dims, reduce_sum, reduce_sum_p, shape_of
-from anima.ops.elementwise import add, convert, div, eq, exp, is_finite, log, max, min, mul, select_n_p, sub
-from anima.ops.family import ARRAY, BITS, ORDERED, WIDER, constant, is_kind
+from anima.ops.elementwise import add, convert, div, eq, exp, is_finite, log, max, min, mul, real, select_n_p, sub
+from anima.ops.family import ARRAY, BITS, INEXACT, ORDERED, WIDER, constant, is_kind
 from anima.ops.shape import pad, reshape, slice_in_dim, squeeze, transpose
 
 __all__ = [
@@ -330,12 +330,28 @@ def _product(before: Pair, here: Pair) -> Pair:
 def _log_add(before: Pair, here: Pair) -> Pair:
     """log(e^x + e^y) and its tangent, a mean of the tangents weighted by e^x and e^y."""
     (x, t), (y, u) = before, here
-    top = max(x, y)
-    top = select_n_p.bind(is_finite(top), constant(0, x.dtype), top)
+    is_complex = dtypes.issubdtype(x.dtype, np.complexfloating)
+    top = max(real(x), real(y)) if is_complex else max(x, y)
+    top = select_n_p.bind(is_finite(top), constant(0, top.dtype), top)
+    top = convert(top, x.dtype)
     p, q = exp(sub(x, top)), exp(sub(y, top))
     total = add(p, q)
     weight = select_n_p.bind(eq(total, 0), total, constant(1, x.dtype))
     return add(log(total), top), div(add(mul(t, p), mul(u, q)), weight)
+
+
+def _log_sums(x: np.ndarray, axis: int) -> np.ndarray:
+    """The logarithm of running sums of exponentials; the principal one of complex numbers."""
+    if x.dtype.kind != "c":
+        return np.logaddexp.accumulate(x, axis)
+    out = np.empty_like(x)
+    rows, found = np.moveaxis(x, axis, 0), np.moveaxis(out, axis, 0)
+    total = np.full(found.shape[1:], -np.inf, x.dtype)
+    for k, row in enumerate(rows):
+        top = np.maximum(total.real, row.real)
+        top = np.where(np.isfinite(top), top, top.dtype.type(0))
+        total = found[k, ...] = np.log(np.exp(total - top) + np.exp(row - top)) + top
+    return out
 
 
 cumsum_p = CumSum("cumsum", _add_up, NUMERIC, _product, lambda dtype: 0)
@@ -343,7 +359,7 @@ cumprod_p = Cumulative("cumprod", lambda x, axis: np.cumprod(x, axis=axis, dtype
                        lambda dtype: 1)
 cummax_p = Cumulative("cummax", np.maximum.accumulate, NUMERIC, _extreme(max), smallest)
 cummin_p = Cumulative("cummin", np.minimum.accumulate, NUMERIC, _extreme(min), largest)
-cumlogsumexp_p = Cumulative("cumlogsumexp", np.logaddexp.accumulate, (np.floating,), _log_add, smallest)
+cumlogsumexp_p = Cumulative("cumlogsumexp", _log_sums, INEXACT, _log_add, smallest)
 
 
 def _along(primitive: Primitive, operand: Any, axis: int, reverse: bool) -> Any:
@@ -372,5 +388,5 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
 
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-    """log of the sum of exp of everything up to (from, if `reverse`) each place along `axis`; of reals."""
+    """log of the sum of exp of everything up to (from, if `reverse`) each place along `axis`."""
     return _along(cumlogsumexp_p, operand, axis, reverse)

@@ -33,6 +33,7 @@ from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.runtime import threads
 from anima.runtime.calling_code import FORMS, HEAD, HEAD_BYTES, LOCK, RECORD, RECORD_BYTES, RUN
+from anima.runtime.fields import with_fields
 from anima.util import record
 
 _NEEDED_FLAGS = 0x0001 | 0x0100  # C-contiguous, aligned (NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED)
@@ -117,9 +118,7 @@ def _module() -> tuple[native.Module, dict[str, int] | None]:
                "record_bytes": RECORD_BYTES, "scratch_over": _SCRATCH_ALIGNMENT - 1,
                "scratch_mask": -_SCRATCH_ALIGNMENT}
     offsets = {**HEAD, **RECORD, **(fields or {})}
-    text = re.sub(r"(%[\w.]+) = field (\w+) (%[\w.]+), ([\w.]+)",
-                  lambda m: f"{m[1]}.in = getelementptr i8, ptr {m[3]}, i64 {offsets[m[4]]}\n"
-                            f"  {m[1]} = load {m[2]}, ptr {m[1]}.in", text)
+    text = with_fields(text, offsets)
     text = re.sub(r"{(\w+)}", lambda m: str({**offsets, **values}[m[1]]), text)
     return native.compile_module(text, level=0), fields  # 3 ms instead of 15; a call takes 10 ns more
 

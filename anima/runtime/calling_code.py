@@ -1,6 +1,6 @@
 """The LLVM text of the way into compiled code and back (see `calling`).
 
-`%x = field T %object, name` stands for the load of a field; names in braces are numbers and addresses of the
+`field` and `set` load and store fields by name (see `fields`); names in braces are numbers and addresses of the
 running interpreter. Where nothing else is said, a null result means that an exception is set.
 """
 
@@ -142,10 +142,9 @@ delete:
   %drop = and i1 %gone.ours, %gone.donated
   br i1 %drop, label %empty, label %delete.next
 empty:
-  %value.at = getelementptr i8, ptr %gone, i64 {value}
-  %old = load ptr, ptr %value.at
+  %old = field ptr %gone, value
   call void {Py_IncRef}(ptr {None})
-  store ptr {None}, ptr %value.at
+  set ptr {None}, %gone, value
   call void {Py_DecRef}(ptr %old)
   br label %delete.next
 delete.next:
@@ -380,15 +379,12 @@ give.up:
   ret ptr null
 fill:
   store ptr null, ptr %made
-  %flags.at = getelementptr i8, ptr %array, i64 {flags}
-  %flags = load i32, ptr %flags.at
+  %flags = field i32 %array, flags
   %frozen = and i32 %flags, {read_only}
-  store i32 %frozen, ptr %flags.at
-  %value.at = getelementptr i8, ptr %new, i64 {value}
-  store ptr %array, ptr %value.at
-  %aval.at = getelementptr i8, ptr %new, i64 {aval}
+  set i32 %frozen, %array, flags
+  set ptr %array, %new, value
   call void {Py_IncRef}(ptr %aval)
-  store ptr %aval, ptr %aval.at
+  set ptr %aval, %new, aval
   ret ptr %new
 }
 """

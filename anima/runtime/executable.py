@@ -29,6 +29,7 @@ from anima.runtime.callbacks import Callbacks
 from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
 
 _ALIGNMENT = 64
+_empty = np.empty  # as it is now: native code relies on what it gives
 
 
 def compile_program(program: Program, shapes: Sequence[Shape] | None = None,
@@ -174,7 +175,7 @@ def _outputs(program: Program, shapes: Sequence[Shape] | None) -> tuple[list[Out
 
 def _fresh(shape: Shape, dtype: np.dtype) -> Output:
     nbytes = math.prod(shape) * dtype.itemsize
-    return Output(np.empty if nbytes < memory.LEAST else partial(memory.empty, nbytes=nbytes), shape, dtype)
+    return Output(_empty if nbytes < memory.LEAST else partial(memory.empty, nbytes=nbytes), shape, dtype)
 
 
 def _made(output: Output) -> np.ndarray:

@@ -27,7 +27,10 @@ _held = 0
 def empty(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> np.ndarray:
     """An uninitialised array of `nbytes` bytes; at least `LEAST` of them, for smaller ones see `np.empty`."""
     global _held
-    with _lock:
+    # Who has the lock may be the one who asks (a finalizer, a signal), or in the parent of this process: no waiting.
+    if not _lock.acquire(blocking=False):
+        return np.ndarray(shape, dtype, _new(nbytes))
+    try:
         blocks = _blocks.setdefault(nbytes, [])
         for k in range(len(blocks)):
             if sys.getrefcount(blocks[k]) == _FREE:
@@ -37,6 +40,8 @@ def empty(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> np.ndarray:
             blocks.append(block)
             _held += nbytes
         return np.ndarray(shape, dtype, block)
+    finally:
+        _lock.release()
 
 
 def _new(nbytes: int) -> np.ndarray:

@@ -10,6 +10,7 @@ Of what was on the tapes, half is kept until its room is needed.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +79,7 @@ class _State:
 
     def keep(self) -> None:
         """The tapes are freed when nothing refers to the state any more."""
-        weakref.finalize(self, _release, self.words)
+        weakref.finalize(self, _release, self.words).atexit = False  # what runs at the exit may still read them
 
 
 def _release(words: np.ndarray) -> None:
@@ -86,12 +87,22 @@ def _release(words: np.ndarray) -> None:
         native.free()(words.ctypes.data, 0)
 
 
+class _Recorded(Tape):
+    """A tape that compiled code made, of which some may not be there: who reads it then is compiled, too."""
+
+    __slots__ = ()
+
+    def evaluate(self, closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results of a loop over this tape and others."""
+        return executable_of(closed, "tape_scan")(list(map(np.asarray, args)))
+
+
 class TapeExecutable:
     """An executable of a program that uses tapes inside, takes them or gives them."""
 
     def __init__(self, executable: Executable, closed: ClosedJaxpr):
         self.executable = executable
-        self.closed = closed
+        self.jaxpr, self.consts = closed.jaxpr, closed.consts  # not `closed`: `executable_of` lives as long as that
         self.records = any(b.name == TAPES for b in executable.program.with_role("input"))
         self.given = [k for k, a in enumerate(closed.in_avals) if isinstance(a.dtype, TapeDType)]
         self.results = [k for k, a in enumerate(closed.out_avals) if isinstance(a.dtype, TapeDType)]
@@ -113,18 +124,18 @@ class TapeExecutable:
             if state.words[native.STATUS]:
                 raise over_budget(self._place(int(state.words[native.STATUS])))
             if self.results:
-                keep = (state, [inputs[k] for k in self.given], self.closed.consts)
+                keep = (state, [inputs[k] for k in self.given], self.consts)
                 state.keep()
                 kept = True
                 for k in self.results:
-                    outs[k] = tapes(outs[k], keep)
+                    outs[k] = tapes(outs[k], keep, _Recorded)
             return outs
         finally:
             if not kept:
                 state.release()
 
     def _place(self, code: int) -> Source | None:
-        return next((s for s in _sources(self.closed.jaxpr) if source_code(s) == code), None)
+        return next((s for s in _sources(self.jaxpr) if source_code(s) == code), None)
 
 
 def _sources(jaxpr: Jaxpr | ClosedJaxpr) -> Iterator[Source | None]:
@@ -204,9 +215,10 @@ class _Loop:
         self.states = Checkpoints(self._advance, initial, plan.chunk, plan.slots(), plan.prefix)
         self.windows: dict[int, list[Tape]] = {}  # what is recorded for each reader
         self.prefix_in_use = False
+        self.lock = threading.RLock()  # who reads the tapes moves the states: one thread at a time
         number = native.enter_loop(self)
         for position, (header, _) in enumerate(entries[1:]):
-            native.words(header)[3:] = [0, number, position]
+            native.words(header)[native.BYTES:] = [0, number, position]
         self._trim()
 
     def _advance(self, state: list[Any], steps: int) -> tuple[list[Any], int]:
@@ -225,7 +237,7 @@ class _Loop:
     def _trim(self) -> None:
         """Keeps only the plan's prefix on the tapes."""
         self.states.prefix = self.plan.prefix
-        native.words(self.entries[0][0])[3] = self.plan.room
+        native.words(self.entries[0][0])[native.BYTES] = self.plan.room
         for header, size in self.entries[1:]:
             native.trim()(header, self.plan.prefix * size)
 
@@ -244,10 +256,11 @@ class _Loop:
         if step < self.plan.prefix:
             self.prefix_in_use = True
             return 0, self.plan.prefix
-        first, end, state = self.states.chunk_with(step, reverse)
-        size = len(state)
-        outs = self.programs[1]([*self.body_consts, *state, np.array(end - first, np.int32)], _UNLIMITED)
-        self.states.recorded(end, outs[:size])
+        with self.lock:
+            first, end, state = self.states.chunk_with(step, reverse)
+            size = len(state)
+            outs = self.programs[1]([*self.body_consts, *state, np.array(end - first, np.int32)], _UNLIMITED)
+            self.states.recorded(end, outs[:size])
         self.windows[reader] = [t[()] for t in outs[size:]]
         return first, end
 
@@ -274,8 +287,11 @@ class _GoOn:
         entries = [(int(header), int(size)) for header, size, _ in table[2:].reshape(-1, 3)]
         own = _bytes_up_to(state[native.CHAIN], entries[0][0])
         nested = state[native.CHAIN] != entries[-1][0]  # the elements of these tapes are tapes, made since
-        earlier = native.loops_of(int(run))
-        others = state[native.USED] - own - sum(x.plan.room for x in earlier)
+        if nested:
+            native.free()(int(run), entries[-1][0])
+        earlier = native.loops_of(int(run))  # without those among the elements, which are gone
+        kept = _bytes_up_to(state[native.CHAIN], entries[0][0])
+        others = state[native.USED] - kept - sum(x.plan.room for x in earlier)
         room = (state[native.BUDGET] - others) * 7 // 8 // (len(earlier) + 1)
         step_bytes = sum(size for _, size in entries)
         if nested:
@@ -283,8 +299,6 @@ class _GoOn:
         plan = Plan(room, sum(a.nbytes for a in initial), step_bytes, 0 if nested else length)
         if plan.slots() < 1:
             raise over_budget(loop.source)
-        if nested:
-            native.free()(int(run), entries[-1][0])
         programs = _segments(loop.cond, loop.body, loop.cond_nconsts, loop.body_nconsts)
         made = _Loop(int(run), entries, programs, (cond_consts, body_consts), plan, initial)
         for each in earlier:
@@ -322,7 +336,7 @@ class _Find:
         found: dict[int, tuple[int, int]] = {}
         for entry in table[2:].reshape(-1, 3):
             header, size, _ = map(int, entry)
-            if not (header and size) or native.words(header)[2] < length:  # zeros are there
+            if not (header and size) or native.words(header)[native.LENGTH] < length:  # zeros are there
                 continue
             _, data, _, _, loop_number, position = native.words(header)
             if not loop_number:
@@ -335,7 +349,7 @@ class _Find:
                 found[loop_number] = loop.window(number, int(step), self.reverse)
             first, end = found[loop_number]
             if number in loop.windows:
-                data = native.words(loop.windows[number][position].handle)[1]
+                data = native.words(loop.windows[number][position].handle)[native.DATA]
             entry[2] = data - first * size
             edge = max(edge, first) if self.reverse else min(edge, end)
         table[0] = edge

@@ -1,9 +1,9 @@
 """Tapes at run time: the routines that compiled loops call.
 
 A header is (next, data, length, bytes, loop, position); the headers made by a run of a program are a chain, which
-begins in its state: (budget, bytes used, status, chain). A table is (capacity, count, (header, bytes of an element,
-data)*). A loop whose tapes do not fit the budget has count -1 then; if it could go on nevertheless (see
-`recording.py`), `loop` is its number, and `position` which of its tapes the header is of.
+begins in its state: (budget, bytes used, status, chain). A table is (capacity, count, entries*), an entry (header,
+bytes of an element, elements). A loop whose tapes do not fit the budget has count -1 then; if it could go on
+nevertheless (see `recording.py`), `loop` is its number, and `position` which of its tapes the header is of.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ from itertools import count
 from typing import Any
 
 from anima.compiler import native
+from anima.runtime.fields import with_fields
 
-BUDGET, USED, STATUS, CHAIN = range(4)  # words of a state
+BUDGET, USED, STATUS, CHAIN = range(4)                     # words of a state
+DATA, LENGTH, BYTES = range(1, 4)                          # ... of a header
+_FIELDS = {name: 8 * word for names in (
+    ("budget", "used", "status", "chain"),
+    ("next", "data", "length", "bytes", "loop", "position"),
+    ("capacity", "count"),                                 # of a table, ahead of the entries
+    ("header", "size", "elements"),                        # of an entry
+) for word, name in enumerate(names)}
 
 _CODE = """
 declare ptr @malloc(i64)
@@ -27,65 +35,72 @@ declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 
 define internal ptr @entry_of(ptr %table, i64 %k) alwaysinline {
+  %entries = getelementptr i64, ptr %table, i64 2
   %three = mul i64 %k, 3
-  %at = add i64 %three, 2
-  %entry = getelementptr i64, ptr %table, i64 %at
+  %entry = getelementptr i64, ptr %entries, i64 %three
   ret ptr %entry
 }
 
-define internal ptr @new_header(ptr %state, i64 %code) {
-  %header = call ptr @calloc(i64 6, i64 8)
+define internal i64 @length_of(ptr %header) alwaysinline {
   %none = icmp eq ptr %header, null
-  %status.at = getelementptr i64, ptr %state, i64 2
+  br i1 %none, label %zero, label %read
+zero:
+  ret i64 0
+read:
+  %length = field i64 %header, length
+  ret i64 %length
+}
+
+; A header at the front of the chain; null, and the status is set, if there is no memory.
+define internal ptr @new_header(ptr %state, i64 %code) {
+  %new = call ptr @calloc(i64 6, i64 8)
+  %none = icmp eq ptr %new, null
   br i1 %none, label %failed, label %made
 failed:
-  store i64 %code, ptr %status.at
+  set i64 %code, %state, status
   ret ptr null
 made:
-  %chain.at = getelementptr i64, ptr %state, i64 3
-  %chain = load ptr, ptr %chain.at
-  store ptr %chain, ptr %header
-  store ptr %header, ptr %chain.at
-  ret ptr %header
+  %chain = field ptr %state, chain
+  set ptr %chain, %new, next
+  set ptr %new, %state, chain
+  ret ptr %new
 }
 
 define void @tape_open(ptr %tapes, ptr %table, i64 %n, i64 %code) {
 entry:
   %state = load ptr, ptr %tapes
-  store i64 0, ptr %table
-  %count.at = getelementptr i64, ptr %table, i64 1
-  store i64 0, ptr %count.at
+  set i64 0, %table, capacity
+  set i64 0, %table, count
   br label %next
 next:
   %k = phi i64 [ 0, %entry ], [ %k1, %body ]
+  %k1 = add i64 %k, 1
   %more = icmp slt i64 %k, %n
   br i1 %more, label %body, label %done
 body:
-  %header = call ptr @new_header(ptr %state, i64 %code)
   %e = call ptr @entry_of(ptr %table, i64 %k)
-  store ptr %header, ptr %e
-  %data.at = getelementptr i64, ptr %e, i64 2
-  store i64 0, ptr %data.at
-  %k1 = add i64 %k, 1
+  %new = call ptr @new_header(ptr %state, i64 %code)
+  set ptr %new, %e, header
+  set ptr null, %e, elements
   br label %next
 done:
   ret void
 }
 
+; The bytes that one step takes on all tapes.
 define internal i64 @bytes_of_step(ptr %table, i64 %n) {
 entry:
   br label %next
 next:
   %k = phi i64 [ 0, %entry ], [ %k1, %body ]
   %sum = phi i64 [ 0, %entry ], [ %sum1, %body ]
+  %k1 = add i64 %k, 1
   %more = icmp slt i64 %k, %n
   br i1 %more, label %body, label %done
 body:
   %e = call ptr @entry_of(ptr %table, i64 %k)
-  %size.at = getelementptr i64, ptr %e, i64 1
-  %size = load i64, ptr %size.at
+  %size = field i64 %e, size
   %sum1 = add i64 %sum, %size
-  %k1 = add i64 %k, 1
   br label %next
 done:
   ret i64 %sum
@@ -94,24 +109,23 @@ done:
 define void @tape_grow(ptr %tapes, ptr %table, i64 %n, i64 %code) {
 entry:
   %state = load ptr, ptr %tapes
-  %used.at = getelementptr i64, ptr %state, i64 1
-  %status.at = getelementptr i64, ptr %state, i64 2
-  %status = load i64, ptr %status.at
+  %status = field i64 %state, status
   %fine = icmp eq i64 %status, 0
-  %count.at = getelementptr i64, ptr %table, i64 1
-  %count = load i64, ptr %count.at
+  %count = field i64 %table, count
   %open = icmp sge i64 %count, 0
   %well = and i1 %fine, %open
   br i1 %well, label %plan, label %done
-plan:
-  %capacity = load i64, ptr %table
+plan: ; for `count` steps if that is known, else for twice as many as now, or as many as fit in 7/8 of the budget
+  %capacity = field i64 %table, capacity
   %twice = shl i64 %capacity, 1
   %doubled = call i64 @llvm.smax.i64(i64 %twice, i64 16)
   %known = icmp ne i64 %count, 0
   %step = call i64 @bytes_of_step(ptr %table, i64 %n)
-  %used = load i64, ptr %used.at
-  %budget = load i64, ptr %state
-  %left = sub i64 %budget, %used
+  %used = field i64 %state, used
+  %budget = field i64 %state, budget
+  %reserve = ashr i64 %budget, 3
+  %most.bytes = sub i64 %budget, %reserve
+  %left = sub i64 %most.bytes, %used
   %one = call i64 @llvm.smax.i64(i64 %step, i64 1)
   %fitting = sdiv i64 %left, %one
   %most = add i64 %capacity, %fitting
@@ -127,40 +141,34 @@ plan:
   %fits = and i1 %within, %more.room
   br i1 %fits, label %next, label %fail
 next:
-  %k = phi i64 [ 0, %plan ], [ %k1, %skip ]
+  %k = phi i64 [ 0, %plan ], [ %k1, %look ], [ %k1, %note ]
+  %k1 = add i64 %k, 1
   %more = icmp slt i64 %k, %n
   br i1 %more, label %look, label %finish
 look:
   %e = call ptr @entry_of(ptr %table, i64 %k)
-  %size.at = getelementptr i64, ptr %e, i64 1
-  %size = load i64, ptr %size.at
-  %k1 = add i64 %k, 1
+  %size = field i64 %e, size
   %empty = icmp eq i64 %size, 0
-  br i1 %empty, label %skip, label %enlarge
+  br i1 %empty, label %next, label %enlarge
 enlarge:
-  %header = load ptr, ptr %e
-  %data.at = getelementptr i64, ptr %e, i64 2
-  %data = load ptr, ptr %data.at
+  %old = field ptr %e, elements
   %bytes = mul i64 %size, %wanted
-  %moved = call ptr @realloc(ptr %data, i64 %bytes)
+  %moved = call ptr @realloc(ptr %old, i64 %bytes)
   %none = icmp eq ptr %moved, null
   br i1 %none, label %fail, label %note
 note:
-  store ptr %moved, ptr %data.at
-  %h.data = getelementptr i64, ptr %header, i64 1
-  store ptr %moved, ptr %h.data
-  %h.bytes = getelementptr i64, ptr %header, i64 3
-  store i64 %bytes, ptr %h.bytes
-  br label %skip
-skip:
+  set ptr %moved, %e, elements
+  %header = field ptr %e, header
+  set ptr %moved, %header, data
+  set i64 %bytes, %header, bytes
   br label %next
 finish:
-  store i64 %total, ptr %used.at
-  store i64 %wanted, ptr %table
+  set i64 %total, %state, used
+  set i64 %wanted, %table, capacity
   ret void
 fail:
-  store i64 -1, ptr %count.at
-  store i64 %code, ptr %status.at
+  set i64 -1, %table, count
+  set i64 %code, %state, status
   ret void
 done:
   ret void
@@ -168,17 +176,15 @@ done:
 
 define void @tape_check(ptr %tapes, ptr %table, i64 %n, i64 %code) {
   %state = load ptr, ptr %tapes
-  %used.at = getelementptr i64, ptr %state, i64 1
-  %used = load i64, ptr %used.at
-  %budget = load i64, ptr %state
+  %used = field i64 %state, used
+  %budget = field i64 %state, budget
   %quarter = ashr i64 %budget, 2
   %most = sub i64 %budget, %quarter
   %full = icmp sgt i64 %used, %most
   br i1 %full, label %stop, label %done
 stop:
-  store i64 0, ptr %table
-  %count.at = getelementptr i64, ptr %table, i64 1
-  store i64 -1, ptr %count.at
+  set i64 0, %table, capacity
+  set i64 -1, %table, count
   ret void
 done:
   ret void
@@ -186,130 +192,102 @@ done:
 
 define void @tape_close(ptr %tapes, ptr %table, i64 %n, i64 %code) {
 entry:
-  %count.at = getelementptr i64, ptr %table, i64 1
-  %count = load i64, ptr %count.at
+  %count = field i64 %table, count
   br label %next
 next:
-  %k = phi i64 [ 0, %entry ], [ %k1, %skip ]
+  %k = phi i64 [ 0, %entry ], [ %k1, %body ], [ %k1, %set ]
+  %k1 = add i64 %k, 1
   %more = icmp slt i64 %k, %n
   br i1 %more, label %body, label %done
 body:
   %e = call ptr @entry_of(ptr %table, i64 %k)
-  %header = load ptr, ptr %e
-  %k1 = add i64 %k, 1
+  %header = field ptr %e, header
   %none = icmp eq ptr %header, null
-  br i1 %none, label %skip, label %set
+  br i1 %none, label %next, label %set
 set:
-  %length.at = getelementptr i64, ptr %header, i64 2
-  store i64 %count, ptr %length.at
-  br label %skip
-skip:
+  set i64 %count, %header, length
   br label %next
 done:
   ret void
 }
 
-define internal i64 @length_of(ptr %header) {
-  %none = icmp eq ptr %header, null
-  br i1 %none, label %zero, label %read
-zero:
-  ret i64 0
-read:
-  %length.at = getelementptr i64, ptr %header, i64 2
-  %length = load i64, ptr %length.at
-  ret i64 %length
-}
-
 define void @tape_read(ptr %tapes, ptr %table, i64 %n, i64 %code) {
 entry:
   %state = load ptr, ptr %tapes
-  %used.at = getelementptr i64, ptr %state, i64 1
-  %status.at = getelementptr i64, ptr %state, i64 2
-  %count.at = getelementptr i64, ptr %table, i64 1
-  store i64 0, ptr %table
+  set i64 0, %table, capacity
   br label %measure
 measure:
   %j = phi i64 [ 0, %entry ], [ %j1, %measured ]
   %count = phi i64 [ 0, %entry ], [ %longest, %measured ]
+  %j1 = add i64 %j, 1
   %j.more = icmp slt i64 %j, %n
   br i1 %j.more, label %measured, label %next
 measured:
   %je = call ptr @entry_of(ptr %table, i64 %j)
-  %jh = load ptr, ptr %je
+  %jh = field ptr %je, header
   %length = call i64 @length_of(ptr %jh)
   %longest = call i64 @llvm.smax.i64(i64 %count, i64 %length)
-  %j1 = add i64 %j, 1
   br label %measure
 next:
-  %k = phi i64 [ 0, %measure ], [ %k1, %skip ]
+  %k = phi i64 [ 0, %measure ], [ %k1, %look ], [ %k1, %there ], [ %k1, %take ], [ %k1, %note ]
+  %k1 = add i64 %k, 1
   %more = icmp slt i64 %k, %n
   br i1 %more, label %look, label %finish
 look:
   %e = call ptr @entry_of(ptr %table, i64 %k)
-  %size.at = getelementptr i64, ptr %e, i64 1
-  %size = load i64, ptr %size.at
-  %data.at = getelementptr i64, ptr %e, i64 2
-  %header = load ptr, ptr %e
-  %k1 = add i64 %k, 1
+  %size = field i64 %e, size
+  %header = field ptr %e, header
   %empty = icmp eq i64 %size, 0
-  br i1 %empty, label %skip, label %find
+  br i1 %empty, label %next, label %find
 find:
   %own = call i64 @length_of(ptr %header)
   %short = icmp slt i64 %own, %count
   br i1 %short, label %zeros, label %there
 there:
   %reaches = icmp sgt i64 %own, 0
-  br i1 %reaches, label %take, label %skip
+  br i1 %reaches, label %take, label %next
 take:
-  %h.data = getelementptr i64, ptr %header, i64 1
-  %data = load ptr, ptr %h.data
-  store ptr %data, ptr %data.at
-  %h.loop = getelementptr i64, ptr %header, i64 4
-  %loop = load i64, ptr %h.loop
-  %others = load i64, ptr %table
+  %data = field ptr %header, data
+  set ptr %data, %e, elements
+  %loop = field i64 %header, loop
+  %others = field i64 %table, capacity
   %partial = or i64 %loop, %others
-  store i64 %partial, ptr %table
-  br label %skip
+  set i64 %partial, %table, capacity
+  br label %next
 zeros:
   %bytes = mul i64 %size, %count
-  %used = load i64, ptr %used.at
+  %used = field i64 %state, used
   %total = add i64 %used, %bytes
-  %budget = load i64, ptr %state
+  %budget = field i64 %state, budget
   %fits = icmp sle i64 %total, %budget
   br i1 %fits, label %clear, label %fail
 clear:
-  %made = call ptr @new_header(ptr %state, i64 %code)
-  %no.header = icmp eq ptr %made, null
+  %new = call ptr @new_header(ptr %state, i64 %code)
+  %no.header = icmp eq ptr %new, null
   br i1 %no.header, label %fail, label %fill
 fill:
   %blank = call ptr @calloc(i64 %count, i64 %size)
   %none = icmp eq ptr %blank, null
   br i1 %none, label %fail, label %note
 note:
-  %m.data = getelementptr i64, ptr %made, i64 1
-  store ptr %blank, ptr %m.data
-  %m.length = getelementptr i64, ptr %made, i64 2
-  store i64 %count, ptr %m.length
-  %m.bytes = getelementptr i64, ptr %made, i64 3
-  store i64 %bytes, ptr %m.bytes
-  store i64 %total, ptr %used.at
-  store ptr %blank, ptr %data.at
-  br label %skip
-skip:
+  set ptr %blank, %new, data
+  set i64 %count, %new, length
+  set i64 %bytes, %new, bytes
+  set i64 %total, %state, used
+  set ptr %blank, %e, elements
   br label %next
 finish:
-  store i64 %count, ptr %count.at
+  set i64 %count, %table, count
   ret void
 fail:
-  store i64 %code, ptr %status.at
-  store i64 0, ptr %count.at
+  set i64 %code, %state, status
+  set i64 0, %table, count
   ret void
 }
 
 define void @tape_mark(ptr %tapes, ptr %mark) {
   %state = load ptr, ptr %tapes
-  %chain.at = getelementptr i64, ptr %state, i64 3
-  %chain = load ptr, ptr %chain.at
+  %chain = field ptr %state, chain
   store ptr %chain, ptr %mark
   ret void
 }
@@ -323,25 +301,20 @@ define void @tape_release(ptr %tapes, ptr %mark) {
 
 define void @tape_free(ptr %state, ptr %until) {
 entry:
-  %used.at = getelementptr i64, ptr %state, i64 1
-  %chain.at = getelementptr i64, ptr %state, i64 3
-  %first = load ptr, ptr %chain.at
+  %first = field ptr %state, chain
   br label %next
 next:
   %header = phi ptr [ %first, %entry ], [ %following, %free ]
   %here = icmp eq ptr %header, %until
   br i1 %here, label %done, label %drop
 drop:
-  %following = load ptr, ptr %header
-  %data.at = getelementptr i64, ptr %header, i64 1
-  %data = load ptr, ptr %data.at
-  %bytes.at = getelementptr i64, ptr %header, i64 3
-  %bytes = load i64, ptr %bytes.at
-  %used = load i64, ptr %used.at
+  %following = field ptr %header, next
+  %data = field ptr %header, data
+  %bytes = field i64 %header, bytes
+  %used = field i64 %state, used
   %less = sub i64 %used, %bytes
-  store i64 %less, ptr %used.at
-  %loop.at = getelementptr i64, ptr %header, i64 4
-  %loop = load i64, ptr %loop.at
+  set i64 %less, %state, used
+  %loop = field i64 %header, loop
   %whole = icmp eq i64 %loop, 0
   br i1 %whole, label %free, label %forget
 forget:
@@ -352,24 +325,23 @@ free:
   call void @free(ptr %header)
   br label %next
 done:
-  store ptr %until, ptr %chain.at
+  set ptr %until, %state, chain
   ret void
 }
 
 define void @tape_trim(ptr %header, i64 %bytes) {
-  %data.at = getelementptr i64, ptr %header, i64 1
-  %data = load ptr, ptr %data.at
+  %data = field ptr %header, data
   %nothing = icmp eq i64 %bytes, 0
   br i1 %nothing, label %drop, label %keep
 drop:
   call void @free(ptr %data)
-  store ptr null, ptr %data.at
+  set ptr null, %header, data
   ret void
 keep:
   %smaller = call ptr @realloc(ptr %data, i64 %bytes)
   %failed = icmp eq ptr %smaller, null
   %new = select i1 %failed, ptr %data, ptr %smaller
-  store ptr %new, ptr %data.at
+  set ptr %new, %header, data
   ret void
 }
 """
@@ -404,7 +376,8 @@ def _forget(number: int) -> None:
 @cache
 def _module() -> native.Module:
     address = ctypes.cast(_forget, ctypes.c_void_p).value
-    return native.compile_module(_CODE.replace("{forget}", f"inttoptr (i64 {address} to ptr)"))
+    text = with_fields(_CODE, _FIELDS)
+    return native.compile_module(text.replace("{forget}", f"inttoptr (i64 {address} to ptr)"))
 
 
 @cache

@@ -17,7 +17,7 @@ import numpy as np
 
 from anima import errors, tree
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.jaxpr import Atom, ClosedJaxpr, Jaxpr, Literal, Var
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import (
     StageTrace,
@@ -100,30 +100,54 @@ def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...], policy: Policy | None
     """(args -> results, kept values), (needed args, kept values, tangents -> tangents of results), which results
     have those, which args are needed."""
     primal, tangent, mask = linearize_jaxpr(closed, nonzero)
-    if policy is not None:  # it is asked about what jitted functions do, too
-        primal = ClosedJaxpr(*trace_to_jaxpr(partial(_eval_inlined, primal), primal.in_avals))
-    jaxpr, count = primal.jaxpr, len(mask)
-    kept = [v for e in jaxpr.eqns if policy is not None and policy(e.primitive, *(a.aval for a in e.invars), **e.params)
-            for v in e.outvars]
-    residuals = jaxpr.outvars[count:]
-    cut = jaxpr.replace(invars=[*jaxpr.invars, *kept], outvars=residuals,
-                        eqns=[e for e in jaxpr.eqns if not any(v in kept for v in e.outvars)])
-    needed, used_in = dce_jaxpr(cut, [True] * len(residuals))
-    used_kept = [v for v, u in zip(kept, used_in[len(jaxpr.invars):], strict=True) if u]
-    needed = needed.replace(constvars=jaxpr.constvars)
-    results = [*jaxpr.outvars[:count], *used_kept]
-    forward, _ = dce_jaxpr(jaxpr.replace(outvars=results), [True] * len(results))
-    forward = forward.replace(invars=jaxpr.invars, constvars=jaxpr.constvars)
+    count = len(mask)
+    whole, cut, _ = kept_apart(primal, policy)
+    residuals = cut.jaxpr.outvars[count:]
+    needed, used_in = dce_jaxpr(cut.jaxpr.replace(outvars=residuals), [True] * len(residuals))
+    n_args = len(closed.in_avals)
+    used_kept = used_in[n_args:]
+    needed = needed.replace(constvars=cut.jaxpr.constvars)
+    forward, _ = dce_jaxpr(whole.jaxpr, [*(True,) * count, *(False,) * len(residuals), *used_kept])
+    forward = forward.replace(invars=whole.jaxpr.invars, constvars=whole.jaxpr.constvars)
 
     def again(*args: Any) -> list[Any]:
         at = len(needed.invars)
         kept_values = optimization_barrier(list(args[:at])) if prevent_cse else args[:at]
-        found = eval_jaxpr(needed, primal.consts, *kept_values)
+        found = eval_jaxpr(needed, cut.consts, *kept_values)
         return eval_jaxpr(tangent.jaxpr, tangent.consts, *found, *args[at:])
 
     avals = [*needed.in_avals, *(tangent_aval(a) for a, nz in zip(closed.in_avals, nonzero, strict=True) if nz)]
     tangents = ClosedJaxpr(*trace_to_jaxpr(again, avals))
-    return ClosedJaxpr(forward, primal.consts), tangents, mask, used_in[: len(jaxpr.invars)]
+    return ClosedJaxpr(forward, whole.consts), tangents, mask, used_in[:n_args]
+
+
+def kept_apart(closed: ClosedJaxpr, policy: Policy | None) -> tuple[ClosedJaxpr, ClosedJaxpr, list[Var]]:
+    """The program with what `policy` keeps as further results, the program that takes that as further arguments
+    instead of computing it, and its variables in both.
+
+    A primitive with a `keep` method does so with the programs it holds:
+    `keep(eqn, policy) -> (eqn with further results, eqn that takes kept values instead, kept values)`.
+    """
+    if policy is None:
+        return closed, closed, []
+    closed = ClosedJaxpr(*trace_to_jaxpr(partial(_eval_inlined, closed), closed.in_avals))  # it sees into calls
+    whole: list[Eqn] = []
+    cut: list[Eqn] = []
+    kept: list[Var] = []
+    for eqn in closed.eqns:
+        inside = getattr(eqn.primitive, "keep", None)
+        if inside is not None:
+            eqn, rest, values = inside(eqn, policy)
+            kept += values
+            cut.append(rest)
+        elif policy(eqn.primitive, *(a.aval for a in eqn.invars), **eqn.params):
+            kept += eqn.outvars
+        else:
+            cut.append(eqn)
+        whole.append(eqn)
+    jaxpr = closed.jaxpr
+    return (ClosedJaxpr(jaxpr.replace(eqns=whole, outvars=[*jaxpr.outvars, *kept]), closed.consts),
+            ClosedJaxpr(jaxpr.replace(eqns=cut, invars=[*jaxpr.invars, *kept]), closed.consts), kept)
 
 
 def _eval_inlined(closed: ClosedJaxpr, *args: Any) -> list[Any]:
@@ -150,7 +174,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
       fun: a function of arrays and pytrees of them.
       prevent_cse: keep the compiler from undoing it.
       policy: `policy(primitive, *avals, **params) -> bool`: which results to keep all the same (see
-        `checkpoint_policies`); None keeps nothing.
+        `checkpoint_policies`), of each step of a `scan` and of the branch of a `cond` too; None keeps nothing.
       static_argnums, static_argnames: arguments taken by value.
 
     >>> grad(checkpoint(lambda x: jnp.sin(jnp.sin(x))))(1.0)
@@ -302,13 +326,16 @@ def _argument_names(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[str
             for path, _ in tree.leaves_with_path((args, kwargs))]
 
 
-def _origin(jaxpr: Jaxpr, var: Var) -> str:
+def _origin(jaxpr: Jaxpr | ClosedJaxpr, var: Atom) -> str:
     """Which operation of the user's made a value, or what name it has."""
     for eqn in jaxpr.eqns:
         if var in eqn.outvars:
-            if eqn.primitive is checkpoint_p:
-                inner = eqn.params["jaxpr"].jaxpr
-                return _origin(inner, inner.outvars[eqn.outvars.index(var)])
+            at = eqn.outvars.index(var)
+            found = [_origin(inner, inner.outvars[at]) for inner in subjaxprs(eqn.params)
+                     if len(inner.outvars) == len(eqn.outvars)]
+            inside = [text for text in found if text != "a constant"]
+            if inside:  # of branches, the one that does not just fill the place
+                return min(inside, key=lambda text: ("output of broadcast_in_dim" in text, text))
             what = f"named '{eqn.params['name']}'" if eqn.primitive is name_p else f"output of {eqn.primitive.name}"
             return f"{what} from {eqn.source}"
     return "a constant"

@@ -293,11 +293,12 @@ class Custom:
         except ValueError:  # a callable without a signature
             return tuple(args)
         bound.apply_defaults()
-        if bound.kwargs:
+        named = [name for name in bound.kwargs if name in kwargs]  # the others have their defaults
+        if named:
             raise TypeError(f"The input arguments to the {type(self).__name__}-decorated function "
                             f"{fun_name(self.fun)} could not be resolved to positional-only arguments. Binding failed "
                             "with the error:\nThe following keyword arguments could not be resolved to positions: "
-                            f"{', '.join(bound.kwargs)}")
+                            f"{', '.join(named)}")
         return bound.args
 
     def trace_body(self, args: Sequence[Any], kwargs: dict[str, Any]) -> TracedBody:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import pickle
 import sys
 import threading
@@ -452,3 +453,58 @@ def test_64_bits_are_narrowed_on_the_way_in():
     g, traces = counted(lambda x, n: x * n, static_argnums=1)
     g(1.0, np.float64(2.0))
     assert type(traces[0][1]) is np.float64
+
+
+def test_a_call_while_another_makes_the_short_way(monkeypatch):
+    f = anima.jit(lambda d: d["a"] + 1)
+    inner: list[Any] = []
+
+    def meanwhile(*args: Any) -> Any:
+        if not inner:
+            inner.append(None)
+            inner.extend([f({"a": 1.0}), f({"a": 1.0})])
+        return reader(*args)
+
+    monkeypatch.setattr("anima.api.jit.reader", meanwhile)
+    for _ in range(3):
+        assert float(f({"a": 1.0})) == 2.0
+    assert float(inner[1]) == float(inner[2]) == 2.0 and quick(f) == 1
+
+
+def test_static_arguments_that_are_equal_but_not_the_same():
+    f, traces = counted(lambda x, n: x * n, static_argnums=1)
+    for _ in range(3):
+        assert [bool(np.signbit(f(1.0, z))) for z in (0.0, -0.0)] == [False, True]
+    assert len(traces) == 2
+    g, traces = counted(lambda x, *, n: x * n[0] + n[1][0], static_argnames="n")
+    for _ in range(3):
+        kinds = [g(jnp.int32(3), n=n).dtype for n in ((1, (2,)), (1.0, (2,)), (1, (2.0,)), Pair(1, (2,)))]
+        assert kinds == [np.int32, np.float32, np.float32, np.int32]
+    assert len(traces) == 4
+
+
+def test_jitted_functions_are_pickled_and_copied_without_their_programs():
+    f = anima.jit(np_sign)
+    f(1.0), f({"a": 2.0}["a"])
+    for other in (pickle.loads(pickle.dumps(f)), copy.deepcopy(f), copy.copy(f)):
+        assert other._cache_size() == 0 and float(other(-2.0)) == -1.0
+
+
+def np_sign(x: Any) -> Any:
+    return jnp.sign(x)
+
+
+def test_what_becomes_of_numpy_does_not_reach_native_code(monkeypatch):
+    f = anima.jit(lambda x: x + 1)
+    monkeypatch.setattr(np, "empty", lambda *args, **kwargs: [1, 2, 3])
+    for _ in range(3):
+        assert f(np.ones(3, F32)).tolist() == [2.0] * 3
+
+
+def test_masked_arrays_are_refused():
+    x = np.ma.masked_array([1.0, 2.0], [True, False])
+    f = anima.jit(lambda x: x)
+    f(np.ones(2, F32))
+    for call in (f, jnp.asarray, jnp.sin, anima.vmap(f)):
+        with pytest.raises(ValueError, match="mask would be lost"):
+            call(x)

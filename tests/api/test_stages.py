@@ -37,8 +37,9 @@ def test_traced() -> None:
     assert [a.str_short() for a in traced.jaxpr.in_avals] == ["f32[2,3]", "f32[]"]
     assert traced.out_info["y"].shape == (2, 3) and traced.out_info["s"][0].dtype == np.float32
     (x_info, d_info), kwargs_info = traced.args_info
-    assert x_info.shape == (2, 3) and d_info["k"].weak_type and kwargs_info == {}
+    assert x_info.shape == (2, 3) and d_info["k"].shape == () and kwargs_info == {}
     assert traced.in_avals[0][0].shape == (2, 3) and traced.out_avals["y"].shape == (2, 3)
+    assert traced.in_avals[0][1]["k"].weak_type
     equal(traced.lower().compile()(*ARGS), WANT)
 
 
@@ -158,3 +159,31 @@ def test_small_things() -> None:
         anima.devices("nothing")
     with pytest.raises(TypeError, match="not a valid Anima type"):
         anima.device_put("hello")
+
+
+def test_every_stage_tells_arguments_results_and_what_is_donated() -> None:
+    traced = anima.jit(lambda x, y, *, k: {"a": x + y["b"] + k}, donate_argnums=0, donate_argnames="k").trace(
+        1.0, {"b": jnp.ones(2)}, k=jnp.int32(3))
+    for stage in (traced, traced.lower(), traced.lower().compile()):
+        (x, y), named = stage.args_info
+        assert (x.donated, y["b"].donated, named["k"].donated) == (True, False, True)
+        assert (x.shape, y["b"].shape, named["k"].dtype) == ((), (2,), np.int32)
+        assert anima.tree.structure(stage.args_info) == stage.in_tree and stage.donate_argnums == (0, 2)
+        assert stage.out_info == {"a": anima.ShapeDtypeStruct((2,), np.float32)}
+        assert anima.tree.structure(stage.out_info) == stage.out_tree
+        assert stage.in_avals[0][1]["b"].str_short() == "f32[2]"
+
+
+def test_a_compiled_program_deletes_what_is_donated_to_it() -> None:
+    x, y = jnp.ones(4), jnp.ones(4)
+    compiled = anima.jit(lambda x, y: x + y, donate_argnums=1).lower(x, y).compile()
+    equal(compiled(x, y), np.full(4, 2.0))
+    assert y.is_deleted() and not x.is_deleted()
+
+
+def test_structs_keep_64_bits_and_stand_for_what_arrays_have() -> None:
+    struct = anima.ShapeDtypeStruct((2,), np.float64)
+    assert struct.dtype == np.float64 and struct != anima.ShapeDtypeStruct((2,), np.float32)
+    assert anima.eval_shape(lambda x: x * 2, struct).dtype == np.float32
+    assert anima.jit(jnp.sin).lower(struct).compile()(np.zeros(2)).dtype == np.float32
+    assert anima.linear_transpose(lambda x: x * 2, struct)(jnp.ones(2))[0].dtype == np.float32

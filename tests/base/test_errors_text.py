@@ -36,7 +36,8 @@ def test_bool_conversion():
     assert lines[0] == "Attempted boolean conversion of traced array with shape bool[]."
     assert lines[1] == ORIGIN
     assert re.fullmatch(r"  at test_errors_text.py:\d+, in test_bool_conversion:   lines = str\(.*", lines[2])
-    assert lines[3] == ("Fix: anima.lax.cond, anima.lax.while_loop or anima.numpy.where; or mark x static: "
+    assert lines[3] == ("Fix: anima.lax.cond, anima.lax.while_loop or anima.numpy.where "
+                        "(and for `and`, `or`, `not`: &, |, ~); or mark x static: "
                         'jit(f, static_argnames="x").')
     assert len(lines) == 4
 
@@ -77,7 +78,7 @@ def test_tracer_errors(error, phrase):
 def test_fix_without_a_known_argument():
     text = str(errors.TracerBoolConversionError(tracer(origin="")))
     assert "static" not in text
-    assert text.endswith("Fix: anima.lax.cond, anima.lax.while_loop or anima.numpy.where.")
+    assert text.endswith("anima.numpy.where (and for `and`, `or`, `not`: &, |, ~).")
     text = str(errors.TracerBoolConversionError(types.SimpleNamespace(aval=tracer().aval)))
     assert text.startswith(
         "Attempted boolean conversion of traced array with shape float32[].\n  at test_errors"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import pickle
 import subprocess
 import sys
@@ -154,3 +155,19 @@ def test_what_import_anima_does_not_load():
             "y = anima.jit(lambda x: x)(1.0); assert 'anima.numpy' not in sys.modules; assert float(y + 1) == 2.0\n"
             "assert anima.lax.sin and 'random' in dir(anima) and not hasattr(anima, 'nothing')")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_locks_are_free_in_a_child() -> None:
+    code = """
+import os, threading, warnings
+from anima import util
+warnings.simplefilter("ignore")
+lock = util.fork_safe(threading.Lock())
+lock.acquire()
+child = os.fork()
+if child == 0:
+    os._exit(0 if lock.acquire(blocking=False) else 3)
+assert lock.locked() and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

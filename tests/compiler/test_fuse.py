@@ -9,6 +9,7 @@ import pytest
 
 from anima.compiler import fuse as fuse_module, lower_reduce
 from anima.compiler.show_fused import show_fused
+from anima.compiler.show_loops import show
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
 from tests.compiler.stages import agree, kernels, lowered
@@ -155,6 +156,40 @@ def test_log_step_scan_does_not_blow_up() -> None:
 
     stages = agree(prefix, np.linspace(0, 1, 64, dtype=np.float32))
     assert len(str(stages.loops)) < 200_000
+
+
+def pad_edge(x: Any) -> Any:
+    """`x` with its first and last rows and columns twice."""
+    for axis, n in enumerate(x.shape):
+        x = sh.concatenate([sh.slice_in_dim(x, 0, 1, axis=axis), x, sh.slice_in_dim(x, n - 1, n, axis=axis)], axis)
+    return x
+
+
+def test_parts_of_concatenations_are_found_behind_slices() -> None:
+    def laplacian(x: Any) -> Any:
+        p = pad_edge(x)
+        n, m = x.shape
+        return el.add(el.add(sh.slice(p, (0, 1), (n, m + 1)), sh.slice(p, (2, 1), (n + 2, m + 1))),
+                      el.add(sh.slice(p, (1, 0), (n + 1, m)), sh.slice(p, (1, 2), (n + 1, m + 2))))
+
+    stages = agree(laplacian, X)
+    assert stages.kernel_count == 9  # the middle, edges and corners: no element looks where it is
+    assert "select_n" not in show(stages.loops)
+
+
+def roll(x: Any, axis: int) -> Any:
+    n = x.shape[axis]
+    return sh.concatenate([sh.slice_in_dim(x, n - 1, n, axis=axis), sh.slice_in_dim(x, 0, n - 1, axis=axis)], axis)
+
+
+def test_reduction_does_not_take_in_what_is_computed_in_parts() -> None:
+    def step(x: Any) -> Any:
+        y = el.add(roll(x, 0), roll(x, 1))
+        return [y, sh.reduce_sum(el.mul(y, y), (0, 1))]
+
+    stages = agree(step, np.tile(X, (8, 8)), rtol=1e-4)
+    assert [g.kind for g in stages.fused.groups] == ["map", "reduce"]
+    assert [g.kind for g in agree(step, X).fused.groups] == ["reduce"]  # a few elements: one kernel
 
 
 def test_concatenation_becomes_a_kernel_for_each_part() -> None:

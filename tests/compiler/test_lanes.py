@@ -180,3 +180,19 @@ def test_lanes_in_branches_keep_their_small_arrays_apart() -> None:
             with anima.disable_jit():
                 expected = [g(k, one) for one in x]
             np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+def test_lanes_with_small_arrays_run_in_vectors_and_have_the_bits_of_one() -> None:
+    """The arrays of a lane are in registers; lanes that have left the loop keep theirs."""
+    def orbit(y: Any) -> Any:
+        return anima.lax.while_loop(lambda s: s[0] @ s[0] < 50.0,
+                                    lambda s: (s[0] + 0.1 * jnp.stack([s[0][1], s[0][0] * s[0][1]]), s[1] + 1), (y, 0))
+
+    y = np.random.default_rng(0).uniform(0.5, 4.0, (37, 2)).astype(np.float32)
+    lanes = anima.jit(anima.vmap(orbit))
+    assert "vector pk1 < 37" in str(lanes.lower(y).loops)
+    got, steps = lanes(y)
+    assert len(set(steps.tolist())) > 5
+    for k, one in enumerate(y):
+        want, count = anima.jit(orbit)(one)
+        assert np.array_equal(got[k], want) and steps[k] == count

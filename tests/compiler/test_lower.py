@@ -518,3 +518,36 @@ def test_mixed_exponent() -> None:
     agree(lambda x: el.conj(x), array((4,), np.complex64))
 
 
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_product_of_a_transposed_matrix_by_a_vector_reads_rows(column: bool) -> None:
+    """The loop inside runs along memory, and a vector that is a matrix of one column stays one."""
+    def f(x: Any, y: Any) -> Any:
+        return dot_general_p.bind(sh.transpose(x, (1, 0)), y, dimension_numbers=(((1,), (0,)), ((), ())),
+                                  precision=None, preferred_element_type=None)
+
+    stages = agree(f, array((24, 20)), array((24, 1) if column else (24,)))
+    assert [(g.shape[-1], g.shape[g.axes[0]]) for g in stages.fused.groups if g.kind == "reduce"] == [(20, 24)]
+    x, y = array((5, 4)), array((5, 1))
+    square = anima.jit(lambda x, y: (x.T @ y) @ (y.T @ x))(x, y)
+    np.testing.assert_allclose(square, (x.T @ y) @ (y.T @ x), rtol=1e-4)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.5, -0.5])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_powers_by_square_roots(exponent: float, dtype: Any) -> None:
+    """As C's pow, to 2 ulp and at its special values."""
+    rng = np.random.default_rng(0)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, -2.0, 1e-45, -1e-45, 1e38, 1.0]
+    x = np.concatenate([10.0 ** rng.uniform(-44, 38, 5000), special]).astype(dtype)
+    with anima.enable_x64(True):
+        power = anima.jit(lambda x: x ** exponent).lower(x)
+        got = np.asarray(power.compile()(x))
+    assert "pow" not in str(power.loops) and got.dtype == dtype
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.longdouble), np.full(x.shape, exponent, np.longdouble))
+        near = np.abs(got - want) <= 2 * np.spacing(np.abs(want).astype(dtype))
+        same = (got == want.astype(dtype)) | (np.isnan(got) & np.isnan(want))
+    assert np.all(near | same)
+    assert not np.signbit(got[~np.isnan(got)]).any()

@@ -527,6 +527,8 @@ def test_complex_extremes() -> None:
         got = run("abs", "c128", [complex(size, size)], result="f64")[0]
         assert got == pytest.approx(math.hypot(size, size), rel=1e-15)
     assert run("abs", "c128", [complex(INF, NAN)], result="f64")[0] == INF
+    for z in (complex(NAN, 0), complex(0, NAN)):
+        assert math.isnan(run("log", "c128", [z])[0].real) and math.isnan(run("log1p", "c128", [z])[0].real)
     assert run("div", "c128", [complex(big, big)], [complex(big, big)])[0] == 1
     assert run("div", "c128", [complex(small, -small)], [complex(small, small)])[0] == -1j
     assert run("sqrt", "c128", [-4 + 0j])[0] == 2j

@@ -580,3 +580,13 @@ def test_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "anima.debug"):
         anima.jit(lambda x: debug.log("x is {x}", x=x))(2.0)
     assert [r.getMessage() for r in caplog.records] == ["x is 2.0"]
+
+
+def test_results_of_64_bits_are_refused_while_they_are_off() -> None:
+    for kind in (np.float64, np.int64, "complex128"):
+        for callback in (anima.pure_callback, io_callback):
+            with pytest.raises(ValueError, match="cannot specify 64-bit types when `anima_enable_x64` is disabled"):
+                callback(lambda x: x, anima.ShapeDtypeStruct((), kind), 1.0)
+    with anima.enable_x64(True):
+        out = anima.pure_callback(np.float64, anima.ShapeDtypeStruct((), np.float64), 1.0)
+        assert out.dtype == np.float64

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +19,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.config import config
 from anima.experimental import io_callback
-from anima.runtime import tapes
+from anima.runtime import recording, tapes
 
 PLENTY = 1 << 28
 
@@ -60,11 +65,11 @@ def vectors(x: Any, n: Any) -> Any:
     return jnp.sum(v) + jnp.sum(m * m)
 
 
-# Of `chaos`, a step takes 12 bytes of tape, a state 12.
+# Of `chaos`, a step takes 4 bytes of tape, a state 12.
 @pytest.mark.parametrize("slots", range(1, 9))
 def test_every_length_for_real(slots: int) -> None:
     gradient = anima.jit(anima.value_and_grad(chaos))
-    for n in range(1, max(3 * slots, 12) + 1):
+    for n in range(1 + slots % 3, max(9 * slots, 36) + 1, 3):
         check(lambda n=n: gradient(0.3, n), 24 + 14 * slots)
 
 
@@ -77,6 +82,31 @@ def test_scalars(n: int, size: int) -> None:
 @pytest.mark.parametrize("size", [300, 1000, 4000, 20_000])
 def test_arrays_keys_and_constants(size: int) -> None:
     check(lambda: anima.jit(anima.value_and_grad(vectors))(0.3, 100), size)
+
+
+def taken_apart(x: Any, n: Any) -> Any:
+    """A carry of small arrays, used element by element."""
+    def body(c: Any) -> Any:
+        s, (t, u), odd, k = c
+        ds = jnp.stack([10.0 * (s[1] - s[0]), s[0] * (x - s[2]) - s[1], s[0] * s[1] - 2.5 * s[2]])
+        t = jnp.stack([t[1], jnp.where(odd[0], jnp.sin(t[0]), t[0] * s[0])])
+        return s + 0.01 * ds, (u, t), jnp.stack([~odd[1], odd[0]]), k + 1
+
+    init = (jnp.ones(3), (x * jnp.ones(2), jnp.array([0.2, 0.3])), jnp.array([True, False]), 0)
+    s, (t, u), *_ = lax.while_loop(lambda c: (c[3] < n) & (c[0][0] < 1e6), body, init)
+    return s.sum() + t[0] - u[1]
+
+
+@pytest.mark.parametrize("size", [300, 1000, 4000])
+def test_small_arrays_taken_apart(size: int) -> None:
+    gradient = anima.jit(anima.value_and_grad(taken_apart))
+    assert "window" in gradient.lower(2.0, 100).loops
+    check(lambda: gradient(2.0, 100), size)
+    with budget(PLENTY):
+        _, slope = gradient(2.0, 100)
+    with anima.enable_x64(True):
+        above, below = (float(taken_apart(np.float64(2.0 + d), 100)) for d in (1e-5, -1e-5))
+    np.testing.assert_allclose(slope, (above - below) / 2e-5, rtol=1e-3)
 
 
 def test_without_jit() -> None:
@@ -106,6 +136,12 @@ def test_loops_that_share_the_budget() -> None:
 
     for size in (500, 3000, 20_000):
         check(lambda: anima.jit(anima.grad(three))(0.3), size)
+
+
+def test_a_loop_that_fits_leaves_room_for_one_that_does_not() -> None:
+    gradient = anima.jit(anima.value_and_grad(lambda x: chaos(x, 200) + chaos(0.5 * x, 2000)))
+    for size in range(400, 2000, 100):  # the first loop takes 800 bytes
+        check(lambda: gradient(0.3), size)
 
 
 def test_loops_in_loops() -> None:
@@ -139,7 +175,7 @@ def test_in_a_scan_and_under_checkpoint() -> None:
         c, ys = lax.scan(anima.checkpoint(step), x, jnp.array([10, 300, 2, 500]))
         return c + ys.sum()
 
-    check(lambda: anima.jit(anima.value_and_grad(outer))(0.01), 1500)
+    check(lambda: anima.jit(anima.value_and_grad(outer))(0.01), 500)
 
 
 def test_a_loop_over_the_budget_inside_of_the_way_back() -> None:
@@ -198,3 +234,90 @@ def test_what_is_raised_in_the_body() -> None:
     limit = 1000
     with budget(256):
         assert np.isfinite(gradient(0.3))
+
+
+def test_one_way_back_from_many_threads() -> None:
+    _, want = anima.vjp(anima.jit(lambda x: chaos(x, 900)), 0.3)
+    expected = float(want(1.0)[0])
+    interval = sys.getswitchinterval()
+    found: list[float] = []
+    with budget(200):
+        _, back = anima.vjp(anima.jit(lambda x: chaos(x, 900)), 0.3)
+        _, tangent = anima.linearize(anima.jit(lambda x: chaos(x, 900)), 0.3)
+
+    def work() -> None:
+        found.extend(float(back(1.0)[0]) for _ in range(5))
+        found.extend(float(tangent(1.0)) for _ in range(5))
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    sys.setswitchinterval(1e-5)
+    try:
+        for w in workers:
+            w.start()
+        for w in workers:
+            w.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(found) == 40
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [200, PLENTY])
+def test_programs_go_with_their_functions(size: int) -> None:
+    def alive() -> int:
+        gc.collect()
+        return sum(type(x) is recording.TapeExecutable for x in gc.get_objects())
+
+    before = alive()
+    with budget(size):
+        for k in range(2):
+            f = anima.jit(anima.grad(lambda x, k=k: chaos(x + 0.01 * k, 100)))
+            f(0.3)
+    assert alive() > before
+    del f
+    assert alive() <= before
+
+
+@pytest.mark.parametrize("size", [200, PLENTY])
+def test_tapes_live_until_the_very_end(size: int) -> None:
+    code = f"""
+import atexit
+import anima
+from anima import lax
+
+anima.config.update("anima_tape_budget", {size})
+
+def chaos(x):
+    return lax.while_loop(lambda c: c[1] < 500, lambda c: (3.3 * c[0] * (1 - c[0]), c[1] + 1), (x, 0))[0]
+
+atexit.register(lambda: print(float(back(1.0)[0]), before))
+_, back = anima.vjp(anima.jit(chaos), 0.3)
+before = float(back(1.0)[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          env={**os.environ, "MALLOC_PERTURB_": "165"})
+    late, before = done.stdout.split()
+    assert late == before and not done.stderr
+
+
+def test_a_way_back_that_leaves_a_compiled_function() -> None:
+    forward = anima.jit(lambda x: anima.vjp(lambda y: chaos(y, 300), x))
+    lanes = anima.jit(anima.vmap(lambda x: anima.vjp(lambda y: chaos(y, 300), x)[1]))
+
+    def call() -> Any:
+        y, back = forward(0.3)
+        backs = lanes(jnp.linspace(0.2, 0.4, 3))
+        return y, back(1.0), back(2.0), anima.jit(back)(1.0), anima.vmap(lambda b: b(1.0))(backs)
+
+    check(call, 600)
+    for leaf in anima.tree.leaves(forward(0.3)[1])[-2:]:
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(leaf)
+
+
+@pytest.mark.parametrize("size", [1700, 2900, 4000])
+def test_loops_that_are_over_the_budget_in_loops_that_are(size: int) -> None:
+    def nested(x: Any) -> Any:
+        return lax.while_loop(lambda c: c[1] < 60, lambda c: (chaos(c[0], 150) + 0.01 * x, c[1] + 1), (x, 0))[0]
+
+    check(lambda: anima.jit(anima.value_and_grad(nested))(0.3), size)

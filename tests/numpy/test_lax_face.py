@@ -63,3 +63,13 @@ def test_top_k_of_weakly_typed_elements() -> None:
         for f in (lax.top_k, anima.jit(lax.top_k, static_argnums=1)):
             assert [x.weak_type for x in f(weak, k)] == [True, True]
             assert [x.weak_type for x in f(jnp.ones(4), k)] == [False, False]
+
+
+def test_associative_scan_refuses_functions_that_return_something_else():
+    for fn, elems in ((lambda a, b: (a, b), jnp.arange(5)),
+                      (lambda a, b: {"x": a["x"]}, {"x": jnp.arange(5), "y": jnp.arange(5)})):
+        with pytest.raises(TypeError, match=r"fn must return the structure of its arguments, PyTreeDef\(.*<lambda>"):
+            lax.associative_scan(fn, elems)
+    x = jnp.arange(5)
+    got = lax.associative_scan(lambda a, b: [a[0] + b[0], a[1] + b[1]], (x, x))  # a list for a tuple is as good
+    assert np.array_equal(got[1], np.cumsum(np.arange(5)))

@@ -104,6 +104,13 @@ def test_sort_returns_a_sorted_copy():
     assert x.sort().tolist() == [1, 2, 3] and x.tolist() == [3, 1, 2]
 
 
+def test_axes_may_be_numpy_arrays():
+    x = jnp.ones((2, 3, 4))
+    assert x.transpose(np.array([2, 0, 1])).shape == jnp.transpose(x, np.array([2, 0, 1])).shape == (4, 2, 3)
+    assert jnp.sum(x, axis=np.array([0, 2])).tolist() == [8, 8, 8]
+    assert jnp.flip(x, np.array([0])).shape == x.shape and jnp.squeeze(x[None], np.array([0])).shape == x.shape
+
+
 def test_ufuncs():
     assert jnp.add.nin == 2 and jnp.add.identity == 0 and jnp.maximum.identity is None
     assert repr(jnp.add) == "<anima.numpy.ufunc 'add'>" and isinstance(jnp.frompyfunc(abs, 1, 1), jnp.ufunc)

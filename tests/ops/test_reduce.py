@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import anima
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -134,6 +135,16 @@ def test_log_of_nothing() -> None:
     x = arr([-np.inf, -np.inf, 1.0])
     out, t = rd.cumlogsumexp_p.jvp([x], [arr([1.0, 1.0, 1.0])], axis=0, reverse=False)
     assert np.asarray(out).tolist() == [-np.inf, -np.inf, 1] and np.asarray(t)[2] == 1
+
+
+@pytest.mark.parametrize("run", [lambda f: f, anima.jit])
+def test_complex_log_sums_are_principal_logarithms(run: Callable[..., Any]) -> None:
+    x = np.array([[1 + 5j, 2 - 7j, 90 + 1j, -90 + 2j], [-np.inf, -np.inf, 1 + 2j, np.inf + 1j]], np.complex64)
+    got = np.asarray(run(lambda x: rd.cumlogsumexp(x, 1))(x))
+    np.testing.assert_allclose(got[0], np.log(np.cumsum(np.exp(x[0].astype(complex)))), rtol=1e-5)
+    assert got[1, :2].real.tolist() == [-np.inf, -np.inf] and got[1, 3].real == np.inf
+    np.testing.assert_allclose(got[1, 2], 1 + 2j, rtol=1e-6)
+    assert np.all(np.isnan(run(rd.cumlogsumexp)(np.array([np.nan, 1], np.complex64)).real))
 
 
 ERRORS = [

@@ -74,3 +74,10 @@ def test_the_pool_stays_within_its_bounds(monkeypatch):
     arrays = [memory.empty((memory.LEAST + k,), np.dtype(np.uint8), memory.LEAST + k) for k in range(20)]
     assert memory._held <= memory.MOST
     assert len({address(a) for a in arrays}) == 20
+
+
+def test_memory_while_the_pool_is_locked():
+    # By a finalizer that runs in the middle of `empty`, or in a child of fork.
+    with memory._lock:
+        a, b = take(), take()
+    assert address(a) != address(b) and address(a) % 64 == 0

@@ -431,3 +431,20 @@ def test_bounds_of_arange_may_be_differentiated_numbers() -> None:
     equal(anima.grad(lambda x: jnp.sum(jnp.arange(x)) * x)(3.0), 3.0)       # 0 + 1 + 2: a shape has no derivative
     with pytest.raises(anima.errors.ConcretizationTypeError, match="arange"):
         anima.jit(anima.grad(lambda x: jnp.sum(jnp.arange(x)) * x))(3.0)
+
+
+# ---------------------------------------------------------------- weak types
+
+WEAK = {"clip": lambda x: jnp.clip(x, 0.0, 2.0), "minimum": lambda x: jnp.minimum(x, 2.0),
+        "maximum": lambda x: jnp.maximum(x, x), "hypot": lambda x: jnp.hypot(x, 2.0), "sinc": jnp.sinc,
+        "logaddexp": lambda x: jnp.logaddexp(x, 2.0),
+        "logaddexp2": lambda x: jnp.logaddexp2(x, 2.0), "softplus": anima.nn.softplus, "deg2rad": jnp.deg2rad,
+        "heaviside": lambda x: jnp.heaviside(x, 0.5), "log_sigmoid": anima.nn.log_sigmoid}
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_gradients_of_weakly_typed_scalars_are_weakly_typed(name: str) -> None:
+    fun = WEAK[name]
+    assert anima.grad(fun)(1.5).weak_type
+    strong = jnp.float32(1.5)
+    assert not fun(strong).weak_type and not anima.grad(fun)(strong).weak_type

@@ -522,3 +522,18 @@ def log_keyword(x: Any, *, y: Any) -> Any:
 
 
 log_keyword.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
+
+
+def test_keyword_only_arguments_have_their_defaults() -> None:
+    def scaled(x: Any, *, k: float = 2.0) -> Any:
+        return x * k
+
+    by_jvp = anima.custom_jvp(scaled)
+    by_jvp.defjvp(lambda primals, tangents: (by_jvp(*primals), tangents[0] * 10))
+    by_vjp = anima.custom_vjp(scaled)
+    by_vjp.defvjp(lambda x: (scaled(x), ()), lambda _, ct: (ct * 10,))
+    for f in (by_jvp, by_vjp):
+        assert (f(3.0), anima.jit(f)(3.0), anima.grad(f)(3.0), anima.jit(anima.grad(f))(3.0)) == (6, 6, 10, 10)
+        for call in (f, anima.jit(f)):
+            with pytest.raises(TypeError, match="could not be resolved to positions: k"):
+                call(3.0, k=4.0)
