@@ -135,35 +135,6 @@ def test_intermediates_are_stored_unless_checkpointed(decorate: Any) -> None:
 # ---------------------------------------------------------------- On Learning JAX (001)
 
 
-def test_both_branches_are_traced() -> None:
-    @anima.jit
-    def cond_fn(x: Any) -> Any:
-        pred = jnp.abs(x.max() - x.min()) <= 1.0
-        return lax.cond(pred, lambda x: x, lambda x: x / 2, x)
-
-    assert str(anima.make_jaxpr(cond_fn)(jnp.array([1.0, -1.0]))) == """\
-{ lambda ; a:f32[2]. let
-    b:f32[2] = pjit[
-      name=cond_fn
-      jaxpr={ lambda ; c:f32[2]. let
-          d:f32[] = reduce_max[axes=(0,)] c
-          e:f32[] = reduce_min[axes=(0,)] c
-          f:f32[] = sub d e
-          g:f32[] = abs f
-          h:bool[] = le g 1.0
-          i:i32[] = convert_element_type[new_dtype=int32 weak_type=False] h
-          j:f32[2] = cond[
-            branches=(
-              { lambda ; k:f32[2]. let l:f32[2] = div k 2.0 in (l,) }
-              { lambda ; m:f32[2]. let in (m,) }
-            )
-            linear=(False,)
-          ] i c
-        in (j,) }
-    ] a
-  in (b,) }"""
-
-
 def test_a_model_that_is_closed_over_may_go_after_the_first_call() -> None:
     weights = jnp.arange(3.0)
 
