@@ -1,7 +1,6 @@
-"""Small tools that every layer uses: strict zip and map, splitting lists, names of functions.
+"""Small tools that every layer uses: splitting lists, names of functions, caches, records, modules loaded late.
 
     split_list([1, 2, 3, 4], [1, 2]) == [[1], [2, 3], [4]]
-    partition([True, False, True], "abc") == (["b"], ["a", "c"])
 """
 from __future__ import annotations
 
@@ -12,33 +11,11 @@ import math
 import os
 import types
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 A = TypeVar("A")
 B = TypeVar("B")
-
-
-def safe_zip(*sequences: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """`zip` as a list; ValueError if the lengths differ."""
-    return list(zip(*sequences, strict=True))
-
-
-def safe_map(function: Callable[..., B], *sequences: Iterable[Any]) -> list[B]:
-    """`map` as a list; ValueError if the lengths differ."""
-    if len(sequences) == 1:
-        return [function(item) for item in sequences[0]]
-    return [function(*items) for items in zip(*sequences, strict=True)]
-
-
-def unzip2(pairs: Iterable[tuple[A, B]]) -> tuple[list[A], list[B]]:
-    """A list of pairs as a pair of lists."""
-    firsts: list[A] = []
-    seconds: list[B] = []
-    for first, second in pairs:
-        firsts.append(first)
-        seconds.append(second)
-    return firsts, seconds
 
 
 def split_list(items: Sequence[A], sizes: Sequence[int]) -> list[list[A]]:
@@ -53,24 +30,6 @@ def split_list(items: Sequence[A], sizes: Sequence[int]) -> list[list[A]]:
         start += size
     parts.append(items[start:])
     return parts
-
-
-def partition(mask: Sequence[bool], items: Iterable[A]) -> tuple[list[A], list[A]]:
-    """The items whose mask is False, and those whose mask is True, each in order."""
-    falses: list[A] = []
-    trues: list[A] = []
-    for chosen, item in zip(mask, items, strict=True):
-        (trues if chosen else falses).append(item)
-    return falses, trues
-
-
-def merge(mask: Sequence[bool], falses: Iterable[A], trues: Iterable[A]) -> list[A]:
-    """The inverse of `partition`."""
-    false_items, true_items = iter(falses), iter(trues)
-    merged = [next(true_items if chosen else false_items) for chosen in mask]
-    if next(false_items, merged) is not merged or next(true_items, merged) is not merged:
-        raise ValueError("merge got more items than its mask has places")
-    return merged
 
 
 def fun_name(function: Any) -> str:

@@ -14,7 +14,7 @@ slots that are free by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from math import comb
 from typing import Generic, TypeVar
@@ -99,21 +99,6 @@ class Placement:
             best = found if best is None else min(best, found)
             gain += here - extra_steps(ends[j + 1] - ends[j], c - j + 1)
         return None if best is None else best[1]
-
-    def segments(self) -> Iterator[tuple[int, int, int]]:
-        """(first step, end, slots free with that of the first step) of each segment, from the last to the first."""
-        end = self.length
-        for j in range(len(self.steps) - 1, -1, -1):
-            yield self.steps[j], end, self.slots - j
-            end = self.steps[j]
-
-    def evaluations(self) -> int:
-        """Steps evaluated in all, the way forward included; the last is differentiated as it is first taken."""
-        total, last = self.length, self.length
-        for start, end, free in self.segments():
-            count = end - start - (end == last)
-            total += count + extra_steps(count, free)
-        return total
 
 
 class Plan:

@@ -26,6 +26,16 @@ def optimum(n: int, slots: int) -> int:
     return n + (r * n - comb(slots + r, r - 1) if r else 0)
 
 
+def evaluations(placement: Placement) -> int:
+    """Steps evaluated in all, the way forward included; the last is differentiated as it is first taken."""
+    total = last = end = placement.length
+    for j in range(len(placement.steps) - 1, -1, -1):
+        count = end - placement.steps[j] - (end == last)
+        total += count + extra_steps(count, placement.slots - j)
+        end = placement.steps[j]
+    return total
+
+
 class Loop:
     """A loop of `n` steps whose state is their number; it is reversed with `room` bytes."""
 
@@ -120,7 +130,7 @@ def test_optimal_while_no_step_is_evaluated_a_third_time(slots: int) -> None:
     for n in range(1, (slots + 1) * (slots + 2) // 2):
         placement.advance()
         # Not knowing that a step is the last costs one evaluation: of the step before it.
-        assert placement.evaluations() <= n + extra_steps(n, slots) + 1
+        assert evaluations(placement) <= n + extra_steps(n, slots) + 1
 
 
 @pytest.mark.parametrize("slots", [16, 17, 24, 32, 64, 128])
@@ -129,7 +139,7 @@ def test_within_1_3_of_the_offline_optimum(slots: int) -> None:
     for n in range(1, 6000):
         placement.advance()
         if n % 7 == 1 or n < 200:
-            assert placement.evaluations() <= 1.3 * optimum(n, slots)
+            assert evaluations(placement) <= 1.3 * optimum(n, slots)
 
 
 @pytest.mark.parametrize("state_bytes", [1, 3, 10])
