@@ -1,7 +1,8 @@
 """Functions of complex numbers, each a pair (real part, imaginary part) of f32 or f64.
 
 Formulas are Kahan's ("Branch cuts for complex elementary functions", 1987): branch cuts respect signed
-zeros. Products and quotients are scaled by powers of two, so that they overflow only if the result does.
+zeros. Quotients are scaled by powers of two, so that they overflow only if the result does. At infinities
+and NaNs results are those of C's Annex G (as of C17); so are the signs of zeros.
 
     sqrt(z) = (t, y / 2t),   t = sqrt((|x| + |z|) / 2),   for x >= 0
 """
@@ -9,7 +10,7 @@ zeros. Products and quotients are scaled by powers of two, so that they overflow
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log as log_of_number, nan
+from math import inf, log as log_of_number, nan, pi
 from typing import Any
 
 from anima.compiler.scalars_base import Num, select, two_product, two_sum
@@ -46,6 +47,21 @@ def _choose(condition: Num, x: Complex, y: Complex) -> Complex:
     return select(condition, x[0], y[0]), select(condition, x[1], y[1])
 
 
+def _infinite(z: Complex) -> Num:
+    """Whether either part is infinite."""
+    return (z[0].abs() == inf) | (z[1].abs() == inf)
+
+
+def _endless(x: Num) -> Num:
+    """Whether x is infinite or NaN."""
+    return x.abs().compare("uge", inf)
+
+
+def _signs(z: Complex) -> Complex:
+    """The direction of an infinite number: 1 for parts that are infinite, 0 for others, with their signs."""
+    return tuple(select(p.abs() == inf, p.const(1.0), 0.0).copysign(p) for p in z)  # type: ignore[return-value]
+
+
 def _times_i(z: Complex) -> Complex:
     return -z[1], z[0]
 
@@ -78,11 +94,11 @@ def div(z: Complex, w: Complex) -> Complex:
     """z * conj(w) / |w|**2, both scaled near 1; by zero, each part is divided by zero."""
     down, _ = _units(_larger(w[0].abs(), w[1].abs()))
     shrink, grow = _units(_larger(z[0].abs(), z[1].abs()))
-    endless = (w[0].abs() == inf) | (w[1].abs() == inf)
-    c, d = (select(endless, select(p.abs() == inf, p.const(1.0), 0.0).copysign(p), p * down) for p in w)
-    a, b = z[0] * shrink, z[1] * shrink
+    large, endless = _infinite(z), _infinite(w)
+    a, b = _choose(large, _signs(z), (z[0] * shrink, z[1] * shrink))
+    c, d = _choose(endless, _signs(w), (w[0] * down, w[1] * down))
     size = c.fma(c, d * d)
-    down = select(endless, 0.0, down)
+    down, grow = select(endless, 0.0, down), select(large, inf, grow)
     result = ((a * c + b * d) / size) * down * grow, ((b * c - a * d) / size) * down * grow
     zero = (w[0] == 0.0) & (w[1] == 0.0)
     return _choose(zero, (z[0] / w[0], z[1] / w[0]), result)
@@ -97,16 +113,17 @@ def absolute(z: Complex) -> Num:
 
 
 def sign(z: Complex) -> Complex:
-    """z / |z|, 0 for 0."""
+    """z / |z|; the zero itself for zeros, the direction of infinite numbers."""
     down, _ = _units(_larger(z[0].abs(), z[1].abs()))
-    x, y = z[0] * down, z[1] * down
+    x, y = _choose(_infinite(z), _signs(z), (z[0] * down, z[1] * down))
+    x, y = _choose(_is_nan(z), (x.const(nan), x.const(nan)), (x, y))
     size = x.fma(x, y * y).sqrt()
     zero = (z[0] == 0.0) & (z[1] == 0.0)
     return _choose(zero, z, (x / size, y / size))
 
 
 def square(z: Complex) -> Complex:
-    return (z[0] - z[1]) * (z[0] + z[1]), z[0] * z[1] * 2.0
+    return (z[0] - z[1]) * (z[0] + z[1]) + 0.0, z[0] * z[1] * 2.0  # never -0: as of the difference of squares
 
 
 def reciprocal(z: Complex) -> Complex:
@@ -130,24 +147,32 @@ def integer_pow(z: Complex, y: int) -> Complex:
 # Exponential, logarithm, powers --------------------------------------------------------------------
 
 
+def _circle(z: Complex, angle: Num) -> tuple[Num, Num]:
+    """cos and sin of the angle; 1 and NaN (0 on the left) where z is infinite and the angle is no number."""
+    lost = (z[0].abs() == inf) & _endless(angle)
+    return select(lost, 1.0, cos_real(angle)), select(lost & (z[0] < 0.0), 0.0, sin_real(angle))
+
+
 def exp(z: Complex) -> Complex:
     """e**x * (cos y, sin y); half of e**x is taken first, so that it overflows only if the result does."""
     size = exp_real(z[0], halvings=1)
-    real = size * cos_real(z[1]) * 2.0
-    return real, select(z[1] == 0.0, z[1], size * sin_real(z[1]) * 2.0)
+    cosine, sine = _circle(z, z[1])
+    return size * cosine * 2.0, select(z[1] == 0.0, z[1], size * sine * 2.0)
 
 
 def exp2(z: Complex) -> Complex:
     """2**x * (cos(y log 2), sin(y log 2))."""
-    size, angle = exp2_real(z[0]), z[1] * log_of_number(2)
-    return size * cos_real(angle), select(z[1] == 0.0, z[1], size * sin_real(angle))
+    size = exp2_real(z[0])
+    cosine, sine = _circle(z, z[1] * log_of_number(2))
+    return size * cosine, select(z[1] == 0.0, z[1], size * sine)
 
 
 def expm1(z: Complex) -> Complex:
     """The real part is expm1(x) cos y - 2 sin(y/2)**2."""
+    lost = (z[0].abs() == inf) & _endless(z[1])
     half = sin_real(z[1] * 0.5)
-    real = expm1_real(z[0]) * cos_real(z[1]) - half * half * 2.0
-    return real, exp(z)[1]
+    size = expm1_real(z[0])
+    return select(lost, size, size * cos_real(z[1]) - half * half * 2.0), exp(z)[1]
 
 
 def _log_size(x: Num, y: Num) -> Num:
@@ -191,14 +216,13 @@ def sqrt(z: Complex) -> Complex:
     other = select(t == 0.0, 0.0, b / (t * 2.0))
     root = up.sqrt()
     t, other = t * root, other * root
-    endless = y.abs() == inf
     left = x < 0.0
-    real = select(endless, inf, select(left, other, t))
-    infinite = (x.abs() == inf) & (y.abs() < inf)
-    real = select(infinite, select(left, x.const(0.0), inf), real)
-    imag = select(endless, inf, select(left, t, other))
-    imag = select(infinite, select(left, x.const(inf), 0.0), imag)
-    return real, imag.copysign(y)
+    real, imag = select(left, other, t), select(left, t, other)
+    infinite, rest = x.abs() == inf, y.abs() * 0.0  # the rest is NaN if y is
+    real = select(infinite, select(left, rest, inf), real)
+    imag = select(infinite, select(left, rest.const(inf), rest), imag)
+    endless = y.abs() == inf
+    return select(endless, inf, real), select(endless, inf, imag).copysign(y)
 
 
 def rsqrt(z: Complex) -> Complex:
@@ -207,7 +231,10 @@ def rsqrt(z: Complex) -> Complex:
 
 def power(z: Complex, w: Complex) -> Complex:
     """exp(w log z); 1 for w = 0, else 0 for z = 0 (NaN unless the real part of w is positive)."""
-    result = exp(mul(w, log(z)))
+    logarithm = log(z)
+    # A real exponent multiplies each part: 0 times infinity would be NaN.
+    product = _choose(w[1] == 0.0, (w[0] * logarithm[0], w[0] * logarithm[1]), mul(w, logarithm))
+    result = exp(product)
     zero = z[0].const(0.0)
     at_zero = select(w[0] > 0.0, zero, nan), select(w[0] > 0.0, zero, nan)
     result = _choose((z[0] == 0.0) & (z[1] == 0.0), at_zero, result)
@@ -219,7 +246,8 @@ def logistic(z: Complex) -> Complex:
     left = z[0] < 0.0
     e = exp(_choose(left, z, neg(z)))
     numerator = _choose(left, e, (e[0].const(1.0), e[0].const(0.0)))
-    return div(numerator, (e[0] + 1.0, e[1]))
+    real, imag = div(numerator, (e[0] + 1.0, e[1] + 0.0))
+    return real, select(z[1] == 0.0, z[1], imag)
 
 
 # Trigonometric and hyperbolic ----------------------------------------------------------------------
@@ -227,13 +255,16 @@ def logistic(z: Complex) -> Complex:
 
 def sinh(z: Complex) -> Complex:
     real = sinh_real(z[0]) * cos_real(z[1])
-    return real, select(z[1] == 0.0, z[1], cosh_real(z[0]) * sin_real(z[1]))
+    lost = ((z[0] == 0.0) | (z[0].abs() == inf)) & _endless(z[1])
+    return select(lost, z[0], real), select(z[1] == 0.0, z[1], cosh_real(z[0]) * sin_real(z[1]))
 
 
 def cosh(z: Complex) -> Complex:
     real = cosh_real(z[0]) * cos_real(z[1])
+    real = select((z[0].abs() == inf) & _endless(z[1]), inf, real)
     imag = sinh_real(z[0]) * sin_real(z[1])
-    return real, select((z[0] == 0.0) | (z[1] == 0.0), z[0].const(0.0), imag)
+    zero = z[0].const(1.0).copysign(z[0]) * z[0].const(0.0).copysign(z[1])
+    return real, select((z[1] == 0.0) | ((z[0] == 0.0) & _endless(z[1])), zero, imag)
 
 
 def tanh(z: Complex) -> Complex:
@@ -243,7 +274,10 @@ def tanh(z: Complex) -> Complex:
     t, s, c = tan_real(z[1]), sinh_real(x), cosh_real(x)
     beta = t.fma(t, 1.0)
     bottom = (beta * s).fma(s, 1.0)
-    return select(z[0].abs() >= limit, z[0].const(1.0).copysign(z[0]), beta * c * s / bottom), t / bottom
+    real, imag = select(x == 0.0, x, beta * c * s / bottom), t / bottom
+    far = (z[0].abs() > limit) & (~_endless(z[1]) | (z[0].abs() == inf))
+    real, imag = select(far, x.const(1.0).copysign(x), real), select(far, x.const(0.0).copysign(t), imag)
+    return real, select(z[1] == 0.0, z[1], imag)
 
 
 def sin(z: Complex) -> Complex:
@@ -266,32 +300,50 @@ def _roots(z: Complex) -> tuple[Complex, Complex]:
 
 
 def asin(z: Complex) -> Complex:
-    minus, plus = _roots(z)
-    real = atan2(z[0], minus[0] * plus[0] - minus[1] * plus[1])
-    return real, asinh_real(minus[0] * plus[1] - minus[1] * plus[0])
+    real, imag = asinh(_times_i(z))
+    return imag, -real
 
 
 def acos(z: Complex) -> Complex:
     minus, plus = _roots(z)
-    return atan2(minus[0], plus[0]) * 2.0, asinh_real(plus[0] * minus[1] - plus[1] * minus[0])
+    real, imag = atan2(minus[0], plus[0]) * 2.0, asinh_real(plus[0] * minus[1] - plus[1] * minus[0])
+    real = select((z[0] == 0.0) & z[1].compare("uno", z[1]), pi / 2, real)
+    return _choose(_infinite(z), (atan2(z[1].abs(), z[0]), -z[1].const(inf).copysign(z[1])), (real, imag))
 
 
 def asinh(z: Complex) -> Complex:
-    real, imag = asin(_times_i(z))
-    return imag, -real
+    """Of -i z: Re = asinh(Im(sqrt(1 + i z) conj(sqrt(1 - i z)))), Im = atan2(y, Re(sqrt(1 - i z) sqrt(1 + i z)))."""
+    minus, plus = _roots((-z[1], z[0]))
+    real = asinh_real(minus[0] * plus[1] - minus[1] * plus[0])
+    imag = -atan2(-z[1], minus[0] * plus[0] - minus[1] * plus[1])
+    imag = select(z[1] == 0.0, z[1], imag)
+    return _choose(_infinite(z), (z[0].const(inf).copysign(z[0]), atan2(z[1], z[0].abs())), (real, imag))
 
 
 def acosh(z: Complex) -> Complex:
     minus, plus = sqrt((z[0] - 1.0, z[1])), sqrt((z[0] + 1.0, z[1]))
-    return asinh_real(minus[0] * plus[0] + minus[1] * plus[1]), atan2(minus[1], plus[0]) * 2.0
+    real, imag = asinh_real(minus[0] * plus[0] + minus[1] * plus[1]), atan2(minus[1], plus[0]) * 2.0
+    imag = select((z[0] == 0.0) & z[1].compare("uno", z[1]), pi / 2, imag)
+    return _choose(_infinite(z), (z[0].const(inf), atan2(z[1], z[0])), (real, imag))
 
 
 def atanh(z: Complex) -> Complex:
-    """Re = log1p(4x / ((1 - x)**2 + y*y)) / 4, Im = atan2(2y, (1 - x)(1 + x) - y*y) / 2."""
-    x, y = z
+    """Re = log1p(4x / ((1 - x)**2 + y*y)) / 4, Im = atan2(2y, (1 - x)(1 + x) - y*y) / 2; 1/z + i pi/2 for large z."""
+    (x, y), bound = z, 2.0 ** (z[0].kind.mantissa + 6)
     away = 1.0 - x.abs()
-    real = (log1p_real(x.abs() * 4.0 / away.fma(away, y * y)) * 0.25).copysign(x)
-    return real, atan2(y * 2.0, away * (x.abs() + 1.0) - y * y) * 0.5
+    # At 1 the square of a small y would vanish; 1 + 2/y is the root of 1 + 4/y**2 there.
+    close = (away == 0.0) & (y.abs() < 1.0 / bound)
+    ratio = select(close, 2.0 / y.abs(), x.abs() * 4.0 / away.fma(away, y * y))
+    real = log1p_real(ratio) * select(close, x.const(0.5), 0.25)
+    imag = atan2(y * 2.0, away * (x.abs() + 1.0) - y * y) * 0.5
+    size = _larger(x.abs(), y.abs())
+    down, _ = _units(size)
+    a, b = x.abs() * down, y * down
+    far = (x.abs() > bound) | (y.abs() > bound)
+    real = select(far, a / a.fma(a, b * b) * down, real)
+    real = select((x == 0.0) | _infinite(z), 0.0, real)
+    steep = (far & x.compare("ord", y)) | (y.abs() == inf)
+    return real.copysign(x), select(steep, y.const(pi / 2).copysign(y), imag)
 
 
 def atan(z: Complex) -> Complex:

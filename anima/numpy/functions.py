@@ -5,7 +5,9 @@ Integers and bools are taken as the default float (rounding functions leave them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,7 @@ from anima.numpy.promote import (
     promote_inexact,
 )
 from anima.ops import elementwise as ew, shape as sh, special
+from anima.transforms.custom import SymbolicZero, custom_jvp
 
 ArrayLike = Any
 
@@ -105,16 +108,26 @@ def rad2deg(x: ArrayLike, /) -> Array:
 radians, degrees = deg2rad, rad2deg
 
 
+def _along(tangents: Sequence[Any], slopes: Sequence[Any]) -> Any:
+    """The tangent of a function of several operands, from its slopes in them."""
+    terms = [ew.mul(s, t) for t, s in zip(tangents, slopes, strict=True) if not isinstance(t, SymbolicZero)]
+    return functools.reduce(ew.add, terms)
+
+
+_SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]
+
+
 def sinc(x: ArrayLike, /) -> Array:
-    """sin(pi x) / (pi x), and 1 at 0, where it is smooth: derivatives there are right to order 5."""
+    """sin(pi x) / (pi x), and 1 at 0, where it is smooth: its power series takes over for |pi x| < 1."""
     (x,) = _strong(inexact_array("sinc", x))
-    zero = ew.eq(x, constant_like(x, 0))
     angle = ew.mul(x, constant_like(x, np.pi))
-    safe = select_where(zero, sh.full_like(angle, 1), angle)
-    squared = ew.square(angle)
-    series = add(ew.mul(squared, add(ew.mul(squared, constant_like(x, 1 / 120)), constant_like(x, -1 / 6))),
-                 constant_like(x, 1))
-    return select_where(zero, series, ew.div(ew.sin(safe), safe))
+    near = ew.lt(ew.abs(angle), constant_like(ew.abs(angle), 1))
+    squared = ew.square(select_where(near, angle, sh.full_like(angle, 0)))
+    series = sh.full_like(angle, _SINC[-1])
+    for coefficient in _SINC[-2::-1]:
+        series = ew.add(ew.mul(series, squared), constant_like(x, coefficient))
+    far = select_where(near, sh.full_like(angle, 1), angle)
+    return select_where(near, series, ew.div(ew.sin(far), far))
 
 
 def i0(x: ArrayLike) -> Array:
@@ -122,7 +135,38 @@ def i0(x: ArrayLike) -> Array:
     x = inexact("i0", x)
     if is_complex(numpy_dtype_of(x)):
         raise ValueError("i0 does not support complex-valued inputs")
-    return ew.mul.bind(ew.exp.bind(ew.abs.bind(x)), special.bessel_i0e(x))
+    return _i0(x)
+
+
+def _times_exp_abs(x: Any, scaled: Any) -> Array:
+    """exp(|x|) * scaled, which overflows only if the product does: exp(|x|) is taken in two steps for large x."""
+    size = ew.abs.bind(x)
+    first = 2 ** math.floor(math.log2(math.log(dtypes.finfo(numpy_dtype_of(x)).max)))
+    large = ew.ge(size, first)
+    rest = ew.exp(select_where(large, ew.sub(size, first), size))  # the difference is exact
+    rest = ew.mul(rest, scaled)
+    return select_where(large, ew.mul(rest, math.exp(first)), rest)
+
+
+@custom_jvp
+def _i0(x: Any) -> Array:
+    return _times_exp_abs(x, special.bessel_i0e(x))
+
+
+@custom_jvp
+def _i1(x: Any) -> Array:
+    return _times_exp_abs(x, special.bessel_i1e(x))
+
+
+_i0.defjvps(lambda t, y, x: ew.mul(t, _i1(x)))
+_i1.defjvps(lambda t, y, x: ew.mul(t, _i1_slope(y, x)))
+
+
+def _i1_slope(y: Any, x: Any) -> Array:
+    """I0(x) - I1(x) / x, which is 1/2 at 0."""
+    zero = ew.eq(x, 0)
+    slope = ew.sub(_i0(x), ew.div(y, select_where(zero, sh.full_like(x, 1), x)))
+    return select_where(zero, sh.full_like(slope, 0.5), slope)
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -130,6 +174,11 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     x1, x2 = _strong(*promote_inexact("hypot", x1, x2))
     if is_complex(numpy_dtype_of(x1)):
         raise ValueError("hypot does not support complex-valued inputs")
+    return _hypot(x1, x2)
+
+
+@custom_jvp
+def _hypot(x1: Any, x2: Any) -> Array:
     x1, x2 = ew.abs.bind(x1), ew.abs.bind(x2)
     large, small = ew.max.bind(x1, x2), ew.min.bind(x1, x2)
     zero = ew.eq.bind(large, constant_like(large, 0))
@@ -139,14 +188,40 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return select_where(ew.or_.bind(zero, infinite), large, length)
 
 
+def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    length = _hypot(*primals)
+    zero = ew.eq(length, 0)
+    safe = select_where(zero, sh.full_like(length, 1), length)
+    # At the origin, where it has no derivative, 1/2, as of the larger of two equal sizes.
+    half = sh.full_like(length, 0.5)
+    return length, _along(tangents, [select_where(zero, half, ew.div(x, safe)) for x in primals])
+
+
+_hypot.defjvp(_hypot_jvp, symbolic_zeros=True)
+
+
 def logaddexp(x: ArrayLike, y: ArrayLike, /) -> Array:
     """log(exp(x) + exp(y)) without overflow on the way."""
     x, y = promote_inexact("logaddexp", x, y)
-    if is_complex(numpy_dtype_of(x)):
-        return _complex_logaddexp(x, y)
+    return _complex_logaddexp(x, y) if is_complex(numpy_dtype_of(x)) else _logaddexp(x, y)
+
+
+@custom_jvp
+def _logaddexp(x: Any, y: Any) -> Array:
     larger, difference = ew.max.bind(x, y), ew.sub.bind(x, y)
     smooth = ew.add.bind(larger, ew.log1p.bind(ew.exp.bind(ew.neg.bind(ew.abs.bind(difference)))))
     return select_where(isnan(difference), ew.add.bind(x, y), smooth)
+
+
+def _logaddexp_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """The parts of exp(x) and exp(y) in their sum; halves for equal infinities, too."""
+    difference = ew.sub(*primals)
+    tied = ew.and_(ew.eq(*primals), isnan(difference))
+    difference = select_where(tied, sh.full_like(difference, 0), difference)
+    return _logaddexp(*primals), _along(tangents, [ew.logistic(difference), ew.logistic(ew.neg(difference))])
+
+
+_logaddexp.defjvp(_logaddexp_jvp, symbolic_zeros=True)
 
 
 def _complex_logaddexp(x: Any, y: Any) -> Array:

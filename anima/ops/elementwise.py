@@ -28,7 +28,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, tangent_aval
 from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.trace import aval_of
-from anima.ops import reference
+from anima.ops import complex_functions, reference
 from anima.ops.broadcast import as_array, broadcast_to
 from anima.ops.family import (
     ANY,
@@ -79,11 +79,11 @@ exp = Elementwise("exp", np.exp, INEXACT, "e to the power x.", accuracy=True,
                   jvp=(lambda t, y, x: mul(t, y),))
 exp2 = Elementwise("exp2", np.exp2, INEXACT, "2 to the power x.", accuracy=True,
                    jvp=(lambda t, y, x: mul(_constant(math.log(2.0), y), mul(t, y)),))
-expm1 = Elementwise("expm1", np.expm1, INEXACT, "exp(x) - 1, accurate near 0.", accuracy=True,
+expm1 = Elementwise("expm1", reference.expm1, INEXACT, "exp(x) - 1, accurate near 0.", accuracy=True,
                     jvp=(lambda t, y, x: mul(t, add(y, 1.0)),))
 log = Elementwise("log", np.log, INEXACT, "Natural logarithm of x.", accuracy=True,
                   jvp=(lambda t, y, x: div(t, x),))
-log1p = Elementwise("log1p", np.log1p, INEXACT, "log(1 + x), accurate near 0.", accuracy=True,
+log1p = Elementwise("log1p", reference.log1p, INEXACT, "log(1 + x), accurate near 0.", accuracy=True,
                     jvp=(lambda t, y, x: div(t, add(x, 1.0)),))
 sqrt = Elementwise("sqrt", np.sqrt, INEXACT, "Square root of x; NaN for negative reals.", accuracy=True,
                    jvp=(lambda t, y, x: mul(t, div(0.5, y)),))
@@ -91,7 +91,7 @@ rsqrt = Elementwise("rsqrt", reference.rsqrt, INEXACT, "1 / sqrt(x).", accuracy=
                     jvp=(lambda t, y, x: mul(t, mul(-0.5, div(y, x))),))
 cbrt = Elementwise("cbrt", np.cbrt, REAL, "Real cube root of x.", accuracy=True,
                    jvp=(lambda t, y, x: mul(t, mul(1 / 3, integer_pow(y, -2))),))
-square = Elementwise("square", np.square, NUMBER, "x * x.",
+square = Elementwise("square", reference.square, NUMBER, "x * x.",
                      jvp=(lambda t, y, x: mul(t, mul(2, x)),))
 logistic = Elementwise("logistic", reference.logistic, INEXACT, "1 / (1 + exp(-x)).", accuracy=True,
                        jvp=(lambda t, y, x: mul(t, mul(y, sub(1.0, y))),))
@@ -105,9 +105,8 @@ def _pow_base(t: Any, z: Any, x: Any, y: Any) -> Any:
             return None
         return mul(t, mul(constant(known, x.dtype), pow(x, constant(known - 1, x.dtype))))
     y = convert(y, x.dtype)
-    zero = eq(y, 0)
-    slope = mul(y, pow(x, sub(_choose(zero, y, _constant(1, y)), 1)))
-    return mul(t, _choose(zero, slope, _constant(0, slope)))
+    both = and_(eq(x, 0), eq(y, 0))  # elsewhere the slope itself is smooth at y = 0
+    return mul(t, mul(y, pow(_choose(both, x, _constant(1, x)), sub(y, 1))))
 
 
 def _pow_exponent(t: Any, z: Any, x: Any, y: Any) -> Any:
@@ -150,9 +149,7 @@ def _one_minus_square(x: Any) -> Any:
 
 
 def _acosh_slope(x: Any) -> Any:
-    if dtypes.issubdtype(x.dtype, np.complexfloating):
-        return mul(rsqrt(sub(x, 1.0)), rsqrt(add(x, 1.0)))  # the branch of acosh itself
-    return rsqrt(mul(sub(x, 1.0), add(x, 1.0)))
+    return mul(rsqrt(sub(x, 1.0)), rsqrt(add(x, 1.0)))  # on the branch of acosh itself, and without overflow
 
 
 sin = Elementwise("sin", np.sin, INEXACT, "Sine of x (radians).", accuracy=True,
@@ -182,7 +179,7 @@ asinh = Elementwise("asinh", np.arcsinh, INEXACT, "Inverse of sinh.",
 acosh = Elementwise("acosh", np.arccosh, INEXACT, "Inverse of cosh, not negative.",
                     jvp=(lambda t, y, x: mul(t, _acosh_slope(x)),))
 atanh = Elementwise("atanh", np.arctanh, INEXACT, "Inverse of tanh.",
-                    jvp=(lambda t, y, x: mul(integer_pow(add(1.0, x), -1), div(t, sub(1.0, x))),))
+                    jvp=(lambda t, y, x: div(t, _one_minus_square(x)),))
 
 # ---------------------------------------------------------------- arithmetic
 
@@ -385,7 +382,7 @@ imag = Elementwise("imag", np.imag, (np.complexfloating,), "Imaginary part of x.
                    result=_real_part,
                    jvp=(lambda t, y, x: imag(t),),
                    transpose=(lambda ct, x: complex(_constant(0, ct), neg(ct)),))
-complex = Elementwise("complex", reference.make_complex, (np.float32, np.float64), "x + i y.", operands="x y",
+complex = Elementwise("complex", complex_functions.of_parts, (np.float32, np.float64), "x + i y.", operands="x y",
                       linear=True, result=_complex_of,
                       jvp=(lambda t, z, x, y: complex(t, _constant(0, t)),
                            lambda t, z, x, y: complex(_constant(0, t), t)),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
+from anima.ops import complex_functions
 
 _UNSIGNED: dict[int, Any] = {n: np.dtype(f"uint{8 * n}") for n in (1, 2, 4, 8)}
 _SIGNED: dict[int, Any] = {n: np.dtype(f"int{8 * n}") for n in (1, 2, 4, 8)}
@@ -29,7 +30,7 @@ def _unsigned(x: np.ndarray) -> np.ndarray:
 def divide(x: np.ndarray, y: np.ndarray) -> Any:
     """Division; of integers, towards zero, and all ones where `y` is zero."""
     if x.dtype.kind not in "iu":
-        return np.true_divide(x, y)
+        return complex_functions.divide(x, y) if x.dtype.kind == "c" else np.true_divide(x, y)
     zero = y == 0
     safe = np.where(zero, np.ones_like(y), y)
     quotient = np.floor_divide(x - np.fmod(x, safe), safe)
@@ -66,7 +67,14 @@ def minimum(x: np.ndarray, y: np.ndarray) -> Any:
 
 def sign(x: np.ndarray) -> Any:
     """-1, 1, or `x` where it is zero (of either sign) or NaN; of complex numbers, `x / |x|`."""
+    if x.dtype.kind == "c":
+        return complex_functions.sign(x)
     return np.where(x == 0, x, np.sign(x)) if x.dtype.kind == "f" else np.sign(x)
+
+
+def square(x: np.ndarray) -> Any:
+    """`x * x`."""
+    return complex_functions.square(x) if x.dtype.kind == "c" else np.square(x)
 
 
 def nextafter(x: np.ndarray, y: np.ndarray) -> Any:
@@ -91,25 +99,38 @@ def integer_power(x: np.ndarray, y: int) -> Any:
         n >>= 1
         if n:
             power = power * power
-    return out if y > 0 else np.reciprocal(out)
+    return out if y > 0 else divide(np.ones_like(out), out)
 
 
 def power(x: np.ndarray, y: np.ndarray) -> Any:
     """`x ** y` in the dtype of `x`."""
-    return np.power(x, y.astype(x.dtype, copy=False))
+    y = y.astype(x.dtype, copy=False)
+    return complex_functions.power(x, y) if x.dtype.kind == "c" else np.power(x, y)
+
+
+def expm1(x: np.ndarray) -> Any:
+    """`exp(x) - 1`."""
+    return complex_functions.expm1(x) if x.dtype.kind == "c" else np.expm1(x)
+
+
+def log1p(x: np.ndarray) -> Any:
+    """`log(1 + x)`."""
+    return complex_functions.log1p(x) if x.dtype.kind == "c" else np.log1p(x)
 
 
 def rsqrt(x: np.ndarray) -> Any:
     """`1 / sqrt(x)`; of complex numbers, on the principal branch."""
-    return np.reciprocal(np.sqrt(x))
+    return complex_functions.rsqrt(x) if x.dtype.kind == "c" else np.reciprocal(np.sqrt(x))
 
 
 def logistic(x: np.ndarray) -> Any:
     """`1 / (1 + exp(-x))` without overflow; float32 through float64."""
     if x.dtype == np.float32:
         return np.reciprocal(1.0 + np.exp(-x.astype(np.float64))).astype(np.float32)
-    e = np.exp(-np.abs(x.real)) if x.dtype.kind == "f" else np.exp(np.where(x.real >= 0, -x, x))
-    return np.where(x.real >= 0, np.ones_like(e), e) / (1 + e)
+    if x.dtype.kind == "c":
+        return complex_functions.logistic(x)
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, np.ones_like(e), e) / (1 + e)
 
 
 def atan2(x: np.ndarray, y: np.ndarray) -> Any:
@@ -117,14 +138,6 @@ def atan2(x: np.ndarray, y: np.ndarray) -> Any:
     if x.dtype.kind != "c":
         return np.arctan2(x, y)
     return (-1j * np.log((y + 1j * x) / np.sqrt(x * x + y * y))).astype(x.dtype)
-
-
-def make_complex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """`x + i y`, part by part (so that NaN and infinity stay in theirs)."""
-    x, y = np.broadcast_arrays(x, y)
-    out = np.empty(x.shape, np.result_type(x.dtype, np.complex64))
-    out.real, out.imag = x, y
-    return out
 
 
 def round_half(x: np.ndarray, rounding_method: int) -> Any:
