@@ -192,9 +192,16 @@ def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     length = _hypot(*primals)
     zero = ew.eq(length, 0)
     safe = select_where(zero, sh.full_like(length, 1), length)
-    # At the origin, where it has no derivative, 1/2, as of the larger of two equal sizes.
+    infinite = ew.eq(length, np.inf)
     half = sh.full_like(length, 0.5)
-    return length, _along(tangents, [select_where(zero, half, ew.div(x, safe)) for x in primals])
+
+    def slope(x: Any) -> Array:
+        far = select_where(ew.eq(ew.abs(x), np.inf), ew.sign(x), sh.full_like(x, 0))
+        near = ew.div(select_where(infinite, sh.full_like(x, 0), x), safe)
+        # At the origin, where it has no derivative, 1/2, as of the larger of two equal sizes.
+        return select_where(zero, half, select_where(infinite, far, near))
+
+    return length, _along(tangents, [slope(x) for x in primals])
 
 
 _hypot.defjvp(_hypot_jvp, symbolic_zeros=True)
@@ -360,6 +367,11 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     x = as_array(x)
     if is_complex(x.dtype):
         raise TypeError("frexp does not support complex-valued inputs")
+    return _frexp(x)
+
+
+@custom_jvp
+def _frexp(x: Any) -> tuple[Array, Array]:
     unsigned, significand, bias = _float_layout(x.dtype)
     tiny = ew.lt(ew.abs(x), constant_like(x, dtypes.finfo(x.dtype).smallest_normal))
     scale = constant_like(x, 2.0 ** significand)
@@ -376,6 +388,13 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
             select_where(special_value, sh.full_like(exponent, 0), exponent))
 
 
+@_frexp.defjvp
+def _frexp_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    mantissa, exponent = _frexp(*primals)
+    slope = _scale(tangents[0], ew.neg(exponent))
+    return (mantissa, exponent), (slope, np.zeros(exponent.shape, dtypes.float0))
+
+
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 * 2**x2; x2 are integers. ValueError if they are not."""
     x1, x2 = operands("ldexp", x1, x2)
@@ -386,11 +405,24 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         raise ValueError(f"ldexp not supported for input types {(dtype.name, numpy_dtype_of(x2).name)}")
     x1 = convert_operand(x1, dtype, False)
     x2 = convert_operand(x2, np.dtype(np.int32), False)
-    half = ew.div.bind(x2, np.int32(2))     # two steps: the power of two itself may overflow
-    rest = ew.sub.bind(x2, half)
+    return _ldexp(x1, x2)
+
+
+def _scale(x: Any, exponent: Any) -> Array:
+    """x * 2**exponent."""
+    dtype = numpy_dtype_of(x)
+    half = ew.div.bind(exponent, np.int32(2))     # two steps: the power of two itself may overflow
+    rest = ew.sub.bind(exponent, half)
     first, second = ew.exp2(ew.convert_element_type(half, dtype)), ew.exp2(ew.convert_element_type(rest, dtype))
-    scaled = _times(_times(x1, first), second)
-    return select_where(_is_fixed(x1), x1, scaled)
+    return _times(_times(x, first), second)
+
+
+@custom_jvp
+def _ldexp(x1: Any, x2: Any) -> Array:
+    return select_where(_is_fixed(x1), x1, _scale(x1, x2))
+
+
+_ldexp.defjvps(lambda t, y, x1, x2: _scale(t, x2), None)
 
 
 def _times(x: Any, y: Any) -> Array:

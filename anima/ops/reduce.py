@@ -23,7 +23,7 @@ from anima.core.trace import aval_of
 from anima.ops.broadcast import expand_dims, reduce_sum, reduce_sum_p, shape_of
 from anima.ops.elementwise import add, convert, div, eq, exp, is_finite, log, max, min, mul, real, select_n_p, sub
 from anima.ops.family import ARRAY, BITS, INEXACT, ORDERED, WIDER, constant, is_kind
-from anima.ops.shape import pad, reshape, slice_in_dim, squeeze, transpose
+from anima.ops.shape import concatenate, pad, reshape, slice_in_dim, squeeze, transpose
 
 __all__ = [
     "argmax", "argmax_p", "argmin", "argmin_p", "cumlogsumexp", "cumlogsumexp_p", "cummax", "cummax_p",
@@ -246,13 +246,13 @@ Pair = tuple[Any, Any]
 class Cumulative(Primitive):
     """The reduction of every prefix (suffix, if `reverse`) along one axis.
 
-    `combine` takes two (value, tangent) pairs to one; `identity(dtype)` is what it leaves alone.
+    `combine` takes two (value, tangent) pairs to one.
     """
 
     def __init__(self, name: str, accumulate: Callable[..., Any], accepts: tuple[type, ...],
-                 combine: Callable[[Pair, Pair], Pair], identity: Callable[[Any], Any]):
+                 combine: Callable[[Pair, Pair], Pair]):
         super().__init__(name)
-        self.accumulate, self.accepts, self.combine, self.identity = accumulate, accepts, combine, identity
+        self.accumulate, self.accepts, self.combine = accumulate, accepts, combine
 
     def infer(self, x: ShapedArray, *, axis: int, reverse: bool) -> ShapedArray:
         if not is_kind(x.dtype, self.accepts):
@@ -279,10 +279,14 @@ class Cumulative(Primitive):
     def tangent(self, t: Any, x: Any, axis: int, reverse: bool) -> Any:
         """Combines each element with the one 1, 2, 4, ... before it: log2(n) steps."""
         n, step = x.shape[axis], 1
-        one, zero = constant(self.identity(x.dtype), x.dtype), constant(0, t.dtype)
         while step < n:
-            before = _shifted(x, step, axis, reverse, one), _shifted(t, step, axis, reverse, zero)
-            x, t = self.combine(before, (x, t))
+            here, before, alone = (((0, n - step), (step, n), (n - step, n)) if reverse
+                                   else ((step, n), (0, n - step), (0, step)))
+            combined = self.combine(*((slice_in_dim(x, *p, axis=axis), slice_in_dim(t, *p, axis=axis))
+                                      for p in (before, here)))
+            x, t = (concatenate([c, slice_in_dim(v, *alone, axis=axis)] if reverse
+                                else [slice_in_dim(v, *alone, axis=axis), c], axis)
+                    for v, c in zip((x, t), combined, strict=True))
             step *= 2
         return t
 
@@ -291,13 +295,6 @@ class Cumulative(Primitive):
         d = dims[0]
         assert d is not None
         return self.bind(args[0], axis=axis + (axis >= d), reverse=reverse), d
-
-
-def _shifted(x: Any, step: int, axis: int, reverse: bool, fill: ConcreteArray) -> Any:
-    """`x` moved by `step` along `axis`, with `fill` coming in."""
-    widths = [(0, 0, 0)] * len(x.shape)
-    widths[axis] = (-step, step, 0) if reverse else (step, -step, 0)
-    return pad(x, fill, widths)
 
 
 class CumSum(Cumulative):
@@ -336,8 +333,10 @@ def _log_add(before: Pair, here: Pair) -> Pair:
     top = convert(top, x.dtype)
     p, q = exp(sub(x, top)), exp(sub(y, top))
     total = add(p, q)
-    weight = select_n_p.bind(eq(total, 0), total, constant(1, x.dtype))
-    return add(log(total), top), div(add(mul(t, p), mul(u, q)), weight)
+    nothing = eq(total, 0)
+    total = select_n_p.bind(nothing, total, constant(1, x.dtype))
+    log_total = select_n_p.bind(nothing, log(total), constant(-np.inf, x.dtype))
+    return add(log_total, top), div(add(mul(t, p), mul(u, q)), total)
 
 
 def _log_sums(x: np.ndarray, axis: int) -> np.ndarray:
@@ -354,12 +353,11 @@ def _log_sums(x: np.ndarray, axis: int) -> np.ndarray:
     return out
 
 
-cumsum_p = CumSum("cumsum", _add_up, NUMERIC, _product, lambda dtype: 0)
-cumprod_p = Cumulative("cumprod", lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype), NUMERIC, _product,
-                       lambda dtype: 1)
-cummax_p = Cumulative("cummax", np.maximum.accumulate, NUMERIC, _extreme(max), smallest)
-cummin_p = Cumulative("cummin", np.minimum.accumulate, NUMERIC, _extreme(min), largest)
-cumlogsumexp_p = Cumulative("cumlogsumexp", _log_sums, INEXACT, _log_add, smallest)
+cumsum_p = CumSum("cumsum", _add_up, NUMERIC, _product)
+cumprod_p = Cumulative("cumprod", lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype), NUMERIC, _product)
+cummax_p = Cumulative("cummax", np.maximum.accumulate, NUMERIC, _extreme(max))
+cummin_p = Cumulative("cummin", np.minimum.accumulate, NUMERIC, _extreme(min))
+cumlogsumexp_p = Cumulative("cumlogsumexp", _log_sums, INEXACT, _log_add)
 
 
 def _along(primitive: Primitive, operand: Any, axis: int, reverse: bool) -> Any:

@@ -105,7 +105,11 @@ def integer_power(x: np.ndarray, y: int) -> Any:
 def power(x: np.ndarray, y: np.ndarray) -> Any:
     """`x ** y` in the dtype of `x`."""
     y = y.astype(x.dtype, copy=False)
-    return complex_functions.power(x, y) if x.dtype.kind == "c" else np.power(x, y)
+    if x.dtype.kind == "c":
+        return complex_functions.power(x, y)
+    # Not with a scalar exponent: NumPy would take square roots, of -inf and -0 too, for one half.
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    return np.power(x, np.full(shape or (1,), y)).reshape(shape)
 
 
 def expm1(x: np.ndarray) -> Any:

@@ -20,7 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from anima.ops.elementwise import add, div, eq, exp, log, log1p, mul, neg, select_n_p, sign, square, sub
+from anima.core import dtypes
+from anima.ops.elementwise import (
+    add,
+    div,
+    eq,
+    exp,
+    log,
+    log1p,
+    min,
+    mul,
+    neg,
+    or_,
+    pow,
+    select_n_p,
+    sign,
+    square,
+    sub,
+)
 from anima.ops.family import REAL, Elementwise, constant
 
 
@@ -190,13 +207,22 @@ def _i1e_slope(t: Any, y: Any, x: Any) -> Any:
 
 
 def _igamma_slope(a: Any, x: Any) -> Any:
-    return exp(sub(add(neg(x), mul(sub(a, 1.0), log(x))), lgamma(a)))
+    """x^(a-1) e^-x / Gamma(a), as a power at 0 and by logarithms elsewhere, where the power may overflow."""
+    x, power, size = min(x, constant(dtypes.finfo(x.dtype).max, x.dtype)), sub(a, 1.0), lgamma(a)
+    end = eq(x, 0)
+    inner = select_n_p.bind(end, x, constant(1, x.dtype))
+    inside = exp(sub(sub(mul(power, log(inner)), inner), size))
+    return select_n_p.bind(end, inside, mul(pow(x, power), exp(neg(add(x, size)))))
 
 
 def _betainc_slope(t: Any, y: Any, a: Any, b: Any, x: Any) -> Any:
+    """x^(a-1) (1-x)^(b-1) / B(a, b), as powers at 0 and 1 and by logarithms between them."""
     log_beta = sub(add(lgamma(a), lgamma(b)), lgamma(add(a, b)))
-    powers = add(mul(sub(b, 1.0), log1p(neg(x))), mul(sub(a, 1.0), log(x)))
-    return mul(t, exp(sub(powers, log_beta)))
+    p, q = sub(a, 1.0), sub(b, 1.0)
+    end = or_(eq(x, 0), eq(x, 1))
+    inner = select_n_p.bind(end, x, constant(0.5, x.dtype))
+    inside = exp(sub(add(mul(q, log1p(neg(inner))), mul(p, log(inner))), log_beta))
+    return mul(t, select_n_p.bind(end, inside, mul(mul(pow(x, p), pow(sub(1.0, x), q)), exp(neg(log_beta)))))
 
 
 erf = Elementwise("erf", _named("erf"), REAL, "The error function.",
