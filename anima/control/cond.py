@@ -26,6 +26,7 @@ from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import instantiate
 from anima.ops.elementwise import clamp, convert
+from anima.ops.index import index_operand, narrow_index
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
@@ -299,7 +300,7 @@ def switch_arguments(index: Any, branches: Sequence[Callable[..., Any]], operand
     if not dtypes.issubdtype(aval.dtype, np.integer):
         raise TypeError(f"Index type must be an integer, got {index} as {dtypes.name(aval.dtype)}")
     if len(branches) > 1:
-        index = clamp(np.int32(0), convert(index, np.dtype(np.int32)), np.int32(len(branches) - 1))
+        index = clamp(np.int32(0), narrow_index(index_operand(index)), np.int32(len(branches) - 1))
     return index, tuple(branches), operands
 
 

@@ -455,7 +455,10 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """`operand` in another dtype. Floats become integers by truncation, limited to their range (NaN is 0);
     complex numbers lose their imaginary part; integers wrap around.
     """
-    return convert(operand, dtypes.canonicalize_dtype(new_dtype))
+    dtype = dtypes.canonicalize_dtype(new_dtype)
+    if not dtypes.is_supported(dtype):
+        raise TypeError(f"Anima supports only number and bool dtypes, got dtype {new_dtype} in convert_element_type")
+    return convert(operand, dtype)
 
 
 class Bitcast(Primitive):
