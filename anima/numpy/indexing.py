@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,11 @@ class Index:
             else:
                 out.append(1 if item is None else self.axes[item].size)  # type: ignore[union-attr]
         return tuple(out)
+
+
+    def without_new(self) -> Index:
+        """The index without its new axes."""
+        return replace(self, layout=[item for item in self.layout if item is not None])
 
 
 BATCH = -1
@@ -349,9 +354,8 @@ def wrapped(index: Any, size: int) -> Any:
 def _gathered(plan: Index, mode: Any, fill_value: Any, is_sorted: bool, unique: bool, wrap: bool,
               clamp_ints: bool = True) -> Array:
     """Index arrays: slices first, then one gather over the indexed axes."""
-    if 0 in (plan.batch_shape or ()):
-        return sh.zeros(plan.operand.aval.update(shape=tuple(n for n, item in zip(
-            plan.shape, _items(plan), strict=True) if item is not None)))
+    if 0 in (plan.batch_shape or ()):  # nothing is read, be it of an axis of size 0
+        return sh.zeros(plan.operand.aval.update(shape=plan.without_new().shape))
     _check_not_empty(plan)
     x, axes = plan.operand, list(plan.axes)
     by_array = [i for i, a in enumerate(axes) if isinstance(a, (Array, np.ndarray))]

@@ -84,17 +84,17 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
 def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """From `choices[a[i]]` the element i; `mode` "clip" or "wrap" for numbers that name no choice."""
     no_out("choose", out)
-    which = as_index(a, "choose")
+    count = len(choices)
+    which = as_index(_around(a, count) if mode == "wrap" else a, "choose")
     if not is_integer(which.dtype):
         raise ValueError("`a` array must be integer typed")
-    count = len(choices)
     if mode == "raise":
         value = static_value(which, "The error occurred because anima.numpy.choose was called with mode='raise'; use "
                                     "mode='clip' or mode='wrap' for traced values.")
         if np.any((value < 0) | (value >= count)):
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
-        which = remainder(which, count)
+        which = _around(which, count)
     elif mode == "clip":
         which = _clipped(which, count)
     else:
@@ -207,18 +207,19 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     element (negative indices are the first), "wrap" counts around.
     """
     no_out("take", out)
-    x, index = as_array(a, "take", 0), as_index(indices, "take", 1)
-    if not is_integer(index.dtype):
-        raise TypeError(f"take requires integer indices, got dtype {dtypes.name(index.dtype)}")
+    x = as_array(a, "take", 0)
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
     size = x.shape[axis]
+    index = as_index(_around(indices, size) if mode == "wrap" else indices, "take", 1)
+    if not is_integer(index.dtype):
+        raise TypeError(f"take requires integer indices, got dtype {dtypes.name(index.dtype)}")
     if mode == "raise":
         raise NotImplementedError("The 'raise' mode to anima.numpy.take is not supported.")
     gather_mode, wrap = _take_mode(mode)
     if mode == "wrap":
-        index = remainder(index, size) if size else index
+        index = _around(index, size)
     if fill_value is not None:
         fill_value = static_value(fill_value, "the fill_value of anima.numpy.take").item()
     return take_indexed(x, (slice(None),) * axis + (index,), mode=gather_mode, fill_value=fill_value,
@@ -231,6 +232,16 @@ def _clipped(index: Array, size: int) -> Array:
     """Indices brought into 0 .. size - 1, as far as their dtype goes."""
     kind = index.dtype.type
     return ew.clamp(kind(0), index, kind(min(size - 1, dtypes.iinfo(index.dtype).max)))
+
+
+def _around(index: Any, size: int) -> Any:
+    """Indices modulo `size`; those of NumPy before they lose their upper half."""
+    if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu":
+        return np.remainder(index, size, dtype=index.dtype) if 0 < size <= np.iinfo(index.dtype).max else index
+    if not isinstance(index, Array) or not size:
+        return index
+    wide = ew.convert(index, _I32, False) if index.dtype.itemsize < 4 else index  # it must hold the size
+    return remainder(wide, constant_like(wide, size))
 
 
 def _take_mode(mode: str | None) -> tuple[Any, bool]:
@@ -247,7 +258,8 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, m
                     *, wrap_negative_indices: bool | None = None) -> Array:
     """`arr[..., indices[..., i, ...], ...]`: along `axis`, elements named one by one.
 
-    Other axes broadcast. Out of bounds: as in `take`; `mode` may also be "promise_in_bounds".
+    Other axes broadcast. Out of bounds: as in `take`; `mode` may also be "promise_in_bounds", under which negative
+    indices do not count from the end unless `wrap_negative_indices` is given.
     """
     x, index = as_array(arr, "take_along_axis", 0), as_index(indices, "take_along_axis", 1)
     if not is_integer(index.dtype):
@@ -255,12 +267,12 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, m
     if axis is None:
         if index.ndim != 1:
             raise ValueError(f"take_along_axis indices must be 1D if axis=None, got shape {index.shape}")
-        return take_along_axis(ravel(x), index, 0, mode, fill_value)
+        return take_along_axis(ravel(x), index, 0, mode, fill_value, wrap_negative_indices=wrap_negative_indices)
     if x.ndim != index.ndim:
         raise ValueError(f"indices and arr must have the same number of dimensions; {index.ndim} vs. {x.ndim}")
     axis = canonicalize_axis(axis, x.ndim)
     x, index = _broadcast_others(x, index, axis)
-    return _gather_along(x, index, axis, mode, fill_value)
+    return _gather_along(x, index, axis, mode, fill_value, wrap_negative_indices)
 
 
 def _broadcast_others(x: Array, index: Array, axis: int) -> tuple[Array, Array]:
@@ -270,11 +282,11 @@ def _broadcast_others(x: Array, index: Array, axis: int) -> tuple[Array, Array]:
                  for v in (x, index))
 
 
-def _gather_along(x: Array, index: Array, axis: int, mode: Any, fill_value: Any) -> Array:
+def _gather_along(x: Array, index: Array, axis: int, mode: Any, fill_value: Any, wrap: bool | None) -> Array:
     size = x.shape[axis]
     mode = ix.GatherScatterMode.from_any(mode)
     index = ix.narrow_index(index)
-    if mode != ix.GatherScatterMode.CLIP:
+    if mode != ix.GatherScatterMode.PROMISE_IN_BOUNDS if wrap is None else wrap:
         index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))
     others = tuple(i for i in range(x.ndim) if i != axis)
     numbers = ix.GatherDimensionNumbers((), (axis,), (axis,), others, others)
@@ -304,7 +316,8 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True) -> Array:
     """A copy of `a` with the flattened elements `ind` set to `v`, repeated as needed."""
     _not_in_place("put", inplace)
-    x, index, new = as_arrays("put", a, ix.index_operand(ind), v)
+    x, new = as_array(a, "put", 0), as_array(v, "put", 2)
+    index = as_index(_around(ind, x.size) if mode == "wrap" else ind, "put", 1)
     if not index.size or not new.size:
         return x
     if mode == "raise":
@@ -314,7 +327,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
     index, new = ravel(index), ravel(new)
     new = sh.slice_in_dim(sh.tile(new, (-(-index.size // new.size),)), 0, index.size)
     if mode == "wrap":
-        index = remainder(index, x.size)
+        index = _around(index, x.size)
     elif mode == "clip":
         index = _clipped(index, x.size)
     return sh.reshape(ravel(x).at[index].set(new), x.shape)
@@ -497,5 +510,5 @@ def _index_in_bounds(index: Array, size: int, mode: str) -> Array:
     if mode == "clip":
         return _clipped(index, size)
     if mode == "wrap":
-        return remainder(index, size)
+        return _around(index, size)
     raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")

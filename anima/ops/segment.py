@@ -68,7 +68,6 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
         if buckets * count > np.iinfo(np.int32).max:
             raise ValueError(f"{name}: num_segments={count} is more than an array has rows.")
         zero, top = np.int32(0), np.int32(count)
-        ids = select(lt(ids, zero), add(ids, top), ids)  # negative numbers count from the end
         if buckets > 1:  # every bucket has segments of its own, those outside have none
             inside = and_(ge(ids, zero), lt(ids, top))
             own = np.asarray(np.arange(rows) // bucket_size * count, ids.dtype)
