@@ -25,7 +25,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
 from anima.ops.broadcast import (
@@ -413,6 +413,10 @@ class Scatter(Primitive):
             self.combine.at(out.reshape(-1), flat, updates.reshape(-1).astype(out.dtype, copy=False))
         out = out.reshape([x.shape[d] for d in places.order]).transpose(np.argsort(places.order))
         return out.astype(x.dtype, copy=False)
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(float(avals[2].size if self.combine else 0))
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               dimension_numbers: ScatterDimensionNumbers, **params: Any) -> tuple[Any, int]:
