@@ -233,6 +233,8 @@ def _key(values: tuple[Any, ...]) -> _TraceKey:
 
 
 def _find(name: str) -> Option:
+    if not isinstance(name, str):
+        raise AttributeError(f"Unrecognized config option: {name!r}")
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             name_alone = name[len(prefix):]

@@ -9,9 +9,12 @@ import functools
 import importlib
 import math
 import os
+import sys
+import threading
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 A = TypeVar("A")
@@ -101,6 +104,39 @@ def fork_safe(lock: A) -> A:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
     return lock
+
+
+class _Nesting(threading.local):
+    level = 0
+
+
+_nesting = _Nesting()
+_limit_lock = fork_safe(threading.Lock())
+_FEW, _MANY = 16, 512  # levels below which Python's own room is enough, and above which there is no more
+
+
+@contextmanager
+def deeper(frames: int) -> Iterator[None]:
+    """Room for `frames` more nested calls in this block, where many such blocks are in each other.
+
+    Programs may nest deeper than Python's limit allows, which is meant for recursion without end; that still
+    meets a limit, as no more room is given to more than a few hundred levels.
+    """
+    _nesting.level += 1
+    more = frames if _FEW <= _nesting.level <= _MANY else 0
+    if more:
+        _add_to_limit(more)
+    try:
+        yield
+    finally:
+        _nesting.level -= 1
+        if more:
+            _add_to_limit(-more)
+
+
+def _add_to_limit(frames: int) -> None:
+    with _limit_lock:  # the limit is of all threads
+        sys.setrecursionlimit(sys.getrecursionlimit() + frames)
 
 
 class _LazyModule:

@@ -21,7 +21,7 @@ from anima.api.pjit import executable_of, pipeline
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import ClosedJaxpr
+from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.trace import Tracer, aval_of, numpy_value
 from anima.util import record
 
@@ -176,7 +176,7 @@ class Lowered(_OfTraced):
         return str(getattr(self, dialect or "loops"))
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates for one call: "optimal_seconds" on one core, scalar "operations", "bytes accessed"."""
+        """Estimates for one call, as those of `Compiled.cost_analysis`."""
         return self.compile().cost_analysis()
 
     def compile(self, compiler_options: Any = None) -> Compiled:
@@ -209,8 +209,13 @@ class Compiled(_OfTraced):
         return self.executable.loops
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates for one call: "optimal_seconds" on one core, scalar "operations", "bytes accessed"."""
-        return self.executable.cost_analysis()
+        """Estimates for one call: "flops", "transcendentals" (values of `exp` and such), "bytes accessed" (arguments
+        and results), "optimal_seconds" on one core, "operations" in the text of the program.
+
+        A branch counts as the most expensive one; a loop of unknown length as one step.
+        """
+        work = work_of(self.lowered.stages.jaxpr)
+        return {"flops": work.flops, "transcendentals": work.transcendentals, **self.executable.cost_analysis()}
 
     def memory_analysis(self) -> MemoryAnalysis:
         """Bytes of arguments, results, temporaries and code."""

@@ -133,12 +133,12 @@ def _scatter(builder: ProgramBuilder, eqn: Eqn) -> None:
     dtype, combine = scalar_type(operand.aval), _COMBINE[eqn.primitive.name]
     if combine is None or dtype not in _HALVES:
         builder.copy(builder.memory(operand), out, size)
-        if updates.aval.size:
+        if updates.aval.size and size:
             _scatter_updates(builder, eqn, out, dtype, combine)
         return
     wide = builder.temp("f32", size)  # halves add up in f32 and are rounded once
     _convert(builder, builder.memory(operand), dtype, wide, "f32", size)
-    if updates.aval.size:
+    if updates.aval.size and size:
         _scatter_updates(builder, eqn, wide, "f32", combine)
     _convert(builder, wide, "f32", out, dtype, size)
 
@@ -171,7 +171,7 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
             outermost = not any(m != 1 for m in batch_sizes[:d])
             kind = "parallel" if independent and outermost else "serial"
             batch.append(stack.enter_context(scope.loop(n, kind)))
-        starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"])
+        starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact)
         stack.enter_context(scope.when(inside))
         window = _loops(scope, stack, window_shape, "serial",
                         "unrolled" if math.prod(window_shape) <= UNROLLED else "vector")

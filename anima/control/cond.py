@@ -21,11 +21,12 @@ from anima.control.scan import scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import instantiate
 from anima.ops.elementwise import clamp, convert
+from anima.ops.index import index_operand, narrow_index
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
@@ -50,6 +51,10 @@ class Cond(Primitive):
     def infer(self, index: ShapedArray, *avals: ShapedArray, branches: Branches, **params: Any) -> list[ShapedArray]:
         return [a.update(weak_type=all(b.out_avals[k].weak_type for b in branches))
                 for k, a in enumerate(branches[0].out_avals)]
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return max(programs, key=sum)
 
     def eval(self, index: np.ndarray, *args: np.ndarray, branches: Branches, **params: Any) -> list[np.ndarray]:
         return eval_numpy(branches[min(max(int(index), 0), len(branches) - 1)], args)
@@ -299,7 +304,7 @@ def switch_arguments(index: Any, branches: Sequence[Callable[..., Any]], operand
     if not dtypes.issubdtype(aval.dtype, np.integer):
         raise TypeError(f"Index type must be an integer, got {index} as {dtypes.name(aval.dtype)}")
     if len(branches) > 1:
-        index = clamp(np.int32(0), convert(index, np.dtype(np.int32)), np.int32(len(branches) - 1))
+        index = clamp(np.int32(0), narrow_index(index_operand(index)), np.int32(len(branches) - 1))
     return index, tuple(branches), operands
 
 

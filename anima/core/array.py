@@ -188,7 +188,7 @@ class Array:
     __pos__ = _method("positive")
     __abs__ = _method("abs")
     __invert__ = _method("invert")
-    __round__ = _method("round")
+    __round__ = _method("round_method")
 
     all = _method("all")
     any = _method("any")

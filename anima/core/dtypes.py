@@ -248,6 +248,20 @@ def check_user_dtype(dtype: Any, fun_name: str) -> DType:
 
 # ---------------------------------------------------------------- the dtype of a value
 
+def is_supported(dtype: DType) -> bool:
+    """Whether arrays can have the dtype."""
+    return dtype in _SHORT_NAMES or isinstance(dtype, ExtendedDType)
+
+
+def array_dtype(x: np.ndarray | np.generic) -> DType:
+    """The dtype that arrays of the values of `x` have; TypeError where there is none (text, dates, records, ...)."""
+    dtype = x.dtype if x.dtype.isnative else x.dtype.newbyteorder("=")
+    if dtype not in _SHORT_NAMES:
+        raise TypeError(f"Value {x!r} with dtype {x.dtype} is not a valid Anima array type. "
+                        "Only arrays of numeric types are supported.")
+    return canonicalize_dtype(dtype)
+
+
 def dtype_of(x: Any) -> DType:
     """The dtype of an array, tracer, aval, NumPy value or Python scalar; TypeError for anything else."""
     dtype = getattr(x, "dtype", None)
@@ -269,8 +283,8 @@ def _dtype_and_weak(x: Any) -> tuple[DType, bool]:
     kind = type(x)
     if kind in _PYTHON_DEFAULTS:
         return _PYTHON_DEFAULTS[kind](), kind is not bool
-    if kind is np.ndarray:
-        return canonicalize_dtype(x.dtype), False
+    if isinstance(x, (np.ndarray, np.generic)):
+        return array_dtype(x), False
     if isinstance(x, (np.dtype, ExtendedDType, ScalarType, str)):
         return canonicalize_dtype(x), False
     if isinstance(x, type):

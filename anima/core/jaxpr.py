@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anima.core.avals import ShapedArray
+from anima.core.primitive import Work, total_work
 from anima.core.source import Source
 from anima.util import lazy_module, record
 
@@ -156,6 +157,12 @@ class ClosedJaxpr:
 
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
+
+
+def work_of(jaxpr: ClosedJaxpr | Jaxpr) -> Work:
+    """What one run of a program computes: its equations' work, that of a loop of unknown length once."""
+    return total_work(e.primitive.work([a.aval for a in e.invars], [v.aval for v in e.outvars],
+                                       list(map(work_of, subjaxprs(e.params))), **e.params) for e in jaxpr.eqns)
 
 
 def subjaxprs(params: dict[str, Any]) -> Iterator[ClosedJaxpr | Jaxpr]:

@@ -11,8 +11,8 @@ A rule that is missing is missing by name: calling it raises an error that says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from anima.core.avals import ShapedArray
 from anima.core.state import current
@@ -31,6 +31,24 @@ class Linear:
     """Stands for an argument that a transpose rule is to find the cotangent of."""
 
     aval: ShapedArray
+
+
+class Work(NamedTuple):
+    """What a program computes in one run: arithmetic operations on numbers, and values of functions such as `exp`."""
+
+    flops: float = 0.0
+    transcendentals: float = 0.0
+
+    def times(self, count: float) -> Work:
+        return Work(self.flops * count, self.transcendentals * count)
+
+
+def total_work(parts: Iterable[Work]) -> Work:
+    """The work of all parts."""
+    flops, transcendentals = 0.0, 0.0
+    for part in parts:
+        flops, transcendentals = flops + part.flops, transcendentals + part.transcendentals
+    return Work(flops, transcendentals)
 
 
 class Primitive:
@@ -82,6 +100,11 @@ class Primitive:
         if base is None:
             raise TypeError(f"{self.name} does not accept dtypes {', '.join(str(a.dtype) for a in avals)}.")
         return self.eval(*args, **base)
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        """What an application computes; `programs` is the work of those in its parameters. Moving data is no work."""
+        return total_work(programs)
 
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
         """Names of the effects of an application beyond its results: what has one is never dropped, merged or moved."""

@@ -24,7 +24,7 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjax
 from anima.core.primitive import Primitive
 from anima.core.state import current
 from anima.core.trace import Trace, Tracer, aval_of, check_leaks, numpy_value, under
-from anima.util import record
+from anima.util import deeper, record
 
 
 @record
@@ -158,6 +158,9 @@ def eqn_effects(primitive: Primitive, params: dict[str, Any]) -> frozenset[str]:
     return effects
 
 
+_FRAMES = 64  # calls between a program that is traced and the next one inside of it, and more
+
+
 def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray],
                    traced: Traced = Traced()) -> tuple[Jaxpr, list[Any]]:
     """Traces `fun(*tracers)`, which returns a flat list, to (jaxpr, values of its constvars).
@@ -166,7 +169,8 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
     """
     trace = StageTrace(current.trace, traced)
     try:
-        result = trace.finish(under(trace, fun, *map(trace.new_arg, in_avals)))
+        with deeper(_FRAMES):
+            result = trace.finish(under(trace, fun, *map(trace.new_arg, in_avals)))
     finally:
         trace.alive = False
     check_leaks(trace)

@@ -135,11 +135,10 @@ def aval_of(x: Any) -> ShapedArray:
         if kind is not np.ndarray and isinstance(x, np.ma.MaskedArray):
             raise ValueError("NumPy masked arrays are not supported as inputs: the mask would be lost. "
                              "Use x.filled() to get a standard NumPy array.")
-        if x.dtype.kind in "OSUMm":
-            raise TypeError(f"Value {x!r} with dtype {x.dtype} is not a valid Anima array type. "
-                            "Only arrays of numeric types are supported.")
-        dtype = x.dtype if x.dtype.isnative else x.dtype.newbyteorder("=")
-        return ShapedArray(x.shape, dtypes.canonicalize_dtype(dtype))
+        return ShapedArray(x.shape, dtypes.array_dtype(x))
+    for number in (int, float, complex):
+        if isinstance(x, number):  # of a subclass: an IntEnum, a unit of measure
+            return aval_of(number(x))
     if hasattr(x, "__array__") and hasattr(x, "dtype"):
         return aval_of(np.asarray(x))
     raise TypeError(errors.not_an_array_message(x))

@@ -16,6 +16,7 @@ from anima.core import dtypes
 from anima.core.avals import canonicalize_axes
 from anima.core.trace import is_array_like
 from anima.ops.elementwise import rsqrt, stop_gradient
+from anima.ops.index import index_operand, narrow_index
 
 Axes = int | Sequence[int] | None
 
@@ -132,7 +133,9 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     """
     count = operator.index(num_classes)
     dtype = dtypes.check_user_dtype(dtype, "one_hot")
-    x = jnp.asarray(x)
+    x = jnp.asarray(index_operand(x))
+    if dtypes.issubdtype(x.dtype, np.integer):
+        x = narrow_index(x)
     rank = x.ndim + 1
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} is out of bounds for array of dimension {rank}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from anima.core.trace import Tracer, is_tracing
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import as_array, is_integer
 from anima.ops import elementwise as ew, shape as sh
-from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_slice, gather
+from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_slice, gather, narrow_index
 from anima.util import record
 
 _I32 = np.dtype(np.int32)
@@ -70,6 +70,11 @@ class Index:
             else:
                 out.append(1 if item is None else self.axes[item].size)  # type: ignore[union-attr]
         return tuple(out)
+
+
+    def without_new(self) -> Index:
+        """The index without its new axes."""
+        return replace(self, layout=[item for item in self.layout if item is not None])
 
 
 BATCH = -1
@@ -224,13 +229,18 @@ def _span(entry: slice, size: int, position: int) -> Span:
 def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
     """A known int wrapped around (and clamped); index arrays as they are."""
     if not isinstance(entry, int):
-        if size == 0 and math.prod(entry.shape):
-            raise IndexError(f"index is out of bounds for axis {axis} with size 0")
         return entry
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
     entry = entry + size if entry < 0 else entry
     return min(max(entry, 0), size - 1) if clamp else entry
+
+
+def _check_not_empty(plan: Index) -> None:
+    """IndexError where an index array reads along an axis of size 0."""
+    for axis, (entry, size) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
+        if not (size or isinstance(entry, Span)):
+            raise IndexError(f"index is out of bounds for axis {axis} with size 0")
 
 
 def _place_batch(out: Index, advanced: Sequence[int], first: int) -> None:
@@ -305,6 +315,7 @@ def _static(plan: Index) -> Array:
 
 def _dynamic(plan: Index) -> Array:
     """Traced ints, all scalars: one dynamic_slice, which also takes the contiguous slices."""
+    _check_not_empty(plan)
     starts: list[Any] = []
     sizes, rest, removed = [], [], []
     for i, (a, n) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
@@ -329,13 +340,13 @@ def _as_i32(index: Any) -> Any:
 def wrapped(index: Any, size: int) -> Any:
     """An index array with negative indices counted from the end; known ones at once."""
     if isinstance(index, np.ndarray):
-        index = index.astype(np.int64)
-        out = np.where(index < 0, index + size, index)
-        return np.clip(out, -2 ** 31, 2 ** 31 - 1).astype(_I32)
-    if index.dtype.kind == "u":
-        return ew.convert(index, _I32, False)
+        index = narrow_index(index)
+        return np.where(index < 0, index + _I32.type(size), index)
+    unsigned = index.dtype.kind == "u"
     if index.dtype != _I32 or index.weak_type:
-        index = ew.convert(index, _I32, False)
+        index = narrow_index(index)
+    if unsigned:
+        return index
     negative = ew.lt(index, np.int32(0))
     return ew.select_n(negative, index, ew.add(index, np.int32(size)))
 
@@ -343,6 +354,9 @@ def wrapped(index: Any, size: int) -> Any:
 def _gathered(plan: Index, mode: Any, fill_value: Any, is_sorted: bool, unique: bool, wrap: bool,
               clamp_ints: bool = True) -> Array:
     """Index arrays: slices first, then one gather over the indexed axes."""
+    if 0 in (plan.batch_shape or ()):  # nothing is read, be it of an axis of size 0
+        return sh.zeros(plan.operand.aval.update(shape=plan.without_new().shape))
+    _check_not_empty(plan)
     x, axes = plan.operand, list(plan.axes)
     by_array = [i for i, a in enumerate(axes) if isinstance(a, (Array, np.ndarray))]
     if clamp_ints:
@@ -382,9 +396,9 @@ def stacked(indices: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...]
     columns: list[Any] = []
     for a, n in zip(indices, sizes, strict=True):
         if isinstance(a, int):
-            columns.append(np.asarray(a, _I32))
+            columns.append(narrow_index(np.asarray(min(max(a, -1), 2**62))))
         else:
-            columns.append(wrapped(a, n) if wrap else a if isinstance(a, np.ndarray) else ew.convert(a, _I32, False))
+            columns.append(wrapped(a, n) if wrap else narrow_index(a))
     if all(isinstance(c, np.ndarray) for c in columns) and (any(c.ndim for c in columns) or not is_tracing()):
         return as_array(np.stack([np.broadcast_to(c, batch) for c in columns], axis=-1))
     parts = [_column(c, batch) for c in columns]

@@ -480,8 +480,10 @@ def _roll(x: Array, shift: Any, axis: int) -> Array:
     if not size:
         return x
     if isinstance(shift, Tracer):
-        shift = ew.convert_element_type(shift, np.int32) if aval_of(shift).dtype != np.int32 else shift
-        start = ew.rem(ew.sub(np.int32(size), ew.rem(shift, np.int32(size))), np.int32(size))
+        if shift.dtype.itemsize < 4:
+            shift = ew.convert(shift, np.dtype(np.int32), False)
+        shift = ew.convert(ew.rem(shift, shift.dtype.type(size)), np.dtype(np.int32), False)
+        start = ew.rem(ew.sub(np.int32(size), shift), np.int32(size))
         doubled = sh.concatenate([x, x], axis)
         starts = [np.int32(0)] * x.ndim
         starts[axis] = start

@@ -92,6 +92,15 @@ def _astype(x: Array, dtype: Any, copy: bool = False, device: Any = None) -> Arr
     return creation.astype(x, dtype, copy=copy, device=device)
 
 
+def _round(x: Array, ndigits: int | None = None) -> Array:
+    """`round(x)`, as of Python's numbers: whole numbers are ints, unless there is a number of digits."""
+    rounded = functions.round(x, ndigits or 0)
+    if ndigits is not None:
+        return rounded
+    rounded = ew.real(rounded) if dtypes.issubdtype(x.dtype, np.complexfloating) else rounded
+    return ew.convert_element_type(rounded, dtypes.default_int())
+
+
 def _flatten(x: Array, order: str = "C", *, out_sharding: None = None) -> Array:
     return manipulation.ravel(x, order)
 
@@ -156,6 +165,7 @@ def install(namespace: Callable[[], Any]) -> None:
     table.update({
         "getitem": indexing.getitem, "at": updates.at, "reshape_method": _reshape, "transpose_method": _transpose,
         "item": _item, "astype": _astype, "flatten": _flatten, "view": _view, "copy": _copy,
+        "round_method": _round,
         "array_namespace": array_namespace,
         "compress": lambda x, condition, *args, **kwargs: selection.compress(condition, x, *args, **kwargs)})
     install_operators(table)

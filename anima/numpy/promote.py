@@ -23,6 +23,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
 from anima.core.trace import Tracer, aval_of, is_array_like, wrap
 from anima.ops import elementwise as ew, shape as sh
+from anima.ops.index import index_operand
 
 _PYTHON = (bool, int, float, complex)
 _CHECKED = (Array, np.ndarray, np.generic, int, float, complex)
@@ -65,6 +66,11 @@ def as_array(x: Any, name: str = "asarray", position: int = 0) -> Array:
         return x
     aval = aval_of(x)
     return ConcreteArray(np.array(x, dtype=aval.dtype), aval)
+
+
+def as_index(x: Any, name: str, position: int = 0) -> Array:
+    """`as_array` of indices: NumPy integers that are too large for the dtypes in use stay out of range."""
+    return as_array(index_operand(x), name, position)
 
 
 def as_arrays(name: str, *args: Any) -> list[Array]:

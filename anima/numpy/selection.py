@@ -20,12 +20,13 @@ from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import Tracer
 from anima.numpy.creation import asarray
-from anima.numpy.elementwise import broadcast_array, remainder, select_where, to_bool
+from anima.numpy.elementwise import broadcast_array, constant_like, remainder, select_where, to_bool
 from anima.numpy.indexing import take_indexed
 from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
 from anima.numpy.promote import (
     as_array,
     as_arrays,
+    as_index,
     canonical_shape,
     convert_operand,
     is_integer,
@@ -83,24 +84,24 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
 def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """From `choices[a[i]]` the element i; `mode` "clip" or "wrap" for numbers that name no choice."""
     no_out("choose", out)
-    which = as_array(a, "choose")
+    count = len(choices)
+    which = as_index(_around(a, count) if mode == "wrap" else a, "choose")
     if not is_integer(which.dtype):
         raise ValueError("`a` array must be integer typed")
-    count = len(choices)
     if mode == "raise":
         value = static_value(which, "The error occurred because anima.numpy.choose was called with mode='raise'; use "
                                     "mode='clip' or mode='wrap' for traced values.")
         if np.any((value < 0) | (value >= count)):
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
-        which = remainder(which, count)
+        which = _around(which, count)
     elif mode == "clip":
-        which = ew.clamp(which.dtype.type(0), which, which.dtype.type(count - 1))
+        which = _clipped(which, count)
     else:
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
     parts = promote_dtypes("choose", *choices)
     shape = broadcast_shapes(which.shape, *(p.shape for p in parts))
-    which = broadcast_array(ew.convert(which, _I32, False), shape)
+    which = broadcast_array(ix.narrow_index(which), shape)
     return ew.select_n(which, *(broadcast_array(p, shape) for p in parts))
 
 
@@ -206,24 +207,41 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     element (negative indices are the first), "wrap" counts around.
     """
     no_out("take", out)
-    x, index = as_array(a, "take", 0), as_array(indices, "take", 1)
-    if not is_integer(index.dtype):
-        raise TypeError(f"take requires integer indices, got dtype {dtypes.name(index.dtype)}")
+    x = as_array(a, "take", 0)
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
     size = x.shape[axis]
+    index = as_index(_around(indices, size) if mode == "wrap" else indices, "take", 1)
+    if not is_integer(index.dtype):
+        raise TypeError(f"take requires integer indices, got dtype {dtypes.name(index.dtype)}")
     if mode == "raise":
         raise NotImplementedError("The 'raise' mode to anima.numpy.take is not supported.")
     gather_mode, wrap = _take_mode(mode)
     if mode == "wrap":
-        index = remainder(index, size) if size else index
+        index = _around(index, size)
     if fill_value is not None:
         fill_value = static_value(fill_value, "the fill_value of anima.numpy.take").item()
     return take_indexed(x, (slice(None),) * axis + (index,), mode=gather_mode, fill_value=fill_value,
                         unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
                         wrap_negative_indices=wrap) if index.ndim or mode != "clip" else \
-        take_indexed(x, (slice(None),) * axis + (ew.clamp(index.dtype.type(0), index, index.dtype.type(size - 1)),))
+        take_indexed(x, (slice(None),) * axis + (_clipped(index, size),))
+
+
+def _clipped(index: Array, size: int) -> Array:
+    """Indices brought into 0 .. size - 1, as far as their dtype goes."""
+    kind = index.dtype.type
+    return ew.clamp(kind(0), index, kind(min(size - 1, dtypes.iinfo(index.dtype).max)))
+
+
+def _around(index: Any, size: int) -> Any:
+    """Indices modulo `size`; those of NumPy before they lose their upper half."""
+    if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu":
+        return np.remainder(index, size, dtype=index.dtype) if 0 < size <= np.iinfo(index.dtype).max else index
+    if not isinstance(index, Array) or not size:
+        return index
+    wide = ew.convert(index, _I32, False) if index.dtype.itemsize < 4 else index  # it must hold the size
+    return remainder(wide, constant_like(wide, size))
 
 
 def _take_mode(mode: str | None) -> tuple[Any, bool]:
@@ -240,20 +258,21 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, m
                     *, wrap_negative_indices: bool | None = None) -> Array:
     """`arr[..., indices[..., i, ...], ...]`: along `axis`, elements named one by one.
 
-    Other axes broadcast. Out of bounds: as in `take`; `mode` may also be "promise_in_bounds".
+    Other axes broadcast. Out of bounds: as in `take`; `mode` may also be "promise_in_bounds", under which negative
+    indices do not count from the end unless `wrap_negative_indices` is given.
     """
-    x, index = as_array(arr, "take_along_axis", 0), as_array(indices, "take_along_axis", 1)
+    x, index = as_array(arr, "take_along_axis", 0), as_index(indices, "take_along_axis", 1)
     if not is_integer(index.dtype):
         raise TypeError(f"take_along_axis indices must be of integer type, got {dtypes.name(index.dtype)}")
     if axis is None:
         if index.ndim != 1:
             raise ValueError(f"take_along_axis indices must be 1D if axis=None, got shape {index.shape}")
-        return take_along_axis(ravel(x), index, 0, mode, fill_value)
+        return take_along_axis(ravel(x), index, 0, mode, fill_value, wrap_negative_indices=wrap_negative_indices)
     if x.ndim != index.ndim:
         raise ValueError(f"indices and arr must have the same number of dimensions; {index.ndim} vs. {x.ndim}")
     axis = canonicalize_axis(axis, x.ndim)
     x, index = _broadcast_others(x, index, axis)
-    return _gather_along(x, index, axis, mode, fill_value)
+    return _gather_along(x, index, axis, mode, fill_value, wrap_negative_indices)
 
 
 def _broadcast_others(x: Array, index: Array, axis: int) -> tuple[Array, Array]:
@@ -263,11 +282,11 @@ def _broadcast_others(x: Array, index: Array, axis: int) -> tuple[Array, Array]:
                  for v in (x, index))
 
 
-def _gather_along(x: Array, index: Array, axis: int, mode: Any, fill_value: Any) -> Array:
+def _gather_along(x: Array, index: Array, axis: int, mode: Any, fill_value: Any, wrap: bool | None) -> Array:
     size = x.shape[axis]
     mode = ix.GatherScatterMode.from_any(mode)
-    index = ew.convert(index, _I32, False)
-    if mode != ix.GatherScatterMode.CLIP:
+    index = ix.narrow_index(index)
+    if mode != ix.GatherScatterMode.PROMISE_IN_BOUNDS if wrap is None else wrap:
         index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))
     others = tuple(i for i in range(x.ndim) if i != axis)
     numbers = ix.GatherDimensionNumbers((), (axis,), (axis,), others, others)
@@ -283,7 +302,7 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
                    mode: Any = None) -> Array:
     """A copy of `arr` with `values` where `take_along_axis` would read; `inplace=False` must be passed."""
     _not_in_place("put_along_axis", inplace)
-    x, index, new = as_arrays("put_along_axis", arr, indices, values)
+    x, index, new = as_arrays("put_along_axis", arr, ix.index_operand(indices), values)
     if axis is None:
         return sh.reshape(put_along_axis(ravel(x), ravel(index), ravel(broadcast_array(new, index.shape)), 0, False,
                                          mode=mode), x.shape)
@@ -297,7 +316,8 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True) -> Array:
     """A copy of `a` with the flattened elements `ind` set to `v`, repeated as needed."""
     _not_in_place("put", inplace)
-    x, index, new = as_arrays("put", a, ind, v)
+    x, new = as_array(a, "put", 0), as_array(v, "put", 2)
+    index = as_index(_around(ind, x.size) if mode == "wrap" else ind, "put", 1)
     if not index.size or not new.size:
         return x
     if mode == "raise":
@@ -307,9 +327,9 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
     index, new = ravel(index), ravel(new)
     new = sh.slice_in_dim(sh.tile(new, (-(-index.size // new.size),)), 0, index.size)
     if mode == "wrap":
-        index = remainder(index, x.size)
+        index = _around(index, x.size)
     elif mode == "clip":
-        index = ew.clamp(index.dtype.type(0), index, index.dtype.type(x.size - 1))
+        index = _clipped(index, x.size)
     return sh.reshape(ravel(x).at[index].set(new), x.shape)
 
 
@@ -427,7 +447,7 @@ def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
         raise NotImplementedError("anima.numpy.delete with traced indices: pass assume_unique_indices=True, as the "
                                   "size of the result must be known.")
     size = x.shape[axis]
-    index = ravel(ew.convert(index, _I32, False))
+    index = ravel(ix.narrow_index(index))
     index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))
     keep = sh.full((size,), True, np.bool_).at[index].set(False)
     (kept,) = nonzero(keep, size=size - index.size)
@@ -438,15 +458,22 @@ def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
 
 def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     """The index along each axis of positions in a flattened array; out of bounds, the nearest."""
-    index, sizes = as_array(indices, "unravel_index"), canonical_shape(shape)
+    index, sizes = as_index(indices, "unravel_index"), canonical_shape(shape)
+    if not is_integer(index.dtype):
+        raise TypeError(f"unravel_index requires integer indices, got dtype {dtypes.name(index.dtype)}")
     total = math.prod(sizes)
-    dtype = index.dtype
-    clipped = ew.clamp(ew.convert(dtype.type(-total), dtype, index.weak_type), index,
-                       ew.convert(dtype.type(total - 1), dtype, index.weak_type))
-    flat = select_where(ew.lt(clipped, 0), ew.add(clipped, total), clipped)
+    if not total:
+        return tuple(sh.full_like(index, 0) for _ in sizes)
+    dtype, weak = index.dtype, index.weak_type
+    flat = ew.convert(index, _I32, weak) if dtype.itemsize < 4 else index  # it must hold the total
+    if dtypes.issubdtype(dtype, np.signedinteger):
+        clipped = ew.clamp(constant_like(flat, -total), flat, constant_like(flat, total - 1))
+        flat = select_where(ew.lt(clipped, 0), ew.add(clipped, total), clipped)
+    else:
+        flat = ew.min(flat, constant_like(flat, total - 1))
     out: list[Array] = []
     for n in sizes[::-1]:
-        out.append(ew.rem(flat, n))
+        out.append(ew.convert(ew.rem(flat, n), dtype, weak))
         flat = ew.div(flat, n)
     return tuple(out[::-1])
 
@@ -481,7 +508,7 @@ def _index_in_bounds(index: Array, size: int, mode: str) -> Array:
             raise ValueError("invalid entry in coordinates array")
         return index
     if mode == "clip":
-        return ew.clamp(index.dtype.type(0), index, index.dtype.type(size - 1))
+        return _clipped(index, size)
     if mode == "wrap":
-        return remainder(index, size)
+        return _around(index, size)
     raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")

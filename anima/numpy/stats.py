@@ -21,6 +21,7 @@ from anima.numpy.linear import matmul
 from anima.numpy.manipulation import concatenate, moveaxis, ravel
 from anima.numpy.promote import (
     as_array,
+    as_index,
     convert_operand,
     inexact_array,
     is_complex,
@@ -37,6 +38,7 @@ from anima.numpy.reductions import average, max, min, ptp, sum
 from anima.numpy.selection import take_along_axis
 from anima.numpy.sorting import searchsorted
 from anima.ops import elementwise as ew, shape as sh, sort as st
+from anima.ops.index import narrow_index
 
 ArrayLike = Any
 Axis = Any
@@ -241,7 +243,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
 
     The result's size is `length`, or one more than the largest number, which must then be known.
     """
-    values = as_array(x, "bincount")
+    values = as_index(x, "bincount")
     if not (is_integer(values.dtype) or values.dtype == np.bool_):
         raise TypeError(f"x argument to bincount must have an integer type; got {dtypes.name(values.dtype)}")
     if values.ndim != 1:
@@ -257,7 +259,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         ones = as_array(weights, "bincount", 1)
         if ones.shape != values.shape:
             raise ValueError("shape of weights must match shape of x.")
-    values = ew.convert_element_type(values, np.int32)
+    values = narrow_index(values) if is_integer(values.dtype) else ew.convert(values, np.dtype(np.int32), False)
     index = ew.max(values, sh.full_like(values, 0))
     return sh.full((length,), 0, ones.dtype).at[index].add(ones, mode="drop")
 

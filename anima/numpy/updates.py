@@ -217,7 +217,7 @@ def _scatter_numbers(plan: Index, wrap: bool) -> tuple[Array | None, ix.ScatterD
         elif isinstance(a, int):
             columns.append(a)
         else:
-            a = wrapped(a, n) if wrap or isinstance(a, np.ndarray) else ew.convert(a, _I32, False)
+            a = wrapped(a, n) if wrap else ix.narrow_index(a)
             columns.append(_Placed(a, places[BATCH], len(plan.batch_shape or ())))
         mapped.append(i)
         inserted.append(i)

@@ -21,7 +21,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import Tracer, aval_of
 
 
@@ -175,6 +175,10 @@ class ReduceSum(Movement):
         if not all(0 <= a < x.ndim for a in axes):
             raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for {x.str_short()}.")
         return x.update(shape=tuple(n for i, n in enumerate(x.shape) if i not in axes))
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(float(max(avals[0].size - outs[0].size, 0)))
 
     def eval(self, x: np.ndarray, *, axes: Shape) -> np.ndarray:
         # NumPy's own sum is pairwise only along the innermost axis: bring the summed ones there.

@@ -20,7 +20,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import reference
 from anima.ops.broadcast import shape_of
@@ -91,6 +91,10 @@ class DotGeneral(Primitive):
             _check_preferred(dtype, preferred_element_type)
             dtype = preferred_element_type
         return ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             *, dimension_numbers: Numbers, **params: Any) -> Work:
+        return Work(2.0 * outs[0].size * math.prod(_sizes(avals[0].shape, dimension_numbers[0][0])))
 
     def eval(self, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: Numbers, precision: Any = None,
              preferred_element_type: Any = None) -> np.ndarray:

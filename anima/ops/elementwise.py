@@ -26,7 +26,7 @@ from anima import tree
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import complex_functions, reference
 from anima.ops.broadcast import as_array, broadcast_to
@@ -235,13 +235,13 @@ def _abs_jvp(t: Any, y: Any, x: Any) -> Any:
 abs = Elementwise("abs", np.abs, (np.floating, np.complexfloating, np.signedinteger),
                   "Absolute value of x; its slope at 0 is 1.", jvp=(_abs_jvp,), result=_real_part)
 sign = Elementwise("sign", reference.sign, NUMBER, "-1, 0 or 1; for complex numbers x / |x|.", jvp=None)
-floor = Elementwise("floor", np.floor, REAL, "Largest integer not above x.", jvp=None)
-ceil = Elementwise("ceil", np.ceil, REAL, "Smallest integer not below x.", jvp=None)
-round_p = Elementwise("round", reference.round_half, REAL, "x rounded to an integer.", jvp=None)
+floor = Elementwise("floor", np.floor, REAL, "Largest integer not above x.", jvp=None, simple=True)
+ceil = Elementwise("ceil", np.ceil, REAL, "Smallest integer not below x.", jvp=None, simple=True)
+round_p = Elementwise("round", reference.round_half, REAL, "x rounded to an integer.", jvp=None, simple=True)
 nextafter = Elementwise("nextafter", reference.nextafter, REAL, "The number next to x1 in the direction of x2.",
-                        operands="x1 x2", jvp=None, widen=False)
+                        operands="x1 x2", jvp=None, widen=False, simple=True)
 is_finite = Elementwise("is_finite", np.isfinite, REAL, "Whether x is neither infinite nor NaN.",
-                        jvp=None, result=_bool)
+                        jvp=None, result=_bool, simple=True)
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
@@ -405,6 +405,10 @@ def conj(x: Any) -> Any:
 class Identity(Elementwise):
     """An operation that keeps every element, of whatever type, as it is."""
 
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work()
+
     def eval(self, x: np.ndarray, **params: Any) -> Any:
         return self.fun(x, **params)
 
@@ -452,7 +456,10 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """`operand` in another dtype. Floats become integers by truncation, limited to their range (NaN is 0);
     complex numbers lose their imaginary part; integers wrap around.
     """
-    return convert(operand, dtypes.canonicalize_dtype(new_dtype))
+    dtype = dtypes.canonicalize_dtype(new_dtype)
+    if not dtypes.is_supported(dtype):
+        raise TypeError(f"Anima supports only number and bool dtypes, got dtype {new_dtype} in convert_element_type")
+    return convert(operand, dtype)
 
 
 class Bitcast(Primitive):
@@ -505,7 +512,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
 
 reduce_precision_p = Elementwise(
     "reduce_precision", reference.reduce_precision, REAL, "x rounded to fewer bits.",
-    widen=False, linear=True,
+    widen=False, linear=True, simple=True,
     jvp=(lambda t, y, x, **p: reduce_precision_p.bind(t, **p),),
     transpose=(lambda ct, x, **p: reduce_precision_p.bind(ct, **p),))
 

@@ -22,7 +22,7 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, broadcast_shapes, tangent_aval
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import Tracer, aval_of
 from anima.ops.broadcast import broadcast_to, expand_dims, reduce_sum
 from anima.ops.shape import moveaxis, reshape
@@ -105,15 +105,18 @@ class Elementwise(Primitive):
 
     `fun` is the function on NumPy arrays; `accepts` the kinds of dtypes (`ANY`: all); `result` maps the
     first operand's dtype to the result's; `widen=False` hands small floats to `fun` as they are;
-    `jvp` and `transpose` have one rule per operand; `linear` says that the operation is jointly linear.
+    `jvp` and `transpose` have one rule per operand; `linear` says that the operation is jointly linear,
+    `simple` that one on inexact numbers alone is an instruction, not a series as `exp` is.
     """
 
     def __init__(self, name: str, fun: Callable[..., Any], accepts: tuple[type, ...], doc: str, *,
                  jvp: Rules, transpose: Rules = None, operands: str = "x", linear: bool = False,
-                 result: Callable[[Any], Any] | None = None, widen: bool = True, accuracy: bool = False):
+                 result: Callable[[Any], Any] | None = None, widen: bool = True, accuracy: bool = False,
+                 simple: bool = False):
         super().__init__(name)
         self.fun, self.accepts, self.linear, self.widen = fun, accepts, linear, widen
         self.jvp_rules, self.transpose_rules, self.result = jvp, transpose, result
+        self.transcendental = accepts in (INEXACT, REAL) and not simple
         self.operands = tuple(operands.split())
         self.accepted: set[Any] = set()  # dtypes seen and found acceptable
         self.__name__, self.__doc__ = name, doc
@@ -188,6 +191,11 @@ class Elementwise(Primitive):
             tip = "" if not similar else (
                 f" (Tip: jnp.{similar} is a similar function that does automatic type promotion on inputs).")
             raise TypeError(f"lax.{self.name} requires arguments to have the same dtypes, got {names}.{tip}")
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        size = float(outs[0].size)
+        return Work(0.0, size) if self.transcendental else Work(size)
 
     # ---------------------------------------------------------------- values
 

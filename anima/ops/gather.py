@@ -25,7 +25,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
 from anima.ops.broadcast import (
@@ -42,6 +42,10 @@ from anima.ops.broadcast import (
 )
 from anima.ops.shape import batch_at_front, concatenate, expand_dims, moveaxis, reshape, shape_of_arg
 from anima.util import record
+
+
+_I32 = np.dtype(np.int32)
+_I32_INFO = np.iinfo(_I32)
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -68,7 +72,8 @@ class GatherScatterMode(enum.Enum):
     """What happens to windows that are not wholly inside of the operand.
 
     CLIP moves them inside; FILL_OR_DROP reads a fill value and does not write; PROMISE_IN_BOUNDS says that
-    there are none (should there be, they are clipped); ONE_HOT reads zeros and does not write.
+    there are none (should there be, reading clips them, writing drops them, and no derivative flows through
+    them); ONE_HOT reads zeros and does not write.
     """
 
     CLIP = 1
@@ -94,8 +99,13 @@ class GatherScatterMode(enum.Enum):
 
     @property
     def clips(self) -> bool:
-        """Whether windows are moved inside, rather than left out."""
+        """Whether reading moves windows inside, rather than leaving them out."""
         return self in (GatherScatterMode.CLIP, GatherScatterMode.PROMISE_IN_BOUNDS)
+
+    @property
+    def exact(self) -> GatherScatterMode:
+        """The mode of writing, and of reading what is written: it leaves out what PROMISE_IN_BOUNDS is wrong of."""
+        return GatherScatterMode.FILL_OR_DROP if self is GatherScatterMode.PROMISE_IN_BOUNDS else self
 
 
 def default_fill(dtype: Any) -> Any:
@@ -108,6 +118,33 @@ def default_fill(dtype: Any) -> Any:
         return True
     info = dtypes.iinfo(dtype)
     return int(info.min if dtypes.issubdtype(dtype, np.signedinteger) else info.max)
+
+
+# ---------------------------------------------------------------- indices of other types
+
+def index_operand(index: Any) -> Any:
+    """Indices given by users: NumPy integers that would lose their upper half here stay out of range instead."""
+    if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu":
+        dtype = dtypes.canonicalize_dtype(index.dtype)
+        if dtype != index.dtype:
+            return _saturated(np.asarray(index), dtype)
+    return index
+
+
+def _saturated(index: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    info = np.iinfo(dtype)
+    return np.clip(index, max(info.min, np.iinfo(index.dtype).min), info.max).astype(dtype)
+
+
+def narrow_index(index: Any) -> Any:
+    """Indices as int32: those that it cannot hold become its extremes, which are beyond any array, too."""
+    if isinstance(index, np.ndarray):
+        return _saturated(index, _I32)
+    dtype = aval_of(index).dtype
+    if np.iinfo(dtype).max > _I32_INFO.max:
+        low = dtype.type(max(np.iinfo(dtype).min, _I32_INFO.min))
+        index = el.clamp(low, index, dtype.type(_I32_INFO.max))
+    return el.convert(index, _I32, False)
 
 
 # ---------------------------------------------------------------- where windows are, on NumPy arrays
@@ -262,8 +299,9 @@ class Gather(Movement):
         out = self.bind(*primals, **params)
         if isinstance(tangents[0], Zero):
             return out, Zero(tangent_aval(aval_of(out)))
-        if not params["mode"].clips:
-            params = {**params, "fill_value": 0}  # a fill value does not depend on the operand
+        mode = params["mode"].exact
+        if not mode.clips:  # what is read outside does not depend on the operand
+            params = {**params, "mode": mode, "fill_value": 0}
         return out, self.bind(tangents[0], primals[1], **params)
 
     def adjoint(self, ct: Any, x: Linear, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
@@ -348,16 +386,14 @@ class Scatter(Primitive):
                 raise TypeError("Bounds of the scatter dimensions of updates must be the same as the bounds of the "
                                 f"corresponding dimensions of scatter indices. For scatter dimension {i}, updates "
                                 f"bound is {updates.shape[u]}, indices bound is {n}.")
-        if any(x.shape[d] == 0 for d in inserted) and updates.size:
-            raise TypeError(f"scatter into an axis of size 0: operand shape {x.shape}, updates {updates.shape}.")
         return x
 
     def eval(self, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
              dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, **hints: Any) -> np.ndarray:
         sizes = window_sizes(x.ndim, updates.shape, dimension_numbers)
-        if not updates.size:
+        if not updates.size or not x.size:
             return x
-        places = find_places(x.shape, indices, sizes, GatherDimensionNumbers(*dimension_numbers), mode)
+        places = find_places(x.shape, indices, sizes, GatherDimensionNumbers(*dimension_numbers), mode.exact)
         axes = _window_axes(places, dimension_numbers.update_window_dims, indices.ndim - 1)
         updates = updates.transpose(axes)
         updates = updates.reshape(math.prod(indices.shape[:-1]), *updates.shape[indices.ndim - 1:])
@@ -377,6 +413,10 @@ class Scatter(Primitive):
             self.combine.at(out.reshape(-1), flat, updates.reshape(-1).astype(out.dtype, copy=False))
         out = out.reshape([x.shape[d] for d in places.order]).transpose(np.argsort(places.order))
         return out.astype(x.dtype, copy=False)
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(float(avals[2].size if self.combine else 0))
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               dimension_numbers: ScatterDimensionNumbers, **params: Any) -> tuple[Any, int]:
@@ -472,7 +512,9 @@ def window_sizes(rank: int, updates_shape: Shape, dims: ScatterDimensionNumbers)
 def read_back(x: Any, indices: Any, updates_shape: Shape, *, dimension_numbers: ScatterDimensionNumbers,
               mode: GatherScatterMode, **hints: Any) -> Any:
     """The elements of `x` that a scatter of `updates_shape` writes to; 0 for what it drops."""
-    sizes = window_sizes(len(shape_of(x)), updates_shape, dimension_numbers)
+    if 0 in shape_of(x):
+        return zeros(aval_of(x).update(shape=updates_shape))
+    sizes, mode = window_sizes(len(shape_of(x)), updates_shape, dimension_numbers), mode.exact
     return gather_p.bind(x, indices, dimension_numbers=GatherDimensionNumbers(*dimension_numbers), slice_sizes=sizes,
                          mode=mode, fill_value=None if mode.clips else 0, **hints)
 
@@ -499,7 +541,8 @@ def gather(operand: Any, start_indices: Any, dimension_numbers: GatherDimensionN
     elif fill_value is None:
         fill_value = default_fill(aval_of(operand).dtype)
     dims = GatherDimensionNumbers(*map(as_shape, dimension_numbers))
-    return gather_p.bind(operand, start_indices, dimension_numbers=dims, slice_sizes=as_shape(slice_sizes), mode=kind,
+    return gather_p.bind(operand, index_operand(start_indices), dimension_numbers=dims,
+                         slice_sizes=as_shape(slice_sizes), mode=kind,
                          fill_value=fill_value, unique_indices=bool(unique_indices),
                          indices_are_sorted=bool(indices_are_sorted))
 
@@ -509,7 +552,7 @@ def _scatter_function(primitive: Scatter, name: str, doc: str) -> Callable[..., 
               indices_are_sorted: bool = False, unique_indices: bool = False,
               mode: str | GatherScatterMode | None = None) -> Any:
         return primitive.bind(
-            operand, scatter_indices, updates, mode=GatherScatterMode.from_any(mode),
+            operand, index_operand(scatter_indices), updates, mode=GatherScatterMode.from_any(mode),
             dimension_numbers=ScatterDimensionNumbers(*map(as_shape, dimension_numbers)),
             unique_indices=bool(unique_indices), indices_are_sorted=bool(indices_are_sorted))
 
@@ -550,7 +593,7 @@ def scatter_apply(operand: Any, scatter_indices: Any, func: Any, dimension_numbe
         "dimension_numbers": ScatterDimensionNumbers(*map(as_shape, dimension_numbers)),
         "mode": GatherScatterMode.from_any(mode), "unique_indices": bool(unique_indices),
         "indices_are_sorted": bool(indices_are_sorted)}
-    aval = aval_of(operand)
+    aval, scatter_indices = aval_of(operand), index_operand(scatter_indices)
     scatter_p.infer(aval, aval_of(scatter_indices), aval.update(shape=as_shape(update_shape)), **params)
     there = read_back(operand, scatter_indices, as_shape(update_shape), **params)
     return scatter_p.bind(operand, scatter_indices, el.convert(func(there), aval.dtype), **params)
@@ -560,8 +603,9 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
     """Slices of `src` at the indices `idxs` (vectors of one length, one for each of `axes`), stacked."""
     shape = shape_of(src)
     axes = as_shape(axes)
+    narrow = [narrow_index(index_operand(i)) for i in idxs]
     parts = [expand_dims(el.select(el.lt(i, 0), el.add(i, shape[a]), i), (1,))
-             for i, a in zip(idxs, axes, strict=True)]
+             for i, a in zip(narrow, axes, strict=True)]
     sizes = tuple(1 if d in axes else n for d, n in enumerate(shape))
     dims = GatherDimensionNumbers(tuple(range(1, len(shape) - len(axes) + 1)), tuple(sorted(axes)), axes)
     return gather(src, concatenate(parts, 1), dims, sizes)

@@ -30,7 +30,9 @@ from anima.ops.gather import (
     ScatterDimensionNumbers,
     gather,
     gather_p,
+    index_operand,
     index_take,
+    narrow_index,
     scatter,
     scatter_add,
     scatter_add_p,
@@ -49,9 +51,9 @@ from anima.ops.shape import batch_at_front, concatenate, expand_dims, shape_of_a
 __all__ = [
     "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers", "dynamic_index_in_dim", "dynamic_slice",
     "dynamic_slice_in_dim", "dynamic_slice_p", "dynamic_update_index_in_dim", "dynamic_update_slice",
-    "dynamic_update_slice_in_dim", "dynamic_update_slice_p", "gather", "gather_p", "index_take", "scatter",
-    "scatter_add", "scatter_add_p", "scatter_apply", "scatter_max", "scatter_max_p", "scatter_min", "scatter_min_p",
-    "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub"]
+    "dynamic_update_slice_in_dim", "dynamic_update_slice_p", "gather", "gather_p", "index_operand", "index_take",
+    "narrow_index", "scatter", "scatter_add", "scatter_add_p", "scatter_apply", "scatter_max", "scatter_max_p",
+    "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub"]
 
 
 def _check_indices(name: str, x: ShapedArray, indices: Sequence[ShapedArray]) -> None:

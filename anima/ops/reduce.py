@@ -18,7 +18,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops.broadcast import expand_dims, reduce_sum, reduce_sum_p, shape_of
 from anima.ops.elementwise import add, convert, div, eq, exp, is_finite, log, max, min, mul, real, select_n_p, sub
@@ -78,6 +78,10 @@ class Reduce(Primitive):
             raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for {x.str_short()}.")
         kept = tuple(n for i, n in enumerate(x.shape) if i not in axes)
         return ShapedArray(kept, x.dtype, x.weak_type and self.accepts is not BITS)
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(float(max(avals[0].size - outs[0].size, 0)))
 
     def eval(self, x: np.ndarray, *, axes: Shape) -> Any:
         if 0 in x.shape:
@@ -190,6 +194,10 @@ class ArgExtreme(Primitive):
         super().__init__(name)
         self.fun = fun
 
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(float(max(avals[0].size - outs[0].size, 0)))
+
     def infer(self, x: ShapedArray, *, axes: Shape, index_dtype: Any) -> ShapedArray:
         (axis,) = axes
         if not 0 <= axis < x.ndim:
@@ -253,6 +261,11 @@ class Cumulative(Primitive):
                  combine: Callable[[Pair, Pair], Pair]):
         super().__init__(name)
         self.accumulate, self.accepts, self.combine = accumulate, accepts, combine
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             *, axis: int, **params: Any) -> Work:
+        size = avals[0].size
+        return Work(float(size - size // max(avals[0].shape[axis], 1)))
 
     def infer(self, x: ShapedArray, *, axis: int, reverse: bool) -> ShapedArray:
         if not is_kind(x.dtype, self.accepts):

@@ -6,18 +6,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from anima import errors
+from anima.core import dtypes
 from anima.core.trace import Tracer, aval_of
 from anima.ops.broadcast import as_array, full
 from anima.ops.elementwise import add, and_, ge, lt, select
 from anima.ops.index import (
     GatherScatterMode,
     ScatterDimensionNumbers,
+    index_operand,
+    narrow_index,
     scatter_add,
     scatter_max,
     scatter_min,
@@ -33,12 +37,14 @@ def _count(name: str, segment_ids: Any, num_segments: int | None) -> int:
     if num_segments is None:
         if isinstance(segment_ids, Tracer):
             raise errors.ConcretizationTypeError(segment_ids, f"{name}() needs `num_segments` while tracing.")
-        return int(np.max(np.asarray(segment_ids), initial=-1)) + 1
+        ids = np.asarray(segment_ids)
+        return int(ids.max()) + 1 if ids.size else 0
     if isinstance(num_segments, Tracer):
         raise errors.ConcretizationTypeError(num_segments, f"{name}() `num_segments` argument.")
-    if num_segments < 0:
+    count = operator.index(num_segments)
+    if count < 0:
         raise ValueError("num_segments must be non-negative.")
-    return int(num_segments)
+    return count
 
 
 def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any], start: Callable[[Any], Any],
@@ -47,17 +53,21 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
                 unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None) -> Any:
         for x in (data, segment_ids):
             aval_of(x)
-        data, ids = as_array(data), as_array(segment_ids)
+        data, ids = as_array(data), as_array(index_operand(segment_ids))
         count = _count(name, segment_ids, num_segments)
         if ids.shape != data.shape[:1]:
             raise ValueError(f"{name} needs one segment number for each row of data: shapes {ids.shape} and "
                              f"{data.shape}.")
         if bucket_size is not None and bucket_size <= 0:
             raise ValueError("bucket_size must be positive.")
+        if not dtypes.issubdtype(ids.dtype, np.integer):
+            raise TypeError(f"{name} needs integer segment numbers, got {dtypes.name(ids.dtype)}.")
+        ids = narrow_index(ids)
         rows = data.shape[0]
         buckets = 1 if bucket_size is None else max(1, -(-rows // bucket_size))
-        zero, top = (np.asarray(n, ids.dtype) for n in (0, count))
-        ids = select(lt(ids, zero), add(ids, top), ids)  # negative numbers count from the end
+        if buckets * count > np.iinfo(np.int32).max:
+            raise ValueError(f"{name}: num_segments={count} is more than an array has rows.")
+        zero, top = np.int32(0), np.int32(count)
         if buckets > 1:  # every bucket has segments of its own, those outside have none
             inside = and_(ge(ids, zero), lt(ids, top))
             own = np.asarray(np.arange(rows) // bucket_size * count, ids.dtype)

@@ -17,7 +17,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, canonicalize_axis, tangent_aval
-from anima.core.primitive import Primitive, Zero
+from anima.core.primitive import Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcasted_iota, expand_dims, shape_of
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
@@ -53,10 +53,19 @@ def take_along(x: Any, indices: Any, axis: int) -> Any:
                   mode=GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
+def comparisons(aval: ShapedArray, axis: int) -> Work:
+    """The comparisons of a sort along an axis: `n log2 n` for n elements."""
+    return Work(float(aval.size * max(aval.shape[axis] - 1, 0).bit_length()))
+
+
 class Sort(Primitive):
     """All operands reordered along `dimension` so that the first `num_keys` of them ascend."""
 
     multiple_results = True
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             *, dimension: int, **params: Any) -> Work:
+        return comparisons(avals[0], dimension)
 
     def infer(self, *avals: ShapedArray, dimension: int, is_stable: bool, num_keys: int) -> list[ShapedArray]:
         if not avals:
@@ -98,6 +107,10 @@ class TopK(Primitive):
     """The `k` largest elements along `axis`, in descending order, and where they were."""
 
     multiple_results = True
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             *, axis: int, **params: Any) -> Work:
+        return comparisons(avals[0], axis)
 
     def infer(self, x: ShapedArray, *, k: int, axis: int) -> list[ShapedArray]:
         if k < 0:

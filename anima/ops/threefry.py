@@ -18,7 +18,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.primitive import Primitive, Zero
+from anima.core.primitive import Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops.broadcast import expand_dims, full, shape_of
 from anima.ops.shape import concatenate, moveaxis, reshape, slice_in_dim, unstack
@@ -32,6 +32,10 @@ class Threefry2x32(Primitive):
     """`(k1, k2, x1, x2) -> (y1, y2)`, element by element; scalars and axes of size 1 repeat."""
 
     multiple_results = True
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(100.0 * outs[0].size)  # twenty rounds: addition, rotation (two shifts and an or), exclusive or
 
     def infer(self, *avals: ShapedArray) -> list[ShapedArray]:
         if len(avals) != 4 or any(a.dtype != _UINT32 for a in avals):

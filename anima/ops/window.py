@@ -22,7 +22,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops import elementwise as ew, reference as ref
@@ -311,6 +311,10 @@ class WindowReduction(Composite):
         super().__init__(name)
         self.operation, self.combine, self.accepts = operation, combine, accepts
         self.identity, self.total = identity, total
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(float(outs[0].size * max(math.prod(params["window_dimensions"]) - 1, 0)))
 
     def infer(self, x: ShapedArray, **w: Any) -> ShapedArray:
         if not is_kind(x.dtype, self.accepts):
