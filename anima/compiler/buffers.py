@@ -325,22 +325,22 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
 
 def overwrites(kernel: Kernel, target: str, source: str) -> bool:
     """Whether a kernel can write `target` to the memory of `source`, both of one size and type: each iteration of its
-    loop nest reads at most one element of `source`, then writes the same one of `target`, and no other one does."""
+    loop nest uses one element of `source`, then writes the same one of `target`, and no other iteration does."""
     nest = _nest(kernel)
     if nest is None:
         return False
     extents, stmts = nest
-    loads: set[Expr] = set()
-    stores: set[Expr] = set()
+    used: set[Expr] = set()
+    written: set[Expr] = set()
     for stmt in stmts:
-        read = {node.index for node in walk(stmt) if isinstance(node, Load) and node.buffer == source}
-        if read and stores:
+        here = {node.index for node in walk(stmt) if isinstance(node, (Load, Store)) and node.buffer == source}
+        if here and written:
             return False
-        loads |= read
+        used |= here
         if isinstance(stmt, Store) and stmt.buffer == target:
-            stores.add(stmt.index)
+            written.add(stmt.index)
     lets = {s.name: s.value for s in stmts if isinstance(s, Let)}
-    return len(stores) == 1 and loads == stores and injective(stores.pop(), extents, lets)
+    return len(written) == 1 and used == written and injective(written.pop(), extents, lets)
 
 
 def _nest(kernel: Kernel) -> tuple[list[tuple[str, int]], list[Stmt]] | None:
@@ -438,9 +438,12 @@ def check_memory(program: Program) -> None:
     for unit in accesses(program)[0]:
         for target in unit.writes & known.keys():
             for other in (unit.reads | unit.writes) & known.keys() - {target}:
-                fine = isinstance(unit.stmt, Kernel) and other not in unit.writes and (
-                    span(target) == span(other) and overwrites(unit.stmt, target, other))
-                if overlap(target, other) and not fine:
+                if not overlap(target, other):
+                    continue
+                fine = isinstance(unit.stmt, Kernel) and span(target) == span(other) and (
+                    overwrites(unit.stmt, target, other)
+                    or (other in unit.writes and overwrites(unit.stmt, other, target)))
+                if not fine:
                     raise AssertionError(f"{program.name}: {target} is written over {other}, which is in use")
         if isinstance(unit.stmt, Call):
             names = [str(unit.stmt.args[k]) for k in operand_places(unit.stmt.routine, unit.stmt.args)]

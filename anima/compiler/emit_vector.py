@@ -200,7 +200,7 @@ class Vector(Control):
 
     def _first_lanes(self, count: int, width: int) -> Value:
         """The mask of a loop's last iterations."""
-        if self.masks:
+        if "+avx512f" in self.b.module.features:
             return self.b.first_lanes(count, width)
         return self.b.const_lanes(Type("i1", width), [i < count for i in range(width)])
 

@@ -9,6 +9,7 @@ and constants, must be after a call what they were before it. This costs several
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.buffers import ALIGNMENT, size_in_bytes
+from anima.compiler.build import Code
+from anima.compiler.emit_scratch import OVERRUN
 from anima.compiler.loops import Program
 from anima.core.array import ConcreteArray
 
@@ -61,10 +64,12 @@ class Block:
 
 
 class Guards:
-    """The guards of one compiled program. `program` says where its temporaries lie; `constants` are its own."""
+    """The guards of one compiled program; `constants` are its own."""
 
-    def __init__(self, program: Program, constants: Sequence[np.ndarray]):
-        self.program = program
+    def __init__(self, code: Code, constants: Sequence[np.ndarray]):
+        self.program = program = code.program
+        self.overruns = [ctypes.c_char_p.from_address(module.address(OVERRUN))
+                         for module, text in zip(code.modules, code.texts, strict=True) if f"@{OVERRUN} =" in text]
         self.given = [b.name for b in program.with_role("input")]
         self.kept = {k for k, b in enumerate(program.with_role("input")) if not b.donated}
         self.constants: list[tuple[Block, np.ndarray, bytes]] = []
@@ -110,6 +115,10 @@ class Guards:
 
     def _check(self, blocks: Sequence[Block], before: Sequence[tuple[str, np.ndarray, bytes]]) -> None:
         name = self.program.name
+        for cell in self.overruns:
+            if cell.value is not None:
+                buffer, cell.value = cell.value.decode(), None
+                raise GuardError(f"{name} writes to memory after its scratch memory {buffer}")
         for block in (*blocks, *(block for block, _, _ in self.constants)):
             block.check(name)
         constants = [(block.name, array, value) for block, array, value in self.constants]
