@@ -60,7 +60,7 @@ class Executable:
                 raise ValueError(f"the constant {buffer.name} has {array.size} elements, not {buffer.size}")
         assert [b.role for b in slots(program)] == sorted(
             (b.role for b in slots(program)), key=("input", "output", "const").index)
-        self._guards = Guards(code, self._constants) if check_level() > 1 else None
+        self._guards = Guards(program, code, self._constants) if check_level() > 1 else None
         if self._guards is not None:
             self._guard(self._guards)
         self._function = Callbacks(program.callbacks)

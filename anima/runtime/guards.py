@@ -64,10 +64,10 @@ class Block:
 
 
 class Guards:
-    """The guards of one compiled program; `constants` are its own."""
+    """The guards of one program, whose `code` may be that of others too; `constants` are its own."""
 
-    def __init__(self, code: Code, constants: Sequence[np.ndarray]):
-        self.program = program = code.program
+    def __init__(self, program: Program, code: Code, constants: Sequence[np.ndarray]):
+        self.name = program.name
         self.overruns = [ctypes.c_char_p.from_address(module.address(OVERRUN))
                          for module, text in zip(code.modules, code.texts, strict=True) if f"@{OVERRUN} =" in text]
         self.given = [b.name for b in program.with_role("input")]
@@ -78,7 +78,8 @@ class Guards:
             array = block.array(value.shape, value.dtype)
             array[...] = value
             self.constants.append((block, array, array.tobytes()))
-        self.holes = _holes(program)
+        self.arena = code.program.arena
+        self.holes = _holes(code.program)
 
     def result(self, name: str) -> Callable[[tuple[int, ...], np.dtype], np.ndarray]:
         """What makes the memory of a result: `make(shape, dtype)`."""
@@ -86,7 +87,7 @@ class Guards:
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The memory of all temporaries, 64 bytes aligned."""
-        return self._make("scratch memory", self.holes, (self.program.arena,), np.dtype(np.uint8))
+        return self._make("scratch memory", self.holes, (self.arena,), np.dtype(np.uint8))
 
     def _make(self, name: str, holes: Sequence[tuple[int, int, str]], shape: tuple[int, ...], dtype: np.dtype
               ) -> np.ndarray:
@@ -114,7 +115,7 @@ class Guards:
         return checked
 
     def _check(self, blocks: Sequence[Block], before: Sequence[tuple[str, np.ndarray, bytes]]) -> None:
-        name = self.program.name
+        name = self.name
         for cell in self.overruns:
             if cell.value is not None:
                 buffer, cell.value = cell.value.decode(), None
