@@ -73,8 +73,7 @@ def _run(steps: tuple[Any, ...], values: list[Any]) -> list[Any]:
         else:
             operation = ONE.get(name) or TWO.get(name) or PAIR[name]
             new = operation(*(values[k % len(values)] for k in rest))
-        for value in new if isinstance(new, (tuple, list)) else (new,):
-            values.append(value.astype(dtype))
+        values += [x.astype(dtype) for x in (new if isinstance(new, (tuple, list)) else (new,))]
     return values
 
 

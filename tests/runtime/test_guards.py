@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -84,7 +85,8 @@ def test_arguments_are_not_to_be_written() -> None:
 
 
 def test_memory_that_was_not_written_shows() -> None:
-    y, z = made(vector("j", N - 1, Store("y", at("j"), k(2.0))), vector("i", N, Store("z", at("i"), x_at(at("i"), "u"))))([X])
+    y, z = made(vector("j", N - 1, Store("y", at("j"), k(2.0))),
+                vector("i", N, Store("z", at("i"), x_at(at("i"), "u"))))([X])
     assert np.isnan(z).all() and np.isnan(y[-1]) and (y[:-1] == 2).all()
     local = Local("row", "f32", 8), vector("i", 8, Store("z", at("i"), f("add", x_at(at("i"), "row"), k(1.0))))
     assert np.isnan(made(*local)([X])[1][:8]).all()
@@ -141,6 +143,5 @@ def test_temporaries_of_one_size_lie_on_each_other() -> None:
     offsets, total = place_apart(spans)
     assert offsets["a"] == offsets["c"] and len({offsets[n] for n in "abde"}) == 4
     assert all(offset % ALIGNMENT == 0 for offset in offsets.values())
-    ends = sorted((offsets[n], offsets[n] + size) for n, size, _, _ in spans)
-    assert all(b[0] - a[1] >= ALIGNMENT or a == b or a[0] == b[0] for a, b in zip(ends, ends[1:], strict=False))
-    assert total >= ends[-1][1] + ALIGNMENT
+    places = sorted({(offsets[n], offsets[n] + size) for n, size, _, _ in spans})
+    assert all(start - end >= ALIGNMENT for (_, end), (start, _) in pairwise([*places, (total, total)]))
