@@ -99,6 +99,12 @@ def exact_type(value: Any) -> Any:
     return kind
 
 
+def check_level() -> int:
+    """What `ANIMA_CHECK` says now: 1 to check programs as they are compiled, 2 to check the memory of runs too."""
+    text = os.environ.get("ANIMA_CHECK", "")
+    return int(text) if text.isdigit() else int(bool(text))
+
+
 def fork_safe(lock: A) -> A:
     """The lock, which is free in a child of fork: a thread that the child does not have may have held it."""
     if hasattr(os, "register_at_fork"):

@@ -1,13 +1,20 @@
-"""What all tests share: each starts, and must end, with the options of `anima.config` as they were."""
+"""What all tests share: each starts, and must end, with the options of `anima.config` as they were.
+
+Compiled programs are checked as they are made and as they run (`ANIMA_CHECK=2`), but where a test asks for
+`unchecked`, and where the environment says otherwise: `ANIMA_CHECK=0 python3 run.py test` is as users run it.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
 import anima
+
+os.environ.setdefault("ANIMA_CHECK", "2")
 
 # Deadlines measure the machine, not the code; the same examples every run keep failures repeatable.
 hypothesis.settings.register_profile("anima", deadline=None, derandomize=True, max_examples=50, print_blob=True)
@@ -31,3 +38,9 @@ def x64() -> Iterator[None]:
     """64-bit types on for one test."""
     with anima.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test of where memory lies, or of what a call costs: as users run it."""
+    monkeypatch.setenv("ANIMA_CHECK", "0")

@@ -198,6 +198,17 @@ class Builder:
             return self.const(type, start)
         return self.const_lanes(type, [start + stride * lane for lane in range(type.width)])
 
+    def first_lanes(self, count: int, width: int) -> Value:
+        """A mask with the first lanes on, as a number that the code generator does not know.
+
+        Where it knows which lanes of a masked store are on, it rewrites the store; and for AVX-512 LLVM 22 writes a
+        single lane of a `trunc` as wide as before the truncation, over what lies behind.
+        """
+        bits = Type("i64" if width > 32 else "i32")
+        value = self.assign(f'call {bits.text} asm "", "=r,0"({bits.text} {(1 << count) - 1})', bits)
+        mask = self.cast("bitcast", value, Type("i1", bits.bits))
+        return self.shuffle(mask, self.undef(mask.type), range(width)) if width < bits.bits else mask
+
     @staticmethod
     def undef(type: Type) -> Value:
         """A value nobody may depend on."""
@@ -526,6 +537,11 @@ class ModuleBuilder:
         """A mutable global of the module; the value is its address."""
         if name not in self._globals:
             self._globals[name] = f"@{name} = internal global {Builder.const(type, initial)}, align {align}"
+        return Value("@" + name, Type("ptr"))
+
+    def exported(self, name: str) -> Value:
+        """The address of a pointer, null at first, that other code can find by its name."""
+        self._globals[name] = f"@{name} = global ptr null, align 8"
         return Value("@" + name, Type("ptr"))
 
     def metadata(self, kind: str, key: object) -> str:

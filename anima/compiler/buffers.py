@@ -6,6 +6,10 @@
 A copy from a buffer that nothing reads afterwards becomes no copy at all; a temp that dies where another
 one of its size is made element by element gives it its memory; the rest is placed in the arena by first
 fit over lifetimes, 64 bytes aligned. After this pass every temp has an offset or an alias.
+
+What may be overwritten while it is still read is told by `overwrites` alone: by a kernel, a buffer of which each
+iteration reads the very element that it writes afterwards; by a call of a routine, nothing. Lowering rules may so
+read an operand whenever they like. `check_memory` proves it of a finished plan.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from anima.compiler.affine import injective
 from anima.compiler.loops import (
     Accumulate,
     Assign,
@@ -38,23 +43,23 @@ from anima.compiler.loops import (
     children,
     walk,
 )
-from anima.compiler.routines import arguments, buffers_read, buffers_written, renamed
-from anima.util import record
+from anima.compiler.routines import arguments, buffers_read, buffers_written, operand_places, renamed
+from anima.util import check_level, record
 
 ALIGNMENT = 64
 BYTES = {"bool": 1, "i1": 1, "i2": 1, "i4": 1, "u1": 1, "u2": 1, "u4": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2,
          "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
 
 
-def plan_buffers(program: Program, donated: Sequence[int] = ()) -> Program:
+def plan_buffers(program: Program) -> Program:
     """Gives every temp its place in memory, and lets donated inputs be overwritten."""
-    program = remove_copies(program, donated)
+    program = remove_copies(program)
     units, loops = accesses(program)
     lives = _lifetimes(units, loops)
-    shared = _share_elementwise(program, units, loops, lives, donated)
+    shared = _share_elementwise(program, units, loops, lives)
     buffers = [replace(b, alias=shared[b.name]) if b.name in shared else b for b in program.buffers]
     spans = _spans(buffers, lives)
-    offsets, arena = place(spans)
+    offsets, arena = (place_apart if check_level() > 1 else place)(spans)
     buffers = [replace(b, offset=offsets[b.name]) if b.name in offsets else b for b in buffers
                if b.role != "temp" or b.name in lives]
     return replace(program, buffers=tuple(buffers), arena=arena)
@@ -180,14 +185,12 @@ def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dic
 # ---------------------------------------------------------------- copies
 
 
-def remove_copies(program: Program, donated: Sequence[int]) -> Program:
+def remove_copies(program: Program) -> Program:
     """Drops copies whose source is never used again, by making both one buffer."""
     copies = {id(k): pair for k in program.body if isinstance(k, Kernel) and (pair := _copied(k)) is not None}
     if not copies:
         return program
     known = {b.name: b for b in program.buffers}
-    given = [b.name for b in program.with_role("input")]
-    free = {given[n] for n in donated}
     units, loops = accesses(program)
     lives = _lifetimes(units, loops)
     names: dict[str, str] = {}
@@ -198,7 +201,7 @@ def remove_copies(program: Program, donated: Sequence[int]) -> Program:
         source, target = (known[names.get(n, n)] for n in copies[id(unit.stmt)])
         if lives[source.name].end > unit.position or lives[target.name].begin < unit.position:
             continue
-        kept = _merge(source, target, free, known)
+        kept = _merge(source, target, known)
         if kept is None:
             continue
         dropped.add(id(unit.stmt))
@@ -214,15 +217,15 @@ def remove_copies(program: Program, donated: Sequence[int]) -> Program:
     return replace(program, buffers=tuple(known.values()), body=body)
 
 
-def _merge(source: Buffer, target: Buffer, free: set[str], known: dict[str, Buffer]) -> str | Buffer | None:
+def _merge(source: Buffer, target: Buffer, known: dict[str, Buffer]) -> str | Buffer | None:
     """The name of the buffer that both become; `target` itself if it is to be an alias of `source`; or None."""
     if source.size != target.size or source.dtype != target.dtype or source.alias or target.alias:
         return None
     if source.role == "temp":
         return target.name
-    if source.name in free and target.role == "temp":
+    if source.donated and target.role == "temp":
         return source.name
-    if source.name in free and target.role == "output" and not any(b.alias == source.name for b in known.values()):
+    if source.donated and target.role == "output" and not any(b.alias == source.name for b in known.values()):
         return target
     return None
 
@@ -293,11 +296,9 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
 
 
 def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequence[tuple[int, int]],
-                       lives: dict[str, Life], donated: Sequence[int]) -> dict[str, str]:
+                       lives: dict[str, Life]) -> dict[str, str]:
     """Buffers first written by a kernel that reads a dying buffer at exactly the same indices: target -> source."""
     known = {b.name: b for b in program.buffers}
-    given = [b.name for b in program.with_role("input")]
-    free = {given[n] for n in donated}
     shared: dict[str, str] = {b.name: b.alias for b in program.buffers if b.alias is not None}
     taken = set(shared.values())
     for unit in units:
@@ -305,46 +306,63 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
         if not isinstance(kernel, Kernel) or any(a <= unit.position <= b for a, b in loops):
             continue
         dying = [n for n in sorted(unit.reads) if n in known and lives[n].end == unit.position and n not in taken
-                 and n not in shared and (n in free or known[n].role == "temp")]
+                 and n not in shared and (known[n].donated or known[n].role == "temp")]
         born = [n for n in sorted(unit.whole) if n in known and lives[n].begin == unit.position and n not in shared]
-        if not dying or not born or not _one_nest(kernel):
+        if not dying or not born:
             continue
-        loads, stores = _indices(kernel)
         for target in born:
             b = known[target]
             for source in dying:
                 s = known[source]
-                usable = source in free or (s.role == "temp" and b.role == "temp")
+                usable = s.donated or (s.role == "temp" and b.role == "temp")
                 if (usable and source not in taken and s.size == b.size and s.dtype == b.dtype
-                        and len(loads[source]) == 1 and loads[source] == stores[target]):
+                        and overwrites(kernel, target, source)):
                     shared[target] = source
                     taken.add(source)
                     break
     return shared
 
 
-def _indices(kernel: Kernel) -> tuple[dict[str, set[Expr]], dict[str, set[Expr]]]:
-    """The indices at which a kernel loads from and stores to each buffer."""
-    loads: dict[str, set[Expr]] = {}
-    stores: dict[str, set[Expr]] = {}
-    for node in walk(*kernel.body):
-        if isinstance(node, Load):
-            loads.setdefault(node.buffer, set()).add(node.index)
-        elif isinstance(node, Store):
-            stores.setdefault(node.buffer, set()).add(node.index)
-    return loads, stores
+def overwrites(kernel: Kernel, target: str, source: str) -> bool:
+    """Whether a kernel can write `target` to the memory of `source`, both of one size and type: each iteration of its
+    loop nest uses one element of `source`, then writes the same one of `target`, and no other iteration does."""
+    nest = _nest(kernel)
+    if nest is None:
+        return False
+    extents, stmts = nest
+    used: set[Expr] = set()
+    written: set[Expr] = set()
+    for stmt in stmts:
+        here = {node.index for node in walk(stmt) if isinstance(node, (Load, Store)) and node.buffer == source}
+        if here and written:
+            return False
+        used |= here
+        if isinstance(stmt, Store) and stmt.buffer == target:
+            written.add(stmt.index)
+    lets = {s.name: s.value for s in stmts if isinstance(s, Let)}
+    return len(written) == 1 and used == written and injective(written.pop(), extents, lets)
 
 
-def _one_nest(kernel: Kernel) -> bool:
-    """Whether every element is computed and stored in one iteration of the innermost loop."""
+def _nest(kernel: Kernel) -> tuple[list[tuple[str, int]], list[Stmt]] | None:
+    """The loops of a kernel with their largest extents, and the statements in them, in order; None where not every
+    element is computed and stored in one iteration of the innermost loop."""
+    extents: list[tuple[str, int]] = []
+    stmts: list[Stmt] = []
     body: Sequence[Stmt] = kernel.body
     while True:
         loops = [s for s in body if isinstance(s, For)]
+        stmts += [s for s in body if not isinstance(s, For)]
         if not loops:
-            return all(isinstance(s, (Let, Store)) for s in body)
-        if len(loops) > 1 or any(isinstance(s, (Store, While, If, Call)) for s in body):
-            return False
-        body = loops[0].body
+            return (extents, stmts) if all(isinstance(s, (Let, Store)) for s in body) else None
+        loop = loops[0]
+        if body[-1] is not loop or len(loops) > 1 or any(isinstance(s, (Store, While, If, Call)) for s in body):
+            return None
+        match loop.extent:
+            case Const(value=most) | Op(name="min", args=(Const(value=most), _)):
+                extents.append((loop.index, int(most)))
+            case _:
+                return None
+        body = loop.body
 
 
 # ---------------------------------------------------------------- the arena
@@ -383,3 +401,53 @@ def place(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, int], i
         placed.sort()
         total = max(total, stop)
     return offsets, total
+
+
+def place_apart(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, int], int]:
+    """`place` for runs that are checked: only buffers of one size lie on each other, and after each there are bytes
+    that are nobody's."""
+    offsets: dict[str, int] = {}
+    free_from: dict[tuple[int, int], int] = {}  # (bytes, offset) -> the end of the last life there
+    total = 0
+    for name, size, begin, end in sorted(spans, key=lambda s: s[2]):
+        at = next((at for (n, at), last in free_from.items() if n == size and last < begin), None)
+        if at is None:
+            at, total = total, total + (-(-size // ALIGNMENT) + 1) * ALIGNMENT
+        free_from[size, at] = end
+        offsets[name] = at
+    return offsets, total
+
+
+# ---------------------------------------------------------------- the proof
+
+
+def check_memory(program: Program) -> None:
+    """AssertionError if anything writes to memory that it, or what it is part of, still reads (see `overwrites`)."""
+    known = {b.name: b for b in program.buffers}
+
+    def span(name: str) -> tuple[str, int, int]:
+        b = root = known[name]
+        while root.alias is not None:
+            root = known[root.alias]
+        return (root.name, 0, 1) if root.offset is None else ("", root.offset, root.offset + size_in_bytes(b))
+
+    def overlap(a: str, b: str) -> bool:
+        (one, begin, end), (other, start, stop) = span(a), span(b)
+        return one == other and begin < stop and start < end
+
+    for unit in accesses(program)[0]:
+        for target in unit.writes & known.keys():
+            for other in (unit.reads | unit.writes) & known.keys() - {target}:
+                if not overlap(target, other):
+                    continue
+                fine = isinstance(unit.stmt, Kernel) and span(target) == span(other) and (
+                    overwrites(unit.stmt, target, other)
+                    or (other in unit.writes and overwrites(unit.stmt, other, target)))
+                if not fine:
+                    raise AssertionError(f"{program.name}: {target} is written over {other}, which is in use")
+        if isinstance(unit.stmt, Call):
+            names = [str(unit.stmt.args[k]) for k in operand_places(unit.stmt.routine, unit.stmt.args)]
+            twice = {n for n in names if names.count(n) > 1}
+            if twice & unit.writes:
+                raise AssertionError(f"{program.name}: {unit.stmt.routine} writes to {twice & unit.writes}, "
+                                     "which it is given twice")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anima.compiler.assembly import Type, Value
-from anima.compiler.emit_held import Held
 from anima.compiler.emit_memory import Place
+from anima.compiler.emit_scratch import Scratch
 from anima.compiler.emit_value import (
     COMPLEX_TYPES,
     I64,
@@ -26,7 +26,6 @@ from anima.compiler.emit_value import (
     constant_of,
     i64,
     identity,
-    itemsize,
     parts,
     rebuild,
 )
@@ -57,7 +56,6 @@ from anima.compiler.scalars import convert, emit as emit_scalar
 from anima.compiler.static import Numbers, known
 
 _INDEX_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "rem", "max", "min"))
-_STACK_LIMIT = 1 << 17  # bytes of scratch memory of a function on the stack; more comes from malloc
 
 
 def stored(stmts: Sequence[Stmt]) -> list[str]:
@@ -76,19 +74,16 @@ def part_types(dtype: str, width: int) -> list[Type]:
     return [Type(REGISTER[dtype], width)] * (2 if dtype in COMPLEX_TYPES else 1)
 
 
-class Control(Held):
+class Control(Scratch):
     """Writes statements into one LLVM function.
 
     `env` has the values of names in scope; `renamed` the partial accumulator that stands for a variable
-    inside of a vector loop; `windows` the types of buffers that statements find; `heap` the scratch memory to
-    free at the end, `on_stack` the bytes of the rest; `outside` writes kernels and calls of external routines,
-    where they may stand.
+    inside of a vector loop; `windows` the types of buffers that statements find; `outside` writes kernels and calls
+    of external routines, where they may stand.
     """
 
     env: dict[str, Val]
     renamed: dict[str, str]
-    heap: list[Value]
-    on_stack: int
     outside: Callable[[Stmt], None] | None
     windows: dict[str, str]
     apart = False  # whether lanes may have left the loop that is being written
@@ -239,7 +234,7 @@ class Control(Held):
             case Local(held="elements" | "lanes"):
                 self.hold(stmt)
             case Local(buffer=buffer, dtype=dtype, size=size):
-                self.places[buffer] = Place(self._scratch(dtype, size), dtype, buffer)
+                self.places[buffer] = Place(self.scratch(buffer, dtype, size), dtype, buffer)
                 self.held.pop(buffer, None)
                 self.changed(buffer)
             case Window(buffer=buffer, address=address):
@@ -332,26 +327,12 @@ class Control(Held):
         chosen = tuple(self.b.select(self.mask, n, o) for n, o in zip(parts(new), parts(old), strict=True))
         return rebuild(new, chosen)
 
-    def _scratch(self, dtype: str, size: int) -> Value:
-        size = max(size, 1) * itemsize(dtype)
-        self.on_stack += size
-        if self.on_stack <= _STACK_LIMIT:
-            return self.b.alloca(Type("i8"), size)
-        self.on_stack -= size
-        # The C library is asked at the function's start, whatever loop the statement is in, and once.
-        self.b.module.declare("malloc", [I64], PTR)
-        self.b.module.declare("free", [PTR], None)
-        memory = self.b.first(f"call ptr @malloc(i64 {size})", PTR)
-        self.heap.append(memory)
-        return memory
-
     def finish(self) -> None:
-        """Frees scratch memory and returns."""
+        """Gives back scratch memory and returns."""
         if self.stopped is not None:
             self.b.branch(self.stopped)
             self.b.place(self.stopped)
-        for memory in self.heap:
-            self.b.call("free", [memory])
+        self.release()
         self.b.ret()
 
     def stop_unless_zero(self, status: Value | None) -> None:

@@ -84,7 +84,7 @@ class Function(Vector):
         self.env = {}
         self.renamed = {}
         self.held, self.sizes, self.numbers = {}, {}, {}
-        self.heap = []
+        self.heap, self.guarded = [], []
         self.windows = {}
         self.on_stack = 0
         self.outside = None

@@ -59,7 +59,7 @@ class Vector(Control):
         count, width = int(loop.extent.value), loop.width
         sums = self._accumulated(loop.body)
         totals = [self._accumulators(sums, 0, width)]
-        mask = None if count == width else self.b.const_lanes(Type("i1", width), [i < count for i in range(width)])
+        mask = None if count == width else self._first_lanes(count, width)
         with self.inlined(loop.body):
             self.numbers[loop.index] = np.minimum(np.arange(width), count - 1)
             self._round(loop, Index(i64(count), 0, count, count), i64(0), totals, mask)
@@ -189,14 +189,20 @@ class Vector(Control):
 
         def body(i: Value) -> None:
             if single:
-                left = b.const(lanes, count - first)  # type: ignore[operator]
+                mask = self._first_lanes(count - first, loop.width)  # type: ignore[operator]
             else:
                 rest = b.intrinsic("smin", b.op("sub", extent.value, i), i64(loop.width))
-                left = b.splat(b.cast("trunc", rest, Type("i32")), loop.width)
-            self._round(loop, extent, i, totals, b.cmp("slt", b.step(lanes), left))
+                mask = b.cmp("slt", b.step(lanes), b.splat(b.cast("trunc", rest, Type("i32")), loop.width))
+            self._round(loop, extent, i, totals, mask)
 
         keys = [key for renamed in totals for key in renamed.values()]
         self.counted(start, extent.value, loop.width, keys, loop.body, body)
+
+    def _first_lanes(self, count: int, width: int) -> Value:
+        """The mask of a loop's last iterations."""
+        if "+avx512f" in self.b.module.features:
+            return self.b.first_lanes(count, width)
+        return self.b.const_lanes(Type("i1", width), [i < count for i in range(width)])
 
     def _one_by_one(self, loop: For, extent: Index, start: Value, renamed: dict[str, str]) -> None:
         """Scalar iterations from `start`; their terms go to lane 0 of the accumulators."""

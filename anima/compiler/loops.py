@@ -227,6 +227,7 @@ class Buffer:
     value: Any = field(default=None, compare=False)
     offset: int | None = None
     alias: str | None = None
+    donated: bool = False
 
 
 @record

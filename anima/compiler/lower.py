@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,8 @@ def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
     outputs = [builder.buffer(f"out{n}", scalar_type(v.aval), v.aval.size, "output")
                for n, v in enumerate(jaxpr.outvars)]
     builder.fused_program(fused, inputs, outputs)
+    for k in donated:
+        builder.buffers[inputs[k]] = replace(builder.buffers[inputs[k]], donated=True)
     return Program(name, tuple(builder.buffers.values()), tuple(builder.body), callbacks=tuple(builder.callbacks))
 
 

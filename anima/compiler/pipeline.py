@@ -5,8 +5,9 @@
     loops   lower registers plan_buffers                    loops over buffers
             vectorize parallelize emit                      for one machine, when it is compiled (`cache.py`)
 
-Environment: `ANIMA_CHECK=1` checks the program after each pass, `ANIMA_SHOW=jaxpr,fused,loops` prints the
-levels named, `ANIMA_TIME=1` prints how long each pass takes.
+Environment: `ANIMA_CHECK=1` checks the program after each pass, 2 what its calls do to memory too
+(`runtime/guards.py`); `ANIMA_SHOW=jaxpr,fused,loops` prints the levels named, `ANIMA_TIME=1` prints how long
+each pass takes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from anima.compiler.simplify import dead_code, simplify
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.show import show_jaxpr
-from anima.util import record
+from anima.util import check_level, record
 
 
 @record
@@ -71,13 +72,13 @@ def passes(name: str, donated: Sequence[int]) -> list[Pass]:
         Pass("fuse", fuse, "fused"),                     # equations in groups, one for each kernel
         Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays
         Pass("registers", registers, "loops"),           # small arrays in loops are not in memory
-        Pass("plan_buffers", partial(buffers.plan_buffers, donated=tuple(donated)), "loops"),  # temps have places
+        Pass("plan_buffers", buffers.plan_buffers, "loops"),  # temps have places
     ]
 
 
 def lower(closed_jaxpr: ClosedJaxpr, name: str = "program", donated: Sequence[int] = ()) -> Stages:
     """The program at every level, down to loops; `donated` are positions of inputs that may be overwritten."""
-    checking, timing = _flag("ANIMA_CHECK"), _flag("ANIMA_TIME")
+    checking, timing = check_level() > 0, os.environ.get("ANIMA_TIME", "0") not in ("", "0")
     showing = set(os.environ.get("ANIMA_SHOW", "").split(",")) - {""}
     levels: dict[str, Any] = {"jaxpr": closed_jaxpr}
     times: dict[str, float] = {}
@@ -97,10 +98,6 @@ def lower(closed_jaxpr: ClosedJaxpr, name: str = "program", donated: Sequence[in
     return Stages(levels["jaxpr"], levels["fused"], levels["loops"], times)
 
 
-def _flag(name: str) -> bool:
-    return os.environ.get(name, "0") not in ("", "0")
-
-
 def _print(step: Pass, program: Any, unchanged: bool) -> None:
     print(f"--- {step.name}{' (unchanged)' if unchanged else ''}", file=sys.stderr)
     if not unchanged:
@@ -115,6 +112,8 @@ def _check(step: Pass, program: Any) -> None:
             check_jaxpr(program.jaxpr)
         elif step.level == "loops":
             check_loops(program)
+            if step.name == "plan_buffers":
+                buffers.check_memory(program)
     except Exception as error:
         error.add_note(f"after the compiler pass '{step.name}'")
         raise

@@ -81,9 +81,14 @@ def buffers_written(routine: str, args: tuple[object, ...]) -> list[str]:
 
 def renamed(routine: str, args: tuple[object, ...], names: Mapping[str, str]) -> tuple[object, ...]:
     """The arguments with the buffers among them renamed."""
-    reads, writes = _places(routine, args)
-    places = {*reads, *writes}
+    places = operand_places(routine, args)
     return tuple(names.get(str(a), a) if k in places else a for k, a in enumerate(args))
+
+
+def operand_places(routine: str, args: tuple[object, ...]) -> set[int]:
+    """Positions among the arguments of a call that name buffers."""
+    reads, writes = _places(routine, args)
+    return {*reads, *writes}
 
 
 def _places(routine: str, args: tuple[object, ...]) -> tuple[Sequence[int], Sequence[int]]:

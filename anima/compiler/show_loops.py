@@ -192,9 +192,8 @@ class _Checker:
         if b is None:
             self.fail(f"no buffer '{name}'")
         assert b is not None
-        written = b.alias is not None or b.role in ("output", "temp", "window")
-        self.need(not write or written or any(o.alias == name for o in self.program.buffers),
-                  f"store to {b.role} {name}")
+        written = b.alias is not None or b.donated or b.role in ("output", "temp", "window")
+        self.need(not write or written, f"store to {b.role} {name}")
         return b.dtype
 
     def stmt(self, stmt: Stmt) -> None:

@@ -27,6 +27,8 @@ from anima.core.avals import Shape, ShapedArray
 from anima.runtime import memory, tapes, threads
 from anima.runtime.callbacks import Callbacks
 from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
+from anima.runtime.guards import Guards
+from anima.util import check_level
 
 _ALIGNMENT = 64
 _empty = np.empty  # as it is now: native code relies on what it gives
@@ -58,6 +60,9 @@ class Executable:
                 raise ValueError(f"the constant {buffer.name} has {array.size} elements, not {buffer.size}")
         assert [b.role for b in slots(program)] == sorted(
             (b.role for b in slots(program)), key=("input", "output", "const").index)
+        self._guards = Guards(program, code, self._constants) if check_level() > 1 else None
+        if self._guards is not None:
+            self._guard(self._guards)
         self._function = Callbacks(program.callbacks)
         self._more = [a.ctypes.data for a in self._constants] + [
             self._address_of(name) if module is None else code.modules[module].address(name)
@@ -69,8 +74,20 @@ class Executable:
                 form: str) -> Callable[..., Any] | None:
         if any(donor is not None for donor in self._donors):
             return None
-        return caller(self._entry, inputs, self._outputs, self._scratch, self._more, self.code.parallel,
-                      (self.code, self._constants, self._function), avals, form)
+        run = caller(self._entry, inputs, self._outputs, self._scratch, self._more, self.code.parallel,
+                     (self.code, self._constants, self._function), avals, form)
+        if run is None or self._guards is None:
+            return run
+        return self._guards.around(run, [k for k, given in enumerate(inputs) if given.donated])
+
+    def _guard(self, guards: Guards) -> None:
+        """Has all memory made between guard bytes."""
+        names = [b.name for b in self.program.with_role("output")]
+        self._outputs = [replace(o, make=guards.result(name)) for o, name in zip(self._outputs, names, strict=True)]
+        self._constants = [array for _, array, _ in guards.constants]
+        if self._scratch is not None:
+            self._scratch = replace(self._scratch, make=guards.scratch)
+        self._invoke = guards.around(self._invoke)  # type: ignore[method-assign]
 
     def typed(self, avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], form: str,
               donated: Sequence[int] = ()) -> Callable[..., Any] | None:
@@ -82,6 +99,7 @@ class Executable:
         inputs = [replace(given, aval=aval, donated=k in donated)
                   for k, (given, aval) in enumerate(zip(self._inputs, avals, strict=True))]
         return self._caller(inputs, out_avals, form)
+
     def _address_of(self, name: str) -> int:
         """What a program calls outside of its own modules."""
         if name == "function":
@@ -97,19 +115,19 @@ class Executable:
             outputs = self._run(*inputs)
             if outputs is not NotImplemented:
                 return outputs
-        return self._call_slowly(inputs)
-
-    def _call_slowly(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """A call with every input checked and brought into shape."""
         if len(inputs) != len(self._inputs):
             raise TypeError(f"{self.program.name} takes {len(self._inputs)} arrays, got {len(inputs)}")
-        arrays = [_row_major(a, given, i) for i, (a, given) in enumerate(zip(inputs, self._inputs, strict=True))]
+        return self._invoke(*(_row_major(a, given, i) for i, (a, given) in
+                              enumerate(zip(inputs, self._inputs, strict=True))))
+
+    def _invoke(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """A call with inputs that are as they must be, not through `run`."""
         outputs = [_made(o) if donor is None else arrays[donor].reshape(o.shape)
                    for o, donor in zip(self._outputs, self._donors, strict=True)]
         scratch = None if self._scratch is None else _made(self._scratch)
         arena = 0 if scratch is None else -(-scratch.ctypes.data // _ALIGNMENT) * _ALIGNMENT
         pool = threads.pool_address() if self.code.parallel else 0
-        slow_invoke(self._entry, arrays + outputs, self._more, arena, pool)
+        slow_invoke(self._entry, [*arrays, *outputs], self._more, arena, pool)
         return outputs
 
     # -- what people look at --------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.compiler.buffers import check_memory
 from anima.compiler.interpret import run
 from anima.compiler.pipeline import Stages, lower
 from anima.compiler.show_loops import check
@@ -30,6 +31,7 @@ def lowered(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] =
     """Every level of the program of a function."""
     stages = lower(closed(fun, *args), "f", donated)
     check(stages.loops)
+    check_memory(stages.loops)
     return stages
 
 
@@ -38,6 +40,7 @@ def agree(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = (
     program = closed(fun, *args)
     stages = lower(program, "f", donated)
     check(stages.loops)
+    check_memory(stages.loops)
     expected = [np.asarray(x) for x in eval_jaxpr(program.jaxpr, program.consts, *args)]
     for order in ("forward", "backward"):
         for got, want in zip(run(stages.loops, args, order), expected, strict=True):

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
-from anima.compiler.buffers import ALIGNMENT, place
+from anima.compiler.buffers import ALIGNMENT, check_memory, overwrites, place
 from anima.compiler.interpret import run
-from anima.compiler.loops import Program, walk
+from anima.compiler.loops import Buffer, Call, For, If, Kernel, Let, Op, Program, Stmt, Store, walk
 from anima.compiler.pipeline import Stages
 from anima.control.scan import scan
 from anima.core.avals import ShapedArray
 from anima.ops import elementwise as el, index, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
+from tests.compiler.loop_programs import at, c, i, ix, k, parallel, v, vector, x_at
 from tests.compiler.stages import agree, lowered
 
 X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
@@ -157,3 +159,77 @@ def test_zero_sized_and_scalar_results() -> None:
     stages = agree(lambda e, s: [el.exp(e), el.sin(s), e, sh.reduce_sum(e, (0,))], empty, np.float32(0.5))
     (out, *_) = run(stages.loops, [empty, np.asarray(np.float32(0.5))])
     assert out.size == 0
+
+
+J, K = i("j"), i("k")
+READ = Let("x", x_at(J, "s"))
+WRITE = Store("t", J, v("x"))
+
+
+@pytest.mark.parametrize("body", [
+    (vector("j", 9, READ, WRITE),),
+    (vector("j", 9, READ, WRITE, Store("u", J, v("x"))),),
+    (vector("j", 9, Store("s", J, k(1.0)), READ, WRITE),),
+    (parallel("k", 3, vector("j", 3, Let("x", x_at(at("k", 3, "j"), "s")), Store("t", at("k", 3, "j"), v("x")))),),
+    (parallel("k", 3, vector("j", ix("min", c(4), ix("sub", c(9), ix("mul", K, c(4)))),
+                             Let("x", x_at(at("k", 4, "j"), "s")), Store("t", at("k", 4, "j"), v("x")))),),
+    (Let("x", x_at(c(0), "s")), Store("t", c(0), v("x"))),
+])
+def test_what_may_be_overwritten(body: tuple[Stmt, ...]) -> None:
+    assert overwrites(Kernel("k", body), "t", "s")
+
+
+@pytest.mark.parametrize("body", [
+    (vector("j", 9, WRITE, READ),),                                       # read afterwards
+    (vector("j", 9, READ, WRITE, Let("y", x_at(J, "s")), Store("u", J, v("y"))),),
+    (vector("j", 9, Store("t", J, x_at(at("j", 1, 1), "s"))),),           # another element
+    (vector("j", 8, READ, Let("y", x_at(at("j", 1, 1), "s")), WRITE),),   # and another one
+    (vector("j", 9, Store("t", J, k(1.0))),),                             # nothing is read there, but elsewhere
+    (vector("j", 9, READ, WRITE, Store("t", at("j", 1, 1), v("x"))),),    # two are written
+    (vector("j", 9, READ, Store("s", at("j", 1, 1), v("x")), WRITE),),    # the source is written, too
+    (vector("j", 9, READ, WRITE, Store("s", J, v("x"))),),
+    (parallel("k", 2, vector("j", 9, READ, WRITE)),),                     # every element twice
+    (parallel("k", 3, vector("j", 3, Let("x", x_at(at("k", 2, "j"), "s")), Store("t", at("k", 2, "j"), v("x")))),),
+    (vector("j", 9, Let("x", x_at(ix("div", J, c(2)), "s")), Store("t", ix("div", J, c(2)), v("x"))),),
+    (vector("j", i("n"), READ, WRITE),),                                  # as often as nobody knows
+    (vector("j", 9, READ, WRITE), vector("k", 9, Store("u", K, x_at(K, "s")))),  # two loops
+    (parallel("k", 9, Store("u", K, x_at(K, "s")), vector("j", 9, READ, WRITE)),),
+    (parallel("j", 9, READ, vector("k", 1, WRITE), Let("y", x_at(J, "s"))),),
+    (vector("j", 9, READ, If(Op("lt", (v("x"), k(0.0)), "bool"), (WRITE,))),),
+])
+def test_what_must_not_be_overwritten(body: tuple[Stmt, ...]) -> None:
+    assert not overwrites(Kernel("k", body), "t", "s")
+
+
+def memory_of(*body: Stmt, alias: str | None = None, offset: int = 0) -> Program:
+    """A program with t (4 elements) at `offset`, or as an alias, and s (4 elements) at 0."""
+    place = {"alias": alias} if alias else {"offset": offset}
+    return Program("p", (Buffer("s", "f32", 4, "temp", offset=0), Buffer("t", "f32", 4, "temp", **place),
+                         Buffer("u", "f32", 4, "temp", offset=64)), body)
+
+
+def gemm(a: str, b: str, to: str) -> Call:
+    return Call("gemm", ("f32", "N", "N", 2, 2, 2, 1.0, a, 0, 2, b, 0, 2, 0.0, to, 0, 2, 1, 0, 0, 0))
+
+
+@pytest.mark.parametrize(("program", "fine"), [
+    (memory_of(Kernel("k", (vector("j", 4, READ, WRITE),)), alias="s"), True),
+    (memory_of(Kernel("k", (vector("j", 4, READ, WRITE),)), offset=16), True),
+    (memory_of(Kernel("k", (vector("j", 4, READ, WRITE),)), offset=12), False),
+    (memory_of(Kernel("k", (vector("j", 4, WRITE, READ),)), alias="s"), False),
+    (memory_of(gemm("u", "u", "t"), alias="s"), True),
+    (memory_of(gemm("s", "u", "t"), alias="s"), False),
+    (memory_of(gemm("s", "u", "t"), offset=4), False),
+    (memory_of(gemm("s", "u", "t"), offset=16), True),
+    (memory_of(gemm("s", "t", "t"), offset=16), False),
+    (memory_of(For("n", c(3), (gemm("s", "u", "t"),)), alias="s"), False),
+    (memory_of(Call("callback", (0, 1, "s", "t")), alias="s"), False),
+    (memory_of(Call("callback", (0, 1, "s", "s"))), False),
+    (memory_of(Call("callback", (0, 2, "s", "s", "t")), offset=16), True),
+])
+def test_the_proof_of_a_plan(program: Program, fine: bool) -> None:
+    if fine:
+        check_memory(program)
+    else:
+        with pytest.raises(AssertionError):
+            check_memory(program)

@@ -105,7 +105,8 @@ def test_shapes_must_fit():
 def test_a_donated_input_is_overwritten():
     n = 33
     body = Kernel("double", (vector("j", n, Store("y", i("j"), f("mul", x_at(i("j")), k(2.0)))),))
-    p = Program("donate", (Buffer("x", "f32", n, "input"), Buffer("y", "f32", n, "output", alias="x")), (body,))
+    p = Program("donate", (Buffer("x", "f32", n, "input", donated=True),
+                           Buffer("y", "f32", n, "output", alias="x")), (body,))
     x = floats(n)
     expected = x * 2
     [y] = compile_program(p)([x])

@@ -1,0 +1,87 @@
+"""Routines that sort, compiled against eager, where rows are of no, one, two or three elements, and of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+
+RNG = np.random.default_rng(3)
+DTYPES = ("bool", "int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64")
+
+ONE: dict[str, Callable[[Any], Any]] = {
+    "sort": lambda x: jnp.sort(x, axis=-1), "sort0": lambda x: jnp.sort(x, axis=0),
+    "argsort": lambda x: jnp.argsort(x, axis=-1), "argsort0": lambda x: jnp.argsort(x, axis=0),
+    "down": lambda x: jnp.argsort(x, axis=-1, descending=True), "flat": lambda x: jnp.argsort(x, axis=None),
+    "twice": lambda x: jnp.argsort(jnp.argsort(x)), "both": lambda x: (jnp.sort(x), jnp.argsort(x), x),
+    "ranks": lambda x: lax.sort((x, lax.broadcasted_iota("int32", x.shape, 1)), dimension=1, num_keys=1)[::-1],
+    "changed": lambda x: (lambda s: (s[0] + s[0], s[1]))(lax.sort((x, x[:, ::-1]), dimension=0, num_keys=2)),
+}
+REAL: dict[str, Callable[[Any], Any]] = {
+    "top": lambda x: lax.top_k(x, min(2, x.shape[-1])), "all": lambda x: lax.top_k(x, x.shape[-1]),
+    "argmax": lambda x: (x.argmax(0), x.argmin(-1)) if x.size else x,
+    "unique": lambda x: jnp.unique(x, return_inverse=True, return_counts=True, size=4, fill_value=0) if x.size else x,
+    "partition": lambda x: (jnp.partition(x, 0), jnp.argpartition(x, 0)) if x.shape[-1] else x,
+    "search": lambda x: jnp.searchsorted(jnp.sort(x.ravel()), x),
+}
+SHAPES = [(1, n) for n in (0, 1, 2, 3, 17, 520)] + [(n, 1) for n in (0, 2, 3)] + [(3, 2), (5, 33)]
+
+
+def values(shape: tuple[int, ...], dtype: str) -> Any:
+    return jnp.asarray(RNG.integers(0, 5, shape)).astype(dtype)
+
+
+def agree(fun: Callable[..., Any], *args: Any) -> None:
+    got, want = anima.tree.leaves(anima.jit(fun)(*args)), anima.tree.leaves(fun(*args))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sorting(shape: tuple[int, int], dtype: str) -> None:
+    x = values(shape, dtype)
+    table = ONE if dtype == "complex64" else ONE | REAL
+    agree(lambda x: [fun(x) for fun in table.values()], x)
+
+
+@pytest.mark.parametrize("name", sorted(ONE | REAL))
+@pytest.mark.parametrize("n", (0, 1, 2, 3))
+def test_each_alone(name: str, n: int) -> None:
+    """As whole programs, so that operands die where they are read."""
+    x = values((1, n), "float32")
+    agree((ONE | REAL)[name], x)
+    agree(lambda x: (ONE | REAL)[name](x + 1), x)
+
+
+@pytest.mark.parametrize("n", (0, 1, 2, 3, 16, 17))
+@pytest.mark.parametrize("count", (2, 3, 5))
+@pytest.mark.parametrize("inner", (1, 2))
+def test_several_operands(n: int, count: int, inner: int) -> None:
+    """With every number of keys; operands that are computed, the same ones twice, results in another order."""
+    xs = [values((n, inner), dtype) for dtype in ("int32", "float32", "int32", "bfloat16", "int32")[:count]]
+    for keys in range(1, count + 1):
+        agree(lambda *xs: lax.sort(xs, dimension=0, num_keys=keys), *xs)  # noqa: B023
+        agree(lambda *xs: lax.sort(tuple(x * 2 for x in xs), dimension=0, num_keys=keys)[::-1], *xs)  # noqa: B023
+        agree(lambda *xs: lax.sort((*xs, *xs), dimension=0, num_keys=keys), *xs)  # noqa: B023
+    agree(lambda *xs: jnp.lexsort(tuple(x[:, 0] for x in xs)), *xs)
+    agree(lambda *xs: jnp.lexsort(xs, axis=0), *xs)
+
+
+@pytest.mark.parametrize("n", (1, 2, 3, 20))
+def test_sorted_carries(n: int) -> None:
+    """In loops, where results go to the memory of operands: straight, and crosswise."""
+    a, b = values((n,), "int32"), values((n,), "int32")
+    for order in (slice(None), slice(None, None, -1)):
+        def loop(a: Any, b: Any) -> Any:
+            return lax.fori_loop(0, 3, lambda i, c: lax.sort(c, num_keys=1)[order], (a, b))  # noqa: B023
+        with anima.disable_jit():
+            want = loop(a, b)
+        for x, y in zip(anima.jit(loop)(a, b), want, strict=True):
+            np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
