@@ -32,7 +32,7 @@ def pairs(eqn: Eqn) -> list[tuple[int, int]]:
         return [(0, 0)]
     if name in ("scan", "tape_scan"):
         return [(p["num_consts"] + k, k) for k in range(p["num_carry"])]
-    if name in ("while", "tape_while"):
+    if name == "while":  # `tape_while` may need its first carry again
         first = p["cond_nconsts"] + p["body_nconsts"]
         return [(first + k, k) for k in range(len(eqn.invars) - first)]
     if name == "cond":
