@@ -15,10 +15,11 @@ from heapq import heappop, heappush
 
 from anima.compiler.groups import Fused
 from anima.compiler.materialise import acts_elementwise, is_view
-from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
-from anima.util import record
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
+from anima.util import record, weak_cache
 
-SMALLER = 4  # times: how much smaller than an array what is read of it before has to be
+SMALLER = 4   # times: how much smaller than an array what is read of it before has to be
+MOST = 1000   # uses that are looked at to find what reads an array: none are done before, if there are more
 
 UPDATES = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"))
 
@@ -42,7 +43,7 @@ def pairs(eqn: Eqn) -> list[tuple[int, int]]:
 
 def _through_branches(eqn: Eqn) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    origins = [_origins(branch.jaxpr) for branch in eqn.params["branches"]]
+    origins = [_origins(branch) for branch in eqn.params["branches"]]
     for k, result in enumerate(eqn.outvars):
         for origin in origins:
             n = origin[k]
@@ -53,26 +54,32 @@ def _through_branches(eqn: Eqn) -> list[tuple[int, int]]:
     return found
 
 
-def _origins(jaxpr: Jaxpr) -> list[int | None]:
+@weak_cache
+def _origins(closed: ClosedJaxpr) -> list[int | None]:
     """For each result the argument that it is, or that updates and elementwise operations make it of."""
+    jaxpr = closed.jaxpr
     arguments = {v: n for n, v in enumerate(jaxpr.invars)}
     makers = {v: (e, k) for e in jaxpr.eqns for k, v in enumerate(e.outvars)}
 
     def origin(atom: Atom) -> int | None:
         while type(atom) is Var and atom not in arguments and atom in makers:
-            eqn, k = makers[atom]
-            if is_view(eqn):
-                step: list[Atom] = list(eqn.invars)
-            elif acts_elementwise(eqn):
-                step = [v for v in eqn.invars if v.aval.shape == atom.aval.shape and v.aval.dtype == atom.aval.dtype]
-            else:
-                step = [eqn.invars[n] for n, j in pairs(eqn) if j == k]
+            step = _made_of(*makers[atom])
             if not step:
                 return None
             atom = step[0]
         return arguments.get(atom) if type(atom) is Var and atom.aval.shape else None
 
     return [origin(v) for v in jaxpr.outvars]
+
+
+def _made_of(eqn: Eqn, k: int) -> list[Atom]:
+    """Operands that may become the result number `k` of an equation in their own memory."""
+    if is_view(eqn):
+        return list(eqn.invars)
+    if acts_elementwise(eqn):
+        out = eqn.outvars[k].aval
+        return [v for v in eqn.invars if v.aval.shape == out.shape and v.aval.dtype == out.dtype]
+    return [eqn.invars[n] for n, j in pairs(eqn) if j == k]
 
 
 def is_single(eqn: Eqn) -> bool:
@@ -114,21 +121,33 @@ class ReadsFirst:
         """Arrays, and the number of the (last) root that may write over them."""
         fixed = set(self.jaxpr.constvars) | {self.home(v) for v in self.jaxpr.outvars} - set(self.jaxpr.invars)
         over: dict[Var, int] = {}
-        makers: dict[Var, int] = {}
         for number, eqn in enumerate(self.jaxpr.eqns):
             if number not in self.roots:
                 continue
-            for v in eqn.outvars:
-                makers[v] = number
             for place, _ in pairs(eqn):
                 array = self.home(eqn.invars[place])
                 if type(array) is Var and array.aval.size > 1 and array not in fixed:
                     over[array] = number
+        makers = {v: n for n, e in enumerate(self.jaxpr.eqns) for v in e.outvars} if carried else {}
         for array, result in carried:
-            end = self.home(result)
-            if type(end) is Var and end in makers and array.aval.size > 1:
-                over.setdefault(array, makers[end])
+            if array.aval.size > 1 and array not in over and array not in fixed:
+                number = self._first(array, result, makers)
+                if number is not None:
+                    over[array] = number
         return over
+
+    def _first(self, array: Var, result: Atom, makers: dict[Var, int]) -> int | None:
+        """The root that makes the first of the arrays of which, in turn, a result is made of `array`."""
+        number = None
+        while type(result) is Var and result is not array and result in makers:
+            here = makers[result]
+            number = here if here in self.roots and self.home(result) is result else number
+            eqn = self.jaxpr.eqns[here]
+            step = _made_of(eqn, eqn.outvars.index(result))
+            if not step:
+                break
+            result = array if array in step else step[0]
+        return number
 
     def run(self) -> Reads:
         order = sorted(self.roots)
@@ -166,8 +185,12 @@ class ReadsFirst:
         early: set[Var] = set()
         stack: list[tuple[Var, bool]] = [(array, True)]
         seen: set[tuple[Var, bool]] = set(stack)
+        steps = 0
         while stack:
             var, same = stack.pop()
+            steps += len(self.users.get(var, ()))
+            if steps > MOST:
+                return set(), set()
             for user in self.users.get(var, ()):
                 eqn = eqns[user]
                 if user == number:
