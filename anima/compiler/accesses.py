@@ -70,13 +70,13 @@ def unrolled_size(stmts: Sequence[Stmt], mode: Mode) -> int | None:
     return total
 
 
-def marked(loop: For, mode: Mode) -> For:
-    """A loop of a kernel as it runs on registers."""
-    body = tuple(marked(s, mode) if isinstance(s, For) else s for s in loop.body)
-    if mode == "lanes" and loop.kind == "vector":
-        assert isinstance(loop.extent, Const)
-        return replace(loop, kind="whole", width=lanes_for(int(loop.extent.value)))
-    return replace(loop, kind="unrolled", body=body)
+def marked(stmt: Stmt, mode: Mode) -> Stmt:
+    """A statement of a kernel with its loops as they run on registers."""
+    if isinstance(stmt, For) and mode == "lanes" and stmt.kind == "vector":
+        assert isinstance(stmt.extent, Const)
+        return replace(stmt, kind="whole", width=lanes_for(int(stmt.extent.value)))
+    stmt = map_blocks(lambda block: tuple(marked(s, mode) for s in block), stmt)
+    return replace(stmt, kind="unrolled") if isinstance(stmt, For) else stmt
 
 
 # ---------------------------------------------------------------- what kernels do with buffers

@@ -42,6 +42,9 @@ class ProgramBuilder(Protocol):
     def result(self, var: Var) -> str:
         """The buffer that a result is to be written to."""
 
+    def updated(self, eqn: Eqn) -> str:
+        """The buffer of a result that is the first operand with some elements changed, as it is before that."""
+
     def temp(self, dtype: str, size: int) -> str:
         """A new buffer for intermediate values."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from anima.compiler.groups import Fused, Group
 from anima.compiler.lower_reduce import strategy
 from anima.compiler.materialise import acts_elementwise, halves, kind_of, materialise
+from anima.compiler.overwrite import UPDATES, Pairs, ReadsFirst, is_single, overwritten, pairs
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 
@@ -29,28 +31,31 @@ SMALL = 4096           # elements: kernels that share nothing are merged below t
 MOST_BOXES = 40        # kernels for the parts of concatenations and paddings
 BOXED = 1024           # elements of which that pays more than to share a kernel with a reduction
 
-UPDATES = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"))
-
 T = TypeVar("T")
 Relation = tuple[int, ...] | None  # for each dimension of an array: that of the space it follows, or -1 (size 1)
 Place = tuple[tuple[int, int] | None, ...] | None  # the same with what is added to the space's index; None: unknown
 
 
-def fuse(closed: ClosedJaxpr) -> Fused:
-    """Cuts a program into groups of equations, one for each kernel.
+def fuse(closed: ClosedJaxpr, carried: Pairs = ()) -> Fused:
+    """Cuts a program into groups of equations, one for each kernel. `carried` are arguments and the results that a
+    loop puts in their place.
 
     After this pass every equation is in a group, or folded into one; unused equations are gone.
     """
     jaxpr = closed.jaxpr
     kinds = {id(e): kind_of(e) for e in jaxpr.eqns}
     views, stored, roots = materialise(jaxpr, kinds)
+    reads = ReadsFirst(jaxpr, views, roots, carried).run()
+    if reads.early:
+        views, stored, roots = materialise(jaxpr, kinds, reads.early)
+        reads = ReadsFirst(jaxpr, views, roots, carried).run()
     producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
     grouping = _Grouping(producers, stored, views, kinds)
-    for number, eqn in enumerate(jaxpr.eqns):
-        if number in roots:
-            grouping.place(eqn)
+    for number in reads.order:
+        grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
     groups, kept = grouping.finish(jaxpr.outvars)
-    return Fused(closed, groups, producers, views, kept)
+    fused = Fused(closed, groups, producers, views, kept)
+    return replace(fused, over=overwritten(fused))
 
 
 # ---------------------------------------------------------------- which roots share a kernel
@@ -92,7 +97,9 @@ class _Grouping:
         self.kinds = kinds
         self.groups: list[_Builder] = []
         self.home: dict[Var, _Builder] = {}
+        self.of: dict[int, _Builder] = {}  # by id of a root
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
+        self.earlier: list[_Builder] = []  # groups that come before the root looked at, which writes over what they read
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
         self.effectful: _Builder | None = None  # the last group with an effect
 
@@ -141,16 +148,17 @@ class _Grouping:
         return (relation is not None and halves(eqn, self.producers) and eqn.invars[0] not in self.stored
                 and relation[eqn.params["dimension"]] >= 0)
 
-    def place(self, eqn: Eqn) -> None:
-        """Adds a root to a group that can take it, or to a new one."""
+    def place(self, eqn: Eqn, before: Sequence[Eqn]) -> None:
+        """Adds a root to a group that can take it, or to a new one. The roots in `before` read what it overwrites."""
         kind = self.kinds[id(eqn)]
         space = eqn.invars[0].aval.shape if kind == "reduce" else eqn.outvars[0].aval.shape if eqn.outvars else ()
         axes = tuple(sorted(eqn.params["axes"])) if kind == "reduce" else ()
         reads, flat, cuts = self.reads(eqn, space)
         paired = self.paired
         direct = {id(g): g for g in (self.home.get(v) for v in reads) if g is not None}
+        self.earlier = [self.of[id(e)] for e in before]
         needs = 0
-        for g in direct.values():
+        for g in (*direct.values(), *self.earlier):
             needs |= g.needs | (1 << g.number)
         if eqn.effects and self.effectful is not None:  # effects happen in the program's order
             needs |= self.effectful.needs | (1 << self.effectful.number)
@@ -179,6 +187,7 @@ class _Grouping:
                     other.needs |= group.needs
         if eqn.effects:
             self.effectful = group
+        self.of[id(eqn)] = group
         for var in eqn.outvars:
             self.home[var] = group
 
@@ -189,8 +198,15 @@ class _Grouping:
             return [v for v, found in reads.items() if v.aval.shape != group.shape
                     or any(r is None or not _follows(r, identity, v.aval.shape) for r in found)]
         if eqn.primitive.name in UPDATES:
-            return self.reads(eqn, (), skip=1)[0]
-        return reads
+            return () if is_single(eqn) else self.reads(eqn, (), skip=1)[0]
+        given = [self._home(v) for v in eqn.invars]
+        taken = {given[n] for n, _ in pairs(eqn)}
+        return [v for v in reads if v not in taken or given.count(v) > 1]
+
+    def _home(self, atom: Atom) -> Atom:
+        while type(atom) is Var and atom in self.views:
+            atom = self.views[atom]
+        return atom
 
     def _announce(self, group: _Builder) -> None:
         """Lists a group under the spaces whose roots it may take."""
@@ -222,7 +238,7 @@ class _Grouping:
         if (group.paired and kind == "reduce") or (self.paired and group.kind == "reduce"):
             return False  # reductions do not run over both halves at once
         bit = 1 << group.number
-        if any(g is not group and g.needs & bit for g in direct.values()):
+        if any(g is not group and g.needs & bit for g in (*direct.values(), *self.earlier)):
             return False  # something between the two could then not be scheduled
         depends = id(group) in direct
         if role == "row" and not depends:

@@ -10,7 +10,7 @@ roots' results those in `Fused.stored` are written to memory, the others are kno
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from anima.core.avals import Shape
@@ -47,7 +47,8 @@ class Fused:
     """A program cut into groups, in an order in which they can run.
 
     `producers` has the equations that can be computed at one index; `views` the variables that are
-    another one's memory under a different shape.
+    another one's memory under a different shape. `over` has results and the operands over whose memory they may be
+    written, those of later groups first.
     """
 
     closed: ClosedJaxpr
@@ -55,9 +56,15 @@ class Fused:
     producers: dict[Var, Eqn]
     views: dict[Var, Var]
     stored: frozenset[Var]
+    over: dict[Var, Var] = field(default_factory=dict)
 
     def home(self, var: Var) -> Var:
         """The variable whose memory holds `var`."""
         while var in self.views:
             var = self.views[var]
         return var
+
+    @property
+    def results(self) -> set[Var]:
+        """The variables whose memory holds what the program returns."""
+        return {self.home(v) for v in self.closed.jaxpr.outvars if type(v) is Var}

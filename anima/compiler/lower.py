@@ -44,6 +44,7 @@ from anima.compiler.lower_callback import Callback
 from anima.compiler.lower_control import CONTROL
 from anima.compiler.lower_map import map_kernels
 from anima.compiler.lower_reduce import reduce_kernels, rows_kernel, strategy
+from anima.compiler.overwrite import Places
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -163,6 +164,14 @@ class Builder:
         assert isinstance(place, str)
         return place
 
+    def updated(self, eqn: Eqn) -> str:
+        operand, out = eqn.invars[0], self.result(eqn.outvars[0])
+        self.copy(self.memory(operand), out, operand.aval.size)
+        assert self.fused is not None
+        if eqn.outvars[0] in self.fused.over:  # the last that reads the operand: what it is made of may die
+            self.places[self.fused.over[eqn.outvars[0]]] = out
+        return out
+
     # ---------------------------------------------------------------- statements
 
     def emit(self, stmt: Stmt) -> None:
@@ -258,36 +267,69 @@ class Builder:
         for var, value in zip(jaxpr.constvars, fused.closed.consts, strict=True):
             self.places[var] = self.constant(value)
         mark = lower_tape.mark(self) if lower_tape.RECORDS in jaxpr.effects else None
-        copies = self._place_outputs(fused, outputs)
+        first, last = self._place_outputs(fused, outputs)
+        self._share_results(fused)
         for group in fused.groups:
             self._place_results(group, fused)
-        given_arrays = set(jaxpr.invars)
-        first = [c for c in copies if isinstance(c[0], Var) and fused.home(c[0]) in given_arrays]
-        for atom, target in first:  # before a carry is overwritten in place
+        for atom, target in first:  # before an argument is overwritten
             self.move(self.operand(atom), target, atom.aval)
         for group in fused.groups:
             self._group(group, fused)
-        for atom, target in copies:
-            if (atom, target) not in first:
-                self.move(self.operand(atom), target, atom.aval)
+        for source, target, aval in last:
+            self.move(source if isinstance(source, str) else self.operand(source), target, aval)
         values = [self.value(atom) if target is None else None
                   for atom, target in zip(jaxpr.outvars, outputs, strict=True)]
         if mark is not None:
             lower_tape.release(self, mark)
         return values
 
-    def _place_outputs(self, fused: Fused, outputs: Sequence[Memory | None]) -> list[tuple[Atom, Memory]]:
-        """Computes each result in its own place where that is possible; the copies that are left to do."""
-        copies: list[tuple[Atom, Memory]] = []
-        for atom, target in zip(fused.closed.jaxpr.outvars, outputs, strict=True):
+    def _place_outputs(self, fused: Fused, outputs: Sequence[Memory | None]
+                       ) -> tuple[list[tuple[Atom, Memory]], list[tuple[Atom | str, Memory, ShapedArray]]]:
+        """Computes each result in its own place where that is possible, though it be that of an argument; the copies
+        that are left to do before and after."""
+        jaxpr, taken = fused.closed.jaxpr, Places(fused)
+        arguments = {place: v for v in jaxpr.invars if isinstance(place := self.places.get(v), str)}
+        first: list[tuple[Atom, Memory]] = []
+        last: list[tuple[Atom | str, Memory, ShapedArray]] = []
+        for atom, target in zip(jaxpr.outvars, outputs, strict=True):
             home = atom if isinstance(atom, Literal) else fused.home(atom)
-            if target is None:
+            argument = arguments.get(target) if isinstance(target, str) else None
+            if target is None or home is argument:
                 continue
             if isinstance(home, Literal) or home in self.places or home in self.values:
-                copies.append((atom, target))
-            else:
-                self.places[home] = target
-        return copies
+                if home not in jaxpr.invars:
+                    last.append((atom, target, atom.aval))
+                elif argument is None or not taken.is_read(argument):
+                    first.append((atom, target))
+                else:
+                    first.append((atom, self._later(target, atom.aval, last)))
+                continue
+            chain = taken.chain(home)
+            if argument is not None:
+                found = taken.over(argument, home, self.places)
+                target = self._later(target, home.aval, last) if found is None else target
+                chain = chain if found is None else found
+            elif isinstance(target, Sliced) and len(chain) > 1:
+                target = self._later(target, home.aval, last)
+            for var in chain:
+                if var not in self.values:
+                    self.places.setdefault(var, target)
+        return first, last
+
+    def _later(self, target: Memory, aval: ShapedArray, last: list[tuple[Atom | str, Memory, ShapedArray]]) -> str:
+        """A buffer for what is copied to its place at the end."""
+        buffer = self.temp(scalar_type(aval), aval.size)
+        last.append((buffer, target, aval))
+        return buffer
+
+    def _share_results(self, fused: Fused) -> None:
+        """Gives arrays that updates write over the memory of the updates' results."""
+        most = FEW if self.split else 1
+        for result, array in fused.over.items():
+            if array not in self.places and array not in self.values and array.aval.size > most:
+                if result not in self.places:
+                    self.places[result] = self.temp(scalar_type(result.aval), result.aval.size)
+                self.places[array] = self.places[result]
 
     def _place_results(self, group: Group, fused: Fused) -> None:
         """Memory for the results of a group that have none yet; scalars inside of loops need none."""

@@ -70,31 +70,11 @@ class Carry:
     def step(self, elements: Sequence[Operand] = (), outputs: Sequence[Memory | None] = ()) -> None:
         """One run of the body, which reads the `elements` of this step too, and writes its other results to
         `outputs`."""
-        now = self.current()
-        targets = self._targets()
-        values = self.builder.program(self.body, [*self.given, *now, *elements], [*targets, *outputs])
-        for slot, aval, target in zip(self.slots, self.avals, targets, strict=True):
-            if target is not None and not isinstance(slot, Variables):
-                self.builder.move(target, slot, aval)
+        targets = [None if isinstance(slot, Variables) else slot for slot in self.slots]
+        values = self.builder.program(self.body, [*self.given, *self.current(), *elements], [*targets, *outputs])
         for slot, value in zip(self.slots, values, strict=False):
             if isinstance(slot, Variables):
                 slot.assign(self.builder, value)
-
-    def _targets(self) -> list[Memory | None]:
-        """Where the body is to write the next values: in place, or to a buffer that is copied afterwards."""
-        jaxpr = self.body.closed.jaxpr
-        invars, outvars = jaxpr.invars[len(self.given):], jaxpr.outvars
-        out: list[Memory | None] = []
-        taken: set[str] = set()
-        for slot, aval, var, atom in zip(self.slots, self.avals, invars, outvars, strict=False):
-            if isinstance(slot, Variables):
-                out.append(None)
-            elif atom is var or (in_place(self.body, var, atom) and str(slot) not in taken):
-                taken.add(str(slot))
-                out.append(slot)
-            else:
-                out.append(self.builder.temp(scalar_type(aval), aval.size))
-        return out
 
     def read_back(self, buffers: Sequence[str]) -> None:
         """Makes what is in these buffers, one for each array or scalar, the current values."""
@@ -145,20 +125,10 @@ def _variables(builder: ProgramBuilder, values: Sequence[Expr], aval: ShapedArra
     return slot
 
 
-def in_place(fused: Fused, var: Var, result: Atom) -> bool:
-    """Whether the result may be written over the array `var`: nothing reads that later, nor at another index
-    (a program copies its arguments to its results first)."""
-    if type(result) is not Var:
-        return False
-    home = fused.home(result)
-    if home.aval.size != var.aval.size or home.aval.dtype != var.aval.dtype:
-        return False
-    writer = next((n for n, g in enumerate(fused.groups) if any(home in e.outvars for e in g.roots)), None)
-    if writer is None:
-        return False
-    reads_later = any(var in g.reads for g in fused.groups[writer + 1:])
-    group = fused.groups[writer]
-    return not reads_later and (var not in group.reads or (var not in group.moved and not group.cuts))
+def fuse_body(closed: ClosedJaxpr, first: int, count: int) -> Fused:
+    """The body of a loop that carries `count` values, its arguments from number `first` on and first results."""
+    jaxpr = closed.jaxpr
+    return fuse(closed, list(zip(jaxpr.invars[first:first + count], jaxpr.outvars[:count], strict=True)))
 
 
 # ---------------------------------------------------------------- scan
@@ -168,7 +138,7 @@ def in_place(fused: Fused, var: Var, result: Atom) -> bool:
 def _scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     length, num_carry, reverse = p["length"], p["num_carry"], p["reverse"]
-    fused = fuse(p["jaxpr"])
+    fused = fuse_body(p["jaxpr"], p["num_consts"], num_carry)
     jaxpr = fused.closed.jaxpr
     consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
     results, ys = split_list(eqn.outvars, [num_carry])
@@ -210,8 +180,8 @@ def _slice(whole: Memory | None, position: Expr, aval: ShapedArray, length: int,
 @call("while")
 def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
-    cond, body = fuse(p["cond_jaxpr"]), fuse(p["body_jaxpr"])
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
+    cond, body = fuse(p["cond_jaxpr"]), fuse_body(p["body_jaxpr"], len(body_consts), len(initial))
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
     carry = Carry(builder, body, for_body, initial, eqn.outvars)

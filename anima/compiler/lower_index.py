@@ -45,8 +45,7 @@ def _starts(scope: Scope, starts: Sequence[Atom], shape: Shape, sizes: Shape) ->
 @call("dynamic_update_slice", inline=tuple(range(1, 64)))
 def _dynamic_update_slice(builder: ProgramBuilder, eqn: Eqn) -> None:
     operand, update, *starts = eqn.invars
-    out, aval = builder.result(eqn.outvars[0]), operand.aval
-    builder.copy(builder.memory(operand), out, aval.size)
+    out, aval = builder.updated(eqn), operand.aval
     if 0 in update.aval.shape:
         return
     scope = builder.scope()
@@ -129,13 +128,13 @@ def _gather(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
 @call("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", inline=(1, 2))
 def _scatter(builder: ProgramBuilder, eqn: Eqn) -> None:
     operand, _, updates = eqn.invars
-    out, size = builder.result(eqn.outvars[0]), operand.aval.size
     dtype, combine = scalar_type(operand.aval), _COMBINE[eqn.primitive.name]
     if combine is None or dtype not in _HALVES:
-        builder.copy(builder.memory(operand), out, size)
-        if updates.aval.size and size:
+        out = builder.updated(eqn)
+        if updates.aval.size and operand.aval.size:
             _scatter_updates(builder, eqn, out, dtype, combine)
         return
+    out, size = builder.result(eqn.outvars[0]), operand.aval.size
     wide = builder.temp("f32", size)  # halves add up in f32 and are rounded once
     _convert(builder, builder.memory(operand), dtype, wide, "f32", size)
     if updates.aval.size and size:

@@ -43,7 +43,7 @@ from anima.compiler.loops import (
     Window,
 )
 from anima.compiler.lower_array import scalar_type
-from anima.compiler.lower_control import Carry
+from anima.compiler.lower_control import Carry, fuse_body
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.source import Source
@@ -161,8 +161,8 @@ def _as(dtype: str, value: Expr) -> Expr:
 @call("tape_while")
 def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
-    cond, body = fuse(p["cond_jaxpr"]), fuse(p["body_jaxpr"])
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
+    cond, body = fuse(p["cond_jaxpr"]), fuse_body(p["body_jaxpr"], len(body_consts), len(initial))
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
     count = len(initial)
@@ -273,7 +273,7 @@ class _Reader:
 def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     num_carry, counting, reverse = p["num_carry"], p["length"], p["reverse"]
-    fused = fuse(p["jaxpr"])
+    fused = fuse_body(p["jaxpr"], p["num_consts"], num_carry)
     jaxpr = fused.closed.jaxpr
     consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
     given: list[Operand] = [builder.operand(c) for c in consts]

@@ -11,6 +11,7 @@ computed more than once.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from anima.compiler.calls import CALLS, INLINE_OPERANDS
@@ -73,14 +74,16 @@ def _cost_of(eqn: Eqn) -> int:
     return _COSTS.get(name, 0 if name in AT else _UNKNOWN_COST)
 
 
-def materialise(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, Var], set[Var], set[int]]:
-    """Views of other variables, variables to be computed as a whole, and positions of the equations that do (roots)."""
+def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
+                ) -> tuple[dict[Var, Var], set[Var], set[int]]:
+    """Views of other variables, variables to be computed as a whole (those in `early` among them), and positions of
+    the equations that do (roots)."""
     costs, ends = _costs(jaxpr, kinds)
     uses: dict[Var, _Use] = {}
     views: dict[Var, Var] = {}
     stored: set[Var] = set()
     roots: set[int] = set()
-    for out in jaxpr.outvars:
+    for out in (*jaxpr.outvars, *early):
         if type(out) is Var:
             uses.setdefault(out, _Use()).forced = True
     given = {*jaxpr.invars, *jaxpr.constvars}

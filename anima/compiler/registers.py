@@ -112,8 +112,8 @@ class _Worker:
         covered.block([stmt], frozenset())
         live = {b: f"{b}.r" for b in plan.buffers if b in elsewhere or self.buffers[b].role != "temp"}
         locals_: list[Stmt] = []
-        before: list[For] = []
-        after: list[For] = []
+        before: list[Stmt] = []
+        after: list[Stmt] = []
         for name, new in live.items():
             locals_.append(self.local(name, new, plan.buffers[name]))
             everything = {(name, i) for i in range(self.buffers[name].size)}
@@ -129,7 +129,7 @@ class _Worker:
     def local(self, name: str, new: str, mode: Mode) -> Local:
         return Local(new, self.buffers[name].dtype, self.buffers[name].size, mode)
 
-    def copy(self, source: str, target: str, mode: Mode, like: str) -> For:
+    def copy(self, source: str, target: str, mode: Mode, like: str) -> Stmt:
         """A loop that copies between memory and registers."""
         self.count += 1
         b, i = self.buffers[like], Ref(f"c{self.count}", INDEX)
@@ -253,7 +253,7 @@ def _in_lanes(loop: For) -> bool:
                    and not isinstance(node.args[1], Const) for node in walk(*loop.body))
 
 
-def _copies(loops: Sequence[For]) -> list[Stmt]:
+def _copies(loops: Sequence[Stmt]) -> list[Stmt]:
     """One kernel for copies between memory and registers."""
     return [Kernel("hold", tuple(loops), inline=True)] if loops else []
 
@@ -276,14 +276,9 @@ def _inlined(kernel: Kernel, mode: Mode, block: Block) -> Kernel:
     """The kernel on registers, its scratch memory too where that can be."""
     body: list[Stmt] = []
     for stmt in kernel.body:
-        if isinstance(stmt, For):
-            stmt = marked(stmt, mode)
-        elif isinstance(stmt, If):
-            stmt = with_blocks(stmt, [tuple(marked(s, mode) if isinstance(s, For) else s for s in b)
-                                      for b in blocks_of(stmt)])
-        elif isinstance(stmt, Local) and stmt.buffer not in block.open and stmt.size <= LARGEST:
+        if isinstance(stmt, Local) and stmt.buffer not in block.open and stmt.size <= LARGEST:
             stmt = replace(stmt, held=mode)
-        body.append(stmt)
+        body.append(marked(stmt, mode))
     return replace(kernel, body=tuple(body), inline=True)
 
 

@@ -1,0 +1,245 @@
+"""Updates in place: which programs copy no array in a loop, and that those which almost may do without are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.compiler.loops import For, If, Kernel, Stmt, While
+from tests.compiler.stages import lowered
+
+SIZES = (1, 2, 8, 9, 17, 1000)
+TABLE = np.arange(40, dtype=np.float32)
+
+
+def copies(stmts: tuple[Stmt, ...], inside: bool = False) -> Iterator[Kernel]:
+    """The kernels inside of loops that do nothing but copy."""
+    for s in stmts:
+        match s:
+            case For(body=body):
+                yield from copies(body, True)
+            case While(before=before, body=body):
+                yield from copies((*before, *body), True)
+            case If(then=then, orelse=orelse):
+                yield from copies((*then, *orelse), inside)
+            case Kernel(name="copy") if inside:
+                yield s
+
+
+def loop(body: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: lax.fori_loop(0, 5, body, x)
+
+
+def check(fun: Callable[..., Any], *args: Any) -> None:
+    args = anima.device_put(args)
+    got = anima.jit(fun)(*args)
+    with anima.disable_jit():
+        want = fun(*args)
+    anima.tree.map(lambda g, w: np.testing.assert_array_equal(np.asarray(g), np.asarray(w)), got, want)
+
+
+def swap(i: Any, a: Any) -> Any:
+    t = a[i]
+    return a.at[i].set(a[-i]).at[-i].set(t)
+
+
+def late(i: Any, a: Any) -> Any:
+    new = a.at[i].set(0)
+    return new.at[i + 1].set(a[i] + 1)
+
+
+def inner(i: Any, a: Any) -> Any:
+    return lax.fori_loop(0, 3, lambda j, a: a.at[j].set(a[i] + a[j + 1]), a.at[i].add(1))
+
+
+def search(i: Any, a: Any) -> Any:
+    return lax.while_loop(lambda s: (s[1] > 0) & (s[0][s[1]] < 9), lambda s: (s[0].at[s[1]].set(s[0][s[1] - 1]),
+                                                                              s[1] - 1), (a, i))[0]
+
+
+def branch(i: Any, a: Any) -> Any:
+    return lax.cond(a[i] > 3, lambda a: a.at[i].set(a[i + 1] * 2), lambda a: a, a)
+
+
+def switch(i: Any, a: Any) -> Any:
+    return lax.switch(i, [lambda a: a, lambda a: a.at[0].set(a[-1]), lambda a: a.at[i].set(1).at[i + 1].add(a[0])], a)
+
+
+def stepped(i: Any, a: Any) -> Any:
+    return (a * 2 + 1).at[i].set(a[i - 1]) - 1
+
+
+def largest(i: Any, a: Any) -> Any:
+    return a.at[i].set(jnp.max(a) - a[i])
+
+
+def viewed(i: Any, a: Any) -> Any:
+    return a.reshape(-1, 1).at[i].set(a[i - 1]).reshape(a.shape)
+
+
+def window(i: Any, a: Any) -> Any:
+    size = max(a.shape[0] // 4, 1)
+    return lax.dynamic_update_slice(a, lax.dynamic_slice(a, (i + 2,), (size,)) + 1, (i,))
+
+
+def several(i: Any, a: Any) -> Any:
+    return a.at[jnp.array([0, 2, 1]) + i].add(a[jnp.array([1, 1, 0]) + i])
+
+
+def paths(i: Any, a: Any) -> Any:
+    return jnp.minimum(a, a[i % a.shape[0]][None] + a[0])
+
+
+IN_PLACE = [swap, late, inner, search, branch, switch, stepped, largest, viewed, window, several, paths]
+
+
+@pytest.mark.parametrize("body", IN_PLACE, ids=lambda f: f.__name__)
+def test_no_copies(body: Any) -> None:
+    x = np.arange(1000, dtype=np.float32) % 7
+    stages = lowered(loop(body), x)
+    assert not list(copies(stages.loops.body)) and stages.loops.arena < x.nbytes / 2
+    for size in SIZES:
+        for dtype in (np.float32, np.int16):
+            check(loop(body), (np.arange(size) % 7).astype(dtype))
+
+
+def vectors(body: Callable[[Any, Any, Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: lax.fori_loop(0, 4, lambda i, s: body(i, *s), (x, x * 2 + 1))
+
+
+def compare(i: Any, a: Any) -> Any:
+    return a.at[i].set(a[i + 1] + 1) - a
+
+
+def depends(i: Any, a: Any) -> Any:
+    new = a.at[i].set(i)
+    return new.at[new[i].astype(int)].set(a[i] + a[new[i].astype(int)])
+
+
+def twice(i: Any, a: Any) -> Any:
+    return jnp.maximum(a.at[i].set(9), a.at[i + 1].set(8))
+
+
+def both(i: Any, a: Any) -> Any:
+    return lax.fori_loop(0, 3, lambda j, c: c.at[j].set(a[j - 1] + 1), a)
+
+
+def rows(i: Any, a: Any) -> Any:
+    return lax.scan(lambda c, x: (c.at[i].set(x), c[0]), a, a)[0]
+
+
+def constant(i: Any, a: Any) -> Any:
+    table = jnp.asarray(TABLE)
+    return a + (table.at[i].set(a[0])[3] + table[i]).astype(a.dtype)
+
+
+def shifted(i: Any, a: Any) -> Any:
+    return jnp.concatenate([a[1:], a[:1] + 1])
+
+
+def turned(i: Any, a: Any) -> Any:
+    return jnp.where(a > a[::-1], a, a[::-1] + 1)
+
+
+def other_branch(i: Any, a: Any) -> Any:
+    return lax.cond(a[i] > 3, lambda a: a.at[i].set(a[i + 1] * 2) + a, lambda a: a[::-1], a)
+
+
+def in_two_places(i: Any, a: Any) -> Any:
+    return lax.cond(a[i] > 3, lambda a, b: a.at[i].set(1) + b[::-1], lambda a, b: b, a, a)
+
+
+def retyped(i: Any, a: Any) -> Any:
+    bits = lax.bitcast_convert_type(a, {2: np.int16, 4: np.int32}[a.dtype.itemsize])
+    return a.at[i].set(a[0] + 1) + bits[i].astype(a.dtype) % 5
+
+
+def most(i: Any, a: Any) -> Any:
+    """What is read before has almost as many elements as the array."""
+    size = max(a.shape[0] - 1, 1)
+    part = lax.dynamic_slice(a, (i,), (size,)) + 1
+    return lax.dynamic_update_slice(a.at[0].set(part[-1]), part, (1 - i,))
+
+
+@pytest.mark.parametrize("body", [compare, depends, twice, both, rows, constant, shifted, turned, other_branch,
+                                  in_two_places, retyped, most], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("size", SIZES)
+def test_near_misses(body: Any, size: int) -> None:
+    check(loop(body), np.arange(size, dtype=np.float32) % 7)
+    check(loop(body), (np.arange(size) % 7).astype(np.int16))
+
+
+@pytest.mark.parametrize("body", [
+    lambda i, a, b: (b, a),
+    lambda i, a, b: (b, a.at[i].set(b[i])),
+    lambda i, a, b: (b.at[i].set(a[i]), a.at[i].set(b[i])),
+    lambda i, a, b: (a.at[i].set(b[i]), a),
+    lambda i, a, b: (a.at[i].set(b[i]), a[::-1]),
+    lambda i, a, b: (b, b),
+    lambda i, a, b: (a + b, a.at[i].set(b[i])),
+    lambda i, a, b: (a.at[i].set(1), a.at[i].set(2)),
+    lambda i, a, b: (a.at[i].set(b[i + 1]), b.at[i].set(a[i + 1])),
+    lambda i, a, b: lax.cond(i % 2, lambda a, b: (b, a), lambda a, b: (a.at[i].set(b[0]), b.at[i].set(a[0])), a, b),
+    lambda i, a, b: lax.fori_loop(0, 3, lambda j, s: (s[1].at[j].set(s[0][i]), s[0]), (a, b)),
+    lambda i, a, b: lax.fori_loop(0, 3, lambda j, s: (s[1], s[0].at[j].add(1)), (a, a)),
+    lambda i, a, b: (lax.fori_loop(0, 3, lambda j, c: c.at[j].set(a[j + 1] + c[j - 1]), b), a),
+], ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_several_carries(body: Any, size: int) -> None:
+    check(vectors(body), np.arange(size, dtype=np.float32) % 7)
+    lanes = jnp.arange(3 * size, dtype=np.float32).reshape(3, size) % 5
+    got = anima.jit(anima.vmap(vectors(body)))(lanes)
+    with anima.disable_jit():
+        want = [vectors(body)(lane) for lane in lanes]
+    for k in range(2):
+        np.testing.assert_array_equal(np.asarray(got[k]), np.stack([np.asarray(w[k]) for w in want]))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_that_go_in_and_come_out(size: int) -> None:
+    def step(a: Any, x: Any) -> Any:
+        new = a.at[1].set(x[-1])
+        changed = x.at[0].set(a[0])
+        return new, (a, changed, changed.at[1].set(new[1]), x)
+
+    check(lambda a, xs: lax.scan(step, a, xs), np.arange(size, dtype=np.float32),
+          np.arange(4 * size, dtype=np.float32).reshape(4, size))
+
+
+def test_what_is_given_stays() -> None:
+    x = np.arange(1000, dtype=np.float32)
+    placed = anima.device_put(x)
+    check(lambda x: (loop(swap)(x), x[3]), placed)
+    np.testing.assert_array_equal(np.asarray(placed), x)
+
+
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_one_update_copies_no_more_than_the_argument(donated: tuple[int, ...]) -> None:
+    x = np.arange(1000, dtype=np.float32)
+    for fun in (lambda y: y.at[3].set(y[2]), lambda y: late(3, y), swap_at_top):
+        made = lowered(lambda x, f=fun: f(jnp.sort(x)), x)
+        assert not any(isinstance(s, Kernel) and s.name == "copy" for s in made.loops.body) or made.loops.arena < 4000
+        given = lowered(fun, x, donated=donated)
+        assert sum(isinstance(s, Kernel) and s.name == "copy" for s in given.loops.body) == 1 - len(donated)
+        check(lambda x, f=fun: f(jnp.sort(x)), x)
+        check(fun, x)
+
+
+def swap_at_top(a: Any) -> Any:
+    return swap(3, a)
+
+
+@pytest.mark.parametrize("body", [swap, late, window, branch, inner, several, twice], ids=lambda f: f.__name__)
+def test_gradients_see_old_values(body: Any) -> None:
+    with anima.enable_x64(True):
+        x = jnp.linspace(0.5, 4.0, 17)
+        gradient = anima.grad(lambda x: (loop(lambda i, a: jnp.sin(body(i, a)))(x) * jnp.arange(17.0)).sum())
+        got = anima.jit(gradient)(x)
+        with anima.disable_jit():
+            np.testing.assert_allclose(got, gradient(x), rtol=1e-12)
