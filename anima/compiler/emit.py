@@ -11,19 +11,19 @@ programs are equal text, in this process and in the next.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from anima.compiler import lapack
-from anima.compiler.assembly import ModuleBuilder, Type, Value
-from anima.compiler.emit_control import part_types
+from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.emit_control import part_types, stored
 from anima.compiler.emit_function import Function, Module, operands
 from anima.compiler.emit_lapack import emit_lapack
 from anima.compiler.emit_memory import Place
 from anima.compiler.emit_value import COMPLEX_TYPES, I64, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
 from anima.compiler.gemm import Product, emit_product, shared_text
 from anima.compiler.keys import statements_key
-from anima.compiler.loops import INDEX, Buffer, Call, For, Kernel, Program, Stmt, statements
+from anima.compiler.loops import Accumulate, Assign, Buffer, Call, For, If, Kernel, Program, Stmt, Var, statements
 from anima.compiler.native import Target
 from anima.compiler.routines import arguments, buffers_written
 from anima.util import record
@@ -31,6 +31,10 @@ from anima.util import record
 ENTRY = "entry"
 _INLINE = 4   # most kernels that are part of the entry function
 _SPREAD = 12  # kernels from which they go into modules of their own
+_PART = 16    # most statements in a row outside of kernels that are not cut into parts,
+_LARGE = 200  # of which each has this many statements and operands
+_ENDING = frozenset(("poll", "watch", "stopped", "callback"))  # routines after which the program may be over
+_PARAMS = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
 I32 = Type("i32")
 _GEMM = {"c64": "cgemm", "c128": "zgemm"}
 
@@ -57,18 +61,61 @@ def emit_program(program: Program, target: Target) -> Emitted:
     After this pass loops, lets and variables no longer appear; blocks, phis and vector instructions do.
     """
     entry = Entry(program, target)
-    entry.function.block(program.body)
-    entry.function.finish()
+    entry.write()
     modules = [m for m in entry.modules if m.builder.has_functions]
     texts = [*(m.builder.text() for m in modules), *entry.shared]
     numbers = {id(m): n for n, m in enumerate([*modules, *entry.shared])}
-    callees = tuple((None if m is None else numbers[id(m)], name) for name, m, _ in entry.callees.values())
+    callees = tuple((None if m is None else numbers[id(m)], name) for _, name, m in entry.callees.values())
     return Emitted(tuple(texts), callees, any(m.parallel for m in modules), len(entry.shared))
 
 
 def slots(program: Program) -> list[Buffer]:
     """The buffers whose addresses the entry function takes, in order."""
     return [b for role in ("input", "output", "const") for b in program.with_role(role)]
+
+
+class Outer(Function):
+    """The entry function or a part of it. Long blocks are cut: code generation takes more than twice the time for a
+    function of twice the size."""
+
+    def __init__(self, entry: Entry, b: Builder) -> None:
+        super().__init__(entry.modules[0], b, b.params[2])
+        self.entry = entry
+        self.outside = entry.outer
+        self.addresses: dict[str, Value] = {}  # of what it calls
+
+    def block(self, stmts: Sequence[Stmt]) -> None:
+        """Write statements in order, those of long blocks as parts."""
+        if len(stmts) <= _PART:
+            super().block(stmts)
+            return
+        run: list[Stmt] = []
+        size = 0
+        for stmt in stmts:
+            alone = self._stands_alone(stmt)
+            more = 1 + len(operands((stmt,)).buffers)
+            if run and (not alone or size + more > _LARGE):
+                self.entry.part(run)
+                run, size = [], 0
+            if alone:
+                run.append(stmt)
+                size += more
+            else:
+                self.statement(stmt)
+        if run:
+            self.entry.part(run)
+
+    def _stands_alone(self, stmt: Stmt) -> bool:
+        """Whether a statement can stand in another function: it binds and assigns no names of this one, does not end
+        it, and uses none of its registers."""
+        if not isinstance(stmt, (Kernel, Call, For, If)) or (isinstance(stmt, Kernel) and stmt.inline):
+            return False
+        inside = list(statements(stmt))
+        own = {s.name for s in inside if isinstance(s, Var)}
+        if any((isinstance(s, Call) and s.routine in _ENDING)
+               or (isinstance(s, (Assign, Accumulate)) and s.name not in own) for s in inside):
+            return False
+        return self.held.keys().isdisjoint(operands((stmt,)).buffers)
 
 
 class Entry:
@@ -78,9 +125,11 @@ class Entry:
         self.program = program
         self.buffers = {b.name: b for b in program.buffers}
         self.target = target
-        self.callees: dict[str, tuple[str, Module | str | None, Value]] = {}
+        self.slots = {b.name: n for n, b in enumerate(slots(program))}
+        self.callees: dict[str, tuple[int, str, Module | str | None]] = {}  # and where their addresses are
         self.shared: list[str] = []  # texts of parts of matrix products
         self.kernels: dict[str, tuple[Module, str]] = {}
+        self.parts = 0
         count = sum(isinstance(s, Kernel) and not s.inline for s in statements(*program.body))
         # A function costs the code generator 0.3 ms, however short: few kernels are written in line.
         self.inline = count <= _INLINE
@@ -88,35 +137,64 @@ class Entry:
         masks = target.has("avx512f") and target.vector_bytes == 64
         self.modules = [Module(ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features), masks)
                         for _ in range(1 + spread)]
-        params: list[Any] = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
-        b = self.modules[0].builder.function(ENTRY, params)
-        self.function = Function(self.modules[0], b, b.params[2])
-        self.function.outside = self.outer
+        self.written = [0] * spread  # how much is in each module but the first, about
+        self.function = Outer(self, self.modules[0].builder.function(ENTRY, _PARAMS))
         self.function.windows = {b.name: b.dtype for b in program.with_role("window")}
-        self._address_buffers()
+
+    def write(self) -> None:
+        """Writes the program."""
+        self._address(b.name for b in self.program.buffers if b.role != "window")
+        self.function.block(self.program.body)
+        self.function.finish()
 
     def root(self, name: str) -> str:
         """The buffer whose memory a buffer is."""
-        while self.buffers[name].alias is not None:
-            name = self.buffers[name].alias  # type: ignore[assignment]
+        while (buffer := self.buffers.get(name)) is not None and buffer.alias is not None:
+            name = buffer.alias
         return name
 
-    def _address_buffers(self) -> None:
+    def _address(self, names: Iterable[str]) -> None:
+        """Loads the addresses of buffers that the function uses."""
         f = self.function
-        args, arena, _ = f.b.params
-        for number, buffer in enumerate(slots(self.program)):
-            pointer = f.b.load(PTR, f.b.gep("ptr", args, number))
-            f.places[buffer.name] = Place(pointer, buffer.dtype, self.root(buffer.name))
-        for buffer in self.program.with_role("temp"):
-            if buffer.alias is None:
-                if buffer.offset is None:
-                    raise ValueError(f"temporary buffer {buffer.name} has no place in the arena")
-                pointer = f.b.gep("i8", arena, buffer.offset) if buffer.offset else arena
-                f.places[buffer.name] = Place(pointer, buffer.dtype, buffer.name)
-        for buffer in self.program.with_role("temp"):
-            if buffer.alias is not None:
-                root = self.root(buffer.name)
-                f.places[buffer.name] = Place(f.places[root].pointer, buffer.dtype, root)
+        args, arena, *_ = f.b.params
+        for name in names:
+            root = self.root(name)
+            if root != name and self.buffers[name].role == "temp":
+                self._address([root])
+                pointer = f.places[root].pointer
+            elif name in self.slots:
+                pointer = f.b.load(PTR, f.b.gep("ptr", args, self.slots[name]))
+            else:
+                offset = self.buffers[name].offset
+                if offset is None:
+                    raise ValueError(f"temporary buffer {name} has no place in the arena")
+                pointer = f.b.gep("i8", arena, offset) if offset else arena
+            f.places[name] = Place(pointer, self.buffers[name].dtype, root)
+
+    def part(self, stmts: Sequence[Stmt]) -> None:
+        """Writes statements as a function of their own, and its call."""
+        f, uses = self.function, operands(stmts)
+        given = [n for n in uses.buffers if n not in self.buffers or self.buffers[n].role == "window"]
+        arguments = [f.places[n].pointer for n in given]
+        for name, _ in uses.values:
+            arguments += parts(f.plain(f.env[name]))
+        params = [*_PARAMS, *((f"p{n}", v.type) for n, v in enumerate(arguments))]
+        self.parts += 1
+        name = f"{ENTRY}.part{self.parts}"
+        b = self.modules[0].builder.function(name, params, linkage="internal", attributes="noinline")
+        self.function = inner = Outer(self, b)
+        inner.windows = f.windows
+        self._address(n for n in uses.buffers if n not in given)
+        for n, pointer in zip(given, b.params[len(_PARAMS):], strict=False):
+            inner.places[n] = Place(pointer, f.places[n].dtype, f.places[n].root)
+        inner.receive(uses.values, b.params[len(_PARAMS) + len(given):])
+        for stmt in stmts:
+            inner.statement(stmt)
+        inner.finish()
+        self.function = f
+        f.b.call(name, [*f.b.params[:len(_PARAMS)], *arguments])
+        for buffer in stored(stmts):
+            f.changed(self.root(buffer))
 
     def outer(self, stmt: Stmt) -> None:
         """A kernel or an external routine."""
@@ -145,8 +223,8 @@ class Entry:
                 f.block(kernel.body)
             return
         uses = operands(kernel.body)
-        roots = list(dict.fromkeys(self.root(name) for name in uses.buffers))
-        numbers = {name: f"{roots.index(self.root(name))}:{self.buffers[name].dtype}" for name in uses.buffers}
+        roots = {root: n for n, root in enumerate(dict.fromkeys(self.root(name) for name in uses.buffers))}
+        numbers = {name: f"{roots[self.root(name)]}:{self.buffers[name].dtype}" for name in uses.buffers}
         free = " ".join(f"{n}:{d}" for n, d in uses.values)
         sharing = self._sharing(roots)
         key = f"{free}|{sharing}|{statements_key(kernel.body, numbers)}"
@@ -165,39 +243,40 @@ class Entry:
         f.b.call(function, [*args, *([f.pool] if pool and f.pool is not None else [])])
         f.forget_stores(kernel.body)
 
-    def _sharing(self, roots: Sequence[str]) -> tuple[bool, ...]:
+    def _sharing(self, roots: Iterable[str]) -> tuple[bool, ...]:
         """Which operands lie on the same memory as another one (temporaries that are not alive together)."""
-        spans = []
-        for name in roots:
-            buffer = self.buffers[name]
-            start = buffer.offset if buffer.role == "temp" else None
-            spans.append(None if start is None else (start, start + buffer.size * itemsize(buffer.dtype)))
-        return tuple(a is not None and any(c is not None and c is not a and a[0] < c[1] and c[0] < a[1] for c in spans)
-                     for a in spans)
+        temps = [b for b in map(self.buffers.__getitem__, roots) if b.role == "temp" and b.offset is not None]
+        shared: set[str] = set()
+        last, end = "", -1
+        for buffer in sorted(temps, key=lambda b: (b.offset, b.size)):
+            start = int(buffer.offset)  # type: ignore[arg-type]
+            stop = start + buffer.size * itemsize(buffer.dtype)
+            if start < min(end, stop):
+                shared |= {last, buffer.name}
+            if stop > end:
+                last, end = buffer.name, stop
+        return tuple(root in shared for root in roots)
 
     def _define(self, key: str, kernel: Kernel, buffers: Sequence[str], values: Sequence[tuple[str, str]],
-                roots: Sequence[str], sharing: Sequence[bool], pool: bool) -> None:
+                roots: dict[str, int], sharing: Sequence[bool], pool: bool) -> None:
         params: list[Any] = [(f"p{i}", PTR, "" if shared else "noalias") for i, shared in enumerate(sharing)]
         for number, (_, dtype) in enumerate(values):
             params += [(f"s{number}.{part}", type) for part, type in enumerate(part_types(dtype, 1))]
         if pool:
             params.append(("pool", PTR))
-        others = self.modules[1:]
-        module = min(others, key=lambda m: m.builder.size) if others else self.modules[0]
+        module = self.modules[0]
+        if self.written:
+            least = min(range(len(self.written)), key=self.written.__getitem__)
+            self.written[least] += len(key)
+            module = self.modules[1 + least]
         name = f"k{len(self.kernels)}.{_identifier(kernel.name)}"
         self.kernels[key] = module, name
-        b = module.builder.function(name, params, linkage="" if others else "internal", attributes="noinline")
+        b = module.builder.function(name, params, linkage="" if self.written else "internal", attributes="noinline")
         f = Function(module, b, b.params[-1] if pool else None)
         for buffer in buffers:
             root = self.root(buffer)
-            f.places[buffer] = Place(b.params[roots.index(root)], self.buffers[buffer].dtype, root)
-        given = iter(b.params[len(roots):])
-        for value, dtype in values:
-            registers = [next(given) for _ in part_types(dtype, 1)]
-            if dtype == INDEX:
-                f.env[value] = Index(registers[0])
-            else:
-                f.env[value] = registers[0] if len(registers) == 1 else (registers[0], registers[1])
+            f.places[buffer] = Place(b.params[roots[root]], self.buffers[buffer].dtype, root)
+        f.receive(values, b.params[len(roots):])
         f.block(kernel.body)
         f.finish()
 
@@ -206,12 +285,12 @@ class Entry:
     def _callee(self, name: str, module: Module | str | None, key: str | None = None) -> Value:
         """The address of a routine or of a function in another module, loaded at the function's start."""
         key = key or name
-        if key not in self.callees:
-            f = self.function
-            place = len(slots(self.program)) + len(self.callees)
+        place, *_ = self.callees.setdefault(key, (len(self.slots) + len(self.callees), name, module))
+        f = self.function
+        if key not in f.addresses:
             address = f.b.first(f"getelementptr ptr, {f.b.params[0]}, i64 {place}", PTR)
-            self.callees[key] = name, module, f.b.first(f"load ptr, {address}, align 8", PTR)
-        return self.callees[key][2]
+            f.addresses[key] = f.b.first(f"load ptr, {address}, align 8", PTR)
+        return f.addresses[key]
 
     def _tape(self, call: Call) -> None:
         """A routine on the addresses of buffers, and numbers."""

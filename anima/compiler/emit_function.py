@@ -149,6 +149,16 @@ class Function(Vector):
         inner.counted(begin, end, 1, [], loop.body, body)
         inner.finish()
 
+    def receive(self, names: Sequence[tuple[str, str]], params: Sequence[Value]) -> None:
+        """Takes parameters of the function for the values of names."""
+        given = iter(params)
+        for name, dtype in names:
+            registers = [next(given) for _ in part_types(dtype, 1)]
+            if dtype == INDEX:
+                self.env[name] = Index(registers[0])
+            else:
+                self.env[name] = registers[0] if len(registers) == 1 else (registers[0], registers[1])
+
     def plain(self, value: Val) -> Val:
         """A uniform value as registers hold it."""
         return Index(self.total(value)) if isinstance(value, Index) else value

@@ -21,7 +21,7 @@ import numpy as np
 
 from anima.compiler.groups import Fused, Group
 from anima.compiler.lower_reduce import strategy
-from anima.compiler.materialise import acts_elementwise, halves, kind_of, materialise
+from anima.compiler.materialise import LARGE, LOAD, acts_elementwise, cost_of, halves, kind_of, materialise
 from anima.compiler.overwrite import UPDATES, Pairs, ReadsFirst, is_single, overwritten, pairs
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
@@ -64,7 +64,8 @@ def fuse(closed: ClosedJaxpr, carried: Pairs = ()) -> Fused:
 class _Builder:
     """A group under construction: `reads` are variables that its roots load."""
 
-    __slots__ = ("axes", "cuts", "flat", "kind", "moved", "needs", "number", "paired", "reads", "roots", "shape")
+    __slots__ = ("axes", "cuts", "flat", "kind", "moved", "needs", "number", "paired", "reads", "roots", "shape",
+                 "size")
 
     def __init__(self, number: int, kind: str, shape: Shape, axes: tuple[int, ...]):
         self.number = number
@@ -78,6 +79,7 @@ class _Builder:
         self.flat = True
         self.cuts: dict[int, set[int]] = {}
         self.paired = False
+        self.size = 0  # scalar operations and loads, about
 
     def multilevel(self) -> bool:
         """Whether equations of the group may depend on its reductions."""
@@ -101,13 +103,14 @@ class _Grouping:
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
         self.earlier: list[_Builder] = []  # groups that come before the root looked at, which writes over what they read
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
+        self.size = 0        # and its scalar operations and loads
         self.effectful: _Builder | None = None  # the last group with an effect
 
     def reads(self, eqn: Eqn, space: Shape,
               skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
         """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
         its space; whether all is flat; where concatenations and paddings along the space begin and end."""
-        self.paired = False
+        self.paired, self.size = False, max(cost_of(eqn), 1)
         found: dict[Var, set[Relation]] = {}
         seen: set[tuple[Var, Relation, Place]] = set()
         flat = True
@@ -133,10 +136,12 @@ class _Grouping:
                 relation = _view_relation(view, atom, relation, -1)
                 place = _view_relation(view, atom, place, None)
             if atom in self.stored or atom not in self.producers:
+                self.size += LOAD
                 found.setdefault(atom, set()).add(relation)
                 flat = flat and (atom.aval.shape == space or atom.aval.size == 1)
                 continue
             producer = self.producers[atom]
+            self.size += max(cost_of(producer), 1)
             flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
             _note_cuts(producer, place, space, cuts)
             self.paired = self.paired or (start is not None and self._pairs(producer, relation))
@@ -154,7 +159,7 @@ class _Grouping:
         space = eqn.invars[0].aval.shape if kind == "reduce" else eqn.outvars[0].aval.shape if eqn.outvars else ()
         axes = tuple(sorted(eqn.params["axes"])) if kind == "reduce" else ()
         reads, flat, cuts = self.reads(eqn, space)
-        paired = self.paired
+        paired, size = self.paired, self.size
         direct = {id(g): g for g in (self.home.get(v) for v in reads) if g is not None}
         self.earlier = [self.of[id(e)] for e in before]
         needs = 0
@@ -175,6 +180,7 @@ class _Grouping:
         group.roots.append(eqn)
         group.reads.update(reads)
         group.paired = group.paired or paired
+        group.size += size
         group.moved.update(self._moved(eqn, kind, group, reads))
         for d, places in cuts.items():
             group.cuts.setdefault(d, set()).update(places)
@@ -229,7 +235,7 @@ class _Grouping:
     def _takes(self, group: _Builder, eqn: Eqn, kind: str, role: str, axes: tuple[int, ...],
                reads: dict[Var, set[Relation]], direct: dict[int, _Builder]) -> bool:
         """Whether a root may join a group, and gains by it."""
-        if len(group.roots) >= MOST_ROOTS or (kind == "reduce" and group.kind == "reduce" and group.axes != axes):
+        if len(group.roots) >= MOST_ROOTS or group.size + self.size > LARGE or (kind == "reduce" and group.kind == "reduce" and group.axes != axes):
             return False
         if kind == "reduce" and group.kind == "map" and strategy(group.shape, axes) == "unrolled":
             return False

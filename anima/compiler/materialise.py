@@ -20,8 +20,10 @@ from anima.compiler.lower_reduce import REDUCTIONS, strategy
 from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
-LONG = 1000            # longest chain of folded equations ...
-DEEP = 40              # ... and most that are not elementwise
+LARGE = 1000           # scalar operations and loads of what is folded into one equation: code generation takes more
+                       # than twice the time for a function of twice the size
+LOAD = 4               # what a load counts among them
+DEEP = 40              # longest chain of folded equations that are not elementwise
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
@@ -66,7 +68,7 @@ class _Use:
     direct: bool = True
 
 
-def _cost_of(eqn: Eqn) -> int:
+def cost_of(eqn: Eqn) -> int:
     """Scalar operations for one element of the result, its operands aside."""
     name = eqn.primitive.name
     if name in REDUCTIONS:
@@ -239,29 +241,54 @@ def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) ->
     return bool(repeated) and size > 1
 
 
+@dataclass(slots=True)
+class _Tree:
+    """What is folded into a variable: the equations and the arrays that it reads, about how many scalar operations
+    that makes, and the most equations on a path that are not elementwise."""
+
+    members: frozenset[Eqn | Var] = frozenset()
+    size: int = 0
+    moves: int = 0
+
+
 def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var]]:
-    """For each variable, scalar operations to compute one element if all is folded; and the ends of long chains."""
+    """For each variable, scalar operations to compute one element if all is folded; and the ends of large trees."""
     costs: dict[Var, int] = {}
-    depths: dict[Var, tuple[int, int]] = {}
+    trees: dict[Var, _Tree] = {}
     ends: set[Var] = set()
     for eqn in jaxpr.eqns:
-        cost, length, moves = 0, 0, 0
+        cost = 0
         if kinds[id(eqn)] == "map":
-            reduction = eqn.primitive.name in REDUCTIONS
-            own = _cost_of(eqn)
-            for operand in eqn.invars:
-                if type(operand) is Var and operand in costs:
-                    cost += costs[operand] * (own if reduction else 1)
-                    before = depths[operand]
-                    length, moves = max(length, before[0]), max(moves, before[1])
-            cost, length = min(cost + own, 1 << 20), length + 1
-            moves += not is_elementwise(eqn)
+            own = cost_of(eqn)
+            repeated = own if eqn.primitive.name in REDUCTIONS else 1
+            operands = [v for v in dict.fromkeys(eqn.invars) if type(v) is Var]
+            tree = _planted(eqn, own, repeated, operands, trees, ends)
+            cost = min(sum(costs.get(v, 0) for v in operands if v not in ends) * repeated + own, 1 << 20)
             if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
                 cost = max(cost, 4 * CHEAP)
-            if length >= LONG or moves >= DEEP:
+            if tree.size > LARGE or tree.moves >= DEEP:
                 ends.update(eqn.outvars)
-                cost, length, moves = 0, 0, 0
-        for var in eqn.outvars:
-            costs[var] = cost
-            depths[var] = length, moves
+                cost = 0
+            trees.update(dict.fromkeys(eqn.outvars, tree))
+        costs.update(dict.fromkeys(eqn.outvars, cost))
     return costs, ends
+
+
+def _planted(eqn: Eqn, own: int, repeated: int, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var]) -> _Tree:
+    """The tree of an equation; the operands whose trees would make it too large become ends."""
+    members: set[Eqn | Var] = {eqn}
+    size, moves = max(own, 1), 0
+    for var in sorted(operands, key=lambda v: trees[v].size if v in trees else 0):
+        tree = trees.get(var)
+        if tree is not None and var not in ends:
+            new = tree.members - members
+            more = repeated * tree.size * len(new) // len(tree.members)
+            if size + more <= LARGE:
+                members |= new
+                size, moves = size + more, max(moves, tree.moves)
+                continue
+            ends.add(var)
+        if var not in members:
+            members.add(var)
+            size += LOAD
+    return _Tree(frozenset(members), size, moves + (not is_elementwise(eqn)))
