@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from anima.util import fork_safe
+
 _PREFIXES = ("anima_", "jax_")
 _TRUE = frozenset(("1", "true", "t", "yes", "y", "on"))
 _FALSE = frozenset(("0", "false", "f", "no", "n", "off", ""))
@@ -33,7 +35,7 @@ class _ThreadState(threading.local):
 
 
 _thread = _ThreadState()
-_lock = threading.Lock()
+_lock = fork_safe(threading.RLock())
 _total_overrides = 0    # held now, by all threads together
 _version = 0            # counts changes of global values
 
@@ -292,6 +294,10 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
         if key[0] != _version:
             key = _global_key = (_version, _key(tuple([option._global for option in _KEYED])))
         return key[1]
+
+    def version(self) -> int:
+        """Counts the changes of values that hold for all threads."""
+        return _version
 
     def parse_flags_with_absl(self) -> None:
         """Set the options that the command line gives (`--anima_enable_x64`, `--jax_debug_nans=True`)."""

@@ -1,4 +1,5 @@
-"""Small tools that every layer uses: splitting lists, names of functions, caches, records, modules loaded late.
+"""Small tools that every layer uses: splitting lists, names of functions, things made once, caches, records, modules
+loaded late.
 
     split_list([1, 2, 3, 4], [1, 2]) == [[1], [2, 3], [4]]
 """
@@ -61,19 +62,25 @@ class ByIdentity:
         return f"ByIdentity({self.value!r})"
 
 
-_weak_caches: list[weakref.WeakKeyDictionary[Any, Any]] = []
+_clears: list[Callable[[], None]] = []
 
 
-def clear_weak_caches() -> None:
-    """Forgets all that `weak_cache`d functions remember."""
-    for known in _weak_caches:
-        known.clear()
+def cleared(clear: Callable[[], None]) -> Callable[[], None]:
+    """Has `clear()` called by `clear_all`: every cache of programs says so, or is a `weak_cache`."""
+    _clears.append(clear)
+    return clear
+
+
+def clear_all() -> None:
+    """Forgets all that was remembered of programs."""
+    for clear in _clears:
+        clear()
 
 
 def weak_cache(function: Callable[..., B]) -> Callable[..., B]:
     """Remembers results by the identity of the first argument, as long as that lives, and the others."""
     caches: weakref.WeakKeyDictionary[Any, dict[Any, B]] = weakref.WeakKeyDictionary()
-    _weak_caches.append(caches)
+    cleared(caches.clear)
 
     @functools.wraps(function)
     def wrapper(first: Any, *rest: Any) -> B:
@@ -103,6 +110,29 @@ def check_level() -> int:
     """What `ANIMA_CHECK` says now: 1 to check programs as they are compiled, 2 to check the memory of runs too."""
     text = os.environ.get("ANIMA_CHECK", "")
     return int(text) if text.isdigit() else int(bool(text))
+
+
+def once(function: Callable[..., B]) -> Callable[..., B]:
+    """Remembers results for ever, by the arguments: each is made once, whichever threads ask first.
+
+    For what others keep addresses of, or what there must be one of; `functools.cache`, where two threads may both
+    make a value, is for what is merely slow to compute. A call from within finds what it makes; what raises is
+    tried again, and so is, in a child of fork, what a thread of the parent was making.
+    """
+    known: dict[tuple[Any, ...], B] = {}
+    lock = fork_safe(threading.RLock())
+
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> B:
+        try:
+            return known[args]
+        except KeyError:
+            pass
+        with lock:
+            return known[args] if args in known else known.setdefault(args, function(*args))
+
+    wrapper.cache_clear = known.clear  # type: ignore[attr-defined]
+    return wrapper
 
 
 def fork_safe(lock: A) -> A:

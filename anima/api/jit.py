@@ -269,7 +269,7 @@ class JitFunction:
         if entry.executable is None:
             entry.compile(static)
         self._check_given_once(entry, leaves)
-        result = entry.result([x.value if type(x) is ConcreteArray else _to_numpy(x, a)
+        result = entry.result([x.elements() if type(x) is ConcreteArray else _to_numpy(x, a)
                                for x, a in zip(leaves, entry.avals, strict=True)])
         if config.debug_nans or config.debug_infs:
             self._check_finite(tree.leaves(result), in_tree, leaves, static)
@@ -288,21 +288,22 @@ class JitFunction:
                find: Callable[[Any], ShapedArray] = aval_of) -> Entry:
         """The program for these arguments, traced now if it is new; `find` tells the type of one.
 
-        A program that closes over tracers belongs to the trace they live in, and is not kept.
+        A program that closes over tracers belongs to the trace they live in, and is not kept; nor is one during whose
+        tracing an option was changed, perhaps by another thread.
         """
         try:
             avals = tuple([x.aval if isinstance(x, Array) else find(x) for x in leaves])
         except TypeError:
             self._explain_bad_argument(args, kwargs, static)
             raise
-        options = config.trace_key()
+        version, options = config.version(), config.trace_key()
         key = in_tree, avals, static, options
         entry = self.entries.get(key)
         if entry is None:
-            explain_miss(self.name, self.entries, key, self.signature.leaf_names(args, kwargs, static))
+            explain_miss(self.name, list(self.entries), key, self.signature.leaf_names(args, kwargs, static))
             with timed(f"tracing {self.name} for jit"):
                 entry = self._trace(args, kwargs, static, avals, in_tree, options)
-            if not entry.outer:
+            if not entry.outer and config.version() == version:
                 self.entries[key] = entry
         return entry
 

@@ -17,9 +17,7 @@ from anima.core.primitive import Primitive
 from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Trace, Tracer, aval_of, installed, under
-from anima.util import clear_weak_caches, fun_name, lazy_module
-
-compiled = lazy_module("anima.compiler.cache")
+from anima.util import clear_all, fun_name
 
 
 def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), axis_env: Any = None,
@@ -109,5 +107,4 @@ def clear_caches() -> None:
     for x in gc.get_objects():
         if type(x) is JitFunction:
             x.clear_cache()
-    clear_weak_caches()
-    compiled.clear()
+    clear_all()

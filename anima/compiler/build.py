@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from anima.compiler.emit import emit_program
@@ -21,15 +21,16 @@ from anima.compiler.native import Module, Target
 from anima.compiler.parallelize import parallelize
 from anima.compiler.tile import tile
 from anima.compiler.vectorize import vectorize
-from anima.util import lazy_module, record
+from anima.util import cleared, lazy_module, once, record
 
 futures = lazy_module("concurrent.futures")
 
 Load = Callable[[str, Target], Module]
 _shared: dict[tuple[str, Target], Module] = {}  # modules that many programs use: parts of matrix products
+cleared(_shared.clear)
 
 
-@record
+@record(eq=False)
 class Code:
     """A compiled program: its last loops, LLVM text and modules; what it calls (see `Emitted.callees`); whether it
     uses the thread pool."""
@@ -52,22 +53,21 @@ def build(program: Program, target: Target, load: Load) -> Code:
         program = run(program)
     emitted = emit_program(program, target)
     own = len(emitted.texts) - emitted.shared
-    wanted = [text for n, text in enumerate(emitted.texts) if n < own or (text, target) not in _shared]
+    made = {text: _shared[text, target] for text in emitted.texts[own:] if (text, target) in _shared}
+    wanted = [text for text in emitted.texts if text not in made]
     if len(wanted) == 1:
-        made = {wanted[0]: load(wanted[0], target)}
+        made[wanted[0]] = load(wanted[0], target)
     else:
-        made = dict(zip(wanted, _workers().map(lambda text: load(text, target), wanted), strict=True))
+        made |= zip(wanted, _workers().map(lambda text: load(text, target), wanted), strict=True)
     for text in emitted.texts[own:]:
-        if text in made:
-            _shared.setdefault((text, target), made[text])
-    modules = [made[t] for t in emitted.texts[:own]] + [_shared[t, target] for t in emitted.texts[own:]]
+        made[text] = _shared.setdefault((text, target), made[text])
     # Programs that differ in constants and callbacks alone share the code, which keeps none of these alive.
     bare = tuple(replace(b, value=None) if b.role == "const" else b for b in program.buffers)
     program = replace(program, buffers=bare, callbacks=())
-    return Code(program, emitted.texts, tuple(modules), emitted.callees, emitted.parallel)
+    return Code(program, emitted.texts, tuple(made[t] for t in emitted.texts), emitted.callees, emitted.parallel)
 
 
-@cache
+@once
 def _workers() -> Any:
     return futures.ThreadPoolExecutor(thread_name_prefix="anima-compile")
 

@@ -1,6 +1,7 @@
 """Compiled code, kept: the same program is compiled once in a process, and once for all if a folder is given.
 
-In memory the key is the program itself as text; on disk (`anima_compilation_cache_dir`) a hash of the LLVM
+In memory the key is the program itself as text: equal programs share the code while one of them is in use, and the
+code of the last few programs stays for those that may come. On disk (`anima_compilation_cache_dir`) a hash of the LLVM
 text, the target and the versions of all that made it. A file that is not what it should be is as good as none.
 """
 
@@ -10,6 +11,7 @@ import contextlib
 import os
 import struct
 import threading
+import weakref
 import zlib
 from collections import OrderedDict
 
@@ -18,37 +20,37 @@ from anima.compiler.build import Code, build
 from anima.compiler.keys import program_key
 from anima.compiler.loops import Program
 from anima.config import compilation_cache_dir
-from anima.util import fork_safe, lazy_module
+from anima.util import cleared, fork_safe, lazy_module
 
 hashlib, tempfile = lazy_module("hashlib"), lazy_module("tempfile")  # for the disk only, and slow to load
 _FORMAT = b"anima-object-1\n"
-_KEPT = 1024  # programs
+_KEPT = 64  # programs that nothing else may refer to; each takes some 50 KiB
 
-
-_known: OrderedDict[tuple[str, native.Target], Code] = OrderedDict()
-_lock = fork_safe(threading.Lock())
+_Key = tuple[str, native.Target]
+_known: weakref.WeakValueDictionary[_Key, Code] = weakref.WeakValueDictionary()
+_recent: OrderedDict[_Key, Code] = OrderedDict()
+_lock = fork_safe(threading.RLock())
 
 
 def compiled(program: Program, target: native.Target) -> Code:
     """The machine code of a program for the machine we run on."""
     key = program_key(program), target
+    code = _known.get(key) or build(program, target, load)
     with _lock:
-        found = _known.get(key)
-        if found is not None:
-            _known.move_to_end(key)
-            return found
-    made = build(program, target, load)
-    with _lock:
-        _known[key] = made
-        while len(_known) > _KEPT:
-            _known.popitem(last=False)
-    return made
+        code = _known.setdefault(key, code)  # another thread may have been quicker
+        _recent[key] = code
+        _recent.move_to_end(key)
+        while len(_recent) > _KEPT:
+            _recent.popitem(last=False)
+    return code
 
 
+@cleared
 def clear() -> None:
     """Forgets the programs compiled by this process; those in the folder stay."""
     with _lock:
         _known.clear()
+        _recent.clear()
 
 
 # --- On disk ---------------------------------------------------------------------------------

@@ -18,13 +18,12 @@ import os
 import re
 import sys
 import threading
-from functools import cache
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from anima.compiler.scalars import support_text
-from anima.util import record
+from anima.util import once, record
 
 
 @record
@@ -42,7 +41,7 @@ class Target:
         return f"+{feature}" in self.features.split(",")
 
 
-@cache
+@once
 def host() -> Target:
     """The machine we run on."""
     _initialize()
@@ -62,20 +61,22 @@ def version() -> str:
 class Module:
     """Machine code in memory. It stays there for as long as this object lives."""
 
-    __slots__ = ("_addresses", "_library", "_object", "_trackers", "llvm")
+    __slots__ = ("_addresses", "_engine", "_library", "_object", "_trackers", "llvm")
 
     def __init__(self, object_bytes: bytes, llvm_text: str | None, support: str = "") -> None:
         self._object = object_bytes
         self.llvm = llvm_text
         self._library = f"anima{next(_numbers)}"
         self._addresses: dict[str, int] = {}
-        needed = [_support(name.decode()) for name in sorted(set(_SUPPORT_NAME.findall(object_bytes)))
-                  if name.decode() != support]
+        needed = {name.decode() for name in _SUPPORT_NAME.findall(object_bytes)} - {support}
+        for name in needed:
+            _support(name)  # compiled without the lock
         with _lock:
             link = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
-            for module in needed:
-                link.add_jit_library(module._library)
-            self._trackers = [link.link(_engine(), self._library)]
+            for name in needed:
+                link.import_symbol(name, _support(name).address(name))
+            self._engine = _engine()
+            self._trackers = [link.link(self._engine, self._library)]
 
     def address(self, function_name: str) -> int:
         """The address of a function (or constant) of the module; KeyError if it has none of that name."""
@@ -83,7 +84,7 @@ class Module:
         if known is None:
             with _lock:
                 try:
-                    tracker = _engine().lookup(self._library, function_name)
+                    tracker = self._engine.lookup(self._library, function_name)
                 except RuntimeError as error:
                     raise KeyError(f"no function {function_name!r} in this module: {error}") from None
                 self._trackers.append(tracker)
@@ -152,15 +153,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-@cache
+@once
 def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
 
-@cache
-def _engine() -> llvm.LLJIT:  # called under the lock: there is one engine
-    return llvm.create_lljit_compiler(_machine(), use_jit_link=sys.platform != "win32")
+_PER_ENGINE = 64
+_engines: list[llvm.LLJIT] = []  # the one for new modules, as often as it may take more of them
+
+
+def _engine() -> llvm.LLJIT:
+    # Called under the lock. LLVM keeps some KiB of a module that is gone, until the engine goes with the last of its
+    # modules; an engine for each would take four times the memory, and more time than a small program does.
+    if not _engines:
+        engine = llvm.create_lljit_compiler(_machine(), use_jit_link=sys.platform != "win32")
+        _engines.extend([engine] * _PER_ENGINE)
+    return _engines.pop()
 
 
 def _machine(level: int = 1) -> llvm.TargetMachine:
@@ -183,7 +192,7 @@ def _support(name: str) -> Module:
     return module
 
 
-@cache
+@once
 def _unlocked_emitter() -> ctypes._NamedFuncPointer:  # type: ignore[name-defined]
     # llvmlite serialises every call. Code generation is nine tenths of a compilation and needs only its
     # own context and target machine, so this one call goes to the library directly.

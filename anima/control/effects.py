@@ -83,7 +83,7 @@ class Callback(Primitive):
 def _array(value: np.ndarray, key_dtype: Any) -> ConcreteArray:
     """An operand as the user sees it, in memory that nobody writes to."""
     value = np.asarray(value)  # NumPy makes scalars of 0-d arrays
-    if value.flags.writeable:
+    if value.flags.writeable or getattr(value.base, "flags", value.flags).writeable:
         value = value.copy()
     if key_dtype is None:
         return ConcreteArray(value, ShapedArray(value.shape, value.dtype))
@@ -160,8 +160,7 @@ class ResultCallback(Callback):
                 raise errors.AnimaRuntimeError(self._wrong(
                     callback, f"returned another {what} than result_shape_dtypes says. Incorrect output {what} for "
                     f"return value #{number}: Expected: {expected}, Actual: {actual}"))
-        value = leaf.value if isinstance(leaf, ConcreteArray) else np.asarray(leaf, aval.dtype)
-        return value.copy() if value.flags.writeable else value
+        return leaf.elements() if isinstance(leaf, ConcreteArray) else np.array(leaf, aval.dtype)
 
     def _wrong(self, callback: FlatCallback, what: str) -> str:
         code = getattr(callback.callback_func, "__code__", None)

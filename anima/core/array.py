@@ -232,8 +232,15 @@ class Array:
     view = _method("view")
 
 
+def _sealed(value: np.ndarray) -> np.ndarray:
+    """The same memory as an array that cannot be made writeable: NumPy asks the base of its base, a `memoryview`."""
+    if type(getattr(value.base, "base", None)) is memoryview or value.dtype.hasobject:
+        return value
+    return np.ndarray(value.shape, value.dtype, np.frombuffer(value.reshape(-1).view(np.uint8).data, np.uint8))
+
+
 class ConcreteArray(Array):
-    """An array with a value, held as a read-only NumPy array (`_value`).
+    """An array with a value, held as a read-only NumPy array (`_value`), which is sealed before anyone else sees it.
 
     Arrays of extended element types (random keys) hold their base elements, one more dimension.
     """
@@ -248,7 +255,14 @@ class ConcreteArray(Array):
 
     @property
     def value(self) -> np.ndarray:
-        """The elements; RuntimeError if the array was deleted or donated."""
+        """The elements, read-only for ever; RuntimeError if the array was deleted or donated."""
+        value = _sealed(self.elements())
+        if self._value is not None:  # another thread may have deleted it meanwhile
+            self._value = value
+        return value
+
+    def elements(self) -> np.ndarray:
+        """The elements for code of Anima's, which neither writes to them nor hands them on."""
         if self._value is None:
             raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
         return self._value

@@ -19,12 +19,13 @@ import numpy as np
 
 from anima.config import config
 from anima.core.jaxpr import Atom, ClosedJaxpr, Jaxpr, Literal, Var
-from anima.util import ByIdentity, fork_safe, weak_cache
+from anima.util import ByIdentity, cleared, fork_safe, weak_cache
 
-_KEPT = 256  # programs: as many as a long-running process may use in turn, and their machine code
+_KEPT = 128  # programs: as many as a long-running process may use in turn, and their machine code
 
 _programs: OrderedDict[Hashable, ClosedJaxpr] = OrderedDict()
-_lock = fork_safe(threading.Lock())
+_lock = fork_safe(threading.RLock())
+cleared(_programs.clear)
 
 
 def interned(closed: ClosedJaxpr) -> ClosedJaxpr:

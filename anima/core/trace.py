@@ -154,7 +154,7 @@ def is_array_like(x: Any) -> bool:
 def numpy_value(x: Any, aval: ShapedArray) -> np.ndarray:
     """A concrete operand as a NumPy array of its aval's dtype."""
     if isinstance(x, ConcreteArray):
-        return x.value
+        return x.elements()
     return np.asarray(x, dtype=aval.dtype)
 
 
@@ -170,8 +170,8 @@ class EvalTrace(Trace):
                 raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
             aval = aval_of(x)
             value = numpy_value(x, aval)
-            if value is x:
-                foreign.append(value)
+            if not isinstance(x, ConcreteArray):
+                foreign.append(value)  # perhaps over memory of the user's: an array, or what NumPy reads as one
             extended = extended or isinstance(aval.dtype, dtypes.ExtendedDType)
             avals.append(aval)
             values.append(value)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anima.core import primitive as core
+from anima.core.array import Array
 from anima.core.avals import ShapedArray as ShapedArray
 from anima.core.jaxpr import (
     ClosedJaxpr as ClosedJaxpr,
@@ -104,7 +105,9 @@ class Primitive(core.Primitive):
         if [(a.shape, a.dtype) for a in got] != [(a.shape, a.dtype) for a in avals]:
             raise TypeError(f"the implementation of '{self.name}' returned {[a.str_short() for a in got]}, but its "
                             f"abstract evaluation rule says {[a.str_short() for a in avals]}.")
-        values = [np.asarray(o, a.dtype) for o, a in zip(outs, avals, strict=True)]
+        # The user may write to a NumPy array later on.
+        values = [np.array(o, a.dtype, copy=None if isinstance(o, Array) else True)
+                  for o, a in zip(outs, avals, strict=True)]
         return values if self.multiple_results else values[0]
 
     def body_at(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:

@@ -25,6 +25,7 @@ from anima.core.stage import eval_numpy, trace_to_jaxpr
 from anima.core.trace import EVAL, under
 from anima.ops import shape as sh
 from anima.random.implementation import Implementation, of_dtype
+from anima.util import cleared
 
 UINT32 = np.dtype(np.uint32)
 
@@ -72,6 +73,9 @@ def _expand(primitive: KeyPrimitive, avals: tuple[ShapedArray, ...], params: tup
     jaxpr, consts = under(EVAL, trace_to_jaxpr, lambda *words: [primitive.program(impl, *words, **known)],
                           [words_aval(a) for a in avals])
     return ClosedJaxpr(jaxpr, consts)
+
+
+cleared(_expand.cache_clear)
 
 
 def _front(x: Any, dim: int | None) -> Any:

@@ -34,7 +34,7 @@ from anima.core.avals import ShapedArray
 from anima.runtime import threads
 from anima.runtime.calling_code import FORMS, HEAD, HEAD_BYTES, LOCK, RECORD, RECORD_BYTES, RUN
 from anima.runtime.fields import with_fields
-from anima.util import record
+from anima.util import once, record
 
 _NEEDED_FLAGS = 0x0001 | 0x0100  # C-contiguous, aligned (NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED)
 _WRITEABLE = 0x0400
@@ -105,7 +105,7 @@ def _array_as_expected(array: np.ndarray, fields: dict[str, int]) -> bool:
             and tag == (struct.pack("<Q", found)[:3], found >> 32))
 
 
-@cache
+@once
 def _module() -> tuple[native.Module, dict[str, int] | None]:
     """The code of this file; the layout if `run` is part of it."""
     fields = _layout()
@@ -152,7 +152,7 @@ class _Method(ctypes.Structure):
                 ("doc", ctypes.c_char_p))
 
 
-@cache
+@once
 def _method() -> _Method:
     return _Method(b"run", _module()[0].address("run"), _FASTCALL, None)
 
@@ -182,8 +182,10 @@ def caller(entry: int, inputs: Sequence[Input], outputs: Sequence[Output], scrat
     words += [0] * len(outputs) if avals is None else map(id, avals)
     for given in inputs:
         words += _record(given)
-    descriptor = struct.pack(f"<{len(words)}q", *words)
-    return _new_function(ctypes.addressof(_method()), (descriptor, inputs, made, wishes, avals, keep), None)
+    descriptor, method = struct.pack(f"<{len(words)}q", *words), _method()
+    # The code and its description too: at the end of the process this module may go before the function.
+    keep = inputs, made, wishes, avals, keep, method, _module()
+    return _new_function(ctypes.addressof(method), (descriptor, keep), None)
 
 
 def _record(given: Input) -> list[int]:
@@ -217,7 +219,7 @@ def _numbers(dtype: np.dtype, weak: bool) -> tuple[type | None, int]:
     return scalar, _KINDS.get(dtype.name, 0) if weak or dtype.kind == "b" else 0
 
 
-@cache
+@once
 def _enter() -> Any:
     signature = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     return signature(_module()[0].address("enter"))

@@ -2,14 +2,17 @@
 
 Fresh memory from the operating system costs a page fault for every 4 KiB, several times what a simple
 kernel needs to fill it. A block belongs to the arrays over it as their `base`; when the pool holds the
-only reference left, it is free.
+only reference left, it is free. To Python a block is read-only, and so are the arrays, for ever: compiled
+code, which fills them, has the address.
+
+There is no lock: who looks for a block takes those that it looks at out of the pool, in one step each. So
+threads, finalizers and signals that come in between meet other blocks, and what an exception leaves outside
+of the pool is freed with the arrays over it.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
-from typing import Any
 
 import numpy as np
 
@@ -17,49 +20,65 @@ LEAST = 1 << 18          # bytes from which a result comes out of the pool
 MOST = 1 << 30           # bytes that the pool keeps at most, free blocks and used ones together
 _PER_SIZE = 8            # blocks of one size
 _ALIGNMENT = 64
-_FREE = 2                # references to a block that only the pool and `getrefcount` itself hold
+_FREE = 2                # references to a block that only one list and `getrefcount` itself hold
 
-_lock = threading.Lock()
 _blocks: dict[int, list[np.ndarray]] = {}
-_held = 0
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> np.ndarray:
     """An uninitialised array of `nbytes` bytes; at least `LEAST` of them, for smaller ones see `np.empty`."""
-    global _held
-    # Who has the lock may be the one who asks (a finalizer, a signal), or in the parent of this process: no waiting.
-    if not _lock.acquire(blocking=False):
-        return np.ndarray(shape, dtype, _new(nbytes))
+    blocks = _blocks.setdefault(nbytes, [])
+    taken: list[np.ndarray] = []
     try:
-        blocks = _blocks.setdefault(nbytes, [])
-        for k in range(len(blocks)):
-            if sys.getrefcount(blocks[k]) == _FREE:
-                return np.ndarray(shape, dtype, blocks[k])
+        while _take(blocks, taken):
+            if sys.getrefcount(taken[-1]) == _FREE:
+                return np.ndarray(shape, dtype, taken[-1])
         block = _new(nbytes)
-        if len(blocks) < _PER_SIZE and _make_room(nbytes):
-            blocks.append(block)
-            _held += nbytes
+        if len(taken) < _PER_SIZE and _make_room(nbytes, len(taken) * nbytes):
+            taken.append(block)
         return np.ndarray(shape, dtype, block)
     finally:
-        _lock.release()
+        _put_back(blocks, taken)
+
+
+def held() -> int:
+    """Bytes of all blocks in the pool."""
+    return sum([size * len(blocks) for size, blocks in list(_blocks.items())])
+
+
+def _take(blocks: list[np.ndarray], taken: list[np.ndarray]) -> bool:
+    """Moves the last of the blocks to those taken, if there is one."""
+    try:
+        taken.append(blocks.pop())
+    except IndexError:  # other threads may have taken some
+        return False
+    return True
+
+
+def _put_back(blocks: list[np.ndarray], taken: list[np.ndarray]) -> None:
+    blocks.extend(reversed(taken))
+    del blocks[_PER_SIZE:]  # other threads may have made some
 
 
 def _new(nbytes: int) -> np.ndarray:
     memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    memory.flags.writeable = False
     start = -memory.ctypes.data % _ALIGNMENT
     # Not a view of `memory`: arrays over that would have `memory` itself as their base, and not be counted here.
-    return np.frombuffer(memoryview(memory)[start: start + nbytes], np.uint8)
+    return np.frombuffer(memory.data[start: start + nbytes], np.uint8)
 
 
-def _make_room(nbytes: int) -> bool:
-    """Whether a block more fits; free blocks of other sizes make way for it."""
-    global _held
+def _make_room(nbytes: int, taken: int) -> bool:
+    """Whether a block more fits, beside `taken` bytes; free blocks of other sizes make way for it."""
     for size, blocks in list(_blocks.items()):
-        if _held + nbytes <= MOST:
-            break
+        if held() + taken + nbytes <= MOST:
+            return True
         if size != nbytes:
-            free: list[Any] = [k for k in range(len(blocks)) if sys.getrefcount(blocks[k]) == _FREE]
-            for k in reversed(free):
-                del blocks[k]
-                _held -= size
-    return _held + nbytes <= MOST
+            used: list[np.ndarray] = []
+            while _take(blocks, used):
+                if sys.getrefcount(used[-1]) == _FREE:
+                    del used[-1]
+            _put_back(blocks, used)
+            if not blocks:
+                _blocks.pop(size, None)
+    return held() + taken + nbytes <= MOST

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
 from itertools import count
 from typing import Any
 
 from anima.compiler import native
 from anima.runtime.fields import with_fields
+from anima.util import once
 
 BUDGET, USED, STATUS, CHAIN = range(4)                     # words of a state
 DATA, LENGTH, BYTES = range(1, 4)                          # ... of a header
@@ -373,26 +373,26 @@ def _forget(number: int) -> None:
     _loops.pop(number, None)
 
 
-@cache
+@once
 def _module() -> native.Module:
     address = ctypes.cast(_forget, ctypes.c_void_p).value
     text = with_fields(_CODE, _FIELDS)
     return native.compile_module(text.replace("{forget}", f"inttoptr (i64 {address} to ptr)"))
 
 
-@cache
+@once
 def routine(name: str) -> int:
     """The address of a routine that compiled loops call."""
     return _module().address(name)
 
 
-@cache
+@once
 def trim() -> Callable[[int, int], None]:
     """`trim(header, bytes)`: a tape keeps only its first bytes."""
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(routine("tape_trim"))
 
 
-@cache
+@once
 def free() -> Callable[[int, int], None]:
     """`free(state, until)`: frees the headers of a state's chain, up to the header `until` (or 0)."""
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(routine("tape_free"))

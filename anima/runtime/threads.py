@@ -19,9 +19,10 @@ import os
 import platform
 import sys
 import threading
-from functools import cache
+from collections.abc import Callable
 
 from anima.compiler import native
+from anima.util import fork_safe, once
 
 # Offsets into the pool's memory, in bytes; what different threads write lies on different cache lines.
 _FIELDS = {"parallel_for": 0, "threads": 8, "spins": 16, "busy": 128, "generation": 256, "open": 260, "active": 384,
@@ -313,9 +314,13 @@ def _best_sleep() -> str:
     return "futex" if sys.platform == "linux" and platform.machine().lower() in _FUTEX else "pthread"
 
 
-@cache
+@once
 def _module(sleep: str) -> native.Module:
     return native.compile_module(pool_code(sleep), level=0)  # the time to compile is all that can be noticed
+
+
+def _work(worker: Callable[[int], None], pool: Pool) -> None:
+    worker(pool.address)  # here is the pool, whose memory has to stay as long as the worker
 
 
 class Pool:
@@ -339,10 +344,14 @@ class Pool:
         self._word("threads", threads)
         self._word("spins", spins)
         worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._module.address("worker"))
-        self._workers = [threading.Thread(target=worker, args=(self.address,), daemon=True, name=f"anima-{i}")
-                         for i in range(1, threads)]
-        for thread in self._workers:
-            thread.start()
+        try:
+            for i in range(1, threads):
+                thread = threading.Thread(target=_work, args=(worker, self), daemon=True, name=f"anima-{i}")
+                thread.start()
+                self._workers.append(thread)
+        except BaseException:  # a signal; no more threads
+            self.close()
+            raise
 
     def _word(self, field: str, value: int) -> None:
         ctypes.c_int64.from_address(self.address + _FIELDS[field]).value = value
@@ -358,11 +367,11 @@ class Pool:
 
 # --- The process's pool ----------------------------------------------------------------------
 
-_lock = threading.Lock()
+_lock = fork_safe(threading.RLock())
 _pool: Pool | None = None
+_pools: dict[int, Pool] = {}  # by the number of threads; never freed: a program that is running may hold the address
 pool_cell = ctypes.c_int64(-1)  # the running pool's address, for native code; -1: `pool_address` has to start one
 _wanted: int | None = None
-_retired: list[Pool] = []  # never freed: a program that is running may still hold the address
 
 
 def num_threads() -> int:
@@ -386,10 +395,8 @@ def set_num_threads(threads: int | None) -> None:
         raise ValueError(f"the number of threads must be positive, got {threads}")
     with _lock:
         _wanted = threads
-        if _pool is not None:
-            _retired.append(_pool)
-            _pool = None
-            pool_cell.value = -1
+        _pool = None
+        pool_cell.value = -1
 
 
 def pool_address() -> int:
@@ -401,29 +408,29 @@ def _start() -> Pool:
     global _pool
     with _lock:
         if _pool is None:
-            _pool = Pool(num_threads())
+            threads = num_threads()
+            if threads not in _pools:
+                _pools[threads] = Pool(threads)
+            _pool = _pools[threads]
             pool_cell.value = _pool.address
         return _pool
 
 
 def _close_at_exit() -> None:
-    for pool in (*_retired, *((_pool,) if _pool is not None else ())):
+    for pool in _pools.values():
         pool.close()
 
 
 def _forget_after_fork() -> None:
     # The workers are the parent's. Their memory stays: the fork may have happened inside of a job.
-    global _pool, _lock
-    _lock = threading.Lock()
-    if _pool is not None:
-        _retired_in_parent.append(_pool)
-    _retired_in_parent.extend(_retired)
-    _retired.clear()
+    global _pool
+    _of_parents.extend(_pools.values())
+    _pools.clear()
     _pool = None
     pool_cell.value = -1
 
 
-_retired_in_parent: list[Pool] = []
+_of_parents: list[Pool] = []
 atexit.register(_close_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)

@@ -14,7 +14,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.control import residuals
 from anima.core.jaxpr import Literal
-from anima.util import clear_weak_caches
+from anima.util import clear_all
 
 VECTOR = np.linspace(0.1, 0.9, 100, dtype=np.float32)
 
@@ -134,7 +134,7 @@ def test_what_is_computed_again_has_the_same_bits(step: Callable[..., Any], jit:
             last, _ = lax.while_loop(lambda s: s[1] < 9, lambda s: (step(s[0], w), s[1] + 1), (c, 0))
             return sum(jnp.sum(x) for x in lax.scan(lambda c, _: (step(c, w), None), last, None, length=11)[0])
 
-        clear_weak_caches()
+        clear_all()
         gradient = anima.grad(loss, (0, 1))
         return anima.tree.map(np.asarray, (anima.jit(gradient) if jit else gradient)(
             (VECTOR, VECTOR + 1.0, VECTOR - 0.5), np.float32(0.3)))
@@ -143,4 +143,4 @@ def test_what_is_computed_again_has_the_same_bits(step: Callable[..., Any], jit:
     monkeypatch.setattr(residuals, "COSTS", {})
     want = gradients()
     anima.tree.map(np.testing.assert_array_equal, got, want)
-    clear_weak_caches()
+    clear_all()
