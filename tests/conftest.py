@@ -1,4 +1,5 @@
-"""What all tests share: each starts, and must end, with the options of `anima.config` as they were.
+"""What all tests share: each starts, and must end, with the options of `anima.config` as they were, and draws
+random numbers of its own.
 
 Compiled programs are checked as they are made and as they run (`ANIMA_CHECK=2`), but where a test asks for
 `unchecked`, and where the environment says otherwise: `ANIMA_CHECK=0 python3 run.py test` is as users run it.
@@ -7,9 +8,11 @@ Compiled programs are checked as they are made and as they run (`ANIMA_CHECK=2`)
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 
 import hypothesis
+import numpy as np
 import pytest
 
 import anima
@@ -31,6 +34,15 @@ def options_unchanged() -> Iterator[None]:
     for name in changed:
         anima.config.update(name, before[name])
     assert not changed, f"the test left options changed: {changed}"
+
+
+@pytest.fixture(autouse=True)
+def random_numbers_by_test(request: pytest.FixtureRequest) -> None:
+    """Seeds a module's random generators by the name of the test: its data do not depend on which ran before it."""
+    seed = zlib.crc32(request.node.name.encode())
+    for generator in vars(request.module).values():
+        if isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = type(generator.bit_generator)(seed).state
 
 
 @pytest.fixture

@@ -503,6 +503,11 @@ class ModuleBuilder:
         return builder
 
     @property
+    def converts_halves(self) -> bool:
+        """Whether the target has instructions that convert between half and float."""
+        return "+f16c" in self.features or self.triple.startswith(("aarch64", "arm64"))
+
+    @property
     def has_functions(self) -> bool:
         """Whether there is any."""
         return bool(self._functions)

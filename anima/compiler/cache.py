@@ -33,7 +33,7 @@ _lock = fork_safe(threading.RLock())
 
 
 def compiled(program: Program, target: native.Target) -> Code:
-    """The machine code of a program for the machine we run on."""
+    """The machine code of a program for a target."""
     key = program_key(program), target
     code = _known.get(key) or build(program, target, load)
     with _lock:
@@ -60,15 +60,15 @@ def load(text: str, target: native.Target) -> native.Module:
     """The module for an LLVM text, from the folder of compiled code if it is there."""
     folder = compilation_cache_dir.value
     if folder is None:
-        return native.compile_module(text)
+        return native.compile_module(text, target=target)
     path = os.path.join(os.fspath(folder), _digest(text, target) + ".o")
     known = _read(path)
     if known is not None:
         try:
-            return native.load_object(known, text)
+            return native.load_object(known, text, target)
         except (RuntimeError, ValueError):
             pass  # an object that does not link: compile again
-    module = native.compile_module(text)
+    module = native.compile_module(text, target=target)
     _write(path, module.object_bytes())
     return module
 

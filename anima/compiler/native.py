@@ -45,12 +45,17 @@ class Target:
 def host() -> Target:
     """The machine we run on."""
     _initialize()
-    features = llvm.get_host_cpu_features()
-    has = {name for name, present in features.items() if present}
+    return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+def target_of(triple: str, cpu: str, features: str) -> Target:
+    """The machine with these LLVM names; `features` as `"+avx2,-avx512f"`."""
+    has = {name[1:] for name in features.split(",") if name.startswith("+")}
     wide = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= has
     vector_bytes = 64 if wide else 32 if "avx2" in has else 16
-    return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten(), vector_bytes,
-                  32 if wide or "neon" in has else 16)
+    # x86 alone has few registers, unless they are wide; elsewhere 32 are part of the architecture.
+    few = triple.startswith(("x86", "i386", "i686", "amd64")) and not wide
+    return Target(triple, cpu, features, vector_bytes, 16 if few else 32)
 
 
 def version() -> str:
@@ -61,20 +66,21 @@ def version() -> str:
 class Module:
     """Machine code in memory. It stays there for as long as this object lives."""
 
-    __slots__ = ("_addresses", "_engine", "_library", "_object", "_trackers", "llvm")
+    __slots__ = ("_addresses", "_engine", "_library", "_object", "_target", "_trackers", "llvm")
 
-    def __init__(self, object_bytes: bytes, llvm_text: str | None, support: str = "") -> None:
+    def __init__(self, object_bytes: bytes, llvm_text: str | None, target: Target, support: str = "") -> None:
         self._object = object_bytes
+        self._target = target
         self.llvm = llvm_text
         self._library = f"anima{next(_numbers)}"
         self._addresses: dict[str, int] = {}
         needed = {name.decode() for name in _SUPPORT_NAME.findall(object_bytes)} - {support}
         for name in needed:
-            _support(name)  # compiled without the lock
+            _support(name, target)  # compiled without the lock
         with _lock:
             link = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
             for name in needed:
-                link.import_symbol(name, _support(name).address(name))
+                link.import_symbol(name, _support(name, target).address(name))
             self._engine = _engine()
             self._trackers = [link.link(self._engine, self._library)]
 
@@ -99,19 +105,19 @@ class Module:
         """The machine code as assembly text; ValueError for a module that was loaded as an object."""
         if self.llvm is None:
             raise ValueError("a module loaded from a cached object has no LLVM text to print assembly from")
-        return _generate(_parse(self.llvm), as_object=False).decode()
+        return _generate(_parse(self.llvm), self._target, as_object=False).decode()
 
 
-def compile_module(ir_text: str, check: bool = False, level: int = 1) -> Module:
-    """Compile LLVM assembly for the host. `check` runs LLVM's verifier first; `level` 0 makes slower code in a
-    fifth of the time.
+def compile_module(ir_text: str, check: bool = False, level: int = 1, target: Target | None = None) -> Module:
+    """Compile LLVM assembly for the host, or for a `target` whose code the host can run. `check` runs LLVM's verifier
+    first; `level` 0 makes slower code in a fifth of the time.
 
     Raises `ValueError` with LLVM's message and the offending line if the text is not valid.
     """
-    return load_object(compile_object(ir_text, check, level), ir_text)
+    return load_object(compile_object(ir_text, check, level, target), ir_text, target)
 
 
-def compile_object(ir_text: str, check: bool = False, level: int = 1) -> bytes:
+def compile_object(ir_text: str, check: bool = False, level: int = 1, target: Target | None = None) -> bytes:
     """The object file for LLVM assembly, not loaded: what a cache keeps."""
     module = _parse(ir_text)
     if check:
@@ -120,22 +126,21 @@ def compile_object(ir_text: str, check: bool = False, level: int = 1) -> bytes:
                 module.verify()
             except RuntimeError as error:
                 raise ValueError(f"invalid LLVM: {error}") from None
-    return _generate(module, as_object=True, level=level)
+    return _generate(module, target or host(), as_object=True, level=level)
 
 
-def load_object(object_bytes: bytes, ir_text: str | None = None) -> Module:
-    """Link an object file that `compile_object` made on this kind of machine."""
-    return Module(object_bytes, ir_text)
+def load_object(object_bytes: bytes, ir_text: str | None = None, target: Target | None = None) -> Module:
+    """Link an object file that `compile_object` made for the target."""
+    return Module(object_bytes, ir_text, target or host())
 
 
 # Implementation -----------------------------------------------------------------------------------
 
 _SUPPORT_NAME = re.compile(rb"anima\.support\.\w+\.f\d\d\.v\d+")
-_support_modules: dict[str, Module] = {}
+_support_modules: dict[tuple[str, Target], Module] = {}
 _lock = threading.RLock()
 _numbers = itertools.count()
 _local = threading.local()
-
 
 
 def _before_fork() -> None:
@@ -167,28 +172,26 @@ def _engine() -> llvm.LLJIT:
     # Called under the lock. LLVM keeps some KiB of a module that is gone, until the engine goes with the last of its
     # modules; an engine for each would take four times the memory, and more time than a small program does.
     if not _engines:
-        engine = llvm.create_lljit_compiler(_machine(), use_jit_link=sys.platform != "win32")
+        engine = llvm.create_lljit_compiler(_machine(host()), use_jit_link=sys.platform != "win32")
         _engines.extend([engine] * _PER_ENGINE)
     return _engines.pop()
 
 
-def _machine(level: int = 1) -> llvm.TargetMachine:
-    target = host()
+def _machine(target: Target, level: int = 1) -> llvm.TargetMachine:
     with _lock:
         return llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small", jit=True)
 
 
-def _support(name: str) -> Module:
+def _support(name: str, target: Target) -> Module:
     # A function of `scalars` that is called, not written in line: compiled at its first use.
-    module = _support_modules.get(name)
+    module = _support_modules.get((name, target))
     if module is None:
-        target = host()
         text = support_text(name, target.triple, target.vector_bytes * 8, target.features)
         # The large arguments of sin, cos and tan are rare: less time to compile is worth more than speed.
-        code = _generate(_parse(text), as_object=True, level=0 if "_large." in name else 1)
-        module = Module(code, text, support=name)
-        module = _support_modules.setdefault(name, module)
+        code = _generate(_parse(text), target, as_object=True, level=0 if "_large." in name else 1)
+        module = Module(code, text, target, support=name)
+        module = _support_modules.setdefault((name, target), module)
     return module
 
 
@@ -211,17 +214,17 @@ def _parse(ir_text: str) -> llvm.ModuleRef:
             raise ValueError(f"invalid LLVM: {error}") from None
 
 
-def _thread_machine(level: int) -> llvm.TargetMachine:
+def _thread_machine(target: Target, level: int) -> llvm.TargetMachine:
     # A target machine generates code for one thread at a time.
     machines = _local.__dict__.setdefault("machines", {})
-    if level not in machines:
-        machines[level] = _machine(level)
-    return machines[level]
+    if (target, level) not in machines:
+        machines[target, level] = _machine(target, level)
+    return machines[target, level]
 
 
-def _generate(module: llvm.ModuleRef, as_object: bool, level: int = 1) -> bytes:
+def _generate(module: llvm.ModuleRef, target: Target, as_object: bool, level: int = 1) -> bytes:
     # Level 1 selects the same instructions as 2 for explicit vector code, and is quicker.
-    machine = _thread_machine(level)
+    machine = _thread_machine(target, level)
     error = ctypes.c_char_p()
     _strength_reduction(-1)
     try:

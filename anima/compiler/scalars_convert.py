@@ -63,7 +63,7 @@ def convert(b: Builder, x: Any, from_dtype: str, to_dtype: str) -> Any:
 def to_f32(b: Builder, x: Value, dtype: str) -> Value:
     """An f16 or bf16 as f32, exactly."""
     if dtype == "f16":
-        return b.cast("fpext", x, x.type.of("float"))
+        return b.cast("fpext", x, x.type.of("float")) if b.module.converts_halves else _half_to_single(Num(b, x)).v
     wide = Num(b, x).cast("bitcast", "i16").cast("zext", "i32") << 16
     return wide.number().v
 
@@ -79,7 +79,7 @@ def _float_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Val
         return b.cast("fptrunc", x, x.type.of("float"))
     if to_dtype == "f16":
         single = Num(b, x) if from_dtype == "f32" else _round_to_odd(Num(b, x))
-        return single.cast("fptrunc", "half").v
+        return single.cast("fptrunc", "half").v if b.module.converts_halves else _single_to_half(single).v
     single = Num(b, x) if from_dtype == "f32" else Num(b, x).cast("fptrunc", "float")
     # Done on the bits: the instruction (vcvtneps2bf16) would flush subnormals.
     pattern = single.pattern()
@@ -87,6 +87,29 @@ def _float_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Val
     quiet = pattern.shift_right(16) | 0x40
     rounded = select(single.compare("uno", single), quiet, rounded)
     return rounded.cast("trunc", "i16").cast("bitcast", "bfloat").v
+
+
+def _half_to_single(x: Num) -> Num:
+    """An f16 as f32 by its bits, as the instruction does it: exactly, and a NaN becomes a quiet one."""
+    bits = x.cast("bitcast", "i16").cast("zext", "i32")
+    size = (bits & 0x7FFF) << 13  # the fields in their places; the exponent is too small by 127 - 15
+    finite = (size.number() * 2.0**112).pattern()
+    special = select(size > 0x7C00 << 13, size | 0x7FC00000, size | 0x7F800000)
+    return (select(size < 0x7C00 << 13, finite, special) | (bits & 0x8000) << 16).number()
+
+
+def _single_to_half(x: Num) -> Num:
+    """An f32 as f16 by its bits, as the instruction does it: to nearest even, and a NaN becomes a quiet one."""
+    pattern = x.pattern()
+    size = pattern & 0x7FFFFFFF
+    # The carry of the rounding may go on into the exponent, up to infinity.
+    normal = (size - (112 << 23) + 0xFFF + (size.shift_right(13) & 1)).shift_right(13)
+    # One half has its last bit where f16 has that of its subnormal numbers: the addition rounds.
+    subnormal = (size.number() + 0.5).pattern() - (126 << 23)
+    result = select(size < 113 << 23, subnormal, normal)
+    result = select(size < 143 << 23, result, 0x7C00)
+    result = select(size > 0x7F800000, size.shift_right(13) & 0x1FF | 0x7E00, result)
+    return (result | pattern.shift_right(16) & 0x8000).cast("trunc", "i16").cast("bitcast", "half")
 
 
 def _round_to_odd(x: Num) -> Num:

@@ -8,7 +8,8 @@ itself and never waits for a worker that has not yet come: whoever arrives late 
 One job runs at a time: a call from inside a job, or from a second thread meanwhile, runs serially.
 A worker that finds itself on the caller's core moves to another: Linux may leave both on one for long.
 
-Workers start with the first parallel program; a forked child starts its own.
+Workers start with the first parallel program; a forked child starts its own. Windows has none of what a pool
+is made of here: one thread runs everything there.
 """
 
 from __future__ import annotations
@@ -310,7 +311,10 @@ def pool_code(sleep: str) -> str:
     return text
 
 
-def _best_sleep() -> str:
+def _best_sleep() -> str | None:
+    """How workers sleep on this system; None where there can be no workers."""
+    if sys.platform == "win32":
+        return None
     return "futex" if sys.platform == "linux" and platform.machine().lower() in _FUTEX else "pthread"
 
 
@@ -330,9 +334,9 @@ class Pool:
         self.threads = threads
         self.address = 0
         self._workers: list[threading.Thread] = []
-        if threads == 1:
-            return
         sleep = sleep or _best_sleep()
+        if threads == 1 or sleep is None:
+            return
         self._module = _module(sleep)
         self._memory = ctypes.create_string_buffer(_SIZE + 128)
         self.address = (ctypes.addressof(self._memory) + 127) // 128 * 128

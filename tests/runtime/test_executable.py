@@ -87,7 +87,30 @@ def test_without_the_native_way_in(monkeypatch):
     monkeypatch.setattr(executable, "caller", lambda *args: None)
     x = floats(4)
     np.testing.assert_array_equal(compile_program(axpy(4))([x, x])[0], x * np.float32(3.5))
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(),
+                    reason="without the interpreter's lock objects may go while native code reads them")
+def test_the_layout_of_objects_is_known():
     assert calling._layout() is not None
+
+
+WITHOUT_LOCK = """
+import sys
+sys._is_gil_enabled = lambda: False
+import numpy as np, anima, anima.numpy as jnp
+from anima.runtime import calling
+x = np.arange(40, dtype=np.float32)
+f = anima.jit(lambda x, y: (jnp.sort(x * y), jnp.sum(x), anima.grad(lambda z: jnp.sum(z ** 2))(x)))
+for _ in range(3):
+    product, total, gradient = f(x, 2)
+    assert (product == np.sort(2 * x)).all() and total == x.sum() and (gradient == 2 * x).all()
+assert calling._layout() is None
+"""
+
+
+def test_without_the_interpreters_lock():
+    subprocess.run([sys.executable, "-c", WITHOUT_LOCK], check=True, timeout=60)
 
 
 def test_empty_arrays_and_no_arrays():

@@ -56,6 +56,9 @@ done:
 """
 
 
+has_workers = pytest.mark.skipif(threads._best_sleep() is None, reason="no workers on this system")
+
+
 @pytest.fixture(scope="module")
 def bodies():
     return native.compile_module(_BODIES)
@@ -67,6 +70,7 @@ def run(pool: threads.Pool, bodies: native.Module, counts: np.ndarray, grain: in
     parallel_for(pool.address, bodies.address("count"), counts.ctypes.data, counts.size, grain)
 
 
+@has_workers
 @pytest.mark.parametrize("sleep", ["futex", "pthread"])
 @pytest.mark.parametrize("workers", [2, 5])
 @pytest.mark.parametrize("spins", [0, 1000])
@@ -88,6 +92,7 @@ def test_every_iteration_once(bodies, sleep, workers, spins):
     assert not any(worker.is_alive() for worker in pool._workers)
 
 
+@has_workers
 def test_workers_wake_after_sleeping(bodies):
     pool = threads.Pool(3, spins=0)
     counts = np.zeros(1 << 16, np.int32)
@@ -98,6 +103,7 @@ def test_workers_wake_after_sleeping(bodies):
     pool.close()
 
 
+@has_workers
 def test_nested_call_runs_serially(bodies):
     pool = threads.Pool(3)
     data = np.zeros((50, 100), np.int32)
@@ -109,6 +115,7 @@ def test_nested_call_runs_serially(bodies):
     pool.close()
 
 
+@has_workers
 def test_two_python_threads_at_once(bodies):
     pool = threads.Pool(3)
     arrays = [np.zeros(5000, np.int32) for _ in range(3)]
@@ -150,6 +157,41 @@ def test_a_forked_child_has_its_own_pool(bodies):
     assert child.exitcode == 0
     assert threads._start() is pool
     threads.set_num_threads(None)
+
+
+# What Windows lacks cannot be taken from this process: the code that would look for it must not be made.
+ON_WINDOWS = """
+import ctypes, concurrent.futures.thread, multiprocessing.process, sys, tempfile
+import llvmlite.binding, ml_dtypes, numpy as np, optree, scipy.linalg
+sys.platform = "win32"
+load = ctypes.CDLL
+def library(name, *args, **kwargs):
+    assert name is not None, "Windows has no library of the whole process"
+    return load(name, *args, **kwargs)
+ctypes.CDLL = library
+
+import anima, anima.numpy as jnp
+from anima.compiler import native
+from anima.runtime import threads
+compile = native.compile_object
+def compile_object(text, *args, **kwargs):
+    assert not any(name in text for name in ("sched_", "pthread_", "@syscall")), text
+    return compile(text, *args, **kwargs)
+native.compile_object = compile_object
+
+threads.set_num_threads(4)
+x = np.linspace(0, 1, 1 << 20).astype(np.float32).reshape(1024, 1024)
+f = anima.jit(lambda x: (jnp.sin(x) @ x, jnp.sort(x[0]), jnp.linalg.solve(x[:3, :3] + jnp.eye(3), x[:3, 0])))
+for got, want in zip(f(x), (np.sin(x) @ x, x[0], np.linalg.solve(x[:3, :3] + np.eye(3), x[:3, 0]))):
+    assert np.allclose(got, want, rtol=1e-4)
+loop = lambda x: anima.lax.while_loop(lambda c: c[1] < 5, lambda c: (c[0] * c[0], c[1] + 1), (x, 0))[0]
+assert np.isclose(anima.jit(anima.grad(loop))(0.9), 32 * 0.9 ** 31)
+assert threads.pool_address() == 0 and threads._start()._workers == []
+"""
+
+
+def test_without_workers_one_thread_runs_everything():
+    subprocess.run([sys.executable, "-c", ON_WINDOWS], check=True, timeout=100)
 
 
 def test_the_interpreter_exits_while_workers_sleep_or_watch():

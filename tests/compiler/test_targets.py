@@ -1,0 +1,106 @@
+"""Other machines than this one: what a target is known to have, and code for x86-64 with fewer instructions."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from anima import lax, numpy as jnp
+from anima.compiler import native
+from anima.runtime.executable import compile_program
+from tests.compiler.stages import lowered
+
+BF16 = ml_dtypes.bfloat16
+X86 = "x86_64-unknown-linux-gnu"
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+# On this machine, machines with less: the least that x86-64 has, and AVX2 without F16C.
+TARGETS = [pytest.param("x86-64", "", id="sse2"), pytest.param("x86-64", "+avx2,+fma", id="avx2")]
+on_x86 = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="code for x86-64")
+
+
+@pytest.mark.parametrize("triple, features, lanes, registers", [
+    (X86, "", 16, 16), (X86, "+avx2,-avx512f", 32, 16), (X86, "+avx512f,+avx512dq,+avx512bw,+avx512vl", 64, 32),
+    (X86, "+avx512f", 16, 16), ("i686-pc-windows-msvc", "+sse2", 16, 16), ("aarch64-unknown-linux-gnu", "", 16, 32),
+    ("aarch64-unknown-linux-gnu", "+neon", 16, 32), ("arm64-apple-darwin", "", 16, 32),
+])
+def test_registers_are_the_architectures(triple: str, features: str, lanes: int, registers: int) -> None:
+    target = native.target_of(triple, "", features)
+    assert (target.vector_bytes, target.registers) == (lanes, registers)
+
+
+def on(cpu: str, features: str, fun: Callable[..., Any], *args: np.ndarray) -> np.ndarray:
+    """The function's result from code for a target."""
+    host = native.host()
+    if "avx2" in features and not host.has("avx2"):
+        pytest.skip("this machine has no AVX2")
+    target = native.target_of(host.triple, cpu, features)
+    [out] = compile_program(lowered(fun, *args).loops, [fun(*args).shape], target)(args)
+    return out
+
+
+def bits(x: np.ndarray) -> np.ndarray:
+    return np.asarray(x).view(f"u{x.dtype.itemsize}")
+
+
+def hard(dtype: Any) -> np.ndarray:
+    """Numbers of a format about every half: itself, the midpoint to the next, and the nearest on both sides of each."""
+    finite = np.unique(HALVES[np.isfinite(HALVES)].astype(dtype))
+    middle = np.concatenate([finite, finite[:-1] / 2 + finite[1:] / 2, dtype([65520, -65520, 65536, 1e30])])
+    special = dtype([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 2.0**-24, 2.0**-25, 2.0**-26, -(2.0**-25)])
+    tiny = np.finfo(dtype).smallest_subnormal
+    around = [np.nextafter(middle, dtype(s)) for s in (np.inf, -np.inf)]
+    return np.concatenate([middle, *around, special, [tiny, -tiny, np.finfo(dtype).max]]).astype(dtype)
+
+
+@on_x86
+@pytest.mark.parametrize("cpu, features", TARGETS)
+@pytest.mark.parametrize("extra", [0, 1])
+def test_every_half_is_widened_as_the_instruction_does_it(cpu: str, features: str, extra: int) -> None:
+    x = HALVES[: HALVES.size - extra]
+    got = on(cpu, features, lambda x: lax.convert_element_type(x, np.float32), x)
+    want = bits(x.astype(np.float32)) | np.where(np.isnan(x), 0x400000, 0).astype(np.uint32)  # quiet
+    assert (bits(got) == want).all()
+
+
+@on_x86
+@pytest.mark.usefixtures("x64")
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+@pytest.mark.parametrize("cpu, features", TARGETS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("small", [np.float16, BF16])
+def test_small_floats_are_rounded_once(cpu: str, features: str, dtype: Any, small: Any) -> None:
+    x = hard(dtype)
+    got = on(cpu, features, lambda x: lax.convert_element_type(x, small), x)
+    want = x.astype(np.float32).astype(BF16) if small is BF16 else x.astype(small)
+    nan = np.isnan(x)
+    assert (np.isnan(got) == nan).all()
+    assert (bits(got)[~nan] == bits(want)[~nan]).all()
+
+
+@on_x86
+@pytest.mark.parametrize("cpu, features", TARGETS)
+def test_nans_keep_their_payload_as_with_the_instruction(cpu: str, features: str) -> None:
+    patterns = np.concatenate([0x7F800001 + np.arange(0, 1 << 23, 4097), [0x7FFFFFFF, 0x7F802000]])
+    x = np.concatenate([patterns, patterns | 1 << 31]).astype(np.uint32).view(np.float32)
+    got = bits(on(cpu, features, lambda x: lax.convert_element_type(x, np.float16), x)).astype(np.uint32)
+    assert (got == bits(x) >> 16 & 0x8000 | 0x7E00 | bits(x) >> 13 & 0x1FF).all()
+
+
+@on_x86
+@pytest.mark.parametrize("cpu, features", TARGETS)
+@pytest.mark.parametrize("dtype", [np.float16, BF16, np.float32])
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 8, 17, 33])
+def test_programs_give_what_they_do_on_this_machine(cpu: str, features: str, dtype: Any, n: int) -> None:
+    def f(x: Any) -> Any:
+        y = jnp.exp(x) * x - jnp.tanh(x[::-1]) + lax.lgamma(jnp.abs(x) + 1)
+        return jnp.where(y > 0, y, jnp.sort(x)).astype(dtype)
+
+    x = np.linspace(-3, 3, n).astype(dtype)
+    host = native.host()
+    want = on(host.cpu, host.features, f, x)
+    assert (bits(on(cpu, features, f, x)) == bits(want)).all()
