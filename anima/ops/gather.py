@@ -27,7 +27,7 @@ from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
-from anima.ops import elementwise as el
+from anima.ops import elementwise as el, reference
 from anima.ops.broadcast import (
     Movement,
     as_shape,
@@ -352,7 +352,7 @@ class Scatter(Primitive):
     Updates of one element are combined in the order of the index array; `scatter` itself keeps the last.
     """
 
-    def __init__(self, name: str, combine: np.ufunc | None = None, kinds: type = np.generic):
+    def __init__(self, name: str, combine: np.ufunc | reference.Extreme | None = None, kinds: type = np.generic):
         super().__init__(name)
         self.combine = combine
         self.kinds = kinds
@@ -523,8 +523,8 @@ gather_p = Gather("gather")
 scatter_p = LinearScatter("scatter")
 scatter_add_p = LinearScatter("scatter-add", np.add, np.number)
 scatter_mul_p = ScatterMul("scatter-mul", np.multiply, np.number)
-scatter_min_p = ScatterExtremum("scatter-min", np.minimum)
-scatter_max_p = ScatterExtremum("scatter-max", np.maximum)
+scatter_min_p = ScatterExtremum("scatter-min", reference.minimum)
+scatter_max_p = ScatterExtremum("scatter-max", reference.maximum)
 
 
 def gather(operand: Any, start_indices: Any, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *,

@@ -20,6 +20,7 @@ from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
+from anima.ops import reference
 from anima.ops.broadcast import expand_dims, reduce_sum, reduce_sum_p, shape_of
 from anima.ops.elementwise import add, convert, div, eq, exp, is_finite, log, max, min, mul, real, select_n_p, sub
 from anima.ops.family import ARRAY, BITS, INEXACT, ORDERED, WIDER, constant, is_kind
@@ -60,7 +61,7 @@ def in_wider(fun: Callable[..., Any], x: np.ndarray, *args: Any, **kwargs: Any) 
 class Reduce(Primitive):
     """Combines all elements along `axes`. `ufunc` reduces; `identity(dtype)` is the result of nothing."""
 
-    def __init__(self, name: str, ufunc: np.ufunc, accepts: tuple[type, ...], identity: Callable[[Any], Any]):
+    def __init__(self, name: str, ufunc: np.ufunc | reference.Extreme, accepts: tuple[type, ...], identity: Callable[[Any], Any]):
         super().__init__(name)
         self.ufunc, self.accepts, self.identity = ufunc, accepts, identity
 
@@ -143,8 +144,8 @@ class ReduceProd(Reduce):
 
 
 reduce_prod_p = ReduceProd("reduce_prod", np.multiply, NUMERIC, lambda dtype: 1)
-reduce_max_p = ReduceExtreme("reduce_max", np.maximum, ARRAY, smallest)
-reduce_min_p = ReduceExtreme("reduce_min", np.minimum, ARRAY, largest)
+reduce_max_p = ReduceExtreme("reduce_max", reference.maximum, ARRAY, smallest)
+reduce_min_p = ReduceExtreme("reduce_min", reference.minimum, ARRAY, largest)
 reduce_and_p = Reduce("reduce_and", np.bitwise_and, BITS, lambda dtype: np.invert(np.zeros((), dtype)))
 reduce_or_p = Reduce("reduce_or", np.bitwise_or, BITS, lambda dtype: 0)
 reduce_xor_p = Reduce("reduce_xor", np.bitwise_xor, BITS, lambda dtype: 0)
@@ -368,8 +369,8 @@ def _log_sums(x: np.ndarray, axis: int) -> np.ndarray:
 
 cumsum_p = CumSum("cumsum", _add_up, NUMERIC, _product)
 cumprod_p = Cumulative("cumprod", lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype), NUMERIC, _product)
-cummax_p = Cumulative("cummax", np.maximum.accumulate, NUMERIC, _extreme(max))
-cummin_p = Cumulative("cummin", np.minimum.accumulate, NUMERIC, _extreme(min))
+cummax_p = Cumulative("cummax", reference.maximum.accumulate, NUMERIC, _extreme(max))
+cummin_p = Cumulative("cummin", reference.minimum.accumulate, NUMERIC, _extreme(min))
 cumlogsumexp_p = Cumulative("cumlogsumexp", _log_sums, INEXACT, _log_add)
 
 

@@ -45,24 +45,50 @@ def remainder(x: np.ndarray, y: np.ndarray) -> Any:
     return np.where(zero, x, np.fmod(x, np.where(zero, np.ones_like(y), y)))
 
 
-def maximum(x: np.ndarray, y: np.ndarray) -> Any:
-    """The larger; NaN if either is; +0 is larger than -0."""
-    out = np.maximum(x, y)
-    if out.dtype.kind == "f":
-        ties = (x == y) & (out == 0)
-        if ties.any():
-            return np.where(ties, x + y, out)
-    return out
+class Extreme:
+    """`np.maximum` or `np.minimum` with the methods of a ufunc: NaN if any is; +0 is larger than -0.
+
+    `negative` says of signs whether a result that is zero is -0: for the maximum, if all are.
+    """
+
+    def __init__(self, choose: np.ufunc, negative: np.ufunc):
+        self.choose, self.negative = choose, negative
+
+    def __call__(self, x: np.ndarray, y: np.ndarray) -> Any:
+        out = self.choose(x, y)
+        if out.dtype.kind == "f":
+            ties = (x == y) & (out == 0)
+            if ties.any():
+                return self._signed(out, ties, self.negative(np.signbit(x), np.signbit(y)))
+        return out
+
+    def reduce(self, x: np.ndarray, axis: Any) -> Any:
+        return self._along("reduce", x, axis)
+
+    def accumulate(self, x: np.ndarray, axis: int) -> Any:
+        return self._along("accumulate", x, axis)
+
+    def at(self, x: np.ndarray, index: np.ndarray, y: np.ndarray) -> None:
+        signs = np.signbit(x) if x.dtype.kind == "f" else None
+        self.choose.at(x, index, y)
+        if signs is not None:
+            self.negative.at(signs, index, np.signbit(y))
+            x[...] = self._signed(x, x == 0, signs)
+
+    def _along(self, method: str, x: np.ndarray, axis: Any) -> Any:
+        out = getattr(self.choose, method)(x, axis=axis)
+        if x.dtype.kind == "f" and (zeros := out == 0).any():
+            return self._signed(out, zeros, getattr(self.negative, method)(np.signbit(x), axis=axis))
+        return out
+
+    @staticmethod
+    def _signed(out: np.ndarray, where: np.ndarray, negative: np.ndarray) -> np.ndarray:
+        zero = out.dtype.type(0)
+        return np.where(where, np.where(negative, -zero, zero), out)
 
 
-def minimum(x: np.ndarray, y: np.ndarray) -> Any:
-    """The smaller; NaN if either is; -0 is smaller than +0."""
-    out = np.minimum(x, y)
-    if out.dtype.kind == "f":
-        ties = (x == y) & (out == 0)
-        if ties.any():
-            return np.where(ties, -(-x - y), out)
-    return out
+maximum = Extreme(np.maximum, np.logical_and)
+minimum = Extreme(np.minimum, np.logical_or)
 
 
 def sign(x: np.ndarray) -> Any:
