@@ -29,8 +29,6 @@ SMALL = 4096           # elements: kernels that share nothing are merged below t
 MOST_BOXES = 40        # kernels for the parts of concatenations and paddings
 BOXED = 1024           # elements of which that pays more than to share a kernel with a reduction
 
-UPDATES = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"))
-
 T = TypeVar("T")
 Relation = tuple[int, ...] | None  # for each dimension of an array: that of the space it follows, or -1 (size 1)
 Place = tuple[tuple[int, int] | None, ...] | None  # the same with what is added to the space's index; None: unknown
@@ -188,7 +186,7 @@ class _Grouping:
             identity = tuple(range(len(group.shape)))
             return [v for v, found in reads.items() if v.aval.shape != group.shape
                     or any(r is None or not _follows(r, identity, v.aval.shape) for r in found)]
-        if eqn.primitive.name in UPDATES:
+        if eqn.primitive.updates:
             return self.reads(eqn, (), skip=1)[0]
         return reads
 

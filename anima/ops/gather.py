@@ -215,6 +215,7 @@ def _check_common(name: str, shape: Shape, indices: ShapedArray, dims: GatherDim
 class Gather(Movement):
     """The windows of the operand that the indices name. Linear in the operand."""
 
+    cost = 3.0
     moved = 1
 
     def infer(self, x: ShapedArray, indices: ShapedArray, *, dimension_numbers: GatherDimensionNumbers,
@@ -313,6 +314,9 @@ class Scatter(Primitive):
 
     Updates of one element are combined in the order of the index array; `scatter` itself keeps the last.
     """
+
+    cost = 3.0
+    updates = True
 
     def __init__(self, name: str, combine: np.ufunc | None = None, kinds: type = np.generic):
         super().__init__(name)

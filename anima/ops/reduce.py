@@ -60,6 +60,8 @@ def in_wider(fun: Callable[..., Any], x: np.ndarray, *args: Any, **kwargs: Any) 
 class Reduce(Primitive):
     """Combines all elements along `axes`. `ufunc` reduces; `identity(dtype)` is the result of nothing."""
 
+    cost = 1.0  # for each element of the operand
+
     def __init__(self, name: str, ufunc: np.ufunc, accepts: tuple[type, ...], identity: Callable[[Any], Any]):
         super().__init__(name)
         self.ufunc, self.accepts, self.identity = ufunc, accepts, identity

@@ -32,6 +32,7 @@ class Threefry2x32(Primitive):
     """`(k1, k2, x1, x2) -> (y1, y2)`, element by element; scalars and axes of size 1 repeat."""
 
     multiple_results = True
+    cost = 100.0
 
     def infer(self, *avals: ShapedArray) -> list[ShapedArray]:
         if len(avals) != 4 or any(a.dtype != _UINT32 for a in avals):
