@@ -10,11 +10,13 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+import anima.random
 from anima.compiler import lower  # noqa: F401  (its rules are in the tables then)
 from anima.compiler.calls import CALLS
 from anima.compiler.costs import operation_cost
 from anima.compiler.lower_array import AT
 from anima.compiler.lower_reduce import REDUCTIONS
+from anima.core.avals import ShapedArray
 from anima.core.primitive import Primitive
 from anima.ops.family import ELEMENTWISE
 
@@ -66,7 +68,7 @@ def test_what_moves_makes_no_numbers(name: str) -> None:
 
 def test_views_keep_the_order_of_elements() -> None:
     x = np.arange(6.0).reshape(2, 1, 3)
-    aval = anima.extend.core.ShapedArray((2, 1, 3), np.dtype(np.float32))
+    aval = ShapedArray((2, 1, 3), np.dtype(np.float32))
     for name, params in (("reshape", {"new_sizes": (3, 2), "dimensions": None}), ("squeeze", {"dimensions": (1,)}),
                          ("broadcast_in_dim", {"shape": (2, 1, 1, 3), "broadcast_dimensions": (0, 1, 3)})):
         primitive = ALL[name]
