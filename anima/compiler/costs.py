@@ -24,12 +24,9 @@ from anima.compiler.loops import (
     While,
     children,
 )
+from anima.ops.family import ELEMENTWISE
 
-_OPS = dict.fromkeys(("exp", "exp2", "log", "logistic", "tanh", "sin", "cos", "expm1", "log1p", "rsqrt", "sqrt",
-                      "log2", "cbrt"), 10.0)
-_OPS |= dict.fromkeys(("pow", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh", "erf",
-                       "erfc", "erf_inv", "lgamma", "digamma", "rem"), 20.0)
-_OPS |= {"div": 3.0, "integer_pow": 2.0, "select_n": 0.5, "cast": 0.5, "bitcast": 0.0}
+_OPS = {"cast": 0.5, "bitcast": 0.0}  # operations of loops that are not primitives; others of these are instructions
 _UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
 _UNKNOWN_STEPS = 64  # iterations of a loop that ends when a condition fails
 
@@ -47,7 +44,8 @@ def extent_of(extent: Expr, otherwise: int = _UNKNOWN_TRIPS) -> int:
 
 def operation_cost(name: str) -> float:
     """The cost of an elementwise operation, in nanoseconds."""
-    return _OPS.get(name, 1.0)
+    primitive = ELEMENTWISE.get(name)
+    return _OPS.get(name, 1.0) if primitive is None else primitive.cost
 
 
 def cost(node: Stmt | Expr) -> float:
@@ -56,7 +54,7 @@ def cost(node: Stmt | Expr) -> float:
         case Const() | Ref() | Local():
             return 0.0
         case Op(name=name, args=args, dtype=dtype):
-            own = 0.2 if dtype == INDEX else _OPS.get(name, 1.0)
+            own = 0.2 if dtype == INDEX else operation_cost(name)
             return own + sum(cost(a) for a in args)
         case Load(index=index):
             return 0.7 + 0.3 * cost(index)

@@ -14,15 +14,14 @@ import numpy as np
 
 from anima.compiler.costs import operation_cost
 from anima.compiler.lower_array import Indices, Scope
+from anima.compiler.lower_reduce import REDUCTIONS
 from anima.core.avals import Shape
-from anima.core.jaxpr import Jaxpr
+from anima.core.jaxpr import Eqn, Jaxpr
 from anima.ops.family import Elementwise
 
 FEW = 8               # elements of an array that they may stand for
 MOST_ELEMENTS = 1000  # of all such arrays of a program
 MOVE = 3.0            # nanoseconds, as `costs` counts, to move elements between lanes
-_MOVES = frozenset(("slice", "concatenate", "pad", "dynamic_slice", "gather", "rev", "transpose", "squeeze",
-                    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod"))
 
 
 def splits(jaxpr: Jaxpr) -> bool:
@@ -35,9 +34,16 @@ def splits(jaxpr: Jaxpr) -> bool:
         total += size
         if isinstance(eqn.primitive, Elementwise):
             alike += (size - 1) * operation_cost(eqn.primitive.name)
-        elif eqn.primitive.name in _MOVES and any(1 < v.aval.size <= FEW for v in (*eqn.invars, *eqn.outvars)):
+        elif _takes_apart(eqn):
             apart += MOVE
     return apart > alike and total <= MOST_ELEMENTS
+
+
+def _takes_apart(eqn: Eqn) -> bool:
+    """Whether an equation takes elements apart, or puts them together."""
+    moves = eqn.primitive.moves and not eqn.primitive.updates
+    several = len(eqn.invars) > 1 or any(1 < v.aval.size <= FEW for v in eqn.invars)
+    return several and (moves or eqn.primitive.name in REDUCTIONS)
 
 
 def all_indices(scope: Scope, shape: Shape) -> list[Indices]:

@@ -4,7 +4,7 @@
 
 so that the fusion of rows sees nothing but reductions and maps. Arrays of random keys become arrays of the
 words that keys are made of, with one more dimension, and operations on keys the programs on words that their
-`expand(avals, params)` gives. After this pass no extended dtypes, `argmax` or `argmin` appear.
+`body` gives. After this pass no extended dtypes, `argmax` or `argmin` appear.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class _Words:
 
     def equation(self, eqn: Eqn) -> None:
         avals, params, primitive = [v.aval for v in eqn.invars], eqn.params, eqn.primitive
-        if hasattr(primitive, "expand"):
-            self.splice(eqn, physical(inline(primitive.expand(avals, params))))
+        if primitive.on_words and primitive.body is not None:
+            self.splice(eqn, physical(inline(primitive.body(params, avals))))
             return
         if has_programs(params):
             params = map_programs(params, physical)
@@ -185,7 +185,7 @@ def _records(eqn: Eqn) -> bool:
 def _mentions_keys(jaxpr: Jaxpr) -> bool:
     if any(is_key(v.aval) for v in (*jaxpr.invars, *jaxpr.constvars)):
         return True
-    return any(hasattr(e.primitive, "expand") or (e.params and has_programs(e.params))
+    return any(e.primitive.on_words or (e.params and has_programs(e.params))
                or any(is_key(v.aval) for v in e.outvars) for e in jaxpr.eqns)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from anima.compiler.groups import Fused, Group
 from anima.compiler.lower_reduce import strategy
 from anima.compiler.materialise import LARGE, LOAD, acts_elementwise, cost_of, halves, kind_of, materialise
-from anima.compiler.overwrite import UPDATES, Pairs, ReadsFirst, is_single, overwritten, pairs
+from anima.compiler.overwrite import Pairs, ReadsFirst, is_single, overwritten, pairs
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 
@@ -79,7 +79,7 @@ class _Builder:
         self.flat = True
         self.cuts: dict[int, set[int]] = {}
         self.paired = False
-        self.size = 0  # scalar operations and loads, about
+        self.size = 0.0  # scalar operations and loads, about
 
     def multilevel(self) -> bool:
         """Whether equations of the group may depend on its reductions."""
@@ -101,9 +101,9 @@ class _Grouping:
         self.home: dict[Var, _Builder] = {}
         self.of: dict[int, _Builder] = {}  # by id of a root
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
-        self.earlier: list[_Builder] = []  # groups that come before the root looked at, which writes over what they read
+        self.earlier: list[_Builder] = []  # groups before the root looked at, which writes over what they read
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
-        self.size = 0        # and its scalar operations and loads
+        self.size = 0.0      # and its scalar operations and loads
         self.effectful: _Builder | None = None  # the last group with an effect
 
     def reads(self, eqn: Eqn, space: Shape,
@@ -203,7 +203,7 @@ class _Grouping:
             identity = tuple(range(len(group.shape)))
             return [v for v, found in reads.items() if v.aval.shape != group.shape
                     or any(r is None or not _follows(r, identity, v.aval.shape) for r in found)]
-        if eqn.primitive.name in UPDATES:
+        if eqn.primitive.updates:
             return () if is_single(eqn) else self.reads(eqn, (), skip=1)[0]
         given = [self._home(v) for v in eqn.invars]
         taken = {given[n] for n, _ in pairs(eqn)}
@@ -235,7 +235,9 @@ class _Grouping:
     def _takes(self, group: _Builder, eqn: Eqn, kind: str, role: str, axes: tuple[int, ...],
                reads: dict[Var, set[Relation]], direct: dict[int, _Builder]) -> bool:
         """Whether a root may join a group, and gains by it."""
-        if len(group.roots) >= MOST_ROOTS or group.size + self.size > LARGE or (kind == "reduce" and group.kind == "reduce" and group.axes != axes):
+        if len(group.roots) >= MOST_ROOTS or group.size + self.size > LARGE:
+            return False
+        if kind == "reduce" and group.kind == "reduce" and group.axes != axes:
             return False
         if kind == "reduce" and group.kind == "map" and strategy(group.shape, axes) == "unrolled":
             return False

@@ -23,12 +23,12 @@ from anima.compiler.invariant import invariant
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.ops.elementwise import add_any
-from anima.ops.shape import transpose_p
+from anima.ops.shape import reshape_p, transpose_p
 
 MOST_BYTES = 1 << 26   # of what is stacked for one product
 LARGER = 4             # elements that a step may stack, for one that it does not add up
 _SUMS = frozenset(("add", "add_any"))
-_MOVES = frozenset(("transpose", "reshape"))  # the sum of these is that of the sum
+_MOVES = (transpose_p, reshape_p)  # the sum of these is that of the sum
 
 
 def hoist(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -219,7 +219,7 @@ class _Split:
     def product_of(self, term: Var) -> Eqn | None:
         """The product that a term is (moved), if it is better taken over all steps at once."""
         eqn = self.makers.get(term)
-        while eqn is not None and eqn.primitive.name in _MOVES and self.uses[eqn.outvars[0]] == 1:
+        while eqn is not None and eqn.primitive in _MOVES and self.uses[eqn.outvars[0]] == 1:
             eqn = self.makers.get(eqn.invars[0]) if isinstance(eqn.invars[0], Var) else None
         if eqn is None or eqn.primitive.name != "dot_general" or self.uses[eqn.outvars[0]] != 1:
             return None

@@ -2,8 +2,8 @@
 
     b = pjit[name=f jaxpr={ lambda ; x. let y = sin x in (y,) }] a      ->      b = sin a
 
-A primitive that stands for a program says so by a method `body(params)`, which gives a `ClosedJaxpr`, or by
-`body_at(params, types of the arguments)`, where it traces one.
+A primitive that stands for a program says so by a method `body(params, types of the arguments)`;
+those on the words of random keys wait until there are words.
 Programs inside control flow are treated alike. After this pass no such primitive appears.
 """
 
@@ -30,7 +30,7 @@ def inline(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _stands_for(eqn: Eqn) -> bool:
-    return hasattr(eqn.primitive, "body") or hasattr(eqn.primitive, "body_at")
+    return eqn.primitive.body is not None and not eqn.primitive.on_words
 
 
 def has_programs(params: dict[str, Any]) -> bool:
@@ -84,11 +84,8 @@ class _Flattener:
 
     def _call(self, eqn: Eqn, invars: list[Atom], env: dict[Var, Atom]) -> None:
         """Adds the equations that a call stands for, and makes its results those of the program."""
-        primitive: Any = eqn.primitive
-        if hasattr(primitive, "body"):
-            body = primitive.body(eqn.params)
-        else:
-            body = primitive.body_at(eqn.params, [v.aval for v in eqn.invars])
+        assert eqn.primitive.body is not None
+        body = eqn.primitive.body(eqn.params, [v.aval for v in eqn.invars])
         inner: dict[Var, Atom] = dict(zip(body.jaxpr.invars, invars, strict=True))
         for var, value in zip(body.jaxpr.constvars, body.consts, strict=True):
             known = Var(var.aval)

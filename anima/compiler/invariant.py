@@ -16,8 +16,6 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
 from anima.util import split_list
 
 LARGER = 4  # elements of a result, for one of its operands, up to which it is kept
-_MOVES = frozenset(("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "slice", "transpose", "rev", "iota",
-                    "copy", "convert_element_type", "concatenate", "pad", "stop_gradient", "optimization_barrier"))
 
 
 def invariant(eqn: Eqn) -> tuple[list[Eqn], Eqn]:
@@ -55,7 +53,7 @@ def _taken_out(closed: ClosedJaxpr, consts: Sequence[Atom]) -> tuple[list[Eqn], 
             continue
         makers.update(dict.fromkeys(eqn.outvars, eqn))
         size = sum(v.aval.size for v in reads)
-        if eqn.primitive.name not in _MOVES and sum(v.aval.size for v in eqn.outvars) <= LARGER * size:
+        if not eqn.primitive.moves and sum(v.aval.size for v in eqn.outvars) <= LARGER * size:
             wanted.append(eqn)
     if not wanted:
         return [], closed, list(consts)

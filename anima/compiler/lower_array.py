@@ -45,10 +45,8 @@ AT: dict[str, Rule] = {}
 
 _names: dict[Any, str] = {}
 _IGNORED = frozenset({"accuracy", "input_dtype", "weak_type", "new_dtype", "sharding"})
-_SYNONYMS = {"convert_element_type": "cast", "bitcast_convert_type": "bitcast", "add_any": "add",
-             "add_jaxvals": "add"}
-_SUMS = frozenset(("add_any", "add_jaxvals"))
-_IDENTITIES = frozenset({"copy", "copy_p", "stop_gradient", "name", "optimization_barrier"})
+_SYNONYMS = {"convert_element_type": "cast", "bitcast_convert_type": "bitcast", "add_any": "add"}
+_IDENTITIES = frozenset({"copy", "stop_gradient", "name", "optimization_barrier"})
 
 
 def scalar_type(aval: ShapedArray) -> str:
@@ -187,7 +185,7 @@ class Scope(Nest):
         dtype = scalar_type(eqn.outvars[0].aval)
         if name in _IDENTITIES or (name == "convert_element_type" and args[0].dtype == dtype):
             return args[0]
-        if name in _SUMS:  # cotangents: the sign of a zero means nothing
+        if name == "add_any":  # cotangents: the sign of a zero means nothing
             for known, other in (args, args[::-1]):
                 if type(known) is Const and known.value == 0:
                     return other
@@ -256,12 +254,6 @@ def _squeeze(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
     kept = iter(index)
     gone = eqn.params["dimensions"]
     return scope.at(operand, tuple(scope.ix.zero if d in gone else next(kept) for d in range(operand.aval.ndim)))
-
-
-@at("expand_dims")
-def _expand_dims(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
-    new = eqn.params["dimensions"]
-    return scope.at(eqn.invars[0], tuple(i for d, i in enumerate(index) if d not in new))
 
 
 @at("transpose")

@@ -27,18 +27,6 @@ DEEP = 40              # longest chain of folded equations that are not elementw
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
-_COSTS = dict.fromkeys((
-    "add", "sub", "mul", "neg", "sign", "abs", "max", "min", "floor", "ceil", "round", "square", "real", "imag",
-    "conj", "complex", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "shift_left",
-    "shift_right_logical", "shift_right_arithmetic", "population_count", "clz", "is_finite", "clamp", "select_n",
-    "add_any", "stop_gradient", "reduce_precision", "mulhi", "nextafter", "convert_element_type"), 1)
-_COSTS |= dict.fromkeys((
-    "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "logistic", "sinh", "cosh", "asin", "acos",
-    "atan", "atan2", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "cbrt", "lgamma", "digamma"), 20)
-_COSTS |= {"pow": 40, "div": 4, "rem": 6, "sqrt": 4, "rsqrt": 5, "integer_pow": 3, "threefry2x32": 100, "gather": 3,
-           "dynamic_slice": 2, "copy": 0}
-_UNKNOWN_COST = 30  # of what computes; what only moves elements costs nothing
-
 
 def kind_of(eqn: Eqn) -> str:
     """How an equation is lowered: "map" (a value at each index), "reduce" or "call"."""
@@ -68,12 +56,11 @@ class _Use:
     direct: bool = True
 
 
-def cost_of(eqn: Eqn) -> int:
+def cost_of(eqn: Eqn) -> float:
     """Scalar operations for one element of the result, its operands aside."""
-    name = eqn.primitive.name
-    if name in REDUCTIONS:
+    if eqn.primitive.name in REDUCTIONS:
         return 2 * math.prod(eqn.invars[0].aval.shape[a] for a in eqn.params["axes"])
-    return _COSTS.get(name, 0 if name in AT else _UNKNOWN_COST)
+    return eqn.primitive.cost
 
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
@@ -99,9 +86,9 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
         use = _joined([uses[v] for v in used])
         root = kind != "map" or _wants_memory(used[0], use, costs, ends) or (
             _adds(eqn) and use.evaluations >= PADDED * used[0].aval.size > PADDED)
-        if root and is_view(eqn) and type(eqn.invars[0]) is Var:
-            views[eqn.outvars[0]] = eqn.invars[0]
-            uses.setdefault(eqn.invars[0], _Use()).forced = True
+        if root and is_view(eqn) and type(whole := eqn.invars[0]) is Var:
+            views[eqn.outvars[0]] = whole
+            uses.setdefault(whole, _Use()).forced = True
         elif root:
             stored.update(eqn.outvars)
             roots.add(number)
@@ -137,10 +124,7 @@ def acts_elementwise(eqn: Eqn) -> bool:
 
 def is_view(eqn: Eqn) -> bool:
     """Whether the result is the operand's elements in the same order."""
-    name = eqn.primitive.name
-    if name in ("reshape", "squeeze", "expand_dims"):
-        return True
-    return name == "broadcast_in_dim" and eqn.invars[0].aval.size == eqn.outvars[0].aval.size
+    return len(eqn.invars) == 1 and eqn.primitive.is_view(eqn.invars[0].aval, eqn.outvars[0].aval)
 
 
 def halves(eqn: Eqn, producers: dict[Var, Eqn]) -> bool:
@@ -228,7 +212,7 @@ def _broadcast_evaluations(eqn: Eqn, operand: Var, evaluations: float) -> float:
     return evaluations / max(math.prod(out[last + 1:]), 1)
 
 
-def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) -> bool:
+def _wants_memory(var: Var, use: _Use, costs: dict[Var, float], ends: set[Var]) -> bool:
     """Whether a value is better computed once, as a whole, than where it is used."""
     if use.forced or var in ends:
         return True
@@ -247,17 +231,17 @@ class _Tree:
     that makes, and the most equations on a path that are not elementwise."""
 
     members: frozenset[Eqn | Var] = frozenset()
-    size: int = 0
+    size: float = 0.0
     moves: int = 0
 
 
-def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var]]:
+def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, float], set[Var]]:
     """For each variable, scalar operations to compute one element if all is folded; and the ends of large trees."""
-    costs: dict[Var, int] = {}
+    costs: dict[Var, float] = {}
     trees: dict[Var, _Tree] = {}
     ends: set[Var] = set()
     for eqn in jaxpr.eqns:
-        cost = 0
+        cost = 0.0
         if kinds[id(eqn)] == "map":
             own = cost_of(eqn)
             repeated = own if eqn.primitive.name in REDUCTIONS else 1
@@ -268,21 +252,21 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var
                 cost = max(cost, 4 * CHEAP)
             if tree.size > LARGE or tree.moves >= DEEP:
                 ends.update(eqn.outvars)
-                cost = 0
+                cost = 0.0
             trees.update(dict.fromkeys(eqn.outvars, tree))
         costs.update(dict.fromkeys(eqn.outvars, cost))
     return costs, ends
 
 
-def _planted(eqn: Eqn, own: int, repeated: int, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var]) -> _Tree:
+def _planted(eqn: Eqn, own: float, repeated: float, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var]) -> _Tree:
     """The tree of an equation; the operands whose trees would make it too large become ends."""
     members: set[Eqn | Var] = {eqn}
-    size, moves = max(own, 1), 0
+    size, moves = max(own, 1.0), 0
     for var in sorted(operands, key=lambda v: trees[v].size if v in trees else 0):
         tree = trees.get(var)
         if tree is not None and var not in ends:
             new = tree.members - members
-            more = repeated * tree.size * len(new) // len(tree.members)
+            more = repeated * tree.size * len(new) / len(tree.members)
             if size + more <= LARGE:
                 members |= new
                 size, moves = size + more, max(moves, tree.moves)

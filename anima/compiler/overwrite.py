@@ -21,15 +21,13 @@ from anima.util import record, weak_cache
 SMALLER = 4   # times: how much smaller than an array what is read of it before has to be
 MOST = 1000   # uses that are looked at to find what reads an array: none are done before, if there are more
 
-UPDATES = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"))
-
 Pairs = Sequence[tuple[Var, Atom]]  # what a loop carries: the array, and the one that takes its place
 
 
 def pairs(eqn: Eqn) -> list[tuple[int, int]]:
     """Positions of operands and of results that may take over their memory."""
     name, p = eqn.primitive.name, eqn.params
-    if name in UPDATES:
+    if eqn.primitive.updates:
         return [(0, 0)]
     if name in ("scan", "tape_scan"):
         return [(p["num_consts"] + k, k) for k in range(p["num_carry"])]
@@ -85,7 +83,7 @@ def _made_of(eqn: Eqn, k: int) -> list[Atom]:
 def is_single(eqn: Eqn) -> bool:
     """Whether an update writes one element, after all that it reads."""
     name = eqn.primitive.name
-    return name in UPDATES and eqn.invars[1 if name == "dynamic_update_slice" else 2].aval.size == 1
+    return eqn.primitive.updates and eqn.invars[1 if name == "dynamic_update_slice" else 2].aval.size == 1
 
 
 # ---------------------------------------------------------------- before kernels are chosen

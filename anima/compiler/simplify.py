@@ -36,7 +36,7 @@ def dead_code(closed: ClosedJaxpr) -> ClosedJaxpr:
         if True not in used and not eqn.effects:
             changed = True
             continue
-        shrink = getattr(eqn.primitive, "dce", None)
+        shrink = eqn.primitive.dce
         if shrink is not None and not all(used):
             eqn, changed = shrink(eqn, used), True
         kept.append(eqn)
@@ -206,7 +206,7 @@ def _reshape(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | Non
     if same is not None:
         return same
     inner = program.get(invars[0]) if type(invars[0]) is Var else None
-    if inner is not None and inner.primitive.name in ("reshape", "squeeze", "expand_dims"):
+    if inner is not None and inner.primitive.name in ("reshape", "squeeze"):
         if inner.invars[0].aval.shape == eqn.outvars[0].aval.shape:
             return inner.invars[0]
         return Eqn(reshape_p, [inner.invars[0]], eqn.outvars,
@@ -283,9 +283,9 @@ RULES: dict[str, Rule] = {
     "shift_left": _neutral(_no_bits, either_side=False), "shift_right_logical": _neutral(_no_bits, either_side=False),
     "shift_right_arithmetic": _neutral(_no_bits, either_side=False),
     "neg": _involution, "not": _involution,
-    "convert_element_type": _identity, "copy": _identity, "copy_p": _identity, "stop_gradient": _identity,
+    "convert_element_type": _identity, "copy": _identity, "stop_gradient": _identity,
     "name": _identity,
-    "broadcast_in_dim": _identity, "squeeze": _identity, "expand_dims": _identity, "slice": _identity,
+    "broadcast_in_dim": _identity, "squeeze": _identity, "slice": _identity,
     "reshape": _reshape, "transpose": _transpose, "select_n": _select, "integer_pow": _integer_pow,
     "dot_general": untransposed,
     **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"),

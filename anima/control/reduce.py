@@ -178,7 +178,7 @@ class Fold(win.Composite):
         raise TypeError(f"{self.name} does not accept arrays of random keys.")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
-        closed = self.expand(list(map(aval_of, primals)), params)
+        closed = self.body(params, list(map(aval_of, primals)))
         new, mask = jvp_jaxpr(closed, tuple(not isinstance(t, Zero) for t in tangents))
         outs = eval_jaxpr(new.jaxpr, new.consts, *primals, *(t for t in tangents if not isinstance(t, Zero)))
         return outs[: len(mask)], fill(mask, outs[len(mask):], outs)
@@ -186,7 +186,7 @@ class Fold(win.Composite):
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any],
                   **params: Any) -> tuple[Arrays, Arrays]:
         """Runs the loop under `parent`, keeping residuals, and records the linear one with `recorder`."""
-        closed = self.expand(list(map(aval_of, primals)), params)
+        closed = self.body(params, list(map(aval_of, primals)))
         primal, tangent, mask = linearize_jaxpr(closed, tuple(not isinstance(t, Zero) for t in tangents))
         outs = under(parent, eval_jaxpr, primal.jaxpr, primal.consts, *primals)
         given = [t for t in tangents if not isinstance(t, Zero)]
@@ -200,7 +200,7 @@ class Fold(win.Composite):
             return self.bind(*stacks, *args[count:], **self.led(params)), [0] * count
         avals = [a if d is None else a.update(shape=without(a.shape, (d,)))
                  for a, d in zip(map(aval_of, args), dims, strict=True)]
-        closed, out_dims = batch_jaxpr(self.expand(avals, params), size, tuple(dims))
+        closed, out_dims = batch_jaxpr(self.body(params, avals), size, tuple(dims))
         return eval_jaxpr(closed.jaxpr, closed.consts, *args), out_dims
 
     def led(self, params: dict[str, Any]) -> dict[str, Any]:

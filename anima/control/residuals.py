@@ -12,6 +12,7 @@ Checkmate, 2020; the min-cut partitioner of PyTorch's AOTAutograd, 2022.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -23,19 +24,13 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.stage import trace_to_jaxpr
 from anima.ops.elementwise import add, convert, mul
+from anima.ops.family import Elementwise
 from anima.transforms.dce import dce_jaxpr
 from anima.util import split_list, weak_cache
 
 STEP = ShapedArray((), np.dtype(np.int32))
 
-# Operations for each element of a result. What is not here is stored rather than computed again: transcendental
-# functions cost more time than memory that is there already.
-COSTS = {name: cost for cost, names in (
-    (0, "broadcast_in_dim reshape squeeze slice copy name"),
-    (1, "add add_any sub mul neg abs sign square max min clamp select_n eq ne lt le gt ge and or not xor floor ceil "
-        "round is_finite real imag conj complex convert_element_type transpose rev concatenate pad dynamic_slice"),
-    (4, "integer_pow div sqrt rsqrt"),
-) for name in names.split()}
+CHEAP = 5     # the cost of an operation that may be done again: one that costs more is stored
 PER_BYTE = 8  # operations that are better than to store a byte
 FEW = 64      # operations on fewer elements than these wait for each other, and
 LONGEST = 12  # where more would wait for each other, the way back would wait for them: it needs their end first
@@ -181,6 +176,13 @@ def _program(jaxpr: Jaxpr, known: set[Var], wanted: Sequence[Atom]) -> tuple[lis
 FOREVER = 1 << 62
 
 
+def cost_again(eqn: Eqn) -> int | None:
+    """Operations to compute an element again; None for what is stored instead."""
+    primitive = eqn.primitive
+    again = (primitive.moves or isinstance(primitive, Elementwise)) and primitive.cost <= CHEAP
+    return math.ceil(primitive.cost) if again else None
+
+
 def _cheapest(jaxpr: Jaxpr, free: set[Var], residuals: Sequence[Atom]) -> set[Var]:
     """What to store, so that residuals follow from it and from what is free.
 
@@ -189,7 +191,7 @@ def _cheapest(jaxpr: Jaxpr, free: set[Var], residuals: Sequence[Atom]) -> set[Va
     producers: dict[Var, Eqn] = {}
     waits: dict[Atom, int] = {}  # operations that follow each other from what can only be stored
     for eqn in jaxpr.eqns:
-        cost = COSTS.get(eqn.primitive.name)
+        cost = cost_again(eqn)
         if cost is not None:
             v = eqn.outvars[0]
             wait = max((waits.get(u, 0) for u in eqn.invars), default=0) + (cost if v.aval.size < FEW else 0)
@@ -217,7 +219,7 @@ def _cheapest(jaxpr: Jaxpr, free: set[Var], residuals: Sequence[Atom]) -> set[Va
         v = todo.pop()
         at, eqn = nodes[v], producers.get(v)
         connect(at, at + 1, max(v.aval.size * v.aval.dtype.itemsize, 1) * PER_BYTE)
-        connect(0, at, FOREVER if eqn is None else v.aval.size * COSTS[eqn.primitive.name])
+        connect(0, at, v.aval.size * (cost_again(eqn) or 0) if eqn is not None else FOREVER)
         for u in () if eqn is None else eqn.invars:
             if isinstance(u, Var) and u not in free:
                 connect(node(u) + 1, at, FOREVER)

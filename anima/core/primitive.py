@@ -6,12 +6,13 @@
     transpose  the adjoint, for primitives that are linear in some argument
     batch      the same operation on a stack of arguments
 
-A rule that is missing is missing by name: calling it raises an error that says so.
+A rule that is missing is missing by name: calling it raises an error that says so. What an operation is besides
+its mathematics (what it costs, whether it only moves data, ...) is said here too, once: every pass reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from anima.core.avals import ShapedArray
@@ -55,6 +56,20 @@ class Primitive:
     """An operation and its rules. Subclasses override the rules; `bind` applies the operation."""
 
     multiple_results: bool = False
+
+    # What passes ask of an operation.
+    cost: float            # nanoseconds of one core for one element, roughly; an addition takes 1
+    moves: bool = False    # computes nothing: results are elements of operands, or known ones, in other places
+    updates: bool = False  # the result is the first operand, but for some of its elements
+    linear: bool = False   # in all operands at once
+
+    # Rules that few operations have; None where there is none.
+    body: Callable[..., Any] | None = None       # (params, types of the arguments) -> the program that it stands for
+    on_words: bool = False                       # `body` is a program on the words that random keys consist of
+    linearize: Callable[..., Any] | None = None  # (parent, recorder, primals, tangents, **params), instead of `jvp`
+    taylor: Callable[..., Any] | None = None     # (order, series of the arguments, **params) -> series of the results
+    dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
+    keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
 
     def __init__(self, name: str):
         self.name = name
@@ -105,6 +120,10 @@ class Primitive:
              **params: Any) -> Work:
         """What an application computes; `programs` is the work of those in its parameters. Moving data is no work."""
         return total_work(programs)
+
+    def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
+        """Whether the result is the elements of its one operand in the same order."""
+        return False
 
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
         """Names of the effects of an application beyond its results: what has one is never dropped, merged or moved."""

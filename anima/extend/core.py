@@ -110,7 +110,7 @@ class Primitive(core.Primitive):
                   for o, a in zip(outs, avals, strict=True)]
         return values if self.multiple_results else values[0]
 
-    def body_at(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+    def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program that an equation stands for, for arguments of these types."""
         if self.lowering is None:
             raise self._missing("Compilation", "Set it by def_lowering.")

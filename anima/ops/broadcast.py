@@ -94,6 +94,8 @@ class Movement(Primitive):
     Subclasses write `adjoint(ct, *args, **params)`, a transpose that need not think of zeros.
     """
 
+    cost = 0.0
+    moves = True
     moved: int | None = None
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
@@ -157,6 +159,9 @@ class BroadcastInDim(Movement):
         new_dims = (*kept[:d], out, *(k + 1 for k in kept[d:]))
         return self.bind(args[0], shape=(*shape[:out], size, *shape[out:]), broadcast_dimensions=new_dims), out
 
+    def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
+        return operand.size == result.size
+
     def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
         shape, inner = params["shape"], element_shape(avals[0])
         more = tuple(range(len(shape), len(shape) + len(inner)))
@@ -165,6 +170,9 @@ class BroadcastInDim(Movement):
 
 class ReduceSum(Movement):
     """The sum over `axes`. Integers wrap around; types below 32 bits add up in float32 and round once."""
+
+    cost = 1.0  # for each element that is added
+    moves = False
 
     def infer(self, x: ShapedArray, *, axes: Shape) -> ShapedArray:
         if not dtypes.issubdtype(x.dtype, np.number):
@@ -199,6 +207,9 @@ class ReduceSum(Movement):
 
 class Iota(Primitive):
     """Counts 0, 1, 2... along one dimension."""
+
+    cost = 0.0
+    moves = True
 
     def infer(self, *, dimension: int, dtype: Any, shape: Shape) -> ShapedArray:
         check_nonnegative(shape, "iota shape")

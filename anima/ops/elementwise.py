@@ -86,11 +86,11 @@ log = Elementwise("log", np.log, INEXACT, "Natural logarithm of x.", accuracy=Tr
 log1p = Elementwise("log1p", reference.log1p, INEXACT, "log(1 + x), accurate near 0.", accuracy=True,
                     jvp=(lambda t, y, x: div(t, add(x, 1.0)),))
 sqrt = Elementwise("sqrt", np.sqrt, INEXACT, "Square root of x; NaN for negative reals.", accuracy=True,
-                   jvp=(lambda t, y, x: mul(t, div(0.5, y)),))
+                   cost=4, jvp=(lambda t, y, x: mul(t, div(0.5, y)),))
 rsqrt = Elementwise("rsqrt", reference.rsqrt, INEXACT, "1 / sqrt(x).", accuracy=True,
-                    jvp=(lambda t, y, x: mul(t, mul(-0.5, div(y, x))),))
+                    cost=5, jvp=(lambda t, y, x: mul(t, mul(-0.5, div(y, x))),))
 cbrt = Elementwise("cbrt", np.cbrt, REAL, "Real cube root of x.", accuracy=True,
-                   jvp=(lambda t, y, x: mul(t, mul(1 / 3, integer_pow(y, -2))),))
+                   cost=10, jvp=(lambda t, y, x: mul(t, mul(1 / 3, integer_pow(y, -2))),))
 square = Elementwise("square", reference.square, NUMBER, "x * x.",
                      jvp=(lambda t, y, x: mul(t, mul(2, x)),))
 logistic = Elementwise("logistic", reference.logistic, INEXACT, "1 / (1 + exp(-x)).", accuracy=True,
@@ -126,11 +126,11 @@ class Power(Elementwise):
 
 
 pow = Power("pow", reference.power, INEXACT, "x to the power y.", operands="x y",
-            jvp=(_pow_base, _pow_exponent))
+            cost=20, jvp=(_pow_base, _pow_exponent))
 
 integer_pow_p = Elementwise(
     "integer_pow", reference.integer_power, NUMBER, "x to the power y, a constant integer.",
-    jvp=(lambda t, z, x, *, y: None if y == 0 else t if y == 1 else mul(t, mul(y, integer_pow(x, y - 1))),))
+    cost=3, jvp=(lambda t, z, x, *, y: None if y == 0 else t if y == 1 else mul(t, mul(y, integer_pow(x, y - 1))),))
 
 
 def integer_pow(x: Any, y: int) -> Any:
@@ -165,7 +165,7 @@ acos = Elementwise("acos", np.arccos, INEXACT, "Angle in [0, pi] whose cosine is
 atan = Elementwise("atan", np.arctan, INEXACT, "Angle in [-pi/2, pi/2] whose tangent is x.",
                    jvp=(lambda t, y, x: div(t, add(1.0, square(x))),))
 atan2 = Elementwise("atan2", reference.atan2, INEXACT, "Angle of the point (y, x) in [-pi, pi].",
-                    operands="x y",
+                    operands="x y", cost=20,
                     jvp=(lambda t, z, x, y: mul(t, div(y, add(square(x), square(y)))),
                          lambda t, z, x, y: mul(t, div(neg(x), add(square(x), square(y))))))
 sinh = Elementwise("sinh", np.sinh, INEXACT, "Hyperbolic sine of x.",
@@ -195,13 +195,13 @@ mul = Elementwise("mul", np.multiply, NUMBER, "x * y.", operands="x y",
                   jvp=(lambda t, z, x, y: mul(t, y), lambda t, z, x, y: mul(x, t)),
                   transpose=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)))
 div = Elementwise("div", reference.divide, NUMBER,
-                  "x / y; of integers, truncated towards zero, and -1 where y is 0.", operands="x y",
+                  "x / y; of integers, truncated towards zero, and -1 where y is 0.", operands="x y", cost=4,
                   jvp=(lambda t, z, x, y: div(t, y),
                        lambda t, z, x, y: mul(mul(neg(t), x), integer_pow(y, -2))),
                   transpose=(lambda ct, x, y: div(ct, y), None))
 rem = Elementwise("rem", reference.remainder, (np.integer, np.floating),
                   "Remainder of x / y with the sign of x.", operands="x y",
-                  jvp=(lambda t, z, x, y: t, lambda t, z, x, y: mul(neg(t), _truncated(div(x, y)))))
+                  cost=8, jvp=(lambda t, z, x, y: t, lambda t, z, x, y: mul(neg(t), _truncated(div(x, y)))))
 mulhi = Elementwise("mulhi", reference.multiply_high, INTEGER, "Upper half of the product of integers.",
                     operands="x y", jvp=None)
 
@@ -235,13 +235,13 @@ def _abs_jvp(t: Any, y: Any, x: Any) -> Any:
 abs = Elementwise("abs", np.abs, (np.floating, np.complexfloating, np.signedinteger),
                   "Absolute value of x; its slope at 0 is 1.", jvp=(_abs_jvp,), result=_real_part)
 sign = Elementwise("sign", reference.sign, NUMBER, "-1, 0 or 1; for complex numbers x / |x|.", jvp=None)
-floor = Elementwise("floor", np.floor, REAL, "Largest integer not above x.", jvp=None, simple=True)
-ceil = Elementwise("ceil", np.ceil, REAL, "Smallest integer not below x.", jvp=None, simple=True)
-round_p = Elementwise("round", reference.round_half, REAL, "x rounded to an integer.", jvp=None, simple=True)
+floor = Elementwise("floor", np.floor, REAL, "Largest integer not above x.", jvp=None)
+ceil = Elementwise("ceil", np.ceil, REAL, "Smallest integer not below x.", jvp=None)
+round_p = Elementwise("round", reference.round_half, REAL, "x rounded to an integer.", jvp=None)
 nextafter = Elementwise("nextafter", reference.nextafter, REAL, "The number next to x1 in the direction of x2.",
-                        operands="x1 x2", jvp=None, widen=False, simple=True)
+                        operands="x1 x2", jvp=None, widen=False)
 is_finite = Elementwise("is_finite", np.isfinite, REAL, "Whether x is neither infinite nor NaN.",
-                        jvp=None, result=_bool, simple=True)
+                        jvp=None, result=_bool)
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
@@ -405,6 +405,8 @@ def conj(x: Any) -> Any:
 class Identity(Elementwise):
     """An operation that keeps every element, of whatever type, as it is."""
 
+    moves = True
+
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
         return Work()
@@ -436,7 +438,7 @@ def _convert_reference(x: np.ndarray, new_dtype: Any, weak_type: bool = False) -
 
 
 convert_element_type_p = Convert(
-    "convert_element_type", _convert_reference, ANY, "x in another dtype.", jvp=None,
+    "convert_element_type", _convert_reference, ANY, "x in another dtype.", cost=0.5, jvp=None,
     transpose=(lambda ct, x, **params: convert(ct, x.aval.dtype, x.aval.weak_type),))
 
 
@@ -464,6 +466,8 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
 
 class Bitcast(Primitive):
     """The same bits as another dtype; where sizes differ, a last dimension holds the parts of one element."""
+
+    cost = 1.0
 
     def infer(self, x: ShapedArray, *, new_dtype: Any) -> ShapedArray:
         if x.dtype == new_dtype:
@@ -512,7 +516,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
 
 reduce_precision_p = Elementwise(
     "reduce_precision", reference.reduce_precision, REAL, "x rounded to fewer bits.",
-    widen=False, linear=True, simple=True,
+    widen=False, linear=True,
     jvp=(lambda t, y, x, **p: reduce_precision_p.bind(t, **p),),
     transpose=(lambda ct, x, **p: reduce_precision_p.bind(ct, **p),))
 
@@ -528,12 +532,12 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> An
 
 
 copy = Identity("copy", np.copy, ANY, "x, in memory of its own.", linear=True,
-                jvp=(lambda t, y, x: copy(t),), transpose=(lambda ct, x: ct,))
+                cost=0, jvp=(lambda t, y, x: copy(t),), transpose=(lambda ct, x: ct,))
 optimization_barrier_p = Identity(
     "optimization_barrier", lambda x: x, ANY, "x, which the compiler is not to see through.", linear=True,
-    jvp=(lambda t, y, x: optimization_barrier_p(t),), transpose=(lambda ct, x: ct,))
+    cost=0, jvp=(lambda t, y, x: optimization_barrier_p(t),), transpose=(lambda ct, x: ct,))
 stop_gradient_p = Identity("stop_gradient", lambda x: x, ANY, "x, as a constant to differentiation.",
-                           jvp=None)
+                           cost=0, jvp=None)
 
 
 def optimization_barrier(operand: Any) -> Any:

@@ -50,6 +50,9 @@ _HOLDS: dict[type, tuple[type, ...]] = {
     bool: (np.bool_,), int: NUMBER, float: INEXACT, complex: (np.complexfloating,)}
 
 
+ELEMENTWISE: dict[str, Elementwise] = {}  # by name, as the operations of compiled loops are named
+
+
 def constant(value: Any, dtype: Any) -> ConcreteArray:
     """A number as a weakly typed scalar array; OverflowError if an int does not fit."""
     return ConcreteArray(np.array(value, dtype), ShapedArray((), dtype, True))
@@ -105,18 +108,20 @@ class Elementwise(Primitive):
 
     `fun` is the function on NumPy arrays; `accepts` the kinds of dtypes (`ANY`: all); `result` maps the
     first operand's dtype to the result's; `widen=False` hands small floats to `fun` as they are;
-    `jvp` and `transpose` have one rule per operand; `linear` says that the operation is jointly linear,
-    `simple` that one on inexact numbers alone is an instruction, not a series as `exp` is.
+    `jvp` and `transpose` have one rule per operand; `linear` says that the operation is jointly linear; `cost` is
+    that of a function with a series or a few of them, if it is only for inexact numbers, else that of an instruction.
     """
 
     def __init__(self, name: str, fun: Callable[..., Any], accepts: tuple[type, ...], doc: str, *,
                  jvp: Rules, transpose: Rules = None, operands: str = "x", linear: bool = False,
                  result: Callable[[Any], Any] | None = None, widen: bool = True, accuracy: bool = False,
-                 simple: bool = False):
+                 cost: float | None = None):
         super().__init__(name)
+        ELEMENTWISE[name] = self
+        self.cost = cost if cost is not None else 10.0 if accepts is INEXACT else 1.0
         self.fun, self.accepts, self.linear, self.widen = fun, accepts, linear, widen
         self.jvp_rules, self.transpose_rules, self.result = jvp, transpose, result
-        self.transcendental = accepts in (INEXACT, REAL) and not simple
+        self.transcendental = accepts in (INEXACT, REAL) and self.cost > 1
         self.operands = tuple(operands.split())
         self.accepted: set[Any] = set()  # dtypes seen and found acceptable
         self.__name__, self.__doc__ = name, doc

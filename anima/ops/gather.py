@@ -43,7 +43,6 @@ from anima.ops.broadcast import (
 from anima.ops.shape import batch_at_front, concatenate, expand_dims, moveaxis, reshape, shape_of_arg
 from anima.util import record
 
-
 _I32 = np.dtype(np.int32)
 _I32_INFO = np.iinfo(_I32)
 
@@ -252,6 +251,7 @@ def _check_common(name: str, shape: Shape, indices: ShapedArray, dims: GatherDim
 class Gather(Movement):
     """The windows of the operand that the indices name. Linear in the operand."""
 
+    cost = 3.0
     moved = 1
 
     def infer(self, x: ShapedArray, indices: ShapedArray, *, dimension_numbers: GatherDimensionNumbers,
@@ -351,6 +351,9 @@ class Scatter(Primitive):
 
     Updates of one element are combined in the order of the index array; `scatter` itself keeps the last.
     """
+
+    cost = 3.0
+    updates = True
 
     def __init__(self, name: str, combine: np.ufunc | reference.Extreme | None = None, kinds: type = np.generic):
         super().__init__(name)

@@ -87,6 +87,7 @@ def _as_gather(shape: Shape, sizes: Shape, indices: Sequence[Any], dims: Sequenc
 class DynamicSlice(Movement):
     """The window of `slice_sizes` that starts at the indices, one scalar for each axis."""
 
+    cost = 2.0
     moved = 1
 
     def infer(self, x: ShapedArray, *indices: ShapedArray, slice_sizes: Shape) -> ShapedArray:
@@ -128,6 +129,7 @@ class DynamicSlice(Movement):
 class DynamicUpdateSlice(Movement):
     """The operand with the window that starts at the indices replaced by an update of its size."""
 
+    updates = True
     moved = 2
 
     def infer(self, x: ShapedArray, update: ShapedArray, *indices: ShapedArray) -> ShapedArray:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
@@ -61,7 +60,10 @@ def in_wider(fun: Callable[..., Any], x: np.ndarray, *args: Any, **kwargs: Any) 
 class Reduce(Primitive):
     """Combines all elements along `axes`. `ufunc` reduces; `identity(dtype)` is the result of nothing."""
 
-    def __init__(self, name: str, ufunc: np.ufunc | reference.Extreme, accepts: tuple[type, ...], identity: Callable[[Any], Any]):
+    cost = 1.0  # for each element of the operand
+
+    def __init__(self, name: str, ufunc: np.ufunc | reference.Extreme, accepts: tuple[type, ...],
+                 identity: Callable[[Any], Any]):
         super().__init__(name)
         self.ufunc, self.accepts, self.identity = ufunc, accepts, identity
 

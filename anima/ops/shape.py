@@ -63,6 +63,9 @@ __all__ = [
 class Reshape(Movement):
     """The elements in row-major order under another shape. `dimensions` is always None here."""
 
+    def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
+        return True
+
     def infer(self, x: ShapedArray, *, new_sizes: Shape, dimensions: None = None) -> ShapedArray:
         if any(n < 0 for n in new_sizes):
             raise TypeError(f"reshape new_sizes must all be positive, got {new_sizes}.")
@@ -139,6 +142,9 @@ class Rev(Movement):
 
 class Squeeze(Movement):
     """Without the axes `dimensions`, which have size 1."""
+
+    def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
+        return True
 
     def infer(self, x: ShapedArray, *, dimensions: Shape) -> ShapedArray:
         dims = {canonicalize_axis(d, x.ndim) for d in dimensions}

@@ -226,40 +226,42 @@ def _betainc_slope(t: Any, y: Any, a: Any, b: Any, x: Any) -> Any:
 
 
 erf = Elementwise("erf", _named("erf"), REAL, "The error function.",
-                  jvp=(lambda t, y, x: mul(2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
+                  cost=10, jvp=(lambda t, y, x: mul(2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
 erfc = Elementwise("erfc", _erfc, REAL, "1 - erf(x), accurate for large x.",
-                   jvp=(lambda t, y, x: mul(-2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
+                   cost=40, jvp=(lambda t, y, x: mul(-2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
 erf_inv = Elementwise("erf_inv", _erf_inv, REAL, "The inverse of erf.",
-                      jvp=(lambda t, y, x: mul(math.sqrt(math.pi) / 2, mul(t, exp(square(y)))),))
+                      cost=15, jvp=(lambda t, y, x: mul(math.sqrt(math.pi) / 2, mul(t, exp(square(y)))),))
 lgamma = Elementwise("lgamma", _lgamma, REAL, "log |Gamma(x)|.",
-                     jvp=(lambda t, y, x: mul(t, digamma(x)),))
+                     cost=50, jvp=(lambda t, y, x: mul(t, digamma(x)),))
 digamma = Elementwise("digamma", _digamma, REAL, "The derivative of lgamma; NaN at its poles.",
-                      jvp=(lambda t, y, x: mul(t, polygamma(1.0, x)),))
+                      cost=30, jvp=(lambda t, y, x: mul(t, polygamma(1.0, x)),))
 polygamma = Elementwise("polygamma", _polygamma, REAL, "The m-th derivative of digamma at x.",
-                        operands="m x",
+                        operands="m x", cost=400,
                         jvp=(_no_derivative("polygamma", "m"),
                              lambda t, y, m, x: mul(t, polygamma(add(m, 1.0), x))))
 zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the sum of (k + q)^-x.",
-                   operands="x q",
+                   operands="x q", cost=90,
                    jvp=(_no_derivative("zeta", "x"),
                         lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
 bessel_i0e = Elementwise("bessel_i0e", _named("i0e"), REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
-                         jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
+                         cost=15, jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
 bessel_i1e = Elementwise("bessel_i1e", _bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
-                         jvp=(_i1e_slope,))
+                         cost=15, jvp=(_i1e_slope,))
 igamma = Elementwise("igamma", _named("gammainc"), REAL, "Regularized lower incomplete gamma function.",
-                     operands="a x", jvp=(lambda t, y, a, x: mul(t, igamma_grad_a(a, x)),
-                                          lambda t, y, a, x: mul(t, _igamma_slope(a, x))))
+                     operands="a x", cost=140,
+                     jvp=(lambda t, y, a, x: mul(t, igamma_grad_a(a, x)),
+                          lambda t, y, a, x: mul(t, _igamma_slope(a, x))))
 igammac = Elementwise("igammac", _named("gammaincc"), REAL, "Regularized upper incomplete gamma function.",
-                      operands="a x", jvp=(lambda t, y, a, x: mul(t, neg(igamma_grad_a(a, x))),
-                                           lambda t, y, a, x: mul(t, neg(_igamma_slope(a, x)))))
+                      operands="a x", cost=140,
+                      jvp=(lambda t, y, a, x: mul(t, neg(igamma_grad_a(a, x))),
+                           lambda t, y, a, x: mul(t, neg(_igamma_slope(a, x)))))
 igamma_grad_a = Elementwise("igamma_grad_a", _igamma_grad_a, REAL, "The derivative of igamma in a.",
                             operands="a x",
-                            jvp=(_no_derivative("igamma_grad_a", "a"), _no_derivative("igamma_grad_a", "x")))
+                            cost=180, jvp=(_no_derivative("igamma_grad_a", "a"), _no_derivative("igamma_grad_a", "x")))
 random_gamma_grad = Elementwise(
     "random_gamma_grad", lambda a, x: (-_order_slope(a, x)).astype(x.dtype), REAL,
     "The derivative in a of a sample x of the gamma distribution of order a.", operands="a x",
-    jvp=(_no_derivative("random_gamma_grad", "a"), _no_derivative("random_gamma_grad", "x")))
+    cost=100, jvp=(_no_derivative("random_gamma_grad", "a"), _no_derivative("random_gamma_grad", "x")))
 betainc = Elementwise("regularized_incomplete_beta", _betainc, REAL,
                       "Regularized incomplete beta function I_x(a, b).", operands="a b x",
-                      jvp=(_no_derivative("betainc", "a"), _no_derivative("betainc", "b"), _betainc_slope))
+                      cost=260, jvp=(_no_derivative("betainc", "a"), _no_derivative("betainc", "b"), _betainc_slope))

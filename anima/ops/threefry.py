@@ -32,6 +32,7 @@ class Threefry2x32(Primitive):
     """`(k1, k2, x1, x2) -> (y1, y2)`, element by element; scalars and axes of size 1 repeat."""
 
     multiple_results = True
+    cost = 100.0
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

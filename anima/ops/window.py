@@ -291,7 +291,7 @@ class Composite(Primitive):
         """The operation in terms of others."""
         raise self._missing("The program")
 
-    def expand(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> ClosedJaxpr:
+    def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program for operands of these types."""
         def flat(*args: Any) -> list[Any]:
             out = self.program(*args, **params)

@@ -4,7 +4,7 @@ A key is an element of an extended dtype: a few uint32 words, two for Threefry. 
 arrays of keys, and is defined by one program on the words that the keys' generator (`implementation.py`) gives.
 That program is what eager mode runs and what the compiler inlines:
 
-    random_bits_p.expand([key_aval], {"bit_width": 32, "shape": (4,)})
+    random_bits_p.body({"bit_width": 32, "shape": (4,)}, [key_aval])
     { lambda ; a:u32[2]. let ... j:u32[2] k:u32[2] = threefry2x32 c e g i ... in (m,) }
 """
 
@@ -40,11 +40,13 @@ def words_aval(aval: ShapedArray) -> ShapedArray:
 class KeyPrimitive(Primitive):
     """An operation on keys, defined by `program` on their words; results are never differentiable."""
 
+    on_words = True
+
     def program(self, impl: Implementation, *words: Any, **params: Any) -> Any:
         """The operation, on arrays of words of this generator's keys, in terms of ordinary operations."""
         raise self._missing("The program on words")
 
-    def expand(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> ClosedJaxpr:
+    def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The operation as a program on words, for these types of keys."""
         return _expand(self, tuple(avals), tuple(params.items()), config.threefry_partitionable, config.enable_x64)
 
@@ -53,7 +55,7 @@ class KeyPrimitive(Primitive):
         return self.eval_extended(avals, args, params)
 
     def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
-        return eval_numpy(self.expand(avals, params), args)[0]
+        return eval_numpy(self.body(params, avals), args)[0]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)

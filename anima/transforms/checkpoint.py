@@ -50,6 +50,9 @@ class Offloadable(NamedTuple):
 class Name(Primitive):
     """The identity, with a name that policies go by."""
 
+    cost = 0.0
+    moves = True
+
     def infer(self, x: ShapedArray, *, name: str) -> ShapedArray:
         return x
 
@@ -135,7 +138,7 @@ def kept_apart(closed: ClosedJaxpr, policy: Policy | None) -> tuple[ClosedJaxpr,
     cut: list[Eqn] = []
     kept: list[Var] = []
     for eqn in closed.eqns:
-        inside = getattr(eqn.primitive, "keep", None)
+        inside = eqn.primitive.keep
         if inside is not None:
             eqn, rest, values = inside(eqn, policy)
             kept += values

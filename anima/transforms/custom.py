@@ -85,7 +85,7 @@ class CustomCall(Primitive):
     def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
         return self.eval(*args, **params)
 
-    def body(self, params: dict[str, Any]) -> ClosedJaxpr:
+    def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         return params["call_jaxpr"]
 
 

@@ -53,7 +53,7 @@ class CustomVmapCall(Primitive):
     def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
         return self.eval(*args, **params)
 
-    def body(self, params: dict[str, Any]) -> ClosedJaxpr:
+    def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program that an equation stands for."""
         return params["call"]
 

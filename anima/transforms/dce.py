@@ -19,7 +19,7 @@ def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[b
         used = [v in live for v in eqn.outvars]
         if not any(used) and not eqn.effects:
             continue
-        shrink = getattr(eqn.primitive, "dce", None)
+        shrink = eqn.primitive.dce
         if shrink is not None and not all(used):
             eqn = shrink(eqn, used)
         kept.append(eqn)

@@ -52,7 +52,7 @@ class LinearizeTrace(JVPTrace):
         primals, tangents = zip(*map(self.split, args), strict=True) if args else ((), ())
         if all(isinstance(t, Zero) for t in tangents):
             return under(self.parent, primitive.bind, *primals, **params)
-        rule = getattr(primitive, "linearize", None)
+        rule = primitive.linearize
         if rule is None:
             out, tangent = under(self.partial, primitive.jvp, primals, tangents, **params)
         else:

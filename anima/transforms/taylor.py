@@ -135,7 +135,7 @@ class Application:
 
     def _find(self, k: int) -> None:
         primitive = self.primitive
-        rule = getattr(primitive, "taylor", None)
+        rule = primitive.taylor
         if rule is not None:
             outs = rule(k, self.trace.terms(self.args, k), **self.params)
             self.known = {j: [t[j] if len(t) > 1 else None for t in outs] for j in range(1, k + 1)}
@@ -143,7 +143,7 @@ class Application:
             self.known[k] = [self._product(k)]
         elif primitive is div:
             self.known[k] = [self._quotient(k)]
-        elif getattr(primitive, "linear", False):
+        elif primitive.linear:
             self.known[k] = self._apply([self._part(x, k) for x in self.args])
         else:
             self.known[k] = [self._integral(t, k) for t in self._tangents()]
@@ -235,10 +235,10 @@ class TaylorTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if not any(map(self.owns, args)):
             return under(self.parent, primitive.bind, *args, **params)
-        rule, body = getattr(primitive, "taylor", None), getattr(primitive, "body", None)
+        rule, body = primitive.taylor, primitive.body
         # A reverse rule says nothing of the way forward; calls in rules would be computed again for each order.
         if body is not None and (isinstance(primitive, CustomVJPCall) or (rule is not None and self.scope is not None)):
-            program = body(params)
+            program = body(params, list(map(aval_of, args)))
             return eval_jaxpr(program.jaxpr, program.consts, *args)
         if self.scope is not None:
             return self._apply(primitive, args, params)
@@ -261,7 +261,7 @@ class TaylorTrace(Trace):
         key = primitive, tuple(map(id, args)), _key({n: v for n, v in params.items() if n != "call_jaxpr"})
         if key not in self.scope:
             app = Application(self, primitive, args, params)
-            outs = [Result(self, p, app, k) if tangent_aval(a := aval_of(p)) is a or hasattr(primitive, "taylor") else p
+            outs = [Result(self, p, app, k) if tangent_aval(a := aval_of(p)) is a or primitive.taylor is not None else p
                     for k, p in enumerate(app.primals)]
             self.scope[key] = app, outs if primitive.multiple_results else outs[0]
         return self.scope[key][1]

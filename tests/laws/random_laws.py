@@ -15,9 +15,8 @@ import anima
 from anima.compiler import parallelize
 from anima.compiler.interpret import run as interpret
 from anima.compiler.pipeline import lower
-from anima.core import dtypes as dt
 from anima.runtime import threads
-from tests.laws.random_programs import Program, draw_values, every_step, same, tolerance_of
+from tests.laws.random_programs import Program, every_step, same, tolerance_of
 
 Broken = Iterator[tuple[str, str]]
 LANES = 3

@@ -20,7 +20,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.core import dtypes as dt
-from tests.laws.random_programs import MOST, Block, Program, Step, Type
+from tests.laws.random_programs import MOST, Block, Step, Type
 from tests.op_records import ALL, BOOL, COMPLEX, ELEMENTWISE, FLOATS, INTS, Arg, Case, Record, dtype_of
 from tests.op_records_structural import STRUCTURAL
 from tests.op_records_window import WINDOWS
@@ -295,7 +295,7 @@ def index(b: Builder) -> None:
         b.add(f"dynamic_update_slice[{axis}]", lambda x, u, i: lax.dynamic_update_slice_in_dim(x, u, i, axis),
               [k, new, scalar], t.exact and b.types[new].exact)
         return
-    if n == 0 or t.dtype == "bool" and kind != "set" or t.dtype in COMPLEX and kind in ("min", "max") or (
+    if n == 0 or (t.dtype == "bool" and kind != "set") or (t.dtype in COMPLEX and kind in ("min", "max")) or (
             t.dtype not in INTS and kind == "mul"):  # which has no gradient where indices may be equal
         return
     if kind == "set":
