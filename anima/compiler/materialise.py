@@ -258,7 +258,8 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, float], set[V
     return costs, ends
 
 
-def _planted(eqn: Eqn, own: float, repeated: float, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var]) -> _Tree:
+def _planted(eqn: Eqn, own: float, repeated: float, operands: list[Var], trees: dict[Var, _Tree],
+             ends: set[Var]) -> _Tree:
     """The tree of an equation; the operands whose trees would make it too large become ends."""
     members: set[Eqn | Var] = {eqn}
     size, moves = max(own, 1.0), 0

@@ -140,14 +140,16 @@ class TwiceByBody(Twice):
     def infer(self, x: ShapedArray, *, program: ClosedJaxpr) -> list[ShapedArray]:  # type: ignore[override]
         return [x]
 
-    def body(self, params: dict[str, Any]) -> ClosedJaxpr:
+    def body(self, params: dict[str, Any], avals: list[ShapedArray]) -> ClosedJaxpr:
         return params["program"]
 
 
-class TwiceByExpansion(Twice):
-    """Gives a program for the types of its operands."""
+class TwiceOnWords(Twice):
+    """Stands for a program that waits until keys are words."""
 
-    def expand(self, avals: list[ShapedArray], params: dict[str, Any]) -> ClosedJaxpr:
+    on_words = True
+
+    def body(self, params: dict[str, Any], avals: list[ShapedArray]) -> ClosedJaxpr:
         return self.program(avals[0])
 
 
@@ -161,7 +163,8 @@ def test_calls_are_replaced_each_time_by_new_equations() -> None:
 
 
 def test_expansions_are_replaced_each_time_by_new_equations() -> None:
-    twice = TwiceByExpansion("twice")
+    twice = TwiceOnWords("twice")
+    assert names(inline(closed(lambda x: twice.bind(x), X))) == ["twice"]
     program = expand(closed(lambda x: twice.bind(twice.bind(x)), X))
     assert names(program) == ["add", "add"]
     outs = [v for e in program.eqns for v in e.outvars]
