@@ -124,7 +124,7 @@ def acts_elementwise(eqn: Eqn) -> bool:
 
 def is_view(eqn: Eqn) -> bool:
     """Whether the result is the operand's elements in the same order."""
-    return len(eqn.invars) == 1 and eqn.primitive.is_view(eqn.invars[0].aval, eqn.outvars[0].aval)
+    return len(eqn.invars) == len(eqn.outvars) == 1 and eqn.primitive.is_view(eqn.invars[0].aval, eqn.outvars[0].aval)
 
 
 def halves(eqn: Eqn, producers: dict[Var, Eqn]) -> bool:
