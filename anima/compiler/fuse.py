@@ -79,7 +79,7 @@ class _Builder:
         self.flat = True
         self.cuts: dict[int, set[int]] = {}
         self.paired = False
-        self.size = 0.0  # scalar operations and loads, about
+        self.size = 0  # scalar operations and loads, about
 
     def multilevel(self) -> bool:
         """Whether equations of the group may depend on its reductions."""
@@ -103,14 +103,14 @@ class _Grouping:
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
         self.earlier: list[_Builder] = []  # groups before the root looked at, which writes over what they read
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
-        self.size = 0.0      # and its scalar operations and loads
+        self.size = 0        # and its scalar operations and loads
         self.effectful: _Builder | None = None  # the last group with an effect
 
     def reads(self, eqn: Eqn, space: Shape,
               skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
         """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
         its space; whether all is flat; where concatenations and paddings along the space begin and end."""
-        self.paired, self.size = False, 1.0 if self.kinds[id(eqn)] == "call" else max(cost_of(eqn), 1.0)
+        self.paired, self.size = False, 1 if self.kinds[id(eqn)] == "call" else max(cost_of(eqn), 1)
         found: dict[Var, set[Relation]] = {}
         seen: set[tuple[Var, Relation, Place]] = set()
         flat = True

@@ -56,11 +56,11 @@ class _Use:
     direct: bool = True
 
 
-def cost_of(eqn: Eqn) -> float:
+def cost_of(eqn: Eqn) -> int:
     """Scalar operations for one element of the result, its operands aside."""
     if eqn.primitive.name in REDUCTIONS:
         return 2 * math.prod(eqn.invars[0].aval.shape[a] for a in eqn.params["axes"])
-    return eqn.primitive.cost
+    return math.ceil(eqn.primitive.cost)
 
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
@@ -212,7 +212,7 @@ def _broadcast_evaluations(eqn: Eqn, operand: Var, evaluations: float) -> float:
     return evaluations / max(math.prod(out[last + 1:]), 1)
 
 
-def _wants_memory(var: Var, use: _Use, costs: dict[Var, float], ends: set[Var]) -> bool:
+def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) -> bool:
     """Whether a value is better computed once, as a whole, than where it is used."""
     if use.forced or var in ends:
         return True
@@ -231,17 +231,17 @@ class _Tree:
     that makes, and the most equations on a path that are not elementwise."""
 
     members: frozenset[Eqn | Var] = frozenset()
-    size: float = 0.0
+    size: int = 0
     moves: int = 0
 
 
-def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, float], set[Var]]:
+def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var]]:
     """For each variable, scalar operations to compute one element if all is folded; and the ends of large trees."""
-    costs: dict[Var, float] = {}
+    costs: dict[Var, int] = {}
     trees: dict[Var, _Tree] = {}
     ends: set[Var] = set()
     for eqn in jaxpr.eqns:
-        cost = 0.0
+        cost = 0
         if kinds[id(eqn)] == "map":
             own = cost_of(eqn)
             repeated = own if eqn.primitive.name in REDUCTIONS else 1
@@ -252,22 +252,22 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, float], set[V
                 cost = max(cost, 4 * CHEAP)
             if tree.size > LARGE or tree.moves >= DEEP:
                 ends.update(eqn.outvars)
-                cost = 0.0
+                cost = 0
             trees.update(dict.fromkeys(eqn.outvars, tree))
         costs.update(dict.fromkeys(eqn.outvars, cost))
     return costs, ends
 
 
-def _planted(eqn: Eqn, own: float, repeated: float, operands: list[Var], trees: dict[Var, _Tree],
+def _planted(eqn: Eqn, own: int, repeated: int, operands: list[Var], trees: dict[Var, _Tree],
              ends: set[Var]) -> _Tree:
     """The tree of an equation; the operands whose trees would make it too large become ends."""
     members: set[Eqn | Var] = {eqn}
-    size, moves = max(own, 1.0), 0
+    size, moves = max(own, 1), 0
     for var in sorted(operands, key=lambda v: trees[v].size if v in trees else 0):
         tree = trees.get(var)
         if tree is not None and var not in ends:
             new = tree.members - members
-            more = repeated * tree.size * len(new) / len(tree.members)
+            more = repeated * tree.size * len(new) // len(tree.members)
             if size + more <= LARGE:
                 members |= new
                 size, moves = size + more, max(moves, tree.moves)
