@@ -271,9 +271,9 @@ class Builder:
         for atom, target in first:  # before an argument is overwritten
             self.move(self.operand(atom), target, atom.aval)
         overwritten = {v for v in jaxpr.invars if self.places.get(v) in outputs}
-        for atom, target in zip(jaxpr.outvars, outputs, strict=True):
-            if target is None and isinstance(atom, Var) and fused.home(atom) in overwritten:
-                self.value(atom)
+        for result, place in zip(jaxpr.outvars, outputs, strict=True):
+            if place is None and isinstance(result, Var) and fused.home(result) in overwritten:
+                self.value(result)
         for group in fused.groups:
             self._group(group, fused)
         for source, target, aval in last:
