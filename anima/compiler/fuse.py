@@ -13,6 +13,7 @@ After this pass the order of equations is that of the groups.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -101,7 +102,7 @@ class _Grouping:
         self.home: dict[Var, _Builder] = {}
         self.of: dict[int, _Builder] = {}  # by id of a root
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
-        self.earlier: list[_Builder] = []  # groups before the root looked at, which writes over what they read
+        self.earlier: list[_Builder] = []  # groups that read what the root that was looked at last writes over
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
         self.size = 0        # and its scalar operations and loads
         self.effectful: _Builder | None = None  # the last group with an effect
@@ -206,8 +207,8 @@ class _Grouping:
         if eqn.primitive.updates:
             return () if is_single(eqn) else self.reads(eqn, (), skip=1)[0]
         given = [self._home(v) for v in eqn.invars]
-        taken = {given[n] for n, _ in pairs(eqn)}
-        return [v for v in reads if v not in taken or given.count(v) > 1]
+        taken, count = {given[n] for n, _ in pairs(eqn)}, Counter(given)
+        return [v for v in reads if v not in taken or count[v] > 1]
 
     def _home(self, atom: Atom) -> Atom:
         while type(atom) is Var and atom in self.views:

@@ -273,6 +273,10 @@ class Builder:
             self._place_results(group, fused)
         for atom, target in first:  # before an argument is overwritten
             self.move(self.operand(atom), target, atom.aval)
+        overwritten = {v for v in jaxpr.invars if self.places.get(v) in outputs}
+        for result, place in zip(jaxpr.outvars, outputs, strict=True):
+            if place is None and isinstance(result, Var) and fused.home(result) in overwritten:
+                self.value(result)
         for group in fused.groups:
             self._group(group, fused)
         for source, target, aval in last:
@@ -288,6 +292,7 @@ class Builder:
         """Computes each result in its own place where that is possible, though it be that of an argument; the copies
         that are left to do before and after."""
         jaxpr, taken = fused.closed.jaxpr, Places(fused)
+        given = set(jaxpr.invars)
         arguments = {place: v for v in jaxpr.invars if isinstance(place := self.places.get(v), str)}
         first: list[tuple[Atom, Memory]] = []
         last: list[tuple[Atom | str, Memory, ShapedArray]] = []
@@ -297,7 +302,7 @@ class Builder:
             if target is None or home is argument:
                 continue
             if isinstance(home, Literal) or home in self.places or home in self.values:
-                if home not in jaxpr.invars:
+                if home not in given:
                     last.append((atom, target, atom.aval))
                 elif argument is None or not taken.is_read(argument):
                     first.append((atom, target))

@@ -4,8 +4,8 @@
                                                       kernel: out0[i] = out0[i] + in1[k*8 + i]
 
 Scalars that a loop carries are variables, in registers. Arrays that it carries stay in one buffer, updated
-in place where the body reads them only at the index that it writes, and through a copy otherwise. A slice
-of `xs` is a place in its buffer, and so is a slice of `ys`: nothing is copied in or out.
+in place where all that the body reads of them can be read before (see `overwrite.py`), and through a copy
+otherwise. A slice of `xs` is a place in its buffer, and so is a slice of `ys`: nothing is copied in or out.
 """
 
 from __future__ import annotations

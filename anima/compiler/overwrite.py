@@ -10,6 +10,7 @@ out, and gives the pairs for which it holds; lowering believes nothing else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from heapq import heappop, heappush
 
@@ -19,7 +20,7 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
 from anima.util import record, weak_cache
 
 SMALLER = 4   # times: how much smaller than an array what is read of it before has to be
-MOST = 1000   # uses that are looked at to find what reads an array: none are done before, if there are more
+MOST = 1000   # steps from an array to what it is made of, or what reads it: with more, it is copied
 
 Pairs = Sequence[tuple[Var, Atom]]  # what a loop carries: the array, and the one that takes its place
 
@@ -108,6 +109,7 @@ class ReadsFirst:
         self.roots = roots
         self.last: dict[Var, int] = {}  # of what is folded: the number of the last root that computes it
         self.users: dict[Var, list[int]] = {}
+        self.given: dict[int, Counter[Atom]] = {}  # the operands of what updates, loops or branches
         self.over = self._candidates(carried)
 
     def home(self, atom: Atom) -> Atom:
@@ -122,22 +124,27 @@ class ReadsFirst:
         for number, eqn in enumerate(self.jaxpr.eqns):
             if number not in self.roots:
                 continue
-            for place, _ in pairs(eqn):
+            taken = pairs(eqn)
+            if taken:
+                self.given[number] = Counter(map(self.home, eqn.invars))
+            for place, _ in taken:
                 array = self.home(eqn.invars[place])
                 if type(array) is Var and array.aval.size > 1 and array not in fixed:
                     over[array] = number
         makers = {v: n for n, e in enumerate(self.jaxpr.eqns) for v in e.outvars} if carried else {}
         for array, result in carried:
             if array.aval.size > 1 and array not in over and array not in fixed:
-                number = self._first(array, result, makers)
-                if number is not None:
-                    over[array] = number
+                first = self._first(array, result, makers)
+                if first is not None:
+                    over[array] = first
         return over
 
     def _first(self, array: Var, result: Atom, makers: dict[Var, int]) -> int | None:
         """The root that makes the first of the arrays of which, in turn, a result is made of `array`."""
         number = None
-        while type(result) is Var and result is not array and result in makers:
+        for _ in range(MOST):
+            if type(result) is not Var or result is array or result not in makers:
+                break
             here = makers[result]
             number = here if here in self.roots and self.home(result) is result else number
             eqn = self.jaxpr.eqns[here]
@@ -178,7 +185,6 @@ class ReadsFirst:
         """The roots that read an array which root `number` writes over, other than that one; and the values made of
         the array that are better computed first."""
         eqns, overwriting = self.jaxpr.eqns, self.jaxpr.eqns[number]
-        places = [place for place, _ in pairs(overwriting)]
         readers: set[int] = set()
         early: set[Var] = set()
         stack: list[tuple[Var, bool]] = [(array, True)]
@@ -192,9 +198,9 @@ class ReadsFirst:
             for user in self.users.get(var, ()):
                 eqn = eqns[user]
                 if user == number:
-                    if not self._can_write(overwriting, places, array, var, same):
+                    if not self._can_write(number, array, var, same):
                         return readers, set()
-                    if var is not array and places and self.home(var) is not array and not is_single(overwriting):
+                    if number in self.given and self.home(var) is not array and not is_single(overwriting):
                         early.add(var)
                     continue
                 if user in self.roots:
@@ -213,11 +219,12 @@ class ReadsFirst:
                         stack.append((v, follows))
         return readers, early
 
-    def _can_write(self, eqn: Eqn, places: Sequence[int], array: Var, var: Var, same: bool) -> bool:
+    def _can_write(self, number: int, array: Var, var: Var, same: bool) -> bool:
         """Whether an equation may write over an array although it reads `var`, which is made of that."""
-        if not places:
+        eqn = self.jaxpr.eqns[number]
+        if number not in self.given:
             return same and acts_elementwise(eqn) and var.aval.size == eqn.outvars[0].aval.size
-        return self.home(var) is not array or sum(self.home(v) is array for v in eqn.invars) == 1
+        return self.home(var) is not array or self.given[number][array] == 1
 
     def _ordered(self, before: dict[int, list[int]]) -> list[int]:
         """The roots in an order in which what writes over an array waits for all that reads it, as far as that does

@@ -186,6 +186,8 @@ def test_near_misses(body: Any, size: int) -> None:
     lambda i, a, b: (a.at[i].set(1), a.at[i].set(2)),
     lambda i, a, b: (a.at[i].set(b[i + 1]), b.at[i].set(a[i + 1])),
     lambda i, a, b: lax.cond(i % 2, lambda a, b: (b, a), lambda a, b: (a.at[i].set(b[0]), b.at[i].set(a[0])), a, b),
+    lambda i, a, b: lax.switch(2 - i, [lambda a, b: (b, b), lambda a, b: (a, b)], a, b),
+    lambda i, a, b: lax.switch(i, [lambda a, b: (b, b.at[0].set(a[0])), lambda a, b: (a[::-1], b)], a, b),
     lambda i, a, b: lax.fori_loop(0, 3, lambda j, s: (s[1].at[j].set(s[0][i]), s[0]), (a, b)),
     lambda i, a, b: lax.fori_loop(0, 3, lambda j, s: (s[1], s[0].at[j].add(1)), (a, a)),
     lambda i, a, b: (lax.fori_loop(0, 3, lambda j, c: c.at[j].set(a[j + 1] + c[j - 1]), b), a),
