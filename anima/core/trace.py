@@ -198,7 +198,7 @@ class EvalTrace(Trace):
 def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> ConcreteArray:
     """An array of type `aval` over a NumPy value: in row-major order, sharing no memory with a user's own array."""
     value = np.asarray(value)
-    if not value.flags.c_contiguous or any(np.may_share_memory(value, other) for other in foreign):
+    if not value.flags.c_contiguous or any(value is x or np.may_share_memory(value, x) for x in foreign):
         value = value.copy()
     return ConcreteArray(value, aval)
 

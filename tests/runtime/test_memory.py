@@ -90,7 +90,7 @@ def test_the_pool_stays_within_its_bounds(monkeypatch):
 def test_what_comes_in_the_middle(monkeypatch, name):
     """A finalizer or a signal that asks for memory itself, or raises, wherever `empty` is."""
     where = {"getrefcount": memory.sys, "ndarray": memory.np}.get(name, memory)
-    original, inner = getattr(where, name), []
+    original, inner, raising = getattr(where, name), [], False
 
     class Middle(Exception):
         pass
@@ -102,7 +102,7 @@ def test_what_comes_in_the_middle(monkeypatch, name):
             raise Middle
         return original(*args)
 
-    for raising in (False, True):
+    for _ in range(2):
         outer = [take() for _ in range(3)]
         del outer[1]
         monkeypatch.setattr(where, name, middle)
@@ -111,6 +111,7 @@ def test_what_comes_in_the_middle(monkeypatch, name):
         monkeypatch.undo()
         assert len({address(a) for a in outer + inner}) == len(outer + inner)
         inner.clear()
+        raising = True
     assert len(memory._blocks[SIZE * 4]) <= memory._PER_SIZE
 
 
