@@ -158,6 +158,31 @@ def test_other_dtypes_are_rejected(record: Record) -> None:
                 record.primitive.bind(*args, **params)
 
 
+class Special(np.ndarray):
+    """A subclass of arrays."""
+
+
+def frozen(a: np.ndarray) -> np.ndarray:
+    view = a.view()
+    view.flags.writeable = False
+    return view
+
+
+@pytest.mark.parametrize("record", EACH)
+def test_operands_may_be_written_to_later(record: Record) -> None:
+    """No result is over the memory of a user's array, however that was given, and none is left read-only."""
+    for name in record.dtypes:
+        for case in record.cases_for(name):
+            drawn, apply = record.draw(case, name), applied(record, case, name)
+            for give in (np.asarray, frozen, lambda a: a.view(Special)):
+                args = [np.array(a, order="C") for a in drawn]
+                outs = apply(*map(give, args))
+                before = [np.asarray(o).tobytes() for o in outs]
+                for a in args:
+                    a.reshape(-1).view(np.uint8)[:] ^= 0xFF
+                assert [np.asarray(o).tobytes() for o in outs] == before, f"{record.name} {case}"
+
+
 # ---------------------------------------------------------------- compiled
 
 def whole(record: Record, name: str, cases: Sequence[Case]) -> tuple[Callable[..., list[Any]], list[np.ndarray]]:

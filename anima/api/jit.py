@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, overload
@@ -28,7 +29,7 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array
 from anima.runtime.logs import explain_miss, timed
-from anima.util import exact_type, fun_name
+from anima.util import cleared, exact_type, fun_name
 
 
 class Signature:
@@ -145,14 +146,15 @@ def _as_tuple(nums: int | Sequence[int] | None) -> tuple[int, ...]:
 class Entry:
     """What is known of one signature: the program, and how to call it."""
 
-    __slots__ = ("avals", "closed", "donated", "executable", "finish", "in_tree", "name", "options", "out_avals",
-                 "out_tree", "outer", "read", "run")
+    __slots__ = ("avals", "closed", "donated", "executable", "finish", "in_tree", "kept", "name", "options",
+                 "out_avals", "out_tree", "outer", "read", "run")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
                  out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str):
         self.closed, self.outer, self.options, self.name = closed, outer, options, name
         self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree, donated
         self.out_avals = closed.out_avals
+        self.kept = False        # for later calls
         self.executable: Any = None
         self.read: Any = None    # of args and kwargs: the leaves; None where they are of another structure
         self.run: Any = None     # of the leaves; NotImplemented: not for these
@@ -178,6 +180,19 @@ class Entry:
         """The result for arguments as NumPy arrays."""
         arrays = [ConcreteArray(v, a) for v, a in zip(self.executable(values), self.out_avals, strict=True)]
         return self.out_tree.spec.unflatten(arrays)
+
+
+# The functions that have been traced. (The garbage collector knows them too, but it tells of tuples that other threads
+# are still making, which they then cannot finish.)
+_traced: weakref.WeakValueDictionary[int, JitFunction] = weakref.WeakValueDictionary()
+
+
+@cleared
+def _clear_functions() -> None:
+    for known in _traced.valuerefs():
+        function = known()
+        if function is not None:
+            function.clear_cache()
 
 
 _RECENT = 8  # signatures of each kind that a call is compared with before it is looked at in general
@@ -277,7 +292,7 @@ class JitFunction:
         for k in entry.donated:
             if isinstance(leaves[k], ConcreteArray):
                 leaves[k].delete()
-        if entry.run is not None:
+        if entry.run is not None and entry.kept:
             plain = all(map(operator.is_, args, leaves)) and len(args) == len(leaves) and not kwargs
             known = self.simple if plain and (len(args) == 1 or not entry.donated) else self.recent
             others = [e for e in known.get(entry.options, ()) if e is not entry]
@@ -304,7 +319,9 @@ class JitFunction:
             with timed(f"tracing {self.name} for jit"):
                 entry = self._trace(args, kwargs, static, avals, in_tree, options)
             if not entry.outer and config.version() == version:
+                entry.kept = True
                 self.entries[key] = entry
+                _traced[id(self)] = self
         return entry
 
     def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,

@@ -73,4 +73,4 @@ def _workers() -> Any:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_workers.cache_clear)  # the threads are the parent's
+    os.register_at_fork(after_in_child=_workers.cache_clear)  # type: ignore[attr-defined]  # the threads are the parent's

@@ -236,7 +236,8 @@ def _sealed(value: np.ndarray) -> np.ndarray:
     """The same memory as an array that cannot be made writeable: NumPy asks the base of its base, a `memoryview`."""
     if type(getattr(value.base, "base", None)) is memoryview or value.dtype.hasobject:
         return value
-    return np.ndarray(value.shape, value.dtype, np.frombuffer(value.reshape(-1).view(np.uint8).data, np.uint8))
+    exporter = value if value.dtype.isbuiltin == 1 else value.reshape(-1).view(np.uint8)
+    return np.frombuffer(exporter.data, value.dtype).reshape(value.shape)
 
 
 class ConcreteArray(Array):

@@ -9,6 +9,7 @@ work, and applies primitives under the trace it was installed on (its `parent`).
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -116,6 +117,11 @@ class Tracer(Array):
         return self
 
 
+def _is_masked(x: Any) -> bool:
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # where there is one, it has been imported
+    return masked is not None and isinstance(x, masked)
+
+
 _scalar_avals: dict[tuple[type, bool], ShapedArray] = {}
 
 
@@ -132,7 +138,7 @@ def aval_of(x: Any) -> ShapedArray:
             _scalar_avals[key] = ShapedArray((), dtypes.dtype_of(x), kind is not bool)
         return _scalar_avals[key]
     if isinstance(x, (np.ndarray, np.generic)):
-        if kind is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+        if kind is not np.ndarray and _is_masked(x):
             raise ValueError("NumPy masked arrays are not supported as inputs: the mask would be lost. "
                              "Use x.filled() to get a standard NumPy array.")
         return ShapedArray(x.shape, dtypes.array_dtype(x))
@@ -191,7 +197,7 @@ class EvalTrace(Trace):
 def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> ConcreteArray:
     """An array of type `aval` over a NumPy value: in row-major order, sharing no memory with a user's own array."""
     value = np.asarray(value)
-    if not value.flags.c_contiguous or any(np.may_share_memory(value, other) for other in foreign):
+    if not value.flags.c_contiguous or any(value is x or np.may_share_memory(value, x) for x in foreign):
         value = value.copy()
     return ConcreteArray(value, aval)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.config import config
+from anima.config import config, enable_x64, threefry_partitionable
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
@@ -69,11 +69,11 @@ class KeyPrimitive(Primitive):
 @functools.lru_cache(maxsize=1024)
 def _expand(primitive: KeyPrimitive, avals: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...],
             partitionable: bool, x64: bool) -> ClosedJaxpr:
-    del partitionable, x64  # read by the program itself; here they are part of the cache's key
     known = dict(params)
     impl = known.pop("impl", None) or of_dtype(avals[0].dtype)
-    jaxpr, consts = under(EVAL, trace_to_jaxpr, lambda *words: [primitive.program(impl, *words, **known)],
-                          [words_aval(a) for a in avals])
+    with threefry_partitionable(partitionable), enable_x64(x64):  # whatever other threads set meanwhile
+        jaxpr, consts = under(EVAL, trace_to_jaxpr, lambda *words: [primitive.program(impl, *words, **known)],
+                              [words_aval(a) for a in avals])
     return ClosedJaxpr(jaxpr, consts)
 
 

@@ -8,7 +8,10 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -151,3 +154,77 @@ if child == 0:
 assert lock.locked() and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_once_makes_one_for_all_threads() -> None:
+    made, barrier = [], threading.Barrier(8)
+
+    @util.once
+    def thing(key: str) -> object:
+        made.append(key)
+        time.sleep(0.02)
+        return object()
+
+    def ask() -> tuple[object, object]:
+        barrier.wait()
+        return thing("a"), thing("b")
+
+    with ThreadPoolExecutor(8) as pool:
+        found = [future.result() for future in [pool.submit(ask) for _ in range(8)]]
+    assert len(set(found)) == 1 and sorted(made) == ["a", "b"]
+    thing.cache_clear()  # type: ignore[attr-defined]
+    assert thing("a") is not found[0][0]
+
+
+def test_once_within_itself_and_after_an_exception() -> None:
+    calls: list[int] = []
+
+    @util.once
+    def thing(depth: int = 0) -> list[int]:
+        calls.append(depth)
+        if len(calls) == 1:
+            raise ValueError("not yet")
+        return thing() if len(calls) == 2 else [len(calls)]
+
+    with pytest.raises(ValueError, match="not yet"):
+        thing()
+    first = thing()
+    assert first == [3] and thing() is first and len(calls) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_once_in_a_child_of_fork() -> None:
+    code = """
+import os, threading, time, warnings
+from anima import util
+warnings.simplefilter("ignore")
+begun = threading.Event()
+@util.once
+def thing():
+    begun.set()
+    time.sleep(0.3)
+    return os.getpid()
+threading.Thread(target=thing).start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0 if thing() == os.getpid() else 3)
+assert os.waitpid(child, 0)[1] == 0 and thing() == os.getpid()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_lazy_module_is_whole_for_every_thread() -> None:
+    code = """
+import sys, threading
+from anima.util import lazy_module
+late, barrier, found = lazy_module("xml.dom.minidom"), threading.Barrier(8), []
+def read():
+    barrier.wait()
+    found.append(late.parseString)
+workers = [threading.Thread(target=read) for _ in range(8)]
+for w in workers: w.start()
+for w in workers: w.join()
+assert len(found) == 8 and len(set(found)) == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
 
+import anima
 from anima.compiler import cache, native
 from anima.compiler.loops import Buffer, Kernel, Program, Store
 from anima.config import compilation_cache_dir
@@ -202,7 +206,8 @@ assert ok and os.waitpid(pid, 0)[1] == 0
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
 
 
-def test_interrupt_leaves_the_process_usable():
+@pytest.mark.parametrize("ignored", [False, True])
+def test_interrupt_leaves_the_process_usable(ignored):
     code = """
 import os, signal, threading, time, numpy as np
 from anima.runtime import threads
@@ -211,13 +216,19 @@ from tests.compiler.loop_programs import softmax
 threads.set_num_threads(3)
 e = compile_program(softmax(1000, 1000)); x = np.ones(1000000, np.float32)
 e([x])
-threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores Ctrl-C
 try:
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     while True: e([x])
 except KeyboardInterrupt: pass
 assert abs(e([x])[0].sum() - 1000) < 1e-2
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else None
+    try:
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, before)
 
 
 def test_analyses():
@@ -239,6 +250,49 @@ def test_equal_programs_are_compiled_once():
     a, b = compile_program(axpy(999)), compile_program(axpy(999))
     assert a.code is b.code
     assert compile_program(axpy(998)).code is not a.code
+
+
+def test_code_that_nothing_uses_is_given_back(monkeypatch):
+    monkeypatch.setattr(cache, "_KEPT", 5)
+    kept = compile_program(axpy(1000))
+    codes = [weakref.ref(compile_program(axpy(n)).code) for n in range(1001, 1031)]
+    gc.collect()
+    assert [code() is None for code in codes] == [True] * 25 + [False] * 5
+    assert compile_program(axpy(1000)).code is kept.code, "compiled once while it is in use"
+    anima.clear_caches()
+    gc.collect()
+    assert all(code() is None for code in codes) and not cache._recent and not cache._known
+    assert compile_program(axpy(1000)).code is not kept.code
+    np.testing.assert_array_equal(kept([np.ones(1000, np.float32)] * 2)[0], np.full(1000, 3.5))
+
+
+def test_engines_go_with_the_last_of_their_modules():
+    text = "define i64 @entry(i64 %x) { ret i64 %x }"
+    engines = {id(m._engine): weakref.ref(m._engine) for m in (
+        native.compile_module(text, level=0) for _ in range(3 * native._PER_ENGINE + 1))}
+    gc.collect()
+    assert len(engines) >= 1 and sum(engine() is not None for engine in engines.values()) <= 2
+    kept = [native.compile_module(text, level=0) for _ in range(native._PER_ENGINE + 1)]
+    assert len({id(m._engine) for m in kept}) == 2
+    assert all(m.address("entry") for m in kept)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_does_not_grow_with_programs():
+    code = """
+import gc, numpy as np, anima, anima.numpy as jnp
+from anima import lax
+x = np.ones(10, np.float32)
+def some(first, last):
+    for k in range(first, last):
+        anima.jit(lambda x: jnp.sin(x * float(k)) @ x)(x)
+    gc.collect()
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+start = some(0, 150)
+growth = (some(150, 450) - start) / 300
+assert growth < 4, f"{growth} KiB for each program"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_constants_are_not_part_of_the_code():

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+import anima
 from anima.compiler import native
 from anima.runtime import threads
 
@@ -197,6 +198,73 @@ def test_without_workers_one_thread_runs_everything():
 def test_the_interpreter_exits_while_workers_sleep_or_watch():
     code = "from anima.runtime import threads; threads.set_num_threads(4); threads._start()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_pools_are_kept_for_the_next_time():
+    before = threading.active_count()
+    try:
+        for _ in range(20):
+            for count in (2, 3):
+                threads.set_num_threads(count)
+                assert threads._start().threads == count and threads.pool_cell.value == threads._start().address
+        assert threading.active_count() <= before + 3
+    finally:
+        threads.set_num_threads(None)
+
+
+@pytest.mark.parametrize("broken", [1, 2])
+def test_a_pool_that_cannot_start_leaves_no_workers(monkeypatch, broken):
+    started, start = [], threading.Thread.start
+
+    def failing(thread):
+        if len(started) == broken:
+            raise KeyboardInterrupt
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+    with pytest.raises(KeyboardInterrupt):
+        threads.Pool(4)
+    assert len(started) == broken and not any(thread.is_alive() for thread in started)
+
+
+def test_random_histories_leave_the_pool_parked():
+    """Whatever runs on it, raises or is interrupted, the pool is free again, and its numbers as they were."""
+    rng = np.random.default_rng(0)
+    x = np.ones((1000, 300), np.float32)
+
+    def fail(v):
+        raise ValueError("no")
+
+    softmax = anima.jit(lambda x: anima.nn.softmax(x))
+    failing = anima.jit(lambda x: anima.pure_callback(fail, anima.ShapeDtypeStruct((), np.float32), x.sum()))
+    expected = softmax(x)
+    threads.set_num_threads(3)
+    try:
+        pool = threads._start()
+        for _ in range(100):
+            match rng.integers(4):
+                case 0 | 1:
+                    np.testing.assert_array_equal(softmax(x), expected)
+                case 2:
+                    with pytest.raises(ValueError, match="no"):
+                        failing(x)
+                case 3:
+                    callers = [threading.Thread(target=softmax, args=(x,)) for _ in range(3)]
+                    for caller in callers:
+                        caller.start()
+                    for caller in callers:
+                        caller.join()
+            words = {name: ctypes.c_int32.from_address(pool.address + threads._FIELDS[name]).value
+                     for name in ("busy", "open", "stop")}
+            assert not any(words.values()), words
+            assert all(worker.is_alive() for worker in pool._workers) and len(pool._workers) == 2
+        time.sleep(0.1)
+        parked = {name: ctypes.c_int32.from_address(pool.address + threads._FIELDS[name]).value
+                  for name in ("active", "sleepers")}
+        assert parked == {"active": 0, "sleepers": 2}
+    finally:
+        threads.set_num_threads(None)
 
 
 def test_number_of_threads(monkeypatch):

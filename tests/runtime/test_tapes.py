@@ -1,0 +1,75 @@
+"""Tapes are freed, whatever happened to the programs that used them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.runtime import recording, tapes
+
+
+class Failed(Exception):
+    """What a callback raises."""
+
+
+@pytest.fixture
+def states(monkeypatch):
+    """The words of the states of all runs, and references to the states."""
+    made = []
+
+    class State(recording._State):
+        __slots__ = ()
+
+        def __init__(self, room):
+            super().__init__(room)
+            made.append((self.words, weakref.ref(self)))
+
+    monkeypatch.setattr(recording, "_State", State)
+    return made
+
+
+@pytest.mark.parametrize("budget", [None, 4000])
+@pytest.mark.parametrize("seed", range(2))
+def test_random_histories_leave_no_tapes(states, seed, budget):
+    rng, fail = np.random.default_rng(seed), False
+
+    def maybe(x):
+        if fail:
+            raise Failed
+        return np.asarray(x)
+
+    def body(c):
+        i, x = c
+        y = anima.pure_callback(maybe, anima.ShapeDtypeStruct((), np.float32), lax.stop_gradient(x[0]))
+        return i + 1, jnp.sin(x) + 0 * y
+
+    def f(x, n):
+        return jnp.sum(lax.while_loop(lambda c: c[0] < n, body, (0, x))[1])
+
+    eager, compiled, pulls = anima.grad(f), anima.jit(anima.grad(f)), []
+    before = len(tapes._loops)
+    with anima.config.option("tape_budget")(budget):
+        for _ in range(12):
+            x, n, fail = np.ones(5, np.float32), int(rng.integers(0, 300)), bool(rng.integers(4) == 0)
+            with contextlib.suppress(Failed, anima.errors.AnimaRuntimeError):
+                match rng.integers(4):
+                    case 0:
+                        eager(x, n)
+                    case 1:
+                        compiled(x, n)
+                    case 2:
+                        pulls.append(anima.vjp(lambda x, n=n: f(x, n), x)[1])
+                    case 3 if pulls:
+                        pulls.pop()(jnp.float32(1))
+    pulls.clear()
+    gc.collect()
+    assert states and all(state() is None for _, state in states)
+    assert not any(words[tapes.CHAIN] or words[tapes.USED] for words, _ in states)
+    assert len(tapes._loops) == before
