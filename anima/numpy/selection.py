@@ -223,7 +223,13 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     return take_indexed(x, (slice(None),) * axis + (index,), mode=gather_mode, fill_value=fill_value,
                         unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
                         wrap_negative_indices=wrap) if index.ndim or mode != "clip" else \
-        take_indexed(x, (slice(None),) * axis + (ew.clamp(index.dtype.type(0), index, index.dtype.type(size - 1)),))
+        take_indexed(x, (slice(None),) * axis + (_clamped(index, size - 1),))
+
+
+def _clamped(index: Any, last: int) -> Any:
+    """The index between 0 and the last one, which may be more than its dtype holds."""
+    kind = index.dtype.type
+    return ew.clamp(kind(0), index, kind(min(last, dtypes.iinfo(index.dtype).max)))
 
 
 def _take_mode(mode: str | None) -> tuple[Any, bool]:

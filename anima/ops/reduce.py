@@ -61,7 +61,8 @@ def in_wider(fun: Callable[..., Any], x: np.ndarray, *args: Any, **kwargs: Any) 
 class Reduce(Primitive):
     """Combines all elements along `axes`. `ufunc` reduces; `identity(dtype)` is the result of nothing."""
 
-    def __init__(self, name: str, ufunc: np.ufunc | reference.Extreme, accepts: tuple[type, ...], identity: Callable[[Any], Any]):
+    def __init__(self, name: str, ufunc: np.ufunc | reference.Extreme, accepts: tuple[type, ...],
+                 identity: Callable[[Any], Any]):
         super().__init__(name)
         self.ufunc, self.accepts, self.identity = ufunc, accepts, identity
 

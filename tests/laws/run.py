@@ -108,7 +108,7 @@ def show(number: int, counts: Sequence[int]) -> int:
         law, what = found[0]
 
         def fails(one: Program) -> bool:
-            return any(w.split(":")[0] == what.split(":")[0] or "differ" in w and "differ" in what
+            return any(w.split(":")[0] == what.split(":")[0] or ("differ" in w and "differ" in what)
                        for _, w in broken(one, counts, only=law))
 
         program = shrink(program, fails)
