@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +48,7 @@ LENGTHS = (4, 6)
 
 def pass_on(carry: Any) -> Any:
     """Each value becomes that before it; the first one stays."""
-    return (carry[0], *(c * 0.5 + before for before, c in zip(carry, carry[1:], strict=False)))
+    return (carry[0], *(c * 0.5 + before for before, c in itertools.pairwise(carry)))
 
 
 def by_hand(body: Callable[[Any], Any], carry: Any, count: int) -> Any:
@@ -98,7 +99,7 @@ def test_lanes_reach_the_end_of_a_chain(name: str, length: int) -> None:
 def test_types_reach_the_end_of_a_chain(name: str) -> None:
     """Weak carries take the type of the first one; a type that is no default goes one step, and then is refused."""
     def shift(carry: Any) -> Any:
-        return (carry[0], *(c * 0 + before for before, c in zip(carry, carry[1:], strict=False)))
+        return (carry[0], *(c * 0 + before for before, c in itertools.pairwise(carry)))
 
     for count in COUNTS:
         for kind, length in (("float32", 4), ("bfloat16", 2), ("float16", 2)):
