@@ -14,16 +14,15 @@ and a vector width); Python numbers stand for constants of the other operand's t
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 _MANGLED = {"i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "i128": "i128", "half": "f16",
-            "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
-_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16, "bfloat": 16,
+            "float": "f32", "double": "f64", "ptr": "p0"}
+_BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16,
          "float": 32, "double": 64, "ptr": 64}
-_FLOATS = frozenset(("half", "bfloat", "float", "double"))
+_FLOATS = frozenset(("half", "float", "double"))
 
 
 class Type:
@@ -106,11 +105,6 @@ def literal(scalar: str, number: float) -> str:
         return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
     if scalar == "half":
         return f"0xH{struct.unpack('<H', struct.pack('<e', number))[0]:04X}"
-    if scalar == "bfloat":
-        bits = struct.unpack("<I", _pack_float(number))[0]
-        if not math.isnan(number):
-            bits += 0x7FFF + (bits >> 16 & 1)
-        return f"0xR{bits >> 16 & 0xFFFF:04X}"
     if scalar == "i1":
         return "true" if number else "false"
     if scalar == "ptr":

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 from anima.compiler.assembly import Type, Value
 from anima.compiler.emit_memory import Place
 from anima.compiler.emit_scratch import Scratch
 from anima.compiler.emit_value import (
     COMPLEX_TYPES,
     I64,
+    NUMPY,
     PTR,
     REGISTER,
     Index,
@@ -129,6 +132,8 @@ class Control(Scratch):
         if dtype in COMPLEX_TYPES:
             number = complex(value)  # type: ignore[call-overload]
             return self.b.const(type, number.real), self.b.const(type, number.imag)
+        if dtype == "bf16":
+            value = int(np.asarray(value, NUMPY[dtype]).view(np.int16))
         return self.b.const(type, value)  # type: ignore[arg-type]
 
     def _operation(self, op: Op, values: list[Val]) -> Val:

@@ -29,9 +29,10 @@ class _Types(dict[str, str]):
         raise NotImplementedError(f"compiled code has no arithmetic of {dtype}")
 
 
-# Of each scalar type: its LLVM type in a register (of a part, for complex) and in memory.
+# Of each scalar type: its LLVM type in a register (of a part, for complex) and in memory. A bf16 is its bits: LLVM
+# moves a `bfloat` by way of instructions that flush subnormals, and does not know all vectors of it.
 REGISTER = _Types({"bool": "i1", "index": "i64", "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32",
-                   "u32": "i32", "i64": "i64", "u64": "i64", "f16": "half", "bf16": "bfloat", "f32": "float",
+                   "u32": "i32", "i64": "i64", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float",
                    "f64": "double", "c64": "float", "c128": "double"})
 MEMORY = _Types({**REGISTER, "bool": "i8"})
 COMPLEX_TYPES = frozenset(("c64", "c128"))

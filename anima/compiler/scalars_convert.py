@@ -14,7 +14,7 @@ from anima.compiler.assembly import Builder, Type, Value
 from anima.compiler.scalars_base import Num, select
 
 _SCALARS = {"bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8", "u16": "i16",
-            "u32": "i32", "u64": "i64", "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
+            "u32": "i32", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
 _COMPLEX = {"c64": "f32", "c128": "f64"}
 _SIGNED = frozenset(("i8", "i16", "i32", "i64"))
 _FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
@@ -61,10 +61,10 @@ def convert(b: Builder, x: Any, from_dtype: str, to_dtype: str) -> Any:
 
 
 def to_f32(b: Builder, x: Value, dtype: str) -> Value:
-    """An f16 or bf16 as f32, exactly."""
+    """An f16, or the bits of a bf16, as f32, exactly."""
     if dtype == "f16":
         return b.cast("fpext", x, x.type.of("float")) if b.module.converts_halves else _half_to_single(Num(b, x)).v
-    wide = Num(b, x).cast("bitcast", "i16").cast("zext", "i32") << 16
+    wide = Num(b, x).cast("zext", "i32") << 16
     return wide.number().v
 
 
@@ -86,7 +86,7 @@ def _float_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Val
     rounded = (pattern + ((pattern.shift_right(16) & 1) + 0x7FFF)).shift_right(16)
     quiet = pattern.shift_right(16) | 0x40
     rounded = select(single.compare("uno", single), quiet, rounded)
-    return rounded.cast("trunc", "i16").cast("bitcast", "bfloat").v
+    return rounded.cast("trunc", "i16").v
 
 
 def _half_to_single(x: Num) -> Num:

@@ -97,7 +97,8 @@ class CustomJVPCall(CustomCall):
         _refuse_closed_over(name, tangents[:num_consts], "custom_jvp")
         outs, out_tangents = jvp(primals[num_consts:], tangents[num_consts:])
         _check_same_types(f"Custom JVP rule for function {name}", call_jaxpr.out_avals, outs)
-        return outs, out_tangents
+        return outs, [Zero(a) if (a := tangent_aval(out)).dtype == dtypes.float0 else t
+                      for out, t in zip(call_jaxpr.out_avals, out_tangents, strict=True)]
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: ClosedJaxpr,
               jvp: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -243,3 +244,20 @@ def test_variables_of_programs_without_loops_are_as_they_were() -> None:
     before = program(COPY, HALVE)
     assert registers(before) is before
     assert not any(isinstance(s, Var) for s in statements(*before.body))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65])
+def test_bfloat16_is_moved_bit_for_bit(count: int) -> None:
+    """In registers of every size, subnormals included, which the processor's own conversion to bfloat16 makes zero."""
+    tiny = (np.arange(count) + 1).astype(np.uint16).view(ml_dtypes.bfloat16)
+    other = (np.arange(count) + 200).astype(np.uint16).view(ml_dtypes.bfloat16)
+
+    def run(x: Any) -> Any:
+        constant = anima.lax.scan(lambda c, r: (jnp.asarray(other), None), x, None, length=3)[0]
+        turned = anima.lax.scan(lambda c, r: (jnp.flip(c), c[0]), x, None, length=3)
+        return constant, turned, jnp.broadcast_to(x[0], (2, count)), jnp.full((count,), x[-1]), x[::-1]
+
+    with anima.disable_jit():
+        want = anima.tree.leaves(run(jnp.asarray(tiny)))
+    for got, expected in zip(anima.tree.leaves(anima.jit(run)(tiny)), want, strict=True):
+        np.testing.assert_array_equal(np.asarray(got).view(np.uint16), np.asarray(expected).view(np.uint16))

@@ -12,12 +12,14 @@ import numpy as np
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.experimental import io_callback
 from tests.laws.random_operations import STEPS, Builder
 from tests.laws.random_programs import Block, Program, Type, types_of
 from tests.op_records import INTS
 
 MOST_STEPS = 6
 DEEPEST = 3
+told: list[int] = []  # by the effects of the program that runs
 
 
 def draw(number: int) -> Program:
@@ -26,10 +28,11 @@ def draw(number: int) -> Program:
     x64 = rng.random() < 0.4
     with anima.enable_x64(x64):
         b = Builder(rng, (), (), 0, large=rng.random() < 0.05)
+        b.telling = rng.random() < 0.1
         for _ in range(rng.randint(1, 4)):
             b.types.append(Type(b.shape(), b.dtype()))
         b.arguments = tuple(b.types)
-        grow(b, rng.randint(1, MOST_STEPS + 2))
+        grow(b, rng.randint(1, MOST_STEPS))
         made = list(range(len(b.arguments), len(b.types)))
         results = {len(b.types) - 1, *rng.sample(made, min(len(made), rng.randint(1, 4)))} if made else {0}
         return Program(number, x64, b.finish(sorted(results)))
@@ -37,16 +40,20 @@ def draw(number: int) -> Program:
 
 def grow(b: Builder, count: int) -> None:
     for _ in range(count):
-        if b.depth < DEEPEST and not b.large and b.rng.random() < 0.25:
+        if b.telling and b.rng.random() < 0.3:
+            tell(b)
+        elif b.depth < DEEPEST and not b.large and b.rng.random() < 0.25:
             b.rng.choice(CONTROL)(b)
         else:
             b.rng.choice(STEPS)(b)
 
 
-def function(b: Builder, arguments: Sequence[Type], results: Sequence[Type] | None, closed: bool = False) -> Block:
+def function(b: Builder, arguments: Sequence[Type], results: Sequence[Type] | None, *, closed: bool = False,
+             pure: bool = False) -> Block:
     """A function of `arguments`: with results of the types given, or one to three of its values."""
     inner = Builder(b.rng, () if closed else b.types, arguments, b.depth + 1, b.large)
-    grow(inner, b.rng.randint(1, 3))
+    inner.telling = b.telling and not pure
+    grow(inner, b.rng.randint(1, 3 - (b.depth > 0)))
     if results is None:
         count = min(len(inner.types) - inner.around, b.rng.randint(1, 3))
         return inner.finish(b.rng.sample(range(inner.around, len(inner.types)), count))
@@ -94,13 +101,15 @@ def counted(b: Builder) -> None:
     low, count = b.rng.choice((-2, 0, 0, 1)), b.rng.choice((-1, 0, 1, 2, 3, 5))
     if b.rng.random() < 0.5:
         b.add(f"fori_loop[{low}, {low + count}]",
-              lambda fs, *xs: lax.fori_loop(low, low + count, lambda i, c: fs[0](jnp.asarray(i, np.int32), *c), list(xs)),
+              lambda fs, *xs: lax.fori_loop(low, low + count, lambda i, c: fs[0](jnp.asarray(i, np.int32), *c),
+                                            list(xs)),
               places, True, blocks=(body,), types=carry)
     else:
         end = b.need((), "int32")
-        b.add(f"fori_loop[{low}, n]", lambda fs, n, *xs: lax.fori_loop(
-            np.int32(low), lax.clamp(np.int32(-2), n, np.int32(4)), lambda i, c: fs[0](jnp.asarray(i, np.int32), *c), list(xs)),
-            [end, *places], True, blocks=(body,), types=carry)
+        b.add(f"fori_loop[{low}, n]",
+              lambda fs, n, *xs: lax.fori_loop(np.int32(low), lax.clamp(np.int32(-2), n, np.int32(4)),
+                                               lambda i, c: fs[0](jnp.asarray(i, np.int32), *c), list(xs)),
+              [end, *places], True, blocks=(body,), types=carry)
 
 
 def ended(b: Builder) -> None:
@@ -109,7 +118,7 @@ def ended(b: Builder) -> None:
     carry = _types(b, places)
     counter = b.rng.choice(("int32", "int8", "float32"))
     body = function(b, [Type((), counter), *carry], carry)
-    also = function(b, carry, [Type((), "bool")])
+    also = function(b, carry, [Type((), "bool")], pure=True)
     start, step, most = b.rng.choice(((0, 1, 3), (5, -2, 0), (3, -1, 0), (2, 1, 2), (-1, 3, 7), (0, -1, -2)))
 
     def run(fs: Sequence[Callable[..., Any]], *xs: Any) -> list[Any]:
@@ -152,7 +161,7 @@ def mapped(b: Builder) -> None:
     r, length, places = b.rng, b.rng.choice((1, 2, 3, 5)), carried(b, 2)
     rows = [b.need((length, *r.choice([(), (2,), (9,)])), b.dtype()) for _ in range(r.randint(1, 2))]
     arguments = [*_types(b, places), *(Type(b.types[k].shape[1:], b.types[k].dtype) for k in rows)]
-    body = function(b, arguments, None)
+    body = function(b, arguments, None, pure=True)
     out, one_by_one, count = r.choice((0, 0, -1)), r.random() < 0.3, len(places)
 
     def run(fs: Sequence[Callable[..., Any]], *xs: Any) -> list[Any]:
@@ -169,16 +178,55 @@ def mapped(b: Builder) -> None:
 
 
 def called(b: Builder) -> None:
-    """Functions under `jit`, `checkpoint`, and with derivatives and batching rules of their own, which are the plain."""
+    """Functions under `jit`, `checkpoint`, and with derivatives and batching rules of their own, the plain ones."""
     kind = b.rng.choice(("jit", "jit", "checkpoint", "custom_jvp", "custom_vjp", "custom_vmap", "associative_scan"))
     places = carried(b)
-    body = function(b, _types(b, places), None, closed=kind.startswith("custom"))
+    body = function(b, _types(b, places), None, closed=kind.startswith("custom"), pure=kind != "jit")
     if kind == "associative_scan":
         k = b.some(lambda t: len(t.shape) > 0 and t.dtype in INTS)
         b.add(kind, lambda x: lax.associative_scan(jnp.bitwise_xor, x), [k], True)
         return
     b.add(kind, _CALLS[kind], places, True, blocks=(body,), types=types_of(body, b.types),
           smooth=kind not in ("custom_vjp", "custom_vmap"))
+
+
+def tell(b: Builder) -> None:
+    """A call of Python with an effect, whose order is part of what the program means."""
+    place = b.need((), "int32")
+
+    def note(x: Any) -> Any:
+        told.append(int(x))
+        return np.asarray(x)
+
+    b.add("tell", lambda x: io_callback(note, anima.ShapeDtypeStruct((), np.int32), x, ordered=True),
+          [place], True, types=[Type((), "int32")])
+
+
+def reduced(b: Builder) -> None:
+    """Reductions and windows of a function of one's own, and calls of NumPy."""
+    k = b.some(lambda t: len(t.shape) > 0 and t.dtype in INTS and t.size < 2000)
+    t, kind = b.types[k], b.rng.choice(("reduce", "reduce_window", "pure_callback", "name"))
+    runs: dict[str, Callable[[Any], Any]] = {
+        "reduce": lambda x: lax.reduce(x, jnp.zeros((), x.dtype), lambda a, c: (a ^ c) + (a & c), (len(t.shape) - 1,)),
+        "reduce_window": lambda x: lax.reduce_window(x, jnp.zeros((), x.dtype), lambda a, c: a | c,
+                                                     (1,) * (len(t.shape) - 1) + (min(3, t.shape[-1] + 1),),
+                                                     (1,) * len(t.shape), "SAME"),
+        "pure_callback": lambda x: anima.pure_callback(lambda v: np.asarray(v) * v.dtype.type(3), x, x,
+                                                       vmap_method="sequential"),
+        "name": lambda x: anima.ad_checkpoint.checkpoint_name(x, "kept")}
+    b.add(kind, runs[kind], [k], True)
+
+
+def solved(b: Builder) -> None:
+    """A linear system by a solver of one's own, and a linear function with a transpose of its own."""
+    dtype = b.dtype(("float32", "float64"))
+    v = b.tame(b.need((b.rng.choice((1, 2, 3, 9)),), dtype, exact=False), -1, 1)
+    if b.rng.random() < 0.5:
+        b.rounded("linear_solve", lambda y: lax.custom_linear_solve(
+            lambda x: 2 * x, y, lambda f, z: z / 2, transpose_solve=lambda f, z: z / 2), [v])
+    else:
+        b.rounded("linear_call", lambda y: anima.custom_derivatives.linear_call(
+            lambda r, x: r * x, lambda r, ct: r * ct, jnp.asarray(0.5, dtype), y), [v])
 
 
 def _with_jvp(fs: Sequence[Callable[..., Any]], *xs: Any) -> list[Any]:
@@ -210,4 +258,5 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "checkpoint": lambda fs, *xs: anima.checkpoint(lambda *a: fs[0](*a))(*xs),
     "custom_jvp": _with_jvp, "custom_vjp": _with_vjp, "custom_vmap": _with_vmap}
 
-CONTROL: tuple[Callable[[Builder], None], ...] = (branch, branch, counted, ended, stepped, stepped, mapped, called, called)
+CONTROL: tuple[Callable[[Builder], None], ...] = (branch, branch, counted, ended, stepped, stepped, mapped, called,
+                                                  called, reduced, solved)

@@ -109,6 +109,10 @@ class Program:
     def smooth(self) -> bool:
         return all(s.smooth for s in every_step(self.block))
 
+    @property
+    def pure(self) -> bool:
+        return all(s.name != "tell" for s in every_step(self.block))
+
     def inputs(self, lane: int = 0, calm: bool = False) -> list[np.ndarray]:
         """Its arguments: full of special values, unless they are to be differentiated at."""
         rng = np.random.default_rng(zlib.crc32(f"{self.number} {lane} {calm}".encode()))
@@ -226,7 +230,8 @@ def same(got: Any, want: Any, exact: bool) -> str | None:
     if good.all():
         return None
     bad = np.unravel_index(int(np.argmin(good)), good.shape)
-    return f"{(~good).sum()} of {good.size} differ, first at {tuple(map(int, bad))}: {got[bad]!r}, expected {want[bad]!r}"
+    first = tuple(map(int, bad))
+    return f"{(~good).sum()} of {good.size} differ, first at {first}: {got[bad]!r}, expected {want[bad]!r}"
 
 
 def _near(got: np.ndarray, want: np.ndarray) -> np.ndarray:

@@ -157,3 +157,13 @@ def test_products_at_a_traced_index_have_gradients() -> None:
     np.testing.assert_array_equal(anima.vmap(anima.grad(total), (None, 0))(x, jnp.arange(2)), [[2, 2, 1], [1, 4, 1]])
     with pytest.raises(NotImplementedError, match="unique_indices"):
         anima.grad(total)(x, jnp.array([0, 0]))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("size", [1, 127, 128, 129, 255, 256, 257, 40_000])
+def test_clipped_scalar_index_of_a_small_type(dtype: str, size: int) -> None:
+    """The last place may be more than the type of the index holds."""
+    for place in (0, 3, np.iinfo(dtype).max, np.iinfo(dtype).min):
+        for take in (jnp.take, anima.jit(jnp.take, static_argnames="mode")):
+            got = take(np.arange(size), np.asarray(place, dtype), mode="clip")
+            assert int(got) == min(max(place, 0), size - 1)

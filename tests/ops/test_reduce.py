@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import anima
+import anima.numpy as jnp
+from anima import lax
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -264,3 +266,29 @@ def test_infer_agrees_with_eval() -> None:
         assert (out.shape, out.dtype) == (aval.shape, aval.dtype)
         tried += 1
     assert tried > 70
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("count", [1, 2, 7, 9, 17, 33])
+def test_zeros_of_extremes_have_one_sign(dtype: str, count: int) -> None:
+    """+0 is larger than -0, in whatever order they come; in compiled reductions it is free."""
+    rng = np.random.default_rng(count)
+    for positive in (0.0, 0.5, 1.0):
+        zeros = np.where(rng.random((3, count)) < positive, 0.0, -0.0).astype(np.float32)
+        largest, smallest = zeros.copy(), zeros.copy()
+        for row in range(3):
+            for k in range(count):
+                largest[row, k] = -0.0 if np.signbit(zeros[row, :k + 1]).all() else 0.0
+                smallest[row, k] = -0.0 if np.signbit(zeros[row, :k + 1]).any() else 0.0
+
+        def run(x: Any, at: Any) -> Any:
+            into = (jnp.full(3, -np.inf, x.dtype), jnp.full(3, np.inf, x.dtype))
+            scattered = into[0].at[at].max(x), into[1].at[at].min(x)
+            return lax.cummax(x, 1), lax.cummin(x, 1), *scattered, x.max(1), x.min(1)
+
+        at = np.broadcast_to(np.arange(3)[:, None], (3, count)).astype(np.int32)
+        want = (largest, smallest, largest[:, -1], smallest[:, -1], largest[:, -1], smallest[:, -1])
+        given = jnp.asarray(zeros).astype(dtype)
+        for outs in (run(given, at), anima.jit(lambda x, at: run(x, at)[:4])(given, at)):
+            for out, expected in zip(outs, want, strict=False):
+                np.testing.assert_array_equal(np.signbit(np.asarray(out)), np.signbit(expected))

@@ -1,0 +1,312 @@
+"""Both sides of every number at which an algorithm changes: one less, the number, one more; compiled against eager.
+
+    Limit("lower_radix.LENGTH", radix.LENGTH, lambda n: (jnp.sort, (numbers(n),)))
+
+Arguments are small whole numbers, as floats too: in whatever order they are added up, results have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.compiler import (
+    accesses,
+    elements,
+    emit,
+    emit_control,
+    expand,
+    fuse,
+    gemm,
+    gemm_blocking,
+    gemm_kernel,
+    gemm_vector,
+    hoist,
+    invariant,
+    lower_contract,
+    lower_index,
+    lower_map,
+    lower_radix,
+    lower_reduce,
+    lower_scan,
+    materialise,
+    parallelize,
+    registers,
+    tile,
+)
+from anima.control import reduce as control_reduce, residuals
+from anima.lax import reducing
+from anima.numpy import calculus
+from anima.ops import window
+from anima.runtime import calling, memory
+
+Program = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(sum(shape)).integers(-3, 4, shape).astype(dtype)
+
+
+def positions(*shape: int) -> np.ndarray:
+    """All different, in no order."""
+    return np.random.default_rng(1).permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A constant by its module and name, its value, and programs of which some size is n."""
+
+    name: str
+    value: float
+    program: Callable[[int], Program]
+    unit: float = 1  # the size that is compared with the constant is about unit * n
+
+
+def product(m: int, k: int, n: int, transposed: bool = False) -> Program:
+    right = numbers(n, k) if transposed else numbers(k, n)
+    return (lambda x, y: x @ (y.T if transposed else y)), (numbers(m, k), right)
+
+
+def many_results(n: int) -> Program:
+    return (lambda x: [x + i for i in range(n)]), (numbers(17),)
+
+
+def many_kernels(n: int) -> Program:
+    return (lambda *xs: [jnp.cumsum(x * 2) for x in xs]), tuple(numbers(9 + k) for k in range(n))
+
+
+def many_inputs(n: int) -> Program:
+    return (lambda *xs: xs[0] + xs[-1] * 2), tuple(np.float32(k % 7) for k in range(n))
+
+
+def apart(n: int) -> Program:
+    return (lambda x, y: [x + 1, jnp.flip(y) * 2, (x - 1)[:3]]), (numbers(n), numbers(n + 3))
+
+
+def parts(n: int) -> Program:
+    return (lambda *xs: jnp.concatenate([x * 2 for x in xs]) + 1), tuple(numbers(1 + k % 3) for k in range(n))
+
+
+def parts_reduced(n: int) -> Program:
+    return (lambda x, y: jnp.sum(jnp.concatenate([x + 1, y * 2]) * 3)), (numbers(n - 5), numbers(5))
+
+
+def carried(n: int) -> Program:
+    def run(x: Any) -> Any:
+        def step(k: Any, c: Any) -> Any:
+            return c.at[k].add(c[k - 1]) + jnp.flip(c) % 3
+
+        return lax.fori_loop(0, 4, step, x), lax.fori_loop(0, 3, lambda k, c: (c[0].at[0].set(c[1][-1]), c[0]), (x, x))
+    return run, (numbers(n),)
+
+
+def invariant_product(n: int) -> Program:
+    def run(x: Any, y: Any) -> Any:
+        return lax.scan(lambda c, r: (c + r @ y, jnp.outer(r, y[0])), jnp.zeros(3), x)
+    return run, (numbers(5, n), numbers(n, 3))
+
+
+def stretched(n: int) -> Program:
+    def run(x: Any, y: Any) -> Any:
+        return lax.fori_loop(0, 5, lambda k, c: c + jnp.tile(x % 3, n)[k] + jnp.sum(jnp.tile(y, n)), jnp.float32(0))
+    return run, (numbers(8), numbers(3))
+
+
+def chain(n: int) -> Program:
+    def run(x: Any) -> Any:
+        y = x
+        for k in range(n):
+            y = y + x[k % 5] if k % 2 else y - 1
+        return y, y[::-1] * 2, jnp.sum(y)
+    return run, (numbers(9),)
+
+
+def moved_chain(n: int) -> Program:
+    def run(x: Any) -> Any:
+        y = x
+        for k in range(n):
+            y = jnp.roll(y, k % 3 - 1, k % 2)[::-1]
+        return y, y.T + 1
+    return run, (numbers(5, 7),)
+
+
+def read_often(n: int) -> Program:
+    def run(x: Any) -> Any:
+        y = jnp.pad(x + 1, 2)
+        return sum(y[k % 4:k % 4 + len(x)] * (k + 1) for k in range(n))
+    return run, (numbers(33),)
+
+
+def joined(n: int) -> Program:
+    return (lambda x: jnp.concatenate([x + k for k in range(n)])[::2] * 3), (numbers(17),)
+
+
+def scratch(n: int) -> Program:
+    def run(x: Any) -> Any:
+        y = x - jnp.max(x, axis=1, keepdims=True)
+        return y * jnp.sum(y, axis=1, keepdims=True)
+    return run, (numbers(2, n),)
+
+
+def differentiated_scan(n: int) -> Program:
+    def loss(x: Any) -> Any:
+        return lax.scan(lambda c, r: (c * r + jnp.flip(c), c.sum()), x, numbers(3, 1))[0].sum()
+    return anima.grad(loss), (numbers(n),)
+
+
+def differentiated_chain(n: int) -> Program:
+    def step(c: Any, r: Any) -> Any:
+        y = c
+        for _ in range(n):
+            y = jnp.where(y > 2, y - r, y * 2)
+        return y, y.sum()
+
+    return anima.grad(lambda x: lax.scan(step, x, numbers(3, 1))[1].sum()), (numbers(5),)
+
+
+def windows(n: int) -> Program:
+    def run(x: Any) -> Any:
+        return [lax.reduce_window(x, -np.inf, lax.max, (n,), (s,), p) for s in (1, 2) for p in ("VALID", "SAME")] + [
+            lax.reduce_window(x, 0.0, lax.add, (n,), (1,), "VALID"),
+            anima.grad(lambda y: lax.reduce_window(y, 0.0, lax.add, (n,), (2,), "SAME")[::2].sum())(x)]
+    return run, (numbers(3 * n + 1),)
+
+
+def own_reduction(n: int) -> Program:
+    def combine(a: Any, b: Any) -> Any:
+        return lax.max(a, b) + lax.min(a, b)
+
+    def run(x: Any) -> Any:
+        zero = np.float32(0)
+        return lax.reduce(x, zero, combine, (0,)), lax.reduce_window(x[:, 0], zero, combine, (n,), (1,), "VALID")
+    return run, (numbers(n, 3),)
+
+
+def sorts(n: int) -> Program:
+    def run(x: Any, y: Any, i: Any) -> Any:
+        small = jnp.sort(i.astype("uint8"))
+        return jnp.sort(x), jnp.argsort(i), lax.sort((i, x, y), num_keys=2), jnp.sort(y)[::-1], small
+    return run, (numbers(n), positions(n), numbers(n, dtype="int32"))
+
+
+def row_sums(n: int) -> Program:
+    return (lambda x: [x.sum(1), (x * 2).max(1), x.sum(), jnp.argmax(x, 1), x.sum(0)]), (numbers(2, n),)
+
+
+def column_sums(n: int) -> Program:
+    return (lambda x: [x.sum(0), (x + 1).min(0), jnp.cumsum(x, 0), jnp.cumsum(x, 1), x.sum((0, 2))[:1]
+                       if x.ndim == 3 else x.sum()]), (numbers(5, n),)
+
+
+def transposes(n: int) -> Program:
+    def run(x: Any, y: Any) -> Any:
+        return x.T + 1, x.T.reshape(-1)[::3], x + y.T, jnp.sum(x.T, 1)
+    return run, (numbers(n, n + 2), numbers(n + 2, n))
+
+
+def gathers(n: int) -> Program:
+    def run(x: Any, i: Any) -> Any:
+        return x[i], lax.dynamic_slice(x, (i[0], i[1]), (2, n)), x.at[i, :n].set(7.0), lax.dynamic_update_slice(
+            x, x[:2, :n] * 2, (i[1], i[2]))
+    return run, (numbers(6, n + 3), np.array([1, 4, -9, 80], np.int32))
+
+
+def top(n: int) -> Program:
+    return (lambda x: [lax.top_k(x, n), lax.top_k(-x, 1)]), (positions(2, 4 * n),)
+
+
+def alone(n: int) -> Program:
+    return (lambda x: [x * 2 + 1, jnp.where(x > 0, x, -x)]), (numbers(n),)
+
+
+def integrals(n: int) -> Program:
+    return (lambda x: jnp.unwrap(x, period=8.0)) if n < 0 else (lambda x: [jnp.trapezoid(x), jnp.gradient(x)]), (
+        numbers(max(n, 2)),)
+
+
+LIMITS = (
+    Limit("expand.MOST_KEPT", expand.MOST_KEPT, top),
+    Limit("fuse.MOST_ROOTS", fuse.MOST_ROOTS, many_results),
+    Limit("fuse.SMALL", fuse.SMALL, apart),
+    Limit("fuse.MOST_BOXES", fuse.MOST_BOXES, parts),
+    Limit("fuse.BOXED", fuse.BOXED, parts_reduced),
+    Limit("gemm_vector._ALONG_ROWS", gemm_vector._ALONG_ROWS, lambda n: product(300, 700, n)),
+    Limit("gemm_blocking.BLOCK_BYTES", gemm_blocking.BLOCK_BYTES, lambda n: product(9, n, 64), unit=4 * 64),
+    Limit("gemm_blocking.MOST_ROWS", gemm_blocking.MOST_ROWS, lambda n: product(n, 40, 50)),
+    Limit("gemm_blocking.MOST_VECTORS", gemm_blocking.MOST_VECTORS, lambda n: product(33, 40, n), unit=1 / 16),
+    Limit("gemm_blocking._FAR", gemm_blocking._FAR, lambda n: product(7, n, 1024), unit=4 * 1024),
+    Limit("gemm_blocking._SAME_PLACE", gemm_blocking._SAME_PLACE, lambda n: product(9, 20, n), unit=4),
+    Limit("gemm_blocking._DOTS", gemm_blocking._DOTS, lambda n: (
+        (lambda x, y: x @ y), (numbers(n, 9000), numbers(9000)))),
+    Limit("gemm._FEW_BYTES", gemm._FEW_BYTES, lambda n: product(300, 500, n), unit=4),
+    Limit("gemm._LONG", gemm._LONG, lambda n: product(700, n, 3)),
+    Limit("gemm._SQUARE", gemm._SQUARE, lambda n: product(33, 200, n, transposed=True)),
+    Limit("gemm_kernel._STRIP", gemm_kernel._STRIP, lambda n: product(33, 70, n, transposed=True)),
+    Limit("gemm_kernel._GROUP", gemm_kernel._GROUP, lambda n: product(n, 70, 70)),
+    Limit("lower_contract.SMALL_PRODUCT", lower_contract.SMALL_PRODUCT, lambda n: product(8, 16, n), unit=128),
+    Limit("lower_contract.VECTOR_PRODUCT", lower_contract.VECTOR_PRODUCT, lambda n: (
+        (lambda x, y: [x @ y, y @ x.T]), (numbers(n, 128), numbers(128))), unit=128),
+    Limit("registers.LOOP", registers.LOOP, lambda n: carried(n), unit=40),
+    Limit("registers.PRIVATE", registers.PRIVATE, lambda n: (anima.vmap(carried(n)[0]), (numbers(9, n),)), unit=4),
+    Limit("accesses.LARGEST", accesses.LARGEST, carried),
+    Limit("accesses.LONGEST", accesses.LONGEST, carried),
+    Limit("elements.FEW", elements.FEW, carried),
+    Limit("elements.MOST_ELEMENTS", elements.MOST_ELEMENTS, many_kernels, unit=30),
+    Limit("lower_map.TILE", lower_map.TILE, transposes),
+    Limit("tile._TILE", tile._TILE, transposes),
+    Limit("tile._LINE", tile._LINE, transposes, unit=4),
+    Limit("tile._SMALL", tile._SMALL, lambda n: ((lambda x: x.T + 1), (numbers(n, 64),)), unit=4 * 64),
+    Limit("lower_radix.LENGTH", lower_radix.LENGTH, sorts),
+    Limit("lower_radix.LONG", lower_radix.LONG, sorts),
+    Limit("invariant.LARGER", invariant.LARGER, stretched),
+    Limit("hoist.LARGER", hoist.LARGER, invariant_product),
+    Limit("lower_reduce.ROW_LIMIT", lower_reduce.ROW_LIMIT, row_sums),
+    Limit("lower_reduce.UNROLLED", lower_reduce.UNROLLED, row_sums),
+    Limit("lower_reduce.COLUMNS", lower_reduce.COLUMNS, column_sums),
+    Limit("lower_reduce.BLOCK", lower_reduce.BLOCK, row_sums),
+    Limit("lower_reduce.RUN_LIMIT", lower_reduce.RUN_LIMIT, row_sums),
+    Limit("lower_reduce.MOST_BLOCKS", lower_reduce.MOST_BLOCKS, lambda n: ((lambda x: [x.sum(), x.sum(1)]),
+                                                                           (numbers(n, 9),))),
+    Limit("lower_scan.LANES", lower_scan.LANES, column_sums),
+    Limit("lower_index.UNROLLED", lower_index.UNROLLED, gathers),
+    Limit("materialise.CHEAP", materialise.CHEAP, chain),
+    Limit("materialise.LONG", materialise.LONG, chain),
+    Limit("materialise.DEEP", materialise.DEEP, moved_chain),
+    Limit("materialise.PADDED", materialise.PADDED, read_often),
+    Limit("materialise.CONCATENATED", materialise.CONCATENATED, joined),
+    Limit("parallelize._BLOCK", parallelize._BLOCK, alone),
+    Limit("parallelize._ENOUGH", parallelize._ENOUGH, lambda n: ((lambda x: x.sum(1)), (numbers(n, 3000),))),
+    Limit("emit._INLINE", emit._INLINE, many_kernels),
+    Limit("emit._SPREAD", emit._SPREAD, many_kernels),
+    Limit("emit_control._STACK_LIMIT", emit_control._STACK_LIMIT, scratch, unit=4),
+    Limit("calling._MOST_INPUTS", calling._MOST_INPUTS, many_inputs),
+    Limit("memory.LEAST", memory.LEAST, alone, unit=4),
+    Limit("residuals.FEW", residuals.FEW, differentiated_scan),
+    Limit("residuals.LONGEST", residuals.LONGEST, differentiated_chain),
+    Limit("residuals.PER_BYTE", residuals.PER_BYTE, differentiated_chain),
+    Limit("control.reduce.UNROLLED", control_reduce.UNROLLED, own_reduction),
+    Limit("control.reduce.WINDOWS", control_reduce.WINDOWS, own_reduction),
+    Limit("reducing.STEPS", reducing.STEPS, own_reduction),
+    Limit("window.RADIX", window.RADIX, windows),
+    Limit("window.TERMS", window.TERMS, windows),
+    Limit("calculus._UNROLLED", calculus._UNROLLED, integrals),
+)
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+def test_both_sides_of_a_limit(limit: Limit) -> None:
+    middle = round(limit.value / limit.unit)
+    for n in (middle - 1, middle, middle + 1):
+        fun, args = limit.program(n)
+        with anima.disable_jit():
+            want = anima.tree.leaves(fun(*map(jnp.asarray, args)))
+        got = anima.tree.leaves(anima.jit(fun)(*args))
+        for k, (a, b) in enumerate(zip(got, want, strict=True)):
+            np.testing.assert_array_equal(a, b, err_msg=f"{limit.name}, size {n}, result {k}")

@@ -1,0 +1,35 @@
+"""A few hundred random programs of every kind; `python -m tests.laws.run` runs any number."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from tests.laws.random_control import draw
+from tests.laws.random_laws import broken
+from tests.laws.random_programs import shrink
+
+EACH, FIRST = 10, 100_000  # programs of a test, and where they start: others than those of long runs
+
+
+@pytest.mark.parametrize("start", range(FIRST, FIRST + 300, EACH))
+def test_random_programs_keep_the_laws(start: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(start, start + EACH):
+            program = draw(number)
+            found = broken(program, (1, 2, 8))
+            assert not found, f"{found}\npython -m tests.laws.run --show {number}\n{program.source()}"
+
+
+def test_a_number_always_gives_the_same_program() -> None:
+    for number in range(30):
+        assert draw(number).source() == draw(number).source()
+
+
+def test_programs_shrink_to_what_fails() -> None:
+    program = next(p for p in map(draw, range(100)) if len(p.block.steps) > 5)
+    name = program.block.steps[-1].name
+    small = shrink(program, lambda p: any(s.name == name for s in p.block.steps))
+    assert [s.name for s in small.block.steps if not s.name.startswith("constant")] == [name]
