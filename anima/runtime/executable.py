@@ -115,6 +115,10 @@ class Executable:
             outputs = self._run(*inputs)
             if outputs is not NotImplemented:
                 return outputs
+        return self._call_slowly(inputs)
+
+    def _call_slowly(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """A call with every input checked and brought into shape."""
         if len(inputs) != len(self._inputs):
             raise TypeError(f"{self.program.name} takes {len(self._inputs)} arrays, got {len(inputs)}")
         return self._invoke(*(_row_major(a, given, i) for i, (a, given) in
