@@ -445,9 +445,10 @@ def check_memory(program: Program) -> None:
                     or (other in unit.writes and overwrites(unit.stmt, other, target)))
                 if not fine:
                     raise AssertionError(f"{program.name}: {target} is written over {other}, which is in use")
-        if isinstance(unit.stmt, Call) and unit.stmt.routine != "callback":  # that copies all before it writes
-            names = [str(unit.stmt.args[k]) for k in operand_places(unit.stmt.routine, unit.stmt.args)]
-            twice = {n for n in names if names.count(n) > 1}
-            if twice & unit.writes:
-                raise AssertionError(f"{program.name}: {unit.stmt.routine} writes to {twice & unit.writes}, "
-                                     "which it is given twice")
+        if isinstance(unit.stmt, Call):
+            routine, args = unit.stmt.routine, unit.stmt.args
+            names = buffers_written(routine, args) if routine == "callback" else [
+                str(args[k]) for k in operand_places(routine, args)]
+            twice = unit.writes.intersection(n for n in names if names.count(n) > 1)
+            if twice:
+                raise AssertionError(f"{program.name}: {routine} writes to {twice}, which it is given twice")

@@ -9,7 +9,7 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 
 | routine | arguments in order | meaning |
 |---|---|---|
-| callback | number, count, buffers... | calls back into Python: the program's callback of that number, with the first `count` buffers to read and the others to write. If it raises, the program ends there. |
+| callback | number, count, buffers... | calls back into Python: the program's callback of that number, with the first `count` buffers to read and the others to write, all after all are read: a buffer may be both. If it raises, the program ends there. |
 | poll | | looks for signals (Ctrl-C); if a handler raises, the program ends there. This one and the next three are `interrupt`'s. |
 | watch | flag | makes a buffer of two words one by which threads tell each other to stop. |
 | look | flag | in a kernel: like poll; or if another thread says so, the kernel ends there. |

@@ -87,7 +87,6 @@ class Executable:
         self._constants = [array for _, array, _ in guards.constants]
         if self._scratch is not None:
             self._scratch = replace(self._scratch, make=guards.scratch)
-        self._invoke = guards.around(self._invoke)  # type: ignore[method-assign]
 
     def typed(self, avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], form: str,
               donated: Sequence[int] = ()) -> Callable[..., Any] | None:
@@ -115,10 +114,15 @@ class Executable:
             outputs = self._run(*inputs)
             if outputs is not NotImplemented:
                 return outputs
+        return self._call_slowly(inputs)
+
+    def _call_slowly(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """A call with every input checked and brought into shape."""
         if len(inputs) != len(self._inputs):
             raise TypeError(f"{self.program.name} takes {len(self._inputs)} arrays, got {len(inputs)}")
-        return self._invoke(*(_row_major(a, given, i) for i, (a, given) in
-                              enumerate(zip(inputs, self._inputs, strict=True))))
+        arrays = [_row_major(a, given, i) for i, (a, given) in enumerate(zip(inputs, self._inputs, strict=True))]
+        invoke = self._invoke if self._guards is None else self._guards.around(self._invoke)
+        return invoke(*arrays)
 
     def _invoke(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """A call with inputs that are as they must be, not through `run`."""

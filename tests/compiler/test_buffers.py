@@ -224,7 +224,8 @@ def gemm(a: str, b: str, to: str) -> Call:
     (memory_of(gemm("s", "t", "t"), offset=16), False),
     (memory_of(For("n", c(3), (gemm("s", "u", "t"),)), alias="s"), False),
     (memory_of(Call("callback", (0, 1, "s", "t")), alias="s"), False),
-    (memory_of(Call("callback", (0, 1, "s", "s"))), False),
+    (memory_of(Call("callback", (0, 1, "s", "s"))), True),
+    (memory_of(Call("callback", (0, 0, "s", "s"))), False),
     (memory_of(Call("callback", (0, 2, "s", "s", "t")), offset=16), True),
 ])
 def test_the_proof_of_a_plan(program: Program, fine: bool) -> None:

@@ -391,7 +391,7 @@ def test_an_exception_ends_the_program_and_keeps_its_traceback(where: str) -> No
         anima.jit(lambda x: jnp.sum(x * 2))(jnp.ones(1000))
 
 
-def test_an_exception_gives_scratch_memory_back() -> None:
+def test_an_exception_gives_scratch_memory_back(unchecked: None) -> None:
     def f(x: Any) -> Any:
         y = jnp.sort(jnp.tanh(x))
         io_callback(fails_at(0.0), F32, y[0] * 0)
