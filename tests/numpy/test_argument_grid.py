@@ -88,8 +88,9 @@ def orders(x: np.ndarray) -> Iterator[dict[str, Any]]:
 
 
 def quantiles(x: np.ndarray) -> Iterator[dict[str, Any]]:
-    return product(q=[0.0, 0.3, 1.0, np.array([0.5, 0.1])], axis=axes(x)[:-1], keepdims=[..., True],
-                   method=["linear", "lower", "higher", "nearest", "midpoint"])
+    if x.size:
+        yield from product(q=[0.0, 0.3, 1.0, np.array([0.5, 0.1])], axis=[a for a in axes(x) if a != ()],
+                           keepdims=[..., True], method=["linear", "lower", "higher", "midpoint"])
 
 
 def percentages(x: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -97,7 +98,8 @@ def percentages(x: np.ndarray) -> Iterator[dict[str, Any]]:
 
 
 def medians(x: np.ndarray) -> Iterator[dict[str, Any]]:
-    return product(axis=[a for a in axes(x) if a != ()], keepdims=[..., True])
+    if x.size:  # the median of nothing is an error
+        yield from product(axis=[a for a in axes(x) if a != ()], keepdims=[..., True])
 
 
 def differences(x: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -151,8 +153,9 @@ def uniques(x: np.ndarray) -> Iterator[dict[str, Any]]:
 def chosen(x: np.ndarray) -> Iterator[dict[str, Any]]:
     for axis in [None, *single_axes(x)]:
         size = x.size if axis is None else x.shape[axis]
-        kinds = [np.zeros(0, "int32")] + [np.array([0, -1, size - 1]), np.array([[0], [size - 1]], "uint8")] * (size > 0)
-        yield from product(indices=kinds, axis=[axis])
+        yield from product(indices=[np.zeros(0, "int32")], axis=[axis])
+        if size:
+            yield from product(indices=[np.array([0, -1, size - 1]), np.array([[0], [size - 1]], "uint8")], axis=[axis])
         yield from product(indices=[np.array([-1, size, 3 * size + 1, -size - 2])], axis=[axis],
                            mode=["clip", "wrap"] if size else [])
 
@@ -173,8 +176,8 @@ GRIDS: Mapping[str, tuple[Grid, Sequence[str]]] = {
     "argmax": (places, ORDERED), "argmin": (places, ORDERED), "ptp": (medians, ("float32", "int32")),
     "median": (medians, ("float32", "int32")), "quantile": (quantiles, ("float32",)),
     "percentile": (percentages, ("float32", "int32")),
-    "sort": (along, ORDERED), "argsort": (lambda x: product(axis=[None, *single_axes(x)], kind=["stable"]), ORDERED),
-    "cumsum": (along, NUMERIC), "cumprod": (along, NUMERIC), "nancumsum": (along, ("float32",)),
+    "sort": (along, ORDERED), "argsort": (lambda x: product(axis=[None, *single_axes(x)], stable=[True]), ORDERED),
+    "cumsum": (along, NUMERIC), "cumprod": (along, ("float32", "int32", "bool", "complex64")), "nancumsum": (along, ("float32",)),
     "diff": (differences, ("float32", "int32", "bool")), "flip": (several, NUMERIC), "transpose": (orders, NUMERIC),
     "rot90": (turns, ("float32",)), "roll": (shifts, ("float32", "uint8")), "pad": (pads, ("float32",)),
     "expand_dims": (lambda x: product(axis=[0, -1, (0, -1), (-1, 0), x.ndim]), ("float32",)),
