@@ -10,7 +10,6 @@ An index out of bounds reads the nearest element. A mask must be known: the resu
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -18,7 +18,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import broadcast_shapes as _broadcast_shapes, canonicalize_axis
-from anima.core.trace import Tracer, aval_of
+from anima.core.trace import Tracer
 from anima.numpy.elementwise import broadcast_array, named
 from anima.numpy.promote import (
     as_array,

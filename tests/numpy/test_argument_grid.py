@@ -155,7 +155,8 @@ def chosen(x: np.ndarray) -> Iterator[dict[str, Any]]:
         size = x.size if axis is None else x.shape[axis]
         yield from product(indices=[np.zeros(0, "int32")], axis=[axis])
         if size:
-            yield from product(indices=[np.array([0, -1, size - 1]), np.array([[0], [size - 1]], "uint8")], axis=[axis])
+            inside = [np.array([0, -1, size - 1]), np.array([[0], [size - 1]], "uint8")]
+            yield from product(indices=inside, axis=[axis])
         yield from product(indices=[np.array([-1, size, 3 * size + 1, -size - 2])], axis=[axis],
                            mode=["clip", "wrap"] if size else [])
 

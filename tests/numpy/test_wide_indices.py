@@ -104,7 +104,7 @@ def test_scalar_indices(dtype: str, x64: bool) -> None:
                 (lambda i: x[i], place(int(i), True)),
                 (lambda i: x.at[i].add(1).sum(), 10 + (place(int(i), False) is not None)),
                 (lambda i: lax.dynamic_slice(x, (i,), (2,)), [start, start + 1]),
-                (lambda i: lax.dynamic_update_slice(x, x[:2] + 50, (i,))[start], 50),
+                (lambda i, start=start: lax.dynamic_update_slice(x, x[:2] + 50, (i,))[start], 50),
                 (lambda i: lax.switch(i, [lambda k=k: k for k in range(N)]), min(max(int(i), 0), N - 1)),
                 (lambda i: jnp.roll(x, i), np.roll(np.arange(N), int(i) % N))]:
             for got in (np.asarray(function(i)), np.asarray(anima.jit(function)(i))):
@@ -118,9 +118,9 @@ def test_numbers_as_they_are_written(i: int, x64: bool) -> None:
     for kind in kinds:
         value = kind(i)
         for run in (lambda f: f(x), lambda f: anima.jit(f)(x)):
-            assert run(lambda x: x[value]) == (N - 1 if i > 0 else 0)
-            np.testing.assert_array_equal(run(lambda x: x.at[value].add(7)), np.arange(N))
-            assert np.isnan(run(lambda x: x.at[value].get(mode="fill")))
+            assert run(lambda x, value=value: x[value]) == (N - 1 if i > 0 else 0)
+            np.testing.assert_array_equal(run(lambda x, value=value: x.at[value].add(7)), np.arange(N))
+            assert np.isnan(run(lambda x, value=value: x.at[value].get(mode="fill")))
     if len(kinds) > 1:
         array = np.array([i, 2])
         for run in (lambda f: f(x), lambda f: anima.jit(f)(x)):
