@@ -149,17 +149,18 @@ class _Nesting(threading.local):
 _nesting = _Nesting()
 _limit_lock = fork_safe(threading.Lock())
 _FEW, _MANY = 16, 512  # levels below which Python's own room is enough, and above which there is no more
+_FRAMES = 64  # of one level: calls between a program and the next one inside of it, and some to spare
 
 
 @contextmanager
-def deeper(frames: int) -> Iterator[None]:
-    """Room for `frames` more nested calls in this block, where many such blocks are in each other.
+def deeper() -> Iterator[None]:
+    """Room for more nested calls in this block, where many such blocks are in each other.
 
     Programs may nest deeper than Python's limit allows, which is meant for recursion without end; that still
     meets a limit, as no more room is given to more than a few hundred levels.
     """
     _nesting.level += 1
-    more = frames if _FEW <= _nesting.level <= _MANY else 0
+    more = _FRAMES if _FEW <= _nesting.level <= _MANY else 0
     if more:
         _add_to_limit(more)
     try:

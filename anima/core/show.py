@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
-from anima.util import fun_name, record
+from anima.util import deeper, fun_name, record
 
 WIDTH = 80
 
@@ -156,7 +156,8 @@ class Printer:
         used = {v for e in jaxpr.eqns for v in e.invars if not hasattr(v, "val")}
         used.update(v for v in jaxpr.outvars if not hasattr(v, "val"))
         consts, args = _spaced([self.binder(v) for v in jaxpr.constvars]), _spaced(map(self.binder, jaxpr.invars))
-        eqns = [self.eqn(e, used) for e in jaxpr.eqns]
+        with deeper():
+            eqns = [self.eqn(e, used) for e in jaxpr.eqns]
         between = Line(None if self.source_info else "; ")  # a place ends its line
         body: Doc = (Line(None if self.source_info else " "), join(between, eqns)) if eqns else ()
         outs = _spaced([self.atom(v) + "," * (i == 0 or i + 1 < len(jaxpr.outvars))

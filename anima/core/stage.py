@@ -158,9 +158,6 @@ def eqn_effects(primitive: Primitive, params: dict[str, Any]) -> frozenset[str]:
     return effects
 
 
-_FRAMES = 64  # calls between a program that is traced and the next one inside of it, and more
-
-
 def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray],
                    traced: Traced = Traced()) -> tuple[Jaxpr, list[Any]]:
     """Traces `fun(*tracers)`, which returns a flat list, to (jaxpr, values of its constvars).
@@ -169,7 +166,7 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
     """
     trace = StageTrace(current.trace, traced)
     try:
-        with deeper(_FRAMES):
+        with deeper():
             result = trace.finish(under(trace, fun, *map(trace.new_arg, in_avals)))
     finally:
         trace.alive = False

@@ -144,7 +144,7 @@ def aval_of(x: Any) -> ShapedArray:
         return ShapedArray(x.shape, dtypes.array_dtype(x))
     for number in (int, float, complex):
         if isinstance(x, number):  # of a subclass: an IntEnum, a unit of measure
-            return aval_of(number(x))
+            return aval_of(number(x))  # type: ignore[arg-type]
     if hasattr(x, "__array__") and hasattr(x, "dtype"):
         return aval_of(np.asarray(x))
     raise TypeError(errors.not_an_array_message(x))

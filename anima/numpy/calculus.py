@@ -60,7 +60,8 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
         edge = (*x.shape[:axis], 1, *x.shape[axis + 1:])
         x = sh.concatenate([broadcast_array(p, edge) if not p.ndim else p for p in arrays], axis)
     for _ in range(n):
-        after, before = _from(x, 1, x.shape[axis], axis), _from(x, 0, max(x.shape[axis] - 1, 0), axis)
+        size = x.shape[axis]
+        after, before = _from(x, min(size, 1), size, axis), _from(x, 0, max(size - 1, 0), axis)
         x = ew.ne(after, before) if x.dtype == np.bool_ else ew.sub(after, before)
     return x
 

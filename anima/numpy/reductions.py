@@ -314,9 +314,10 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: boo
     count = _count(x, axes, where, keepdims)
     if isinstance(count, Array):
         count = ew.sub(ew.convert_element_type(count, total.dtype), total.dtype.type(ddof))
+        count = select_where(ew.gt(count, 0), count, total.dtype.type(np.nan))
         result = ew.div(*_equal_shapes(total, count))
-    else:
-        result = ew.div(total, total.dtype.type(count - ddof))
+    else:  # no degrees of freedom: no variance
+        result = ew.div(total, total.dtype.type(count - ddof if count > ddof else np.nan))
     return result if result.dtype == result_dtype else ew.convert_element_type(result, result_dtype)
 
 

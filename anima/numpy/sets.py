@@ -74,13 +74,14 @@ def _kept(mask: Array, size: int | None) -> tuple[Array, int, Array]:
 
 def _different(x: Array, equal_nan: bool) -> Array:
     """Which rows of sorted rows differ from the row before; the first does."""
+    if not x.shape[0]:
+        return sh.full((0,), True, np.bool_)
     after, before = sh.slice_in_dim(x, 1, x.shape[0]), sh.slice_in_dim(x, 0, x.shape[0] - 1)
     differ = ew.ne(after, before)
     if equal_nan and is_inexact(x.dtype):
         differ = ew.and_(differ, ew.not_(ew.and_(isnan(after), isnan(before))))
     differ = any_(differ, axis=1) if x.ndim == 2 else differ
-    first = sh.full((min(x.shape[0], 1),), True, np.bool_)
-    return sh.concatenate([first, differ], 0) if x.shape[0] else first
+    return sh.concatenate([sh.full((1,), True, np.bool_), differ], 0)
 
 
 def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,

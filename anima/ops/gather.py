@@ -40,11 +40,9 @@ from anima.ops.broadcast import (
     zeros,
     zeros_like,
 )
+from anima.ops.index_types import index_operand, narrow_index
 from anima.ops.shape import batch_at_front, concatenate, expand_dims, moveaxis, reshape, shape_of_arg
 from anima.util import record
-
-_I32 = np.dtype(np.int32)
-_I32_INFO = np.iinfo(_I32)
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -117,33 +115,6 @@ def default_fill(dtype: Any) -> Any:
         return True
     info = dtypes.iinfo(dtype)
     return int(info.min if dtypes.issubdtype(dtype, np.signedinteger) else info.max)
-
-
-# ---------------------------------------------------------------- indices of other types
-
-def index_operand(index: Any) -> Any:
-    """Indices given by users: NumPy integers that would lose their upper half here stay out of range instead."""
-    if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu":
-        dtype = dtypes.canonicalize_dtype(index.dtype)
-        if dtype != index.dtype:
-            return _saturated(np.asarray(index), dtype)
-    return index
-
-
-def _saturated(index: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    info = np.iinfo(dtype)
-    return np.clip(index, max(info.min, np.iinfo(index.dtype).min), info.max).astype(dtype)
-
-
-def narrow_index(index: Any) -> Any:
-    """Indices as int32: those that it cannot hold become its extremes, which are beyond any array, too."""
-    if isinstance(index, np.ndarray):
-        return _saturated(index, _I32)
-    dtype = aval_of(index).dtype
-    if np.iinfo(dtype).max > _I32_INFO.max:
-        low = dtype.type(max(np.iinfo(dtype).min, _I32_INFO.min))
-        index = el.clamp(low, index, dtype.type(_I32_INFO.max))
-    return el.convert(index, _I32, False)
 
 
 # ---------------------------------------------------------------- where windows are, on NumPy arrays

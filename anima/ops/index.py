@@ -30,9 +30,7 @@ from anima.ops.gather import (
     ScatterDimensionNumbers,
     gather,
     gather_p,
-    index_operand,
     index_take,
-    narrow_index,
     scatter,
     scatter_add,
     scatter_add_p,
@@ -46,6 +44,7 @@ from anima.ops.gather import (
     scatter_p,
     scatter_sub,
 )
+from anima.ops.index_types import index_operand, narrow_index
 from anima.ops.shape import batch_at_front, concatenate, expand_dims, shape_of_arg, squeeze, unstack
 
 __all__ = [

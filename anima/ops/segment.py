@@ -84,7 +84,7 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
     Args:
       data: an array; its first dimension runs over the rows.
       segment_ids: integers, one for each row: the segment that it belongs to. Rows of segments that do not exist
-        are left out (`mode`: as for scatters).
+        (negative numbers name none) are left out (`mode`: as for scatters).
       num_segments: how many segments there are; needed while tracing (default: the greatest number + 1).
       indices_are_sorted, unique_indices: promises about `segment_ids`.
       bucket_size: combine as many rows at a time, and then the results: less rounding error for long segments.

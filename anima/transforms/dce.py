@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anima.core.jaxpr import Eqn, Jaxpr, Literal, Var
+from anima.util import deeper
 
 
 def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
@@ -21,7 +22,8 @@ def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[b
             continue
         shrink = eqn.primitive.dce
         if shrink is not None and not all(used):
-            eqn = shrink(eqn, used)
+            with deeper():
+                eqn = shrink(eqn, used)
         kept.append(eqn)
         live.update(v for v in eqn.invars if not isinstance(v, Literal))
     used_inputs = [v in live for v in jaxpr.invars]

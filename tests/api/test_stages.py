@@ -9,6 +9,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 
 
 def f(x: Any, d: dict[str, Any], n: int = 2) -> Any:
@@ -187,3 +188,40 @@ def test_structs_keep_64_bits_and_stand_for_what_arrays_have() -> None:
     assert anima.eval_shape(lambda x: x * 2, struct).dtype == np.float32
     assert anima.jit(jnp.sin).lower(struct).compile()(np.zeros(2)).dtype == np.float32
     assert anima.linear_transpose(lambda x: x * 2, struct)(jnp.ones(2))[0].dtype == np.float32
+
+
+GRID = jnp.ones((20, 30))
+COSTS = {
+    "product": (lambda x: x @ x.T, 2 * 20 * 20 * 30, 0),
+    "elements": (lambda x: jnp.exp(x) * 2 + x, 2 * 600, 600),
+    "moved": (lambda x: x.T[::2, 3:].reshape(-1), 0, 0),
+    "rounded": (jnp.floor, 600, 0),
+    "sum": (jnp.sum, 599, 0),
+    "rows": (lambda x: x.max(1), 600 - 20, 0),
+    "running": (lambda x: jnp.cumsum(x, 0), 600 - 30, 0),
+    "windows": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 3), (1, 1), "VALID"), 20 * 28 * 2 + 19 * 28, 0),
+    "sorted": (lambda x: jnp.sort(x, 1), 600 * 5, 0),
+    "scattered": (lambda x: x.at[jnp.array([1, 1])].add(2.0), 60, 0),
+    "loop": (lambda x: lax.scan(lambda c, _: (jnp.tanh(c * 2), None), x, None, 7)[0], 7 * 600, 7 * 600),
+    "loops": (lambda x: lax.scan(lambda c, _: (lax.scan(lambda d, _: (d * 2, None), c, None, 3)[0], None), x, None,
+                                 4)[0], 12 * 600, 0),
+    "until": (lambda x: lax.while_loop(lambda c: c[0, 0] < 9, lambda c: c * 2, x), 601, 0),
+    "branch": (lambda x: lax.cond(x[0, 0] > 0, lambda c: c * 2 + 3, jnp.negative, x), 1202, 0),
+    "nested": (lambda x: anima.jit(anima.jit(lambda y: y * 2 + 1))(x), 1200, 0),
+    "nothing": (lambda x: x[:0] * 2 + jnp.exp(x[:0]), 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_costs_as_counted_by_hand(name: str) -> None:
+    function, flops, transcendentals = COSTS[name]
+    lowered = anima.jit(function).lower(GRID)
+    for cost in (lowered.cost_analysis(), lowered.compile().cost_analysis()):
+        assert abs(cost["flops"] - flops) <= 2, cost  # the condition of a branch is one or two
+        assert cost["transcendentals"] == transcendentals
+        assert cost["bytes accessed"] > 0
+
+
+def test_costs_of_a_product() -> None:
+    cost = anima.jit(jnp.matmul).lower(*[jnp.ones((100, 100))] * 2).cost_analysis()
+    assert cost["flops"] == 2e6 and cost["bytes accessed"] == 3 * 40_000

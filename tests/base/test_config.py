@@ -195,3 +195,10 @@ def test_every_option_is_documented_and_reads():
     for name, option in options.items():
         assert option.doc.endswith(".")
         assert getattr(config, name) == option.value
+
+
+@pytest.mark.parametrize("name", [3, None, [], "nope", "anima_nope"], ids=repr)
+def test_names_that_no_option_has(name):
+    for use in (lambda: config_module.config.update(name, 4), lambda: config_module.config.read(name)):
+        with pytest.raises(AttributeError, match="Unrecognized config option"):
+            use()

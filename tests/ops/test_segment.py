@@ -22,7 +22,6 @@ def by_loop(name: str, data: np.ndarray, ids: Any, count: int) -> np.ndarray:
         start = least if start == "least" else greatest
     out = np.full((count, *data.shape[1:]), start, data.dtype)
     for row, k in zip(data, ids, strict=True):
-        k = k + count if k < 0 else k
         if 0 <= k < count:
             out[k] = combine(out[k], row)
     return out
@@ -34,7 +33,7 @@ def by_loop(name: str, data: np.ndarray, ids: Any, count: int) -> np.ndarray:
 @pytest.mark.parametrize("options", [{}, {"bucket_size": 2}, {"bucket_size": 4}, {"bucket_size": 100}], ids=str)
 def test_against_a_loop(name: str, dtype: str, shape: tuple[int, ...], options: Any) -> None:
     data = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
-    ids = np.array([0, 2, 2, 7, -1, 0])                                     # 7 is outside, -1 the last
+    ids = np.array([0, 2, 2, 7, -1, 0])                                     # 7 and -1 are outside
     for run in (FUNCTIONS[name], anima.jit(FUNCTIONS[name], static_argnames=("num_segments", "bucket_size"))):
         result = run(jnp.asarray(data), jnp.asarray(ids), num_segments=4, **options)
         assert result.dtype == dtype
