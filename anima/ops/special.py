@@ -212,6 +212,7 @@ def _igamma_slope(a: Any, x: Any) -> Any:
     end = eq(x, 0)
     inner = select_n_p.bind(end, x, constant(1, x.dtype))
     inside = exp(sub(sub(mul(power, log(inner)), inner), size))
+    x = select_n_p.bind(end, constant(1, x.dtype), x)
     return select_n_p.bind(end, inside, mul(pow(x, power), exp(neg(add(x, size)))))
 
 
@@ -222,6 +223,7 @@ def _betainc_slope(t: Any, y: Any, a: Any, b: Any, x: Any) -> Any:
     end = or_(eq(x, 0), eq(x, 1))
     inner = select_n_p.bind(end, x, constant(0.5, x.dtype))
     inside = exp(sub(add(mul(q, log1p(neg(inner))), mul(p, log(inner))), log_beta))
+    x = select_n_p.bind(end, constant(0.5, x.dtype), x)
     return mul(t, select_n_p.bind(end, inside, mul(mul(pow(x, p), pow(sub(1.0, x), q)), exp(neg(log_beta)))))
 
 
