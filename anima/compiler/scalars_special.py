@@ -15,6 +15,7 @@ from math import inf, log, nan, pi
 from anima.compiler.scalars_base import Num, Pair, polynomial, quick_two_sum, select
 from anima.compiler.scalars_exponential import exp, log as log_of, reduced_exp
 from anima.compiler.scalars_trig import COS, SIN
+from anima.ops.series import ERFC, ERFC_LOW
 
 # erf(x) = x + x * P(x**2), |x| <= 1
 ERF_SMALL = {
@@ -33,15 +34,6 @@ ERF_LARGE = {
             0.00013505043686179465, 2.026647296844754e-05, -2.2822363391003625e-05, 8.66709989595915e-06,
             -2.1356565440253352e-06, 3.7329796171780193e-07, -4.642206828154649e-08, 3.934169178511668e-09,
             -2.0449031176071734e-10, 4.928445322545478e-12)}
-# (1 + 2x) exp(x**2) erfc(x) = P((x - 2) / (x + 2)), 0 <= x <= 27.3 (Shepherd & Laframboise, 1981)
-ERFC = (1.2769783815525286, -0.092763826585746, -0.16603039761529134, 0.16405128003344083,
-        -0.05422000099189764, -0.008034015082387654, 0.008722653871760137, 0.0012713389654502166,
-        -0.00145681388834426, -0.0004543408265953808, 0.00020636668978261924, 0.00015103913482808265,
-        -1.5068700933270119e-06, -3.642298456882958e-05, -1.3504145898319786e-05, 3.70864397010108e-06,
-        5.252451191544544e-06, 1.5114778080989735e-06, -7.437443902384531e-07, -8.519794184330533e-07,
-        -2.101251795535268e-07, 1.6238868394727707e-07, 1.2792266780620184e-07, 6.527135032301358e-09,
-        -2.1561467439617253e-08, -6.167231291901014e-09)
-ERFC_LOW = 9.420011346792238e-17  # of the first coefficient
 # erf_inv(x) = x * P(w - centre), or x * P(sqrt(w) - centre), w = -log(1 - x**2) (Giles, 2010)
 # In f32 his own coefficients, highest first: they fix the last digits of normal random numbers.
 GILES_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
+from anima.ops import series
 from anima.ops.elementwise import (
     add,
     div,
@@ -64,15 +65,9 @@ def _no_derivative(function: str, operand: str) -> Callable[..., Any]:
 # ---------------------------------------------------------------- values
 
 def _erfc(x: np.ndarray) -> Any:
-    """SciPy's loses digits of exp(-x^2) for large x: square a rounded x exactly, and correct."""
     out = _scipy().erfc(x)
-    if x.dtype != np.float64:
-        return out
-    large = (x > 1) & (x < 28)
-    y = np.where(large, x, 1.0)
-    rounded = y.astype(np.float32).astype(np.float64)
-    tail = np.exp(-rounded * rounded) * (np.exp((rounded - y) * (rounded + y)) * _scipy().erfcx(y))
-    return np.where(large, tail, out)
+    large = (x > 0.5) & (x < 28)
+    return out if x.dtype != np.float64 else np.where(large, series.erfc_tail(np.where(large, x, 1.0)), out)
 
 
 @functools.cache
@@ -193,10 +188,6 @@ def _erf_inv(x: np.ndarray) -> Any:
         return np.where(np.abs(x) == 1, x * f32(np.inf), p * x)
 
 
-def _bessel_i1e(x: np.ndarray) -> Any:
-    return np.where(x == 0, x, _scipy().i1e(x))  # SciPy loses the sign of zero
-
-
 # ---------------------------------------------------------------- derivatives
 
 def _i1e_slope(t: Any, y: Any, x: Any) -> Any:
@@ -245,9 +236,9 @@ zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the s
                    operands="x q",
                    jvp=(_no_derivative("zeta", "x"),
                         lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
-bessel_i0e = Elementwise("bessel_i0e", _named("i0e"), REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
+bessel_i0e = Elementwise("bessel_i0e", series.bessel_i0e, REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
                          jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
-bessel_i1e = Elementwise("bessel_i1e", _bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
+bessel_i1e = Elementwise("bessel_i1e", series.bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
                          jvp=(_i1e_slope,))
 igamma = Elementwise("igamma", _named("gammainc"), REAL, "Regularized lower incomplete gamma function.",
                      operands="a x", jvp=(lambda t, y, a, x: mul(t, igamma_grad_a(a, x)),
