@@ -16,7 +16,6 @@ from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.trace import aval_of
 from anima.numpy.elementwise import (
-    add,
     constant_like,
     isnan,
     named,

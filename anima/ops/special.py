@@ -70,24 +70,15 @@ def _erfc(x: np.ndarray) -> Any:
     return out if x.dtype != np.float64 else np.where(large, series.erfc_tail(np.where(large, x, 1.0)), out)
 
 
-@functools.cache
-def _lgamma_series() -> np.ndarray:
-    """Coefficients of lgamma(1 + e) / e, highest first: zeta(k) (-1)^k / k, and -gamma."""
-    k = np.arange(56, 1, -1)
-    return np.append(_scipy().zeta(k, 1.0) * (-1.0) ** k / k, -np.euler_gamma)
-
-
 def _lgamma(x: np.ndarray) -> Any:
-    """SciPy's loses digits near its zeros 1 and 2: the power series around 1, and lgamma(2+e) from it."""
     out = np.where(x == -np.inf, -x, _scipy().gammaln(x))  # SciPy has -inf at -inf
     if x.dtype != np.float64:
         return out
     out = np.where((np.abs(x) < 1e-300) & (x != 0), -np.log(np.abs(x)), out)  # and infinity for subnormals
-    e = np.where(x < 1.5, x - 1, x - 2)
-    near = np.abs(e) <= 0.5
-    e = np.where(near, e, 0.0)
-    series = e * np.polyval(_lgamma_series(), e) + np.where(x < 1.5, 0.0, np.log1p(e))
-    return np.where(near, series, out)
+    huge, near = x > 1e300, (x > 1e-300) & (x <= 3)
+    large = np.where(huge, x, 1.0)
+    out = np.where(huge, large * (np.log(large) - 1), out)  # and too early an infinity
+    return np.where(near, series.lgamma_near(np.where(near, x, 1.0)), out)
 
 
 def _digamma(x: np.ndarray) -> Any:

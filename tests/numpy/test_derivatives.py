@@ -24,6 +24,7 @@ from anima import lax, nn
 INF, NAN = math.inf, math.nan
 FACES = (jnp, nn, lax)
 mpf = mpmath.mpf
+Wanted = tuple[float | None, float | None]  # the first and the second derivative; None: not defined, or not tested
 POINTS = (0.0, -0.0, 1e-9, -1e-9, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 30.0, -30.0)
 
 
@@ -120,7 +121,8 @@ BINARY: dict[str, Smooth] = {
     "power": Smooth(lambda x, y: x**y, 0),
     "hypot": Smooth(mpmath.hypot, ends={(0.0, 0.0): (0.5, 0.5), (INF, 1.0): (1, 0), (1.0, -INF): (0, -1)}),
     "logaddexp": Smooth(lambda x, y: mpmath.log(mpmath.exp(x) + mpmath.exp(y)), ends={
-        (-INF, -INF): (0.5, 0.5), (INF, INF): (0.5, 0.5), (INF, 0.0): (1, 0), (0.0, -INF): (1, 0), (-INF, INF): (0, 1)}),
+        (-INF, -INF): (0.5, 0.5), (INF, INF): (0.5, 0.5), (INF, 0.0): (1, 0), (0.0, -INF): (1, 0),
+        (-INF, INF): (0, 1)}),
     "logaddexp2": Smooth(lambda x, y: mpmath.log(mpf(2) ** x + mpf(2) ** y, 2), ends={
         (-INF, -INF): (0.5, 0.5), (INF, INF): (0.5, 0.5), (INF, 0.0): (1, 0), (0.0, -INF): (1, 0)}),
     "arctan2": Smooth(mpmath.atan2),
@@ -149,7 +151,7 @@ def orders(f: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
                       forward(anima.grad(f))(x), anima.grad(forward(f))(x)]
 
 
-def check(name: str, f: Callable[[Any], Any], points: list[float], wanted: list[tuple[float | None, float | None]]) -> None:
+def check(name: str, f: Callable[[Any], Any], points: list[float], wanted: list[Wanted]) -> None:
     """All ways to the derivatives, batched, eager and compiled, and one by one."""
     x = np.array(points)
     each = anima.vmap(orders(f))
@@ -175,9 +177,8 @@ def slope(exact: Callable[..., Any], at: tuple[float, ...], order: int | tuple[i
 def test_unary(name: str, x64: None) -> None:
     s = UNARY[name]
     inside = [p for p in POINTS if s.low < p < s.high and p not in s.ends]
-    wanted: list[tuple[float | None, float | None]] = [(slope(s.exact, (p,), 1), slope(s.exact, (p,), 2)) for p in inside]
-    for values in s.ends.values():
-        wanted.append((values[0], values[1] if len(values) > 1 else None))
+    wanted: list[Wanted] = [(slope(s.exact, (p,), 1), slope(s.exact, (p,), 2)) for p in inside]
+    wanted += [(values[0], values[1] if len(values) > 1 else None) for values in s.ends.values()]
     check(name, public(name), [*inside, *s.ends], wanted)
 
 
@@ -190,13 +191,13 @@ def test_binary(name: str, x64: None) -> None:
     if name == "arctan2":  # across its jump mpmath has no differences
         points = [(1.0, 0.0), (-2.0, 0.0), *(p for p in points if p[0] != 0 or p[1] > 0)]
     gradient, hessian = anima.grad(f, (0, 1)), anima.hessian(f, (0, 1))
-    first, second = ([np.asarray(v) for v in anima.tree.leaves(anima.jit(anima.vmap(g))(*map(np.array, zip(*points))))]
+    arrays = [np.array(v) for v in zip(*points, strict=True)]
+    first, second = ([np.asarray(v) for v in anima.tree.leaves(anima.jit(anima.vmap(g))(*arrays))]
                      for g in (gradient, hessian))
     for i, (x, y) in enumerate(points):
         want = [slope(s.exact, (x, y), o) for o in ((1, 0), (0, 1), (2, 0), (1, 1), (1, 1), (0, 2))]
-        np.testing.assert_allclose([v[i] for v in (*first, *second)], want, rtol=2e-9, atol=1e-12, err_msg=f"{name} {x} {y}")
-        eager = anima.tree.leaves([gradient(x, y), hessian(x, y)])
-        np.testing.assert_allclose(eager, want, rtol=2e-9, atol=1e-12, err_msg=f"{name} {x} {y}")
+        for got in ([v[i] for v in (*first, *second)], anima.tree.leaves([gradient(x, y), hessian(x, y)])):
+            np.testing.assert_allclose(got, want, rtol=2e-9, atol=1e-12, err_msg=f"{name} {x} {y}")
     for point, want_first in s.ends.items():
         np.testing.assert_array_equal(np.array(gradient(*point)), want_first, err_msg=f"{name} {point}")
         tangents = [anima.jvp(f, point, t)[1] for t in ((1.0, 0.0), (0.0, 1.0))]
@@ -211,9 +212,9 @@ def test_last_operand(name: str, x64: None) -> None:
             return public(name)(*[jnp.full_like(x, v) for v in first], x)
 
         inside = [p for p in (0.25, 0.5, 0.75, 1.5, 4.0) if s.low < p < s.high]
-        wanted: list[tuple[float | None, float | None]] = [
-            (slope(s.exact, (*first, p), (0,) * len(first) + (1,)), slope(s.exact, (*first, p), (0,) * len(first) + (2,)))
-            for p in inside]
+        fixed = (0,) * len(first)
+        wanted: list[Wanted] = [(slope(s.exact, (*first, p), (*fixed, 1)), slope(s.exact, (*first, p), (*fixed, 2)))
+                                for p in inside]
         ends = ends_of(name, first)
         check(f"{name} {first}", f, [*inside, *ends], [*wanted, *ends.values()])  # type: ignore[list-item]
 
@@ -266,9 +267,11 @@ def is_smooth_elementwise(f: Callable[..., Any], args: tuple[Any, ...]) -> bool:
 # Conventions ---------------------------------------------------------------------------------------
 
 AT_KINKS: list[tuple[str, Callable[[Any], Any], float, float]] = [
-    ("abs", jnp.abs, 0.0, 1.0), ("sign", jnp.sign, 0.0, 0.0), ("relu", nn.relu, 0.0, 0.0), ("relu6", nn.relu6, 6.0, 0.0),
+    ("abs", jnp.abs, 0.0, 1.0), ("sign", jnp.sign, 0.0, 0.0), ("relu", nn.relu, 0.0, 0.0),
+    ("relu6", nn.relu6, 6.0, 0.0),
     ("elu", nn.elu, 0.0, 1.0), ("celu", nn.celu, 0.0, 1.0), ("leaky_relu", nn.leaky_relu, 0.0, 1.0),
-    ("hard_tanh", nn.hard_tanh, 1.0, 1.0), ("soft_sign", nn.soft_sign, 0.0, 1.0), ("sparse_plus", nn.sparse_plus, 1.0, 1.0),
+    ("hard_tanh", nn.hard_tanh, 1.0, 1.0), ("soft_sign", nn.soft_sign, 0.0, 1.0),
+    ("sparse_plus", nn.sparse_plus, 1.0, 1.0),
     ("sparse_sigmoid", nn.sparse_sigmoid, -1.0, 0.25), ("clip", lambda x: jnp.clip(x, 0.0, 1.0), 0.0, 0.5),
     ("clip above", lambda x: jnp.clip(x, 0.0, 1.0), 1.0, 0.5), ("clamp", lambda x: lax.clamp(0.0, x, 1.0), 0.0, 0.0),
     ("maximum", lambda x: jnp.maximum(x, 2.0), 2.0, 0.5), ("x**0.", lambda x: x**0.0, 0.0, 0.0),
