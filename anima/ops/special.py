@@ -4,7 +4,7 @@
     (Array([0.], dtype=float32), Array([1.1283792], dtype=float32))
 
 Values come from `scipy.special`, loaded when one is first computed (it takes longer to import than all
-of this package). The derivative of the incomplete gamma function in its order, which SciPy lacks, is the
+of this package), and from `series` where it loses digits. The derivative of the incomplete gamma function in its order, which SciPy lacks, is the
 derivative of its power series below `x = a + 1` and of its continued fraction above (DLMF 8.7.1, 8.9.2).
 """
 
