@@ -3,9 +3,10 @@
     >>> erf.jvp([jnp.zeros(1)], [jnp.ones(1)])        # (erf(x), 2/sqrt(pi) * t * exp(-x^2))
     (Array([0.], dtype=float32), Array([1.1283792], dtype=float32))
 
-Values come from `scipy.special`, loaded when one is first computed (it takes longer to import than all
-of this package), and from `series` where it loses digits. The derivative of the incomplete gamma function in its order, which SciPy lacks, is the
-derivative of its power series below `x = a + 1` and of its continued fraction above (DLMF 8.7.1, 8.9.2).
+Values come from `scipy.special`, loaded when one is first computed (it takes longer to import than all of
+this package), and from `series` where it loses digits. The derivative of the incomplete gamma function in
+its order, which SciPy lacks, is the derivative of its power series below `x = a + 1` and of its continued
+fraction above (DLMF 8.7.1, 8.9.2).
 """
 
 # Rules name operations that are defined further down.
