@@ -188,4 +188,4 @@ def log1mexp(x: Any) -> Any:
 @log1mexp.defjvp
 def _log1mexp_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
-    return log1mexp(x), t / jnp.expm1(x)
+    return log1mexp(x), t * jnp.exp(-x) / -jnp.expm1(-x)

@@ -366,11 +366,6 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     x = as_array(x)
     if is_complex(x.dtype):
         raise TypeError("frexp does not support complex-valued inputs")
-    return _frexp(x)
-
-
-@custom_jvp
-def _frexp(x: Any) -> tuple[Array, Array]:
     unsigned, significand, bias = _float_layout(x.dtype)
     tiny = ew.lt(ew.abs(x), constant_like(x, dtypes.finfo(x.dtype).smallest_normal))
     scale = constant_like(x, 2.0 ** significand)
@@ -381,17 +376,19 @@ def _frexp(x: Any) -> tuple[Array, Array]:
     exponent = select_where(tiny, ew.sub(exponent, np.int32(significand)), exponent)
     sign_and_digits = 1 << (dtypes.itemsize_bits(x.dtype) - 1) | ((1 << significand) - 1)
     kept = ew.and_(bits, constant_like(bits, sign_and_digits))
-    mantissa = ew.bitcast_convert_type(ew.or_(kept, constant_like(bits, (bias - 1) << significand)), x.dtype)
+    kept = ew.or_(kept, constant_like(bits, (bias - 1) << significand))
     special_value = ew.or_(ew.eq(x, constant_like(x, 0)), ew.not_(ew.is_finite(x)))
-    return (select_where(special_value, x, mantissa),
-            select_where(special_value, sh.full_like(exponent, 0), exponent))
+    exponent = select_where(special_value, sh.full_like(exponent, 0), exponent)
+    return select_where(special_value, x, _mantissa(x, exponent, kept)), exponent
 
 
-@_frexp.defjvp
-def _frexp_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    mantissa, exponent = _frexp(*primals)
-    slope = _scale(tangents[0], ew.neg(exponent))
-    return (mantissa, exponent), (slope, np.zeros(exponent.shape, dtypes.float0))
+@custom_jvp
+def _mantissa(x: Any, exponent: Any, bits: Any) -> Array:
+    """x / 2**exponent, whose bits are known."""
+    return ew.bitcast_convert_type(bits, numpy_dtype_of(x))
+
+
+_mantissa.defjvps(lambda t, y, x, exponent, bits: _scale(t, ew.neg(exponent)), None, None)
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:

@@ -145,7 +145,9 @@ def integer_pow(x: Any, y: int) -> Any:
 # ---------------------------------------------------------------- trigonometric and hyperbolic
 
 def _one_minus_square(x: Any) -> Any:
-    return mul(sub(1.0, x), add(1.0, x))  # accurate near 1, where 1 - x^2 is not
+    """1 - x^2 with the slope -2x, that is finite at 1; the factors are accurate near 1, where the square is not."""
+    smooth = sub(1.0, square(x))
+    return add(smooth, stop_gradient_p.bind(sub(mul(sub(1.0, x), add(1.0, x)), smooth)))
 
 
 def _acosh_slope(x: Any) -> Any:

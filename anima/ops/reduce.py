@@ -298,11 +298,10 @@ class Cumulative(Primitive):
         while step < n:
             here, before, alone = (((0, n - step), (step, n), (n - step, n)) if reverse
                                    else ((step, n), (0, n - step), (0, step)))
-            combined = self.combine(*((slice_in_dim(x, *p, axis=axis), slice_in_dim(t, *p, axis=axis))
-                                      for p in (before, here)))
-            x, t = (concatenate([c, slice_in_dim(v, *alone, axis=axis)] if reverse
-                                else [slice_in_dim(v, *alone, axis=axis), c], axis)
-                    for v, c in zip((x, t), combined, strict=True))
+            combined = self.combine(*((slice_in_dim(x, i, j, axis=axis), slice_in_dim(t, i, j, axis=axis))
+                                      for i, j in (before, here)))
+            ends = [slice_in_dim(v, alone[0], alone[1], axis=axis) for v in (x, t)]
+            x, t = (concatenate([c, e] if reverse else [e, c], axis) for c, e in zip(combined, ends, strict=True))
             step *= 2
         return t
 

@@ -3,9 +3,10 @@
     >>> erf.jvp([jnp.zeros(1)], [jnp.ones(1)])        # (erf(x), 2/sqrt(pi) * t * exp(-x^2))
     (Array([0.], dtype=float32), Array([1.1283792], dtype=float32))
 
-Values come from `scipy.special`, loaded when one is first computed (it takes longer to import than all
-of this package). The derivative of the incomplete gamma function in its order, which SciPy lacks, is the
-derivative of its power series below `x = a + 1` and of its continued fraction above (DLMF 8.7.1, 8.9.2).
+Values come from `scipy.special`, loaded when one is first computed (it takes longer to import than all of
+this package), and from `series` where it loses digits. The derivative of the incomplete gamma function in
+its order, which SciPy lacks, is the derivative of its power series below `x = a + 1` and of its continued
+fraction above (DLMF 8.7.1, 8.9.2).
 """
 
 # Rules name operations that are defined further down.
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
+from anima.ops import series
 from anima.ops.elementwise import (
     add,
     div,
@@ -64,35 +66,20 @@ def _no_derivative(function: str, operand: str) -> Callable[..., Any]:
 # ---------------------------------------------------------------- values
 
 def _erfc(x: np.ndarray) -> Any:
-    """SciPy's loses digits of exp(-x^2) for large x: square a rounded x exactly, and correct."""
     out = _scipy().erfc(x)
-    if x.dtype != np.float64:
-        return out
-    large = (x > 1) & (x < 28)
-    y = np.where(large, x, 1.0)
-    rounded = y.astype(np.float32).astype(np.float64)
-    tail = np.exp(-rounded * rounded) * (np.exp((rounded - y) * (rounded + y)) * _scipy().erfcx(y))
-    return np.where(large, tail, out)
-
-
-@functools.cache
-def _lgamma_series() -> np.ndarray:
-    """Coefficients of lgamma(1 + e) / e, highest first: zeta(k) (-1)^k / k, and -gamma."""
-    k = np.arange(56, 1, -1)
-    return np.append(_scipy().zeta(k, 1.0) * (-1.0) ** k / k, -np.euler_gamma)
+    large = (x > 0.5) & (x < 28)
+    return out if x.dtype != np.float64 else np.where(large, series.erfc_tail(np.where(large, x, 1.0)), out)
 
 
 def _lgamma(x: np.ndarray) -> Any:
-    """SciPy's loses digits near its zeros 1 and 2: the power series around 1, and lgamma(2+e) from it."""
     out = np.where(x == -np.inf, -x, _scipy().gammaln(x))  # SciPy has -inf at -inf
     if x.dtype != np.float64:
         return out
     out = np.where((np.abs(x) < 1e-300) & (x != 0), -np.log(np.abs(x)), out)  # and infinity for subnormals
-    e = np.where(x < 1.5, x - 1, x - 2)
-    near = np.abs(e) <= 0.5
-    e = np.where(near, e, 0.0)
-    series = e * np.polyval(_lgamma_series(), e) + np.where(x < 1.5, 0.0, np.log1p(e))
-    return np.where(near, series, out)
+    huge, near = x > 1e300, (x > 1e-300) & (x <= 3)
+    large = np.where(huge, x, 1.0)
+    out = np.where(huge, large * (np.log(large) - 1), out)  # and too early an infinity
+    return np.where(near, series.lgamma_near(np.where(near, x, 1.0)), out)
 
 
 def _digamma(x: np.ndarray) -> Any:
@@ -193,10 +180,6 @@ def _erf_inv(x: np.ndarray) -> Any:
         return np.where(np.abs(x) == 1, x * f32(np.inf), p * x)
 
 
-def _bessel_i1e(x: np.ndarray) -> Any:
-    return np.where(x == 0, x, _scipy().i1e(x))  # SciPy loses the sign of zero
-
-
 # ---------------------------------------------------------------- derivatives
 
 def _i1e_slope(t: Any, y: Any, x: Any) -> Any:
@@ -212,6 +195,7 @@ def _igamma_slope(a: Any, x: Any) -> Any:
     end = eq(x, 0)
     inner = select_n_p.bind(end, x, constant(1, x.dtype))
     inside = exp(sub(sub(mul(power, log(inner)), inner), size))
+    x = select_n_p.bind(end, constant(1, x.dtype), x)
     return select_n_p.bind(end, inside, mul(pow(x, power), exp(neg(add(x, size)))))
 
 
@@ -222,6 +206,7 @@ def _betainc_slope(t: Any, y: Any, a: Any, b: Any, x: Any) -> Any:
     end = or_(eq(x, 0), eq(x, 1))
     inner = select_n_p.bind(end, x, constant(0.5, x.dtype))
     inside = exp(sub(add(mul(q, log1p(neg(inner))), mul(p, log(inner))), log_beta))
+    x = select_n_p.bind(end, constant(0.5, x.dtype), x)
     return mul(t, select_n_p.bind(end, inside, mul(mul(pow(x, p), pow(sub(1.0, x), q)), exp(neg(log_beta)))))
 
 
@@ -243,9 +228,9 @@ zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the s
                    operands="x q", cost=90,
                    jvp=(_no_derivative("zeta", "x"),
                         lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
-bessel_i0e = Elementwise("bessel_i0e", _named("i0e"), REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
+bessel_i0e = Elementwise("bessel_i0e", series.bessel_i0e, REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
                          cost=15, jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
-bessel_i1e = Elementwise("bessel_i1e", _bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
+bessel_i1e = Elementwise("bessel_i1e", series.bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
                          cost=15, jvp=(_i1e_slope,))
 igamma = Elementwise("igamma", _named("gammainc"), REAL, "Regularized lower incomplete gamma function.",
                      operands="a x", cost=140,
