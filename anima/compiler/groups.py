@@ -16,6 +16,12 @@ from typing import Literal
 from anima.core.avals import Shape
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 
+LARGE = 3000     # instructions, about, of one kernel, and of what is folded into one equation: code generation
+                 # takes more than twice the time for a function of twice the size
+LOAD = 12        # instructions for an array that is read: to pass its address, too
+MOST_BOXES = 40  # kernels for the parts of concatenations and paddings; a concatenation of more is computed as a
+                 # whole, each part by itself
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:

@@ -84,6 +84,7 @@ class Builder:
         self.plain: Scope | None = None  # the statements beside kernels
         self.fused: Fused | None = None
         self.inside = 0  # how many loops and branches are around the statements being appended
+        self.starts: dict[Eqn, list[int]] = {}  # where the parts of concatenations begin
         self._constants: dict[int, tuple[Any, str]] = {}
         self._count = 0
         self._names = 0
@@ -167,7 +168,7 @@ class Builder:
 
     def scope(self) -> Scope:
         assert self.fused is not None
-        return Scope(self.places, self.fused.producers, self.values)
+        return Scope(self.places, self.fused.producers, self.values, self.starts)
 
     @contextmanager
     def beside(self) -> Iterator[Scope]:
@@ -259,13 +260,14 @@ class Builder:
         for group in fused.groups:
             self._place_results(group, fused)
         given_arrays = set(jaxpr.invars)
-        first = [c for c in copies if isinstance(c[0], Var) and fused.home(c[0]) in given_arrays]
-        for atom, target in first:  # before a carry is overwritten in place
-            self.move(self.operand(atom), target, atom.aval)
+        given_first = [isinstance(atom, Var) and fused.home(atom) in given_arrays for atom, _ in copies]
+        for (atom, target), first in zip(copies, given_first, strict=True):
+            if first:  # before a carry is overwritten in place
+                self.move(self.operand(atom), target, atom.aval)
         for group in fused.groups:
             self._group(group, fused)
-        for atom, target in copies:
-            if (atom, target) not in first:
+        for (atom, target), first in zip(copies, given_first, strict=True):
+            if not first:
                 self.move(self.operand(atom), target, atom.aval)
         values = [self.value(atom) if target is None else None
                   for atom, target in zip(jaxpr.outvars, outputs, strict=True)]
