@@ -301,7 +301,7 @@ class _Grouping:
             if group.kind == "call":
                 kept.update(v for eqn in group.roots for v in eqn.outvars)
         ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts, g.roots),  # type: ignore[arg-type]
-                         g.paired, frozenset(g.reads), frozenset(g.moved))
+                         g.paired, frozenset(g.reads), frozenset(g.moved), g.size)
                    for g in self._in_order()]
         return tuple(ordered), frozenset(v for v in kept if v in self.home)
 

@@ -35,6 +35,7 @@ class Group:
     those on both sides of the only cut share a loop if the group is `paired` (their elements come from one block).
     `reads` are variables that it loads, `moved` those of them that it loads elsewhere than at the index of the
     result being computed (all others may share a result's memory).
+    `size` is how many instructions one element takes, about.
     """
 
     kind: Literal["map", "reduce", "call"]
@@ -46,6 +47,7 @@ class Group:
     paired: bool = False
     reads: frozenset[Var] = frozenset()
     moved: frozenset[Var] = frozenset()
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

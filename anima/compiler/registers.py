@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from anima.compiler.accesses import LARGEST, Block, Covered, Mode, marked
 from anima.compiler.buffers import buffers_of, rename
+from anima.compiler.groups import LARGE
 from anima.compiler.loops import (
     INDEX,
     Call,
@@ -227,7 +228,9 @@ class _Worker:
             if b is None or b.role != "temp" or name in elsewhere:
                 continue
             private.append(b)
-        if (any(isinstance(s, Call) for s in statements(*body)) or sum(8 * b.size for b in private) > PRIVATE):
+        inside = list(statements(*body))
+        if (len(inside) > LARGE or any(isinstance(s, Call) for s in inside)
+                or sum(8 * b.size for b in private) > PRIVATE):
             return replace(stmt, kind="serial", body=body)
         locals_ = tuple(Local(b.name, b.dtype, b.size) for b in private)
         flat = self.flattened(body)
