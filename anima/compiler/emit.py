@@ -34,7 +34,7 @@ _SPREAD = 12  # kernels from which they go into modules of their own
 _PART = 16    # most statements in a row outside of kernels that are not cut into parts,
 _LARGE = 200  # of which each has this many statements and operands
 _ENDING = frozenset(("poll", "watch", "stopped", "callback"))  # routines after which the program may be over
-_PARAMS = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
+_PARAMS: list[Any] = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
 I32 = Type("i32")
 _GEMM = {"c64": "cgemm", "c128": "zgemm"}
 
@@ -188,7 +188,7 @@ class Entry:
         arguments = [f.places[n].pointer for n in given]
         for name, _ in values:
             arguments += parts(f.plain(f.env[name]))
-        params = [*_PARAMS, *((f"p{n}", v.type) for n, v in enumerate(arguments))]
+        params: list[Any] = [*_PARAMS, *((f"p{n}", v.type) for n, v in enumerate(arguments))]
         self.parts += 1
         name = f"{ENTRY}.part{self.parts}"
         b = self.modules[0].builder.function(name, params, linkage="internal", attributes="noinline")
