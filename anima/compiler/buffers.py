@@ -4,8 +4,8 @@
     copy in0 to out0, then update out0 (in0 donated)   ->      out0 is in0, no copy
 
 A copy from a buffer that nothing reads afterwards becomes no copy at all; a temp that dies where another
-one of its size is made element by element gives it its memory; the rest is placed in the arena by first
-fit over lifetimes, 64 bytes aligned. After this pass every temp has an offset or an alias.
+one of its size is made element by element gives it its memory; the rest is placed in the arena, about where it
+fits first over lifetimes, 64 bytes aligned. After this pass every temp has an offset or an alias.
 
 What may be overwritten while it is still read is told by `overwrites` alone: by a kernel, a buffer of which each
 iteration reads the very element that it writes afterwards; by a call of a routine, nothing. Lowering rules may so
@@ -14,6 +14,7 @@ read an operand whenever they like. `check_memory` proves it of a finished plan.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -173,9 +174,8 @@ def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dic
             if name in unit.writes:
                 life.written.append(unit.position)
     for start, end in sorted(loops, key=lambda span: span[1] - span[0]):
-        for name, life in lives.items():
-            if life.end < start or life.begin > end:
-                continue
+        for name in {n for unit in units[start:end + 1] for n in unit.reads | unit.writes}:
+            life = lives[name]
             inside = start <= life.begin and life.end <= end
             if not (inside and name in fresh):
                 life.begin, life.end = min(life.begin, start), max(life.end, end)
@@ -193,31 +193,44 @@ def remove_copies(program: Program) -> Program:
     known = {b.name: b for b in program.buffers}
     units, loops = accesses(program)
     lives = _lifetimes(units, loops)
+    overwritten = {b.alias for b in program.buffers}
     names: dict[str, str] = {}
     dropped: set[int] = set()
     for unit in units:
         if id(unit.stmt) not in copies:
             continue
-        source, target = (known[names.get(n, n)] for n in copies[id(unit.stmt)])
+        source, target = (known[_end_of(names, n)] for n in copies[id(unit.stmt)])
         if lives[source.name].end > unit.position or lives[target.name].begin < unit.position:
             continue
-        kept = _merge(source, target, known)
+        kept = _merge(source, target, source.name in overwritten)
         if kept is None:
             continue
         dropped.add(id(unit.stmt))
         if isinstance(kept, Buffer):  # an output that takes over a donated input's memory
             known[target.name] = replace(target, alias=source.name)
+            overwritten.add(source.name)
             continue
         gone = target if kept == source.name else source
-        names |= {n: kept for n, m in names.items() if m == gone.name} | {gone.name: kept}
+        names[gone.name] = kept
         lives[kept].begin = min(lives[source.name].begin, lives[target.name].begin)
         lives[kept].end = max(lives[source.name].end, lives[target.name].end)
         del known[gone.name]
+    names = {n: _end_of(names, n) for n in names}
     body = rename([s for s in program.body if id(s) not in dropped], names) if names or dropped else program.body
     return replace(program, buffers=tuple(known.values()), body=body)
 
 
-def _merge(source: Buffer, target: Buffer, known: dict[str, Buffer]) -> str | Buffer | None:
+def _end_of(names: dict[str, str], name: str) -> str:
+    """What a buffer is called after all renamings, whose chains are made short on the way."""
+    last = name
+    while last in names:
+        last = names[last]
+    while name != last:
+        names[name], name = last, names[name]
+    return last
+
+
+def _merge(source: Buffer, target: Buffer, overwritten: bool) -> str | Buffer | None:
     """The name of the buffer that both become; `target` itself if it is to be an alias of `source`; or None."""
     if source.size != target.size or source.dtype != target.dtype or source.alias or target.alias:
         return None
@@ -225,7 +238,7 @@ def _merge(source: Buffer, target: Buffer, known: dict[str, Buffer]) -> str | Bu
         return target.name
     if source.donated and target.role == "temp":
         return source.name
-    if source.donated and target.role == "output" and not any(b.alias == source.name for b in known.values()):
+    if source.donated and target.role == "output" and not overwritten:
         return target
     return None
 
@@ -301,9 +314,10 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
     known = {b.name: b for b in program.buffers}
     shared: dict[str, str] = {b.name: b.alias for b in program.buffers if b.alias is not None}
     taken = set(shared.values())
+    looped = {position for a, b in outermost(loops) for position in range(a, b + 1)}
     for unit in units:
         kernel = unit.stmt
-        if not isinstance(kernel, Kernel) or any(a <= unit.position <= b for a, b in loops):
+        if not isinstance(kernel, Kernel) or unit.position in looped:
             continue
         dying = [n for n in sorted(unit.reads) if n in known and lives[n].end == unit.position and n not in taken
                  and n not in shared and (known[n].donated or known[n].role == "temp")]
@@ -341,6 +355,15 @@ def overwrites(kernel: Kernel, target: str, source: str) -> bool:
             written.add(stmt.index)
     lets = {s.name: s.value for s in stmts if isinstance(s, Let)}
     return len(written) == 1 and used == written and injective(written.pop(), extents, lets)
+
+
+def outermost(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The intervals that lie in no other one."""
+    out: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if not out or start > out[-1][1]:
+            out.append((start, end))
+    return out
 
 
 def _nest(kernel: Kernel) -> tuple[list[tuple[str, int]], list[Stmt]] | None:
@@ -384,23 +407,59 @@ def _spans(buffers: Sequence[Buffer], lives: dict[str, Life]) -> list[tuple[str,
 
 
 def place(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, int], int]:
-    """Offsets so that what lives at the same time does not overlap, and the bytes needed in all: first fit."""
+    """Offsets so that what lives at the same time does not overlap, and the bytes needed in all."""
     offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, int]] = []  # (offset, end of memory, end of life) of what lives now, by offset
-    total = 0
+    living: list[tuple[int, int, int]] = []  # (end of life, offset, end of memory), the first to die first
+    gaps = _Gaps()
     for name, size, begin, end in sorted(spans, key=lambda s: (s[2], -s[1])):
-        placed = [p for p in placed if p[2] >= begin]
-        at = 0
-        for start, stop, _ in placed:
-            if start - at >= size:
-                break
-            at = max(at, stop)
-        offsets[name] = at
-        stop = at + -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        placed.append((at, stop, end))
-        placed.sort()
-        total = max(total, stop)
-    return offsets, total
+        while living and living[0][0] < begin:
+            gaps.free(*heapq.heappop(living)[1:])
+        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        offsets[name] = at = gaps.take(size)
+        heapq.heappush(living, (end, at, at + size))
+    return offsets, gaps.total
+
+
+class _Gaps:
+    """Free memory below `total`: where each gap ends, where it starts, and heaps of gaps of about one size (a power
+    of two), which still hold gaps that are gone."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.ends: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
+        self.heaps: dict[int, list[tuple[int, int]]] = {}
+
+    def free(self, start: int, end: int) -> None:
+        """Makes memory a gap, or part of those beside it."""
+        if start in self.starts:
+            start, _ = self._remove(self.starts[start])
+        if end in self.ends:
+            _, end = self._remove(end)
+        self.ends[start], self.starts[end] = end, start
+        heapq.heappush(self.heaps.setdefault((end - start).bit_length(), []), (start, end))
+
+    def _remove(self, start: int) -> tuple[int, int]:
+        end = self.ends.pop(start)
+        del self.starts[end]
+        return start, end
+
+    def take(self, size: int) -> int:
+        """Memory of this size: the beginning of the first gap among the first of each heap, or at the end."""
+        found: list[tuple[int, int]] = []
+        for bits, heap in self.heaps.items():
+            while heap and self.ends.get(heap[0][0]) != heap[0][1]:
+                heapq.heappop(heap)
+            if bits >= size.bit_length() and heap and heap[0][1] - heap[0][0] >= size:
+                found.append(heap[0])
+        if found:
+            start, end = self._remove(min(found)[0])
+            if end - start > size:
+                self.free(start + size, end)
+            return start
+        start, _ = self._remove(self.starts[self.total]) if self.total in self.starts else (self.total, 0)
+        self.total = start + size
+        return start
 
 
 def place_apart(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, int], int]:

@@ -17,7 +17,7 @@ from typing import Any
 from anima.compiler import lapack
 from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.emit_control import part_types, stored
-from anima.compiler.emit_function import Function, Module, operands
+from anima.compiler.emit_function import Function, Module, Operands, operands
 from anima.compiler.emit_lapack import emit_lapack
 from anima.compiler.emit_memory import Place
 from anima.compiler.emit_value import COMPLEX_TYPES, I64, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
@@ -34,7 +34,7 @@ _SPREAD = 12  # kernels from which they go into modules of their own
 _PART = 16    # most statements in a row outside of kernels that are not cut into parts,
 _LARGE = 200  # of which each has this many statements and operands
 _ENDING = frozenset(("poll", "watch", "stopped", "callback"))  # routines after which the program may be over
-_PARAMS = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
+_PARAMS: list[Any] = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
 I32 = Type("i32")
 _GEMM = {"c64": "cgemm", "c128": "zgemm"}
 
@@ -93,7 +93,7 @@ class Outer(Function):
         size = 0
         for stmt in stmts:
             alone = self._stands_alone(stmt)
-            more = 1 + len(operands((stmt,)).buffers)
+            more = 1 + len(self.entry.uses(stmt).buffers)
             if run and (not alone or size + more > _LARGE):
                 self.entry.part(run)
                 run, size = [], 0
@@ -115,7 +115,7 @@ class Outer(Function):
         if any((isinstance(s, Call) and s.routine in _ENDING)
                or (isinstance(s, (Assign, Accumulate)) and s.name not in own) for s in inside):
             return False
-        return self.held.keys().isdisjoint(operands((stmt,)).buffers)
+        return not self.held or self.held.keys().isdisjoint(self.entry.uses(stmt).buffers)
 
 
 class Entry:
@@ -130,6 +130,7 @@ class Entry:
         self.shared: list[str] = []  # texts of parts of matrix products
         self.kernels: dict[str, tuple[Module, str]] = {}
         self.parts = 0
+        self._uses: dict[int, Operands] = {}  # by the identity of statements, which the program keeps
         count = sum(isinstance(s, Kernel) and not s.inline for s in statements(*program.body))
         # A function costs the code generator 0.3 ms, however short: few kernels are written in line.
         self.inline = count <= _INLINE
@@ -171,23 +172,32 @@ class Entry:
                 pointer = f.b.gep("i8", arena, offset) if offset else arena
             f.places[name] = Place(pointer, self.buffers[name].dtype, root)
 
+    def uses(self, stmt: Stmt) -> Operands:
+        """What a statement uses from outside."""
+        found = self._uses.get(id(stmt))
+        if found is None:
+            found = self._uses[id(stmt)] = operands((stmt,))
+        return found
+
     def part(self, stmts: Sequence[Stmt]) -> None:
         """Writes statements as a function of their own, and its call."""
-        f, uses = self.function, operands(stmts)
-        given = [n for n in uses.buffers if n not in self.buffers or self.buffers[n].role == "window"]
+        f, uses = self.function, [self.uses(s) for s in stmts]
+        buffers = list(dict.fromkeys(n for u in uses for n in u.buffers))
+        values = list(dict.fromkeys(v for u in uses for v in u.values))
+        given = [n for n in buffers if n not in self.buffers or self.buffers[n].role == "window"]
         arguments = [f.places[n].pointer for n in given]
-        for name, _ in uses.values:
+        for name, _ in values:
             arguments += parts(f.plain(f.env[name]))
-        params = [*_PARAMS, *((f"p{n}", v.type) for n, v in enumerate(arguments))]
+        params: list[Any] = [*_PARAMS, *((f"p{n}", v.type) for n, v in enumerate(arguments))]
         self.parts += 1
         name = f"{ENTRY}.part{self.parts}"
         b = self.modules[0].builder.function(name, params, linkage="internal", attributes="noinline")
         self.function = inner = Outer(self, b)
         inner.windows = f.windows
-        self._address(n for n in uses.buffers if n not in given)
+        self._address(n for n in buffers if n not in given)
         for n, pointer in zip(given, b.params[len(_PARAMS):], strict=False):
             inner.places[n] = Place(pointer, f.places[n].dtype, f.places[n].root)
-        inner.receive(uses.values, b.params[len(_PARAMS) + len(given):])
+        inner.receive(values, b.params[len(_PARAMS) + len(given):])
         for stmt in stmts:
             inner.statement(stmt)
         inner.finish()
@@ -222,7 +232,7 @@ class Entry:
             with f.inlined(kernel.body):
                 f.block(kernel.body)
             return
-        uses = operands(kernel.body)
+        uses = self.uses(kernel)
         roots = {root: n for n, root in enumerate(dict.fromkeys(self.root(name) for name in uses.buffers))}
         numbers = {name: f"{roots[self.root(name)]}:{self.buffers[name].dtype}" for name in uses.buffers}
         free = " ".join(f"{n}:{d}" for n, d in uses.values)

@@ -12,6 +12,7 @@ After this pass the order of equations is that of the groups.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,16 +21,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from anima.compiler.groups import Fused, Group
+from anima.compiler.groups import LARGE, LOAD, MOST_BOXES, Fused, Group
 from anima.compiler.lower_reduce import strategy
-from anima.compiler.materialise import LARGE, LOAD, acts_elementwise, cost_of, halves, kind_of, materialise
+from anima.compiler.materialise import (
+    acts_elementwise,
+    halves,
+    in_parts,
+    kind_of,
+    materialise,
+    size_of,
+)
 from anima.compiler.overwrite import Pairs, ReadsFirst, is_single, overwritten, pairs
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 
 MOST_ROOTS = 24        # results of one kernel
 SMALL = 4096           # elements: kernels that share nothing are merged below this
-MOST_BOXES = 40        # kernels for the parts of concatenations and paddings
 BOXED = 1024           # elements of which that pays more than to share a kernel with a reduction
 
 T = TypeVar("T")
@@ -66,7 +73,7 @@ class _Builder:
     """A group under construction: `reads` are variables that its roots load."""
 
     __slots__ = ("axes", "cuts", "flat", "kind", "moved", "needs", "number", "paired", "reads", "roots", "shape",
-                 "size")
+                 "size", "users")
 
     def __init__(self, number: int, kind: str, shape: Shape, axes: tuple[int, ...]):
         self.number = number
@@ -77,10 +84,11 @@ class _Builder:
         self.reads: set[Var] = set()
         self.moved: set[Var] = set()  # those read at other indices than a result is computed at
         self.needs = 0  # bit set of the groups that this one depends on, directly or not
+        self.users: dict[int, _Builder] = {}  # the groups that depend on this one directly, by number
         self.flat = True
         self.cuts: dict[int, set[int]] = {}
         self.paired = False
-        self.size = 0  # scalar operations and loads, about
+        self.size = 0  # instructions, about
 
     def multilevel(self) -> bool:
         """Whether equations of the group may depend on its reductions."""
@@ -104,14 +112,14 @@ class _Grouping:
         self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
         self.earlier: list[_Builder] = []  # groups that read what the root that was looked at last writes over
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
-        self.size = 0        # and its scalar operations and loads
+        self.size = 0        # and its instructions, about
         self.effectful: _Builder | None = None  # the last group with an effect
 
     def reads(self, eqn: Eqn, space: Shape,
               skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
         """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
         its space; whether all is flat; where concatenations and paddings along the space begin and end."""
-        self.paired, self.size = False, 1 if self.kinds[id(eqn)] == "call" else max(cost_of(eqn), 1)
+        self.paired, self.size = False, 1 if self.kinds[id(eqn)] == "call" else size_of(eqn)
         found: dict[Var, set[Relation]] = {}
         seen: set[tuple[Var, Relation, Place]] = set()
         flat = True
@@ -142,7 +150,7 @@ class _Grouping:
                 flat = flat and (atom.aval.shape == space or atom.aval.size == 1)
                 continue
             producer = self.producers[atom]
-            self.size += max(cost_of(producer), 1)
+            self.size += size_of(producer)
             flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
             _note_cuts(producer, place, space, cuts)
             self.paired = self.paired or (start is not None and self._pairs(producer, relation))
@@ -186,17 +194,29 @@ class _Grouping:
         for d, places in cuts.items():
             group.cuts.setdefault(d, set()).update(places)
         group.flat = group.flat and flat and space == group.shape
-        added = needs & ~(1 << group.number) & ~group.needs
-        group.needs |= added
-        if added and len(group.roots) > 1:
-            for other in self.groups:
-                if other.needs >> group.number & 1:
-                    other.needs |= group.needs
+        self._depend(group, needs, direct.values())
         if eqn.effects:
+            if self.effectful is not None:
+                self._depend(group, 0, [self.effectful])
             self.effectful = group
         self.of[id(eqn)] = group
         for var in eqn.outvars:
             self.home[var] = group
+
+    def _depend(self, group: _Builder, needs: int, direct: Iterable[_Builder]) -> None:
+        """Notes that a group depends on others, and so all that depend on it."""
+        for other in direct:
+            if other is not group:
+                other.users[group.number] = group
+        before = group.needs
+        group.needs |= needs & ~(1 << group.number)
+        changed = [group] if group.needs != before else []
+        while changed:
+            other = changed.pop()
+            for user in other.users.values():
+                if other.needs & ~user.needs:
+                    user.needs |= other.needs
+                    changed.append(user)
 
     def _moved(self, eqn: Eqn, kind: str, group: _Builder, reads: dict[Var, set[Relation]]) -> Iterable[Var]:
         """What a root reads elsewhere than at the index of its result."""
@@ -297,26 +317,27 @@ class _Grouping:
         for group in self.groups:
             if group.kind == "call":
                 kept.update(v for eqn in group.roots for v in eqn.outvars)
-        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts),  # type: ignore[arg-type]
-                         g.paired, frozenset(g.reads), frozenset(g.moved))
+        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts, g.roots),  # type: ignore[arg-type]
+                         g.paired, frozenset(g.reads), frozenset(g.moved), g.size)
                    for g in self._in_order()]
         return tuple(ordered), frozenset(v for v in kept if v in self.home)
 
     def _in_order(self) -> list[_Builder]:
         """A topological order, that of the program where it is one."""
-        done = 0
-        waiting = list(self.groups)
+        left = dict.fromkeys(range(len(self.groups)), 0)  # how many groups each one waits for
+        for group in self.groups:
+            for number in group.users:
+                left[number] += 1
+        ready = [(0, number) for number, count in left.items() if not count]  # (round, number)
         out: list[_Builder] = []
-        while waiting:
-            later = []
-            for group in waiting:
-                if group.needs & ~done:
-                    later.append(group)
-                else:
-                    out.append(group)
-                    done |= 1 << group.number
-            assert len(later) < len(waiting), "groups depend on each other in a circle"
-            waiting = later
+        while ready:
+            turn, number = heapq.heappop(ready)
+            out.append(self.groups[number])
+            for user in self.groups[number].users:
+                left[user] -= 1
+                if not left[user]:
+                    heapq.heappush(ready, (turn + (user < number), user))
+        assert len(out) == len(self.groups), "groups depend on each other in a circle"
         return out
 
 
@@ -399,11 +420,12 @@ def _in_boxes(space: Shape, cuts: dict[int, set[int]]) -> bool:
     return math.prod(space) >= BOXED and any(place < space[d] for d, places in cuts.items() for place in places)
 
 
-def _few(cuts: dict[int, set[int]]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _few(cuts: dict[int, set[int]], roots: Sequence[Eqn]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """The cuts, without those that would make too many boxes."""
     out, boxes = [], 1
+    own = roots[0].params["dimension"] if len(roots) == 1 and in_parts(roots[0]) else None
     for d, places in sorted(cuts.items()):
-        if boxes * (len(places) + 1) <= MOST_BOXES:
+        if boxes * (len(places) + 1) <= MOST_BOXES or (d == own and boxes == 1):
             boxes *= len(places) + 1
             out.append((d, tuple(sorted(places))))
     return tuple(out)

@@ -16,6 +16,12 @@ from typing import Literal
 from anima.core.avals import Shape
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 
+LARGE = 3000     # instructions, about, of one kernel, and of what is folded into one equation: code generation
+                 # takes more than twice the time for a function of twice the size
+LOAD = 12        # instructions for an array that is read: to pass its address, too
+MOST_BOXES = 40  # kernels for the parts of concatenations and paddings; a concatenation of more is computed as a
+                 # whole, each part by itself
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
@@ -29,6 +35,7 @@ class Group:
     those on both sides of the only cut share a loop if the group is `paired` (their elements come from one block).
     `reads` are variables that it loads, `moved` those of them that it loads elsewhere than at the index of the
     result being computed (all others may share a result's memory).
+    `size` is how many instructions one element takes, about.
     """
 
     kind: Literal["map", "reduce", "call"]
@@ -40,6 +47,7 @@ class Group:
     paired: bool = False
     reads: frozenset[Var] = frozenset()
     moved: frozenset[Var] = frozenset()
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

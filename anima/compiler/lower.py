@@ -29,7 +29,7 @@ from anima.compiler import (
 )
 from anima.compiler.calls import CALLS, Operand, Result
 from anima.compiler.elements import FEW, all_indices, splits
-from anima.compiler.groups import Fused, Group
+from anima.compiler.groups import LARGE, Fused, Group
 from anima.compiler.loops import Buffer, Expr, Kernel, Program, Stmt
 from anima.compiler.lower_array import (
     Elements,
@@ -85,9 +85,11 @@ class Builder:
         self.places: dict[Var, Memory] = {}
         self.values: dict[Var, Expr | Elements] = {}
         self.split = False  # whether small arrays are values of elements
+        self.beside_kernels: set[Group] = set()  # the groups that become plain statements
         self.plain: Scope | None = None  # the statements beside kernels
         self.fused: Fused | None = None
         self.inside = 0  # how many loops and branches are around the statements being appended
+        self.starts: dict[Eqn, list[int]] = {}  # where the parts of concatenations begin
         self._constants: dict[int, tuple[Any, str]] = {}
         self._count = 0
         self._names = 0
@@ -179,7 +181,7 @@ class Builder:
 
     def scope(self) -> Scope:
         assert self.fused is not None
-        return Scope(self.places, self.fused.producers, self.values)
+        return Scope(self.places, self.fused.producers, self.values, self.starts)
 
     @contextmanager
     def beside(self) -> Iterator[Scope]:
@@ -246,11 +248,11 @@ class Builder:
     # ---------------------------------------------------------------- programs
 
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
-        outer = self.places, self.values, self.fused, self.split, self.plain
+        outer = self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels
         try:
             return self.fused_program(fused, inputs, outputs)
         finally:
-            self.places, self.values, self.fused, self.split, self.plain = outer
+            self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels = outer
 
     def fused_program(self, fused: Fused, inputs: Sequence[Operand], outputs: Sequence[Memory | None]
                       ) -> list[Result | None]:
@@ -259,6 +261,7 @@ class Builder:
         self.fused, self.places, self.values, self.plain = fused, {}, {}, None
         self.split = self.inside > 0 and (any(type(x) is tuple for x in inputs) or splits(jaxpr))
         self.plain = self.scope()
+        self.beside_kernels = self._plain_groups(fused.groups)
         for var, given in zip(jaxpr.invars, inputs, strict=True):
             if isinstance(given, (str, Sliced)):
                 self.places[var] = given
@@ -273,7 +276,8 @@ class Builder:
             self._place_results(group, fused)
         for atom, target in first:  # before an argument is overwritten
             self.move(self.operand(atom), target, atom.aval)
-        overwritten = {v for v in jaxpr.invars if self.places.get(v) in outputs}
+        taken = set(outputs)
+        overwritten = {v for v in jaxpr.invars if self.places.get(v) in taken}
         for result, place in zip(jaxpr.outvars, outputs, strict=True):
             if place is None and isinstance(result, Var) and fused.home(result) in overwritten:
                 self.value(result)
@@ -338,7 +342,7 @@ class Builder:
 
     def _place_results(self, group: Group, fused: Fused) -> None:
         """Memory for the results of a group that have none yet; scalars inside of loops need none."""
-        named = self._is_plain(group) or group.roots[0].primitive.name in CONTROL
+        named = group in self.beside_kernels or group.roots[0].primitive.name in CONTROL
         most = FEW if self.split else 1
         for eqn in group.roots:
             for var in eqn.outvars:
@@ -346,21 +350,29 @@ class Builder:
                         named and (not var.aval.shape or 0 < var.aval.size <= most)):
                     self.places[var] = self.temp(scalar_type(var.aval), var.aval.size)
 
-    def _is_plain(self, group: Group) -> bool:
-        """Whether a group becomes plain statements rather than a kernel."""
-        return self.inside > 0 and group.kind == "map" and (
-            not group.shape or (self.split and math.prod(group.shape) <= FEW))
+    def _plain_groups(self, groups: Sequence[Group]) -> set[Group]:
+        """The groups that become plain statements rather than kernels: small ones in loops, no more than a function
+        should hold."""
+        found: set[Group] = set()
+        size = 0
+        for group in groups if self.inside > 0 else ():
+            count = math.prod(group.shape)
+            if group.kind == "map" and (not group.shape or (self.split and count <= FEW)):
+                size += count * group.size
+                if size <= LARGE:
+                    found.add(group)
+        return found
 
     def _group(self, group: Group, fused: Fused) -> None:
         first = group.roots[0]
-        for var in group.reads if not self._is_plain(group) and first.primitive.name not in CONTROL else ():
+        for var in group.reads if group not in self.beside_kernels and first.primitive.name not in CONTROL else ():
             if type(self.values.get(var)) is tuple and var not in self.places:
                 self.places[var] = self.memory(var)  # kernels read memory
         if group.kind == "call":
             self._call(first)
         elif all(v.aval.size == 0 for eqn in group.roots for v in eqn.outvars):
             return
-        elif self._is_plain(group):
+        elif group in self.beside_kernels:
             stored = [v for eqn in group.roots for v in eqn.outvars if v in fused.stored]
             with self.beside() as scope:
                 indices = all_indices(scope, group.shape)

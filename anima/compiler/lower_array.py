@@ -11,6 +11,8 @@ result at that index (a tuple of values for several results). Elementwise primit
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,16 +91,17 @@ class Scope(Nest):
 
     `places` says where variables are in memory, `values` has scalars and the elements of small arrays known by name
     or number, `producers` the equations of all others; `scratch` the rows kept in local memory: (buffer, axes, their
-    sizes, block).
+    sizes, block); `starts` where the parts of concatenations begin.
     """
 
     def __init__(self, places: dict[Var, Memory], producers: dict[Var, Eqn],
-                 values: dict[Var, Expr | Elements] | None = None):
+                 values: dict[Var, Expr | Elements] | None = None, starts: dict[Eqn, list[int]] | None = None):
         super().__init__()
         self.places = places
         self.producers = producers
         self.values = {} if values is None else values
         self.scratch: dict[Var, tuple[str, tuple[int, ...], Shape, int]] = {}
+        self.starts: dict[Eqn, list[int]] = {} if starts is None else starts
 
     def indices(self, atom: Atom, index: Indices) -> Indices:
         """The index of an elementwise operand whose result is wanted at `index`."""
@@ -292,15 +295,17 @@ def _concatenate(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
     ix, axis = scope.ix, eqn.params["dimension"]
     here = index[axis]
     dtype = scalar_type(eqn.outvars[0].aval)
-    parts, start = [], 0
-    for operand in eqn.invars:
-        size = operand.aval.shape[axis]
-        if size:
-            parts.append((start, size, operand))
-        start += size
-    parts = [(a, n, x) for a, n, x in parts if here.hi >= a and here.lo < a + n]
+    starts = scope.starts.get(eqn)
+    if starts is None:
+        sizes = [v.aval.shape[axis] for v in eqn.invars]
+        starts = scope.starts[eqn] = list(itertools.accumulate(sizes, initial=0))
+    first = max(bisect.bisect_right(starts, here.lo) - 1, 0)
+    last = min(bisect.bisect_right(starts, here.hi), len(eqn.invars))
     result: Expr | None = None
-    for start, size, operand in reversed(parts):
+    for start, operand in zip(reversed(starts[first:last]), reversed(eqn.invars[first:last]), strict=True):
+        size = operand.aval.shape[axis]
+        if not size:
+            continue
         inner = ix.clamp(ix.offset(here, -start), 0, size - 1)
         value = scope.at(operand, (*index[:axis], inner, *index[axis + 1:]))
         if result is None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from anima.compiler.groups import Group
+from anima.compiler.groups import LARGE, LOAD, MOST_BOXES, Group
 from anima.compiler.index_math import Atom, Index
 from anima.compiler.loops import INDEX, Const, Expr, Op
 from anima.compiler.lower_array import Indices, Scope
@@ -23,7 +23,8 @@ from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn, Var
 
 Run = tuple[int, ...]
-TILE = 16  # elements: a line of memory of f32
+TILE = 16     # elements: a line of memory of f32
+SMALL = 1024  # elements of boxes that share a kernel where there are many
 
 
 class Space:
@@ -161,9 +162,16 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
     for d, n in enumerate(group.shape):
         ends = [0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]
         sides.append(list(itertools.pairwise(ends)))
+    count = math.prod(map(len, sides))
+    scope = new_scope()
     for box in itertools.product(*sides):
         sizes = tuple(b - a for a, b in box)
-        yield _box_kernel(new_scope, group, stored, sizes, tuple(a for a, _ in box))
+        _write_box(new_scope, scope, group, stored, sizes, tuple(a for a, _ in box))
+        if count <= MOST_BOXES or math.prod(sizes) > SMALL or scope.count > LARGE // LOAD:
+            yield scope
+            scope = new_scope()
+    if scope.body:
+        yield scope
 
 
 def _paired_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], d: int, cut: int
@@ -187,20 +195,26 @@ def _paired_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozen
 def _box_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], sizes: Shape,
                 *corners: tuple[int, ...]) -> Scope:
     """The kernel for the indices `corner <= index < corner + sizes`, at once for all corners."""
+    scope = new_scope()
+    _write_box(new_scope, scope, group, stored, sizes, *corners)
+    return scope
+
+
+def _write_box(new_scope: Callable[[], Scope], scope: Scope, group: Group, stored: frozenset[Var], sizes: Shape,
+               *corners: tuple[int, ...]) -> None:
+    """Adds to a kernel the loops of a box."""
     def write(scope: Scope, index: Indices) -> None:
         write_at(scope, group.roots, [tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True))
                                       if any(corner) else index for corner in corners], stored)
 
     box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
     space = merge_runs(new_scope, box, write)
-    scope = new_scope()
     with ExitStack() as stack:
         if space.tile is None:
             values = open_loops(scope, stack, space, space.runs, loop_kinds(len(space.runs)))
         else:
             values = _open_tiles(scope, stack, space, space.tile)
         write(scope, space.index(scope, values))
-    return scope
 
 
 def _open_tiles(scope: Scope, stack: ExitStack, space: Space, across: Run) -> dict[Run, Index]:

@@ -132,7 +132,7 @@ for _name in REDUCTIONS:
 # ---------------------------------------------------------------- rows
 
 
-def _reads(eqn: Eqn, members: dict[Var, int], producers: dict[Var, Eqn]) -> set[Var]:
+def _reads(eqn: Eqn, members: dict[Var, int], producers: dict[Var, Eqn], stored: frozenset[Var]) -> set[Var]:
     """The group's own results that an equation depends on directly or through folded equations."""
     found: set[Var] = set()
     seen: set[Var] = set()
@@ -144,7 +144,7 @@ def _reads(eqn: Eqn, members: dict[Var, int], producers: dict[Var, Eqn]) -> set[
         seen.add(var)
         if var in members:
             found.add(var)
-        elif var in producers:
+        elif var in producers and var not in stored:
             stack.extend(v for v in producers[var].invars if type(v) is Var)
     return found
 
@@ -166,7 +166,7 @@ class Schedule:
         self.kept: list[Var] = []
         kept_shape = tuple(n for d, n in enumerate(group.shape) if d not in group.axes)
         for eqn in group.roots:
-            reads = _reads(eqn, members, producers)
+            reads = _reads(eqn, members, producers, stored)
             sweep = max((known[v] for v in reads), default=0)
             while len(self.sweeps) <= sweep + 1:
                 self.sweeps.append([])

@@ -15,18 +15,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from anima.compiler.calls import CALLS, INLINE_OPERANDS
+from anima.compiler.groups import LARGE, LOAD, MOST_BOXES
 from anima.compiler.lower_array import AT, is_elementwise, not_lowered
 from anima.compiler.lower_reduce import REDUCTIONS, strategy
 from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
-LARGE = 1000           # scalar operations and loads of what is folded into one equation: code generation takes more
-                       # than twice the time for a function of twice the size
-LOAD = 4               # what a load counts among them
 DEEP = 40              # longest chain of folded equations that are not elementwise
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
+POLYNOMIAL = 10        # the cost of functions that are polynomials, written in line: instructions are more
 
 def kind_of(eqn: Eqn) -> str:
     """How an equation is lowered: "map" (a value at each index), "reduce" or "call"."""
@@ -61,6 +60,12 @@ def cost_of(eqn: Eqn) -> int:
     if eqn.primitive.name in REDUCTIONS:
         return 2 * math.prod(eqn.invars[0].aval.shape[a] for a in eqn.params["axes"])
     return math.ceil(eqn.primitive.cost)
+
+
+def size_of(eqn: Eqn) -> int:
+    """Instructions for one element of the result, about."""
+    cost = cost_of(eqn)
+    return min(6 * cost, 120) if is_elementwise(eqn) and cost >= POLYNOMIAL else max(cost, 1)
 
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
@@ -122,6 +127,11 @@ def acts_elementwise(eqn: Eqn) -> bool:
             or (name == "bitcast_convert_type" and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape))
 
 
+def in_parts(eqn: Eqn) -> bool:
+    """Whether an equation is a concatenation of which each part is computed by itself."""
+    return eqn.primitive.name == "concatenate" and len(eqn.invars) > MOST_BOXES
+
+
 def is_view(eqn: Eqn) -> bool:
     """Whether the result is the operand's elements in the same order."""
     return len(eqn.invars) == len(eqn.outvars) == 1 and eqn.primitive.is_view(eqn.invars[0].aval, eqn.outvars[0].aval)
@@ -172,7 +182,8 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
         use = uses.get(operand)
         if use is None:
             use = uses[operand] = _Use()
-        use.roots |= roots
+        if len(use.roots) < 2:  # more need not be told apart
+            use.roots |= roots
         if pieces:
             use.evaluations = max(use.evaluations, operand.aval.size)
             continue
@@ -196,7 +207,7 @@ def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float) -> None:
     use.moved += 1
     if name in REDUCTIONS:
         use.evaluations += evaluations * size / max(eqn.outvars[0].aval.size, 1)
-    elif name == "concatenate" and len(eqn.invars) <= CONCATENATED:
+    elif name == "concatenate" and (len(eqn.invars) <= CONCATENATED or in_parts(eqn)):
         use.evaluations += size
     elif name == "broadcast_in_dim" or acts_elementwise(eqn):
         use.evaluations += _broadcast_evaluations(eqn, operand, evaluations)
@@ -227,7 +238,7 @@ def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) ->
 
 @dataclass(slots=True)
 class _Tree:
-    """What is folded into a variable: the equations and the arrays that it reads, about how many scalar operations
+    """What is folded into a variable: the equations and the arrays that it reads, about how many instructions
     that makes, and the most equations on a path that are not elementwise."""
 
     members: frozenset[Eqn | Var] = frozenset()
@@ -246,11 +257,11 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var
             own = cost_of(eqn)
             repeated = own if eqn.primitive.name in REDUCTIONS else 1
             operands = [v for v in dict.fromkeys(eqn.invars) if type(v) is Var]
-            tree = _planted(eqn, own, repeated, operands, trees, ends)
+            tree = _planted(eqn, repeated, operands, trees, ends)
             cost = min(sum(costs.get(v, 0) for v in operands if v not in ends) * repeated + own, 1 << 20)
             if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
                 cost = max(cost, 4 * CHEAP)
-            if tree.size > LARGE or tree.moves >= DEEP:
+            if tree.size > LARGE or tree.moves >= DEEP or in_parts(eqn):
                 ends.update(eqn.outvars)
                 cost = 0
             trees.update(dict.fromkeys(eqn.outvars, tree))
@@ -258,11 +269,12 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var
     return costs, ends
 
 
-def _planted(eqn: Eqn, own: int, repeated: int, operands: list[Var], trees: dict[Var, _Tree],
-             ends: set[Var]) -> _Tree:
+def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var]) -> _Tree:
     """The tree of an equation; the operands whose trees would make it too large become ends."""
+    if in_parts(eqn):
+        return _Tree()
     members: set[Eqn | Var] = {eqn}
-    size, moves = max(own, 1), 0
+    size, moves = size_of(eqn), 0
     for var in sorted(operands, key=lambda v: trees[v].size if v in trees else 0):
         tree = trees.get(var)
         if tree is not None and var not in ends:

@@ -18,11 +18,13 @@ After this pass no loop outside of kernels is `parallel`; kernels on registers a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from anima.compiler.accesses import LARGEST, Block, Covered, Mode, marked
 from anima.compiler.buffers import buffers_of, rename
+from anima.compiler.groups import LARGE
 from anima.compiler.loops import (
     INDEX,
     Call,
@@ -86,17 +88,18 @@ class _Worker:
         self.buffers = {b.name: b for b in program.buffers}
         self.count = 0
 
-    def top(self, stmts: Sequence[Stmt], outside: frozenset[str] = frozenset()) -> tuple[Stmt, ...]:
+    def top(self, stmts: Sequence[Stmt], outside: Set[str] = frozenset()) -> tuple[Stmt, ...]:
         """Statements that stand in no loop; `outside` of them these buffers are used."""
         used = [buffers_of([s]) for s in stmts]
+        users = Counter(name for names in used for name in names)
         out: list[Stmt] = []
         for place, stmt in enumerate(stmts):
             if not isinstance(stmt, (For, While, If)):
                 out.append(stmt)
                 continue
-            elsewhere = outside.union(*used[:place], *used[place + 1:])
+            elsewhere = {name for name in used[place] if name in outside or users[name] > 1}
             if not isinstance(stmt, If):
-                out += self.loop(stmt, set(elsewhere))
+                out += self.loop(stmt, elsewhere)
             else:
                 then, orelse = (elsewhere | buffers_of(block) for block in (stmt.orelse, stmt.then))
                 out.append(replace(stmt, then=self.top(stmt.then, then), orelse=self.top(stmt.orelse, orelse)))
@@ -225,7 +228,9 @@ class _Worker:
             if b is None or b.role != "temp" or name in elsewhere:
                 continue
             private.append(b)
-        if (any(isinstance(s, Call) for s in statements(*body)) or sum(8 * b.size for b in private) > PRIVATE):
+        inside = list(statements(*body))
+        if (len(inside) > LARGE or any(isinstance(s, Call) for s in inside)
+                or sum(8 * b.size for b in private) > PRIVATE):
             return replace(stmt, kind="serial", body=body)
         locals_ = tuple(Local(b.name, b.dtype, b.size) for b in private)
         flat = self.flattened(body)
@@ -266,10 +271,14 @@ def _components(names: set[str], blocks: Sequence[Block]) -> list[tuple[set[str]
         for other in together[1:]:
             first, second = group[together[0]], group[other]
             if first is not second:
+                first, second = (first, second) if len(first) >= len(second) else (second, first)
                 first |= second
                 group.update(dict.fromkeys(second, first))
-    found = {id(g): g for g in group.values()}
-    return [(g, [b for b in blocks if b.touches & g]) for g in found.values()]
+    found: dict[int, tuple[set[str], list[Block]]] = {id(g): (g, []) for g in group.values()}
+    for b in blocks:
+        for number in dict.fromkeys(id(group[name]) for name in sorted(b.touches & names)):
+            found[number][1].append(b)
+    return list(found.values())
 
 
 def _inlined(kernel: Kernel, mode: Mode, block: Block) -> Kernel:
