@@ -152,9 +152,8 @@ bfloat16 = np.dtype(ml_dtypes.bfloat16)
 _FLOAT8_NAMES = ("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
                  "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 SMALL_FLOATS = tuple(np.dtype(getattr(ml_dtypes, name)) for name in (*_FLOAT8_NAMES, "float4_e2m1fn"))
-_INT_BITS = [bits for bits in (1, 2, 4) if hasattr(ml_dtypes, f"int{bits}")]     # int1: from ml_dtypes 0.6
-SMALL_SIGNED = tuple(np.dtype(getattr(ml_dtypes, f"int{bits}")) for bits in _INT_BITS)
-SMALL_UNSIGNED = tuple(np.dtype(getattr(ml_dtypes, f"uint{bits}")) for bits in _INT_BITS)
+SMALL_SIGNED = tuple(np.dtype(getattr(ml_dtypes, f"int{bits}")) for bits in (1, 2, 4))
+SMALL_UNSIGNED = tuple(np.dtype(getattr(ml_dtypes, f"uint{bits}")) for bits in (1, 2, 4))
 SIGNED = tuple(np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
 UNSIGNED = tuple(np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
 _F16, _F32, _F64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
