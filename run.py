@@ -120,7 +120,7 @@ def pythons() -> dict[str, str]:
         if answer.returncode == 0 and answer.stdout.startswith("cpython "):
             _, major, minor, *free = answer.stdout.split()
             if (int(major), int(minor)) >= OLDEST:
-                found.setdefault((int(major), int(minor), *free or [""]), place)
+                found.setdefault((int(major), int(minor), *(free or [""])), place)
     return {f"{major}.{minor}{free}": found[major, minor, free] for major, minor, free in sorted(found, reverse=True)}
 
 
@@ -182,7 +182,7 @@ def run(command: list[str]) -> int:
 
 
 def matrix(more: list[str]) -> int:
-    """Runs all tests with the oldest dependencies, and the tiny ones on every Python; prints a table; 1 if one fails."""
+    """Runs all tests with the oldest dependencies, the tiny ones on every Python; prints a table; 1 if one fails."""
     wanted, at_hand = requirements(EXTRAS["matrix"]), pythons()
     classifiers = [c.rpartition(" ")[2] for c in project()["classifiers"] if re.search(r":: 3\.\d+$", c)]
     # The oldest versions have wheels for the oldest Python.

@@ -58,7 +58,7 @@ class _Bare(ast.NodeTransformer):
 
 
 def meaning(code: str) -> str:
-    """A text that is equal for code that does the same but for annotations and layout. SyntaxError if it is no good code."""
+    """A text that is equal for code that differs in annotations and layout only. SyntaxError if it is no good code."""
     with warnings.catch_warnings(action="error"):  # comparing a literal by `is`
         compile(code, "mutant", "exec")
     return ast.dump(_Bare().visit(ast.parse(code)))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import anima
 from anima.compiler.buffers import ALIGNMENT, check_memory, overwrites, place
 from anima.compiler.interpret import run
 from anima.compiler.loops import Buffer, Call, For, If, Kernel, Let, Op, Program, Stmt, Store, walk
 from anima.compiler.pipeline import Stages
+from anima.control.cond import cond
 from anima.control.scan import scan
 from anima.core.avals import ShapedArray
-from anima.ops import elementwise as el, index, reduce as rd, shape as sh
+from anima.ops import elementwise as el, index, reduce as rd, shape as sh, sort
 from anima.ops.contract import dot_general_p
 from tests.compiler.loop_programs import at, c, i, ix, k, parallel, v, vector, x_at
 from tests.compiler.stages import agree, lowered
@@ -234,3 +237,49 @@ def test_the_proof_of_a_plan(program: Program, fine: bool) -> None:
     else:
         with pytest.raises(AssertionError):
             check_memory(program)
+
+
+DTYPES = ("bool", "int8", "uint16", "int32", "int64", "float16", ml_dtypes.bfloat16, "float32", "float64", "complex64",
+          "complex128")
+
+
+def random_program(seed: int, dtype: Any) -> Any:
+    """A function of an array (n, n) whose values are many at a time, die at all times, and go round loops."""
+    rng = np.random.default_rng(seed)
+    plan = rng.integers(0, [9, 99, 99], (14, 3)).tolist()
+
+    def step(kind: int, x: Any, y: Any) -> Any:
+        if kind == 0:
+            return sh.rev(sh.transpose(x, (1, 0)), (0,))
+        if kind == 1:
+            return sh.concatenate([y[1:], x[:1]], 0)
+        if kind == 2:
+            return el.select(el.eq(x, y), sh.rev(x, (1,)), y)
+        if kind == 3:  # values from outside of the loop are read in each of its steps
+            return scan(lambda c, row: (el.select(el.eq(row, c), sh.rev(c, (0,)), row), c), y[0], x)[1]
+        if kind == 4:
+            return scan(lambda c, row: (sh.transpose(c, (1, 0)), sh.rev(c[0], (0,))), x, y)[0]
+        if kind == 5:
+            return cond(el.eq(x, y)[0, 0], lambda a, b: sh.rev(b, (0,)), lambda a, b: sh.transpose(a, (1, 0)), x, y)
+        if kind == 6:
+            return sort.sort(x, 0) if np.dtype(dtype).kind != "c" else sh.rev(x, (0, 1))
+        if kind == 7:
+            return index.dynamic_update_slice(x, y[:1], (1, 0))
+        return sh.reshape(sh.transpose(y, (1, 0)), x.shape)
+
+    def fun(x: Any) -> list[Any]:
+        values = [x, sh.rev(x, (0,))]
+        for kind, a, b in plan:
+            values.append(step(kind, values[-1 - a % min(4, len(values))], values[-1 - b % len(values)]))
+        return [values[-1], values[4], values[9], values[-3]]
+
+    return fun
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("seed", range(6))
+def test_values_that_live_at_one_time_do_not_share_memory(dtype: Any, seed: int) -> None:
+    size = 3 + seed * 3  # some arrays are more than one line of the arena, some less
+    x = np.arange(size * size).reshape(size, size).astype(dtype)
+    with anima.enable_x64(True):
+        agree(random_program(1000 * seed + DTYPES.index(dtype), dtype), x)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Var
 from anima.core.primitive import Primitive
 from anima.core.show import show_jaxpr
+from anima.core.stage import eval_jaxpr
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
 from tests.compiler.stages import agree, closed, lowered
@@ -30,6 +33,18 @@ N = np.arange(12, dtype=np.int32).reshape(3, 4)
 
 def names(program: ClosedJaxpr) -> list[str]:
     return [e.primitive.name for e in program.eqns]
+
+
+def cleaned(fun: Callable[..., Any], *args: np.ndarray) -> ClosedJaxpr:
+    """The program of a function, simplified: it computes the same bits."""
+    program = closed(fun, *args)
+    new = clean(program)
+    with np.errstate(all="ignore"):
+        for got, want in zip(eval_jaxpr(new.jaxpr, new.consts, *args), eval_jaxpr(program.jaxpr, program.consts, *args),
+                             strict=True):
+            got, want = np.asarray(got), np.asarray(want)
+            assert (got.dtype, got.shape, got.tobytes()) == (want.dtype, want.shape, want.tobytes())
+    return new
 
 
 # ---------------------------------------------------------------- simplify
@@ -53,7 +68,7 @@ SAME = [
 
 @pytest.mark.parametrize("fun", [f for _, f in SAME], ids=[n for n, _ in SAME])
 def test_operations_that_change_nothing_go(fun: Callable[..., Any]) -> None:
-    assert names(clean(closed(fun, X))) == []
+    assert names(cleaned(fun, X)) == []
 
 
 KEPT = [
@@ -68,7 +83,85 @@ KEPT = [
 
 @pytest.mark.parametrize(("fun", "name"), [k[1:] for k in KEPT], ids=[k[0] for k in KEPT])
 def test_operations_that_change_bits_stay(fun: Callable[..., Any], name: str) -> None:
-    assert names(clean(closed(fun, X))) == [name]
+    assert names(cleaned(fun, X)) == [name]
+
+
+BITWISE, SHIFTS = ["and", "or", "xor"], ["shift_left", "shift_right_logical", "shift_right_arithmetic"]
+WHOLE = [0, 1, 5, 7, 127]
+VALUES = {"bool": [False, True], "int8": [*WHOLE, -1, -7, -128], "int32": [*WHOLE, -1, -7], "uint8": [*WHOLE, 255],
+          "uint32": [*WHOLE, 1 << 31],
+          **{t: [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf] for t in ("float16", ml_dtypes.bfloat16, "float32")}}
+NEUTRAL = [(name, dtype, constant) for dtype in VALUES for name, constant in itertools.product(
+    [*([] if dtype == "bool" else ["add", "sub", "mul", "div"]),
+     *([] if np.dtype(dtype).kind in "fV" else BITWISE), *(SHIFTS if np.dtype(dtype).kind in "iu" else [])],
+    [False, True] if dtype == "bool" else [0, 1, -1, 2] if np.dtype(dtype).kind in "iu" else
+    [0.0, -0.0, 1.0, -1.0, 2.0])]
+
+
+@pytest.mark.parametrize(("name", "dtype", "constant"), NEUTRAL)
+def test_an_operation_with_a_constant_goes_where_it_changes_no_bit(name: str, dtype: Any, constant: Any) -> None:
+    x = np.array(VALUES[dtype]).astype(dtype)
+    number, operation = np.array(constant).astype(dtype)[()], getattr(el, f"{name}_", None) or getattr(el, name)
+    for left in (False, True):
+        if x.dtype.kind in "iu" and ((left and name in (*SHIFTS, "div")) or (name == "div" and constant == 0)):
+            continue  # not defined for all values
+
+        def fun(x: Any, left: bool = left) -> Any:
+            numbers = sh.full(x.shape, number)
+            return operation(numbers, x) if left else operation(x, numbers)
+
+        with np.errstate(all="ignore"):
+            same = np.asarray(fun(x)).tobytes() == x.tobytes()
+        assert names(cleaned(fun, x))[-1:] == ([] if same else [name])
+
+
+@pytest.mark.parametrize("cases", [2, 3, 4])
+@pytest.mark.parametrize("which", [0, 1, 2, 3, -1, 9])
+def test_a_choice_that_is_known_is_made(cases: int, which: int) -> None:
+    if cases == 2 and which not in (0, 1):
+        return
+    index = bool(which) if cases == 2 else np.int32(which)
+    xs = [X + k for k in range(cases)]
+    program = cleaned(lambda *xs: el.select_n_p.bind(sh.full(X.shape, index), *xs), *xs)
+    assert names(program)[-1:] == ([] if 0 <= which < cases else ["select_n"])
+
+
+@pytest.mark.parametrize("cases", [2, 3, 4])
+@pytest.mark.parametrize("other", [0, 1, 2, 3, None])
+def test_a_choice_among_equals_is_none(cases: int, other: int | None) -> None:
+    which = (N % 2 == 0) if cases == 2 else N % np.int32(cases)
+
+    def fun(which: Any, x: Any, y: Any) -> Any:
+        return el.select_n_p.bind(which, *[y if k == other else x for k in range(cases)])
+
+    assert names(cleaned(fun, which, X, -X)) == (["select_n"] if other is not None and other < cases else [])
+
+
+ORDERS = list(itertools.permutations(range(3)))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 1, 4), (1, 3, 1), (0, 3, 4)])
+@pytest.mark.parametrize("first", ORDERS)
+def test_transposes_of_transposes(shape: tuple[int, ...], first: tuple[int, ...]) -> None:
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    for second in ORDERS:
+        program = cleaned(lambda x, second=second: sh.transpose(sh.transpose(x, first), second), x)
+        assert names(program).count("transpose") <= 1
+        for axes in ((0,), (1, 2), (0, 2), (0, 1, 2)):
+            reduced = cleaned(lambda x, axes=axes: sh.reduce_sum(sh.transpose(x, first), axes), x)
+            kept = [p for d, p in enumerate(first) if d not in axes]
+            assert kept != sorted(kept) or "transpose" not in names(reduced)
+
+
+NEAR = [el.neg, el.sin, lambda x: el.bitcast_convert_type(el.bitcast_convert_type(x, np.int32) ^ 3, np.float32),
+        lambda x: sh.rev(x, (0,)), lambda x: sh.transpose(x, (0, 1)), lambda x: sh.reshape(x, (4, 3))]
+
+
+@pytest.mark.parametrize("inner", NEAR)
+def test_only_what_a_rule_is_for_is_taken_for_it(inner: Callable[..., Any]) -> None:
+    for outer in (lambda x: sh.reduce_sum(x, (0,)), lambda x: sh.transpose(x, (1, 0)), lambda x: sh.reshape(x, (2, 6)),
+                  lambda x: sh.reshape(x, (3, 4)), el.neg, lambda x: sh.reduce_sum(x, (0, 1))):
+        cleaned(lambda x, outer=outer: outer(inner(x)), X)
 
 
 def test_broadcast_operand_is_not_the_result() -> None:
@@ -114,6 +207,21 @@ def test_dead_code() -> None:
         return el.cos(x)
 
     assert names(dead_code(closed(fun, X))) == ["cos"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3, 5])
+def test_live_code_stays_in_order(kept: int) -> None:
+    chain = [el.sin, el.cos, el.tanh, el.exp, el.neg]
+
+    def fun(x: Any) -> Any:
+        for f in chain[:kept]:
+            el.exp(x)
+            x = f(x)
+        return x
+
+    program = dead_code(closed(fun, X))
+    assert names(program) == ["sin", "cos", "tanh", "exp", "neg"][:kept]
+    assert dead_code(program) is program
 
 
 # ---------------------------------------------------------------- inline and expand
