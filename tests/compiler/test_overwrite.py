@@ -191,7 +191,7 @@ def test_near_misses(body: Any, size: int) -> None:
     lambda i, a, b: lax.fori_loop(0, 3, lambda j, s: (s[1].at[j].set(s[0][i]), s[0]), (a, b)),
     lambda i, a, b: lax.fori_loop(0, 3, lambda j, s: (s[1], s[0].at[j].add(1)), (a, a)),
     lambda i, a, b: (lax.fori_loop(0, 3, lambda j, c: c.at[j].set(a[j + 1] + c[j - 1]), b), a),
-], ids=str)
+])
 @pytest.mark.parametrize("size", SIZES)
 def test_several_carries(body: Any, size: int) -> None:
     check(vectors(body), np.arange(size, dtype=np.float32) % 7)
