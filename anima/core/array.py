@@ -234,7 +234,7 @@ class Array:
 
 def _sealed(value: np.ndarray) -> np.ndarray:
     """The same memory as an array that cannot be made writeable: NumPy asks the base of its base, a `memoryview`."""
-    if type(getattr(value.base, "base", None)) is memoryview or value.dtype.hasobject:
+    if type(getattr(value.base, "base", None)) is memoryview or value.dtype.hasobject or not value.itemsize:
         return value
     exporter = value if value.dtype.isbuiltin == 1 else value.reshape(-1).view(np.uint8)
     return np.frombuffer(exporter.data, value.dtype).reshape(value.shape)

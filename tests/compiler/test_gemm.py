@@ -89,7 +89,8 @@ class Product:
                              "a", self.offset[0], lds[0], "b", self.offset[1], lds[1], self.beta,
                              "c", self.offset[2], lds[2], self.batch, *self.steps))
         a, b, c = self.sizes
-        inputs = [Buffer(name, self.dtype, size, "input") for name, size in (("a", a), ("b", b), ("c0", c))]
+        inputs = [Buffer("a", self.dtype, a, "input"), Buffer("b", self.dtype, b, "input"),
+                  Buffer("c0", self.dtype, c, "input", donated=True)]
         return Program("product", (*inputs, Buffer("c", self.dtype, c, "output", alias="c0")), (call,))
 
     def data(self, seed: int = 0) -> list[np.ndarray]:
