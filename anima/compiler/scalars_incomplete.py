@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, nan, pi
 
-from anima.compiler.assembly import Type
-from anima.compiler.scalars_arithmetic import any_lane, maximum
+from anima.compiler.scalars_arithmetic import MOST_STEPS, State, maximum, repeat
 from anima.compiler.scalars_base import Num, polynomial, select
 from anima.compiler.scalars_exponential import exp, log, log1p, power
-from anima.compiler.scalars_special import STIRLING, digamma_f64, lgamma_f64
+from anima.compiler.scalars_special import STIRLING, digamma_f64, digamma_right, lgamma_right
 from anima.ops.series import I0_FAR, I0_NEAR, I1_FAR, I1_NEAR
 
 # Bernoulli's numbers: B(2j) / (2j)!
 BERNOULLI = (0.08333333333333333, -0.001388888888888889, 3.306878306878307e-05, -8.267195767195768e-07,
              2.08767569878681e-08, -5.284190138687493e-10, 1.3382536530684679e-11, -3.3896802963225827e-13,
              8.586062056277845e-15, -2.174868698558062e-16, 5.509002828360229e-18, -1.3954464685812522e-19)
-MOST_STEPS = 20000
-State = list[Num]
 
 
 def _in_f64(function: Callable[..., Num]) -> Callable[..., Num]:
@@ -34,30 +31,6 @@ def _in_f64(function: Callable[..., Num]) -> Callable[..., Num]:
         return function(*[a.cast("fpext", "double") for a in args]).cast("fptrunc", "float")
     either.__doc__ = function.__doc__
     return either
-
-
-def _repeat(active: Num, state: State, step: Callable[..., tuple[State, Num]]) -> State:
-    """`state` after steps that each give a new state, and which lanes go on; lanes that stopped keep theirs."""
-    b, counter = active.b, Type("i64")
-    before, body, done = b.block, b.label("step"), b.label("done")
-    b.branch(body)
-    b.place(body)
-    count = b.phi(counter, (0, before))
-    going = b.phi(active.type, (active.v, before))
-    phis = [b.phi(s.type, (s.v, before)) for s in state]
-    current = [Num(b, p) for p in phis]
-    proposed, more = step(*current)
-    following = [select(Num(b, going), new, old) for new, old in zip(proposed, current, strict=True)]
-    still = Num(b, going) & more
-    advanced = b.op("add", count, 1)
-    count.add(advanced, b.block)
-    going.add(still.v, b.block)
-    for phi, s in zip(phis, following, strict=True):
-        phi.add(s.v, b.block)
-    unfinished = b.op("and", any_lane(still), b.cmp("slt", advanced, MOST_STEPS))
-    b.branch_if(unfinished, body, done)
-    b.place(done)
-    return following
 
 
 # Bessel --------------------------------------------------------------------------------------------
@@ -93,7 +66,7 @@ def zeta_f64(x: Num, q: Num) -> Num:
 
     start = maximum(q, q.const(0.0))
     regular = ~(pole | outside) & (q > -float(MOST_STEPS))
-    base, total = _repeat(regular, [q, q.const(0.0)], step)
+    base, total = repeat(regular, [q, q.const(0.0)], step)
     last = power(base, exponent)
     tail = base / (x - 1.0) + 0.5
     factor = x / base
@@ -109,7 +82,7 @@ def zeta_f64(x: Num, q: Num) -> Num:
 def polygamma_f64(m: Num, x: Num) -> Num:
     """The derivative of order m of digamma: (-1)**(m+1) m! zeta(m + 1, x) (25.11.12); NaN unless m = 0, 1, ..."""
     order = select(m > 1.0, m, 1.0)
-    size = exp(lgamma_f64(order + 1.0)).rint() * zeta_f64(order + 1.0, x)
+    size = exp(lgamma_right(order + 1.0)).rint() * zeta_f64(order + 1.0, x)
     half = order * 0.5
     result = select(half == half.rint(), -size, size)
     result = select(m == 0.0, digamma_f64(x), result)
@@ -125,7 +98,7 @@ def _scale(a: Num, x: Num) -> Num:
     inverse = 1.0 / a
     stirling = inverse * polynomial(inverse * inverse, STIRLING)
     large = exp(a * (log1p(t) - t) - stirling) / (a * (2 * pi)).sqrt()
-    small = exp(a * log(x) - x - lgamma_f64(a + 1.0))
+    small = exp(a * log(x) - x - lgamma_right(a + 1.0))
     return select(a > 10.0, large, small)
 
 
@@ -141,7 +114,7 @@ def _series(a: Num, x: Num, active: Num) -> tuple[Num, Num]:
         more = (term > total * 1e-17) | (change > slope.abs() * 1e-17)
         return [n, term, harmonic, total + term, slope - change], more
 
-    _, _, _, total, slope = _repeat(active, [zero, one, zero, one, zero], step)
+    _, _, _, total, slope = repeat(active, [zero, one, zero, one, zero], step)
     return total, slope
 
 
@@ -166,7 +139,7 @@ def _fraction(a: Num, x: Num, active: Num) -> tuple[Num, Num]:
 
     # c starts infinite: a large number, of which only the reciprocal counts.
     state = [zero, bottom, one * 1e300, zero, d, d * d, d, d * d]
-    result = _repeat(active, state, step)
+    result = repeat(active, state, step)
     return result[6], result[7]
 
 
@@ -205,7 +178,7 @@ def igammac_f64(a: Num, x: Num) -> Num:
 def _order_slope(a: Num, x: Num) -> Num:
     """(dP/da) / (dP/dx) of P(a, x)."""
     _, near, far = _regions(a, x)
-    difference = log(x) - digamma_f64(a)
+    difference = log(x) - digamma_right(a)
     total, slope = _series(a, x, near)
     inverse = 1.0 / a
     low = x * inverse * (total * (difference - inverse) + slope)
@@ -252,9 +225,9 @@ def betainc_f64(a: Num, b: Num, x: Num) -> Num:
         return [m, c, d, h * (c * d)], (c * d - 1.0).abs() > 1e-16
 
     first = 1.0 / (1.0 - total * near / (p + 1.0))
-    fraction = _repeat(ordinary, [one * 0.0, one, first, first], step)[3]
+    fraction = repeat(ordinary, [one * 0.0, one, first, first], step)[3]
     logarithms = p * log(near) + q * select(swap, log(other), log1p(-near))
-    size = exp(logarithms + lgamma_f64(total) - lgamma_f64(p) - lgamma_f64(q))
+    size = exp(logarithms + lgamma_right(total) - lgamma_right(p) - lgamma_right(q))
     result = size * fraction / p
     result = select(swap, 1.0 - result, result)
     # At the limits of a and b all weight is at one end.

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
-from anima.ops import series
+from anima.ops import gamma, series
 from anima.ops.elementwise import (
     add,
     div,
@@ -73,9 +73,10 @@ def _erfc(x: np.ndarray) -> Any:
 
 def _lgamma(x: np.ndarray) -> Any:
     out = np.where(x == -np.inf, -x, _scipy().gammaln(x))  # SciPy has -inf at -inf
+    out = _left(out, x, (x < 0) & (x > gamma.PRODUCT_ENDS) & (x != np.rint(x)), gamma.lgamma_left)
     if x.dtype != np.float64:
         return out
-    out = np.where((np.abs(x) < 1e-300) & (x != 0), -np.log(np.abs(x)), out)  # and infinity for subnormals
+    out = np.where((x < 1e-300) & (x > 0), -np.log(np.abs(x)), out)  # and infinity for subnormals
     huge, near = x > 1e300, (x > 1e-300) & (x <= 3)
     large = np.where(huge, x, 1.0)
     out = np.where(huge, large * (np.log(large) - 1), out)  # and too early an infinity
@@ -83,8 +84,18 @@ def _lgamma(x: np.ndarray) -> Any:
 
 
 def _digamma(x: np.ndarray) -> Any:
-    pole = (x <= 0) & (x == np.floor(x))
-    return np.where(pole, np.full_like(x, np.nan), _scipy().psi(x))
+    whole = x == np.rint(x)
+    out = np.where((x <= 0) & whole, np.full_like(x, np.nan), _scipy().psi(x))
+    return _left(out, x, (x < 0) & ~whole, gamma.digamma_left)
+
+
+def _left(out: np.ndarray, x: np.ndarray, here: np.ndarray, function: Callable[..., Any]) -> np.ndarray:
+    """`out` with the values of a function of gamma.py where `here`."""
+    if np.any(here):
+        wide = x[here].astype(np.float64)
+        n = -np.rint(wide)
+        out[here] = function(n, wide + n, gamma.NUMPY)
+    return out
 
 
 def _polygamma(m: np.ndarray, x: np.ndarray) -> Any:
