@@ -13,9 +13,11 @@ from math import inf, nan, pi
 
 from anima.compiler.scalars_arithmetic import MOST_STEPS, State, maximum, repeat
 from anima.compiler.scalars_base import Num, polynomial, select
-from anima.compiler.scalars_exponential import exp, log, log1p, power
-from anima.compiler.scalars_special import STIRLING, digamma_f64, digamma_right, lgamma_right
-from anima.ops.series import I0_FAR, I0_NEAR, I1_FAR, I1_NEAR
+from anima.compiler.scalars_exponential import exp, expm1, log, power
+from anima.compiler.scalars_special import FORMULAS, STIRLING, digamma_f64, digamma_right, lgamma_right
+from anima.ops.gamma import RECIPROCAL_GAMMA, logarithm
+from anima.ops.pairs import Pair, two_quotient, two_sum
+from anima.ops.series import I0_FAR, I0_NEAR, I1_FAR, I1_NEAR, LGAMMA_NEAR
 
 # Bernoulli's numbers: B(2j) / (2j)!
 BERNOULLI = (0.08333333333333333, -0.001388888888888889, 3.306878306878307e-05, -8.267195767195768e-07,
@@ -93,13 +95,28 @@ def polygamma_f64(m: Num, x: Num) -> Num:
 
 
 def _scale(a: Num, x: Num) -> Num:
-    """x**a e**-x / Gamma(a + 1), by Stirling's formula for large a, where the powers would cancel."""
-    t = (x - a) / a
+    """x**a e**-x / Gamma(a + 1); its exponent as a pair, as its terms cancel, and Stirling's formula for large a."""
+    large = a > 10.0
+    zero = a * 0.0
+    ratio = two_quotient(Pair(x, zero), Pair(a, zero))
+    base = Pair(select(large, ratio.hi, x), select(large, ratio.lo, 0.0))
+    exponent = logarithm(base, FORMULAS).times(a) + two_sum(select(large, a, 0.0), -x)
     inverse = 1.0 / a
     stirling = inverse * polynomial(inverse * inverse, STIRLING)
-    large = exp(a * (log1p(t) - t) - stirling) / (a * (2 * pi)).sqrt()
-    small = exp(a * log(x) - x - lgamma_right(a + 1.0))
-    return select(a > 10.0, large, small)
+    exponent = exponent.plus(select(large, -stirling, 0.0))
+    power = exp(exponent.hi)
+    power = power.fma(exponent.lo, power)
+    return power * select(large, 1.0 / (a * (2 * pi)).sqrt(), _reciprocal_gamma(a))
+
+
+def _reciprocal_gamma(a: Num) -> Num:
+    """1 / Gamma(1 + a), 0 <= a <= 10."""
+    n = a.at_most(10.0).rint()
+    e = a - n
+    product = a.const(1.0)
+    for k in range(1, 11):
+        product = select(n >= float(k), product * (e + float(k)), product)
+    return polynomial(e, RECIPROCAL_GAMMA) / product
 
 
 def _series(a: Num, x: Num, active: Num) -> tuple[Num, Num]:
@@ -143,10 +160,23 @@ def _fraction(a: Num, x: Num, active: Num) -> tuple[Num, Num]:
     return result[6], result[7]
 
 
+def _rest(a: Num, x: Num, active: Num) -> Num:
+    """1 - x**a/Gamma(a + 1) (1 - a x/(a + 1) + a x**2/(2! (a + 2)) - ...), not small for small a and x (8.7.1)."""
+    def step(n: Num, power: Num, total: Num) -> tuple[State, Num]:
+        power = -power * x / n
+        change = power / (a + n)
+        return [n + 1.0, power, total + change], change.abs() > total.abs() * 1e-17
+
+    one = a.const(1.0)
+    _, _, total = repeat(active, [one, one, one * 0.0], step)
+    less = expm1(a * log(x) - a * (a - 1.0) * polynomial(a - 0.875, LGAMMA_NEAR))  # lgamma(a + 1), a not rounded
+    return -(less + a * total * (less + 1.0))
+
+
 def _regions(a: Num, x: Num) -> tuple[Num, Num, Num]:
     """Where the arguments are ordinary, and of these, where the series and where the fraction serves."""
     ordinary = (a > 0.0) & (x > 0.0) & (x < inf) & (a < inf)
-    near = x < a + 1.0
+    near = x < select(a < 1.0, 1.0, a)
     return ordinary, ordinary & near, ordinary & ~near
 
 
@@ -158,6 +188,8 @@ def _igammas(a: Num, x: Num) -> tuple[Num, Num]:
     high = scale * a * _fraction(a, x, far)[0]
     lower = select(near, low, 1.0 - high)
     upper = select(near, 1.0 - low, high)
+    small = near & (a < 1.0)
+    upper = select(small, _rest(a, x, small), upper)
     zero = ((x == 0.0) & (a > 0.0)) | ((a == inf) & (x < inf) & (x >= 0.0))
     full = ((x == inf) & (a > 0.0) & (a < inf)) | ((a == 0.0) & (x > 0.0))
     lower = select(ordinary, lower, select(zero, 0.0, select(full, x.const(1.0), nan)))
@@ -178,12 +210,12 @@ def igammac_f64(a: Num, x: Num) -> Num:
 def _order_slope(a: Num, x: Num) -> Num:
     """(dP/da) / (dP/dx) of P(a, x)."""
     _, near, far = _regions(a, x)
-    difference = log(x) - digamma_right(a)
+    difference = log(x) - digamma_right(a + 1.0)
     total, slope = _series(a, x, near)
     inverse = 1.0 / a
-    low = x * inverse * (total * (difference - inverse) + slope)
+    low = x * inverse * (total * difference + slope)
     value, slope = _fraction(a, x, far)
-    high = -x * (value * difference + slope)
+    high = -x * (value * (difference + inverse) + slope)
     result = select(x == 0.0, 0.0, select(near, low, high))
     return select((a > 0.0) & (x >= 0.0), result, nan)
 
@@ -202,12 +234,26 @@ def random_gamma_grad_f64(a: Num, x: Num) -> Num:
 # Incomplete beta -----------------------------------------------------------------------------------
 
 
+def _beta_density(a: Num, b: Num, x: Num) -> Num:
+    """x**a (1 - x)**b / B(a, b) by a**a e**-a / Gamma(a + 1), which is flat, of a, b and a + b."""
+    zero = a * 0.0
+    total = two_sum(a, b)
+
+    def part(a: Num, x: Pair) -> Pair:
+        return logarithm(two_quotient(x * total, Pair(a, zero)), FORMULAS).times(a)
+
+    exponent = part(a, Pair(x, zero)) + part(b, two_sum(zero + 1.0, -x))
+    power = exp(exponent.hi)
+    flat = _scale(a, a) * _scale(b, b) / _scale(total.hi, total.hi)
+    return power.fma(exponent.lo, power) * flat * (a / total.hi * b)
+
+
 def betainc_f64(a: Num, b: Num, x: Num) -> Num:
     """I_x(a, b), the regularized incomplete beta function: its continued fraction (8.17.22), of the smaller tail."""
     ordinary = (a > 0.0) & (b > 0.0) & (x > 0.0) & (x < 1.0) & (a < inf) & (b < inf)
     swap = x > (a + 1.0) / (a + b + 2.0)
     p, q = select(swap, b, a), select(swap, a, b)
-    near, other = select(swap, 1.0 - x, x), select(swap, x, 1.0 - x)
+    near = select(swap, 1.0 - x, x)
     one = a.const(1.0)
     total = p + q
 
@@ -226,9 +272,7 @@ def betainc_f64(a: Num, b: Num, x: Num) -> Num:
 
     first = 1.0 / (1.0 - total * near / (p + 1.0))
     fraction = repeat(ordinary, [one * 0.0, one, first, first], step)[3]
-    logarithms = p * log(near) + q * select(swap, log(other), log1p(-near))
-    size = exp(logarithms + lgamma_right(total) - lgamma_right(p) - lgamma_right(q))
-    result = size * fraction / p
+    result = _beta_density(a, b, x) * fraction / p
     result = select(swap, 1.0 - result, result)
     # At the limits of a and b all weight is at one end.
     upper, lower = (b == 0.0) | (a == inf), (a == 0.0) | (b == inf)

@@ -135,14 +135,15 @@ def digamma_left(n: Number, e: Number, f: Functions) -> Number:
     inverse = two_quotient(unit, Pair(hi, lo))
     series = inverse * inverse
     series = series * polynomial(series, DIGAMMA_SERIES, DIGAMMA_SERIES_LOW)
-    right = (_logarithm(hi, lo, f) + -inverse.times(0.5 * one)) + -series
-    return ((right + -Pair(high, low)) + -cotangent).value()
+    right = (logarithm(Pair(hi, lo), f) + -inverse.times(0.5 * one)) + -series
+    result = ((right + -Pair(high, low)) + -cotangent).value()
+    return f.select(e * e < 1e-300, -1.0 / e, result)  # whose halves might overflow
 
 
-def _logarithm(hi: Number, lo: Number, f: Functions) -> Pair:
-    """log(hi + lo) as a pair, for normal hi > 1."""
-    m, k = f.split(hi)
+def logarithm(x: Pair, f: Functions) -> Pair:
+    """log x as a pair, for normal positive x."""
+    m, k = f.split(x.hi)
     s = two_quotient(Pair(m, 0.0 * m), two_sum(0.0 * m + 2.0, m))
     multiple = two_product(0.0 * m + k, 0.0 * m + LN2[0])
     return (Pair(multiple.hi, multiple.lo + k * LN2[1])
-            + polynomial(s * s, LOGARITHM, LOGARITHM_LOW) * s).plus(lo / hi)
+            + polynomial(s * s, LOGARITHM, LOGARITHM_LOW) * s).plus(x.lo / x.hi)
