@@ -14,11 +14,11 @@ from math import inf, log, nan, pi
 
 from anima.compiler.scalars_arithmetic import if_any, repeat
 from anima.compiler.scalars_base import Num, polynomial, select
-from anima.compiler.scalars_exponential import exp, log as log_of, log1p, reduced_exp, split
+from anima.compiler.scalars_exponential import exp, expm1, log as log_of, log1p, reduced_exp, split
 from anima.compiler.scalars_trig import COS, SIN
 from anima.ops.gamma import PRODUCT_ENDS, Functions, digamma_left, lgamma_left
 from anima.ops.pairs import Pair, quick_two_sum
-from anima.ops.series import ERFC, ERFC_LOW, LGAMMA_NEAR
+from anima.ops.series import ERFC, ERFC_LOW, LGAMMA_NEAR, STIRLING
 
 # erf(x) = x + x * P(x**2), |x| <= 1
 ERF_SMALL = {
@@ -64,9 +64,6 @@ ERFINV_TAIL_F64 = (4.849906401408584, 1.0103004648645455, -0.0001387193183771870
                    2.9033137205096167e-08, -1.5261597939329732e-08, 7.79639851642924e-09,
                    -3.4643044502255944e-09, 1.3410588547859857e-09, -4.4155898920243516e-10,
                    5.6095137529775406e-11, 4.380135503310083e-11, -1.738377197443229e-11)
-# lgamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + P(1/x**2)/x, x >= 8
-STIRLING = (0.0833333333333331, -0.002777777777358701, 0.0007936505765051434, -0.0005951896873403932,
-            0.0008364588529593555, -0.0016334377777628185)
 # digamma(x) = (x - root) P(x - 2), 1 <= x <= 3
 DIGAMMA_NEAR = (0.7853075386041053, -0.2607389546830014, 0.10899991701762615, -0.049551032917669255,
                 0.02344730959773169, -0.011338432553487125, 0.005552254171166207, -0.00273957288016479,
@@ -82,7 +79,7 @@ DIGAMMA_NEAR = (0.7853075386041053, -0.2607389546830014, 0.10899991701762615, -0
 DIGAMMA_FAR = (0.08333333333332583, -0.008333333323900542, 0.0039682500066167215, -0.004165897944855359,
                0.00749953202404158, -0.017270703895213325)
 DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
-FORMULAS = Functions(log_of, log1p, select, split, repeat)
+FORMULAS = Functions(exp, expm1, log_of, log1p, Num.sqrt, Num.rint, Num.abs, select, polynomial, split, repeat)
 
 
 def _in_f64(function: Callable[[Num], Num]) -> Callable[[Num], Num]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.ops import series
 from anima.ops.pairs import Number, Pair, polynomial, two_product, two_quotient, two_sum
 from anima.util import record
 
@@ -78,9 +79,15 @@ class Functions:
     a new state and which elements go on, `active` the first to do so.
     """
 
+    exp: Callable[[Number], Number]
+    expm1: Callable[[Number], Number]
     log: Callable[[Number], Number]
     log1p: Callable[[Number], Number]
+    sqrt: Callable[[Number], Number]
+    rint: Callable[[Number], Number]
+    abs: Callable[[Number], Number]
     select: Callable[[Any, Number, Number], Number]
+    polynomial: Callable[[Number, Sequence[float]], Number]
     split: Callable[[Number], tuple[Number, Number]]
     repeat: Callable[[Any, list[Number], Callable[..., Any]], Sequence[Number]]
 
@@ -99,7 +106,8 @@ def _numpy_repeat(active: Any, state: list[Number], step: Callable[..., Any]) ->
     return state
 
 
-NUMPY = Functions(np.log, np.log1p, np.where, _numpy_split, _numpy_repeat)
+NUMPY = Functions(np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.rint, np.abs, np.where, series.polynomial, _numpy_split,
+                  _numpy_repeat)
 
 
 def lgamma_left(n: Number, e: Number, f: Functions) -> Number:
@@ -133,9 +141,9 @@ def digamma_left(n: Number, e: Number, f: Functions) -> Number:
     a = two_sum(n + 1.0, -e)
     hi, lo, high, low = f.repeat(a.hi < 16.0, [a.hi, a.lo, 0.0 * e, 0.0 * e], step)
     inverse = two_quotient(unit, Pair(hi, lo))
-    series = inverse * inverse
-    series = series * polynomial(series, DIGAMMA_SERIES, DIGAMMA_SERIES_LOW)
-    right = (logarithm(Pair(hi, lo), f) + -inverse.times(0.5 * one)) + -series
+    squared = inverse * inverse
+    rest = squared * polynomial(squared, DIGAMMA_SERIES, DIGAMMA_SERIES_LOW)
+    right = (logarithm(Pair(hi, lo), f) + -inverse.times(0.5 * one)) + -rest
     result = ((right + -Pair(high, low)) + -cotangent).value()
     return f.select(e * e < 1e-300, -1.0 / e, result)  # whose halves might overflow
 
