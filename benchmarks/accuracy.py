@@ -2,13 +2,14 @@
 
     python -m benchmarks.accuracy [NAME ...] [--points 20000]
 
-Arguments are of all magnitudes, signs and both sides of zeros and thresholds; results are compared with NumPy's long
-doubles where those have the function and enough digits, and with mpmath (a tenth to a hundredth of the points) elsewhere.
+Arguments are of all magnitudes and signs, and next to zeros. Results are compared with NumPy's long doubles where
+those have the function and enough digits, and with mpmath (a tenth to a fiftieth of the points) elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ LIKE = {np.float32: (np.uint32, 24, -149), np.float64: (np.uint64, 53, -1074)}
 
 @dataclass(frozen=True)
 class Function:
-    """A function of numbers: its exact values, where to look, and the share of the points that the oracle has time for."""
+    """A function, its exact values, where to look, and the share of the points that mpmath has time for."""
 
     name: str
     exact: Callable[..., Any]
@@ -271,9 +272,9 @@ def main(argv: list[str] | None = None) -> None:
             if not given.names or function.name in given.names:
                 for dtype, way, count, error, where in rows(function, given.points):
                     at = ", ".join(f"{w!r}" for w in where)
-                    print(f"{function.name:18s} {dtype} {way:9s} {count:8d} points {error:10.3g} ulp at {at}", flush=True)
+                    print(f"{function.name:18s} {dtype} {way:9s} {count:8d} points {error:10.3g} ulp at {at}",
+                          flush=True)
 
 
 if __name__ == "__main__":
-    import sys
     main(sys.argv[1:])
