@@ -106,8 +106,8 @@ def _numpy_repeat(active: Any, state: list[Number], step: Callable[..., Any]) ->
     return state
 
 
-NUMPY = Functions(np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.rint, np.abs, np.where, series.polynomial, _numpy_split,
-                  _numpy_repeat)
+NUMPY = Functions(np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.rint, np.abs, np.where,
+                  series.polynomial, _numpy_split, _numpy_repeat)
 
 
 def lgamma_left(n: Number, e: Number, f: Functions) -> Number:

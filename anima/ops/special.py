@@ -259,11 +259,13 @@ bessel_i0e = Elementwise("bessel_i0e", series.bessel_i0e, REAL, "exp(-|x|) I_0(x
                          cost=15, jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
 bessel_i1e = Elementwise("bessel_i1e", series.bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
                          cost=15, jvp=(_i1e_slope,))
-igamma = Elementwise("igamma", _improved("gammainc", incomplete.igamma, _apart), REAL, "Regularized lower incomplete gamma function.",
+igamma = Elementwise("igamma", _improved("gammainc", incomplete.igamma, _apart), REAL,
+                     "Regularized lower incomplete gamma function.",
                      operands="a x", cost=140,
                      jvp=(lambda t, y, a, x: mul(t, igamma_grad_a(a, x)),
                           lambda t, y, a, x: mul(t, _igamma_slope(a, x))))
-igammac = Elementwise("igammac", _improved("gammaincc", incomplete.igammac, _apart), REAL, "Regularized upper incomplete gamma function.",
+igammac = Elementwise("igammac", _improved("gammaincc", incomplete.igammac, _apart), REAL,
+                      "Regularized upper incomplete gamma function.",
                       operands="a x", cost=140,
                       jvp=(lambda t, y, a, x: mul(t, neg(igamma_grad_a(a, x))),
                            lambda t, y, a, x: mul(t, neg(_igamma_slope(a, x)))))
