@@ -118,7 +118,7 @@ def _order_slope(a: Num, x: Num) -> Num:
 def igamma_grad_a_f64(a: Num, x: Num) -> Num:
     """dP/da of P(a, x)."""
     slope = _order_slope(a, x)
-    return select(slope == 0.0, 0.0, slope * scale(a, x, FORMULAS) * a / x)
+    return select(slope == 0.0, 0.0, slope * a / x * scale(a, x, FORMULAS))  # which may be tiny
 
 
 def random_gamma_grad_f64(a: Num, x: Num) -> Num:
