@@ -12,10 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from math import inf, nan
 
-from anima.compiler.assembly import Value
+from anima.compiler.assembly import Type, Value
 from anima.compiler.scalars_base import Num, select
 
 Function = Callable[..., Num]
+State = list[Num]
+MOST_STEPS = 20000
 
 
 def _is_constant(x: Num) -> bool:
@@ -186,6 +188,43 @@ def any_lane(condition: Num) -> Value:
     if type.width == 1:
         return condition.v
     return b.intrinsic("vector.reduce.or", condition.v, result=type.element)
+
+
+def repeat(active: Num, state: State, step: Callable[..., tuple[State, Num]]) -> State:
+    """`state` after steps that each give a new state, and which lanes go on; lanes that stopped keep theirs."""
+    b, counter = active.b, Type("i64")
+    before, body, done = b.block, b.label("step"), b.label("done")
+    b.branch(body)
+    b.place(body)
+    count = b.phi(counter, (0, before))
+    going = b.phi(active.type, (active.v, before))
+    phis = [b.phi(s.type, (s.v, before)) for s in state]
+    current = [Num(b, p) for p in phis]
+    proposed, more = step(*current)
+    following = [select(Num(b, going), new, old) for new, old in zip(proposed, current, strict=True)]
+    still = Num(b, going) & more
+    advanced = b.op("add", count, 1)
+    count.add(advanced, b.block)
+    going.add(still.v, b.block)
+    for phi, s in zip(phis, following, strict=True):
+        phi.add(s.v, b.block)
+    unfinished = b.op("and", any_lane(still), b.cmp("slt", advanced, MOST_STEPS))
+    b.branch_if(unfinished, body, done)
+    b.place(done)
+    return following
+
+
+def if_any(condition: Num, result: Num, compute: Callable[[], Num]) -> Num:
+    """`compute()` in the lanes of the condition, `result` in the others; nothing is computed if there are none."""
+    b = condition.b
+    before, rare, done = b.block, b.label("rare"), b.label("done")
+    b.branch_if(any_lane(condition), rare, done, likely=False)
+    b.place(rare)
+    mixed = select(condition, compute(), result)
+    after = b.block
+    b.branch(done)
+    b.place(done)
+    return Num(b, b.phi(result.type, (result.v, before), (mixed.v, after)))
 
 
 def reduce_precision(x: Num, exponent_bits: int, mantissa_bits: int) -> Num:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anima.compiler.assembly import Builder, Type, Value
+from anima.ops.pairs import Pair
 from anima.util import record
 
 
@@ -261,69 +262,9 @@ def polynomial(x: Num, coefficients: Sequence[float]) -> Num:
     return result
 
 
-# Unevaluated sums of two numbers: Dekker (1971), Knuth (TAOCP 2, 4.2.2); the product by fma.
-
-
-@record
-class Pair:
-    """The exact sum `hi + lo`, |lo| at most half a unit in the last place of `hi`."""
-
-    hi: Num
-    lo: Num
-
-    def __add__(self, other: Pair) -> Pair:
-        """The sum, for |self| >= |other| or like signs."""
-        s = two_sum(self.hi, other.hi)
-        return quick_two_sum(s.hi, s.lo + (self.lo + other.lo))
-
-    def __mul__(self, other: Pair) -> Pair:
-        p = two_product(self.hi, other.hi)
-        return quick_two_sum(p.hi, self.lo.fma(other.hi, self.hi.fma(other.lo, p.lo)))
-
-    def plus(self, x: Num | float) -> Pair:
-        """The sum with one number."""
-        s = two_sum(self.hi, x if isinstance(x, Num) else self.hi.const(x))
-        return quick_two_sum(s.hi, s.lo + self.lo)
-
-    def times(self, x: Num | float) -> Pair:
-        """The product with one number."""
-        p = two_product(self.hi, x)
-        return quick_two_sum(p.hi, self.lo.fma(x, p.lo))
-
-    def value(self) -> Num:
-        """The sum, rounded."""
-        return self.hi + self.lo
-
-
-def two_sum(a: Num, b: Num) -> Pair:
-    """a + b exactly."""
-    s = a + b
-    t = s - a
-    return Pair(s, (a - (s - t)) + (b - t))
-
-
-def quick_two_sum(a: Num, b: Num) -> Pair:
-    """a + b exactly, for |a| >= |b|."""
-    s = a + b
-    return Pair(s, b - (s - a))
-
-
-def two_product(a: Num, b: Num | float) -> Pair:
-    """a * b exactly."""
-    p = a * b
-    return Pair(p, a.fma(b, -p))
-
-
 def quotient(top: Num, bottom: Pair) -> Num:
     """top / (bottom.hi + bottom.lo), with one rounding that matters."""
     inverse = 1.0 / bottom.hi
     q = top * inverse
     error = (-q).fma(bottom.lo, (-q).fma(bottom.hi, top))
     return error.fma(inverse, q)
-
-
-def two_quotient(a: Pair, b: Pair) -> Pair:
-    """a / b to about twice the precision."""
-    q = a.hi / b.hi
-    r = (-q).fma(b.hi, a.hi) + (a.lo - q * b.lo)
-    return quick_two_sum(q, r / b.hi)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import inf, log as log_of_number, nan, pi
 from typing import Any
 
-from anima.compiler.scalars_base import Num, select, two_product, two_sum
+from anima.compiler.scalars_base import Num, select
 from anima.compiler.scalars_exponential import (
     asinh as asinh_real,
     cosh as cosh_real,
@@ -25,6 +25,7 @@ from anima.compiler.scalars_exponential import (
     sinh as sinh_real,
 )
 from anima.compiler.scalars_trig import atan2, cos as cos_real, sin as sin_real, tan as tan_real
+from anima.ops.pairs import two_product, two_sum
 
 Complex = tuple[Num, Num]
 

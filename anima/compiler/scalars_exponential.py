@@ -11,17 +11,8 @@ from __future__ import annotations
 
 from math import inf, nan
 
-from anima.compiler.scalars_base import (
-    Num,
-    Pair,
-    polynomial,
-    quick_two_sum,
-    quotient,
-    select,
-    two_product,
-    two_quotient,
-    two_sum,
-)
+from anima.compiler.scalars_base import Num, polynomial, quotient, select
+from anima.ops.pairs import Pair, quick_two_sum, two_product, two_quotient, two_sum
 
 LOG2E = 1.4426950408889634
 LN2 = {"f32": (0.6931471824645996, -1.9046542121259336e-09),

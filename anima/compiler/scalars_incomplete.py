@@ -1,29 +1,26 @@
 """Bessel functions I, Hurwitz's zeta, polygamma, the incomplete gamma and beta functions: all in f64.
 
-Series and continued fractions run as loops over whole vectors, until no lane changes any more; f32
-goes through f64. Formula numbers are those of the NIST Digital Library of Mathematical Functions.
-
-    P(a, x) = x**a e**-x / Gamma(a) * (1/a + x/(a(a+1)) + ...)   for x < a + 1 (8.11.4)
+Series run as loops over whole vectors, until no lane changes any more; f32 goes through f64. The incomplete
+functions are those of `ops/incomplete.py`. Formula numbers are those of the NIST Digital Library of Mathematical
+Functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, nan, pi
+from math import inf, nan
 
-from anima.compiler.assembly import Type
-from anima.compiler.scalars_arithmetic import any_lane, maximum
+from anima.compiler.scalars_arithmetic import MOST_STEPS, State, maximum, repeat
 from anima.compiler.scalars_base import Num, polynomial, select
-from anima.compiler.scalars_exponential import exp, log, log1p, power
-from anima.compiler.scalars_special import STIRLING, digamma_f64, lgamma_f64
+from anima.compiler.scalars_exponential import exp, log, power
+from anima.compiler.scalars_special import FORMULAS, digamma_f64, digamma_right, lgamma_right
+from anima.ops.incomplete import betainc, fraction, igamma, igammac, regions, scale, series
 from anima.ops.series import I0_FAR, I0_NEAR, I1_FAR, I1_NEAR
 
 # Bernoulli's numbers: B(2j) / (2j)!
 BERNOULLI = (0.08333333333333333, -0.001388888888888889, 3.306878306878307e-05, -8.267195767195768e-07,
              2.08767569878681e-08, -5.284190138687493e-10, 1.3382536530684679e-11, -3.3896802963225827e-13,
              8.586062056277845e-15, -2.174868698558062e-16, 5.509002828360229e-18, -1.3954464685812522e-19)
-MOST_STEPS = 20000
-State = list[Num]
 
 
 def _in_f64(function: Callable[..., Num]) -> Callable[..., Num]:
@@ -34,30 +31,6 @@ def _in_f64(function: Callable[..., Num]) -> Callable[..., Num]:
         return function(*[a.cast("fpext", "double") for a in args]).cast("fptrunc", "float")
     either.__doc__ = function.__doc__
     return either
-
-
-def _repeat(active: Num, state: State, step: Callable[..., tuple[State, Num]]) -> State:
-    """`state` after steps that each give a new state, and which lanes go on; lanes that stopped keep theirs."""
-    b, counter = active.b, Type("i64")
-    before, body, done = b.block, b.label("step"), b.label("done")
-    b.branch(body)
-    b.place(body)
-    count = b.phi(counter, (0, before))
-    going = b.phi(active.type, (active.v, before))
-    phis = [b.phi(s.type, (s.v, before)) for s in state]
-    current = [Num(b, p) for p in phis]
-    proposed, more = step(*current)
-    following = [select(Num(b, going), new, old) for new, old in zip(proposed, current, strict=True)]
-    still = Num(b, going) & more
-    advanced = b.op("add", count, 1)
-    count.add(advanced, b.block)
-    going.add(still.v, b.block)
-    for phi, s in zip(phis, following, strict=True):
-        phi.add(s.v, b.block)
-    unfinished = b.op("and", any_lane(still), b.cmp("slt", advanced, MOST_STEPS))
-    b.branch_if(unfinished, body, done)
-    b.place(done)
-    return following
 
 
 # Bessel --------------------------------------------------------------------------------------------
@@ -93,7 +66,7 @@ def zeta_f64(x: Num, q: Num) -> Num:
 
     start = maximum(q, q.const(0.0))
     regular = ~(pole | outside) & (q > -float(MOST_STEPS))
-    base, total = _repeat(regular, [q, q.const(0.0)], step)
+    base, total = repeat(regular, [q, q.const(0.0)], step)
     last = power(base, exponent)
     tail = base / (x - 1.0) + 0.5
     factor = x / base
@@ -109,108 +82,35 @@ def zeta_f64(x: Num, q: Num) -> Num:
 def polygamma_f64(m: Num, x: Num) -> Num:
     """The derivative of order m of digamma: (-1)**(m+1) m! zeta(m + 1, x) (25.11.12); NaN unless m = 0, 1, ..."""
     order = select(m > 1.0, m, 1.0)
-    size = exp(lgamma_f64(order + 1.0)).rint() * zeta_f64(order + 1.0, x)
+    size = exp(lgamma_right(order + 1.0)).rint() * zeta_f64(order + 1.0, x)
     half = order * 0.5
     result = select(half == half.rint(), -size, size)
     result = select(m == 0.0, digamma_f64(x), result)
     return select((m >= 0.0) & (m == m.rint()), result, nan)
 
 
-# Incomplete gamma ----------------------------------------------------------------------------------
-
-
-def _scale(a: Num, x: Num) -> Num:
-    """x**a e**-x / Gamma(a + 1), by Stirling's formula for large a, where the powers would cancel."""
-    t = (x - a) / a
-    inverse = 1.0 / a
-    stirling = inverse * polynomial(inverse * inverse, STIRLING)
-    large = exp(a * (log1p(t) - t) - stirling) / (a * (2 * pi)).sqrt()
-    small = exp(a * log(x) - x - lgamma_f64(a + 1.0))
-    return select(a > 10.0, large, small)
-
-
-def _series(a: Num, x: Num, active: Num) -> tuple[Num, Num]:
-    """S = the sum of x**n / ((a + 1) ... (a + n)), and its derivative in a."""
-    one, zero = a.const(1.0), a.const(0.0)
-
-    def step(n: Num, term: Num, harmonic: Num, total: Num, slope: Num) -> tuple[State, Num]:
-        n = n + 1.0
-        inverse = 1.0 / (a + n)
-        term, harmonic = term * x * inverse, harmonic + inverse
-        change = term * harmonic
-        more = (term > total * 1e-17) | (change > slope.abs() * 1e-17)
-        return [n, term, harmonic, total + term, slope - change], more
-
-    _, _, _, total, slope = _repeat(active, [zero, one, zero, one, zero], step)
-    return total, slope
-
-
-def _fraction(a: Num, x: Num, active: Num) -> tuple[Num, Num]:
-    """F = Gamma(a, x) e**x / x**a by its continued fraction (8.9.2; Lentz's method), and its derivative in a."""
-    one, zero = a.const(1.0), a.const(0.0)
-    bottom = x + 1.0 - a
-    d = 1.0 / bottom
-
-    def step(i: Num, b: Num, c: Num, c1: Num, d: Num, d1: Num, h: Num, h1: Num) -> tuple[State, Num]:
-        i, b = i + 1.0, b + 2.0
-        top = i * (a - i)  # its derivative in a is i; that of b is -1
-        d_new = 1.0 / (top * d + b)
-        d1_new = -(d_new * d_new) * (i * d + top * d1 - 1.0)
-        c_new = b + top / c
-        c1_new = i / c - top * c1 / (c * c) - 1.0
-        factor = d_new * c_new
-        factor1 = d1_new * c_new + d_new * c1_new
-        h1_new = h1 * factor + h * factor1
-        more = ((factor - 1.0).abs() > 1e-16) | ((h1_new - h1).abs() > h1_new.abs() * 1e-16)
-        return [i, b, c_new, c1_new, d_new, d1_new, h * factor, h1_new], more
-
-    # c starts infinite: a large number, of which only the reciprocal counts.
-    state = [zero, bottom, one * 1e300, zero, d, d * d, d, d * d]
-    result = _repeat(active, state, step)
-    return result[6], result[7]
-
-
-def _regions(a: Num, x: Num) -> tuple[Num, Num, Num]:
-    """Where the arguments are ordinary, and of these, where the series and where the fraction serves."""
-    ordinary = (a > 0.0) & (x > 0.0) & (x < inf) & (a < inf)
-    near = x < a + 1.0
-    return ordinary, ordinary & near, ordinary & ~near
-
-
-def _igammas(a: Num, x: Num) -> tuple[Num, Num]:
-    """The regularized lower and upper incomplete gamma functions."""
-    ordinary, near, far = _regions(a, x)
-    scale = _scale(a, x)
-    low = scale * _series(a, x, near)[0]
-    high = scale * a * _fraction(a, x, far)[0]
-    lower = select(near, low, 1.0 - high)
-    upper = select(near, 1.0 - low, high)
-    zero = ((x == 0.0) & (a > 0.0)) | ((a == inf) & (x < inf) & (x >= 0.0))
-    full = ((x == inf) & (a > 0.0) & (a < inf)) | ((a == 0.0) & (x > 0.0))
-    lower = select(ordinary, lower, select(zero, 0.0, select(full, x.const(1.0), nan)))
-    upper = select(ordinary, upper, select(zero, 1.0, select(full, x.const(0.0), nan)))
-    return lower, upper
+# Incomplete gamma and beta -------------------------------------------------------------------------
 
 
 def igamma_f64(a: Num, x: Num) -> Num:
     """P(a, x), the regularized lower incomplete gamma function."""
-    return _igammas(a, x)[0]
+    return igamma(a, x, FORMULAS)
 
 
 def igammac_f64(a: Num, x: Num) -> Num:
     """Q(a, x) = 1 - P(a, x)."""
-    return _igammas(a, x)[1]
+    return igammac(a, x, FORMULAS)
 
 
 def _order_slope(a: Num, x: Num) -> Num:
     """(dP/da) / (dP/dx) of P(a, x)."""
-    _, near, far = _regions(a, x)
-    difference = log(x) - digamma_f64(a)
-    total, slope = _series(a, x, near)
+    _, near, far = regions(a, x, FORMULAS)
+    difference = log(x) - digamma_right(a + 1.0)
+    total, slope = series(a, x, near, FORMULAS)
     inverse = 1.0 / a
-    low = x * inverse * (total * (difference - inverse) + slope)
-    value, slope = _fraction(a, x, far)
-    high = -x * (value * difference + slope)
+    low = x * inverse * (total * difference + slope)
+    value, slope = fraction(a, x, far, FORMULAS)
+    high = -x * (value * (difference + inverse) + slope)
     result = select(x == 0.0, 0.0, select(near, low, high))
     return select((a > 0.0) & (x >= 0.0), result, nan)
 
@@ -218,7 +118,7 @@ def _order_slope(a: Num, x: Num) -> Num:
 def igamma_grad_a_f64(a: Num, x: Num) -> Num:
     """dP/da of P(a, x)."""
     slope = _order_slope(a, x)
-    return select(slope == 0.0, 0.0, slope * _scale(a, x) * a / x)
+    return select(slope == 0.0, 0.0, slope * a / x * scale(a, x, FORMULAS))  # which may be tiny
 
 
 def random_gamma_grad_f64(a: Num, x: Num) -> Num:
@@ -226,43 +126,9 @@ def random_gamma_grad_f64(a: Num, x: Num) -> Num:
     return -_order_slope(a, x)
 
 
-# Incomplete beta -----------------------------------------------------------------------------------
-
-
 def betainc_f64(a: Num, b: Num, x: Num) -> Num:
-    """I_x(a, b), the regularized incomplete beta function: its continued fraction (8.17.22), of the smaller tail."""
-    ordinary = (a > 0.0) & (b > 0.0) & (x > 0.0) & (x < 1.0) & (a < inf) & (b < inf)
-    swap = x > (a + 1.0) / (a + b + 2.0)
-    p, q = select(swap, b, a), select(swap, a, b)
-    near, other = select(swap, 1.0 - x, x), select(swap, x, 1.0 - x)
-    one = a.const(1.0)
-    total = p + q
-
-    def ratio(numerator: Num, c: Num, d: Num) -> tuple[Num, Num]:
-        d = numerator * d + 1.0
-        c = numerator / c + 1.0
-        return select(c == 0.0, 1e-300, c), 1.0 / select(d == 0.0, 1e-300, d)
-
-    def step(m: Num, c: Num, d: Num, h: Num) -> tuple[State, Num]:
-        m = m + 1.0
-        twice = p + m * 2.0
-        c, d = ratio(m * (q - m) * near / ((twice - 1.0) * twice), c, d)
-        h = h * (c * d)
-        c, d = ratio(-(p + m) * (total + m) * near / (twice * (twice + 1.0)), c, d)
-        return [m, c, d, h * (c * d)], (c * d - 1.0).abs() > 1e-16
-
-    first = 1.0 / (1.0 - total * near / (p + 1.0))
-    fraction = _repeat(ordinary, [one * 0.0, one, first, first], step)[3]
-    logarithms = p * log(near) + q * select(swap, log(other), log1p(-near))
-    size = exp(logarithms + lgamma_f64(total) - lgamma_f64(p) - lgamma_f64(q))
-    result = size * fraction / p
-    result = select(swap, 1.0 - result, result)
-    # At the limits of a and b all weight is at one end.
-    upper, lower = (b == 0.0) | (a == inf), (a == 0.0) | (b == inf)
-    one_if = select((x == 1.0) | (lower & (x > 0.0)), x.const(1.0), 0.0)
-    inside = (x == 0.0) | (x == 1.0) | ((upper | lower) & (x > 0.0) & (x < 1.0))
-    valid = (a >= 0.0) & (b >= 0.0) & ~(upper & lower)
-    return select(ordinary, result, select(valid & inside, one_if, nan))
+    """I_x(a, b), the regularized incomplete beta function."""
+    return betainc(a, b, x, FORMULAS)
 
 
 _FUNCTIONS: dict[str, Callable[..., Num]] = {

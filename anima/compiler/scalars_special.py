@@ -1,8 +1,8 @@
 """Error functions and the gamma function's logarithm and its derivative.
 
 Minimax polynomials (Remez) in variables that make the function nearly flat; zeros are factored out, so
-that accuracy is relative to the result near them too (but for the zeros of lgamma and digamma on the
-negative axis, where it is relative to 1). In f32 the longer ones are computed in f64.
+that accuracy is relative to the result near them too; left of 0 lgamma and digamma are those of
+`ops/gamma.py`. In f32 the longer ones are computed in f64.
 
     erf(x) = x + x*P(x*x) for |x| < 1,   1 - exp(-P(|x|)) beyond
 """
@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, log, nan, pi
 
-from anima.compiler.scalars_base import Num, Pair, polynomial, quick_two_sum, select
-from anima.compiler.scalars_exponential import exp, log as log_of, reduced_exp
+from anima.compiler.scalars_arithmetic import if_any, repeat
+from anima.compiler.scalars_base import Num, polynomial, select
+from anima.compiler.scalars_exponential import exp, expm1, log as log_of, log1p, reduced_exp, split
 from anima.compiler.scalars_trig import COS, SIN
-from anima.ops.series import ERFC, ERFC_LOW, LGAMMA_NEAR
+from anima.ops.gamma import PRODUCT_ENDS, Functions, digamma_left, lgamma_left
+from anima.ops.pairs import Pair, quick_two_sum
+from anima.ops.series import ERFC, ERFC_LOW, LGAMMA_NEAR, STIRLING
 
 # erf(x) = x + x * P(x**2), |x| <= 1
 ERF_SMALL = {
@@ -61,9 +64,6 @@ ERFINV_TAIL_F64 = (4.849906401408584, 1.0103004648645455, -0.0001387193183771870
                    2.9033137205096167e-08, -1.5261597939329732e-08, 7.79639851642924e-09,
                    -3.4643044502255944e-09, 1.3410588547859857e-09, -4.4155898920243516e-10,
                    5.6095137529775406e-11, 4.380135503310083e-11, -1.738377197443229e-11)
-# lgamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + P(1/x**2)/x, x >= 8
-STIRLING = (0.0833333333333331, -0.002777777777358701, 0.0007936505765051434, -0.0005951896873403932,
-            0.0008364588529593555, -0.0016334377777628185)
 # digamma(x) = (x - root) P(x - 2), 1 <= x <= 3
 DIGAMMA_NEAR = (0.7853075386041053, -0.2607389546830014, 0.10899991701762615, -0.049551032917669255,
                 0.02344730959773169, -0.011338432553487125, 0.005552254171166207, -0.00273957288016479,
@@ -79,6 +79,7 @@ DIGAMMA_NEAR = (0.7853075386041053, -0.2607389546830014, 0.10899991701762615, -0
 DIGAMMA_FAR = (0.08333333333332583, -0.008333333323900542, 0.0039682500066167215, -0.004165897944855359,
                0.00749953202404158, -0.017270703895213325)
 DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
+FORMULAS = Functions(exp, expm1, log_of, log1p, Num.sqrt, Num.rint, Num.abs, select, polynomial, split, repeat)
 
 
 def _in_f64(function: Callable[[Num], Num]) -> Callable[[Num], Num]:
@@ -149,21 +150,18 @@ def erf_inv(x: Num) -> Num:
 # Gamma ---------------------------------------------------------------------------------------------
 
 
-def _sin_cos_pi(x: Num) -> tuple[Num, Num]:
-    """|sin(pi x)| and cos(pi x)'s size with the sign that makes their ratio 1/tan(pi x), for any x."""
-    f = x - x.rint()
+def _sin_pi(f: Num) -> Num:
+    """|sin(pi f)|, |f| <= 1/2."""
     a = f.abs()
     swap = a > 0.25
     r = select(swap, 0.5 - a, a) * pi
     z = r * r
     sine = (z * r).fma(polynomial(z, SIN["f64"]), r)
-    cosine = z.fma(-0.5, 1.0) + z * z * polynomial(z, COS["f64"])
-    return select(swap, cosine, sine), select(swap, sine, cosine).copysign(f)
+    return select(swap, z.fma(-0.5, 1.0) + z * z * polynomial(z, COS["f64"]), sine)
 
 
-def lgamma_f64(x: Num) -> Num:
-    """The logarithm of |gamma(x)|; infinity at 0, -1, -2, ..."""
-    a = select(x < 0.0, 1.0 - x, x)
+def lgamma_right(a: Num) -> Num:
+    """The logarithm of gamma(a) for a > 0."""
     # Below 3/4: gamma(a) = gamma(a + 1) / a. From 3 to 8: gamma(a) = (a - 1) gamma(a - 1).
     low = a < 0.75
     near, product = select(low, a + 1.0, a), select(low, a, 1.0)
@@ -177,18 +175,26 @@ def lgamma_f64(x: Num) -> Num:
     inverse = 1.0 / a
     rest = inverse.fma(polynomial(inverse * inverse, STIRLING), 0.5 * log(2 * pi) - 0.5)
     far = (a - 0.5).fma(logarithm - 1.0, rest)
-    result = select(a < 8.0, middle, far)
-    sine, _ = _sin_cos_pi(x)
-    reflected = log_of(pi / sine) - result
-    result = select(x < 0.0, reflected, result)
-    result = select(x.abs() < 1e-300, -log_of(x.abs()), result)
+    return select(a < 1e-300, -log_of(a), select(a < 8.0, middle, select(a == inf, inf, far)))
+
+
+def lgamma_f64(x: Num) -> Num:
+    """The logarithm of |gamma(x)|; infinity at 0, -1, -2, ..."""
+    left = x < 0.0
+    right = lgamma_right(select(left, 1.0 - x, x))
+
+    def reflected() -> Num:
+        near = left & (x > PRODUCT_ENDS)
+        n = select(near, -x.rint(), 0.0)
+        product = lgamma_left(n, select(near, x, -0.5) + n, FORMULAS)
+        return select(near, product, log_of(pi / _sin_pi(x - x.rint())) - right)
+
     pole = (x <= 0.0) & (x == x.rint())
-    return select(pole | (x.abs() == inf), inf, result)
+    return select(pole | (x.abs() == inf), inf, if_any(left, right, reflected))
 
 
-def digamma_f64(x: Num) -> Num:
-    """The derivative of lgamma; NaN at 0, -1, -2, ..."""
-    a = select(x < 0.0, 1.0 - x, x)
+def digamma_right(a: Num) -> Num:
+    """The derivative of lgamma for a > 0."""
     low = a < 1.0
     near, total = select(low, a + 1.0, a), select(low, -1.0 / a, 0.0)
     for _ in range(5):
@@ -200,11 +206,19 @@ def digamma_f64(x: Num) -> Num:
     inverse = 1.0 / a
     square = inverse * inverse
     far = log_of(a) - inverse.fma(0.5, square * polynomial(square, DIGAMMA_FAR))
-    result = select(a < 8.0, series + total, far)
-    sine, cosine = _sin_cos_pi(x)
-    result = select(x < 0.0, result - cosine / sine * pi, result)
-    result = select((x <= 0.0) & (x == x.rint()), nan, result)
-    return select(x == inf, inf, result)
+    return select(a == inf, inf, select(a < 8.0, series + total, far))
+
+
+def digamma_f64(x: Num) -> Num:
+    """The derivative of lgamma; NaN at 0, -1, -2, ..."""
+    left = (x < 0.0) & (x != x.rint())
+
+    def reflected() -> Num:
+        n = select(left, -x.rint(), 0.0)
+        return digamma_left(n, select(left, x, -0.5) + n, FORMULAS)
+
+    result = if_any(left, digamma_right(x), reflected)
+    return select((x <= 0.0) & (x == x.rint()), nan, result)
 
 
 erfc = _in_f64(erfc_f64)

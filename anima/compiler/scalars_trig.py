@@ -14,16 +14,8 @@ from math import inf, nan
 
 from anima.compiler.assembly import Builder, Type
 from anima.compiler.scalars_arithmetic import any_lane
-from anima.compiler.scalars_base import (
-    Kind,
-    Num,
-    Pair,
-    polynomial,
-    quick_two_sum,
-    select,
-    two_product,
-    two_quotient,
-)
+from anima.compiler.scalars_base import Kind, Num, polynomial, select
+from anima.ops.pairs import Pair, quick_two_sum, two_product, two_quotient
 
 TWO_OVER_PI = 0.6366197723675814
 # pi/2 as a sum of three numbers, and the largest argument that they serve.

@@ -33,6 +33,9 @@ LGAMMA_NEAR = (0.43586455222115017, -0.10918086531277563, 0.03812250298427538, -
                7.966300113660248e-08, 6.954209853650938e-08, -4.6335106502169027e-08,
                -3.381512455461444e-08, 2.128111550885043e-08, 9.21532614236835e-09, -5.600368816645248e-09,
                -1.3587484092287544e-09, 7.863528726768777e-10)
+# lgamma(x) = (x - 1/2) log x - x + log(2 pi)/2 + P(1/x**2)/x, x >= 8
+STIRLING = (0.0833333333333331, -0.002777777777358701, 0.0007936505765051434, -0.0005951896873403932,
+            0.0008364588529593555, -0.0016334377777628185)
 # I0(x) = P(x**2/4), I1(x) = x/2 * P(x**2/4), |x| <= 8
 I0_NEAR = (1.0, 1.0, 0.24999999999999964, 0.027777777777778883, 0.0017361111111094526, 6.944444444589242e-05,
            1.9290123448753835e-06, 3.936759919128627e-08, 6.151186546654277e-10, 7.594072895906025e-12,
@@ -55,7 +58,8 @@ I1_FAR = (0.3989422804014327, -0.14960335515058723, -0.046751048447923126, -0.04
           -2.4333825657986144e+16, 3.902783508034448e+16, -2.8902521625696004e+16)
 
 
-def _polynomial(x: np.ndarray, coefficients: Sequence[float]) -> Any:
+def polynomial(x: np.ndarray, coefficients: Sequence[float]) -> Any:
+    """`c[0] + c[1]*x + ...` by Horner's rule."""
     result = np.full_like(x, coefficients[-1])
     for c in coefficients[-2::-1]:
         result = result * x + c
@@ -67,8 +71,8 @@ def _scaled(near: Sequence[float], far: Sequence[float]) -> Callable[[np.ndarray
     def function(x: np.ndarray) -> Any:
         a = np.abs(x).astype(np.float64)
         low, inverse = np.minimum(a, 8.0), 1.0 / np.maximum(a, 8.0)
-        small = _polynomial(low * low * 0.25, near) * np.exp(-low)
-        return np.where(a < 8.0, small, _polynomial(inverse, far) * np.sqrt(inverse))
+        small = polynomial(low * low * 0.25, near) * np.exp(-low)
+        return np.where(a < 8.0, small, polynomial(inverse, far) * np.sqrt(inverse))
 
     return function
 
@@ -91,11 +95,11 @@ def erfc_tail(x: np.ndarray) -> Any:
     """1 - erf(x) in float64, 0 < x < 28: exp(-x**2), from a rounded x whose square is exact, times a series."""
     rounded = x.astype(np.float32).astype(np.float64)
     power = np.exp(-rounded * rounded) * np.exp((rounded - x) * (rounded + x))
-    return power * (_polynomial((x - 2) / (x + 2), ERFC) / (1 + 2 * x))
+    return power * (polynomial((x - 2) / (x + 2), ERFC) / (1 + 2 * x))
 
 
 def lgamma_near(x: np.ndarray) -> Any:
     """log |Gamma(x)| in float64, for x above 0 and up to 3; Gamma(x) = Gamma(x + 1) / x below 3/4."""
     low = x < 0.75
     y, logarithm = np.where(low, x + 1, x), np.log(np.where(low, x, 1.0))
-    return 0.0 + (y - 1) * (y - 2) * _polynomial(y - 1.875, LGAMMA_NEAR) - logarithm
+    return 0.0 + (y - 1) * (y - 2) * polynomial(y - 1.875, LGAMMA_NEAR) - logarithm

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
-from anima.ops import series
+from anima.ops import gamma, incomplete, series
 from anima.ops.elementwise import (
     add,
     div,
@@ -73,9 +73,10 @@ def _erfc(x: np.ndarray) -> Any:
 
 def _lgamma(x: np.ndarray) -> Any:
     out = np.where(x == -np.inf, -x, _scipy().gammaln(x))  # SciPy has -inf at -inf
+    out = _left(out, x, (x < 0) & (x > gamma.PRODUCT_ENDS) & (x != np.rint(x)), gamma.lgamma_left)
     if x.dtype != np.float64:
         return out
-    out = np.where((np.abs(x) < 1e-300) & (x != 0), -np.log(np.abs(x)), out)  # and infinity for subnormals
+    out = np.where((x < 1e-300) & (x > 0), -np.log(np.abs(x)), out)  # and infinity for subnormals
     huge, near = x > 1e300, (x > 1e-300) & (x <= 3)
     large = np.where(huge, x, 1.0)
     out = np.where(huge, large * (np.log(large) - 1), out)  # and too early an infinity
@@ -83,8 +84,18 @@ def _lgamma(x: np.ndarray) -> Any:
 
 
 def _digamma(x: np.ndarray) -> Any:
-    pole = (x <= 0) & (x == np.floor(x))
-    return np.where(pole, np.full_like(x, np.nan), _scipy().psi(x))
+    whole = x == np.rint(x)
+    out = np.where((x <= 0) & whole, np.full_like(x, np.nan), _scipy().psi(x))
+    return _left(out, x, (x < 0) & ~whole, gamma.digamma_left)
+
+
+def _left(out: np.ndarray, x: np.ndarray, here: np.ndarray, function: Callable[..., Any]) -> np.ndarray:
+    """`out` with the values of a function of gamma.py where `here`."""
+    if np.any(here):
+        wide = x[here].astype(np.float64)
+        n = -np.rint(wide)
+        out[here] = function(n, wide + n, gamma.NUMPY)
+    return out
 
 
 def _polygamma(m: np.ndarray, x: np.ndarray) -> Any:
@@ -96,9 +107,28 @@ def _polygamma(m: np.ndarray, x: np.ndarray) -> Any:
     return np.where((m < 0) | (m != np.floor(m)), np.nan, out).astype(x.dtype)
 
 
-def _betainc(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> Any:
-    # SciPy's float32 version is good to five digits.
-    return _scipy().betainc(*(v.astype(np.float64) for v in (a, b, x))).astype(x.dtype)
+def _improved(name: str, function: Callable[..., Any], here: Callable[..., Any]) -> Callable[..., Any]:
+    """SciPy's function of that name in float64, and one of incomplete.py where SciPy's loses digits of float64."""
+    def values(*args: np.ndarray) -> Any:
+        wide = np.broadcast_arrays(*(v.astype(np.float64) for v in args))
+        out = np.array(getattr(_scipy(), name)(*wide))
+        if args[0].dtype == np.float64:
+            with np.errstate(all="ignore"):
+                mask = here(*wide)
+                if np.any(mask):
+                    out[mask] = function(*(v[mask] for v in wide), gamma.NUMPY)
+        return out.astype(args[0].dtype)
+
+    return values
+
+
+def _apart(a: np.ndarray, x: np.ndarray) -> Any:
+    """Where the expansions end soon: for large a near x SciPy's, in a, is accurate."""
+    return (a > 0) & (x > 0) & (a < 1e9) & (x < 1e9) & ((a < 20) | (np.abs(x - a) > 0.3 * a))
+
+
+def _within(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> Any:
+    return (a > 0) & (b > 0) & (x > 0) & (x < 1) & (a < 1e4) & (b < 1e4)
 
 
 def _order_slope(a: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -143,16 +173,13 @@ def _fraction_slope(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     return -x * ((np.log(x) - _scipy().psi(a)) / value - slope / value ** 2)
 
 
-def _density(a: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """dP(a, x)/dx in float64."""
-    a, x = a.astype(np.float64), x.astype(np.float64)
-    return np.exp(_scipy().xlogy(a - 1, x) - x - _scipy().gammaln(a))
-
-
 def _igamma_grad_a(a: np.ndarray, x: np.ndarray) -> Any:
+    dtype = x.dtype
     with np.errstate(all="ignore"):
         slope = _order_slope(a, x)
-        return np.where(slope == 0, 0.0, slope * _density(a, x)).astype(x.dtype)
+        a, x = (v.astype(np.float64).ravel() for v in np.broadcast_arrays(a, x))
+        density = incomplete.scale(a, x, gamma.NUMPY) * a / x
+        return np.where(slope == 0, 0.0, slope * density.reshape(slope.shape)).astype(dtype)
 
 
 _ERF_INV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
@@ -232,11 +259,13 @@ bessel_i0e = Elementwise("bessel_i0e", series.bessel_i0e, REAL, "exp(-|x|) I_0(x
                          cost=15, jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
 bessel_i1e = Elementwise("bessel_i1e", series.bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",
                          cost=15, jvp=(_i1e_slope,))
-igamma = Elementwise("igamma", _named("gammainc"), REAL, "Regularized lower incomplete gamma function.",
+igamma = Elementwise("igamma", _improved("gammainc", incomplete.igamma, _apart), REAL,
+                     "Regularized lower incomplete gamma function.",
                      operands="a x", cost=140,
                      jvp=(lambda t, y, a, x: mul(t, igamma_grad_a(a, x)),
                           lambda t, y, a, x: mul(t, _igamma_slope(a, x))))
-igammac = Elementwise("igammac", _named("gammaincc"), REAL, "Regularized upper incomplete gamma function.",
+igammac = Elementwise("igammac", _improved("gammaincc", incomplete.igammac, _apart), REAL,
+                      "Regularized upper incomplete gamma function.",
                       operands="a x", cost=140,
                       jvp=(lambda t, y, a, x: mul(t, neg(igamma_grad_a(a, x))),
                            lambda t, y, a, x: mul(t, neg(_igamma_slope(a, x)))))
@@ -247,6 +276,6 @@ random_gamma_grad = Elementwise(
     "random_gamma_grad", lambda a, x: (-_order_slope(a, x)).astype(x.dtype), REAL,
     "The derivative in a of a sample x of the gamma distribution of order a.", operands="a x",
     cost=100, jvp=(_no_derivative("random_gamma_grad", "a"), _no_derivative("random_gamma_grad", "x")))
-betainc = Elementwise("regularized_incomplete_beta", _betainc, REAL,
+betainc = Elementwise("regularized_incomplete_beta", _improved("betainc", incomplete.betainc, _within), REAL,
                       "Regularized incomplete beta function I_x(a, b).", operands="a b x",
                       cost=260, jvp=(_no_derivative("betainc", "a"), _no_derivative("betainc", "b"), _betainc_slope))
