@@ -51,7 +51,7 @@ def test_what_is_known_of_an_operation(name: str) -> None:
     logical = name in ("and", "or", "not")
     numbers = [False, True] if logical else [-3, 0, 2, 3]
     for args in itertools.product(numbers, repeat=OPERANDS.get(name, 2)):
-        if name in ("div", "rem") and args[1] <= 0 or name == "select_n" and args[0] not in (0, 2):
+        if (name in ("div", "rem") and args[1] <= 0) or (name == "select_n" and args[0] not in (0, 2)):
             continue
         dtype = "bool" if logical else INDEX
         given = [bool(args[0]), *args[1:]] if name == "select_n" else list(args)
@@ -146,7 +146,7 @@ def test_shapes_of_elements(seed: int) -> None:
     parts = maker.unflatten(whole, shape)
     for m in range(size):
         assert tuple(value(p.expr(), {"m": m}) for p in parts) == np.unravel_index(m, shape)
-    assert all(0 <= p.lo and p.hi < n for p, n in zip(parts, shape, strict=True))
+    assert all(p.lo >= 0 and p.hi < n for p, n in zip(parts, shape, strict=True))
     assert maker.flatten(parts, shape) is whole or size == 1, "taken apart and put together it is the same"
     separate = [maker.var(f"i{n}", extent, n + 1) for n, extent in enumerate(shape)]
     flat = maker.flatten(separate, shape)
