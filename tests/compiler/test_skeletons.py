@@ -20,6 +20,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.compiler.loops import Accumulate, Call, Const, For, If, Kernel, Local, Program, Stmt, Store, While
+
 DATA = Path(__file__).parent / "data" / "skeletons.txt"
 
 
