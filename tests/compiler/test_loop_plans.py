@@ -14,11 +14,26 @@ from anima.compiler import native, parallelize as par
 from anima.compiler.costs import cost, extent_of
 from anima.compiler.gemm_blocking import Shape, blocking, families, vector_blocking
 from anima.compiler.interrupt import interrupt
-from anima.compiler.loops import Accumulate, Const, For, If, Kernel, Let, Program, Stmt, Store, Var, While, walk
+from anima.compiler.loops import (
+    Accumulate,
+    Assign,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Program,
+    Stmt,
+    Store,
+    Var,
+    While,
+    walk,
+)
 from anima.compiler.parallelize import parallelize
 from anima.compiler.show_loops import show
 from anima.compiler.tile import tile
-from anima.compiler.vectorize import vectorize
+from anima.compiler.vectorize import varying_names, vectorize
 from tests.compiler.loop_programs import (
     at,
     axpy,
@@ -27,6 +42,7 @@ from tests.compiler.loop_programs import (
     copy,
     f,
     i,
+    ix,
     k,
     one_kernel,
     op,
@@ -62,6 +78,36 @@ def test_widths_of_every_length(dtype: str, itemsize: int, vector_bytes: int, fe
         fitting = [w for w in (1, 2, 4, 8, 16, 32, 64) if w <= most and (w < 2 * n if masked else w <= n)]
         loop = loops(vectorize(copy(n, dtype), target))["j"]
         assert (loop.kind, loop.width) == (("serial", 1) if fitting[-1] == 1 else ("vector", fitting[-1])), n
+
+
+@pytest.mark.parametrize("value, lanes", [
+    (op("cast", x_at(i("j"), dtype="i8"), dtype="u8"), 64), (op("cast", i("j"), dtype="i8"), 32),
+    (op("cast", i("j"), dtype="i32"), 16), (op("lt", i("j"), c(3), dtype="bool"), 64),
+    (op("neg", x_at(i("j"), dtype="f16"), dtype="f16"), 16),
+    (op("bitcast", x_at(i("j"), dtype="f16"), dtype="u16"), 32),
+    (x_at(i("j"), dtype="bf16"), 32), (op("real", x_at(i("j"), dtype="c128"), dtype="f64"), 8), (v("s", "f64"), 8),
+    (op("select_n", v("b", "bool"), x_at(i("j"), dtype="f16"), k(1.0, "f16"), dtype="f16"), 32), (k(1, "i64"), 8),
+])
+def test_widths_follow_what_is_computed(value: Expr, lanes: int) -> None:
+    p = one_kernel("p", {}, {}, vector("j", 1000, Store("y", i("j"), value)))
+    assert loops(vectorize(p, WIDE))["j"].width == lanes
+
+
+@pytest.mark.parametrize("body, varying", [
+    ((Let("a", i("j")), Let("b", i("a")), Let("d", i("n"))), "ab"), ((Let("b", i("a")), Let("a", at("j", 3))), "ab"),
+    ((Store("t", c(0), v("a")), Let("a", i("j")), Let("b", x_at(c(0), "t"))), "abt"),
+    ((Store("t", i("j"), k(1.0)), Let("b", x_at(c(0), "t")), Let("d", x_at(c(0), "s"))), "bt"),
+    ((Store("t", c(0), x_at(i("j"))), Var("a", "f32", x_at(c(0), "t"))), "at"),
+    ((Var("a", "f32", k(0.0)), Assign("a", x_at(c(0), "t")), Store("t", c(0), v("b")), Let("b", i("j"))), "abt"),
+    ((Var("a", "f32", k(0.0)), Accumulate("a", "add", x_at(i("j"))), Let("b", v("a"))), "ab"),
+    ((Var("a", "f32", k(0.0)), Accumulate("a", "add", v("b")), Let("d", v("a"))), ""),
+    ((Let("a", x_at(i("n"))), Let("b", ix("add", i("n"), i("a"))), Store("t", i("b"), v("a"))), ""),
+    ((serial("q", 3, Let("a", at("q", "j")), If(v("a", "bool"), (Assign("b", v("a")),), (Let("d", v("b")),))),), "abd"),
+    ((Store("t", c(0), v("b")), Let("b", x_at(c(0), "u")), Store("u", c(0), v("d")), Let("d", v("a")),
+      Let("a", i("j"))), "abdtu"),
+])
+def test_what_differs_between_lanes(body: tuple[Stmt, ...], varying: str) -> None:
+    assert varying_names(vector("j", 9, *body)) == {"j", *varying}
 
 
 # ---------------------------------------------------------------- tiles
