@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import anima
 from anima import lax, numpy as jnp
 from anima.compiler import native
 from anima.runtime.executable import compile_program
@@ -39,7 +40,9 @@ def on(cpu: str, features: str, fun: Callable[..., Any], *args: np.ndarray) -> n
     if "avx2" in features and not host.has("avx2"):
         pytest.skip("this machine has no AVX2")
     target = native.target_of(host.triple, cpu, features)
-    [out] = compile_program(lowered(fun, *args).loops, [fun(*args).shape], target)(args)
+    stages = lowered(fun, *args)
+    [result] = stages.jaxpr.out_avals
+    [out] = compile_program(stages.loops, [result.shape], target)(args)
     return out
 
 
@@ -104,3 +107,59 @@ def test_programs_give_what_they_do_on_this_machine(cpu: str, features: str, dty
     host = native.host()
     want = on(host.cpu, host.features, f, x)
     assert (bits(on(cpu, features, f, x)) == bits(want)).all()
+
+
+def small(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    """Whole numbers, whose sums are the same in any order."""
+    values = np.random.default_rng(sum(shape)).integers(-3, 4, shape)
+    return (values + 1j * values[::-1]).astype(dtype) if np.dtype(dtype).kind == "c" else values.astype(dtype)
+
+
+def reductions(x: Any) -> Any:
+    parts = (x.sum(0), x.sum(1), x.sum()[None], jnp.prod(x[:3], 0), jnp.cumsum(x, 0)[-1], jnp.cumsum(x, 1)[:, 0])
+    return jnp.concatenate(parts)
+
+
+def orders(x: Any) -> Any:
+    parts = (jnp.sort(x, 1), jnp.argsort(x, 1), lax.cummax(x, 1), x.max(0)[None], jnp.argmin(x, 0)[None])
+    return jnp.concatenate([p.astype(x.dtype) for p in parts])
+
+
+def moves(x: Any) -> Any:
+    taken = x[jnp.array([1, 0, -1, 9]) + x[0, 0].astype(int) * 0]
+    put = x.at[jnp.array([0, 1, 0])].add(x[:1]).at[-1, 1:].set(x[0, 0])
+    return jnp.concatenate([taken, put, x[::-1, ::-1], jnp.roll(x, 2, 1), jnp.where(x == x[0], x, x + x)])
+
+
+def whole(x: Any) -> Any:
+    return jnp.concatenate([x // 2, x % 3, x * x - 1, abs(x), -x, jnp.clip(x, 0, 2), (x > 0).astype(x.dtype), x ^ 5,
+                            x << 1, x >> 1, x & 3, lax.population_count(x), lax.clz(x)])
+
+
+def rounded(x: Any) -> Any:
+    y = x / 2
+    return jnp.concatenate([jnp.floor(y), jnp.ceil(y), jnp.round(y), jnp.sign(y), jnp.sqrt(abs(x)), jnp.trunc(y), y % 3,
+                            jnp.maximum(y, 0), jnp.isnan(x / x[0]).astype(x.dtype), jnp.nextafter(y, x), 2 ** x])
+
+
+def products(x: Any) -> Any:
+    return jnp.concatenate([(x @ x.T).ravel(), (x.T @ x).ravel(), x @ x[0], x[:, 0] @ x])
+
+
+OPERATIONS = [(reductions, ("int8", "int32", "float32", "float64", "complex64", "float16")),
+              (orders, ("int8", "uint16", "float32", "float64", "float16")),
+              (moves, ("uint8", "int16", "int32", "float64", "complex128", "float16")),
+              (whole, ("int8", "uint8", "int16", "int32", "uint32", "int64")),
+              (rounded, ("float32", "float64", "float16")), (products, ("float32", "float64", "int32", "complex64"))]
+
+
+@on_x86
+@pytest.mark.usefixtures("x64")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("cpu, features", TARGETS)
+@pytest.mark.parametrize("fun, dtype", [(fun, dtype) for fun, kinds in OPERATIONS for dtype in kinds])
+def test_operations_give_what_they_do_eagerly(cpu: str, features: str, fun: Callable[..., Any], dtype: str) -> None:
+    x = small(4, 19, dtype=dtype)
+    with anima.disable_jit():
+        want = np.asarray(fun(jnp.asarray(x)))
+    np.testing.assert_array_equal(on(cpu, features, fun, x), want)

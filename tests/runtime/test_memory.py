@@ -154,3 +154,35 @@ def test_sizes_that_are_gone_leave_nothing(monkeypatch):
     for k in range(100):
         memory.empty((memory.LEAST + k,), np.dtype(np.uint8), memory.LEAST + k)
     assert len(memory._blocks) <= 5
+
+
+@pytest.mark.parametrize("room", [1, 3, memory._PER_SIZE - 1, memory._PER_SIZE, memory._PER_SIZE + 2])
+def test_the_pool_is_filled_to_its_bounds(monkeypatch, room):
+    monkeypatch.setattr(memory, "_blocks", {})
+    for most in (room * SIZE * 4, (room + 1) * SIZE * 4 - 1):
+        monkeypatch.setattr(memory, "MOST", most)
+        memory._blocks.clear()
+        arrays = [take() for _ in range(room + 3)]
+        assert memory.held() == min(room, memory._PER_SIZE) * SIZE * 4
+        places = [address(a) for a in arrays]
+        del arrays[:]
+        again = [take() for _ in range(room + 3)]
+        assert len({address(a) for a in again} & set(places)) >= min(room, memory._PER_SIZE)
+        assert memory.held() == min(room, memory._PER_SIZE) * SIZE * 4
+
+
+def test_only_free_blocks_make_way_and_no_more_than_have_to(monkeypatch):
+    monkeypatch.setattr(memory, "_blocks", {})
+    monkeypatch.setattr(memory, "MOST", 6 * memory.LEAST)
+    sizes = [memory.LEAST, 2 * memory.LEAST]
+    kept, free = ([memory.empty((n,), np.dtype(np.uint8), n) for n in sizes] for _ in range(2))
+    assert memory.held() == memory.MOST
+    del free
+    other = memory.empty((memory.LEAST,), np.dtype(np.uint8), memory.LEAST)
+    assert memory.held() == memory.MOST, "there was a free one of that size"
+    large = memory.empty((2 * memory.LEAST - 64,), np.dtype(np.uint8), 2 * memory.LEAST - 64)
+    assert {n: len(b) for n, b in memory._blocks.items()} == {sizes[0]: 2, sizes[1]: 1, 2 * memory.LEAST - 64: 1}
+    places = [address(a) for a in (*kept, other, large)]
+    assert len(set(places)) == 4 and memory.held() == 6 * memory.LEAST - 64
+    huge = memory.empty((3 * memory.LEAST,), np.dtype(np.uint8), 3 * memory.LEAST)
+    assert memory.held() == 6 * memory.LEAST - 64 and huge.size == 3 * memory.LEAST, "no room: outside of the pool"
