@@ -31,6 +31,7 @@ from anima.util import record
 ENTRY = "entry"
 _INLINE = 4   # most kernels that are part of the entry function
 _SPREAD = 12  # kernels from which they go into modules of their own
+_MANY = 128  # most operands of a kernel that is a function with a parameter for each
 _PART = 16    # most statements in a row outside of kernels that are not cut into parts,
 _LARGE = 200  # of which each has this many statements and operands
 _ENDING = frozenset(("poll", "watch", "stopped", "callback"))  # routines after which the program may be over
@@ -83,6 +84,19 @@ class Outer(Function):
         self.entry = entry
         self.outside = entry.outer
         self.addresses: dict[str, Value] = {}  # of what it calls
+        self.within = 0  # how many loops and branches are around what is being written
+
+    def statement(self, stmt: Stmt) -> None:
+        """Write one statement, the addresses that it needs before it: all of them at the function's start would be
+        more than there are registers."""
+        if isinstance(stmt, Kernel):
+            super().statement(stmt)
+            return
+        if not self.within:
+            self.entry.address(self.entry.uses(stmt).buffers)
+        self.within += 1
+        super().statement(stmt)
+        self.within -= 1
 
     def block(self, stmts: Sequence[Stmt]) -> None:
         """Write statements in order, those of long blocks as parts."""
@@ -144,7 +158,6 @@ class Entry:
 
     def write(self) -> None:
         """Writes the program."""
-        self._address(b.name for b in self.program.buffers if b.role != "window")
         self.function.block(self.program.body)
         self.function.finish()
 
@@ -154,23 +167,26 @@ class Entry:
             name = buffer.alias
         return name
 
-    def _address(self, names: Iterable[str]) -> None:
-        """Loads the addresses of buffers that the function uses."""
+    def address(self, names: Iterable[str]) -> None:
+        """Loads the addresses of those buffers, and of what they are parts of, that the function does not have yet."""
         f = self.function
         args, arena, *_ = f.b.params
         for name in names:
+            buffer = self.buffers.get(name)
+            if buffer is None or buffer.role == "window" or name in f.places:
+                continue
             root = self.root(name)
-            if root != name and self.buffers[name].role == "temp":
-                self._address([root])
+            if root != name:
+                self.address([root])
+            if root != name and buffer.role == "temp":
                 pointer = f.places[root].pointer
             elif name in self.slots:
                 pointer = f.b.load(PTR, f.b.gep("ptr", args, self.slots[name]))
             else:
-                offset = self.buffers[name].offset
-                if offset is None:
+                if buffer.offset is None:
                     raise ValueError(f"temporary buffer {name} has no place in the arena")
-                pointer = f.b.gep("i8", arena, offset) if offset else arena
-            f.places[name] = Place(pointer, self.buffers[name].dtype, root)
+                pointer = f.b.gep("i8", arena, buffer.offset) if buffer.offset else arena
+            f.places[name] = Place(pointer, buffer.dtype, root)
 
     def uses(self, stmt: Stmt) -> Operands:
         """What a statement uses from outside."""
@@ -179,8 +195,8 @@ class Entry:
             found = self._uses[id(stmt)] = operands((stmt,))
         return found
 
-    def part(self, stmts: Sequence[Stmt]) -> None:
-        """Writes statements as a function of their own, and its call."""
+    def part(self, stmts: Sequence[Stmt], alone: bool = False) -> None:
+        """Writes statements as a function of their own, and its call; of kernels `alone` what is in them."""
         f, uses = self.function, [self.uses(s) for s in stmts]
         buffers = list(dict.fromkeys(n for u in uses for n in u.buffers))
         values = list(dict.fromkeys(v for u in uses for v in u.values))
@@ -194,12 +210,14 @@ class Entry:
         b = self.modules[0].builder.function(name, params, linkage="internal", attributes="noinline")
         self.function = inner = Outer(self, b)
         inner.windows = f.windows
-        self._address(n for n in buffers if n not in given)
         for n, pointer in zip(given, b.params[len(_PARAMS):], strict=False):
             inner.places[n] = Place(pointer, f.places[n].dtype, f.places[n].root)
         inner.receive(values, b.params[len(_PARAMS) + len(given):])
         for stmt in stmts:
-            inner.statement(stmt)
+            if alone:
+                inner.block(stmt.body)
+            else:
+                inner.statement(stmt)
         inner.finish()
         self.function = f
         f.b.call(name, [*f.b.params[:len(_PARAMS)], *arguments])
@@ -233,15 +251,19 @@ class Entry:
                 f.block(kernel.body)
             return
         uses = self.uses(kernel)
+        if len(uses.buffers) > _MANY:
+            self.part([kernel], alone=True)
+            return
+        if self.inline:
+            with f.scope():
+                f.block(kernel.body)
+            return
+        self.address(uses.buffers)
         roots = {root: n for n, root in enumerate(dict.fromkeys(self.root(name) for name in uses.buffers))}
         numbers = {name: f"{roots[self.root(name)]}:{self.buffers[name].dtype}" for name in uses.buffers}
         free = " ".join(f"{n}:{d}" for n, d in uses.values)
         sharing = self._sharing(roots)
         key = f"{free}|{sharing}|{statements_key(kernel.body, numbers)}"
-        if self.inline:
-            with f.scope():
-                f.block(kernel.body)
-            return
         pool = any(isinstance(s, For) and s.kind == "parallel" for s in statements(*kernel.body))
         if key not in self.kernels:
             self._define(key, kernel, uses.buffers, uses.values, roots, sharing, pool)
