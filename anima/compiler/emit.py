@@ -24,7 +24,20 @@ from anima.compiler.emit_memory import Place
 from anima.compiler.emit_value import COMPLEX_TYPES, I64, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
 from anima.compiler.gemm import Product, emit_product, shared_text
 from anima.compiler.keys import statements_key
-from anima.compiler.loops import Accumulate, Again, Assign, Buffer, Call, For, If, Kernel, Program, Stmt, Var, statements
+from anima.compiler.loops import (
+    Accumulate,
+    Again,
+    Assign,
+    Buffer,
+    Call,
+    For,
+    If,
+    Kernel,
+    Program,
+    Stmt,
+    Var,
+    statements,
+)
 from anima.compiler.native import Target
 from anima.compiler.routines import arguments, buffers_written
 from anima.util import record
@@ -209,8 +222,8 @@ class Entry:
             self._uses[id(stmt)] = found
         return found
 
-    def part(self, stmts: Sequence[Stmt], alone: bool = False) -> None:
-        """Writes statements as a function of their own, and its call; of kernels `alone` what is in them."""
+    def part(self, stmts: Sequence[Stmt], kernel: Kernel | None = None) -> None:
+        """Writes statements as a function of their own, and its call; for a `kernel`, what is in it."""
         f, uses = self.function, [self.uses(s) for s in stmts]
         buffers = list(dict.fromkeys(n for u in uses for n in u.buffers))
         values = list(dict.fromkeys(v for u in uses for v in u.values))
@@ -227,10 +240,10 @@ class Entry:
         for n, pointer in zip(given, b.params[len(_PARAMS):], strict=False):
             inner.places[n] = Place(pointer, f.places[n].dtype, f.places[n].root)
         inner.receive(values, b.params[len(_PARAMS) + len(given):])
-        for stmt in stmts:
-            if alone:
-                inner.block(stmt.body)
-            else:
+        if kernel is not None:
+            inner.block(kernel.body)
+        else:
+            for stmt in stmts:
                 inner.statement(stmt)
         inner.finish()
         self.function = f
@@ -305,7 +318,7 @@ class Entry:
             with f.inlined(kernel.body):
                 f.block(kernel.body)
         elif large:
-            self.part([kernel], alone=True)
+            self.part([kernel], kernel)
         else:
             with f.scope():
                 f.block(kernel.body)

@@ -54,7 +54,8 @@ def _body_key(stmts: Sequence[Stmt], buffers: dict[str, str]) -> str:
     numbers = {id(s): n for n, s in enumerate(stmts)}
     for stmt in stmts:
         if isinstance(stmt, Again):
-            out.append(f"(again {numbers[id(stmt.kernel)]} {' '.join(f'{buffers[a]}={buffers[b]}' for a, b in stmt.names)})")
+            pairs = " ".join(f"{buffers[a]}={buffers[b]}" for a, b in stmt.names)
+            out.append(f"(again {numbers[id(stmt.kernel)]} {pairs})")
         else:
             _write(stmt, buffers, out)
     return "".join(out)
