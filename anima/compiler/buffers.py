@@ -22,6 +22,7 @@ from typing import Any
 from anima.compiler.affine import injective
 from anima.compiler.loops import (
     Accumulate,
+    Again,
     Assign,
     Buffer,
     Call,
@@ -98,6 +99,7 @@ def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
     """The units of a program in order, and the intervals of positions that loops run over."""
     units: list[Access] = []
     loops: list[tuple[int, int]] = []
+    kernels: dict[int, tuple[set[str], set[str]]] = {}
 
     def visit(stmts: Iterable[Stmt], sure: bool = True) -> None:
         for stmt in stmts:
@@ -116,20 +118,24 @@ def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
                 visit(stmt.then, False)
                 visit(stmt.orelse, False)
             else:
-                unit = _access([stmt], stmt, len(units))
+                unit = _access([stmt], stmt, len(units), kernels)
                 units.append(unit if sure else replace(unit, whole=frozenset()))
 
     visit(program.body)
     return units, loops
 
 
-def _access(nodes: Sequence[Expr | Stmt], stmt: Stmt, position: int) -> Access:
-    reads, writes = uses(nodes)
+def _access(nodes: Sequence[Expr | Stmt], stmt: Stmt, position: int,
+            kernels: dict[int, tuple[set[str], set[str]]] | None = None) -> Access:
+    reads, writes = uses(nodes, kernels)
     return Access(stmt, position, frozenset(reads), frozenset(writes), frozenset(writes - reads))
 
 
-def uses(nodes: Iterable[Expr | Stmt]) -> tuple[set[str], set[str]]:
-    """The buffers that statements and expressions read, and those that they write."""
+def uses(nodes: Iterable[Expr | Stmt], kernels: dict[int, tuple[set[str], set[str]]] | None = None
+         ) -> tuple[set[str], set[str]]:
+    """The buffers that statements and expressions read, and those that they write; `kernels` remembers, by identity,
+    those of kernels that stand several times."""
+    known = {} if kernels is None else kernels
     reads: set[str] = set()
     writes: set[str] = set()
     stack: list[Any] = list(nodes)
@@ -137,6 +143,13 @@ def uses(nodes: Iterable[Expr | Stmt]) -> tuple[set[str], set[str]]:
         node = stack.pop()
         kind = type(node)
         if kind is Ref or kind is Const:
+            continue
+        if kind is Again:
+            names = dict(node.names)
+            if id(node.kernel) not in known:
+                known[id(node.kernel)] = uses((node.kernel,))
+            reads.update(names.get(b, b) for b in known[id(node.kernel)][0])
+            writes.update(names.get(b, b) for b in known[id(node.kernel)][1])
             continue
         if kind is Load:
             reads.add(node.buffer)
@@ -260,6 +273,7 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
            ) -> tuple[Stmt, ...]:
     """Statements with buffers renamed, and `names` of values."""
     named = names or {}
+    kernels: dict[int, Kernel] = {}  # renamed, by identity: what stands several times stays one
 
     def expr(e: Expr) -> Expr:
         match e:
@@ -274,7 +288,12 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
     def stmt(s: Stmt) -> Stmt:
         match s:
             case Kernel(body=body):
-                return replace(s, body=block(body)) if named or not buffers_of(body).isdisjoint(buffers) else s
+                if id(s) not in kernels:
+                    changed = named or not buffers_of(body).isdisjoint(buffers)
+                    kernels[id(s)] = replace(s, body=block(body)) if changed else s
+                return kernels[id(s)]
+            case Again(kernel=kernel, names=pairs):
+                return Again(stmt(kernel), tuple((buffers.get(a, a), buffers.get(b, b)) for a, b in pairs))  # type: ignore[arg-type]
             case For(index=index):
                 return replace(s, index=named.get(index, index), extent=expr(s.extent), body=block(s.body))
             case While(before=before, cond=cond, body=body):
@@ -305,6 +324,13 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
     return block(stmts)
 
 
+def written_out(again: Again) -> Kernel:
+    """The kernel that stands here again, as if by itself."""
+    (kernel,) = rename((again.kernel,), dict(again.names))
+    assert isinstance(kernel, Kernel)
+    return kernel
+
+
 # ---------------------------------------------------------------- sharing
 
 
@@ -315,9 +341,9 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
     shared: dict[str, str] = {b.name: b.alias for b in program.buffers if b.alias is not None}
     taken = set(shared.values())
     looped = {position for a, b in outermost(loops) for position in range(a, b + 1)}
+    kernels = _Kernels()
     for unit in units:
-        kernel = unit.stmt
-        if not isinstance(kernel, Kernel) or unit.position in looped:
+        if not isinstance(unit.stmt, (Kernel, Again)) or unit.position in looped:
             continue
         dying = [n for n in sorted(unit.reads) if n in known and lives[n].end == unit.position and n not in taken
                  and n not in shared and (known[n].donated or known[n].role == "temp")]
@@ -330,7 +356,7 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
                 s = known[source]
                 usable = s.donated or (s.role == "temp" and b.role == "temp")
                 if (usable and source not in taken and s.size == b.size and s.dtype == b.dtype
-                        and overwrites(kernel, target, source)):
+                        and kernels.overwrites(unit.stmt, target, source)):
                     shared[target] = source
                     taken.add(source)
                     break
@@ -355,6 +381,25 @@ def overwrites(kernel: Kernel, target: str, source: str) -> bool:
             written.add(stmt.index)
     lets = {s.name: s.value for s in stmts if isinstance(s, Let)}
     return len(written) == 1 and used == written and injective(written.pop(), extents, lets)
+
+
+class _Kernels:
+    """`overwrites` of kernels, answered once for one that stands several times."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, str, str], bool] = {}
+
+    def overwrites(self, stmt: Kernel | Again, target: str, source: str) -> bool:
+        """Whether a kernel, or one that stands again, can write `target` to the memory of `source`."""
+        kernel = stmt
+        if isinstance(stmt, Again):
+            kernel, formal = stmt.kernel, {new: old for old, new in stmt.names}
+            target, source = formal[target], formal[source]
+        assert isinstance(kernel, Kernel)
+        key = id(kernel), target, source
+        if key not in self.known:
+            self.known[key] = overwrites(kernel, target, source)
+        return self.known[key]
 
 
 def outermost(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -494,14 +539,15 @@ def check_memory(program: Program) -> None:
         (one, begin, end), (other, start, stop) = span(a), span(b)
         return one == other and begin < stop and start < end
 
+    kernels = _Kernels()
     for unit in accesses(program)[0]:
         for target in unit.writes & known.keys():
             for other in (unit.reads | unit.writes) & known.keys() - {target}:
                 if not overlap(target, other):
                     continue
-                fine = isinstance(unit.stmt, Kernel) and span(target) == span(other) and (
-                    overwrites(unit.stmt, target, other)
-                    or (other in unit.writes and overwrites(unit.stmt, other, target)))
+                fine = isinstance(unit.stmt, (Kernel, Again)) and span(target) == span(other) and (
+                    kernels.overwrites(unit.stmt, target, other)
+                    or (other in unit.writes and kernels.overwrites(unit.stmt, other, target)))
                 if not fine:
                     raise AssertionError(f"{program.name}: {target} is written over {other}, which is in use")
         if isinstance(unit.stmt, Call):

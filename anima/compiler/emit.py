@@ -16,6 +16,7 @@ from typing import Any
 
 from anima.compiler import lapack
 from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.buffers import written_out
 from anima.compiler.emit_control import part_types, stored
 from anima.compiler.emit_function import Function, Module, Operands, operands
 from anima.compiler.emit_lapack import emit_lapack
@@ -23,7 +24,20 @@ from anima.compiler.emit_memory import Place
 from anima.compiler.emit_value import COMPLEX_TYPES, I64, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
 from anima.compiler.gemm import Product, emit_product, shared_text
 from anima.compiler.keys import statements_key
-from anima.compiler.loops import Accumulate, Assign, Buffer, Call, For, If, Kernel, Program, Stmt, Var, statements
+from anima.compiler.loops import (
+    Accumulate,
+    Again,
+    Assign,
+    Buffer,
+    Call,
+    For,
+    If,
+    Kernel,
+    Program,
+    Stmt,
+    Var,
+    statements,
+)
 from anima.compiler.native import Target
 from anima.compiler.routines import arguments, buffers_written
 from anima.util import record
@@ -31,6 +45,7 @@ from anima.util import record
 ENTRY = "entry"
 _INLINE = 4   # most kernels that are part of the entry function
 _SPREAD = 12  # kernels from which they go into modules of their own
+_MANY = 128  # most operands of a kernel that is a function with a parameter for each
 _PART = 16    # most statements in a row outside of kernels that are not cut into parts,
 _LARGE = 200  # of which each has this many statements and operands
 _ENDING = frozenset(("poll", "watch", "stopped", "callback"))  # routines after which the program may be over
@@ -83,6 +98,24 @@ class Outer(Function):
         self.entry = entry
         self.outside = entry.outer
         self.addresses: dict[str, Value] = {}  # of what it calls
+        self.within = 0  # how many loops and branches are around what is being written
+
+    @property
+    def often(self) -> bool:
+        """Whether what is written now, and what it calls, may run many times."""
+        return self.repeated or self.within > 0
+
+    def statement(self, stmt: Stmt) -> None:
+        """Write one statement, the addresses that it needs before it: all of them at the function's start would be
+        more than there are registers."""
+        if isinstance(stmt, (Kernel, Again)):
+            super().statement(stmt)
+            return
+        if not self.within:
+            self.entry.address(self.entry.uses(stmt).buffers)
+        self.within += 1
+        super().statement(stmt)
+        self.within -= 1
 
     def block(self, stmts: Sequence[Stmt]) -> None:
         """Write statements in order, those of long blocks as parts."""
@@ -108,7 +141,7 @@ class Outer(Function):
     def _stands_alone(self, stmt: Stmt) -> bool:
         """Whether a statement can stand in another function: it binds and assigns no names of this one, does not end
         it, and uses none of its registers."""
-        if not isinstance(stmt, (Kernel, Call, For, If)) or (isinstance(stmt, Kernel) and stmt.inline):
+        if not isinstance(stmt, (Kernel, Again, Call, For, If)) or (isinstance(stmt, Kernel) and stmt.inline):
             return False
         inside = list(statements(stmt))
         own = {s.name for s in inside if isinstance(s, Var)}
@@ -130,8 +163,11 @@ class Entry:
         self.shared: list[str] = []  # texts of parts of matrix products
         self.kernels: dict[str, tuple[Module, str]] = {}
         self.parts = 0
+        self._functions: dict[tuple[int, tuple[int, ...], tuple[bool, ...]], Any] = {}  # of kernels, by their identity
+        self._written: dict[int, list[str]] = {}  # by kernels that stand several times
+        self._copies: list[Kernel] = []  # what was written out, kept as its identity is
         self._uses: dict[int, Operands] = {}  # by the identity of statements, which the program keeps
-        count = sum(isinstance(s, Kernel) and not s.inline for s in statements(*program.body))
+        count = sum(isinstance(s, Again) or (isinstance(s, Kernel) and not s.inline) for s in statements(*program.body))
         # A function costs the code generator 0.3 ms, however short: few kernels are written in line.
         self.inline = count <= _INLINE
         spread = 0 if count < _SPREAD else 2 if count < 4 * _SPREAD else 4
@@ -144,7 +180,6 @@ class Entry:
 
     def write(self) -> None:
         """Writes the program."""
-        self._address(b.name for b in self.program.buffers if b.role != "window")
         self.function.block(self.program.body)
         self.function.finish()
 
@@ -154,33 +189,41 @@ class Entry:
             name = buffer.alias
         return name
 
-    def _address(self, names: Iterable[str]) -> None:
-        """Loads the addresses of buffers that the function uses."""
+    def address(self, names: Iterable[str]) -> None:
+        """Loads the addresses of those buffers, and of what they are parts of, that the function does not have yet."""
         f = self.function
         args, arena, *_ = f.b.params
         for name in names:
+            buffer = self.buffers.get(name)
+            if buffer is None or buffer.role == "window" or name in f.places:
+                continue
             root = self.root(name)
-            if root != name and self.buffers[name].role == "temp":
-                self._address([root])
+            if root != name:
+                self.address([root])
+            if root != name and buffer.role == "temp":
                 pointer = f.places[root].pointer
             elif name in self.slots:
                 pointer = f.b.load(PTR, f.b.gep("ptr", args, self.slots[name]))
             else:
-                offset = self.buffers[name].offset
-                if offset is None:
+                if buffer.offset is None:
                     raise ValueError(f"temporary buffer {name} has no place in the arena")
-                pointer = f.b.gep("i8", arena, offset) if offset else arena
-            f.places[name] = Place(pointer, self.buffers[name].dtype, root)
+                pointer = f.b.gep("i8", arena, buffer.offset) if buffer.offset else arena
+            f.places[name] = Place(pointer, buffer.dtype, root)
 
     def uses(self, stmt: Stmt) -> Operands:
         """What a statement uses from outside."""
         found = self._uses.get(id(stmt))
         if found is None:
-            found = self._uses[id(stmt)] = operands((stmt,))
+            if isinstance(stmt, Again):
+                found, names = self.uses(stmt.kernel), dict(stmt.names)
+                found = Operands(tuple(names[b] for b in found.buffers), found.values)
+            else:
+                found = operands((stmt,))
+            self._uses[id(stmt)] = found
         return found
 
-    def part(self, stmts: Sequence[Stmt]) -> None:
-        """Writes statements as a function of their own, and its call."""
+    def part(self, stmts: Sequence[Stmt], kernel: Kernel | None = None) -> None:
+        """Writes statements as a function of their own, and its call; for a `kernel`, what is in it."""
         f, uses = self.function, [self.uses(s) for s in stmts]
         buffers = list(dict.fromkeys(n for u in uses for n in u.buffers))
         values = list(dict.fromkeys(v for u in uses for v in u.values))
@@ -193,22 +236,34 @@ class Entry:
         name = f"{ENTRY}.part{self.parts}"
         b = self.modules[0].builder.function(name, params, linkage="internal", attributes="noinline")
         self.function = inner = Outer(self, b)
-        inner.windows = f.windows
-        self._address(n for n in buffers if n not in given)
+        inner.windows, inner.repeated = f.windows, f.often
         for n, pointer in zip(given, b.params[len(_PARAMS):], strict=False):
             inner.places[n] = Place(pointer, f.places[n].dtype, f.places[n].root)
         inner.receive(values, b.params[len(_PARAMS) + len(given):])
-        for stmt in stmts:
-            inner.statement(stmt)
+        if kernel is not None:
+            inner.block(kernel.body)
+        else:
+            for stmt in stmts:
+                inner.statement(stmt)
         inner.finish()
         self.function = f
         f.b.call(name, [*f.b.params[:len(_PARAMS)], *arguments])
-        for buffer in stored(stmts):
-            f.changed(self.root(buffer))
+        for stmt in stmts:
+            for buffer in self._stored(stmt):
+                f.changed(self.root(buffer))
+
+    def _stored(self, stmt: Stmt) -> list[str]:
+        """The buffers that a statement writes."""
+        if not isinstance(stmt, Again):
+            return stored((stmt,))
+        if id(stmt.kernel) not in self._written:
+            self._written[id(stmt.kernel)] = stored((stmt.kernel,))
+        names = dict(stmt.names)
+        return [names[b] for b in self._written[id(stmt.kernel)]]
 
     def outer(self, stmt: Stmt) -> None:
         """A kernel or an external routine."""
-        if isinstance(stmt, Kernel):
+        if isinstance(stmt, (Kernel, Again)):
             self._kernel(stmt)
         elif isinstance(stmt, Call) and stmt.routine == "gemm":
             self._gemm(stmt)
@@ -226,32 +281,60 @@ class Entry:
 
     # -- kernels --------------------------------------------------------------------------------
 
-    def _kernel(self, kernel: Kernel) -> None:
-        f = self.function
-        if kernel.inline:
-            with f.inlined(kernel.body):
-                f.block(kernel.body)
+    def _kernel(self, stmt: Kernel | Again) -> None:
+        f, uses = self.function, self.uses(stmt)
+        kernel = stmt.kernel if isinstance(stmt, Again) else stmt
+        if kernel.inline or self.inline or len(uses.buffers) > _MANY:
+            self._in_line(self._own(stmt), len(uses.buffers) > _MANY)
             return
-        uses = self.uses(kernel)
-        roots = {root: n for n, root in enumerate(dict.fromkeys(self.root(name) for name in uses.buffers))}
-        numbers = {name: f"{roots[self.root(name)]}:{self.buffers[name].dtype}" for name in uses.buffers}
-        free = " ".join(f"{n}:{d}" for n, d in uses.values)
+        self.address(uses.buffers)
+        roots = {root: n for n, root in enumerate(dict.fromkeys(map(self.root, uses.buffers)))}
+        places = tuple(roots[self.root(name)] for name in uses.buffers)
         sharing = self._sharing(roots)
-        key = f"{free}|{sharing}|{statements_key(kernel.body, numbers)}"
-        if self.inline:
-            with f.scope():
-                f.block(kernel.body)
-            return
-        pool = any(isinstance(s, For) and s.kind == "parallel" for s in statements(*kernel.body))
-        if key not in self.kernels:
-            self._define(key, kernel, uses.buffers, uses.values, roots, sharing, pool)
-        module, name = self.kernels[key]
+        known = self._functions.get((id(kernel), places, sharing))
+        if known is None:
+            own = self._own(stmt)
+            known = self._functions[id(kernel), places, sharing] = self._function(own, uses, roots, sharing)
+        module, name, pool, written = known
         args = [f.places[root].pointer for root in roots]
         for value, _ in uses.values:
             args += parts(f.plain(f.env[value]))
         function = name if module is self.modules[0] else self._callee(name, module)
         f.b.call(function, [*args, *([f.pool] if pool and f.pool is not None else [])])
-        f.forget_stores(kernel.body)
+        for number in written:
+            f.changed(f.places[uses.buffers[number]].root)
+
+    def _own(self, stmt: Kernel | Again) -> Kernel:
+        """The kernel on its own buffers."""
+        if isinstance(stmt, Kernel):
+            return stmt
+        self._copies.append(written_out(stmt))
+        return self._copies[-1]
+
+    def _in_line(self, kernel: Kernel, large: bool) -> None:
+        """Writes a kernel where it is called; a `large` one in a function that takes what the entry function does."""
+        f = self.function
+        if kernel.inline:
+            with f.inlined(kernel.body):
+                f.block(kernel.body)
+        elif large:
+            self.part([kernel], kernel)
+        else:
+            with f.scope():
+                f.block(kernel.body)
+
+    def _function(self, kernel: Kernel, uses: Operands, roots: dict[str, int], sharing: tuple[bool, ...]
+                  ) -> tuple[Module, str, bool, tuple[int, ...]]:
+        """The function of a kernel, that of an equal one if there is one; whether it takes the pool, and which of its
+        operands it writes."""
+        numbers = {name: f"{roots[self.root(name)]}:{self.buffers[name].dtype}" for name in uses.buffers}
+        free = " ".join(f"{n}:{d}" for n, d in uses.values)
+        key = f"{free}|{sharing}|{statements_key(kernel.body, numbers)}"
+        pool = any(isinstance(s, For) and s.kind == "parallel" for s in statements(*kernel.body))
+        if key not in self.kernels:
+            self._define(key, kernel, uses.buffers, uses.values, roots, sharing, pool)
+        written = set(stored(kernel.body))
+        return *self.kernels[key], pool, tuple(n for n, name in enumerate(uses.buffers) if name in written)
 
     def _sharing(self, roots: Iterable[str]) -> tuple[bool, ...]:
         """Which operands lie on the same memory as another one (temporaries that are not alive together)."""
@@ -283,6 +366,7 @@ class Entry:
         self.kernels[key] = module, name
         b = module.builder.function(name, params, linkage="" if self.written else "internal", attributes="noinline")
         f = Function(module, b, b.params[-1] if pool else None)
+        f.repeated = self.function.often
         for buffer in buffers:
             root = self.root(buffer)
             f.places[buffer] = Place(b.params[roots[root]], self.buffers[buffer].dtype, root)

@@ -35,6 +35,7 @@ from anima.compiler.emit_value import (
 from anima.compiler.loops import (
     INDEX,
     Accumulate,
+    Again,
     Assign,
     Call,
     Const,
@@ -55,9 +56,10 @@ from anima.compiler.loops import (
     statements,
 )
 from anima.compiler.routines import buffers_written
-from anima.compiler.scalars import convert, emit as emit_scalar
+from anima.compiler.scalars import LONG, SUPPORT, call_support, convert, emit as emit_scalar
 from anima.compiler.static import Numbers, known
 
+_OFTEN = 4  # times that a long function is written in line in code that runs once
 _INDEX_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "rem", "max", "min"))
 
 
@@ -91,6 +93,8 @@ class Control(Scratch):
     windows: dict[str, str]
     apart = False  # whether lanes may have left the loop that is being written
     shared: frozenset[str] = frozenset()  # variables that all lanes have in common: they count iterations
+    repeated = False  # whether what is being written runs many times
+    written: dict[tuple[str, str, int], int]  # how often each long function was written in line
     stopped: str | None = None  # the label of the end of the function, if something may jump there
 
     # -- expressions ----------------------------------------------------------------------------
@@ -153,6 +157,11 @@ class Control(Scratch):
             return values[0][name == "imag"]  # type: ignore[index]
         if name == "select_n":
             source = op.args[1].dtype
+        if name in LONG and source in SUPPORT and not self.repeated:
+            key = name, source, self.width
+            self.written[key] = self.written.get(key, 0) + 1
+            if self.written[key] > _OFTEN:
+                return call_support(self.b, name, values, source)  # type: ignore[arg-type]
         return emit_scalar(self.b, name, values, source, **dict(op.params))
 
     def even(self, values: list[Val]) -> list[Val]:
@@ -266,7 +275,7 @@ class Control(Scratch):
                 pointer = self.places[str(flag)].pointer
                 look = self.b.load(PTR, self.b.gep("i64", pointer, 1))
                 self.stop_unless_zero(self.b.call(look, [pointer], Type("i32")))
-            case Kernel() | Call() if self.outside is not None:
+            case Kernel() | Again() | Call() if self.outside is not None:
                 self.outside(stmt)
             case _:
                 raise TypeError(f"{type(stmt).__name__} cannot stand here")
@@ -360,6 +369,13 @@ class Control(Scratch):
         self.known, self.env, self.places = known, env, places
 
     @contextmanager
+    def repeating(self) -> Iterator[None]:
+        """What runs many times."""
+        before, self.repeated = self.repeated, True
+        yield
+        self.repeated = before
+
+    @contextmanager
     def inlined(self, stmts: Sequence[Stmt]) -> Iterator[None]:
         """Statements that always run: their names are forgotten at the end, what they put in registers is kept."""
         env, places = self.env, self.places
@@ -423,7 +439,7 @@ class Control(Scratch):
             b.branch_if(b.cmp("slt", start, stop), head, done)
         else:
             b.branch(head)
-        with self.scope():
+        with self.scope(), self.repeating():
             b.place(head)
             i = b.phi(I64, (start, before))
             phis = self._phis(keys, before)
@@ -481,7 +497,7 @@ class Control(Scratch):
         self.forget_stores(stmts)
         before, head, inside, done = b.block, b.label("while"), b.label("do"), b.label("done")
         b.branch(head)
-        with self.scope():
+        with self.scope(), self.repeating():
             b.place(head)
             phis = self._phis(keys, before)
             self.block(stmt.before)

@@ -83,6 +83,7 @@ class Function(Vector):
         self.pool = pool
         self.env = {}
         self.renamed = {}
+        self.written = {}
         self.held, self.sizes, self.numbers = {}, {}, {}
         self.heap, self.guarded = [], []
         self.windows = {}

@@ -82,7 +82,7 @@ class Vector(Control):
                 self.env[key] = self.wide(self.env[key])
         before, head, inside, done = b.block, b.label("while"), b.label("do"), b.label("done")
         b.branch(head)
-        with self.scope():
+        with self.scope(), self.repeating():
             b.place(head)
             active = b.phi(lanes, (b.const(lanes, 1) if mask is None else mask, before))
             phis = self._phis(keys, before)

@@ -9,7 +9,7 @@ words that keys are made of, with one more dimension, and operations on keys the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
 from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p
 from anima.ops.shape import slice_in_dim
 from anima.ops.sort import sort_p
+from anima.util import exact_type
 
 MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
 
@@ -47,6 +48,7 @@ def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
     transposed: dict[Var, Eqn] = {}
+    bodies: dict[Hashable, ClosedJaxpr] = {}
     constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
     for eqn in closed.eqns:
         invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
@@ -59,16 +61,35 @@ def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
             params = map_programs(eqn.params, expand) if has_programs(eqn.params) else eqn.params
             eqns.append(eqn.replace(invars=invars, params=params))
             continue
-        body = _traced(rewrite, eqn, [v.aval for v in eqn.invars])
+        key = _form(eqn)
+        body = bodies.get(key)
+        if body is None:
+            body = _traced(rewrite, eqn, [v.aval for v in eqn.invars])
+            constvars += body.jaxpr.constvars
+            consts += body.consts
+            if key is not None:
+                bodies[key] = body
         jaxpr = body.jaxpr
         inner: dict[Var, Atom] = dict(zip(jaxpr.invars, invars, strict=True))
-        constvars += jaxpr.constvars
-        consts += body.consts
-        eqns.extend(e.replace(invars=[inner.get(v, v) if type(v) is Var else v for v in e.invars], source=eqn.source)
-                    for e in jaxpr.eqns)
+        for e in jaxpr.eqns:
+            inner.update((v, Var(v.aval)) for v in e.outvars)
+            eqns.append(Eqn(e.primitive, [inner.get(v, v) if type(v) is Var else v for v in e.invars],
+                            [inner[v] for v in e.outvars], e.params, eqn.source, e.effects))  # type: ignore[misc]
         env.update(zip(eqn.outvars, (inner.get(v, v) if type(v) is Var else v for v in jaxpr.outvars), strict=True))
     outvars = [env.get(v, v) if type(v) is Var else v for v in closed.jaxpr.outvars]
     return ClosedJaxpr(Jaxpr(constvars, closed.jaxpr.invars, eqns, outvars, closed.jaxpr.effects), consts)
+
+
+def _form(eqn: Eqn) -> Hashable | None:
+    """What the rewrite of an equation depends on; None if that cannot be compared."""
+    params = tuple(eqn.params.items())
+    atoms = tuple((v.aval, v.val.tobytes() if type(v) is Literal else None) for v in eqn.invars)
+    try:
+        key = eqn.primitive, params, exact_type(params), atoms, tuple(v.aval for v in eqn.outvars)
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def _as_list(x: Any) -> list[Any]:

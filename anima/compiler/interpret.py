@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from anima.compiler import lapack
+from anima.compiler.buffers import written_out
 from anima.compiler.loops import (
     INDEX,
     Accumulate,
+    Again,
     Assign,
     Call,
     Const,
@@ -123,6 +125,8 @@ class Machine:
                 outer, self.names = self.names, dict(self.names)
                 self.block(body)
                 self.names = outer
+            case Again():
+                self.block((written_out(stmt),))
             case Call():
                 self._call(stmt)
             case _:

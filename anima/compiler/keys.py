@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from anima.compiler.loops import (
     Accumulate,
+    Again,
     Assign,
     Call,
     Const,
@@ -44,7 +45,20 @@ def program_key(program: Program) -> str:
     """The text of a whole program; values of constants are not part of it."""
     names = {b.name: str(i) for i, b in enumerate(program.buffers)}
     head = ";".join(f"{b.role}:{b.dtype}:{b.size}:{b.offset}:{names.get(b.alias or '', '')}" for b in program.buffers)
-    return f"{program.name}|{program.arena}|{head}|{statements_key(program.body, names)}"
+    return f"{program.name}|{program.arena}|{head}|{_body_key(program.body, names)}"
+
+
+def _body_key(stmts: Sequence[Stmt], buffers: dict[str, str]) -> str:
+    """The text of a program's body, in which kernels that stand several times are written once."""
+    out: list[str] = []
+    numbers = {id(s): n for n, s in enumerate(stmts)}
+    for stmt in stmts:
+        if isinstance(stmt, Again):
+            pairs = " ".join(f"{buffers[a]}={buffers[b]}" for a, b in stmt.names)
+            out.append(f"(again {numbers[id(stmt.kernel)]} {pairs})")
+        else:
+            _write(stmt, buffers, out)
+    return "".join(out)
 
 
 def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:

@@ -13,7 +13,7 @@ Buffers are flat (row-major arrays, an index is an element number). Every extent
 All scalar types are named as in `core.dtypes.short_name`, plus `index` (a signed 64-bit integer).
 
     Program = name, buffers, body: Stmt*
-    Stmt    = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
+    Stmt    = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
     Expr    = Const | Ref | Load | Op
 
 `Op.name` is the name of an elementwise primitive (`add`, `exp`, `select_n`, `lt`, ...) with the
@@ -202,7 +202,16 @@ class Kernel:
     inline: bool = False
 
 
-Stmt = Kernel | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
+@record
+class Again:
+    """A kernel that stands before in the program's body, once more: `names` has its buffers and those that take their
+    place. A program of many equal parts is so no longer than one of them; `buffers.written_out` gives the kernel."""
+
+    kernel: Kernel
+    names: tuple[tuple[str, str], ...]
+
+
+Stmt = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
 
 
 # --- Programs --------------------------------------------------------------------------------
@@ -321,6 +330,21 @@ def with_blocks(stmt: Stmt, blocks: Sequence[tuple[Stmt, ...]]) -> Stmt:
 def map_blocks(change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]], stmt: Stmt) -> Stmt:
     """The statement with each of its blocks changed."""
     return with_blocks(stmt, [change(block) for block in blocks_of(stmt)])
+
+
+def with_kernels(change: Callable[[Stmt], Stmt], stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """The statements of a program's body changed, a kernel that stands there several times once."""
+    changed: dict[int, Stmt] = {}
+    out: list[Stmt] = []
+    for stmt in stmts:
+        if type(stmt) is Again:
+            out.append(Again(changed[id(stmt.kernel)], stmt.names))  # type: ignore[arg-type]
+            continue
+        new = change(stmt)
+        if type(stmt) is Kernel:
+            changed[id(stmt)] = new
+        out.append(new)
+    return tuple(out)
 
 
 def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:

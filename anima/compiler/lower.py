@@ -45,6 +45,7 @@ from anima.compiler.lower_control import CONTROL
 from anima.compiler.lower_map import map_kernels
 from anima.compiler.lower_reduce import reduce_kernels, rows_kernel, strategy
 from anima.compiler.overwrite import Places
+from anima.compiler.repeats import LEAST, Repeats
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -72,6 +73,9 @@ def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
     return Program(name, tuple(builder.buffers.values()), tuple(builder.body), callbacks=tuple(builder.callbacks))
 
 
+SMALL = 1024  # bytes of constants of which equal ones are found
+
+
 class Builder:
     """A program under construction: see `calls.ProgramBuilder` for what lowering rules use of it.
 
@@ -89,8 +93,10 @@ class Builder:
         self.plain: Scope | None = None  # the statements beside kernels
         self.fused: Fused | None = None
         self.inside = 0  # how many loops and branches are around the statements being appended
+        self.repeats: Repeats | None = None  # if equal groups are lowered once
         self.starts: dict[Eqn, list[int]] = {}  # where the parts of concatenations begin
         self._constants: dict[int, tuple[Any, str]] = {}
+        self._contents: dict[tuple[np.dtype, bytes], str] = {}  # small constants, which may be equal
         self._count = 0
         self._names = 0
 
@@ -105,13 +111,19 @@ class Builder:
         return self.buffer(f"t{self._count}", dtype, size, "temp")
 
     def constant(self, value: Any) -> str:
-        array = np.ascontiguousarray(value.value if isinstance(value, ConcreteArray) else value)
         known = self._constants.get(id(value))
-        if known is None:
+        if known is not None:
+            return known[1]
+        array = np.ascontiguousarray(value.value if isinstance(value, ConcreteArray) else value)
+        content = (array.dtype, array.tobytes()) if array.nbytes <= SMALL else None
+        name = None if content is None else self._contents.get(content)
+        if name is None:
             self._count += 1
             name = self.buffer(f"const{self._count}", dtypes.short_name(array.dtype), array.size, "const", array)
-            known = self._constants[id(value)] = (value, name)
-        return known[1]
+            if content is not None:
+                self._contents[content] = name
+        self._constants[id(value)] = value, name
+        return name
 
     def name(self, letter: str) -> str:
         self._names += 1
@@ -248,11 +260,12 @@ class Builder:
     # ---------------------------------------------------------------- programs
 
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
-        outer = self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels
+        outer = self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels, self.repeats
         try:
             return self.fused_program(fused, inputs, outputs)
         finally:
-            self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels = outer
+            (self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels,
+             self.repeats) = outer
 
     def fused_program(self, fused: Fused, inputs: Sequence[Operand], outputs: Sequence[Memory | None]
                       ) -> list[Result | None]:
@@ -281,6 +294,8 @@ class Builder:
         for result, place in zip(jaxpr.outvars, outputs, strict=True):
             if place is None and isinstance(result, Var) and fused.home(result) in overwritten:
                 self.value(result)
+        many = not self.inside and len(fused.groups) >= LEAST
+        self.repeats = Repeats(fused, self.places, self.values) if many else None
         for group in fused.groups:
             self._group(group, fused)
         for source, target, aval in last:
@@ -382,7 +397,18 @@ class Builder:
             for var in stored:
                 found = tuple(scope.memo[var, index] for index in indices)
                 self.set_value(var, found if var.aval.shape else found[0])
-        elif group.kind == "map":
+        else:
+            self._kernels(group, fused)
+
+    def _kernels(self, group: Group, fused: Fused) -> None:
+        """Appends the kernels of a group: those of an equal one again, where there is one."""
+        structure = None if self.repeats is None else self.repeats.structure(group)
+        again = None if structure is None or self.repeats is None else self.repeats.again(structure)
+        if again is not None:
+            self.body += again
+            return
+        start, first = len(self.body), group.roots[0]
+        if group.kind == "map":
             for scope in map_kernels(self.scope, group, fused.stored):
                 self.kernel(_kernel_name(group), scope, first.source)
         elif strategy(group.shape, group.axes) == "rows":
@@ -390,6 +416,8 @@ class Builder:
         else:
             reduce_kernels(self.scope, group, fused.stored,
                            lambda name, scope: self.kernel(name, scope, first.source), self.temp)
+        if structure is not None and self.repeats is not None:
+            self.repeats.note(structure, self.body[start:])
 
     def _call(self, eqn: Eqn) -> None:
         rule = CALLS.get(eqn.primitive.name)

@@ -29,6 +29,7 @@ from anima.compiler.loops import (
     Stmt,
     map_blocks,
     statements,
+    with_kernels,
 )
 
 _WORTH = 25_000.0   # nanoseconds of work from which threads are used
@@ -42,7 +43,7 @@ def parallelize(program: Program) -> Program:
 
     After this pass every `parallel` loop has the grain that it runs with.
     """
-    return replace(program, body=tuple(_top(s) for s in program.body))
+    return replace(program, body=with_kernels(_top, program.body))
 
 
 def _top(stmt: Stmt) -> Stmt:

@@ -26,7 +26,7 @@ from anima.compiler.fuse import fuse
 from anima.compiler.groups import Fused
 from anima.compiler.hoist import hoist
 from anima.compiler.inline import inline
-from anima.compiler.loops import Kernel, Program, walk
+from anima.compiler.loops import Again, Call, Kernel, Program, statements
 from anima.compiler.registers import registers
 from anima.compiler.show_fused import show_fused
 from anima.compiler.show_loops import check as check_loops, show as show_loops
@@ -57,7 +57,7 @@ class Stages:
 
     @property
     def kernel_count(self) -> int:
-        return sum(isinstance(s, Kernel) or type(s).__name__ == "Call" for s in walk(*self.loops.body))
+        return sum(isinstance(s, (Kernel, Again, Call)) for s in statements(*self.loops.body))
 
 
 def passes(name: str, donated: Sequence[int]) -> list[Pass]:

@@ -13,18 +13,22 @@ from dataclasses import replace
 
 from anima.compiler.accesses import LARGEST, marked
 from anima.compiler.buffers import buffers_of
-from anima.compiler.loops import INDEX, Const, For, Kernel, Load, Local, Ref, Stmt, Store, map_blocks, walk
+from anima.compiler.loops import INDEX, Again, Const, For, Kernel, Load, Local, Ref, Stmt, Store, map_blocks, walk
 from anima.compiler.vectorize import fits
 
 
 def hold_rows(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """Statements in which the rows that serial loops add to are in registers; the same ones if there are none."""
     out: list[Stmt] = []
+    changed: dict[int, Kernel] = {}
     for stmt in stmts:
-        if not isinstance(stmt, Kernel):
+        if isinstance(stmt, Again):
+            stmt = Again(changed[id(stmt.kernel)], stmt.names) if id(stmt.kernel) in changed else stmt
+        elif not isinstance(stmt, Kernel):
             stmt = map_blocks(hold_rows, stmt)
         elif not stmt.inline and (body := hold_rows(stmt.body)) is not stmt.body:
-            stmt = replace(stmt, body=body)
+            kernel, stmt = stmt, replace(stmt, body=body)
+            changed[id(kernel)] = stmt
         out.append(stmt)
     rows = {s.buffer for s in out if isinstance(s, Local) and not s.held and 1 < s.size <= LARGEST and _fits(s, out)}
     if not rows:

@@ -56,7 +56,7 @@ from anima.compiler.scalars_incomplete import ARITY, INCOMPLETE
 from anima.compiler.scalars_special import digamma, erf, erf_inv, erfc, lgamma
 from anima.compiler.scalars_trig import acos, asin, atan, atan2, cos, large_loop, sin, tan
 
-__all__ = ["COMPLEX", "SCALARS", "SUPPORT", "convert", "emit", "llvm_type", "support_text"]
+__all__ = ["COMPLEX", "LONG", "SCALARS", "SUPPORT", "call_support", "convert", "emit", "llvm_type", "support_text"]
 
 
 def _round(x: Num, rounding_method: int = 0) -> Num:
@@ -79,6 +79,8 @@ SUPPORT: dict[str, frozenset[str]] = {
     "f64": frozenset((*INCOMPLETE, "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cosh",
                       "digamma", "erf", "erf_inv", "erfc", "lgamma", "log2", "pow", "rem", "sinh", "tan")),
 }
+# Those that are long enough for a call to cost less than to write them once more, in code that runs once.
+LONG = frozenset(SCALARS) - frozenset(FLOAT) - {"round", "rsqrt"}
 _TABLES = {"f32": SCALARS, "f64": SCALARS, "bool": BOOLEAN, "c64": COMPLEX, "c128": COMPLEX,
            **dict.fromkeys(("i8", "i16", "i32", "i64"), SIGNED),
            **dict.fromkeys(("u8", "u16", "u32", "u64"), UNSIGNED)}

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from anima.compiler.buffers import written_out
 from anima.compiler.loops import (
     INDEX,
     Accumulate,
+    Again,
     Assign,
     Buffer,
     Call,
@@ -75,6 +77,8 @@ def _stmt(stmt: Stmt, indent: str) -> Iterator[str]:
         case Kernel(name=name, body=body):
             yield f"{indent}kernel {name}:"
             yield from _block(body, inner)
+        case Again(kernel=kernel, names=names):
+            yield f"{indent}kernel {kernel.name}: as above, with {', '.join(f'{new} for {old}' for old, new in names)}"
         case For(index=index, extent=extent, body=body, kind=kind, width=width, grain=grain):
             extra = f"({width})" if width > 1 else f"(grain {grain})" if grain > 1 else ""
             yield f"{indent}{'for' if kind == 'serial' else kind}{extra} {index} < {text(extent)}:"
@@ -198,6 +202,8 @@ class _Checker:
 
     def stmt(self, stmt: Stmt) -> None:
         match stmt:
+            case Again():
+                self.stmt(written_out(stmt))
             case Kernel(name=name, body=body):
                 self.need(not self.kernel, f"kernel {name} inside of a kernel")
                 self.kernel, self.bound = name, set()

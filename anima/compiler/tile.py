@@ -31,6 +31,7 @@ from anima.compiler.loops import (
     Store,
     map_blocks,
     walk,
+    with_kernels,
 )
 
 _TILE = 16
@@ -40,7 +41,7 @@ _LINE = 64            # bytes that are fetched together
 
 def tile(program: Program) -> Program:
     """Cuts loops that step across memory into tiles."""
-    return replace(program, body=tuple(_top(s) for s in program.body))
+    return replace(program, body=with_kernels(_top, program.body))
 
 
 def _top(stmt: Stmt) -> Stmt:

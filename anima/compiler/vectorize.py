@@ -37,6 +37,7 @@ from anima.compiler.loops import (
     map_blocks,
     statements,
     walk,
+    with_kernels,
 )
 from anima.compiler.native import Target
 
@@ -46,7 +47,7 @@ _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
 
 def vectorize(program: Program, target: Target) -> Program:
     """Chooses the width of each vector loop."""
-    return replace(program, body=_block(program.body, target))
+    return replace(program, body=with_kernels(lambda stmt: _stmt(stmt, target), program.body))
 
 
 def _block(stmts: Iterable[Stmt], target: Target) -> tuple[Stmt, ...]:

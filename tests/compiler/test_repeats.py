@@ -1,0 +1,80 @@
+"""Equal groups stand for each other; those that are almost equal do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima.compiler import pipeline
+from anima.compiler.loops import Again, Kernel
+from anima.compiler.repeats import LEAST
+
+N = 60  # results, of which several make a group: enough groups for some to be equal
+
+X = [np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4) + i for i in range(N)]
+Step = Callable[[Any, int], Any]
+
+# What is done with each of many arrays; a few of them otherwise, almost alike.
+ALMOST: dict[str, Step] = {
+    "equal": lambda x, i: jnp.exp(x).sum(axis=1),
+    "signs of zero": lambda x, i: x * (-0.0 if i % 7 == 3 else 0.0),
+    "literals": lambda x, i: (x * (2.0 if i % 7 == 3 else 3.0)).sum(axis=1),
+    "axes": lambda x, i: jnp.exp(x).sum(axis=i % 7 == 3),
+    "operand used twice": lambda x, i: (x * (x if i % 7 == 3 else X[i - 1])).sum(axis=1),
+    "operands exchanged": lambda x, i: ((x - X[0]) if i % 7 == 3 else (X[0] - x)).sum(axis=1),
+    "operations": lambda x, i: (jnp.sin if i % 7 == 3 else jnp.cos)(x).sum(axis=1),
+    "results kept": lambda x, i: [y := jnp.exp(x), y.sum(axis=1)][i % 7 != 3:],
+    "types": lambda x, i: x.astype("int32" if i % 7 == 3 else "float32").sum(axis=1),
+    "slices": lambda x, i: x[:, i % 3: i % 3 + 2].sum(axis=1),
+    "products": lambda x, i: x.T @ (X[0] if i % 7 == 3 else X[1]),
+    "longer rows": lambda x, i: jnp.concatenate([x] * (5 if i % 7 == 3 else 4), axis=1).max(axis=1),
+}
+
+
+def _leaves(value: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in anima.tree.leaves(value)]
+
+
+@pytest.mark.parametrize("name", ALMOST)
+def test_results_are_those_of_single_operations(name: str) -> None:
+    def fun(xs: list[Any]) -> list[Any]:
+        return [ALMOST[name](x, i) for i, x in enumerate(xs)]
+
+    want, got = _leaves(fun([jnp.asarray(x) for x in X])), _leaves(anima.jit(fun)(X))
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(np.signbit(a[a == 0]), np.signbit(b[a == 0]))
+
+
+@pytest.mark.parametrize("donated", [False, True])
+def test_chains_of_equal_steps(donated: bool) -> None:
+    """Temporaries and donated arrays, whose memory is shared."""
+    def fun(x: Any, w: Any) -> Any:
+        for _ in range(N):
+            x = jnp.tanh(x @ w + x)
+        return x
+
+    w = np.eye(4, dtype=np.float32) / 2
+    want = np.asarray(fun(jnp.asarray(X[0]), w))
+    got = anima.jit(fun, donate_argnums=(0,) if donated else ())(jnp.asarray(X[0]), w)
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-5)
+
+
+def test_equal_groups_are_lowered_once() -> None:
+    loops = pipeline.lower(anima.make_jaxpr(lambda xs: [jnp.exp(x).sum(axis=1) for x in xs])([*X] * 5)).loops
+    again = [s for s in loops.body if isinstance(s, Again)]
+    assert len(again) > LEAST and sum(isinstance(s, Kernel) for s in loops.body) <= 3
+
+
+def test_functions_called_often_are_those_written_in_line() -> None:
+    def fun(x: Any) -> list[Any]:
+        return [jnp.sin(x + i) for i in range(20)]
+
+    many, one = anima.jit(fun)(np.float32(0.3)), anima.jit(jnp.sin)
+    assert [float(y) for y in many] == [float(one(np.float32(np.float32(0.3) + i))) for i in range(20)]
