@@ -252,6 +252,8 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, ret
     if not return_indices:
         return common
     index, _, real = _kept(mask, size)
+    if not a.size or not b.size:  # nothing is common: all there is is padding
+        return common, sh.full_like(index, a.size), sh.full_like(index, b.size)
     first = take(order, index, mode="clip")
     other_order = argsort(b)
     place = searchsorted(take(b, other_order, mode="clip"), take(ranked, index, mode="clip"))
