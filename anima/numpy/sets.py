@@ -188,7 +188,7 @@ def _padded(values: Array, mask: Array, size: int | None, fill_value: Any, defau
     """The values where the mask holds, cut or padded to `size`."""
     index, wanted, real = _kept(mask, size)
     if not values.size:
-        return sh.zeros(values.aval.update(shape=(wanted,)))
+        return sh.full((wanted,), 0 if fill_value is None else fill_value, values.dtype)
     picked = take(values, index, mode="clip")
     if size is None:
         return picked

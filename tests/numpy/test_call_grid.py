@@ -284,3 +284,63 @@ def test_every_combination_is_as_in_numpy(row: Row) -> None:
                                                for call, _ in fine])
         for got, (call, want) in zip(everything({k: v for k, v in arrays.items() if k[0] in "fc"}), fine, strict=True):
             compare(got, want, f"compiled {call}")
+
+
+IN_PLACE = {
+    "put(a, {i}, {v}, mode={m!r})": {
+        "i": [0, -1, "i2[:0]", "np.int32([3, 0, 3])", "np.int32([[1], [2]])", "np.int32([99])"],
+        "v": [7, "np.int32([7, 8])"], "m": ["wrap", "clip"]},
+    "place(a, {c}, {v})": {"c": ["a > 0", "a > 9", "a == a"], "v": ["f1", "f2", "s5"]},
+    "put_along_axis(a, {i}, {v}, {axis})": {"i": ["np.int32([[0, 1, 2, 1]])", "np.int32([[0], [2], [1]])"],
+                                            "v": [7, "np.ones((1, 1))"], "axis": [0, 1, -1]},
+    "put_along_axis(a, np.int32([5, 0]), {v}, None)": {"v": [7, "np.int32([8, 9])"]},
+    "fill_diagonal(a, {v})": {"v": [7, "np.arange(2)", "np.arange(5)"]},
+}
+
+
+@pytest.mark.parametrize("call", [call for row in IN_PLACE.items() for call in calls(row)])
+def test_functions_that_write_to_their_operand_in_numpy(call: str) -> None:
+    want, before = OPERANDS["f34"].copy(), OPERANDS["f34"].copy()
+    values = {**OPERANDS, "jnp": jnp, "np": np, "a": jnp.asarray(before)}
+    copying = f"jnp.{call[:-1]}, inplace=False)"
+    try:
+        eval(f"np.{call}", {**OPERANDS, "np": np, "a": want})
+    except (ValueError, IndexError) as error:  # indices that do not broadcast with the operand
+        with pytest.raises((ValueError, TypeError, IndexError)):
+            pytest.fail(f"NumPy: {error!r}, but {eval(copying, values)}")
+        return
+    np.testing.assert_array_equal(eval(copying, values), want)
+    np.testing.assert_array_equal(values["a"], before)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (1,), (5,)])
+@pytest.mark.parametrize("size", [0, 1, 4])
+def test_sets_of_a_given_size(shape: tuple[int, ...], size: int, compiled: bool) -> None:
+    """With `size` results have that size, whatever there is: cut, or padded."""
+    x = np.float32([3, 1, 3, 2, 1])[:shape[0]] if len(shape) == 1 else np.zeros(shape, "f")
+    other = np.float32([1, 2, 9])
+
+    def functions(x: Any) -> list[Any]:
+        options = {"size": size, "fill_value": -1}
+        return [jnp.unique(x, True, True, True, **options), jnp.unique(x, return_inverse=True, **options),
+                jnp.union1d(x, other, **options), jnp.intersect1d(x, other, return_indices=True, **options),
+                jnp.setdiff1d(x, other, **options), jnp.setxor1d(x, other, **options)]
+
+    got = (anima.jit(functions) if compiled else functions)(jnp.asarray(x))
+
+    def padded(values: Any, fill: int = -1) -> np.ndarray:
+        return np.append(values, np.full(size, fill))[:size]
+
+    values, first, inverse, counts = np.unique(x, True, True, True)
+    np.testing.assert_array_equal(got[0][0], padded(values))
+    np.testing.assert_array_equal(got[0][1][:len(values)], first[:size])
+    np.testing.assert_array_equal(got[0][2], inverse)
+    np.testing.assert_array_equal(got[0][3], padded(counts, 0))
+    np.testing.assert_array_equal(got[1][1], inverse)
+    np.testing.assert_array_equal(got[2], padded(np.union1d(x, other)))
+    common, left, right = np.intersect1d(x, other, return_indices=True)
+    for a, b in zip(got[3], (padded(common), padded(left, x.size), padded(right, other.size)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(got[4], padded(np.setdiff1d(x, other)))
+    np.testing.assert_array_equal(got[5], padded(np.setxor1d(x, other)))
