@@ -297,7 +297,7 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
             case For(index=index):
                 return replace(s, index=named.get(index, index), extent=expr(s.extent), body=block(s.body))
             case While(before=before, cond=cond, body=body):
-                return While(block(before), expr(cond), block(body))
+                return replace(s, before=block(before), cond=expr(cond), body=block(body))
             case If(cond=cond, then=then, orelse=orelse):
                 return If(expr(cond), block(then), block(orelse))
             case Let(name=name, value=value):

@@ -27,11 +27,11 @@ from anima.compiler.loops import (
 from anima.ops.family import ELEMENTWISE
 
 _OPS = {"cast": 0.5, "bitcast": 0.0}  # operations of loops that are not primitives; others of these are instructions
-_UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
+UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
 _UNKNOWN_STEPS = 64  # iterations of a loop that ends when a condition fails
 
 
-def extent_of(extent: Expr, otherwise: int = _UNKNOWN_TRIPS) -> int:
+def extent_of(extent: Expr, otherwise: int = UNKNOWN_TRIPS) -> int:
     """The number of iterations, or a guess."""
     if isinstance(extent, Const):
         return int(extent.value)
@@ -66,12 +66,14 @@ def cost(node: Stmt | Expr) -> float:
             each = sum(cost(s) for s in body)
             lanes = max(width * 0.6, 1.0) if kind in ("vector", "whole") else 1.0
             return 2.0 + extent_of(extent) * (each / lanes + (0.5 if kind != "vector" else 0.0))
-        case While(before=before, cond=cond, body=body):
-            return _UNKNOWN_STEPS * (cost(cond) + sum(cost(s) for s in (*before, *body)))
+        case While(before=before, cond=cond, body=body, steps=steps):
+            return (_UNKNOWN_STEPS if steps is None else steps) * (cost(cond) + sum(cost(s) for s in (*before, *body)))
         case If(cond=cond, then=then, orelse=orelse):
             return cost(cond) + max(sum(cost(s) for s in then), sum(cost(s) for s in orelse))
         case Kernel(body=body):
             return sum(cost(s) for s in body)
+        case Call(routine="look"):  # for Ctrl-C: once in many milliseconds
+            return 0.0
         case Call():
             return 10_000.0
     return sum(cost(c) for c in children(node))

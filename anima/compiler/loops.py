@@ -100,11 +100,15 @@ class For:
 
 @record
 class While:
-    """`before`, then leave if `cond` is false, then `body`; again. Names of `before` are seen in `body`."""
+    """`before`, then leave if `cond` is false, then `body`; again. Names of `before` are seen in `body`.
+
+    `steps` is about how often, where that is known.
+    """
 
     before: tuple[Stmt, ...]
     cond: Expr
     body: tuple[Stmt, ...]
+    steps: int | None = field(default=None, compare=False)
 
 
 @record

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from anima.compiler.calls import ProgramBuilder, call
+from anima.compiler.costs import UNKNOWN_TRIPS
 from anima.compiler.index_math import Index
 from anima.compiler.loops import INDEX, Const, Expr, Load, Op, Ref, Store
 from anima.compiler.lower_array import Scope, scalar_type
@@ -74,7 +75,7 @@ def _merge_sort(scope: Scope, start: Expr, n: int, types: Sequence[str], first: 
                 num_keys: int) -> None:
     """Sorts a row of `first`, with `second` as the other buffer: two passes a round, so that it ends where it began."""
     width = scope.var(_ONE, "w")
-    with scope.while_(Op("lt", (width, Const(n, INDEX)), "bool")):
+    with scope.while_(Op("lt", (width, Const(n, INDEX)), "bool"), steps=((n - 1).bit_length() + 1) // 2):
         _merge_pass(scope, start, n, scope.read(width), types, first, second, num_keys)
         double = scope.let(_add(width, width), scope.depth, "n")
         _merge_pass(scope, start, n, double, types, second, first, num_keys)
@@ -86,7 +87,7 @@ def _merge_pass(scope: Scope, start: Expr, n: int, width: Expr, types: Sequence[
     """Merges pairs of runs of `width` elements."""
     size = Const(n, INDEX)
     low = scope.var(_ZERO, "a")
-    with scope.while_(Op("lt", (low, size), "bool")):
+    with scope.while_(Op("lt", (low, size), "bool"), steps=-(-n // UNKNOWN_TRIPS)):  # all merges take n steps
         middle = scope.let(_min(_add(low, width), size), scope.depth, "n")
         high = scope.let(_min(_add(middle, width), size), scope.depth, "n")
         left, right = scope.var(scope.read(low), "a"), scope.var(middle, "b")

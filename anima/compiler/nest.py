@@ -225,8 +225,8 @@ class Nest:
         self.emit(For(name, count, tuple(block)))
 
     @contextmanager
-    def while_(self, cond: Expr) -> Iterator[None]:
-        """A loop for as long as `cond`, an expression over variables, holds."""
+    def while_(self, cond: Expr, steps: int | None = None) -> Iterator[None]:
+        """A loop for as long as `cond`, an expression over variables, holds: about `steps` times, if that is known."""
         with self.pinned() as block:
             yield
-        self.emit(While((), cond, tuple(block)))
+        self.emit(While((), cond, tuple(block), steps))

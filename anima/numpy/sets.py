@@ -188,7 +188,7 @@ def _padded(values: Array, mask: Array, size: int | None, fill_value: Any, defau
     """The values where the mask holds, cut or padded to `size`."""
     index, wanted, real = _kept(mask, size)
     if not values.size:
-        return sh.zeros(values.aval.update(shape=(wanted,)))
+        return sh.full((wanted,), 0 if fill_value is None else fill_value, values.dtype)
     picked = take(values, index, mode="clip")
     if size is None:
         return picked
@@ -252,6 +252,8 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, ret
     if not return_indices:
         return common
     index, _, real = _kept(mask, size)
+    if not a.size or not b.size:  # nothing is common: all there is is padding
+        return common, sh.full_like(index, a.size), sh.full_like(index, b.size)
     first = take(order, index, mode="clip")
     other_order = argsort(b)
     place = searchsorted(take(b, other_order, mode="clip"), take(ranked, index, mode="clip"))

@@ -162,6 +162,6 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str 
     side = "left" if right else "right"
     upwards = searchsorted(edges, values, side)
     downwards = ew.sub(dtypes.default_int().type(edges.size),
-                       searchsorted(flip(edges), values, "right" if right else "left"))
+                       searchsorted(flip(edges), values, side))
     first, last = edges[0], edges[-1]
     return select_where(ew.ge(last, first), upwards, downwards)

@@ -321,6 +321,11 @@ def _bin_index(edges: Array, x: Array) -> Array:
     return select_where(last, sh.full_like(index, edges.size - 1), index)
 
 
+def _are_many(bins: Any) -> bool:
+    """Whether there is an entry for each axis: numbers of bins, or edges, or both."""
+    return isinstance(bins, (list, tuple)) or np.ndim(bins) > 0
+
+
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None,
                 density: bool | None = None) -> tuple[Array, list[Array]]:
     """(how many of the points, rows of `sample`, are in each bin, edges of the bins along each axis)."""
@@ -328,7 +333,7 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: ArrayLi
     if points.ndim != 2:
         raise ValueError("sample should be a 2D array of shape (N, D)")
     count, rank = points.shape
-    per_axis = [bins] * rank if np.ndim(bins) == 0 else list(bins)
+    per_axis = list(bins) if _are_many(bins) else [bins] * rank
     if len(per_axis) != rank:
         raise ValueError("should be a bin for each dimension.")
     if range is not None and len(range) != rank:
@@ -357,7 +362,7 @@ def histogram2d(x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None, w
                 density: bool | None = None) -> tuple[Array, Array, Array]:
     """(how many of the points (x, y) are in each bin, edges along x, edges along y)."""
     x, y = promote_dtypes("histogram2d", x, y)
-    if np.ndim(bins) == 1 and len(bins) not in (1, 2):
+    if _are_many(bins) and len(bins) not in (1, 2):
         bins = [asarray(bins), asarray(bins)]
     counts, (x_edges, y_edges) = histogramdd(concatenate([sh.expand_dims(x, (1,)), sh.expand_dims(y, (1,))], 1), bins,
                                              range, weights, density)

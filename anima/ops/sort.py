@@ -133,7 +133,8 @@ class TopK(Primitive):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int) -> tuple[Any, Any]:
         values, indices = self.bind(*primals, k=k, axis=axis)
         t = tangents[0]
-        ts = Zero(tangent_aval(aval_of(values))) if isinstance(t, Zero) else take_along(t, indices, axis)
+        aval = tangent_aval(aval_of(values))
+        ts = Zero(aval) if isinstance(t, Zero) or not aval.size else take_along(t, indices, axis)
         return [values, indices], [ts, Zero(tangent_aval(aval_of(indices)))]
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *, k: int,

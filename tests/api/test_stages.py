@@ -225,3 +225,9 @@ def test_costs_as_counted_by_hand(name: str) -> None:
 def test_costs_of_a_product() -> None:
     cost = anima.jit(jnp.matmul).lower(*[jnp.ones((100, 100))] * 2).cost_analysis()
     assert cost["flops"] == 2e6 and cost["bytes accessed"] == 3 * 40_000
+
+
+@pytest.mark.parametrize("n", [10, 100, 3000])
+def test_the_seconds_of_a_sort_are_of_the_order_of_its_comparisons(n: int) -> None:
+    cost = anima.jit(jnp.sort).lower(jnp.ones((100, n))).compile().cost_analysis()
+    assert 1e-9 < cost["optimal_seconds"] / (100 * n * max(1, (n - 1).bit_length())) < 1e-7

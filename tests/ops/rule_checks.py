@@ -95,10 +95,9 @@ def check_batch(p: Primitive, args: Sequence[np.ndarray], params: dict[str, Any]
                 size: int = 3) -> None:
     """A batched call is the stack of single calls, whichever operands have a batch axis, and wherever."""
     stacks = stacks or [[np.roll(x.reshape(-1), i).reshape(x.shape) for i in range(size)] for x in args]
-    for pattern in itertools.product([None, 0, -1], repeat=len(args)):
-        if all(d is None for d in pattern):
+    for dims in itertools.product(*([None, *range(x.ndim + 1)] for x in args)):
+        if all(d is None for d in dims):
             continue
-        dims = [None if d is None else x.ndim if d else 0 for x, d in zip(args, pattern, strict=True)]
         given = [x if d is None else np.stack(s, d) for x, s, d in zip(args, stacks, dims, strict=True)]
         outs, out_dims = p.batch(size, given, dims, **params)
         outs, out_dims = (outs, out_dims) if p.multiple_results else ([outs], [out_dims])

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anima
 from anima.config import enable_x64
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
@@ -154,3 +155,9 @@ def test_threefry_rules() -> None:
         threefry2x32_p.bind(*key, x1, x2[:, :2])
     with pytest.raises(TypeError, match="four arrays of uint32"):
         threefry2x32_p.bind(*key, x1, x2.astype(np.int32))
+
+
+@pytest.mark.parametrize("shape, axis", [((0, 2), 0), ((2, 0), 1), ((3, 2), 0), ((0, 2), 1)])
+def test_derivative_of_the_largest_none(shape: tuple[int, ...], axis: int) -> None:
+    slope = anima.grad(lambda x: anima.lax.top_k(x, 0, axis=axis)[0].sum())(np.ones(shape, np.float32))
+    np.testing.assert_array_equal(slope, np.zeros(shape))

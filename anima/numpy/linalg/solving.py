@@ -381,9 +381,9 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: Any = None) -> Array:
 
     The first and the last may be vectors. ValueError if sizes do not fit.
     """
-    given = promote_dtypes("multi_dot", *arrays)
-    if not given:
+    if not len(arrays):
         raise ValueError("multi_dot requires at least one array")
+    given = promote_dtypes("multi_dot", *arrays)
     if len(given) == 1:
         return given[0]
     if any(x.ndim != 2 for x in given[1:-1]) or any(x.ndim not in (1, 2) for x in (given[0], given[-1])):
