@@ -1,0 +1,36 @@
+"""What the compiler decides, program by program, and that what it makes of them computes what eager evaluation does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+from tests.compiler import outlined, outlines
+
+KNOWN = outlines.read()
+PROGRAMS = {f"{theme}: {name}": program for theme, programs in outlined.THEMES.items()
+            for name, program in programs.items()}
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS])
+@pytest.mark.usefixtures("unchecked")
+def test_outline(name: str) -> None:
+    """Where this fails because the compiler is better now: `python3 -m tests.compiler.outlines`."""
+    assert outlines.outline(outlines.stages_of(*PROGRAMS[name])) == KNOWN.get(name)
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if not n.startswith("lowered")])
+def test_results(name: str) -> None:
+    fun, args = PROGRAMS[name]
+    args = anima.device_put(args)
+    got = anima.jit(fun)(*args)
+    with anima.disable_jit():
+        want = fun(*args)
+
+    def same(g: Any, w: Any) -> None:
+        np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=1e-5, atol=1e-5)
+
+    anima.tree.map(same, got, want)
