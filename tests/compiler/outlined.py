@@ -13,6 +13,7 @@ import numpy as np
 import anima
 import anima.numpy as jnp
 from anima import lax
+from tests.compiler import test_hoist_near as near, test_overwrite as overwrite
 
 Programs = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
 
@@ -212,7 +213,7 @@ CONTROL: Programs = {
     **shapes(64, "turned", rotated), **shapes(8, "turned", rotated), **shapes(8, "picked", picked),
     **shapes(64, "indexed", indexed), "indexed 2": indexed(2), "picked 3": picked(3), "turned 2": rotated(2),
     **{f"written out {n}": written_out(n) for n in (1, 8, 16, 24, 32, 48)},
-    **{f"small values {n}": small_values(n) for n in (1, 10, 30, 60)},
+    **{f"small values {n}": small_values(n) for n in (1, 10, 30)},
     **{f"lanes {n}": lanes(n) for n in (1, 2, 8, 64, 65, 160, 180, 260, 600)},
     "a carry of 1": carry_of(1), "a carry of 4": carry_of(4),
     "scan, no carry": (lambda xs: lax.scan(lambda c, x: (c, x[::-1] * 2), None, xs)[1], (X,)),
@@ -263,6 +264,22 @@ CONTROL: Programs = {
         (V[:6],)),
     "the gradient of a scan": (anima.grad(lambda x, w: lax.scan(
         lambda h, r: (jnp.tanh(r @ w + h), h), jnp.zeros(4), x)[0].sum(), (0, 1)), (whole(5, 3), whole(3, 4))),
+}
+
+
+IN_LOOPS: Programs = {
+    **{f"{over} by way of {by}": (loop(lambda k, c, by=by: jnp.cumsum(c[::-1].astype(by)).astype(c.dtype)),
+                                  (whole(20, dtype=over),))
+       for over in ("int16", "float32", "int32") for by in ("int16", "float32", "int32") if over != by},
+    **{f"{n} readers": (loop(lambda k, c, n=n: c.at[k].set(9).at[k + 1].set(sum(c[j] * c[j + k] for j in range(n)))),
+                        (whole(20),)) for n in (1, 2, 3)},
+    **{f"{n} large readers": (loop(lambda k, c, n=n: c.at[k].set(sum(jnp.cumsum(c[j:])[k] for j in range(n)))),
+                              (whole(20),)) for n in (1, 2, 3)},
+    "a reader of a reader": (loop(lambda k, c: c.at[k].set((t := c[:5] + 1)[k % 5] + (t * 2)[::-1][k % 5])), (V,)),
+    "a view of what is written over": (loop(lambda k, c: c.at[k].set((c.reshape(4, 5)[k % 4] * 2).sum())), (V,)),
+    "an update given the array itself": (loop(lambda k, c: lax.dynamic_update_slice(c, c, (k,))), (V,)),
+    "an update given a view of the array": (loop(lambda k, c: c.reshape(4, 5).at[:, k % 5].set(
+        c.reshape(4, 5)[:, 0]).reshape(-1)), (V,)),
 }
 
 
@@ -328,8 +345,22 @@ HOISTED: Programs = {
     "functions of functions": (lambda x, a: anima.jit(lambda b: anima.jit(lambda c: c + jnp.asarray(V))(b) * 2)(x) + a,
                                (V, V)),
 }
-# These are lowered only: 2^26 bytes are stacked, one element less and more.
-LOWERED: Programs = {
+LIMITS: Programs = {  # 2^26 bytes are stacked, one step less and more
     **shapes(1 << 14, "ahead", ahead), **shapes(1 << 14, "summed", summed), **shapes(1 << 14, "after", after),
 }
-THEMES = {"fused": FUSED, "updates": UPDATES, "control": CONTROL, "hoisted": HOISTED, "lowered": LOWERED}
+NEAR: Programs = {
+    **{f.__name__: (loop(f), (whole(17) + 2,)) for f in (*overwrite.IN_PLACE, *overwrite.ALMOST)},
+    **{f"{f.__name__}, small": (loop(f), (whole(7) + 2,)) for f in (*overwrite.IN_PLACE, *overwrite.ALMOST)},
+    **{f"several {k}": (overwrite.vectors(f), (whole(17) + 2,)) for k, f in enumerate(overwrite.SEVERAL)},
+    **{f"several {k}, small": (overwrite.vectors(f), (whole(3) + 2,)) for k, f in enumerate(overwrite.SEVERAL)},
+    **{name: (lambda s, xs, w, f=f: lax.scan(lambda s, x: f(s, x, w), s, xs), (whole(3), whole(5, 3), whole(3, 3)))
+       for name, f in near.STEPS.items()},
+    **{f"outer: {name}": (lambda g, s, xs, f=f: lax.scan(lambda c, x: (f(*c, x), None), (g, s), xs)[0],
+                          (whole(3, 3), whole(3), whole(5, 3))) for name, f in near.OUTER.items()},
+    **{f"invariant: {name}": (lambda s, a, f=f: lax.fori_loop(0, 4, lambda k, s: f(k, s, a), s), (whole(3), whole(3)))
+       for name, f in near.BODIES.items()},
+}
+
+THEMES = {"fused": FUSED, "updates": UPDATES, "control": CONTROL, "in loops": IN_LOOPS, "hoisted": HOISTED,
+          "limits": LIMITS, "near": NEAR}
+LOWERED_ONLY = ("limits", "near")  # too large to run, and run elsewhere

@@ -30,8 +30,8 @@ from anima.compiler.loops import (
     Op,
     Stmt,
     Store,
-    Window,
     While,
+    Window,
     walk,
 )
 from anima.compiler.pipeline import Stages
