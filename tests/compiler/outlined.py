@@ -13,6 +13,7 @@ import numpy as np
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.ops.threefry import threefry2x32_p
 from tests.compiler import test_hoist_near as near, test_overwrite as overwrite
 
 Programs = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -43,6 +44,13 @@ LINE, BIG = whole(33), whole(64, 80)
 
 def steep(x: Any) -> Any:
     return jnp.exp(-x * x)
+
+
+WORDS = np.arange(4, dtype=np.uint32)
+
+
+def words(x: Any) -> list[Any]:
+    return threefry2x32_p.bind(x, x, x, x)
 
 
 FUSED: Programs = {
@@ -105,6 +113,17 @@ FUSED: Programs = {
     "random bits": (lambda k: anima.random.bits(k, (8,)), (np.array([1, 2], np.uint32),)),
     "random bits, an odd number": (lambda k: anima.random.uniform(k, (9, 3)) * 2, (np.array([1, 2], np.uint32),)),
     "random bits, summed": (lambda k: anima.random.uniform(k, (8, 4)).sum(1), (np.array([1, 2], np.uint32),)),
+    "random bits, all summed": (lambda k: anima.random.bits(k, (8,)).sum(), (np.array([1, 2], np.uint32),)),
+    "random bits, the largest of an odd number": (lambda k: anima.random.bits(k, (9,)).max(),
+                                                  (np.array([1, 2], np.uint32),)),
+    "halves of a block": (lambda x: [jnp.concatenate(words(x)) + x[0], jnp.concatenate(words(x)[::-1]) + x[0],
+                                     jnp.concatenate([words(x)[0][:3], words(x)[1][:3]])], (WORDS,)),
+    "halves of two blocks": (lambda x: [jnp.concatenate([words(x)[0], words(x + x[0])[0]]) + x[0],
+                                        jnp.concatenate([words(x)[0], x * 3]),
+                                        jnp.concatenate([x + x[0], words(x)[1]])], (WORDS,)),
+    "halves that are turned": (lambda x: [jnp.concatenate([words(x)[0][::-1], words(x)[1]]) * 2,
+                                          jnp.concatenate([words(x)[0][1:], words(x)[1][:3]])], (WORDS,)),
+    "halves and one of them": (lambda x: [jnp.concatenate(w := words(x)), w[0][::-1] + 1], (WORDS,)),
     "random bits twice": (lambda k: (u := anima.random.bits(k, (8,))) + u[::-1], (np.array([1, 2], np.uint32),)),
     "operands of routines": (lambda x, y: [jnp.cumsum(steep(x), 0), jnp.sort(steep(y), 1), steep(x) @ y.T], (X, Y)),
     "operands of routines, used again": (lambda x, y: [(e := steep(x)), jnp.cumsum(e, 0), jnp.sort(e, 1), e @ y.T],
@@ -116,6 +135,7 @@ FUSED: Programs = {
     "powers": (lambda x: [x ** 0.5, x ** 1.5, x ** -0.5, x ** 2.5, x ** 0.25], (np.abs(V),)),
     "polynomials": (lambda x: [jnp.sin(x)[::-1] + jnp.sin(x), jnp.sqrt(x * x)[::-1] + jnp.sqrt(x * x)], (X,)),
     **{f"large, {n} functions": (lambda x, n=n: sum(jnp.sin(x + k) for k in range(n)), (V,)) for n in (20, 30, 60)},
+    **{f"large, {n} powers": (lambda x, n=n: sum(jnp.arctan2(x, x + k) for k in range(n)), (V,)) for n in (20, 24, 30)},
     **{f"large, {n} arrays": (lambda *xs: sum(xs) * 2, (V,) * n) for n in (100, 230, 240, 400)},
 }
 
@@ -187,8 +207,9 @@ def written_out(n: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def lanes(n: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    run = anima.vmap(lambda x, s: lax.while_loop(lambda c: c[0] < s, lambda c: (c[0] + 1, jnp.cumsum(c[1]) % 7), (0, x)))
-    return run, (whole(3, n), np.array([0, 2, 1], np.int32))
+    def run(x: Any, s: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < s, lambda c: (c[0] + 1, jnp.cumsum(c[1]) % 7), (0, x))
+    return anima.vmap(run), (whole(3, n), np.array([0, 2, 1], np.int32))
 
 
 def carry_of(n: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -226,7 +247,8 @@ CONTROL: Programs = {
     "rows as they are": (lambda xs: lax.scan(lambda c, x: (x, (c, x)), xs[0], xs), (X,)),
     "rows as matrices": (lambda xs: lax.scan(lambda c, x: (x.reshape(4, 5), c.T), xs[0].reshape(4, 5), xs), (X,)),
     "sorted rows": (lambda xs: lax.scan(lambda c, x: (jnp.sort(c + x), jnp.sort(x)), xs[0], xs), (X,)),
-    "constants as results": (lambda xs: lax.scan(lambda c, x: (jnp.zeros(20), (1.0, jnp.ones(20), c)), xs[0], xs), (X,)),
+    "constants as results": (lambda xs: lax.scan(lambda c, x: (jnp.zeros(20), (1.0, jnp.ones(20), c)), xs[0], xs),
+                             (X,)),
     "exchanged": (lambda x, y: lax.fori_loop(0, 3, lambda k, s: (s[1], s[0] + 1), (x, y)), (V, V * 2)),
     "exchanged, small": (lambda x, y: lax.fori_loop(0, 3, lambda k, s: (s[1], s[0] + 1), (x, y)), (V[:3], V[3:6])),
     "while": (lambda x: lax.while_loop(lambda s: s.sum() < 100, lambda s: s * s + 1, x), (V,)),
@@ -260,8 +282,8 @@ CONTROL: Programs = {
     "the gradient of a while, of scalars": (anima.grad(lambda x: lax.while_loop(
         lambda s: s < 100, lambda s: s * s + 1, x)), (np.float32(1),)),
     "the gradient of a while in a while": (anima.grad(lambda x: lax.while_loop(
-        lambda s: s.sum() < 100, lambda s: lax.while_loop(lambda t: t.sum() < 20, lambda t: t * t + 1, s) * s, x).sum()),
-        (V[:6],)),
+        lambda s: s.sum() < 100, lambda s: s * lax.while_loop(lambda t: t.sum() < 20, lambda t: t * t + 1, s),
+        x).sum()), (V[:6],)),
     "the gradient of a scan": (anima.grad(lambda x, w: lax.scan(
         lambda h, r: (jnp.tanh(r @ w + h), h), jnp.zeros(4), x)[0].sum(), (0, 1)), (whole(5, 3), whole(3, 4))),
 }
@@ -312,7 +334,8 @@ def after(n: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 def narrow(n: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """A product of n elements for each of its result's."""
-    return (lambda h, w: lax.scan(lambda h, _: (h[::-1] * 2, h @ w), h, None, length=3)), (whole(2 * n), whole(2 * n, 2))
+    return (lambda h, w: lax.scan(lambda h, _: (h[::-1] * 2, h @ w), h, None, length=3)), (
+        whole(2 * n), whole(2 * n, 2))
 
 
 def sums(m: int, k: int, n: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -355,6 +378,8 @@ NEAR: Programs = {
     **{f"several {k}, small": (overwrite.vectors(f), (whole(3) + 2,)) for k, f in enumerate(overwrite.SEVERAL)},
     **{name: (lambda s, xs, w, f=f: lax.scan(lambda s, x: f(s, x, w), s, xs), (whole(3), whole(5, 3), whole(3, 3)))
        for name, f in near.STEPS.items()},
+    **{f"{length} steps": (lambda s, xs, w: lax.scan(lambda s, x: (s + x @ w + w @ w[0], w @ x), s, xs), (
+        whole(3), whole(length, 3), whole(3, 3))) for length in (0, 1, 2, 3)},
     **{f"outer: {name}": (lambda g, s, xs, f=f: lax.scan(lambda c, x: (f(*c, x), None), (g, s), xs)[0],
                           (whole(3, 3), whole(3), whole(5, 3))) for name, f in near.OUTER.items()},
     **{f"invariant: {name}": (lambda s, a, f=f: lax.fori_loop(0, 4, lambda k, s: f(k, s, a), s), (whole(3), whole(3)))

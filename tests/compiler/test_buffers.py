@@ -301,7 +301,8 @@ FILL = writes("s")
     (buffer("s"), buffer("t", "output"), [writes("t"), FILL], [reads("t")], None),
     (buffer("s", "input", donated=True), buffer("t", "output"), [reads("t")], [], None),
 ])
-def test_which_copies_go(source: Buffer, target: Buffer, before: list[Stmt], after: list[Stmt], left: str | None) -> None:
+def test_which_copies_go(source: Buffer, target: Buffer, before: list[Stmt], after: list[Stmt], left: str | None
+                         ) -> None:
     program = Program("p", (buffer("in", "input"), source, target, OUT), (*before, copies("s", "t"), *after))
     plan = remove_copies(program)
     named = {b.name: b for b in plan.buffers}

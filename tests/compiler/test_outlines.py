@@ -9,6 +9,10 @@ anima.compiler.registers, anima.compiler.rows, anima.compiler.simplify.
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -27,6 +31,16 @@ PROGRAMS = {f"{theme}: {name}": program for theme, programs in outlined.THEMES.i
 def test_outline(name: str) -> None:
     """Where this fails because the compiler is better now: `python3 -m tests.compiler.outlines`."""
     assert outlines.outline(outlines.stages_of(*PROGRAMS[name])) == KNOWN.get(name)
+
+
+def test_every_process_makes_the_same_programs() -> None:
+    """What is compiled is known by its text, on disk too: no order may come from that of a set."""
+    code = ("import zlib\nfrom anima.compiler.keys import program_key\nfrom tests.compiler.outlines import *\n"
+            "print([zlib.crc32(program_key(stages_of(*p).loops).encode()) for t in THEMES.values() for p in t.values()])")
+    runs = [subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed},
+                             stdout=subprocess.PIPE, text=True) for seed in ("1", "2", "3")]
+    first, *others = (dict(zip(PROGRAMS, json.loads(run.communicate()[0]), strict=True)) for run in runs)
+    assert all(other == first for other in others)
 
 
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if not n.startswith(outlined.LOWERED_ONLY)])
