@@ -36,7 +36,8 @@ def test_outline(name: str) -> None:
 def test_every_process_makes_the_same_programs() -> None:
     """What is compiled is known by its text, on disk too: no order may come from that of a set."""
     code = ("import zlib\nfrom anima.compiler.keys import program_key\nfrom tests.compiler.outlines import *\n"
-            "print([zlib.crc32(program_key(stages_of(*p).loops).encode()) for t in THEMES.values() for p in t.values()])")
+            "print([zlib.crc32(program_key(stages_of(*program).loops).encode())"
+            "       for theme in THEMES.values() for program in theme.values()])")
     runs = [subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed},
                              stdout=subprocess.PIPE, text=True) for seed in ("1", "2", "3")]
     first, *others = (dict(zip(PROGRAMS, json.loads(run.communicate()[0]), strict=True)) for run in runs)
