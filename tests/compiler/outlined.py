@@ -289,6 +289,15 @@ CONTROL: Programs = {
 }
 
 
+def constants(m: int, n: int) -> Callable[..., Any]:
+    """A loop whose condition reads `m` arrays from outside, and its body `n` others."""
+    def run(x: Any) -> Any:
+        first, others = [x[::-1] * k for k in range(m)], [jnp.cumsum(x) + k for k in range(n)]
+        return lax.while_loop(lambda s: s[1] < 5 + sum(a[s[1]] * 0 for a in first),
+                              lambda s: (s[0].at[s[1]].add(sum(a[s[1]] for a in others)), s[1] + 1), (x, 0))[0]
+    return run
+
+
 IN_LOOPS: Programs = {
     **{f"{over} by way of {by}": (loop(lambda k, c, by=by: jnp.cumsum(c[::-1].astype(by)).astype(c.dtype)),
                                   (whole(20, dtype=over),))
@@ -297,6 +306,12 @@ IN_LOOPS: Programs = {
                         (whole(20),)) for n in (1, 2, 3)},
     **{f"{n} large readers": (loop(lambda k, c, n=n: c.at[k].set(sum(jnp.cumsum(c[j:])[k] for j in range(n)))),
                               (whole(20),)) for n in (1, 2, 3)},
+    **{f"while, {m} constants and {n}": (constants(m, n), (whole(20),)) for m in range(3) for n in range(4)},
+    **{f"scan, {n} constants": (lambda x, n=n: lax.scan(
+        lambda c, k: (c.at[k].add(sum(x[j:][k] for j in range(n))), c[k]), x * 2, jnp.arange(5)), (whole(20),))
+       for n in range(3)},
+    **{f"read {n} of {size}, then written": (loop(lambda k, c, n=n: (new := c.at[k].set(0)).at[:n].add(
+        lax.dynamic_slice(c, (k,), (n,)) * 2 + new[0])), (whole(size),)) for size in (19, 20, 21) for n in (4, 5, 6)},
     "a reader of a reader": (loop(lambda k, c: c.at[k].set((t := c[:5] + 1)[k % 5] + (t * 2)[::-1][k % 5])), (V,)),
     "a view of what is written over": (loop(lambda k, c: c.at[k].set((c.reshape(4, 5)[k % 4] * 2).sum())), (V,)),
     "an update given the array itself": (loop(lambda k, c: lax.dynamic_update_slice(c, c, (k,))), (V,)),
