@@ -67,18 +67,23 @@ def test_products(step: Any, length: int, reverse: bool) -> None:
          *(v.astype(np.int32) for v in (whole(3), whole(length, 3), whole(3, 3))))
 
 
+def outer(x: Any, y: Any) -> Any:
+    """A product of matrices, which may be summed over steps."""
+    return x[:, None] @ y[None]
+
+
 OUTER: dict[str, Callable[..., Any]] = {
-    "outer products": lambda g, s, x: (g + jnp.outer(s, x), cut(s + x)),
-    "moved": lambda g, s, x: (g + jnp.outer(s, x).T, cut(s + x)),
-    "read by the other carry": lambda g, s, x: (g + jnp.outer(s, x), cut(s + g[0])),
-    "scaled": lambda g, s, x: (2 * g + jnp.outer(s, x), cut(s + x)),
-    "of the carry itself": lambda g, s, x: (cut(g + jnp.outer(g[0], x)), cut(s + x)),
-    "and something else": lambda g, s, x: (g + jnp.outer(s, x) + s, cut(s + x)),
-    "twice": lambda g, s, x: (g + jnp.outer(s, x) + jnp.outer(x, s), cut(s + x)),
-    "three times": lambda g, s, x: (g + jnp.outer(s, x) + jnp.outer(x, s) + jnp.outer(s, s), cut(s + x)),
-    "three times, and something else": lambda g, s, x: (g + jnp.outer(s, x) + x + jnp.outer(x, s) + jnp.outer(s, s),
+    "outer products": lambda g, s, x: (g + outer(s, x), cut(s + x)),
+    "moved": lambda g, s, x: (g + outer(s, x).T, cut(s + x)),
+    "read by the other carry": lambda g, s, x: (g + outer(s, x), cut(s + g[0])),
+    "scaled": lambda g, s, x: (2 * g + outer(s, x), cut(s + x)),
+    "of the carry itself": lambda g, s, x: (cut(g + outer(g[0], x)), cut(s + x)),
+    "and something else": lambda g, s, x: (g + outer(s, x) + s, cut(s + x)),
+    "twice": lambda g, s, x: (g + outer(s, x) + outer(x, s), cut(s + x)),
+    "three times": lambda g, s, x: (g + outer(s, x) + outer(x, s) + outer(s, s), cut(s + x)),
+    "three times, and something else": lambda g, s, x: (g + outer(s, x) + x + outer(x, s) + outer(s, s),
                                                         cut(s + x)),
-    "exchanged": lambda g, s, x: (g + jnp.outer(s, x), g[:, 0] * 0 + x),
+    "exchanged": lambda g, s, x: (g + outer(s, x), g[:, 0] * 0 + x),
 }
 
 
