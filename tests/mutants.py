@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of that chance (0)")
     parser.add_argument("--limit", type=float, help="seconds for each (thrice what the tests take, and 10)")
     parser.add_argument("--jobs", type=int, default=2, help="how many run at once (2)")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     file = given.file.resolve().relative_to(ROOT)
     report(file, given.tests or tests_of(file), given.sample, given.seed, given.limit, given.jobs)
 

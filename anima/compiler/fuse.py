@@ -81,7 +81,7 @@ class _Builder:
         self.shape = shape
         self.axes = axes
         self.roots: list[Eqn] = []
-        self.reads: set[Var] = set()
+        self.reads: dict[Var, None] = {}
         self.moved: set[Var] = set()  # those read at other indices than a result is computed at
         self.needs = 0  # bit set of the groups that this one depends on, directly or not
         self.users: dict[int, _Builder] = {}  # the groups that depend on this one directly, by number
@@ -184,10 +184,10 @@ class _Grouping:
                 self._announce(group)
         elif kind == "reduce" and group.kind == "map":
             group.kind, group.axes = "reduce", axes
-            group.moved |= group.reads
+            group.moved.update(group.reads)
             self._announce(group)
         group.roots.append(eqn)
-        group.reads.update(reads)
+        group.reads.update(dict.fromkeys(reads))
         group.paired = group.paired or paired
         group.size += size
         group.moved.update(self._moved(eqn, kind, group, reads))
@@ -318,7 +318,7 @@ class _Grouping:
             if group.kind == "call":
                 kept.update(v for eqn in group.roots for v in eqn.outvars)
         ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts, g.roots),  # type: ignore[arg-type]
-                         g.paired, frozenset(g.reads), frozenset(g.moved), g.size)
+                         g.paired, tuple(g.reads), frozenset(g.moved), g.size)
                    for g in self._in_order()]
         return tuple(ordered), frozenset(v for v in kept if v in self.home)
 

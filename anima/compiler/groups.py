@@ -45,7 +45,7 @@ class Group:
     flat: bool = False
     cuts: tuple[tuple[int, tuple[int, ...]], ...] = ()
     paired: bool = False
-    reads: frozenset[Var] = frozenset()
+    reads: tuple[Var, ...] = ()
     moved: frozenset[Var] = frozenset()
     size: int = 0
 

@@ -289,7 +289,7 @@ def overwritten(fused: Fused) -> dict[Var, Var]:
                 if (array not in kept and array not in read and array not in group.moved
                         and array.aval.size == result.aval.size and array.aval.dtype == result.aval.dtype):
                     over[result] = array
-        read |= group.reads
+        read.update(group.reads)
     return over
 
 

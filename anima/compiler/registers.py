@@ -156,10 +156,11 @@ class _Worker:
             mode = self.mode(names, users, room, parallel)
             if mode is None:
                 continue
-            held = {n for n in names if all(b.sizes[mode] is not None for b in users if n in b.touches)}
-            plan.buffers.update(dict.fromkeys(held, mode))
+            held = dict.fromkeys([n for n in sorted(names) if all(
+                b.sizes[mode] is not None for b in users if n in b.touches)], mode)
+            plan.buffers.update(held)
             for b in users:
-                if b.is_kernel and b.sizes[mode] is not None and b.touches & held:
+                if b.is_kernel and b.sizes[mode] is not None and b.touches & held.keys():
                     plan.kernels[id(b.stmt)] = mode
                     room -= b.sizes[mode]  # type: ignore[operator]
         for b in blocks:  # short kernels on memory are written out too
@@ -191,7 +192,7 @@ class _Worker:
         deeper: dict[tuple[int, int], dict[str, Mode]] = {}
         where: dict[str, list[int]] = {}
         for n, stmt in enumerate(stmts if private else ()):
-            for name in _touched(stmt, blocks) & private.keys():
+            for name in sorted(_touched(stmt, blocks) & private.keys()):
                 where.setdefault(name, []).append(n)
         for n, stmt in enumerate(stmts):
             if blocks_of(stmt):

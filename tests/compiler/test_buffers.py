@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -10,16 +11,26 @@ import pytest
 from hypothesis import given, strategies as st
 
 import anima
-from anima.compiler.buffers import ALIGNMENT, check_memory, overwrites, place
+from anima.compiler.buffers import (
+    ALIGNMENT,
+    check_memory,
+    overwrites,
+    place,
+    plan_buffers,
+    remove_copies,
+    size_in_bytes,
+    uses,
+)
 from anima.compiler.interpret import run
-from anima.compiler.loops import Buffer, Call, For, If, Kernel, Let, Op, Program, Stmt, Store, walk
+from anima.compiler.loops import Buffer, Call, Const, For, If, Kernel, Let, Op, Program, Stmt, Store, While, walk
 from anima.compiler.pipeline import Stages
 from anima.control.cond import cond
 from anima.control.scan import scan
+from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.ops import elementwise as el, index, reduce as rd, shape as sh, sort
 from anima.ops.contract import dot_general_p
-from tests.compiler.loop_programs import at, c, i, ix, k, parallel, v, vector, x_at
+from tests.compiler.loop_programs import at, c, i, ix, k, op, parallel, v, vector, x_at
 from tests.compiler.stages import agree, lowered
 
 X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
@@ -202,6 +213,175 @@ def test_what_may_be_overwritten(body: tuple[Stmt, ...]) -> None:
 ])
 def test_what_must_not_be_overwritten(body: tuple[Stmt, ...]) -> None:
     assert not overwrites(Kernel("k", body), "t", "s")
+
+
+def writes(name: str) -> Kernel:
+    return Kernel(f"write {name}", (vector("j", 4, Store(name, J, k(1.0))),))
+
+
+def reads(*names: str) -> Kernel:
+    lets = [Let(f"x{n}", x_at(J, name)) for n, name in enumerate(names)]
+    return Kernel("read", (vector("j", 4, *lets, Store("out", J, v("x0"))),))
+
+
+def copies(source: str, target: str, name: str = "copy") -> Kernel:
+    return Kernel(name, (vector("j", 4, Let("x", x_at(J, source)), Store(target, J, v("x"))),))
+
+
+def buffer(name: str, role: str = "temp", size: int = 4, dtype: str = "f32", **more: Any) -> Buffer:
+    return Buffer(name, dtype, size, role, **more)  # type: ignore[arg-type]
+
+
+OUT, YES = buffer("out", "output"), Const(True, "bool")
+A, B = [writes("a"), reads("a")], [writes("b"), reads("b")]
+
+
+@pytest.mark.parametrize("level", ["0", "2"])
+@pytest.mark.parametrize(("body", "share"), [
+    ((*A, *B), True),
+    ((writes("a"), *B, reads("a")), False),
+    ((writes("a"), writes("b"), reads("a", "b")), False),
+    ((For("n", c(3), (*A, *B)),), True),                                        # known to one iteration each
+    ((For("n", c(3), (writes("a"), *B, reads("a"))),), False),
+    ((For("n", c(3), (reads("a"), writes("a"), *B)),), False),                  # carried to the next iteration
+    ((writes("a"), For("n", c(3), (reads("a"), *B))), False),                   # read in each iteration
+    ((For("n", c(3), (*B, writes("a"))), reads("a")), False),
+    ((For("n", c(3), A), *B), True),
+    ((*A, For("n", c(3), B)), True),
+    ((For("n", c(3), A), For("m", c(3), B)), True),
+    ((For("n", c(3), (If(YES, (writes("a"),), ()), reads("a"), *B)),), False),  # not always written first
+    ((For("n", c(3), (If(YES, (*A,), (*B,)),)),), False),
+    ((If(YES, (*A,), (*B,)),), True),
+    ((If(YES, (writes("a"),), ()), *B, reads("a")), False),
+    ((For("n", c(3), (For("m", c(3), (*A,)), *B)),), True),
+    ((For("n", c(3), (writes("a"), For("m", c(3), (reads("a"), writes("a"))), *B)),), True),
+    ((For("n", c(3), (For("m", c(3), (reads("a"), writes("a"))), *B)),), False),
+    ((For("n", c(3), (For("m", c(3), (reads("a"), writes("a"), *B)),)),), False),
+    ((For("n", c(3), (For("m", c(3), (writes("a"), For("o", c(3), (*B,)), reads("a"))),)),), False),
+    ((While((*A,), YES, (*B,)),), True),
+    ((While((writes("a"),), YES, (*B, reads("a"))),), False),
+    ((While((*B,), YES, (reads("a"), writes("a"))),), False),
+    ((While((*B,), YES, (writes("a"),)), reads("a")), False),
+    ((While((writes("a"),), Op("lt", (x_at(c(0), "a"), k(1.0)), "bool"), (*B,)),), False),  # read by the condition
+    ((While((), Op("lt", (x_at(c(0), "a"), k(1.0)), "bool"), (writes("a"), *B)),), False),
+    ((writes("a"), Kernel("read", (Store("out", c(0), x_at(c(0), "a")),)), For("n", c(0), (*B,))), True),
+])
+def test_when_temps_share_memory(monkeypatch: pytest.MonkeyPatch, level: str, body: tuple[Stmt, ...], share: bool
+                                 ) -> None:
+    monkeypatch.setenv("ANIMA_CHECK", level)
+    plan = plan_buffers(Program("p", (buffer("a"), buffer("b"), OUT), body))
+    offsets = {b.name: b.offset for b in plan.buffers}
+    assert (offsets["a"] == offsets["b"]) is share
+    assert plan.arena == (64 if share else 128) * (1 if level == "0" else 2)
+
+
+FILL = writes("s")
+
+
+@pytest.mark.parametrize(("source", "target", "before", "after", "left"), [
+    (buffer("s"), buffer("t", "output"), [FILL], [], "t"),
+    (buffer("s"), buffer("t"), [FILL], [reads("t")], "t"),
+    (buffer("s", "input"), buffer("t", "output"), [], [], None),
+    (buffer("s", "const"), buffer("t", "output"), [], [], None),
+    (buffer("s", "output"), buffer("t", "output"), [FILL], [], None),
+    (buffer("s", "input", donated=True), buffer("t", "output"), [], [], "t=s"),
+    (buffer("s", "input", donated=True), buffer("t"), [], [reads("t")], "s"),
+    (buffer("s", "input", donated=True), buffer("t", "output"), [copies("s", "out")], [], "t=s"),
+    (buffer("s", "input", donated=True), buffer("t", "output"), [], [copies("s", "out")], "out=s"),
+    (buffer("s"), buffer("t", "output", 5), [FILL], [], None),
+    (buffer("s", size=5), buffer("t", "output"), [FILL], [], None),
+    (buffer("s", dtype="i32"), buffer("t", "output"), [FILL], [], None),
+    (buffer("s"), buffer("t", "output", dtype="i32"), [FILL], [], None),
+    (buffer("s"), buffer("t", "output", alias="in"), [FILL], [], None),
+    (buffer("s", alias="in"), buffer("t", "output"), [FILL], [], None),
+    (buffer("s"), buffer("t", "output"), [FILL], [reads("s")], None),            # the source is read later
+    (buffer("s"), buffer("t", "output"), [FILL], [writes("s")], None),
+    (buffer("s"), buffer("t", "output"), [FILL], [writes("t")], "t"),
+    (buffer("s"), buffer("t", "output"), [FILL, writes("t")], [], None),         # the target is in use before
+    (buffer("s"), buffer("t", "output"), [writes("t"), FILL], [reads("t")], None),
+    (buffer("s", "input", donated=True), buffer("t", "output"), [reads("t")], [], None),
+])
+def test_which_copies_go(source: Buffer, target: Buffer, before: list[Stmt], after: list[Stmt], left: str | None
+                         ) -> None:
+    program = Program("p", (buffer("in", "input"), source, target, OUT), (*before, copies("s", "t"), *after))
+    plan = remove_copies(program)
+    named = {b.name: b for b in plan.buffers}
+    aliases = [f"{n}={b.alias}" for n, b in named.items() if b.alias not in (None, "in")]
+    kept = sum(isinstance(s, Kernel) and s.name == "copy" for s in program.body) - (left is not None)
+    assert sum(isinstance(s, Kernel) and s.name == "copy" for s in plan.body) == kept
+    assert aliases == ([left] if left and "=" in left else [])
+    assert ("s" in named, "t" in named) == ((left != "t", left != "s"))
+    assert set().union(*uses(plan.body)) <= named.keys()
+
+
+@pytest.mark.parametrize("kernel", [
+    copies("s", "t", "move"),
+    Kernel("copy", (vector("j", 4, READ, Store("t", at("j", 1, 1), v("x"))),)),
+    Kernel("copy", (vector("j", 4, READ, Store("t", J, v("x"), "add")),)),
+    Kernel("copy", (vector("j", 4, READ, Store("t", J, k(1.0))),)),
+    Kernel("copy", (vector("j", 4, READ, Let("y", k(1.0)), Store("t", J, v("y"))),)),
+    Kernel("copy", (vector("j", 4, READ, WRITE, WRITE),)),
+    Kernel("copy", (vector("j", 4, READ, WRITE), vector("k", 4, Store("t", K, k(1.0))))),
+])
+def test_what_is_no_copy(kernel: Kernel) -> None:
+    program = Program("p", (buffer("s"), buffer("t", "output"), OUT), (FILL, kernel))
+    assert remove_copies(program) is program
+
+
+def test_copies_of_copies_are_one_buffer() -> None:
+    chain = [buffer(f"c{n}") for n in range(5)]
+    body = (writes("c0"), *(copies(f"c{n}", f"c{n + 1}") for n in range(4)), copies("c4", "out"))
+    plan = remove_copies(Program("p", (*chain, OUT), body))
+    assert [b.name for b in plan.buffers] == ["out"] and len(plan.body) == 1 and uses(plan.body)[1] == {"out"}
+
+
+@pytest.mark.parametrize(("source", "target", "before", "after", "shared"), [
+    (buffer("s"), buffer("t"), [FILL], [reads("t")], True),
+    (buffer("s"), buffer("t", "output"), [FILL], [], False),                    # an output has memory of its own
+    (buffer("s", "input"), buffer("t"), [], [reads("t")], False),
+    (buffer("s", "const"), buffer("t"), [], [reads("t")], False),
+    (buffer("s", "input", donated=True), buffer("t"), [], [reads("t")], True),
+    (buffer("s", "input", donated=True), buffer("t", "output"), [], [], True),
+    (buffer("s"), buffer("t", size=5), [FILL], [reads("t")], False),
+    (buffer("s", size=5), buffer("t"), [FILL], [reads("t")], False),
+    (buffer("s"), buffer("t", dtype="i32"), [FILL], [reads("t")], False),
+    (buffer("s", dtype="i16"), buffer("t"), [FILL], [reads("t")], False),
+    (buffer("s"), buffer("t"), [FILL], [reads("t", "s")], False),               # the source is read later
+    (buffer("s"), buffer("t"), [FILL, reads("t")], [reads("t")], False),        # the target is in use before
+    (buffer("s"), buffer("t"), [FILL, writes("t")], [reads("t")], False),
+])
+def test_which_results_take_the_memory_of_operands(source: Buffer, target: Buffer, before: list[Stmt],
+                                                   after: list[Stmt], shared: bool) -> None:
+    kernel = Kernel("halve", (vector("j", 4, Let("x", op("mul", x_at(J, "s"), k(0.5))), Store("t", J, v("x"))),))
+    program = Program("p", (source, target, OUT), (*before, kernel, *after))
+    plan = plan_buffers(program)
+    assert ({b.name: b.alias for b in plan.buffers}["t"] == "s") is shared
+    inside = plan_buffers(replace(program, body=(*before, For("n", c(3), (kernel,)), *after)))
+    assert {b.name: b.alias for b in inside.buffers}["t"] is None
+
+
+@pytest.mark.parametrize("role", ["temp", "output"])
+def test_an_operand_gives_its_memory_once(role: str) -> None:
+    buffers = (buffer("s", "input", donated=True), buffer("t", role), buffer("u", role), OUT)
+    kernel = Kernel("k", (vector("j", 4, READ, WRITE, Store("u", J, v("x"))),))
+    plan = plan_buffers(Program("p", buffers, (kernel, reads("t", "u"))))
+    assert [b.alias for b in plan.buffers] == [None, "s", None, None]
+
+
+@pytest.mark.parametrize("dtype", ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+                                   "float16", ml_dtypes.bfloat16, "float32", "float64", "complex64", "complex128",
+                                   ml_dtypes.int2, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.uint4], ids=str)
+def test_bytes_of_buffers(dtype: Any) -> None:
+    dtype = np.dtype(dtype)
+    assert size_in_bytes(Buffer("b", dtypes.short_name(dtype), 3, "temp")) == 3 * dtype.itemsize
+
+
+@pytest.mark.parametrize("beta", [0.0, -0.0, 1.0, -1.0, 0.5])
+def test_a_product_reads_what_it_adds_to(beta: float) -> None:
+    arguments = list(gemm("a", "b", "t").args)
+    arguments[13] = beta
+    read, written = uses([Call("gemm", tuple(arguments))])
+    assert read == {"a", "b"} | ({"t"} if beta else set()) and written == {"t"}
 
 
 def memory_of(*body: Stmt, alias: str | None = None, offset: int = 0) -> Program:

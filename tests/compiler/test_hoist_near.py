@@ -67,15 +67,23 @@ def test_products(step: Any, length: int, reverse: bool) -> None:
          *(v.astype(np.int32) for v in (whole(3), whole(length, 3), whole(3, 3))))
 
 
+def outer(x: Any, y: Any) -> Any:
+    """A product of matrices, which may be summed over steps."""
+    return x[:, None] @ y[None]
+
+
 OUTER: dict[str, Callable[..., Any]] = {
-    "outer products": lambda g, s, x: (g + jnp.outer(s, x), cut(s + x)),
-    "moved": lambda g, s, x: (g + jnp.outer(s, x).T, cut(s + x)),
-    "read by the other carry": lambda g, s, x: (g + jnp.outer(s, x), cut(s + g[0])),
-    "scaled": lambda g, s, x: (2 * g + jnp.outer(s, x), cut(s + x)),
-    "of the carry itself": lambda g, s, x: (cut(g + jnp.outer(g[0], x)), cut(s + x)),
-    "and something else": lambda g, s, x: (g + jnp.outer(s, x) + s, cut(s + x)),
-    "twice": lambda g, s, x: (g + jnp.outer(s, x) + jnp.outer(x, s), cut(s + x)),
-    "exchanged": lambda g, s, x: (g + jnp.outer(s, x), g[:, 0] * 0 + x),
+    "outer products": lambda g, s, x: (g + outer(s, x), cut(s + x)),
+    "moved": lambda g, s, x: (g + outer(s, x).T, cut(s + x)),
+    "read by the other carry": lambda g, s, x: (g + outer(s, x), cut(s + g[0])),
+    "scaled": lambda g, s, x: (2 * g + outer(s, x), cut(s + x)),
+    "of the carry itself": lambda g, s, x: (cut(g + outer(g[0], x)), cut(s + x)),
+    "and something else": lambda g, s, x: (g + outer(s, x) + s, cut(s + x)),
+    "twice": lambda g, s, x: (g + outer(s, x) + outer(x, s), cut(s + x)),
+    "three times": lambda g, s, x: (g + outer(s, x) + outer(x, s) + outer(s, s), cut(s + x)),
+    "three times, and something else": lambda g, s, x: (g + outer(s, x) + x + outer(x, s) + outer(s, s),
+                                                        cut(s + x)),
+    "exchanged": lambda g, s, x: (g + outer(s, x), g[:, 0] * 0 + x),
 }
 
 
@@ -84,6 +92,32 @@ OUTER: dict[str, Callable[..., Any]] = {
 def test_sums_over_steps(step: Any, length: int) -> None:
     same(lambda g, s, xs: lax.scan(lambda c, x: (step(*c, x), None), (g, s), xs)[0], whole(3, 3), whole(3),
          whole(length, 3))
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("axes", [(0, 0, 0), (0, 0, None), (None, 1, None), (0, None, 2), (None, 2, 0)])
+def test_batches_of_products(step: Any, axes: tuple[int | None, ...]) -> None:
+    def run(s: Any, xs: Any, w: Any) -> Any:
+        return lax.scan(lambda s, x: step(s, x, w), s, xs)
+
+    shapes = [list(shape) for shape in ((3,), (4, 3), (3, 3))]
+    for shape, axis in zip(shapes, axes, strict=True):
+        if axis is not None:
+            shape.insert(axis, 2)
+    same(anima.vmap(run, axes), *(whole(*shape) for shape in shapes))
+
+
+@pytest.mark.parametrize("step", OUTER.values(), ids=OUTER)
+@pytest.mark.parametrize("axes", [(0, 0, 0), (2, 1, 1), (None, 0, 2)])
+def test_batches_of_sums(step: Any, axes: tuple[int | None, ...]) -> None:
+    def run(g: Any, s: Any, xs: Any) -> Any:
+        return lax.scan(lambda c, x: (step(*c, x), None), (g, s), xs)[0]
+
+    shapes = [list(shape) for shape in ((3, 3), (3,), (4, 3))]
+    for shape, axis in zip(shapes, axes, strict=True):
+        if axis is not None:
+            shape.insert(axis, 2)
+    same(anima.vmap(run, axes), *(whole(*shape) for shape in shapes))
 
 
 BODIES: dict[str, Callable[..., Any]] = {

@@ -167,15 +167,17 @@ def most(i: Any, a: Any) -> Any:
     return lax.dynamic_update_slice(a.at[0].set(part[-1]), part, (1 - i,))
 
 
-@pytest.mark.parametrize("body", [compare, depends, twice, both, rows, constant, shifted, turned, other_branch,
-                                  in_two_places, retyped, most], ids=lambda f: f.__name__)
+ALMOST = [compare, depends, twice, both, rows, constant, shifted, turned, other_branch, in_two_places, retyped, most]
+
+
+@pytest.mark.parametrize("body", ALMOST, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("size", SIZES)
 def test_near_misses(body: Any, size: int) -> None:
     check(loop(body), np.arange(size, dtype=np.float32) % 7)
     check(loop(body), (np.arange(size) % 7).astype(np.int16))
 
 
-@pytest.mark.parametrize("body", [
+SEVERAL = [
     lambda i, a, b: (b, a),
     lambda i, a, b: (b, a.at[i].set(b[i])),
     lambda i, a, b: (b.at[i].set(a[i]), a.at[i].set(b[i])),
@@ -191,7 +193,10 @@ def test_near_misses(body: Any, size: int) -> None:
     lambda i, a, b: lax.fori_loop(0, 3, lambda j, s: (s[1].at[j].set(s[0][i]), s[0]), (a, b)),
     lambda i, a, b: lax.fori_loop(0, 3, lambda j, s: (s[1], s[0].at[j].add(1)), (a, a)),
     lambda i, a, b: (lax.fori_loop(0, 3, lambda j, c: c.at[j].set(a[j + 1] + c[j - 1]), b), a),
-])
+]
+
+
+@pytest.mark.parametrize("body", SEVERAL)
 @pytest.mark.parametrize("size", SIZES)
 def test_several_carries(body: Any, size: int) -> None:
     check(vectors(body), np.arange(size, dtype=np.float32) % 7)

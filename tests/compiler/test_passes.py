@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from anima.core.show import show_jaxpr
 from anima.core.stage import eval_jaxpr
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
+from anima.ops.family import ELEMENTWISE
 from tests.compiler.stages import agree, closed, lowered
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -162,6 +164,36 @@ def test_only_what_a_rule_is_for_is_taken_for_it(inner: Callable[..., Any]) -> N
     for outer in (lambda x: sh.reduce_sum(x, (0,)), lambda x: sh.transpose(x, (1, 0)), lambda x: sh.reshape(x, (2, 6)),
                   lambda x: sh.reshape(x, (3, 4)), el.neg, lambda x: sh.reduce_sum(x, (0, 1))):
         cleaned(lambda x, outer=outer: outer(inner(x)), X)
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_no_operation_is_taken_for_another(name: str) -> None:
+    """Nor is one whose name is near in the alphabet to those that rules look for."""
+    primitive = ELEMENTWISE[name]
+
+    def inner(x: Any) -> Any:
+        return primitive.bind(*[x] * len(primitive.operands), **({"y": 3} if name == "integer_pow" else {}))
+
+    for x in (np.abs(X) + 1, N + 1, N > 3):
+        try:
+            closed(inner, x)
+        except TypeError:
+            continue  # not of this type, or with parameters
+        for outer in (lambda y: rd.reduce_max_p.bind(y, axes=(0,)), lambda y: sh.transpose(y, (1, 0)),
+                      lambda y: sh.reshape(y, (2, 6)), lambda y: sh.reshape(y, (3, 4)), el.neg, el.not_):
+            with contextlib.suppress(TypeError):
+                cleaned(lambda x, outer=outer: outer(inner(x)), x)
+
+
+CONVERTED = ["bool", "int8", "uint8", "int16", "int32", "uint32", "float16", ml_dtypes.bfloat16, "float32", "complex64"]
+
+
+@pytest.mark.parametrize(("old", "new"), [*itertools.product(CONVERTED, CONVERTED)])
+def test_a_conversion_goes_where_it_is_none(old: Any, new: Any) -> None:
+    x = np.arange(6).reshape(2, 3).astype(old)
+    convert = el.convert_element_type_p.bind
+    program = cleaned(lambda x: convert(x, new_dtype=np.dtype(new), weak_type=False), x)
+    assert names(program) == ([] if old == new else ["convert_element_type"])
 
 
 def test_broadcast_operand_is_not_the_result() -> None:
