@@ -26,9 +26,9 @@ pipeline = lazy_module("anima.compiler.pipeline")
 recording = lazy_module("anima.runtime.recording")
 
 
-def executable_of(closed: ClosedJaxpr, name: str) -> Any:
-    """The compiled form of a program; compiled at the first call."""
-    return recording.executable_of(closed, name)
+def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:
+    """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call."""
+    return recording.executable_of(closed, name, donated)
 
 
 def all_finite(name: str, outs: Sequence[np.ndarray]) -> bool:

@@ -137,7 +137,7 @@ class Lowered(_OfTraced):
     @cached_property
     def stages(self) -> Any:
         """The program at every level (`compiler.pipeline.Stages`)."""
-        return pipeline.lower(self.traced.jaxpr, self.traced.fun_name)
+        return pipeline.lower(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
 
     @property
     def jaxpr(self) -> ClosedJaxpr:
@@ -181,7 +181,7 @@ class Lowered(_OfTraced):
 
     def compile(self, compiler_options: Any = None) -> Compiled:
         """Machine code."""
-        return Compiled(self, executable_of(self.traced.jaxpr, self.traced.fun_name))
+        return Compiled(self, executable_of(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums))
 
 
 @record

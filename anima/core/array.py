@@ -293,7 +293,7 @@ class ConcreteArray(Array):
 
     def unsafe_buffer_pointer(self) -> int:
         """The address of the elements; writing there breaks what immutability promises."""
-        return self.value.ctypes.data
+        return self.elements().ctypes.data
 
     def on_device_size_in_bytes(self) -> int:
         return self.value.nbytes

@@ -138,11 +138,12 @@ class Input:
 
 @record
 class Output:
-    """A result, or scratch memory: `make(shape, dtype)`."""
+    """A result, or scratch memory: `make(shape, dtype)`; or what the program writes over the input `donor`."""
 
     make: Callable[[tuple[int, ...], np.dtype], np.ndarray]
     shape: tuple[int, ...]
     dtype: np.dtype
+    donor: int | None = None
 
 
 class _Method(ctypes.Structure):
@@ -178,7 +179,7 @@ def caller(entry: int, inputs: Sequence[Input], outputs: Sequence[Output], scrat
     pool = threads.pool_cell if parallel else _no_pool
     words = [entry, len(inputs), len(outputs), len(made), len(more), FORMS[form], ctypes.addressof(pool), *more]
     for output, wish in zip(made, wishes, strict=True):
-        words += [id(output.make), id(wish)]
+        words += [id(output.make), id(wish)] if output.donor is None else [0, output.donor]
     words += [0] * len(outputs) if avals is None else map(id, avals)
     for given in inputs:
         words += _record(given)

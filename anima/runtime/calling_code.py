@@ -7,7 +7,8 @@ running interpreter. Where nothing else is said, a null result means that an exc
 from __future__ import annotations
 
 # A descriptor: words of 8 bytes. The head; the other addresses that the program takes; the maker of each array
-# (a callable, its arguments), of which the last is scratch memory if there is one more than results; the type
+# (a callable, its arguments; 0 and the position of a donated input whose array it is), of which the last is scratch
+# memory if there is one more than results; the type
 # of each result (0: leave it a NumPy array); a record for each input.
 HEAD = {"entry": 0, "inputs": 8, "results": 16, "makers": 24, "more": 32, "form": 40, "pool": 48}
 HEAD_BYTES = 56
@@ -86,10 +87,20 @@ make:
   %maker = load ptr, ptr %recipe
   %wishes.at = getelementptr ptr, ptr %recipe, i64 1
   %wishes = load ptr, ptr %wishes.at
-  %new = call ptr {PyObject_Call}(ptr %maker, ptr %wishes, ptr null)
-  %failed = icmp eq ptr %new, null
+  %given.over = icmp eq ptr %maker, null
+  br i1 %given.over, label %over, label %create
+over:
+  %over.index = ptrtoint ptr %wishes to i64
+  %over.at = getelementptr ptr, ptr %kept, i64 %over.index
+  %over.array = load ptr, ptr %over.at
+  call void {Py_IncRef}(ptr %over.array)
+  br label %made
+create:
+  %created = call ptr {PyObject_Call}(ptr %maker, ptr %wishes, ptr null)
+  %failed = icmp eq ptr %created, null
   br i1 %failed, label %release, label %made
 made:
+  %new = phi ptr [ %over.array, %over ], [ %created, %create ]
   %place = add i64 %inputs, %m
   %new.at = getelementptr ptr, ptr %kept, i64 %place
   store ptr %new, ptr %new.at
@@ -154,7 +165,7 @@ delete.next:
   br label %delete.loop
 
 release:
-  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %make ], [ null, %go ], [ null, %finish ],
+  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %create ], [ null, %go ], [ null, %finish ],
                     [ %result, %delete.loop ]
   br label %release.loop
 release.loop:

@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from anima.compiler import cache, fortran, native
+from anima.compiler.buffers import accesses
 from anima.compiler.costs import cost
 from anima.compiler.emit import ENTRY, slots
 from anima.compiler.emit_value import NUMPY, itemsize
 from anima.compiler.loops import Buffer, Op, Program, walk
 from anima.compiler.show_loops import show
+from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
 from anima.runtime import memory, tapes, threads
 from anima.runtime.callbacks import Callbacks
@@ -51,7 +53,8 @@ class Executable:
         self.program = program
         self.code = code
         self._inputs = [Input(NUMPY[b.dtype], b.size) for b in program.with_role("input")]
-        self._outputs, self._donors = _outputs(program, shapes)
+        self._outputs = _outputs(program, shapes)
+        self._donors = _written(program)
         arena = code.program.arena
         self._scratch = _fresh((arena + _ALIGNMENT,), np.dtype(np.uint8)) if arena else None
         self._constants = [np.ascontiguousarray(b.value, NUMPY[b.dtype]) for b in program.with_role("const")]
@@ -72,13 +75,46 @@ class Executable:
 
     def _caller(self, inputs: Sequence[Input], avals: Sequence[ShapedArray] | None,
                 form: str) -> Callable[..., Any] | None:
-        if any(donor is not None for donor in self._donors):
+        if self._donors and (avals is None or not all(self._is_direct(o, inputs) for o in self._outputs)):
             return None
         run = caller(self._entry, inputs, self._outputs, self._scratch, self._more, self.code.parallel,
                      (self.code, self._constants, self._function), avals, form)
+        if run is not None and self._donors:
+            run = self._over_donors(run)
         if run is None or self._guards is None:
             return run
         return self._guards.around(run, [k for k, given in enumerate(inputs) if given.donated])
+
+    def _is_direct(self, output: Output, inputs: Sequence[Input]) -> bool:
+        """Whether an output is made, or can be the very array of an input: it has the type of that."""
+        given = None if output.donor is None else inputs[output.donor].aval
+        return output.donor is None or (given is not None and given.shape == output.shape)
+
+    def _over_donors(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """`run`, which writes over memory of donated arguments: over copies, where others see that memory."""
+        def writing(*arguments: Any) -> Any:
+            if self.code.parallel:
+                threads.pool_address()  # `run` starts no threads, and leaves such calls to copies
+            given = list(arguments)
+            donors = [given[k] for k in self._donors]
+            if any(type(x) is not ConcreteArray for x in donors):
+                return NotImplemented
+            for k in self._donors:
+                if not memory.is_exclusive(given[k]):
+                    given[k] = ConcreteArray(given[k].elements().copy(), given[k].aval)
+            result = NotImplemented
+            try:
+                result = run(*given)
+            except BaseException:
+                result = None  # what was written over is worth nothing
+                raise
+            finally:
+                if result is not NotImplemented:
+                    for donor in donors:
+                        donor.delete()
+            return result
+
+        return writing
 
     def _guard(self, guards: Guards) -> None:
         """Has all memory made between guard bytes."""
@@ -121,13 +157,14 @@ class Executable:
         if len(inputs) != len(self._inputs):
             raise TypeError(f"{self.program.name} takes {len(self._inputs)} arrays, got {len(inputs)}")
         arrays = [_row_major(a, given, i) for i, (a, given) in enumerate(zip(inputs, self._inputs, strict=True))]
+        for k in self._donors:
+            arrays[k] = arrays[k].copy()  # who else sees it is not known
         invoke = self._invoke if self._guards is None else self._guards.around(self._invoke)
         return invoke(*arrays)
 
     def _invoke(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """A call with inputs that are as they must be, not through `run`."""
-        outputs = [_made(o) if donor is None else arrays[donor].reshape(o.shape)
-                   for o, donor in zip(self._outputs, self._donors, strict=True)]
+        outputs = [_made(o) if o.donor is None else arrays[o.donor].reshape(o.shape) for o in self._outputs]
         scratch = None if self._scratch is None else _made(self._scratch)
         arena = 0 if scratch is None else -(-scratch.ctypes.data // _ALIGNMENT) * _ALIGNMENT
         pool = threads.pool_address() if self.code.parallel else 0
@@ -158,8 +195,8 @@ class Executable:
             "argument_size_in_bytes": sum(map(_bytes, self.program.with_role("input"))),
             "output_size_in_bytes": sum(map(_bytes, outputs)),
             "temp_size_in_bytes": self.code.program.arena,
-            "alias_size_in_bytes": sum(_bytes(b) for b, donor in zip(outputs, self._donors, strict=True)
-                                       if donor is not None),
+            "alias_size_in_bytes": sum(_bytes(b) for b, o in zip(outputs, self._outputs, strict=True)
+                                       if o.donor is not None),
             "generated_code_size_in_bytes": sum(len(m.object_bytes()) for m in self.code.modules),
         }
 
@@ -177,12 +214,11 @@ def _bytes(buffer: Buffer) -> int:
     return buffer.size * itemsize(buffer.dtype)
 
 
-def _outputs(program: Program, shapes: Sequence[Shape] | None) -> tuple[list[Output], list[int | None]]:
-    """How to make each output, and the input whose memory it takes over, if it does."""
+def _outputs(program: Program, shapes: Sequence[Shape] | None) -> list[Output]:
+    """How to make each output, or the input whose memory it takes over."""
     inputs = {b.name: i for i, b in enumerate(program.with_role("input"))}
     by_name = {b.name: b for b in program.buffers}
     made: list[Output] = []
-    donors: list[int | None] = []
     buffers = program.with_role("output")
     for buffer, shape in zip(buffers, shapes if shapes is not None else [(b.size,) for b in buffers], strict=True):
         root = buffer
@@ -190,9 +226,23 @@ def _outputs(program: Program, shapes: Sequence[Shape] | None) -> tuple[list[Out
             root = by_name[root.alias]
         if int(np.prod(shape, dtype=np.int64)) != buffer.size:
             raise ValueError(f"the output {buffer.name} has {buffer.size} elements, which is not the shape {shape}")
-        made.append(_fresh(tuple(shape), NUMPY[buffer.dtype]))
-        donors.append(inputs.get(root.name))
-    return made, donors
+        made.append(replace(_fresh(tuple(shape), NUMPY[buffer.dtype]), donor=inputs.get(root.name)))
+    return made
+
+
+def _written(program: Program) -> list[int]:
+    """The positions of the donated inputs whose memory the program writes to."""
+    inputs = program.with_role("input")
+    if not any(b.donated for b in inputs):
+        return []
+    by_name = {b.name: b for b in program.buffers}
+    written = set()
+    for unit in accesses(program)[0]:
+        for name in unit.writes & by_name.keys():
+            while (alias := by_name[name].alias) is not None:
+                name = alias
+            written.add(name)
+    return [k for k, b in enumerate(inputs) if b.name in written]
 
 
 def _fresh(shape: Shape, dtype: np.dtype) -> Output:

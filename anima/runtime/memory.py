@@ -16,6 +16,8 @@ import sys
 
 import numpy as np
 
+from anima.core.array import ConcreteArray
+
 LEAST = 1 << 18          # bytes from which a result comes out of the pool
 MOST = 1 << 30           # bytes that the pool keeps at most, free blocks and used ones together
 _PER_SIZE = 8            # blocks of one size
@@ -39,6 +41,18 @@ def empty(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> np.ndarray:
         return np.ndarray(shape, dtype, block)
     finally:
         _put_back(blocks, taken)
+
+
+def is_exclusive(array: ConcreteArray) -> bool:
+    """Whether nothing but this array, which the caller holds, can see its elements: they may be written over."""
+    value = array.elements()
+    if sys.getrefcount(value) > _FREE + 1:  # the array's and ours
+        return False
+    block = value.base
+    if block is None:
+        return value.flags.owndata
+    listed = any(block is b for b in list(_blocks.get(block.nbytes, ())))
+    return listed and sys.getrefcount(block) == _FREE + 2  # the pool's, the value's and ours
 
 
 def held() -> int:

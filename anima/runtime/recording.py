@@ -42,11 +42,11 @@ _readers = count(1)
 
 
 @weak_cache
-def executable_of(closed: ClosedJaxpr, name: str) -> Any:
-    """The compiled form of a program; compiled at the first call."""
+def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:
+    """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call."""
     shapes = [(*a.shape, *getattr(a.dtype, "element_shape", ())) for a in closed.out_avals]
     with timed(f"compilation of jit({name})"):
-        program = pipeline.lower(closed, name).loops
+        program = pipeline.lower(closed, name, donated).loops
         if any(isinstance(c, (TapedLoop, Refill)) for c in program.callbacks):
             program = replace(program, callbacks=tuple(map(_at_run_time, program.callbacks)))
         made = compile_program(program, shapes)

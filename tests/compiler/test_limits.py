@@ -21,7 +21,6 @@ from anima.compiler import (
     accesses,
     elements,
     emit,
-    emit_control,
     emit_scratch,
     expand,
     fuse,

@@ -16,6 +16,8 @@ import anima
 from anima.compiler import cache, native
 from anima.compiler.loops import Buffer, Kernel, Program, Store
 from anima.config import compilation_cache_dir
+from anima.core.array import ConcreteArray
+from anima.core.avals import ShapedArray
 from anima.runtime import calling, executable, threads
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import (
@@ -129,15 +131,23 @@ def test_shapes_must_fit():
         compile_program(copy(4), [(5,)])
 
 
-def test_a_donated_input_is_overwritten():
+def test_a_donated_input_is_overwritten_where_nothing_else_sees_it():
     n = 33
     body = Kernel("double", (vector("j", n, Store("y", i("j"), f("mul", x_at(i("j")), k(2.0)))),))
     p = Program("donate", (Buffer("x", "f32", n, "input", donated=True),
                            Buffer("y", "f32", n, "output", alias="x")), (body,))
     x = floats(n)
     expected = x * 2
-    [y] = compile_program(p)([x])
-    assert np.shares_memory(x, y)
+    executable = compile_program(p)
+    [y] = executable([x])
+    assert not np.shares_memory(x, y)
+    np.testing.assert_array_equal(x * 2, y)
+    aval = ShapedArray((n,), np.dtype(np.float32))
+    run = executable.typed([aval], [aval], "single", (0,))
+    given = ConcreteArray(x.copy(), aval)
+    place = given.unsafe_buffer_pointer()
+    y = run(given)
+    assert y.unsafe_buffer_pointer() == place and given.is_deleted()
     np.testing.assert_array_equal(y, expected)
 
 

@@ -1,0 +1,98 @@
+"""Donation: results in the memory of donated arguments, which nothing else sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+
+SIZES = [1, 5, 17, 1000, 300_000]  # the last is more than a block of recycled memory, and runs on threads
+
+
+def fresh(n: int) -> Any:
+    return jnp.arange(float(n)) * 1
+
+
+PROGRAMS: dict[str, Any] = {
+    "elementwise": lambda x: 2 * x + 1,
+    "update": lambda x: x.at[0].set(x[-1] + 7),
+    "loop": lambda x: lax.fori_loop(0, 3, lambda i, c: c.at[i % c.size].add(c[i - 1]), x),
+    "branch": lambda x: lax.cond(x[0] > 0, lambda x: x + 1, lambda x: x - 1, x),
+    "scan": lambda x: lax.scan(lambda c, _: (c * 0.5 + 1, None), x, None, length=3)[0],
+}
+
+
+@pytest.mark.parametrize("name", ["elementwise", "update", "scan"])
+@pytest.mark.parametrize("size", SIZES)
+def test_results_are_in_the_memory_of_donated_arguments(name: str, size: int, unchecked: None) -> None:
+    f = anima.jit(PROGRAMS[name], donate_argnums=0)
+    x, want = fresh(size), fresh(size)
+    place = x.unsafe_buffer_pointer()
+    for _ in range(3):
+        y = f(x)
+        assert x.is_deleted() and y.unsafe_buffer_pointer() == place
+        x, want = y, PROGRAMS[name](want)
+    np.testing.assert_allclose(x, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("seen", [
+    np.asarray, lambda x: np.asarray(x)[:1], lambda x: x.reshape(1, -1), lambda x: np.asarray(x.reshape(-1, 1))[::2]],
+    ids=["array", "slice of it", "reshaped", "slice of a view"])
+def test_memory_that_others_see_is_left_alone(name: str, size: int, seen: Any) -> None:
+    f = anima.jit(PROGRAMS[name], donate_argnums=0)
+    f(fresh(size))
+    x = f(fresh(size))
+    view = seen(x)
+    before, want = np.array(view), np.array(PROGRAMS[name](jnp.array(x)))
+    np.testing.assert_allclose(f(x), want, rtol=1e-6)
+    assert x.is_deleted()
+    np.testing.assert_array_equal(np.array(view), before)
+
+
+def test_what_users_own_is_left_alone() -> None:
+    f = anima.jit(lambda x, y: (x + y, x * y), donate_argnums=(0, 1))
+    mine, other = np.arange(5, dtype=np.float32), np.float32(3)
+    for _ in range(2):
+        total, product = f(mine, other)
+        np.testing.assert_array_equal(mine, np.arange(5))
+        np.testing.assert_array_equal(total, mine + 3)
+        np.testing.assert_array_equal(product, mine * 3)
+
+
+def test_an_argument_of_another_program_is_not_written_over_twice(unchecked: None) -> None:
+    swap = anima.jit(lambda x, y: (y + 0, x + 0), donate_argnums=(0, 1))
+    x, y = fresh(9), fresh(9) + 1
+    a, b = swap(x, y)
+    np.testing.assert_array_equal(a, np.arange(9) + 1)
+    np.testing.assert_array_equal(b, np.arange(9))
+    assert len({a.unsafe_buffer_pointer(), b.unsafe_buffer_pointer()}) == 2
+
+
+def test_arguments_of_a_call_that_failed_are_gone() -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("no")
+
+    def fun(x: Any) -> Any:
+        y = x.at[0].set(5.0)
+        anima.debug.callback(fail, y[0])
+        return y + 1
+
+    f = anima.jit(fun, donate_argnums=0)
+    x = fresh(5)
+    with pytest.raises(ValueError, match="no"):
+        f(x)
+    if not x.is_deleted():  # nothing was written
+        np.testing.assert_array_equal(x, np.arange(5))
+
+
+def test_the_analysis_of_memory_tells() -> None:
+    f = anima.jit(lambda x, y: x.at[0].set(y), donate_argnums=0)
+    assert f.lower(fresh(100), 1.0).compile().memory_analysis().alias_size_in_bytes == 400
+    assert anima.jit(f.fun).lower(fresh(100), 1.0).compile().memory_analysis().alias_size_in_bytes == 0
