@@ -9,7 +9,8 @@ parameters are closed, and checked in turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from anima.core.avals import ShapedArray
@@ -24,17 +25,17 @@ def check_jaxpr(jaxpr: Jaxpr | ClosedJaxpr) -> None:
     if isinstance(jaxpr, ClosedJaxpr):
         _check_consts(jaxpr)
     bound: set[Var] = set()
-    _bind(bound, (*program.constvars, *program.invars), "an argument of the program", program)
+    _bind(bound, (*program.constvars, *program.invars), lambda: "an argument of the program", program)
     for number, eqn in enumerate(program.eqns):
-        where = _place(number, eqn)
         try:
             _check_eqn(eqn, bound)
         except JaxprTypeError as error:
-            raise JaxprTypeError(f"{error}\n{where}") from None
+            raise JaxprTypeError(f"{error}\n{_place(number, eqn)}") from None
         missing = eqn.effects - program.effects
         if missing:
-            raise JaxprTypeError(f"The program does not own up to the effects {sorted(missing)} of\n{where}")
-        _bind(bound, eqn.outvars, where, program)
+            raise JaxprTypeError(f"The program does not own up to the effects {sorted(missing)} of\n"
+                                 f"{_place(number, eqn)}")
+        _bind(bound, eqn.outvars, partial(_place, number, eqn), program)
     for atom in program.outvars:
         _check_atom(atom, bound, "The program's result")
 
@@ -44,13 +45,13 @@ def _place(number: int, eqn: Eqn) -> str:
     return f"  in equation {number}: {eqn}{source}"
 
 
-def _bind(bound: set[Var], variables: Iterable[Var], where: str, program: Jaxpr) -> None:
+def _bind(bound: set[Var], variables: Iterable[Var], where: Callable[[], str], program: Jaxpr) -> None:
     for var in variables:
         if not isinstance(var, Var):
-            raise JaxprTypeError(f"Only variables can be bound, got {var!r}:\n{where}")
+            raise JaxprTypeError(f"Only variables can be bound, got {var!r}:\n{where()}")
         if var in bound:
             raise JaxprTypeError(f"A variable of type {var.aval.str_short()} is bound twice, the second time as\n"
-                                 f"{where}\nof the program\n{program}")
+                                 f"{where()}\nof the program\n{program}")
         bound.add(var)
 
 
