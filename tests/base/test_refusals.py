@@ -51,7 +51,7 @@ REFUSALS: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     "a field without value": (IndexError, "asks for argument number 1, but there are 1",
                               lambda: anima.debug.print("{} {}", 1)),
     "a named field without value": (KeyError, "missing", lambda: anima.debug.print("{missing}", there=1)),
-    "operand twice": (TypeError, "if 'operand' keyword is passed then no positional operands can be passed, got operand=1",
+    "operand twice": (TypeError, "if 'operand' keyword is passed then no positional .* passed, got operand=1",
                       lambda: lax.cond(True, _double, _double, 2.0, operand=1)),
     "operand twice in a switch": (TypeError, "no positional operands can be passed",
                                   lambda: lax.switch(0, [_double, _double], 2.0, operand=1)),
@@ -111,7 +111,7 @@ def test_what_traced_values_are_not(use: Callable[[Any], Any], words: str) -> No
         anima.jit(use)(jnp.int32(1))
     anima.jit(keeps)(jnp.int32(1))
     if use is not np.asarray:
-        with pytest.raises(anima.errors.UnexpectedTracerError, match="(?s)side effect.*to escape the scope"):
+        with pytest.raises(anima.errors.UnexpectedTracerError, match=r"(?s)side effect.*to escape the scope"):
             use(kept[0])
     with pytest.raises(anima.errors.UnexpectedTracerError):
         kept[0] + 1

@@ -48,8 +48,10 @@ def _down(a: Any, b: Any, c: Any) -> Three:
 
 def _as_long_as(a: Any, b: Any, c: Any) -> Three:
     """A while whose lanes take different numbers of steps."""
-    u, v, w = lax.while_loop(lambda s: s[0].sum() < 6, lambda s: (s[0] + 1 + 0.1 * b * b, s[1] * 0.5 + s[0], s[2] + c[1]),
-                             (a, b, jnp.zeros(3)))
+    def body(s: Any) -> Any:
+        return s[0] + 1 + 0.1 * b * b, s[1] * 0.5 + s[0], s[2] + c[1]
+
+    u, v, w = lax.while_loop(lambda s: s[0].sum() < 6, body, (a, b, jnp.zeros(3)))
     return u, v, w
 
 

@@ -74,7 +74,7 @@ def test_blocks_of_hessians_are_in_the_order_of_argnums(argnums: Any) -> None:
 @pytest.mark.parametrize("argnums", [3, -4, (0, 3), (0, -4)], ids=str)
 @pytest.mark.parametrize("transform", [anima.grad, anima.value_and_grad, anima.jacfwd, anima.jacrev, anima.hessian])
 def test_argnums_of_arguments_that_are_not_there(transform: Callable[..., Any], argnums: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="positional argument|argnums"):
+    with pytest.raises((TypeError, ValueError), match=r"positional argument|argnums"):
         transform(loss, argnums)(*ARGS)
 
 
