@@ -82,7 +82,8 @@ def mutants(code: str, seed: int) -> Iterator[str]:
 
 def tests_of(file: Path) -> list[str]:
     """The test files that belong to a file of the package: of its name, else those beside that name it, else all."""
-    folder = ROOT / "tests" / file.relative_to("anima").parent
+    place = file.relative_to("anima").parent
+    folder = ROOT / "tests" / (place if place.parts else "base")
     beside = sorted(folder.glob("test_*.py"))
     named = [t for t in beside if t.stem.startswith(f"test_{file.stem}")]
     module = ".".join(file.with_suffix("").parts)

@@ -91,7 +91,10 @@ def default_backend() -> str:
 def live_arrays(platform: str | None = None) -> list[ConcreteArray]:
     """Every array that something in this process still refers to: for finding out who holds memory."""
     devices(platform)
-    return [x for x in gc.get_objects() if type(x) is ConcreteArray and not x.is_deleted()]
+    # Instances refer to their class. Asking for all objects would refer, too, to tuples that other threads are making,
+    # which then fail there. What another thread is making has no value yet.
+    return [x for x in gc.get_referrers(ConcreteArray)
+            if type(x) is ConcreteArray and getattr(x, "_value", None) is not None]
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

@@ -42,7 +42,11 @@ Rewrite = Callable[..., Any]  # (equation, *its operands) -> results
 
 def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Replaces composite equations by simpler ones, and random keys by their words."""
-    closed = physical(closed)
+    return _simpler(physical(closed))
+
+
+def _simpler(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Replaces composite equations of a program without keys, and of those in it."""
     if not any(e.primitive.name in REWRITES or (e.params and has_programs(e.params)) for e in closed.eqns):
         return closed
     eqns: list[Eqn] = []
@@ -58,7 +62,7 @@ def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
             eqn = untransposed(eqn, invars, transposed) or eqn
         rewrite = REWRITES.get(eqn.primitive.name)
         if rewrite is None or (eqn.primitive.name in ONLY_IF and not ONLY_IF[eqn.primitive.name](eqn)):
-            params = map_programs(eqn.params, expand) if has_programs(eqn.params) else eqn.params
+            params = map_programs(eqn.params, _simpler) if has_programs(eqn.params) else eqn.params
             eqns.append(eqn.replace(invars=invars, params=params))
             continue
         key = _form(eqn)
@@ -197,10 +201,8 @@ def _traced(rule: Rewrite, eqn: Eqn, avals: Sequence[ShapedArray]) -> ClosedJaxp
 
 
 def _records(eqn: Eqn) -> bool:
-    """Whether an equation makes tapes that it does not free."""
-    if eqn.primitive.name in TAPE_LOOPS:
-        return True
-    return any(RECORDS not in inner.effects and any(map(_records, inner.eqns)) for inner in subjaxprs(eqn.params))
+    """Whether an equation makes tapes that it does not free; the programs in it say so of themselves by now."""
+    return eqn.primitive.name in TAPE_LOOPS or any(RECORDED in inner.effects for inner in subjaxprs(eqn.params))
 
 
 def _mentions_keys(jaxpr: Jaxpr) -> bool:

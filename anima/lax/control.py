@@ -22,6 +22,7 @@ from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.trace import Tracer, aval_of, inside, is_array_like, is_tracing
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.broadcast import as_array
+from anima.util import weak_cache
 
 
 def _compiled(name: str, operands: Any, run: Callable[[Any], Any]) -> Any:
@@ -41,9 +42,10 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any]) -> Any:
     return tree.unflatten(found[0], pjit_p.bind(*consts, *leaves, jaxpr=closed, name=name, inline=False))
 
 
-def _has_loops(jaxpr: Jaxpr) -> bool:
-    return any(e.primitive in (scans.scan_p, whiles.while_p)
-               or any(_has_loops(getattr(inner, "jaxpr", inner)) for inner in subjaxprs(e.params)) for e in jaxpr.eqns)
+@weak_cache
+def _has_loops(program: ClosedJaxpr | Jaxpr) -> bool:
+    return any(e.primitive in (scans.scan_p, whiles.while_p) or any(map(_has_loops, subjaxprs(e.params)))
+               for e in program.eqns)
 
 
 def _value(x: Any, dtype: type) -> Any:
@@ -82,7 +84,7 @@ def _choose(what: str, index: Any, branches: Sequence[Callable[..., Any]], opera
         return conds.cond_p.call(programs, *operands)
 
     # One branch, without loops and not mapped over lanes, runs sooner than it is compiled.
-    once = not inside("BatchTrace") and not any(_has_loops(p.jaxpr) for p in programs)
+    once = not inside("BatchTrace") and not any(map(_has_loops, programs))
     return tree.unflatten(out_tree, run((index, args)) if once else _compiled(what, (index, args), run))
 
 

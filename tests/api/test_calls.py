@@ -17,6 +17,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import random, tree
+from anima.api.jit import Signature
 from anima.api.reading import reader
 from anima.config import config
 from anima.core.array import ConcreteArray
@@ -508,3 +509,36 @@ def test_masked_arrays_are_refused():
     for call in (f, jnp.asarray, jnp.sin, anima.vmap(f)):
         with pytest.raises(ValueError, match="mask would be lost"):
             call(x)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"s": 1}, {"t": 1.0}, {"s": 1, "t": 1.0}, {"r": "x", "s": 1, "t": 1.0}])
+@pytest.mark.parametrize("nums", [(), (0,), (1,), (-1,), (0, 2)], ids=str)
+def test_readers_of_static_arguments(nums, kwargs):
+    """A reader takes its own calls, and those alone: others in number, names, values and types of what is static."""
+    signature = Signature(lambda a, b, c, r="", s=0, t=0.0: None, nums, ("r", "s"))
+    args = (1.0, 2.0, 3.0)
+    positional, named, static = signature.split(args, kwargs)
+    leaves, in_tree = tree.flatten((positional, named))
+    read = reader(in_tree, static)
+    assert list(read(args, kwargs)) == leaves
+    assert read(args[:2], kwargs) is None and read((*args, 4.0), kwargs) is None
+    assert read(args, {**kwargs, "u": 5}) is None
+    for k in range(3):
+        fixed = k in {n % 3 for n in nums}
+        for other in (9.0, np.float64(args[k]), int(args[k])):
+            found = read((*args[:k], other, *args[k + 1:]), kwargs)
+            assert (found is None) == fixed
+    for name, value in kwargs.items():
+        assert read(args, {k: v for k, v in kwargs.items() if k != name}) is None
+        assert (read(args, {**kwargs, name: f"{value}!"}) is None) == (name in ("r", "s"))
+
+
+@pytest.mark.parametrize("keys", [("a", "b"), (0, 1), (-1, "z"), (True, 2), (1.5, 2.5), (("x", 1), ("x", 2)),
+                                  (None, "n"), (b"k", b"l")], ids=str)
+def test_readers_of_dictionaries_with_any_keys(keys):
+    d = {keys[0]: 1.0, "between": {keys[1]: 2.0}}
+    leaves, in_tree = tree.flatten(((d,), {}))
+    read = reader(in_tree, None)
+    assert list(read((dict(reversed(d.items())),), {})) == leaves
+    assert read(({**d, "more": 1.0},), {}) is None
+    assert read(({"between": d["between"], "other": 1.0},), {}) is None

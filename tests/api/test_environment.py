@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,35 @@ def test_live_arrays() -> None:
     assert any(a is x for a in anima.live_arrays())
     x.delete()
     assert not any(a is x for a in anima.live_arrays())
+
+
+def test_live_arrays_leaves_other_threads_alone() -> None:
+    """A tuple that is being made must have no other owner: its thread would get a SystemError."""
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def make_tuples() -> None:
+        while not done.is_set():
+            try:
+                assert tuple(k for k in range(50))[-1] == 49
+                jnp.asarray(np.ones(3))
+            except BaseException as error:
+                failed.append(error)
+
+    interval = sys.getswitchinterval()
+    threads = [threading.Thread(target=make_tuples) for _ in range(2)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(30):
+            anima.live_arrays()
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert not failed
 
 
 def test_environment_info(capsys: Any) -> None:

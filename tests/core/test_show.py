@@ -258,3 +258,20 @@ def test_layout() -> None:
     filled = Nest(1, join(Group(Line()), words))
     assert layout(filled, 7) == "one two\n three"
     assert layout(Group(("a", Line(None), "b")), 80) == "a\nb"
+
+
+@pytest.mark.parametrize("before", ["", "x", "xyz"])
+@pytest.mark.parametrize("width", range(4, 12))
+def test_a_group_fits_up_to_the_last_column(before: str, width: int) -> None:
+    """With what stands before it on its line; a line that is never flat breaks it, and what is inside of it may fit."""
+    doc = (before, Group(("ab", Nest(2, (Line(), "cd", Line(""), "e")))))
+    flat = f"{before}ab cde"
+    assert layout(doc, width) == (flat if len(flat) <= width else f"{before}ab\n  cd\n  e")
+    inner = (before, Group(("ab", Nest(2, (Line(None), Group(("cd", Line("; "), "ef")))))))
+    assert layout(inner, width) == f"{before}ab\n  " + ("cd; ef" if width >= 8 else "cd\n  ef")
+
+
+@pytest.mark.parametrize("number, name", [
+    (0, "a"), (25, "z"), (26, "ba"), (27, "bb"), (51, "bz"), (52, "ca"), (675, "zz"), (676, "baa"), (17575, "zzz")])
+def test_letters_count_in_base_26(number: int, name: str) -> None:
+    assert letters(number) == name
