@@ -17,8 +17,8 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Zero
 from anima.core.stage import StageTrace, eval_numpy
 from anima.core.trace import Trace, under
-from anima.transforms.call import Call, fill
-from anima.transforms.linearize import linearize_apart
+from anima.transforms.call import Call
+from anima.transforms.linearize import fill, linearize_apart
 from anima.util import lazy_module
 
 # Programs that compile nothing need not wait for the compiler to load.

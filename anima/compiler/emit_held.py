@@ -6,7 +6,8 @@
                                      s = t[2]                       an extracted lane
 
 Every index is known when the program is compiled. The values are variables of the function (`env`), so that
-loops and branches carry them as they do others. Lanes without an element repeat one.
+loops and branches carry them as they do others. Lanes without an element repeat the first: LLVM does not come to
+an end with some shuffles of shuffles that repeat the last.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ from anima.compiler.static import Numbers, known
 def lanes_for(count: int) -> int:
     """How many lanes a vector of so many elements takes."""
     return max(2, 1 << (count - 1).bit_length())
+
+
+def elements_of(width: int, count: int) -> list[int]:
+    """The element of each lane: lanes after the last element have the first."""
+    return [lane if lane < count else 0 for lane in range(width)]
 
 
 class Held(Memory):
@@ -98,7 +104,7 @@ class Held(Memory):
 
     def _mixed(self, old: Value, new: Value, lane_of: dict[int, int], size: int, width: int) -> Value:
         """`old` with the elements that are in lanes of `new`."""
-        elements = [min(lane, size - 1) for lane in range(width)]
+        elements = elements_of(width, size)
         if new.type.width != width:
             new = self._picked(new, [lane_of.get(k, 0) for k in elements])
             lane_of = {k: k for k in lane_of}
@@ -108,7 +114,6 @@ class Held(Memory):
         return self.b.shuffle(old, new, order)
 
     def stretched(self, value: Val, count: int) -> Val:
-        """A vector of `count` elements, with the last of them in the lanes after it."""
-        return rebuild(value, tuple(self._picked(p, [min(lane, count - 1) for lane in range(p.type.width)])
-                                    for p in parts(value)))
+        """A vector of `count` elements, with the first of them in the lanes after these."""
+        return rebuild(value, tuple(self._picked(p, elements_of(p.type.width, count)) for p in parts(value)))
 

@@ -18,6 +18,7 @@ import numpy as np
 from anima.compiler.assembly import Type, Value
 from anima.compiler.costs import cost
 from anima.compiler.emit_control import Control
+from anima.compiler.emit_held import elements_of
 from anima.compiler.emit_value import ZERO, Index, Val, constant_of, i64, parts, rebuild
 from anima.compiler.loops import Accumulate, Assign, Call, Const, For, If, Stmt, While, statements
 from anima.compiler.neutral import neutral
@@ -61,7 +62,7 @@ class Vector(Control):
         totals = [self._accumulators(sums, 0, width)]
         mask = None if count == width else self._first_lanes(count, width)
         with self.inlined(loop.body):
-            self.numbers[loop.index] = np.minimum(np.arange(width), count - 1)
+            self.numbers[loop.index] = np.array(elements_of(width, count))
             self._round(loop, Index(i64(count), 0, count, count), i64(0), totals, mask)
             partial = {name: self.env[key] for name, key in totals[0].items()}
         for name, stmt in sums.items():

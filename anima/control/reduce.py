@@ -39,9 +39,8 @@ from anima.ops.shape import (
     slice as sliced,
     transpose,
 )
-from anima.transforms.call import fill
 from anima.transforms.forward import jvp_jaxpr
-from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.linearize import fill, linearize_jaxpr
 from anima.transforms.vmap import batch_jaxpr
 from anima.util import weak_cache
 

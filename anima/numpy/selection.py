@@ -285,6 +285,8 @@ def _broadcast_others(x: Array, index: Array, axis: int) -> tuple[Array, Array]:
 def _gather_along(x: Array, index: Array, axis: int, mode: Any, fill_value: Any, wrap: bool | None) -> Array:
     size = x.shape[axis]
     mode = ix.GatherScatterMode.from_any(mode)
+    if not size:
+        return sh.full(index.shape, 0, x.dtype)
     index = ix.narrow_index(index)
     if mode != ix.GatherScatterMode.PROMISE_IN_BOUNDS if wrap is None else wrap:
         index = ew.select_n(ew.lt(index, np.int32(0)), index, ew.add(index, np.int32(size)))

@@ -19,7 +19,7 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray, canonicalize_axis, tangent_aval
 from anima.core.primitive import Primitive, Work, Zero
 from anima.core.trace import aval_of
-from anima.ops.broadcast import broadcasted_iota, expand_dims, shape_of
+from anima.ops.broadcast import broadcasted_iota, expand_dims, instantiate, shape_of
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from anima.ops.shape import batch_at_front
 
@@ -46,6 +46,8 @@ def _descending_keys(x: np.ndarray) -> np.ndarray:
 
 def take_along(x: Any, indices: Any, axis: int) -> Any:
     """`x[..., indices[..., i, ...], ...]` along `axis`, all other axes in step; indices are distinct."""
+    if not shape_of(x)[axis]:  # a gather reads an element where it writes none, too
+        return instantiate(Zero(aval_of(x).update(shape=shape_of(indices))))
     others = tuple(d for d in range(len(shape_of(x))) if d != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     vectors = expand_dims(indices, (len(shape_of(indices)),))

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.core.primitive import Linear, Primitive, Zero
-from anima.core.trace import aval_of
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
+from anima.transforms.linearize import fill
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import transpose_jaxpr
 from anima.transforms.vmap import batch_jaxpr
@@ -68,12 +66,6 @@ class Call(Primitive):
         return eqn.replace(params={**eqn.params, "jaxpr": new},
                            invars=[v for v, u in zip(eqn.invars, used_inputs, strict=True) if u],
                            outvars=[v for v, u in zip(eqn.outvars, used, strict=True) if u])
-
-
-def fill(mask: Sequence[bool], tangents: Sequence[np.ndarray], outs: Sequence[Any]) -> list[Any]:
-    """Tangents of all results, `Zero` where `mask` says that there is none."""
-    given = iter(tangents)
-    return [next(given) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, outs, strict=False)]
 
 
 @weak_cache

@@ -31,9 +31,9 @@ from anima.core.stage import (
 )
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.elementwise import optimization_barrier
-from anima.transforms.call import Call, fill
+from anima.transforms.call import Call
 from anima.transforms.dce import dce_jaxpr
-from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.linearize import fill, linearize_jaxpr
 from anima.util import fun_name, weak_cache
 
 Policy = Callable[..., Any]

@@ -20,11 +20,12 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Linear, Primitive, Zero
-from anima.core.stage import Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
+from anima.core.stage import StageTrace, StageTracer, Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import EVAL, Tracer, aval_of
+from anima.core.trace import EVAL, Trace, Tracer, aval_of, under
 from anima.ops.broadcast import as_array, instantiate, reduce_sum
 from anima.ops.elementwise import convert
+from anima.transforms.linearize import PartialTrace, fill, linearize_flat
 from anima.transforms.vmap import batch_flat, move_to
 from anima.util import fun_name, record
 
@@ -99,6 +100,33 @@ class CustomJVPCall(CustomCall):
         _check_same_types(f"Custom JVP rule for function {name}", call_jaxpr.out_avals, outs)
         return outs, [Zero(a) if (a := tangent_aval(out)).dtype == dtypes.float0 else t
                       for out, t in zip(call_jaxpr.out_avals, out_tangents, strict=True)]
+
+    def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any],
+                  **params: Any) -> tuple[list[Any], list[Any]]:
+        """Runs the rule, and records what it does with tangents.
+
+        What a loop or a call in it makes of primals and tangents together is recorded whole, the results of the
+        function too. Then the rule, which is linear in the tangents, is linearised in them at zero.
+        """
+        before = len(recorder.eqns)
+        outs, found = under(PartialTrace(parent, recorder), self.jvp, primals, tangents, **params)
+        if not any(isinstance(x, StageTracer) and x.owner is recorder for x in outs):
+            return outs, found
+        del recorder.eqns[before:]
+        nonzero = [not isinstance(t, Zero) for t in tangents]
+        mask: list[bool] = []
+
+        def rule(*given: Any) -> list[Any]:
+            outs, found = self.jvp(primals, fill(nonzero, given, primals), **params)
+            mask[:] = [not isinstance(t, Zero) for t in found]
+            return [*outs, *(t for t in found if not isinstance(t, Zero))]
+
+        given = [t for t in tangents if not isinstance(t, Zero)]
+        zeros = [instantiate(Zero(aval_of(t))) for t in given]
+        values, moves, linear, residuals = under(parent, linearize_flat, rule, zeros, [True] * len(given))
+        moved = fill(moves, under(recorder, eval_jaxpr, linear, residuals, *given), values)
+        outs = values[:len(mask)]
+        return outs, fill(mask, moved[len(mask):], outs)
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: ClosedJaxpr,
               jvp: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:

@@ -27,10 +27,10 @@ from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import instantiate, reduce_sum
-from anima.transforms.call import fill
 from anima.transforms.custom import Custom
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_flat, jvp_jaxpr
+from anima.transforms.linearize import fill
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward, transpose_jaxpr
 from anima.transforms.vmap import batch_flat, batch_jaxpr, move_to

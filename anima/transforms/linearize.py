@@ -85,6 +85,12 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], no
     return [p for p, _ in outs], mask, jaxpr, consts
 
 
+def fill(mask: Sequence[bool], tangents: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    """Tangents of all results, `Zero` where `mask` says that there is none."""
+    given = iter(tangents)
+    return [next(given) if m else Zero(tangent_aval(aval_of(o))) for m, o in zip(mask, outs, strict=False)]
+
+
 @weak_cache
 def linearize_jaxpr(closed: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...] | None = None,
                     ) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool]]:

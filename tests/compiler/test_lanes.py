@@ -196,3 +196,19 @@ def test_lanes_with_small_arrays_run_in_vectors_and_have_the_bits_of_one() -> No
     for k, one in enumerate(y):
         want, count = anima.jit(orbit)(one)
         assert np.array_equal(got[k], want) and steps[k] == count
+
+
+@pytest.mark.parametrize("dtype", (np.uint8, np.int16, np.int32, np.int64))
+def test_arrays_of_any_length_go_through_registers(dtype: type) -> None:
+    """LLVM comes to an end with every pattern of lanes that repeat an element."""
+    def next_of(c: Any, _: None) -> tuple[Any, None]:
+        x, y = c
+        return (x ^ (y + y.dtype.type(1)), y ^ (y + y.dtype.type(1))), None
+
+    with anima.enable_x64(dtype is np.int64):
+        widest = 64 // np.dtype(dtype).itemsize
+        for n in (1, 2, 3, *range(widest // 2 + 1, widest + 2)):
+            x = np.arange(n, dtype=dtype)
+            got = anima.jit(lambda x, y: lax.scan(next_of, (x, y), None, length=1)[0])(x, x + dtype(1))
+            for a, b in zip(got, next_of((x, x + dtype(1)), None)[0], strict=True):
+                np.testing.assert_array_equal(a, b)

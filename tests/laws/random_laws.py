@@ -156,7 +156,7 @@ def differentiated(program: Program, counts: Sequence[int]) -> Iterator[str]:
 
     way = (reverse, anima.jit(reverse))[program.number % 2]
     gradients = way(primals, cts)
-    coarse = any(t.dtype in ("bfloat16", "float16") for s in every_step(program.block) for t in s.types)
+    coarse = tolerance_of_slopes(program)
     if program.number % 5 == 0:
         again = (anima.jit(reverse), reverse)[program.number % 2](primals, cts)
         yield from _agree(gradients, again, coarse, "gradients compiled and not")
@@ -171,23 +171,31 @@ def differentiated(program: Program, counts: Sequence[int]) -> Iterator[str]:
         yield from _transposed(slopes, cts, gradients, tangents, coarse)
 
 
+def tolerance_of_slopes(program: Program) -> float:
+    """That of the coarsest floats on the way, whatever the type of the result."""
+    dtypes = {t.dtype for s in every_step(program.block) for t in s.types}
+    if dtypes & {"bfloat16", "float16"}:
+        return 0.1
+    return tolerance_of(np.dtype("float32" if dtypes & {"float32", "complex64"} else "float64"))
+
+
 def _real(x: np.ndarray) -> bool:
     return x.dtype in (np.float32, np.float64) and x.size > 0
 
 
-def _transposed(slopes: Any, cts: Any, gradients: Any, tangents: Any, coarse: bool) -> Iterator[str]:
+def _transposed(slopes: Any, cts: Any, gradients: Any, tangents: Any, coarse: float) -> Iterator[str]:
     left = [np.asarray(a, np.float64) * np.asarray(b, np.float64) for a, b in zip(slopes, cts, strict=True)]
     right = [np.asarray(a, np.float64) * np.asarray(b, np.float64) for a, b in zip(gradients, tangents, strict=True)]
     one, other = (sum(float(p.sum()) for p in part) for part in (left, right))
     scale = 1 + sum(float(np.abs(p).sum()) for p in left + right)
-    if np.isfinite(scale) and scale < 1e12 and abs(one - other) > (5e-2 if coarse else 1e-3) * scale:
+    if np.isfinite(scale) and scale < 1e12 and abs(one - other) > max(1e-3, coarse / 2) * scale:
         yield f"<ct, J t> = {one!r}, <J' ct, t> = {other!r}"
 
 
 def _agree(got: Any, want: Any, coarse: bool, what: str) -> Iterator[str]:
     for k, (a, b) in enumerate(zip(got, want, strict=True)):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        tolerance = 0.1 if coarse else tolerance_of(np.asarray(want[k]).dtype)
+        tolerance = max(coarse, tolerance_of(np.asarray(want[k]).dtype))
         size = 1 + float(np.max(np.abs(b), initial=0, where=np.isfinite(b)))
         good = (np.abs(a - b) <= tolerance * size) | (~np.isfinite(a) & ~np.isfinite(b))
         if size < 1e6 and not good.all():

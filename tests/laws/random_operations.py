@@ -95,7 +95,8 @@ class Builder:
         found = self.places(lambda t: (t.shape, t.dtype) == (shape, dtype) and (t.exact or not exact))
         if found and self.rng.random() < 0.8:
             return found[max(self.rng.randrange(len(found)), self.rng.randrange(len(found)))]
-        place = self._source(lambda t: (t.exact or not exact))
+        # A value that rounding made coarse stays so in a finer type, of which more is expected.
+        place = self._source(lambda t: t.exact or (not exact and precision(t.dtype) >= precision(dtype)))
         if self.types[place].shape != shape:
             place = self.add(f"fit[{shape}]", partial(fit, shape=shape), [place], self.types[place].exact)
         if self.types[place].dtype != dtype:
@@ -154,6 +155,11 @@ class Builder:
                                                                       if least <= r <= most])))
             if math.prod(shape) <= limit:
                 return shape
+
+
+def precision(dtype: str) -> int:
+    """Bits of the fraction of floats; 0 of other numbers."""
+    return dt.finfo(dtype_of(dtype)).nmant if dt.issubdtype(dtype_of(dtype), np.inexact) else 0
 
 
 def fit(x: Any, shape: tuple[int, ...]) -> Any:

@@ -88,6 +88,16 @@ def test_rules() -> None:
     np.testing.assert_array_equal(take_along(x, np.argsort(x, 0), 0), np.sort(x, 0))
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((0,), 0), ((0, 2), 0), ((3, 0), 1), ((3, 0), 0), ((0, 5), 1)])
+def test_derivatives_where_there_is_nothing(shape: tuple[int, ...], axis: int) -> None:
+    x = np.zeros(shape, np.float32)
+    for k in range(min(shape[axis], 2) + 1):
+        check_derivative(top_k_p, [x], {"k": k, "axis": axis})
+    check_derivative(sort_p, [x, x], {"dimension": axis, "is_stable": True, "num_keys": 1})
+    check_batch(top_k_p, [x], {"k": 0, "axis": axis})
+    np.testing.assert_array_equal(take_along(x, np.argsort(x, axis), axis), x)
+
+
 def test_no_permutation_is_made_for_constants() -> None:
     x = ShapedArray((4,), np.dtype("float32"))
     jaxpr = trace_to_jaxpr(lambda a: [sort(a), *top_k(a, 2)], [x])[0]

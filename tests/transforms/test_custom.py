@@ -95,6 +95,69 @@ def test_custom_jvp_rule_calls_the_function_itself() -> None:
     equal(anima.jit(anima.grad(anima.grad(anima.grad(f))))(0.3), 8 * np.exp(0.3))
 
 
+def _scan(x: Any) -> Any:
+    (a, v), _ = lax.scan(lambda c, _: ((c[0] * 1.5, c[1] * 2), None), (x, jnp.arange(3)), None, length=3)
+    return a, v
+
+
+def _while(x: Any) -> Any:
+    return lax.while_loop(lambda s: s[1][1] < 8, lambda s: (s[0] * 1.5, s[1] * 2), (x, jnp.arange(3)))
+
+
+def _cond(x: Any) -> Any:
+    return lax.cond(x.sum() > 1, lambda x: (x * 2, jnp.arange(3)), lambda x: (x, jnp.arange(3) * 2), x)
+
+
+def _call(x: Any) -> Any:
+    return anima.jit(lambda x: (x * x, (x > 0).astype(np.int32)))(x)
+
+
+@pytest.mark.parametrize("body", (_scan, _while, _cond, _call))
+@pytest.mark.parametrize("mode", MODES)
+def test_rules_that_differentiate_loops_and_calls(body: Callable[..., Any], mode: Callable[..., Any]) -> None:
+    """Their results, whole numbers among them, are known where they are used, in forward and reverse mode."""
+    f = anima.custom_jvp(lambda x: body(x))
+    f.defjvp(lambda primals, tangents: anima.jvp(body, primals, tangents))
+    x = np.float32([0.9, 0.7, 0.4])
+    slopes = {_scan: np.full(3, 1.5 ** 3), _while: np.full(3, 1.5 ** 3), _cond: np.full(3, 2.0), _call: 2 * x}[body]
+
+    def used(x: Any) -> Any:
+        a, v = f(x)
+        return a * (jnp.ravel(v) >= 0)
+
+    for g in (used, anima.jit(used), anima.checkpoint(used)):
+        equal(mode(lambda t, g=g: anima.jvp(g, (x,), (t,))[1])(x), slopes * x)
+        equal(mode(lambda t, g=g: anima.vjp(g, x)[1](t)[0])(x), slopes * x)
+        equal(mode(lambda t, g=g: anima.linearize(g, x)[1](t))(x), slopes * x)
+    equal(mode(anima.vmap(anima.grad(lambda x: used(x).sum())))(np.stack([x, x])), np.stack([slopes, slopes]))
+    known = anima.vjp(lambda x: f(x), x)[0][1]
+    np.testing.assert_array_equal(np.asarray(known), body(x)[1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whole_results_of_rules_have_no_tangents(mode: Callable[..., Any]) -> None:
+    """Whatever a rule gives for them, in branches, loops and by themselves."""
+    @anima.custom_jvp
+    def f(x: Any) -> Any:
+        return jnp.round(x).astype(np.int32), x * x
+
+    f.defjvp(lambda primals, tangents: anima.jvp(
+        lambda x: (jnp.round(x).astype(np.int32), x * x), primals, tangents))
+
+    def branch(x: Any) -> Any:
+        k, y = lax.cond(x.sum() > 0, f, lambda x: (jnp.zeros(3, np.int32), x), x)
+        return y * (k >= -9)
+
+    def loop(x: Any) -> Any:
+        return lax.scan(lambda c, _: (f(c)[1], f(c)[0]), x, None, length=1)[0]
+
+    for g in (lambda x: f(x)[1], branch, loop):
+        equal(mode(lambda t, g=g: anima.jvp(g, (X + 1,), (t,))[1])(X), 2 * (X + 1) * X)
+        equal(mode(lambda t, g=g: anima.vjp(g, X + 1)[1](t)[0])(X), 2 * (X + 1) * X)
+    _, (whole, _) = anima.jvp(f, (X,), (X,))
+    assert whole.dtype == anima.dtypes.float0
+
+
 def test_log1pexp() -> None:
     @anima.custom_jvp
     def log1pexp(x: Any) -> Any:
