@@ -177,7 +177,9 @@ class Entry:
             self.run = typed(executable, self.avals, self.out_avals, form, self.donated)
 
     def result(self, values: list[np.ndarray]) -> Any:
-        """The result for arguments as NumPy arrays."""
+        """The result for arguments as NumPy arrays, which others may see: none is written over."""
+        for k in self.executable.donors:
+            values[k] = values[k].copy()
         arrays = [ConcreteArray(v, a) for v, a in zip(self.executable(values), self.out_avals, strict=True)]
         return self.out_tree.spec.unflatten(arrays)
 

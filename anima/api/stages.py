@@ -241,6 +241,8 @@ class Compiled(_OfTraced):
                                 f"argument {k} was compiled with {expected.str_short()} and called with "
                                 f"{got.str_short()}.")
         values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
+        for k in self.executable.donors:  # others may see them
+            values[k] = values[k].copy()
         outs = self.executable(values)
         for k in self.donate_argnums:
             if isinstance(leaves[k], ConcreteArray):

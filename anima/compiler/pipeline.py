@@ -83,14 +83,16 @@ def lower(closed_jaxpr: ClosedJaxpr, name: str = "program", donated: Sequence[in
     levels: dict[str, Any] = {"jaxpr": closed_jaxpr}
     times: dict[str, float] = {}
     program: Any = closed_jaxpr
+    checked: Any = None
     for step in passes(name, donated):
         start = time.perf_counter()
         result = step.run(program)
         times[step.name] = time.perf_counter() - start
         if showing and step.level in showing:
             _print(step, result, result is program)
-        if checking and result is not program:
+        if checking and result is not checked:
             _check(step, result)
+            checked = result
         program = levels[step.level] = result
     if timing:
         for step_name, seconds in times.items():

@@ -47,14 +47,14 @@ def compile_program(program: Program, shapes: Sequence[Shape] | None = None,
 
 
 class Executable:
-    """A compiled program. `executable(inputs)` gives the list of its outputs."""
+    """A compiled program. `executable(inputs)` gives the list of its outputs; inputs at `donors` are written over."""
 
     def __init__(self, program: Program, code: cache.Code, shapes: Sequence[Shape] | None = None) -> None:
         self.program = program
         self.code = code
         self._inputs = [Input(NUMPY[b.dtype], b.size) for b in program.with_role("input")]
         self._outputs = _outputs(program, shapes)
-        self._donors = _written(program)
+        self.donors = _written(program)
         arena = code.program.arena
         self._scratch = _fresh((arena + _ALIGNMENT,), np.dtype(np.uint8)) if arena else None
         self._constants = [np.ascontiguousarray(b.value, NUMPY[b.dtype]) for b in program.with_role("const")]
@@ -75,11 +75,11 @@ class Executable:
 
     def _caller(self, inputs: Sequence[Input], avals: Sequence[ShapedArray] | None,
                 form: str) -> Callable[..., Any] | None:
-        if self._donors and (avals is None or not all(self._is_direct(o, inputs) for o in self._outputs)):
+        if self.donors and (avals is None or not all(self._is_direct(o, inputs) for o in self._outputs)):
             return None
         run = caller(self._entry, inputs, self._outputs, self._scratch, self._more, self.code.parallel,
                      (self.code, self._constants, self._function), avals, form)
-        if run is not None and self._donors:
+        if run is not None and self.donors:
             run = self._over_donors(run)
         if run is None or self._guards is None:
             return run
@@ -96,10 +96,10 @@ class Executable:
             if self.code.parallel:
                 threads.pool_address()  # `run` starts no threads, and leaves such calls to copies
             given = list(arguments)
-            donors = [given[k] for k in self._donors]
+            donors = [given[k] for k in self.donors]
             if any(type(x) is not ConcreteArray for x in donors):
                 return NotImplemented
-            for k in self._donors:
+            for k in self.donors:
                 if not memory.is_exclusive(given[k]):
                     given[k] = ConcreteArray(given[k].elements().copy(), given[k].aval)
             result = NotImplemented
@@ -157,8 +157,6 @@ class Executable:
         if len(inputs) != len(self._inputs):
             raise TypeError(f"{self.program.name} takes {len(self._inputs)} arrays, got {len(inputs)}")
         arrays = [_row_major(a, given, i) for i, (a, given) in enumerate(zip(inputs, self._inputs, strict=True))]
-        for k in self._donors:
-            arrays[k] = arrays[k].copy()  # who else sees it is not known
         invoke = self._invoke if self._guards is None else self._guards.around(self._invoke)
         return invoke(*arrays)
 

@@ -29,7 +29,7 @@ PROGRAMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ["elementwise", "update", "scan"])
 @pytest.mark.parametrize("size", SIZES)
-def test_results_are_in_the_memory_of_donated_arguments(name: str, size: int, unchecked: None) -> None:
+def test_results_are_in_the_memory_of_donated_arguments(name: str, size: int) -> None:
     f = anima.jit(PROGRAMS[name], donate_argnums=0)
     x, want = fresh(size), fresh(size)
     place = x.unsafe_buffer_pointer()
@@ -66,7 +66,7 @@ def test_what_users_own_is_left_alone() -> None:
         np.testing.assert_array_equal(product, mine * 3)
 
 
-def test_an_argument_of_another_program_is_not_written_over_twice(unchecked: None) -> None:
+def test_an_argument_of_another_program_is_not_written_over_twice() -> None:
     swap = anima.jit(lambda x, y: (y + 0, x + 0), donate_argnums=(0, 1))
     x, y = fresh(9), fresh(9) + 1
     a, b = swap(x, y)

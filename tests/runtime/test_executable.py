@@ -139,15 +139,19 @@ def test_a_donated_input_is_overwritten_where_nothing_else_sees_it():
     x = floats(n)
     expected = x * 2
     executable = compile_program(p)
-    [y] = executable([x])
-    assert not np.shares_memory(x, y)
-    np.testing.assert_array_equal(x * 2, y)
     aval = ShapedArray((n,), np.dtype(np.float32))
     run = executable.typed([aval], [aval], "single", (0,))
     given = ConcreteArray(x.copy(), aval)
     place = given.unsafe_buffer_pointer()
     y = run(given)
     assert y.unsafe_buffer_pointer() == place and given.is_deleted()
+    np.testing.assert_array_equal(y, expected)
+    given = ConcreteArray(x, aval)
+    y = run(given)  # here others see it
+    assert not np.shares_memory(x, y) and given.is_deleted()
+    np.testing.assert_array_equal(y, expected)
+    [y] = executable([x])
+    assert np.shares_memory(x, y)
     np.testing.assert_array_equal(y, expected)
 
 
