@@ -161,16 +161,24 @@ def betainc(a: Number, b: Number, x: Number, f: Functions) -> Number:
         c = numerator / c + 1.0
         return f.select(c == 0.0, 1e-300, c), 1.0 / f.select(d == 0.0, 1e-300, d)
 
-    def step(m: Number, c: Number, d: Number, h: Number) -> tuple[list[Number], Number]:
+    def step(m: Number, c: Number, d: Number) -> tuple[list[Number], Number]:
         m = m + 1.0
         twice = p + m * 2.0
         c, d = ratio(m * (q - m) * near / ((twice - 1.0) * twice), c, d)
-        h = h * (c * d)
         c, d = ratio(-(p + m) * (total + m) * near / (twice * (twice + 1.0)), c, d)
-        return [m, c, d, h * (c * d)], f.abs(c * d - 1.0) > 1e-16
+        return [m, c, d], f.abs(c * d - 1.0) > 1e-16
 
-    first = 1.0 / (1.0 - total * near / (p + 1.0))
-    tail = f.repeat(ordinary, [one * 0.0, one, first, first], step)[3]
+    # Lentz's method finds how many terms matter; its product of all factors would have all their errors.
+    terms = f.repeat(ordinary, [one * 0.0, one, 1.0 / (1.0 - total * near / (p + 1.0))], step)[0]
+
+    def back(m: Number, v: Number) -> tuple[list[Number], Number]:
+        twice = p + m * 2.0
+        v = 1.0 - (p + m) * (total + m) * near / (twice * (twice + 1.0)) / v
+        v = 1.0 + m * (q - m) * near / ((twice - 1.0) * twice) / v
+        return [m - 1.0, v], m > 1.5
+
+    bottom = f.repeat(ordinary & (terms >= 1.0), [terms, one], back)[1]
+    tail = 1.0 / (1.0 - total * near / (p + 1.0) / bottom)
     result = _beta_density(a, b, x, f) * tail / p
     result = f.select(swap, 1.0 - result, result)
     # At the limits of a and b all weight is at one end.
