@@ -502,8 +502,11 @@ class _Gaps:
             if end - start > size:
                 self.free(start + size, end)
             return start
-        start, _ = self._remove(self.starts[self.total]) if self.total in self.starts else (self.total, 0)
-        self.total = start + size
+        last = self.total
+        start, _ = self._remove(self.starts[last]) if last in self.starts else (last, last)
+        self.total = max(last, start + size)
+        if start + size < last:  # a gap that is not the first of its heap may be large enough
+            self.free(start + size, last)
         return start
 
 

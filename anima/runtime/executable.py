@@ -54,7 +54,7 @@ class Executable:
         self.code = code
         self._inputs = [Input(NUMPY[b.dtype], b.size) for b in program.with_role("input")]
         self._outputs = _outputs(program, shapes)
-        self.donors = _written(program)
+        self.donors = _donors(program)
         arena = code.program.arena
         self._scratch = _fresh((arena + _ALIGNMENT,), np.dtype(np.uint8)) if arena else None
         self._constants = [np.ascontiguousarray(b.value, NUMPY[b.dtype]) for b in program.with_role("const")]
@@ -228,19 +228,19 @@ def _outputs(program: Program, shapes: Sequence[Shape] | None) -> list[Output]:
     return made
 
 
-def _written(program: Program) -> list[int]:
-    """The positions of the donated inputs whose memory the program writes to."""
+def _donors(program: Program) -> list[int]:
+    """The positions of the donated inputs whose memory the program writes to, or gives back."""
     inputs = program.with_role("input")
     if not any(b.donated for b in inputs):
         return []
     by_name = {b.name: b for b in program.buffers}
-    written = set()
-    for unit in accesses(program)[0]:
-        for name in unit.writes & by_name.keys():
-            while (alias := by_name[name].alias) is not None:
-                name = alias
-            written.add(name)
-    return [k for k, b in enumerate(inputs) if b.name in written]
+    taken = {b.name for b in program.with_role("output")}.union(*(u.writes for u in accesses(program)[0]))
+    roots = set()
+    for name in taken & by_name.keys():
+        while (alias := by_name[name].alias) is not None:
+            name = alias
+        roots.add(name)
+    return [k for k, b in enumerate(inputs) if b.name in roots]
 
 
 def _fresh(shape: Shape, dtype: np.dtype) -> Output:

@@ -75,6 +75,17 @@ def test_an_argument_of_another_program_is_not_written_over_twice() -> None:
     assert len({a.unsafe_buffer_pointer(), b.unsafe_buffer_pointer()}) == 2
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_another_shape_of_the_same_memory(size: int) -> None:
+    f = anima.jit(lambda x: (x.reshape(1, -1), x[:0]), donate_argnums=0)
+    for _ in range(2):
+        x = fresh(size)
+        seen = np.asarray(x)
+        y, _ = f(x)
+        assert y.shape == (1, size) and not np.shares_memory(np.asarray(y), seen) and x.is_deleted()
+        np.testing.assert_array_equal(y[0], np.arange(size))
+
+
 def test_arguments_of_a_call_that_failed_are_gone() -> None:
     def fail(_: Any) -> None:
         raise ValueError("no")

@@ -51,7 +51,20 @@ spans = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 20), st.integers
 
 @given(spans)
 def test_lives_do_not_overlap(given_spans: list[tuple[int, int, int]]) -> None:
-    pieces = [(f"b{n}", size, begin, begin + more) for n, (size, begin, more) in enumerate(given_spans)]
+    check_places([(f"b{n}", size, begin, begin + more) for n, (size, begin, more) in enumerate(given_spans)])
+
+
+@pytest.mark.parametrize("largest", [200, 3000, 1 << 20])
+def test_many_lives_do_not_overlap(largest: int) -> None:
+    """Gaps of all sizes, beside each other and at the end."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        begins, sizes = rng.integers(0, 30, 60), rng.integers(largest // 4, largest, 60)
+        check_places([(f"b{n}", int(size), int(begin), int(begin + rng.integers(0, 12)))
+                      for n, (begin, size) in enumerate(zip(begins, sizes, strict=True))])
+
+
+def check_places(pieces: list[tuple[str, int, int, int]]) -> None:
     offsets, total = place(pieces)
     for name, size, begin, end in pieces:
         assert offsets[name] % ALIGNMENT == 0 and offsets[name] + size <= total
