@@ -108,7 +108,7 @@ class Machine:
                 self.names[name] = self._apply(op, [self.names[name], self.value(value)], None)
             case For(index=index, extent=extent, body=body, kind=kind):
                 count = range(self.value(extent))
-                for i in reversed(count) if self.backward and kind != "serial" else count:
+                for i in reversed(count) if self.backward and kind not in ("serial", "unrolled") else count:
                     self.names[index] = i
                     self.block(body)
             case While(before=before, cond=cond, body=body):
