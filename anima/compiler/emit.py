@@ -118,8 +118,8 @@ class Outer(Function):
         self.within -= 1
 
     def block(self, stmts: Sequence[Stmt]) -> None:
-        """Write statements in order, those of long blocks as parts."""
-        if len(stmts) <= _PART:
+        """Write statements in order, those of long blocks as parts (which know nothing of lanes)."""
+        if len(stmts) <= _PART or self.width > 1:
             super().block(stmts)
             return
         run: list[Stmt] = []

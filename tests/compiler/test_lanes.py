@@ -212,3 +212,22 @@ def test_arrays_of_any_length_go_through_registers(dtype: type) -> None:
             got = anima.jit(lambda x, y: lax.scan(next_of, (x, y), None, length=1)[0])(x, x + dtype(1))
             for a, b in zip(got, next_of((x, x + dtype(1)), None)[0], strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+def test_long_bodies_of_lanes_stay_in_one_function() -> None:
+    """More statements than an outer block has before it is cut into functions, each of all lanes."""
+    def body(x: Any, y: Any) -> Any:
+        small = [jnp.asarray(y[k]) for k in range(6)]
+        for k in range(6):
+            small = lax.fori_loop(0, 1 + k % 2, lambda i, c: [*c[1:], c[0] + 1], small)
+        return x, jnp.stack(small)
+
+    for dtype in ("int8", "float32"):
+        x, ys = np.arange(7).astype(dtype), np.arange(30).reshape(5, 6).astype(dtype)
+        def rows(x: Any, ys: Any) -> Any:
+            return lax.map(lambda y: body(x, y), ys)
+
+        with anima.disable_jit():
+            want = rows(x, ys)
+        for got, expected in zip(anima.jit(rows)(x, ys), want, strict=True):
+            np.testing.assert_array_equal(got, expected)
