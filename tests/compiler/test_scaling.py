@@ -115,7 +115,7 @@ def _calls(program: Program) -> int:
 def test_calls_grow_like_the_program(name: str) -> None:
     family = FAMILIES[name]
     _texts(family(8))  # what is imported and cached at the first use
-    assert _calls(family(8 * N)) < 4.6 * _calls(family(2 * N))  # cutting into parts begins somewhere in between
+    assert _calls(family(8 * N)) < 2.3**2 * _calls(family(2 * N))  # cutting into parts begins somewhere in between
 
 
 @pytest.mark.parametrize("name", FAMILIES)
