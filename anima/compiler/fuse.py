@@ -119,7 +119,7 @@ class _Grouping:
               skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
         """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
         its space; whether all is flat; where concatenations and paddings along the space begin and end."""
-        self.paired, self.size = False, 1 if self.kinds[id(eqn)] == "call" else size_of(eqn)
+        self.paired, self.size = False, size_of(eqn) if self.kinds[id(eqn)] == "map" else 1
         found: dict[Var, set[Relation]] = {}
         seen: set[tuple[Var, Relation, Place]] = set()
         flat = True
