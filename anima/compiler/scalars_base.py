@@ -36,11 +36,6 @@ class Kind:
     bias: int
     tiny: float  # least normal number
 
-    @property
-    def exponent_mask(self) -> int:
-        """The bits of the exponent field: the bit pattern of infinity."""
-        return (1 << self.bits - 1) - (1 << self.mantissa)
-
 
 SINGLE = Kind("f32", "float", "i32", 32, 23, 127, 2.0**-126)
 DOUBLE = Kind("f64", "double", "i64", 64, 52, 1023, 2.0**-1022)

@@ -322,8 +322,3 @@ def inexact(name: str, x: Any) -> Any:
 def inexact_array(name: str, x: Any) -> Array:
     """As `inexact`, as an array."""
     return as_array(inexact(name, x))
-
-
-def full_weak(x: Any, dtype: Any, weak: bool) -> Array:
-    """`x` as an array with this dtype and weakness."""
-    return as_array(convert_operand(as_array(x), dtype, weak))
