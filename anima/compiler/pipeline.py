@@ -2,8 +2,8 @@
 
     jaxpr   dead_code inline hoist expand simplify dead_code equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
-    loops   lower registers plan_buffers                    loops over buffers
-            vectorize parallelize emit                      for one machine, when it is compiled (`cache.py`)
+    loops   lower schedule registers plan_buffers           loops over buffers
+            tile vectorize parallelize emit                 for one machine, when it is compiled (`cache.py`)
 
 Environment: `ANIMA_CHECK=1` checks the program after each pass, 2 what its calls do to memory too
 (`runtime/guards.py`); `ANIMA_SHOW=jaxpr,fused,loops` prints the levels named, `ANIMA_TIME=1` prints how long
@@ -26,10 +26,12 @@ from anima.compiler.ir.loops import Again, Call, Kernel, Program, statements
 from anima.compiler.ir.show_fused import show_fused
 from anima.compiler.ir.show_loops import check as check_loops, show as show_loops
 from anima.compiler.lowering import lower as lowering
+from anima.compiler.machine.native import Target, host
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
 from anima.compiler.rewriting.simplify import dead_code, simplify
+from anima.compiler.scheduling.schedule import schedule
 from anima.compiler.storage import buffers
 from anima.compiler.storage.registers import registers
 from anima.core.check import check_jaxpr
@@ -61,7 +63,7 @@ class Stages:
         return sum(isinstance(s, (Kernel, Again, Call)) for s in statements(*self.loops.body))
 
 
-def passes(name: str, donated: Sequence[int]) -> list[Pass]:
+def passes(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
     """The passes for a program of this name, whose inputs at `donated` may be overwritten."""
     return [
         Pass("dead_code", dead_code, "jaxpr"),           # no unused equations
@@ -70,22 +72,25 @@ def passes(name: str, donated: Sequence[int]) -> list[Pass]:
         Pass("expand", expand, "jaxpr"),                 # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
         Pass("dead_code_again", dead_code, "jaxpr"),
-        Pass("fuse", fuse, "fused"),                     # equations in groups, one for each kernel
-        Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays
+        Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel
+        Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated), target=target), "loops"),  # no arrays
+        Pass("schedule", partial(schedule, target=target), "loops"),  # no plain nests: an order, vectors, threads
         Pass("registers", registers, "loops"),           # small arrays in loops are not in memory
         Pass("plan_buffers", buffers.plan_buffers, "loops"),  # temps have places
     ]
 
 
-def lower(closed_jaxpr: ClosedJaxpr, name: str = "program", donated: Sequence[int] = ()) -> Stages:
-    """The program at every level, down to loops; `donated` are positions of inputs that may be overwritten."""
+def lower(closed_jaxpr: ClosedJaxpr, name: str = "program", donated: Sequence[int] = (),
+          target: Target | None = None) -> Stages:
+    """The program at every level, down to loops; `donated` are positions of inputs that may be overwritten, `target`
+    is this machine where it is not given."""
     checking, timing = check_level() > 0, os.environ.get("ANIMA_TIME", "0") not in ("", "0")
     showing = set(os.environ.get("ANIMA_SHOW", "").split(",")) - {""}
     levels: dict[str, Any] = {"jaxpr": closed_jaxpr}
     times: dict[str, float] = {}
     program: Any = closed_jaxpr
     checked: Any = None
-    for step in passes(name, donated):
+    for step in passes(name, donated, target or host()):
         start = time.perf_counter()
         result = step.run(program)
         times[step.name] = time.perf_counter() - start

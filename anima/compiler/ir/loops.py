@@ -83,9 +83,10 @@ class For:
     """`body` for each index in 0 <= index < extent.
 
     serial    in order
+    each      iterations are independent                                              ) until they are
+    reduce    independent but for `Accumulate`, whose terms may be taken in any order ) scheduled
     parallel  iterations are independent and may run on any thread; outermost in a kernel only
-    vector    iterations are independent but for `Accumulate`, whose terms may be taken in any order
-              (the emitter runs `width` lanes at once and the rest one by one or masked)
+    vector    as `reduce` (the emitter runs `width` lanes at once and the rest one by one or masked)
     unrolled  written out, one iteration after the other; the extent is a constant
     whole     a vector loop in a single round, of `width` lanes; the extent is a constant
     """
@@ -93,7 +94,7 @@ class For:
     index: str
     extent: Expr
     body: tuple[Stmt, ...]
-    kind: Literal["serial", "parallel", "vector", "unrolled", "whole"] = "serial"
+    kind: Literal["serial", "each", "reduce", "parallel", "vector", "unrolled", "whole"] = "serial"
     width: int = 1
     grain: int = 1  # parallel: least number of iterations worth handing to a thread
 
@@ -198,12 +199,14 @@ class Call:
 @record
 class Kernel:
     """A loop nest that runs as one unit; its free buffers are its operands. Equal bodies (up to the names
-    of operands) are compiled once. One that works on registers is written `inline`, where it stands."""
+    of operands) are compiled once. One that works on registers is written `inline`, where it stands.
+    `reduces` says what a plain nest adds up, until it is scheduled: the shape of that, and its axes."""
 
     name: str
     body: tuple[Stmt, ...]
     source: Source | None = field(default=None, compare=False)
     inline: bool = False
+    reduces: tuple[tuple[int, ...], tuple[int, ...]] | None = field(default=None, compare=False)
 
 
 @record

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from anima.compiler.ir.groups import Fused
 from anima.compiler.ir.loops import Expr, Stmt
 from anima.compiler.lowering.array import Elements, Memory, Scope
-from anima.core.avals import ShapedArray
+from anima.compiler.machine.native import Target
+from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Var
 from anima.core.source import Source
 
@@ -27,11 +28,14 @@ Result = Expr | Elements
 class ProgramBuilder(Protocol):
     """What a rule sees of the program that it adds to."""
 
+    target: Target
+
     def scope(self) -> Scope:
         """An empty kernel that can read every array of the program."""
 
-    def kernel(self, name: str, scope: Scope, source: Source | None = None) -> None:
-        """Appends the finished kernel."""
+    def kernel(self, name: str, scope: Scope, source: Source | None = None,
+               reduces: tuple[Shape, tuple[int, ...]] | None = None) -> None:
+        """Appends the finished kernel; `reduces` are the shape that it goes through in order along some axes."""
 
     def emit(self, stmt: Stmt) -> None:
         """Appends a statement."""

@@ -125,10 +125,11 @@ def _variables(builder: ProgramBuilder, values: Sequence[Expr], aval: ShapedArra
     return slot
 
 
-def fuse_body(closed: ClosedJaxpr, first: int, count: int) -> Fused:
+def fuse_body(builder: ProgramBuilder, closed: ClosedJaxpr, first: int, count: int) -> Fused:
     """The body of a loop that carries `count` values, its arguments from number `first` on and first results."""
     jaxpr = closed.jaxpr
-    return fuse(closed, list(zip(jaxpr.invars[first:first + count], jaxpr.outvars[:count], strict=True)))
+    return fuse(closed, list(zip(jaxpr.invars[first:first + count], jaxpr.outvars[:count], strict=True)),
+                target=builder.target)
 
 
 # ---------------------------------------------------------------- scan
@@ -138,7 +139,7 @@ def fuse_body(closed: ClosedJaxpr, first: int, count: int) -> Fused:
 def _scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     length, num_carry, reverse = p["length"], p["num_carry"], p["reverse"]
-    fused = fuse_body(p["jaxpr"], p["num_consts"], num_carry)
+    fused = fuse_body(builder, p["jaxpr"], p["num_consts"], num_carry)
     jaxpr = fused.closed.jaxpr
     consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
     results, ys = split_list(eqn.outvars, [num_carry])
@@ -181,7 +182,8 @@ def _slice(whole: Memory | None, position: Expr, aval: ShapedArray, length: int,
 def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
-    cond, body = fuse(p["cond_jaxpr"]), fuse_body(p["body_jaxpr"], len(body_consts), len(initial))
+    cond = fuse(p["cond_jaxpr"], target=builder.target)
+    body = fuse_body(builder, p["body_jaxpr"], len(body_consts), len(initial))
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
     carry = Carry(builder, body, for_body, initial, eqn.outvars)
@@ -212,7 +214,7 @@ def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
                  for v, place in zip(eqn.outvars, targets, strict=True)]
 
     def branch(closed: ClosedJaxpr) -> None:
-        values = builder.program(fuse(closed), given, targets)
+        values = builder.program(fuse(closed, target=builder.target), given, targets)
         for slot, value in zip(variables, values, strict=True):
             if slot is not None and value is not None:
                 slot.assign(builder, value)

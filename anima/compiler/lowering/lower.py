@@ -36,22 +36,23 @@ from anima.compiler.lowering.calls import CALLS, Operand, Result
 from anima.compiler.lowering.control import CONTROL
 from anima.compiler.lowering.elements import FEW, all_indices, splits
 from anima.compiler.lowering.map import map_kernels
-from anima.compiler.lowering.reduce import reduce_kernels, rows_kernel, strategy
+from anima.compiler.lowering.reduce import reduce_kernel
+from anima.compiler.machine.native import Target
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
-from anima.core.avals import ShapedArray
+from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
 RULES = (callback, contract, control, index, linalg, scan, sort, tape)  # they enter their rules in the tables
 
 
-def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
+def lower(fused: Fused, name: str, donated: tuple[int, ...], target: Target) -> Program:
     """The loop program of a fused program; `donated` are positions of inputs whose memory may be reused.
 
     After this pass there are no arrays and no equations, only buffers, loops and scalars.
     """
-    builder = Builder()
+    builder = Builder(target)
     jaxpr = fused.closed.jaxpr
     inputs = [builder.buffer(f"in{n}", scalar_type(v.aval), v.aval.size, "input")
               for n, v in enumerate(jaxpr.invars)]
@@ -72,7 +73,8 @@ class Builder:
     `places` and `values` are those of the program (of a loop's body, ...) that is being lowered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self.buffers: dict[str, Buffer] = {}
         self.callbacks: list[Callback] = []
         self.body: list[Stmt] = []
@@ -196,21 +198,21 @@ class Builder:
         self._names = scope.count
         self.body.extend(scope.take())
 
-    def kernel(self, name: str, scope: Scope, source: Source | None = None) -> None:
-        body = scope.body
-        if body:
-            self.body.append(Kernel(name, body, source))
+    def kernel(self, name: str, scope: Scope, source: Source | None = None,
+               reduces: tuple[Shape, tuple[int, ...]] | None = None) -> None:
+        if scope.body:
+            self.body.append(Kernel(name, scope.body, source, reduces=reduces))
 
     def fill(self, buffer: str, size: int, value: Any) -> None:
         scope = Scope({}, {})
-        with scope.loop(size, "vector") as i:
+        with scope.loop(size, "each") as i:
             scope.store(buffer, i, constant(value, self.buffers[buffer].dtype))
         if size:
             self.kernel("fill", scope)
 
     def copy(self, source: str, target: str, size: int) -> None:
         scope = Scope({}, {})
-        with scope.loop(size, "vector") as i:
+        with scope.loop(size, "each") as i:
             scope.store(target, i, scope.load(source, i, self.buffers[source].dtype))
         if size and source != target:
             self.kernel("copy", scope)
@@ -233,7 +235,7 @@ class Builder:
         flat = Var(ShapedArray((aval.size,), aval.dtype))
         other = Var(flat.aval)
         scope = Scope({flat: source, other: target}, {})
-        with scope.loop(aval.size, "vector") as i:
+        with scope.loop(aval.size, "each") as i:
             scope.write(other, (i,), scope.at(flat, (i,)))
         self.kernel("copy", scope)
 
@@ -401,11 +403,9 @@ class Builder:
         if group.kind == "map":
             for scope in map_kernels(self.scope, group, fused.stored):
                 self.kernel(_kernel_name(group), scope, first.source)
-        elif strategy(group.shape, group.axes) == "rows":
-            self.kernel(_kernel_name(group), rows_kernel(self.scope, group, fused.stored), first.source)
         else:
-            reduce_kernels(self.scope, group, fused.stored,
-                           lambda name, scope: self.kernel(name, scope, first.source), self.temp)
+            self.kernel(_kernel_name(group), reduce_kernel(self.scope, group, fused.stored), first.source,
+                        (group.shape, group.axes))
         if structure is not None and self.repeats is not None:
             self.repeats.note(structure, self.body[start:])
 

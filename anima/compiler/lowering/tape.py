@@ -162,7 +162,8 @@ def _as(dtype: str, value: Expr) -> Expr:
 def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
-    cond, body = fuse(p["cond_jaxpr"]), fuse_body(p["body_jaxpr"], len(body_consts), len(initial))
+    cond = fuse(p["cond_jaxpr"], target=builder.target)
+    body = fuse_body(builder, p["body_jaxpr"], len(body_consts), len(initial))
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
     count = len(initial)
@@ -273,7 +274,7 @@ class _Reader:
 def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     num_carry, counting, reverse = p["num_carry"], p["length"], p["reverse"]
-    fused = fuse_body(p["jaxpr"], p["num_consts"], num_carry)
+    fused = fuse_body(builder, p["jaxpr"], p["num_consts"], num_carry)
     jaxpr = fused.closed.jaxpr
     consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
     given: list[Operand] = [builder.operand(c) for c in consts]

@@ -28,13 +28,18 @@ from anima.util import once, record
 
 @record
 class Target:
-    """A machine to compile for: its LLVM names, and the width of its vector registers in bytes."""
+    """A machine to compile for: its LLVM names, the width of its vector registers in bytes and how many it has, and
+    its caches: bytes of a line, and what a core has of the first and the second. These decide how sums are cut, and so
+    what is computed: until a machine needs others, they are the same for all."""
 
     triple: str
     cpu: str
     features: str
     vector_bytes: int
     registers: int
+    line: int = 64
+    first_cache: int = 1 << 15
+    second_cache: int = 1 << 18
 
     def has(self, feature: str) -> bool:
         """Whether the machine has an LLVM feature, such as `"avx512f"` or `"fma"`."""

@@ -142,10 +142,10 @@ def _loaded(expr: Expr) -> set[str]:
     return {node.buffer for node in walk(expr) if type(node) is Load}
 
 
-def names_in(expr: Expr) -> set[str]:
-    """The names that an expression mentions."""
+def names_in(node: Expr | Stmt) -> set[str]:
+    """The names whose values an expression or a statement takes."""
     found: set[str] = set()
-    stack: list[Expr | Stmt] = [expr]
+    stack = [node]
     while stack:
         node = stack.pop()
         if type(node) is Ref:

@@ -1,0 +1,289 @@
+"""How reductions run: in rows, in columns, in blocks.
+
+    each j < n:                          local s.row: f32[n]
+      var s: f32 = 0.0                   each j < n: s.row[j] = 0.0
+      reduce i < m: s += x[i*n + j]  ->  for i < m:
+      y[j] = s                             each j < n: s.row[j] = s.row[j] + x[i*n + j]
+                                         each j < n: y[j] = s.row[j]
+
+rows      the last dimension is reduced: the totals of a row are in registers; long sums have parts, for accuracy
+columns   the last dimension is kept: the totals of many columns are a row, so that memory is read in order
+blocks    few results from many elements: blocks of the outermost reduced loop give partial results in parallel,
+          and a second kernel adds these. Rows and columns alike.
+
+What is decided depends on shapes and the target, never on the number of threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from anima.compiler.ir.loops import (
+    INDEX,
+    Accumulate,
+    Assign,
+    Const,
+    Expr,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+    statements,
+)
+from anima.compiler.machine.native import Target
+from anima.compiler.scheduling.split import even_block, split
+from anima.compiler.scheduling.vectorize import names_in
+from anima.compiler.storage.buffers import rename
+from anima.core.avals import Shape
+from anima.util import record
+
+UNROLLED = 8             # rows up to this length are written out term by term
+RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
+MOST_BLOCKS = 4096
+_ENOUGH = 16             # rows, or blocks of columns, that need no blocks
+_ROWS = 32               # of a block of columns, at least: partial results must stay few beside the elements
+
+
+def row_limit(target: Target) -> int:
+    """The longest row that one iteration reduces, and the most elements for one thread."""
+    return target.second_cache // 4
+
+
+def columns(target: Target) -> int:
+    """The most totals in a row."""
+    return target.first_cache // 32
+
+
+def least_block(target: Target) -> int:
+    """The least number of elements in a block."""
+    return target.first_cache // 4
+
+
+def form(shape: Shape, axes: Sequence[int], target: Target) -> str:
+    """How a reduction is done: "unrolled" (an expression of its elements), "rows", "columns" or "blocks"."""
+    row = math.prod(shape[a] for a in axes)
+    outer = math.prod(n for d, n in enumerate(shape) if d not in axes)
+    if row <= UNROLLED:
+        return "unrolled"
+    if _keeps_last(shape, axes):
+        return "columns"
+    limit = row_limit(target)
+    return "rows" if row * outer <= limit or (outer >= UNROLLED and row <= limit) else "blocks"
+
+
+def _keeps_last(shape: Shape, axes: Sequence[int]) -> bool:
+    return max((d for d, n in enumerate(shape) if n != 1), default=-1) not in axes
+
+
+def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) -> list[Kernel]:
+    """A plain kernel as it runs, or the two that it becomes; `temp` makes buffers."""
+    if kernel.reduces is None:
+        return [kernel]
+    if form(*kernel.reduces, target) == "rows":
+        return [replace(kernel, body=_long_sums(kernel.body, {}))]
+    nest, across = _nest_of(kernel.body), _keeps_last(*kernel.reduces)
+    size = _block_size(nest, across, target) if nest.inner else None
+    if size is not None:
+        first, second = _in_blocks(kernel.body, nest, size, temp)
+        return [replace(kernel, name=f"{kernel.name}_blocks", body=_in_columns(first, target) if across else first),
+                replace(kernel, body=_in_columns(second, target) if nest.outer else second)]
+    return [replace(kernel, body=_in_columns(kernel.body, target)) if across and nest.inner else kernel]
+
+
+@record
+class _Nest:
+    """Loops over what is kept, the block inside of them, and the loops over what is reduced in that block."""
+
+    outer: tuple[For, ...]
+    block: tuple[Stmt, ...]
+    inner: tuple[For, ...]
+
+
+def _nest_of(stmts: Sequence[Stmt]) -> _Nest:
+    """The plain nest of a kernel's body."""
+    outer, inner = [], []
+    while isinstance(stmts[-1], For) and stmts[-1].kind == "each":
+        outer.append(stmts[-1])
+        stmts = stmts[-1].body
+    block = stmts
+    while len(loops := [s for s in stmts if isinstance(s, For)]) == 1:
+        inner += loops
+        stmts = loops[0].body
+    return _Nest(tuple(outer), tuple(block), tuple(inner))
+
+
+def _extent(loops: Sequence[For]) -> int:
+    return math.prod(int(loop.extent.value) for loop in loops)  # type: ignore[union-attr]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Var]) -> tuple[Stmt, ...]:
+    """Statements in which long sums have parts; `totals` are the variables around them."""
+    totals = totals | {s.name: s for s in stmts if isinstance(s, Var)}
+    return tuple(_long_sum(s, totals) if isinstance(s, For) else s for s in stmts)
+
+
+def _long_sum(loop: For, totals: dict[str, Var]) -> For:
+    added = [s for s in loop.body if isinstance(s, Accumulate)]
+    if not added:
+        return replace(loop, body=_long_sums(loop.body, totals))
+    if _extent([loop]) <= RUN_LIMIT or not any(s.op == "add" for s in added):
+        return loop
+    blocks, block = split(loop, even_block(_extent([loop]), RUN_LIMIT // 2))
+    parts = {s.name: replace(totals[s.name], name=f"{s.name}.part") for s in added}
+    ends = [Accumulate(s.name, s.op, Ref(parts[s.name].name, s.value.dtype)) for s in added]
+    return replace(blocks, body=(*parts.values(), *rename([block], {}, {n: v.name for n, v in parts.items()}), *ends))
+
+
+# ---------------------------------------------------------------- columns
+
+
+def _in_columns(stmts: Sequence[Stmt], target: Target) -> tuple[Stmt, ...]:
+    """Statements whose innermost loop over what is kept runs inside of those over what is reduced."""
+    *before, loop = stmts
+    assert isinstance(loop, For)
+    if isinstance(loop.body[-1], For) and loop.body[-1].kind == "each":
+        return (*before, replace(loop, body=_in_columns(loop.body, target)))
+    extent = _extent([loop])
+    if extent <= columns(target):
+        return (*before, *_Columns(loop, extent).stmts())
+    size = even_block(extent, columns(target))
+    blocks, block = split(loop, size)
+    return (*before, replace(blocks, body=_Columns(block, size).stmts()))
+
+
+class _Columns:
+    """The statements of a loop over columns, put inside of the loops among them. Totals become rows; other values are
+    computed again where they are used."""
+
+    def __init__(self, lanes: For, size: int) -> None:
+        self.lanes = lanes
+        self.rows = {s.name: Local(f"{s.name}.row", s.dtype, size) for s in lanes.body if isinstance(s, Var)}
+        self.varying = {lanes.index, *self.rows}
+        self.count = 0
+
+    def stmts(self) -> tuple[Stmt, ...]:
+        return (*self.rows.values(), *self.block(self.lanes.body, ()))
+
+    def block(self, stmts: Sequence[Stmt], before: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """The statements of a block, after the values `before`, in loops over columns of their own."""
+        out: list[Stmt] = []
+        known, own = list(before), []
+        for stmt in stmts:
+            if isinstance(stmt, For):
+                out += self.columns(known, own)
+                known += [s for s in own if isinstance(s, Let)]
+                own = []
+                out.append(replace(stmt, body=self.block(stmt.body, known)))
+            elif isinstance(stmt, Let) and self.varying.isdisjoint(names_in(stmt.value)):
+                out.append(stmt)
+            else:
+                own.append(stmt)
+                if isinstance(stmt, Let):
+                    self.varying.add(stmt.name)
+        return (*out, *self.columns(known, own))
+
+    def columns(self, known: Sequence[Stmt], own: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """The loop over columns for a block's `own` statements."""
+        if all(isinstance(s, Let) for s in own):
+            return ()
+        used: set[str] = set()
+        body = _needed([*known, *own], used)
+        index = Ref(self.lanes.index, INDEX)
+        reads = [Let(v, Load(row.buffer, index, row.dtype)) for v, row in self.rows.items() if v in used]
+        self.count += 1
+        names = {s.name for s in (*reads, *body) if isinstance(s, Let)} | {index.name}
+        loop = replace(self.lanes, body=(*reads, *(self.on_rows(s, index) for s in body)))
+        return rename([loop], {}, {name: f"{name}.{self.count}" for name in names})
+
+    def on_rows(self, stmt: Stmt, index: Expr) -> Stmt:
+        match stmt:
+            case Var(name=name, init=value) | Assign(name=name, value=value):
+                return Store(self.rows[name].buffer, index, value)
+            case Accumulate(name=name, op=op, value=value):
+                total = Op(op, (Ref(name, value.dtype), value), value.dtype)
+                return Store(self.rows[name].buffer, index, total)
+        return stmt
+
+
+def _needed(stmts: Sequence[Stmt], used: set[str]) -> tuple[Stmt, ...]:
+    """Statements without the values that none of them uses, nor what comes after them; puts in `used` what they do."""
+    out: list[Stmt] = []
+    for stmt in reversed(stmts):
+        if isinstance(stmt, Let) and stmt.name not in used:
+            continue
+        if isinstance(stmt, For):
+            stmt = replace(stmt, body=_needed(stmt.body, used))
+        if isinstance(stmt, Accumulate):
+            used.add(stmt.name)
+        used |= names_in(stmt)
+        out.append(stmt)
+    return tuple(reversed(out))
+
+
+# ---------------------------------------------------------------- blocks
+
+
+def _block_size(nest: _Nest, across: bool, target: Target) -> int | None:
+    """Iterations of the first reduced loop in a block; None to do without blocks."""
+    kept, first = _extent(nest.outer), _extent(nest.inner[:1])
+    last = _extent(nest.outer[-1:]) if across else 1  # columns
+    rows = kept // last
+    if nest.inner[0].kind != "reduce" or kept * _extent(nest.inner) <= row_limit(target):
+        return None
+    if first < 2 or rows * -(-last // columns(target)) >= _ENOUGH:
+        return None
+    each = last * _extent(nest.inner[1:])
+    size = max(-(-least_block(target) // each), -(-first // MOST_BLOCKS), min(first, _ROWS) if across else 1)
+    return None if size >= first else even_block(first, size)
+
+
+def _in_blocks(stmts: Sequence[Stmt], nest: _Nest, size: int, temp: Callable[[str, int], str]
+               ) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
+    """The plain nest with which each block stores its totals, and that which adds these."""
+    blocks, block = split(nest.inner[0], size)
+    ops = {s.name: s.op for s in statements(*nest.inner) if isinstance(s, Accumulate)}
+    at = nest.block.index(nest.inner[0])
+    head = sorted(nest.block[:at], key=lambda s: isinstance(s, Var))
+    inner = (block,) if size > 1 else (Let(nest.inner[0].index, Ref(blocks.index, INDEX)), *nest.inner[0].body)
+    stores: list[Stmt] = []
+    sums: list[Stmt] = []  # one by one: how a sum is taken depends on what else its loop does
+    for var in head:
+        if isinstance(var, Var):
+            buffer, total = temp(var.dtype, _extent((blocks, *nest.outer))), Ref(var.name, var.dtype)
+            stores.append(Store(buffer, _place((blocks, *nest.outer)), total))
+            part, again = Ref(f"{var.name}.part", var.dtype), replace(blocks, index=f"{var.name}.block")
+            value = Load(buffer, _place((again, *nest.outer)), var.dtype)
+            sums.append(replace(again, body=(Let(part.name, value), Accumulate(var.name, ops[var.name], part))))
+    body = _with_block(stmts, (*head, *inner, *stores))
+    before = tuple(itertools.takewhile(lambda s: isinstance(s, Let), body))
+    first = (*before, replace(blocks, kind="each", body=body[len(before):]))
+    second = _with_block(stmts, (*head, *sums, *nest.block[at + 1:]))
+    return _needed(first, set()), _needed(second, set())
+
+
+def _with_block(stmts: Sequence[Stmt], block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """A plain nest with another block in its loops over what is kept."""
+    *before, last = stmts
+    if isinstance(last, For) and last.kind == "each":
+        return (*before, replace(last, body=_with_block(last.body, block)))
+    return block
+
+
+def _place(loops: Sequence[For]) -> Expr:
+    """The number of an iteration, the last loop's counted fastest."""
+    total: Expr = Ref(loops[0].index, INDEX)
+    for loop in loops[1:]:
+        total = Op("add", (Op("mul", (total, loop.extent), INDEX), Ref(loop.index, INDEX)), INDEX)
+    return total
