@@ -1,6 +1,6 @@
 """From loops to machine code: the last passes, in order, and the code generator.
 
-    loops   tile vectorize parallelize      what runs in which order, in lanes, on threads
+    loops   vectorize parallelize           what runs in lanes, on threads
             interrupt                       where Ctrl-C is noticed
     llvm    emit_program                    text
     code    native                          several modules at once, on all cores
@@ -19,7 +19,6 @@ from anima.compiler.ir.loops import Program
 from anima.compiler.machine.native import Module, Target
 from anima.compiler.scheduling.interrupt import interrupt
 from anima.compiler.scheduling.parallelize import parallelize
-from anima.compiler.scheduling.tile import tile
 from anima.compiler.scheduling.vectorize import vectorize
 from anima.util import cleared, lazy_module, once, record
 
@@ -44,7 +43,7 @@ class Code:
 
 def passes(target: Target) -> tuple[Callable[[Program], Program], ...]:
     """Loops to loops, for a machine."""
-    return tile, partial(vectorize, target=target), parallelize, interrupt
+    return partial(vectorize, target=target), parallelize, interrupt
 
 
 def build(program: Program, target: Target, load: Load) -> Code:

@@ -2,8 +2,8 @@
 
     jaxpr   dead_code inline hoist expand simplify dead_code equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
-    loops   lower schedule registers plan_buffers           loops over buffers
-            tile vectorize parallelize emit                 for one machine, when it is compiled (`cache.py`)
+    loops   lower tile schedule registers plan_buffers      loops over buffers
+            vectorize parallelize emit                      for one machine, when it is compiled (`cache.py`)
 
 Environment: `ANIMA_CHECK=1` checks the program after each pass, 2 what its calls do to memory too
 (`runtime/guards.py`); `ANIMA_SHOW=jaxpr,fused,loops` prints the levels named, `ANIMA_TIME=1` prints how long
@@ -32,6 +32,7 @@ from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
 from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.compiler.scheduling.schedule import schedule
+from anima.compiler.scheduling.tile import tile
 from anima.compiler.storage import buffers
 from anima.compiler.storage.registers import registers
 from anima.core.check import check_jaxpr
@@ -74,6 +75,7 @@ def passes(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel
         Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated), target=target), "loops"),  # no arrays
+        Pass("tile", partial(tile, target=target), "loops"),  # no loops across memory
         Pass("schedule", partial(schedule, target=target), "loops"),  # no plain nests: an order, vectors, threads
         Pass("registers", registers, "loops"),           # small arrays in loops are not in memory
         Pass("plan_buffers", buffers.plan_buffers, "loops"),  # temps have places

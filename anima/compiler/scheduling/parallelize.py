@@ -19,7 +19,6 @@ from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
     Const,
-    Expr,
     For,
     Kernel,
     Let,
@@ -31,6 +30,7 @@ from anima.compiler.ir.loops import (
     statements,
     with_kernels,
 )
+from anima.compiler.scheduling.tile import even_block, split
 
 _WORTH = 25_000.0   # nanoseconds of work from which threads are used
 _PIECE = 8_000.0    # least work for one piece
@@ -114,22 +114,5 @@ def _blocks(loop: For) -> For:
     if extent < 2 * loop.width or total < 2 * _PIECE:
         return loop
     most = max(loop.width, min(_BLOCK, int(extent * _PIECE / total)) // loop.width * loop.width)
-    size = _even_block(extent, most, loop.width)
-    blocks = -(-extent // size)
-    name = f"{loop.index}.block"
-    start = Op("mul", (Ref(name, INDEX), Const(size, INDEX)), INDEX)
-    inner: Expr = Const(size, INDEX)
-    if extent % size:
-        left = Op("sub", (Const(extent, INDEX), start), INDEX)
-        inner = Op("min", (Const(size, INDEX), left), INDEX)
-    place = Let(loop.index, Op("add", (start, Ref(f"{loop.index}.lane", INDEX)), INDEX))
-    lanes = replace(loop, index=f"{loop.index}.lane", extent=inner, body=(place, *loop.body))
-    return For(name, Const(blocks, INDEX), (lanes,), "parallel")
-
-
-def _even_block(extent: int, most: int, width: int) -> int:
-    """A multiple of `width`, at most `most`, that divides the extent if some multiple from half of that on does."""
-    for size in range(most, most // 2, -width):
-        if extent % size == 0:
-            return size
-    return most
+    blocks, lanes = split(loop, even_block(extent, most, loop.width))
+    return replace(blocks, kind="parallel", width=1, body=(lanes,))

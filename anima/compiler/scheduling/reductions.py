@@ -40,7 +40,7 @@ from anima.compiler.ir.loops import (
     statements,
 )
 from anima.compiler.machine.native import Target
-from anima.compiler.scheduling.split import even_block, split
+from anima.compiler.scheduling.tile import even_block, split
 from anima.compiler.scheduling.vectorize import names_in
 from anima.compiler.storage.buffers import rename
 from anima.core.avals import Shape
