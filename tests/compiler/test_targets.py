@@ -13,6 +13,7 @@ import pytest
 import anima
 from anima import lax, numpy as jnp
 from anima.compiler.machine import native
+from anima.compiler.machine.target import target_of
 from anima.runtime.executable import compile_program
 from tests.compiler.stages import lowered
 
@@ -30,7 +31,7 @@ on_x86 = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"
     ("aarch64-unknown-linux-gnu", "+neon", 16, 32), ("arm64-apple-darwin", "", 16, 32),
 ])
 def test_registers_are_the_architectures(triple: str, features: str, lanes: int, registers: int) -> None:
-    target = native.target_of(triple, "", features)
+    target = target_of(triple, "", features)
     assert (target.vector_bytes, target.registers) == (lanes, registers)
 
 
@@ -39,7 +40,7 @@ def on(cpu: str, features: str, fun: Callable[..., Any], *args: np.ndarray) -> n
     host = native.host()
     if "avx2" in features and not host.has("avx2"):
         pytest.skip("this machine has no AVX2")
-    target = native.target_of(host.triple, cpu, features)
+    target = target_of(host.triple, cpu, features)
     stages = lowered(fun, *args)
     [result] = stages.jaxpr.out_avals
     [out] = compile_program(stages.loops, [result.shape], target)(args)

@@ -34,6 +34,7 @@ from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Fused, Group
 from anima.compiler.lowering.reduce import strategy
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
+from anima.core.primitive import Inner
 
 MOST_ROOTS = 24        # results of one kernel
 SMALL = 4096           # elements: kernels that share nothing are merged below this
@@ -44,12 +45,16 @@ Relation = tuple[int, ...] | None  # for each dimension of an array: that of the
 Place = tuple[tuple[int, int] | None, ...] | None  # the same with what is added to the space's index; None: unknown
 
 
-def fuse(closed: ClosedJaxpr, carried: Pairs = ()) -> Fused:
-    """Cuts a program into groups of equations, one for each kernel. `carried` are arguments and the results that a
-    loop puts in their place.
+def fuse(closed: ClosedJaxpr) -> Fused:
+    """Cuts a program, and those of its loops and branches, into groups of equations, one for each kernel.
 
     After this pass every equation is in a group, or folded into one; unused equations are gone.
     """
+    return _fuse(closed, ())
+
+
+def _fuse(closed: ClosedJaxpr, carried: Pairs) -> Fused:
+    """`fuse`; `carried` are arguments and the results that a loop puts in their place."""
     jaxpr = closed.jaxpr
     kinds = {id(e): kind_of(e) for e in jaxpr.eqns}
     views, stored, roots = materialise(jaxpr, kinds)
@@ -63,7 +68,14 @@ def fuse(closed: ClosedJaxpr, carried: Pairs = ()) -> Fused:
         grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
     groups, kept = grouping.finish(jaxpr.outvars)
     fused = Fused(closed, groups, producers, views, kept)
-    return replace(fused, over=overwritten(fused))
+    inner = {e: tuple(map(_inner, found)) for e in jaxpr.eqns if (found := e.primitive.inner(e.params))}
+    return replace(fused, over=overwritten(fused), inner=inner)
+
+
+def _inner(inner: Inner) -> Fused:
+    program, first, carries = inner
+    jaxpr = program.jaxpr
+    return _fuse(program, [*zip(jaxpr.invars[first:first + carries], jaxpr.outvars[:carries], strict=True)])
 
 
 # ---------------------------------------------------------------- which roots share a kernel

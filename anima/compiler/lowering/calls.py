@@ -83,6 +83,9 @@ class ProgramBuilder(Protocol):
     callbacks: list[Any]
     """What the program calls back into Python for."""
 
+    def inner(self, eqn: Eqn) -> tuple[Fused, ...]:
+        """The programs that an equation runs."""
+
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
         """Appends a whole program that reads `inputs` and writes `outputs`. For results whose output is None,
         which are scalars or small arrays, gives their values."""

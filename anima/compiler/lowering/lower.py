@@ -249,6 +249,10 @@ class Builder:
 
     # ---------------------------------------------------------------- programs
 
+    def inner(self, eqn: Eqn) -> tuple[Fused, ...]:
+        assert self.fused is not None
+        return self.fused.inner[eqn]
+
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
         outer = self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels, self.repeats
         try:
