@@ -127,8 +127,11 @@ def texts(closed: ClosedJaxpr, target: Target, name: str = "program") -> Emitted
 
 def explain(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] = ()) -> str:
     """What each pass makes of a program, and how long it takes, as a table."""
-    run = _Run(name, measuring=True)
-    run.through([*to_loops(name, donated), *to_text(native.host())], closed)
+    run, target = _Run(name, measuring=True), native.host()
+    emitted = run.through([*to_loops(name, donated), *to_text(target)], closed)
+    start = time.perf_counter()
+    size = sum(len(m.object_bytes()) for m in objects.modules(emitted.texts, emitted.shared, target))
+    run.steps.append(("machine code", time.perf_counter() - start, f"{size} bytes"))
     return "\n".join(f"{step:16} {1e3 * seconds:8.2f} ms   {size}" for step, seconds, size in run.steps)
 
 

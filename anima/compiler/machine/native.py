@@ -153,7 +153,15 @@ def _engine() -> llvm.LLJIT:
     return _engines.pop()
 
 
+@once
+def _initialize_all() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
 def _machine(target: Target, level: int = 1) -> llvm.TargetMachine:
+    if target.triple != host().triple:
+        _initialize_all()
     with _lock:
         return llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small", jit=True)
