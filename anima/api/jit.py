@@ -18,7 +18,7 @@ import numpy as np
 from anima import errors, tree
 from anima.api.pjit import all_finite, executable_of, pjit_p
 from anima.api.reading import reader
-from anima.api.stages import Lowered, TracedFunction, type_of
+from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
 from anima.config import config
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
@@ -165,6 +165,7 @@ class Entry:
 
         `run` comes last: other threads may call, and take the short way as soon as it is there.
         """
+        warn_of_unusable(self.closed, [k + len(self.outer) for k in self.donated])
         executable = executable_of(self.closed, self.name, () if self.outer else self.donated)
         spec = self.out_tree.spec
         flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1

@@ -16,7 +16,7 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
-from anima.core.device import CPU, Device
+from anima.core.device import CPU, Device, device_of
 
 
 class _Table(dict[str, Callable[..., Any]]):
@@ -287,8 +287,7 @@ class ConcreteArray(Array):
     @errors.api_boundary
     def to_device(self, device: Any, *, stream: Any = None) -> ConcreteArray:
         """The array on a device: there is one."""
-        if device not in (CPU, "cpu"):
-            raise ValueError(f"Unknown device {device!r}; there is {CPU!r}.")
+        device_of(device)
         return self
 
     def unsafe_buffer_pointer(self) -> int:

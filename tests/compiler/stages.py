@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from anima.compiler.driver import Stages, lower
 from anima.compiler.ir.interpret import run
 from anima.compiler.ir.show_loops import check
-from anima.compiler.pipeline import Stages, lower
 from anima.compiler.storage.buffers import check_memory
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr

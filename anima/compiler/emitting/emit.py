@@ -37,7 +37,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.routines import arguments, buffers_written
 from anima.compiler.keys import statements_key
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 from anima.compiler.products.gemm import Product, emit_product, shared_text
 from anima.compiler.storage.buffers import written_out
 from anima.util import record

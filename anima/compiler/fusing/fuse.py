@@ -31,10 +31,11 @@ from anima.compiler.fusing.materialise import (
 )
 from anima.compiler.fusing.overwrite import Pairs, ReadsFirst, is_single, overwritten, pairs
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Fused, Group
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import form
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
+from anima.core.primitive import Inner
 
 MOST_ROOTS = 24        # results of one kernel
 SMALL = 4096           # elements: kernels that share nothing are merged below this
@@ -45,9 +46,9 @@ Relation = tuple[int, ...] | None  # for each dimension of an array: that of the
 Place = tuple[tuple[int, int] | None, ...] | None  # the same with what is added to the space's index; None: unknown
 
 
-def fuse(closed: ClosedJaxpr, carried: Pairs = (), *, target: Target) -> Fused:
-    """Cuts a program into groups of equations, one for each kernel. `carried` are arguments and the results that a
-    loop puts in their place.
+def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
+    """Cuts a program, and those of its loops and branches, into groups of equations, one for each kernel. `carried` are
+    arguments and the results that a loop puts in their place.
 
     After this pass every equation is in a group, or folded into one; unused equations are gone.
     """
@@ -64,7 +65,15 @@ def fuse(closed: ClosedJaxpr, carried: Pairs = (), *, target: Target) -> Fused:
         grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
     groups, kept = grouping.finish(jaxpr.outvars)
     fused = Fused(closed, groups, producers, views, kept)
-    return replace(fused, over=overwritten(fused))
+    inner = {e: tuple(_inner(i, target) for i in found) for e in jaxpr.eqns
+             if (found := e.primitive.inner(e.params))}
+    return replace(fused, over=overwritten(fused), inner=inner)
+
+
+def _inner(inner: Inner, target: Target) -> Fused:
+    program, first, carries = inner
+    jaxpr = program.jaxpr
+    return fuse(program, target, [*zip(jaxpr.invars[first:first + carries], jaxpr.outvars[:carries], strict=True)])
 
 
 # ---------------------------------------------------------------- which roots share a kernel

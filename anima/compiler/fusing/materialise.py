@@ -18,7 +18,7 @@ from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES
 from anima.compiler.lowering.array import AT, is_elementwise, not_lowered
 from anima.compiler.lowering.calls import CALLS, INLINE_OPERANDS
 from anima.compiler.lowering.reduce import REDUCTIONS
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import form
 from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 

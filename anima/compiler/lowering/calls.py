@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from anima.compiler.ir.groups import Fused
 from anima.compiler.ir.loops import Expr, Stmt
 from anima.compiler.lowering.array import Elements, Memory, Scope
-from anima.compiler.machine.native import Target
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Var
 from anima.core.source import Source
@@ -27,8 +26,6 @@ Result = Expr | Elements
 
 class ProgramBuilder(Protocol):
     """What a rule sees of the program that it adds to."""
-
-    target: Target
 
     def scope(self) -> Scope:
         """An empty kernel that can read every array of the program."""
@@ -86,6 +83,9 @@ class ProgramBuilder(Protocol):
 
     callbacks: list[Any]
     """What the program calls back into Python for."""
+
+    def inner(self, eqn: Eqn) -> tuple[Fused, ...]:
+        """The programs that an equation runs."""
 
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
         """Appends a whole program that reads `inputs` and writes `outputs`. For results whose output is None,

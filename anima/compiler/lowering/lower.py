@@ -37,7 +37,6 @@ from anima.compiler.lowering.control import CONTROL
 from anima.compiler.lowering.elements import FEW, all_indices, splits
 from anima.compiler.lowering.map import map_kernels
 from anima.compiler.lowering.reduce import reduce_kernel
-from anima.compiler.machine.native import Target
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
@@ -47,12 +46,12 @@ from anima.core.source import Source
 RULES = (callback, contract, control, index, linalg, scan, sort, tape)  # they enter their rules in the tables
 
 
-def lower(fused: Fused, name: str, donated: tuple[int, ...], target: Target) -> Program:
+def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
     """The loop program of a fused program; `donated` are positions of inputs whose memory may be reused.
 
     After this pass there are no arrays and no equations, only buffers, loops and scalars.
     """
-    builder = Builder(target)
+    builder = Builder()
     jaxpr = fused.closed.jaxpr
     inputs = [builder.buffer(f"in{n}", scalar_type(v.aval), v.aval.size, "input")
               for n, v in enumerate(jaxpr.invars)]
@@ -73,8 +72,7 @@ class Builder:
     `places` and `values` are those of the program (of a loop's body, ...) that is being lowered.
     """
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.callbacks: list[Callback] = []
         self.body: list[Stmt] = []
@@ -250,6 +248,10 @@ class Builder:
             self.inside -= 1
 
     # ---------------------------------------------------------------- programs
+
+    def inner(self, eqn: Eqn) -> tuple[Fused, ...]:
+        assert self.fused is not None
+        return self.fused.inner[eqn]
 
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
         outer = self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels, self.repeats

@@ -39,7 +39,7 @@ from anima.compiler.ir.loops import (
     Var,
     statements,
 )
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.tile import even_block, split
 from anima.compiler.scheduling.vectorize import names_in
 from anima.compiler.storage.buffers import rename

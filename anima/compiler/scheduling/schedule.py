@@ -30,7 +30,7 @@ from anima.compiler.ir.loops import (
     map_blocks,
     statements,
 )
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import arranged
 from anima.compiler.storage.buffers import buffers_of
 

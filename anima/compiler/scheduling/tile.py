@@ -33,7 +33,7 @@ from anima.compiler.ir.loops import (
     walk,
     with_kernels,
 )
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 
 _TILE = 16         # iterations of a tile, at least
 _LANES = 64        # and at most, along the innermost loop

@@ -39,7 +39,7 @@ from anima.compiler.ir.loops import (
     walk,
     with_kernels,
 )
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 
 _HALVES = frozenset(("f16", "bf16"))
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
