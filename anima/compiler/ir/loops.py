@@ -83,10 +83,10 @@ class For:
     """`body` for each index in 0 <= index < extent.
 
     serial    in order
-    each      iterations are independent                                              ) until they are
-    reduce    independent but for `Accumulate`, whose terms may be taken in any order ) scheduled
+    each      iterations are independent
+    reduce    iterations are independent but for `Accumulate`, whose terms may be taken in any order
     parallel  iterations are independent and may run on any thread; outermost in a kernel only
-    vector    as `reduce` (the emitter runs `width` lanes at once and the rest one by one or masked)
+    vector    `each` or `reduce` (the emitter runs `width` lanes at once and the rest one by one or masked)
     unrolled  written out, one iteration after the other; the extent is a constant
     whole     a vector loop in a single round, of `width` lanes; the extent is a constant
     """
@@ -339,19 +339,22 @@ def map_blocks(change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]], stmt: Stm
     return with_blocks(stmt, [change(block) for block in blocks_of(stmt)])
 
 
-def with_kernels(change: Callable[[Stmt], Stmt], stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """The statements of a program's body changed, a kernel that stands there several times once."""
-    changed: dict[int, Stmt] = {}
-    out: list[Stmt] = []
-    for stmt in stmts:
-        if type(stmt) is Again:
-            out.append(Again(changed[id(stmt.kernel)], stmt.names))  # type: ignore[arg-type]
-            continue
-        new = change(stmt)
-        if type(stmt) is Kernel:
-            changed[id(stmt)] = new
-        out.append(new)
-    return tuple(out)
+def with_kernels(change: Callable[[Kernel], Kernel], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements of a program's body with its kernels changed, one that stands there several times once; the same
+    statements, if none is another one then."""
+    changed: dict[int, tuple[Kernel, Kernel]] = {}
+
+    def stmt(old: Stmt) -> Stmt:
+        if type(old) is Again:
+            return Again(changed[id(old.kernel)][1], old.names)
+        if type(old) is not Kernel:
+            return map_blocks(lambda block: tuple(map(stmt, block)), old)
+        if id(old) not in changed:
+            changed[id(old)] = old, change(old)
+        return changed[id(old)][1]
+
+    new = tuple(map(stmt, stmts))
+    return stmts if all(old is new for old, new in changed.values()) else new
 
 
 def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:

@@ -61,7 +61,7 @@ class ProgramBuilder(Protocol):
         """Appends a kernel that sets every element (a Python number of the buffer's type)."""
 
     def copy(self, source: str, target: str, size: int) -> None:
-        """Appends a kernel that copies a buffer."""
+        """Appends a kernel that copies a buffer, to one of another type perhaps."""
 
     def move(self, source: Operand, target: Memory, aval: ShapedArray) -> None:
         """Appends a kernel that copies an array (or a scalar's value) from one place to another."""

@@ -131,19 +131,10 @@ def _scatter(builder: ProgramBuilder, eqn: Eqn) -> None:
         return
     out, size = builder.result(eqn.outvars[0]), operand.aval.size
     wide = builder.temp("f32", size)  # halves add up in f32 and are rounded once
-    _convert(builder, builder.memory(operand), dtype, wide, "f32", size)
+    builder.copy(builder.memory(operand), wide, size)
     if updates.aval.size and size:
         _scatter_updates(builder, eqn, wide, "f32", combine)
-    _convert(builder, wide, "f32", out, dtype, size)
-
-
-def _convert(builder: ProgramBuilder, source: str, dtype: str, target: str, new: str, size: int) -> None:
-    """Appends a kernel that copies a buffer to one of another type."""
-    scope = builder.scope()
-    with scope.loop(size, "each") as i:
-        scope.store(target, i, scope.cast(scope.load(source, i, dtype), new))
-    if size:
-        builder.kernel("convert", scope)
+    builder.copy(wide, out, size)
 
 
 def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, combine: str | None) -> None:

@@ -211,7 +211,8 @@ class Builder:
     def copy(self, source: str, target: str, size: int) -> None:
         scope = Scope({}, {})
         with scope.loop(size, "each") as i:
-            scope.store(target, i, scope.load(source, i, self.buffers[source].dtype))
+            scope.store(target, i, scope.cast(scope.load(source, i, self.buffers[source].dtype),
+                                              self.buffers[target].dtype))
         if size and source != target:
             self.kernel("copy", scope)
 

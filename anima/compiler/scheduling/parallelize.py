@@ -13,20 +13,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anima.compiler.ir.affine import independent_nest
 from anima.compiler.ir.costs import cost, extent_of
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
     Const,
     For,
-    Kernel,
     Let,
     Op,
     Program,
     Ref,
     Stmt,
-    map_blocks,
     statements,
     with_kernels,
 )
@@ -43,15 +40,8 @@ def parallelize(program: Program) -> Program:
 
     After this pass every `parallel` loop has the grain that it runs with.
     """
-    return replace(program, body=with_kernels(_top, program.body))
-
-
-def _top(stmt: Stmt) -> Stmt:
-    """A statement outside of kernels."""
-    match stmt:
-        case Kernel(body=body):
-            return replace(stmt, body=tuple(_outermost(s) for s in body))
-    return map_blocks(lambda block: tuple(map(_top, block)), stmt)
+    return replace(program, body=with_kernels(
+        lambda kernel: replace(kernel, body=tuple(map(_outermost, kernel.body))), program.body))
 
 
 def _outermost(stmt: Stmt) -> Stmt:
@@ -87,9 +77,7 @@ def _collapsed(loop: For) -> For:
         return loop
     if inner.kind == "vector":
         inner = _blocks(inner)
-    elif not independent_nest(loop):
-        return loop
-    if inner.kind == "vector" or not isinstance(inner.extent, Const):
+    if inner.kind not in ("each", "parallel") or not isinstance(inner.extent, Const):
         return loop
     count = int(inner.extent.value)
     both, size = Ref(f"{loop.index}.{inner.index}", INDEX), Const(count, INDEX)

@@ -20,12 +20,12 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
     Assign,
-    Const,
     Expr,
     For,
     Kernel,
@@ -44,7 +44,6 @@ from anima.compiler.scheduling.tile import even_block, split
 from anima.compiler.scheduling.vectorize import names_in
 from anima.compiler.storage.buffers import rename
 from anima.core.avals import Shape
-from anima.util import record
 
 UNROLLED = 8             # rows up to this length are written out term by term
 RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
@@ -61,11 +60,6 @@ def row_limit(target: Target) -> int:
 def columns(target: Target) -> int:
     """The most totals in a row."""
     return target.first_cache // 32
-
-
-def least_block(target: Target) -> int:
-    """The least number of elements in a block."""
-    return target.first_cache // 4
 
 
 def form(shape: Shape, axes: Sequence[int], target: Target) -> str:
@@ -90,39 +84,46 @@ def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) ->
         return [kernel]
     if form(*kernel.reduces, target) == "rows":
         return [replace(kernel, body=_long_sums(kernel.body, {}))]
-    nest, across = _nest_of(kernel.body), _keeps_last(*kernel.reduces)
-    size = _block_size(nest, across, target) if nest.inner else None
-    if size is not None:
-        first, second = _in_blocks(kernel.body, nest, size, temp)
-        return [replace(kernel, name=f"{kernel.name}_blocks", body=_in_columns(first, target) if across else first),
-                replace(kernel, body=_in_columns(second, target) if nest.outer else second)]
-    return [replace(kernel, body=_in_columns(kernel.body, target)) if across and nest.inner else kernel]
+    outer, block, inner = _nest(kernel.body)
+    if not inner:
+        return [kernel]
+    across, in_columns = _keeps_last(*kernel.reduces), partial(_in_columns, target=target)
+    size = _block_size(outer, inner, across, target)
+    if size is None:
+        return [replace(kernel, body=_inside(kernel.body, len(outer) - 1, in_columns)) if across else kernel]
+    first, second = _in_blocks(kernel.body, outer, block, inner, size, temp)
+    if across:
+        first = _inside(first, len(outer), in_columns)
+    if outer:
+        second = _inside(second, len(outer) - 1, in_columns)
+    return [replace(kernel, name=f"{kernel.name}_blocks", body=first), replace(kernel, body=second)]
 
 
-@record
-class _Nest:
-    """Loops over what is kept, the block inside of them, and the loops over what is reduced in that block."""
-
-    outer: tuple[For, ...]
-    block: tuple[Stmt, ...]
-    inner: tuple[For, ...]
-
-
-def _nest_of(stmts: Sequence[Stmt]) -> _Nest:
-    """The plain nest of a kernel's body."""
-    outer, inner = [], []
+def _nest(stmts: Sequence[Stmt]) -> tuple[list[For], Sequence[Stmt], list[For]]:
+    """The loops over what is kept, the block in them, and its loops over what is reduced: none for several sweeps."""
+    outer: list[For] = []
     while isinstance(stmts[-1], For) and stmts[-1].kind == "each":
         outer.append(stmts[-1])
         stmts = stmts[-1].body
     block = stmts
+    inner: list[For] = []
     while len(loops := [s for s in stmts if isinstance(s, For)]) == 1:
         inner += loops
         stmts = loops[0].body
-    return _Nest(tuple(outer), tuple(block), tuple(inner))
+    return outer, block, inner
+
+
+def _inside(stmts: Sequence[Stmt], depth: int, change: Callable[[Sequence[Stmt]], Sequence[Stmt]]) -> tuple[Stmt, ...]:
+    """Statements with what stands in the last `depth` loops of them changed."""
+    if not depth:
+        return tuple(change(stmts))
+    *before, loop = stmts
+    assert isinstance(loop, For)
+    return (*before, replace(loop, body=_inside(loop.body, depth - 1, change)))
 
 
 def _extent(loops: Sequence[For]) -> int:
-    return math.prod(int(loop.extent.value) for loop in loops)  # type: ignore[union-attr]
+    return math.prod(int(loop.extent.value) for loop in loops)  # type: ignore[union-attr, misc]
 
 
 # ---------------------------------------------------------------- rows
@@ -149,12 +150,10 @@ def _long_sum(loop: For, totals: dict[str, Var]) -> For:
 # ---------------------------------------------------------------- columns
 
 
-def _in_columns(stmts: Sequence[Stmt], target: Target) -> tuple[Stmt, ...]:
-    """Statements whose innermost loop over what is kept runs inside of those over what is reduced."""
+def _in_columns(stmts: Sequence[Stmt], target: Target) -> Sequence[Stmt]:
+    """Statements whose last loop, over columns, runs inside of those in it."""
     *before, loop = stmts
     assert isinstance(loop, For)
-    if isinstance(loop.body[-1], For) and loop.body[-1].kind == "each":
-        return (*before, replace(loop, body=_in_columns(loop.body, target)))
     extent = _extent([loop])
     if extent <= columns(target):
         return (*before, *_Columns(loop, extent).stmts())
@@ -179,7 +178,8 @@ class _Columns:
     def block(self, stmts: Sequence[Stmt], before: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """The statements of a block, after the values `before`, in loops over columns of their own."""
         out: list[Stmt] = []
-        known, own = list(before), []
+        own: list[Stmt] = []
+        known = list(before)
         for stmt in stmts:
             if isinstance(stmt, For):
                 out += self.columns(known, own)
@@ -235,50 +235,40 @@ def _needed(stmts: Sequence[Stmt], used: set[str]) -> tuple[Stmt, ...]:
 # ---------------------------------------------------------------- blocks
 
 
-def _block_size(nest: _Nest, across: bool, target: Target) -> int | None:
+def _block_size(outer: Sequence[For], inner: Sequence[For], across: bool, target: Target) -> int | None:
     """Iterations of the first reduced loop in a block; None to do without blocks."""
-    kept, first = _extent(nest.outer), _extent(nest.inner[:1])
-    last = _extent(nest.outer[-1:]) if across else 1  # columns
-    rows = kept // last
-    if nest.inner[0].kind != "reduce" or kept * _extent(nest.inner) <= row_limit(target):
+    kept, first = _extent(outer), _extent(inner[:1])
+    last = _extent(outer[-1:]) if across else 1  # columns
+    tasks = kept // last * -(-last // columns(target))
+    if inner[0].kind != "reduce" or kept * _extent(inner) <= row_limit(target) or tasks >= _ENOUGH or first < 2:
         return None
-    if first < 2 or rows * -(-last // columns(target)) >= _ENOUGH:
-        return None
-    each = last * _extent(nest.inner[1:])
-    size = max(-(-least_block(target) // each), -(-first // MOST_BLOCKS), min(first, _ROWS) if across else 1)
+    least = -(-target.first_cache // 4 // (last * _extent(inner[1:])))
+    size = max(least, -(-first // MOST_BLOCKS), min(first, _ROWS if across else 1))
     return None if size >= first else even_block(first, size)
 
 
-def _in_blocks(stmts: Sequence[Stmt], nest: _Nest, size: int, temp: Callable[[str, int], str]
-               ) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
+def _in_blocks(stmts: Sequence[Stmt], outer: Sequence[For], block: Sequence[Stmt], inner: Sequence[For], size: int,
+               temp: Callable[[str, int], str]) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
     """The plain nest with which each block stores its totals, and that which adds these."""
-    blocks, block = split(nest.inner[0], size)
-    ops = {s.name: s.op for s in statements(*nest.inner) if isinstance(s, Accumulate)}
-    at = nest.block.index(nest.inner[0])
-    head = sorted(nest.block[:at], key=lambda s: isinstance(s, Var))
-    inner = (block,) if size > 1 else (Let(nest.inner[0].index, Ref(blocks.index, INDEX)), *nest.inner[0].body)
+    number, part = split(inner[0], size)
+    ops = {s.name: s.op for s in statements(*inner) if isinstance(s, Accumulate)}
+    at = block.index(inner[0])
+    head = sorted(block[:at], key=lambda s: isinstance(s, Var))
+    loop = (part,) if size > 1 else (Let(inner[0].index, Ref(number.index, INDEX)), *inner[0].body)
     stores: list[Stmt] = []
-    sums: list[Stmt] = []  # one by one: how a sum is taken depends on what else its loop does
+    sums: list[Stmt] = []  # one by one: in what order a loop adds up depends on what else it does
     for var in head:
         if isinstance(var, Var):
-            buffer, total = temp(var.dtype, _extent((blocks, *nest.outer))), Ref(var.name, var.dtype)
-            stores.append(Store(buffer, _place((blocks, *nest.outer)), total))
-            part, again = Ref(f"{var.name}.part", var.dtype), replace(blocks, index=f"{var.name}.block")
-            value = Load(buffer, _place((again, *nest.outer)), var.dtype)
-            sums.append(replace(again, body=(Let(part.name, value), Accumulate(var.name, ops[var.name], part))))
-    body = _with_block(stmts, (*head, *inner, *stores))
+            buffer, total = temp(var.dtype, _extent((number, *outer))), Ref(var.name, var.dtype)
+            stores.append(Store(buffer, _place((number, *outer)), total))
+            again, term = replace(number, index=f"{var.name}.block"), Ref(f"{var.name}.part", var.dtype)
+            value = Load(buffer, _place((again, *outer)), var.dtype)
+            sums.append(replace(again, body=(Let(term.name, value), Accumulate(var.name, ops[var.name], term))))
+    body = _inside(stmts, len(outer), lambda _: (*head, *loop, *stores))
     before = tuple(itertools.takewhile(lambda s: isinstance(s, Let), body))
-    first = (*before, replace(blocks, kind="each", body=body[len(before):]))
-    second = _with_block(stmts, (*head, *sums, *nest.block[at + 1:]))
+    first = (*before, replace(number, kind="each", body=body[len(before):]))
+    second = _inside(stmts, len(outer), lambda _: (*head, *sums, *block[at + 1:]))
     return _needed(first, set()), _needed(second, set())
-
-
-def _with_block(stmts: Sequence[Stmt], block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """A plain nest with another block in its loops over what is kept."""
-    *before, last = stmts
-    if isinstance(last, For) and last.kind == "each":
-        return (*before, replace(last, body=_with_block(last.body, block)))
-    return block
 
 
 def _place(loops: Sequence[For]) -> Expr:

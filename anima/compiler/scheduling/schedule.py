@@ -8,7 +8,7 @@
 Lowering says which iterations are independent (`each`) and which are so but for what they add up (`reduce`). The
 outermost loop of a kernel runs on threads, the innermost in vectors; how reductions run is in `reductions.py`.
 
-After this pass no loop is `each` or `reduce`.
+After this pass no loop is `reduce`; those that are `each` run in order.
 """
 
 from __future__ import annotations
@@ -80,6 +80,6 @@ def _ordered(stmt: Stmt, outermost: bool) -> Stmt:
     if isinstance(stmt, For) and stmt.kind in ("each", "reduce"):
         if not any(isinstance(s, (For, If, While, Local, Call)) for s in statements(*stmt.body)):
             return replace(stmt, kind="vector")
-        kind = "parallel" if outermost and stmt.kind == "each" else "serial"
-        return replace(stmt, kind=kind, body=tuple(_ordered(s, False) for s in stmt.body))
+        return replace(stmt, kind="serial" if stmt.kind == "reduce" else "parallel" if outermost else "each",
+                       body=tuple(_ordered(s, False) for s in stmt.body))
     return map_blocks(lambda block: tuple(_ordered(s, False) for s in block), stmt)

@@ -12,6 +12,7 @@ Without tiles each step over x takes a line of memory to use one element of it.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import replace
 
 from anima.compiler.emitting.value import itemsize
@@ -27,9 +28,7 @@ from anima.compiler.ir.loops import (
     Op,
     Program,
     Ref,
-    Stmt,
     Store,
-    map_blocks,
     walk,
     with_kernels,
 )
@@ -42,13 +41,13 @@ _SAME_PLACE = 4096  # bytes: addresses so far apart share a place in a first-lev
 
 def tile(program: Program, target: Target) -> Program:
     """Cuts loops that step across memory into tiles."""
-    return replace(program, body=with_kernels(lambda stmt: _top(stmt, target), program.body))
+    body = with_kernels(lambda kernel: _kernel(kernel, target), program.body)
+    return program if body is program.body else replace(program, body=body)
 
 
-def _top(stmt: Stmt, target: Target) -> Stmt:
-    if isinstance(stmt, Kernel):
-        return replace(stmt, body=tuple(_tiled(s, target) if isinstance(s, For) else s for s in stmt.body))
-    return map_blocks(lambda block: tuple(_top(s, target) for s in block), stmt)
+def _kernel(kernel: Kernel, target: Target) -> Kernel:
+    body = tuple(_tiled(s, target) if isinstance(s, For) else s for s in kernel.body)
+    return kernel if all(map(operator.is_, body, kernel.body)) else replace(kernel, body=body)
 
 
 def _tiled(loop: For, target: Target) -> For:
