@@ -202,6 +202,9 @@ class _Columns:
         body = _needed([*known, *own], used)
         index = Ref(self.lanes.index, INDEX)
         reads = [Let(v, Load(row.buffer, index, row.dtype)) for v, row in self.rows.items() if v in used]
+        for n, stmt in enumerate(body):
+            if isinstance(stmt, (Var, Assign, Accumulate)):
+                assert all(stmt.name not in names_in(s) for s in body[n + 1:]), f"'{stmt.name}' is read where it is set"
         self.count += 1
         names = {s.name for s in (*reads, *body) if isinstance(s, Let)} | {index.name}
         loop = replace(self.lanes, body=(*reads, *(self.on_rows(s, index) for s in body)))
