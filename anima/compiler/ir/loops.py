@@ -326,7 +326,7 @@ def with_blocks(stmt: Stmt, blocks: Sequence[tuple[Stmt, ...]]) -> Stmt:
         return stmt
     match stmt:
         case For():
-            return replace(stmt, body=blocks[0])
+            return For(stmt.index, stmt.extent, blocks[0], stmt.kind, stmt.width, stmt.grain)
         case While():
             return replace(stmt, before=blocks[0], body=blocks[1])
         case If():

@@ -24,6 +24,7 @@ from anima.compiler.ir.loops import (
     Program,
     Ref,
     Stmt,
+    Store,
     statements,
     with_kernels,
 )
@@ -77,7 +78,9 @@ def _collapsed(loop: For) -> For:
         return loop
     if inner.kind == "vector":
         inner = _blocks(inner)
-    if inner.kind not in ("each", "parallel") or not isinstance(inner.extent, Const):
+    elif inner.kind != "each" or not all(isinstance(s, (For, Let, Store)) for s in statements(*inner.body)):
+        return loop  # totals stay with the thread that has the data near
+    if inner.kind == "vector" or not isinstance(inner.extent, Const):
         return loop
     count = int(inner.extent.value)
     both, size = Ref(f"{loop.index}.{inner.index}", INDEX), Const(count, INDEX)
@@ -103,4 +106,4 @@ def _blocks(loop: For) -> For:
         return loop
     most = max(loop.width, min(_BLOCK, int(extent * _PIECE / total)) // loop.width * loop.width)
     blocks, lanes = split(loop, even_block(extent, most, loop.width))
-    return replace(blocks, kind="parallel", width=1, body=(lanes,))
+    return replace(blocks, kind="parallel", body=(lanes,))

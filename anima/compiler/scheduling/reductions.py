@@ -38,6 +38,7 @@ from anima.compiler.ir.loops import (
     Store,
     Var,
     statements,
+    with_blocks,
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.tile import even_block, split
@@ -78,25 +79,26 @@ def _keeps_last(shape: Shape, axes: Sequence[int]) -> bool:
     return max((d for d, n in enumerate(shape) if n != 1), default=-1) not in axes
 
 
-def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) -> list[Kernel]:
-    """A plain kernel as it runs, or the two that it becomes; `temp` makes buffers."""
+def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) -> list[tuple[str, Sequence[Stmt]]]:
+    """The name and the body of a plain kernel as it runs, or of the two that it becomes; `temp` makes buffers."""
+    name, body = kernel.name, kernel.body
     if kernel.reduces is None:
-        return [kernel]
+        return [(name, body)]
     if form(*kernel.reduces, target) == "rows":
-        return [replace(kernel, body=_long_sums(kernel.body, {}))]
-    outer, block, inner = _nest(kernel.body)
+        return [(name, _long_sums(body, {}))]
+    outer, block, inner = _nest(body)
     if not inner:
-        return [kernel]
+        return [(name, body)]
     across, in_columns = _keeps_last(*kernel.reduces), partial(_in_columns, target=target)
     size = _block_size(outer, inner, across, target)
     if size is None:
-        return [replace(kernel, body=_inside(kernel.body, len(outer) - 1, in_columns)) if across else kernel]
-    first, second = _in_blocks(kernel.body, outer, block, inner, size, temp)
+        return [(name, _inside(body, len(outer) - 1, in_columns) if across else body)]
+    first, second = _in_blocks(body, outer, block, inner, size, temp)
     if across:
         first = _inside(first, len(outer), in_columns)
     if outer:
         second = _inside(second, len(outer) - 1, in_columns)
-    return [replace(kernel, name=f"{kernel.name}_blocks", body=first), replace(kernel, body=second)]
+    return [(f"{name}_blocks", first), (name, second)]
 
 
 def _nest(stmts: Sequence[Stmt]) -> tuple[list[For], Sequence[Stmt], list[For]]:
@@ -119,7 +121,7 @@ def _inside(stmts: Sequence[Stmt], depth: int, change: Callable[[Sequence[Stmt]]
         return tuple(change(stmts))
     *before, loop = stmts
     assert isinstance(loop, For)
-    return (*before, replace(loop, body=_inside(loop.body, depth - 1, change)))
+    return (*before, with_blocks(loop, [_inside(loop.body, depth - 1, change)]))
 
 
 def _extent(loops: Sequence[For]) -> int:
@@ -135,16 +137,17 @@ def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Var]) -> tuple[Stmt, ...
     return tuple(_long_sum(s, totals) if isinstance(s, For) else s for s in stmts)
 
 
-def _long_sum(loop: For, totals: dict[str, Var]) -> For:
+def _long_sum(loop: For, totals: dict[str, Var]) -> Stmt:
     added = [s for s in loop.body if isinstance(s, Accumulate)]
     if not added:
-        return replace(loop, body=_long_sums(loop.body, totals))
+        return with_blocks(loop, [_long_sums(loop.body, totals)])
     if _extent([loop]) <= RUN_LIMIT or not any(s.op == "add" for s in added):
         return loop
     blocks, block = split(loop, even_block(_extent([loop]), RUN_LIMIT // 2))
     parts = {s.name: replace(totals[s.name], name=f"{s.name}.part") for s in added}
     ends = [Accumulate(s.name, s.op, Ref(parts[s.name].name, s.value.dtype)) for s in added]
-    return replace(blocks, body=(*parts.values(), *rename([block], {}, {n: v.name for n, v in parts.items()}), *ends))
+    body = (*parts.values(), *rename([block], {}, {n: v.name for n, v in parts.items()}), *ends)
+    return with_blocks(blocks, [body])
 
 
 # ---------------------------------------------------------------- columns
@@ -159,7 +162,7 @@ def _in_columns(stmts: Sequence[Stmt], target: Target) -> Sequence[Stmt]:
         return (*before, *_Columns(loop, extent).stmts())
     size = even_block(extent, columns(target))
     blocks, block = split(loop, size)
-    return (*before, replace(blocks, body=_Columns(block, size).stmts()))
+    return (*before, with_blocks(blocks, [_Columns(block, size).stmts()]))
 
 
 class _Columns:
@@ -185,7 +188,7 @@ class _Columns:
                 out += self.columns(known, own)
                 known += [s for s in own if isinstance(s, Let)]
                 own = []
-                out.append(replace(stmt, body=self.block(stmt.body, known)))
+                out.append(with_blocks(stmt, [self.block(stmt.body, known)]))
             elif isinstance(stmt, Let) and self.varying.isdisjoint(names_in(stmt.value)):
                 out.append(stmt)
             else:
@@ -198,17 +201,22 @@ class _Columns:
         """The loop over columns for a block's `own` statements."""
         if all(isinstance(s, Let) for s in own):
             return ()
-        used: set[str] = set()
-        body = _needed([*known, *own], used)
-        index = Ref(self.lanes.index, INDEX)
-        reads = [Let(v, Load(row.buffer, index, row.dtype)) for v, row in self.rows.items() if v in used]
-        for n, stmt in enumerate(body):
+        index, used = Ref(self.lanes.index, INDEX), set[str]()
+        body: list[Stmt] = []
+        for stmt in reversed((*known, *own)):
+            if isinstance(stmt, Let) and stmt.name not in used:
+                continue
             if isinstance(stmt, (Var, Assign, Accumulate)):
-                assert all(stmt.name not in names_in(s) for s in body[n + 1:]), f"'{stmt.name}' is read where it is set"
+                assert stmt.name not in used, f"'{stmt.name}' is read where it is set"
+            if isinstance(stmt, Accumulate):
+                used.add(stmt.name)
+            used |= names_in(stmt)
+            body.append(self.on_rows(stmt, index))
+        body += (Let(v, Load(row.buffer, index, row.dtype)) for v, row in self.rows.items() if v in used)
         self.count += 1
-        names = {s.name for s in (*reads, *body) if isinstance(s, Let)} | {index.name}
-        loop = replace(self.lanes, body=(*reads, *(self.on_rows(s, index) for s in body)))
-        return rename([loop], {}, {name: f"{name}.{self.count}" for name in names})
+        names = {name: f"{name}.{self.count}" for name in (index.name, *(s.name for s in body if isinstance(s, Let)))}
+        body.reverse()
+        return (For(names[index.name], self.lanes.extent, rename(body, {}, names), "each"),)
 
     def on_rows(self, stmt: Stmt, index: Expr) -> Stmt:
         match stmt:
@@ -227,10 +235,9 @@ def _needed(stmts: Sequence[Stmt], used: set[str]) -> tuple[Stmt, ...]:
         if isinstance(stmt, Let) and stmt.name not in used:
             continue
         if isinstance(stmt, For):
-            stmt = replace(stmt, body=_needed(stmt.body, used))
-        if isinstance(stmt, Accumulate):
-            used.add(stmt.name)
-        used |= names_in(stmt)
+            stmt = with_blocks(stmt, [_needed(stmt.body, used)])
+        else:
+            used |= names_in(stmt)
         out.append(stmt)
     return tuple(reversed(out))
 
@@ -264,14 +271,15 @@ def _in_blocks(stmts: Sequence[Stmt], outer: Sequence[For], block: Sequence[Stmt
         if isinstance(var, Var):
             buffer, total = temp(var.dtype, _extent((number, *outer))), Ref(var.name, var.dtype)
             stores.append(Store(buffer, _place((number, *outer)), total))
-            again, term = replace(number, index=f"{var.name}.block"), Ref(f"{var.name}.part", var.dtype)
+            again, term = For(f"{var.name}.block", number.extent, ()), Ref(f"{var.name}.part", var.dtype)
             value = Load(buffer, _place((again, *outer)), var.dtype)
-            sums.append(replace(again, body=(Let(term.name, value), Accumulate(var.name, ops[var.name], term))))
+            add = Accumulate(var.name, ops[var.name], term)
+            sums.append(For(again.index, again.extent, (Let(term.name, value), add), "reduce"))
     body = _inside(stmts, len(outer), lambda _: (*head, *loop, *stores))
     before = tuple(itertools.takewhile(lambda s: isinstance(s, Let), body))
-    first = (*before, replace(number, kind="each", body=body[len(before):]))
+    first = (*before, For(number.index, number.extent, body[len(before):], "each"))
     second = _inside(stmts, len(outer), lambda _: (*head, *sums, *block[at + 1:]))
-    return _needed(first, set()), _needed(second, set())
+    return first, _needed(second, set())
 
 
 def _place(loops: Sequence[For]) -> Expr:

@@ -58,16 +58,16 @@ class _Scheduler:
                 out += self.done.setdefault(id(stmt), self.kernels(stmt))
             elif isinstance(stmt, Again):
                 for kernel in self.done[id(stmt.kernel)]:
-                    used = buffers_of((kernel,))
-                    out.append(Again(kernel, tuple(pair for pair in stmt.names if pair[0] in used)))
+                    used, same = buffers_of((kernel,)), ((b.name, b.name) for b in self.buffers)
+                    out.append(Again(kernel, tuple(pair for pair in (*stmt.names, *same) if pair[0] in used)))
             else:
                 out.append(map_blocks(self.block, stmt))
         return tuple(out)
 
     def kernels(self, kernel: Kernel) -> list[Kernel]:
         """What a plain kernel becomes."""
-        return [replace(k, body=tuple(_ordered(s, True) for s in k.body), reduces=None)
-                for k in arranged(kernel, self.target, self.temp)]
+        return [Kernel(name, tuple(_ordered(s, True) for s in body), kernel.source)
+                for name, body in arranged(kernel, self.target, self.temp)]
 
     def temp(self, dtype: str, size: int) -> str:
         """A new buffer for partial results."""
@@ -79,7 +79,7 @@ def _ordered(stmt: Stmt, outermost: bool) -> Stmt:
     """A statement of a kernel with its loops on threads, in order, or in vectors."""
     if isinstance(stmt, For) and stmt.kind in ("each", "reduce"):
         if not any(isinstance(s, (For, If, While, Local, Call)) for s in statements(*stmt.body)):
-            return replace(stmt, kind="vector")
-        return replace(stmt, kind="serial" if stmt.kind == "reduce" else "parallel" if outermost else "each",
-                       body=tuple(_ordered(s, False) for s in stmt.body))
+            return For(stmt.index, stmt.extent, stmt.body, "vector")
+        return For(stmt.index, stmt.extent, tuple(_ordered(s, False) for s in stmt.body),
+                   "serial" if stmt.kind == "reduce" else "parallel" if outermost else "each")
     return map_blocks(lambda block: tuple(_ordered(s, False) for s in block), stmt)

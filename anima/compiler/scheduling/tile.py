@@ -28,8 +28,10 @@ from anima.compiler.ir.loops import (
     Op,
     Program,
     Ref,
+    Stmt,
     Store,
     walk,
+    with_blocks,
     with_kernels,
 )
 from anima.compiler.machine.target import Target
@@ -50,7 +52,7 @@ def _kernel(kernel: Kernel, target: Target) -> Kernel:
     return kernel if all(map(operator.is_, body, kernel.body)) else replace(kernel, body=body)
 
 
-def _tiled(loop: For, target: Target) -> For:
+def _tiled(loop: For, target: Target) -> Stmt:
     nest = nest_of(loop)
     if nest is None or any(one.kind != "each" for one in nest.loops):
         return loop
@@ -89,12 +91,12 @@ def _across(nest: Nest, target: Target) -> tuple[int, int]:
     return 0, 0
 
 
-def _rebuild(nest: Nest, across: int, lanes: int) -> For:
+def _rebuild(nest: Nest, across: int, lanes: int) -> Stmt:
     tiles, row = split(nest.loops[across], even_block(nest.extents[across][1], _TILE))
     steps, lane = split(nest.loops[-1], lanes)
-    body = replace(row, body=(row.body[0], *nest.between, lane))
+    body = with_blocks(row, [(row.body[0], *nest.between, lane)])
     for loop in reversed((*nest.loops[:across], *nest.loops[across + 1:-1], tiles, steps)):
-        body = replace(loop, body=(body,))
+        body = with_blocks(loop, [(body,)])
     return body
 
 
@@ -120,5 +122,5 @@ def split(loop: For, size: int) -> tuple[For, For]:
     if extent % size and extent > size:
         count = Op("min", (count, Op("sub", (Const(extent, INDEX), start), INDEX)), INDEX)
     body = (Let(loop.index, Op("add", (start, inner), INDEX)), *loop.body)
-    return (replace(loop, index=block.name, extent=Const(-(-extent // size), INDEX), body=()),
-            replace(loop, index=inner.name, extent=count, body=body))
+    return (For(block.name, Const(-(-extent // size), INDEX), (), loop.kind),
+            For(inner.name, count, body, loop.kind, loop.width))
