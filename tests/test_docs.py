@@ -18,7 +18,7 @@ MAP = (ROOT / "docs" / "map.md").read_text()
 def test_files_in_the_map_exist() -> None:
     names = set(re.findall(r"`([\w/]+(?:\.py|\.json|/))`", MAP))
     assert len(names) > 50
-    layers = [ROOT, ROOT / "anima", *(p for p in (ROOT / "anima").iterdir() if p.is_dir())]  # "read first" is inside
+    layers = [ROOT, ROOT / "anima", *(p for p in (ROOT / "anima").rglob("*") if p.is_dir())]  # "read first" is inside
     assert not [n for n in sorted(names) if not any((base / n).exists() for base in layers)]
 
 
