@@ -7,7 +7,6 @@ table below through `install_operators`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,10 +19,12 @@ from anima.core.device import CPU, Device, device_of
 
 
 class _Table(dict[str, Callable[..., Any]]):
-    """The meaning of operators and methods; the NumPy face, which fills it, is loaded when the first is used."""
+    """The meaning of operators and methods; what fills it is loaded when the first is used."""
+
+    load: Callable[[], Any]
 
     def __missing__(self, name: str) -> Callable[..., Any]:
-        importlib.import_module("anima.numpy")
+        self.load()
         if name not in self:
             raise KeyError(name)
         return self[name]
@@ -35,6 +36,11 @@ _table = _Table()
 def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
     """Gives operators and methods of arrays their meaning; called once, by the NumPy face."""
     _table.update(table)
+
+
+def load_operators_by(load: Callable[[], Any]) -> None:
+    """Says what is to be called when the first operator is used, and has it install them."""
+    _table.load = load
 
 
 def _method(name: str) -> Callable[..., Any]:
