@@ -16,50 +16,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 
 from anima.compiler.ir.groups import Group
 from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr, Ref
+from anima.compiler.ir.neutral import neutral
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
 from anima.compiler.lowering.map import Run, Space, merge_runs, open_loops, write_roots
-from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Eqn, Var
 
-_HALVES = frozenset(("f16", "bf16"))
-
-
-def _lowest(aval: ShapedArray) -> Any:
-    if aval.dtype.kind in "iu":
-        return np.iinfo(aval.dtype).min
-    return False if aval.dtype.kind == "b" else -math.inf
-
-
-def _highest(aval: ShapedArray) -> Any:
-    if aval.dtype.kind in "iu":
-        return np.iinfo(aval.dtype).max
-    return True if aval.dtype.kind == "b" else math.inf
-
-
-# Of each reduction: the operation and its neutral element.
-REDUCTIONS: dict[str, tuple[str, Callable[[ShapedArray], Any]]] = {
-    "reduce_sum": ("add", lambda aval: 0),
-    "reduce_prod": ("mul", lambda aval: 1),
-    "reduce_max": ("max", _lowest),
-    "reduce_min": ("min", _highest),
-    "reduce_and": ("and", lambda aval: True if aval.dtype.kind == "b" else -1 if aval.dtype.kind == "i"
-                   else np.iinfo(aval.dtype).max),
-    "reduce_or": ("or", lambda aval: 0),
-    "reduce_xor": ("xor", lambda aval: 0),
-}
-
-
-def accumulator(aval: ShapedArray) -> str:
-    """The scalar type in which values of a dtype are accumulated."""
-    name = scalar_type(aval)
-    return "f32" if name in _HALVES or name.startswith(("f8", "f4")) else name
+# Of each reduction: the operation.
+REDUCTIONS = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "max", "reduce_min": "min", "reduce_and": "and",
+              "reduce_or": "or", "reduce_xor": "xor"}
 
 
 def combine(name: str, dtype: str) -> str:
@@ -71,10 +41,10 @@ def combine(name: str, dtype: str) -> str:
 
 def _accumulation(eqn: Eqn) -> tuple[str, Const]:
     """The scalar operation of a reduction, and what it starts with."""
-    aval = eqn.invars[0].aval
-    name, neutral = REDUCTIONS[eqn.primitive.name]
-    dtype = accumulator(aval)
-    return combine(name, dtype), constant(neutral(aval), dtype)
+    name = scalar_type(eqn.invars[0].aval)
+    dtype = "f32" if name in ("f16", "bf16") or name.startswith(("f8", "f4")) else name
+    op = combine(REDUCTIONS[eqn.primitive.name], dtype)
+    return op, constant(0 if op == "add" else neutral(op, dtype), dtype)
 
 
 def unrolled(scope: Scope, eqn: Eqn, index: Indices) -> Expr:

@@ -157,10 +157,9 @@ def _in_columns(stmts: Sequence[Stmt], target: Target) -> Sequence[Stmt]:
     """Statements whose last loop, over columns, runs inside of those in it."""
     *before, loop = stmts
     assert isinstance(loop, For)
-    extent = _extent([loop])
-    if extent <= columns(target):
-        return (*before, *_Columns(loop, extent).stmts())
-    size = even_block(extent, columns(target))
+    size = even_block(_extent([loop]), columns(target))
+    if size == _extent([loop]):
+        return (*before, *_Columns(loop, size).stmts())
     blocks, block = split(loop, size)
     return (*before, with_blocks(blocks, [_Columns(block, size).stmts()]))
 
