@@ -153,6 +153,9 @@ def test_keyword_order_does_not_matter() -> None:
     g = anima.jit(f)
     equal((g(a=3.0, b=1.0), g(b=1.0, a=3.0)), (2.0, 2.0))
     assert f.traces == 1
+    h = anima.jit(f, static_argnames=("a", "b"))
+    equal((h(a=3.0, b=1.0), h(b=1.0, a=3.0)), (2.0, 2.0))
+    assert f.traces == 2
 
 
 def test_jit_of_one_function_twice_are_two_caches() -> None:

@@ -99,9 +99,11 @@ def test_callback_arguments(jit: Wrap) -> None:
 def test_random_keys_and_empty_arrays(jit: Wrap) -> None:
     calls: list[Any] = []
     key = anima.random.key(3)
-    jit(lambda k, x: debug.callback(lambda *a: calls.append(a), k, anima.random.split(k), x))(key, jnp.zeros((0, 2)))
-    [(one, two, empty)] = calls
-    assert one.dtype == key.dtype and one.shape == () and two.shape == (2,) and empty.shape == (0, 2)
+    jit(lambda k, x: debug.callback(lambda *a: calls.append(a), k, anima.random.split(k), anima.random.split(k, (2, 3)),
+                                    x))(key, jnp.zeros((0, 2)))
+    [(one, two, six, empty)] = calls
+    assert one.dtype == key.dtype and [a.shape for a in (one, two, six, empty)] == [(), (2,), (2, 3), (0, 2)]
+    np.testing.assert_array_equal(anima.random.key_data(six), anima.random.key_data(anima.random.split(key, (2, 3))))
     np.testing.assert_array_equal(anima.random.key_data(one), anima.random.key_data(key))
 
 
@@ -311,13 +313,19 @@ def test_derivatives_of_loops(jit: Wrap) -> None:
 
     def step(c: Any, x: Any) -> Any:
         debug.callback(record, c)
+        debug.callback(record, c)  # equal calls are two
         return c * x, c
 
     def f(c: Any) -> Any:
         return lax.scan(step, c, jnp.array([1.0, 2.0, 3.0]))[0]
 
-    assert jit(anima.grad(f))(2.0) == 6
-    assert record.seen == [2, 2, 4]
+    def g(c: Any) -> Any:
+        return lax.while_loop(lambda s: s[1] < 3, lambda s: (step(s[0], s[1] + 1.0)[0], s[1] + 1), (c, 0))[0]
+
+    for fun in (f, g):
+        assert jit(anima.grad(fun))(2.0) == 6
+        assert record.seen == [2, 2, 2, 2, 4, 4]
+        record.seen.clear()
 
 
 def test_callbacks_with_results_have_no_derivative_but_that_of_custom_jvp() -> None:
