@@ -86,7 +86,7 @@ def test_products_of_what_was_moved() -> None:
 
 
 TWICE: dict[str, Callable[[Any], Any]] = {
-    "negated": lambda x: -(-x), "conjugated": lambda x: jnp.conj(jnp.conj(x * 1j)),
+    "negated": lambda x: jnp.negative(-x), "conjugated": lambda x: jnp.conj(jnp.conj(x * 1j)),
     "turned over": lambda x: ~~(x > 0), "negated and turned over": lambda x: -(~(-(x.astype("int32")))),
     "through integers": lambda x: x.astype("int8").astype("float32"),
     "through half": lambda x: x.astype("float16").astype("float32"),

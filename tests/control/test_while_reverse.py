@@ -259,16 +259,18 @@ def test_element_types(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("step", [
-    lambda k: k + 2, lambda k: 3 + k, lambda k: k - 2, lambda k: 5 - k, lambda k: k + k, lambda k: k * 2,
-    lambda k: k - k], ids=["k+2", "3+k", "k-2", "5-k", "k+k", "k*2", "k-k"])
+    lambda k, u: k + u, lambda k, u: u + k, lambda k, u: k - u, lambda k, u: u - k, lambda k, u: k + k,
+    lambda k, u: k * u, lambda k, u: k - k], ids=["k+u", "u+k", "k-u", "u-k", "k+k", "k*u", "k-k"])
 @pytest.mark.parametrize("first", [1, -1.5, np.int8([3, 4]), np.float32([0.25, 2.0]), np.uint8(250), np.int8(120)],
                          ids=["int", "float", "int8[2]", "float32[2]", "uint8", "int8"])
-def test_what_steps_like_a_counter(first: Any, step: Callable[[Any], Any]) -> None:
+def test_what_steps_like_a_counter(first: Any, step: Callable[[Any, Any], Any]) -> None:
     """Only integers that grow by a constant are known at each step without being stored; they may wrap."""
+    unit = 3 if jnp.asarray(first).dtype.kind in "iu" else 0.375
+
     def f(x: Any, loop: Callable[..., Any]) -> Any:
         def body(c: Any) -> Any:
             y, k, n = c
-            return jnp.sin(y * x + 0.1 * jnp.sum(k.astype(float))) * y + jnp.cos(x), step(k), n + 1
+            return jnp.sin(y * x + 0.1 * jnp.sum(k.astype(float))) * y + jnp.cos(x), step(k, unit), n + 1
         return loop(lambda c: c[2] < 4, body, (x, jnp.asarray(first), jnp.asarray(0)))[0]
 
     want = anima.grad(lambda x: f(x, python_while))(0.7)

@@ -342,6 +342,9 @@ ROWS, INTO = ix.GatherDimensionNumbers((1,), (0,), (0,)), ix.ScatterDimensionNum
     (lambda: ix.gather(X, I, ix.GatherDimensionNumbers((), (0,), (0,)), (1, 2)), TypeError, "All components of the"),
     (lambda: ix.gather(X, I, ix.GatherDimensionNumbers((1,), (0,), (0, 1)), (1, 2)), TypeError,
      "has 2 elements in start_index_map and the bound of dimension index_vector_dim=1 of indices is 1"),
+    *((lambda n=n: ix.gather(X, np.zeros((n, 1), np.int32), ix.GatherDimensionNumbers((), (1,), (1,), (0,), (0,)),
+                             (1, 1)), TypeError, "batching dimensions of operand and indices to have the same size")
+      for n in (len(X) - 1, len(X) + 1)),
     (lambda: ix.gather(X, I, ix.GatherDimensionNumbers((1,), (0,), (2,)), (1, 2)), TypeError,
      r"Invalid start_index_map; domain is \[0, 2\), got: 0->2."),
     (lambda: ix.gather(X, I, ROWS, (1, 4), mode="nope"), ValueError, "Unknown gather mode"),
