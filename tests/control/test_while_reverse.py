@@ -270,7 +270,7 @@ def test_what_steps_like_a_counter(first: Any, step: Callable[[Any, Any], Any]) 
     def f(x: Any, loop: Callable[..., Any]) -> Any:
         def body(c: Any) -> Any:
             y, k, n = c
-            return jnp.sin(y * x + 0.1 * jnp.sum(k.astype(float))) * y + jnp.cos(x), step(k, unit), n + 1
+            return jnp.sin(y) * x * (1.0 + 0.1 * jnp.sum(k.astype(float))) + jnp.cos(x), step(k, unit), n + 1
         return loop(lambda c: c[2] < 4, body, (x, jnp.asarray(first), jnp.asarray(0)))[0]
 
     want = anima.grad(lambda x: f(x, python_while))(0.7)
