@@ -88,6 +88,8 @@ ROWS: list[Row] = [
      {"bins": [2, "[2, 3]", "[np.float32([-3, 0, 3]), 2]"], "range": ["None", "[[-2, 2], [0, 3]]"],
       "w": ["None", "s5"], "density": FLAGS}),
     ("bincount({x}, weights={w}, minlength={n})", {"x": ["n5", "n5[:4]"], "w": ["None", "u5"], "n": [0, 3, 9]}),
+    ("bincount(n5[:0], minlength={n})", {"n": [0, 3]}),
+    ("indices({d}, sparse={s})", {"d": ["()", "(2,)", "(2, 3)", "(0, 2)"], "s": FLAGS}),
     ("interp({x}, {xp}, {fp}, left={left}, right={right})",
      {"x": ["odd7", "f_", "f34", "f0"], "xp": ["np.float32([-2, 0, 1, 3])", "i_ + np.arange(4)"], "fp": ["f4", "i4"],
       "left": ["None", 7], "right": ["None", -8.5]}),

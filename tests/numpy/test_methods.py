@@ -145,7 +145,11 @@ def test_scalar_types():
 
 def test_files(tmp_path):
     jnp.save(tmp_path / "x.npy", jnp.arange(3))
-    assert jnp.load(tmp_path / "x.npy").tolist() == [0, 1, 2]
+    loaded = jnp.load(tmp_path / "x.npy")
+    assert isinstance(loaded, anima.Array) and loaded.tolist() == [0, 1, 2]
+    jnp.savez(tmp_path / "x.npz", a=jnp.arange(2), b=jnp.ones(1))
+    with jnp.load(tmp_path / "x.npz") as several:
+        assert sorted(several) == ["a", "b"] and several["a"].tolist() == [0, 1]
 
 
 NOT_THERE = {"float6_e2m3fn", "float6_e3m2fn"}

@@ -331,6 +331,18 @@ X, I = numbers((3, 4)), np.array([[0], [5], [-1]])
 ROWS, INTO = ix.GatherDimensionNumbers((1,), (0,), (0,)), ix.ScatterDimensionNumbers((1,), (0,), (0,))
 
 
+@pytest.mark.parametrize("name", ["scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max"])
+@pytest.mark.parametrize("hints", [{}, {"indices_are_sorted": True}, {"unique_indices": True},
+                                   {"indices_are_sorted": True, "unique_indices": True}])
+def test_hints_are_recorded(name: str, hints: dict[str, bool]) -> None:
+    def fun(x: Any) -> Any:
+        return getattr(ix, name)(x, I, np.ones((3, 4), np.float32), INTO, mode="clip", **hints)
+
+    (eqn,) = (e for e in trace_to_jaxpr(lambda x: [fun(x)], [aval_of(X)])[0].eqns if e.primitive.name.startswith("scatter"))
+    found = {hint for hint in ("indices_are_sorted", "unique_indices") if eqn.params[hint]}
+    assert found == set(hints) and str(eqn.params["mode"]).endswith("CLIP")
+
+
 @pytest.mark.parametrize("call, error, message", [
     (lambda: ix.gather(X, I, ROWS, (2, 4)), TypeError, "Gather op can only collapse slice dims with bound 1, but bound "
                                                        "is 2 for index 0 at position 0."),
