@@ -338,7 +338,8 @@ def test_hints_are_recorded(name: str, hints: dict[str, bool]) -> None:
     def fun(x: Any) -> Any:
         return getattr(ix, name)(x, I, np.ones((3, 4), np.float32), INTO, mode="clip", **hints)
 
-    (eqn,) = (e for e in trace_to_jaxpr(lambda x: [fun(x)], [aval_of(X)])[0].eqns if e.primitive.name.startswith("scatter"))
+    eqns = trace_to_jaxpr(lambda x: [fun(x)], [aval_of(X)])[0].eqns
+    (eqn,) = (e for e in eqns if e.primitive.name.startswith("scatter"))
     found = {hint for hint in ("indices_are_sorted", "unique_indices") if eqn.params[hint]}
     assert found == set(hints) and str(eqn.params["mode"]).endswith("CLIP")
 
