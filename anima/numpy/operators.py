@@ -105,6 +105,10 @@ def _flatten(x: Array, order: str = "C", *, out_sharding: None = None) -> Array:
     return manipulation.ravel(x, order)
 
 
+_NOT_WHOLE = ("When changing to a larger dtype, its size must be a divisor of the total size in bytes of the last axis "
+              "of the array.")
+
+
 def _view(x: Array, dtype: Any = None, type: None = None) -> Array:
     """The bits of `x` read as another dtype; the last axis grows or shrinks with the element size."""
     if type is not None:
@@ -127,21 +131,22 @@ def _view(x: Array, dtype: Any = None, type: None = None) -> Array:
         raise ValueError("view() of a 0d array is only supported if the itemsize is unchanged.")
     if after < before:
         parts = ew.bitcast_convert_type(x, dtype)
-        return manipulation.reshape(parts, (*x.shape[:-1], -1))
+        return manipulation.reshape(parts, (*x.shape[:-1], x.shape[-1] * (before // after)))
     factor = after // before
     if x.shape[-1] % factor:
-        raise ValueError("When changing to a larger dtype, its size must be a divisor of the total size in bytes of "
-                         "the last axis of the array.")
+        raise ValueError(_NOT_WHOLE)
     return ew.bitcast_convert_type(manipulation.reshape(x, (*x.shape[:-1], x.shape[-1] // factor, factor)), dtype)
 
 
 def _view_complex(x: Array, dtype: Any) -> Array:
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         parts = manipulation.stack([ew.real(x), ew.imag(x)], -1)
-        flat = manipulation.reshape(parts, (*x.shape[:-1], -1) if x.ndim else (2,))
+        flat = manipulation.reshape(parts, (*x.shape[:-1], 2 * x.shape[-1]) if x.ndim else (2,))
         return flat.view(dtype)
     part = dtypes.to_real(dtype)
     halves = x.view(part)
+    if halves.shape[-1] % 2:
+        raise ValueError(_NOT_WHOLE)
     pairs = manipulation.reshape(halves, (*halves.shape[:-1], halves.shape[-1] // 2, 2))
     return ew.complex(pairs[..., 0], pairs[..., 1])
 

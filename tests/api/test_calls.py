@@ -312,11 +312,24 @@ def test_clear_cache_forgets_the_short_ways():
     f, traces = counted(lambda x: x + 1)
     for _ in range(2):
         f(1.0)
-        f({"a": 1.0}["a"])
+        f(x=1.0)
+    assert quick(f) == len(traces) == 2
     f.clear_cache()
     assert quick(f) == 0
     f(1.0)
-    assert len(traces) == 2
+    f(x=1.0)
+    assert len(traces) == 4
+
+
+@pytest.mark.parametrize("args, kwargs", [
+    ((1.0,), {}), ((1.0, None), {}), ((None, 1.0), {}), (((), 1.0, {}), {}), (((1.0,),), {}), (({"a": 1.0}, 2), {}),
+    ((), {"a": 1.0}), ((1.0,), {"b": None}), ((), {"b": 1.0, "a": [2.0]})])
+def test_the_second_call_is_a_short_one(monkeypatch, args, kwargs):
+    """However the leaves come: only the first call is looked at in general."""
+    f, _ = counted(lambda *args, **kwargs: sum(tree.leaves((args, kwargs))))
+    expected = f(*args, **kwargs)
+    monkeypatch.setattr(type(f), "_call", lambda self, args, kwargs: pytest.fail("the long way"))
+    assert float(f(*args, **kwargs)) == float(expected)
 
 
 def test_more_signatures_than_are_remembered():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,3 +48,22 @@ def test_defaults(function: Callable[..., Any], defaults: dict[str, Any]) -> Non
     parameters = inspect.signature(function).parameters
     found = {name: parameters[name].default for name in defaults}
     assert found == defaults and list(map(type, found.values())) == list(map(type, defaults.values()))
+
+
+# By the name in Anima: the parameters that may be given by position, in order, and the defaults as they are written,
+# of those that JAX 0.10.2 has too.
+SIGNATURES = json.loads((Path(__file__).parent / "data" / "signatures.json").read_text())
+
+
+@pytest.mark.parametrize("module", sorted({name.rpartition(".")[0] for name in SIGNATURES}))
+def test_signatures(module: str) -> None:
+    functions = importlib.import_module(f"anima.{module}".rstrip("."))
+    for name, (positional, defaults) in SIGNATURES.items():
+        if name.rpartition(".")[0] != module:
+            continue
+        parameters = inspect.signature(getattr(functions, name.rpartition(".")[2])).parameters
+        given = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        assert [p for p in given if p in positional] == positional, name
+        for parameter, text in defaults.items():
+            default, expected = parameters[parameter].default, ast.literal_eval(text)
+            assert type(default) is type(expected) and default == expected, f"{name}: {parameter}={default!r}"

@@ -18,6 +18,9 @@ from anima.extend.core import Primitive
 
 def test_one_process_and_one_device() -> None:
     assert anima.local_devices() == anima.devices() == anima.devices("cpu")
+    (device,) = anima.devices()
+    assert (device.id, device.local_hardware_id, device.process_index, device.host_id) == (0, 0, 0, 0)
+    assert device.platform == device.device_kind == "cpu" and device.memory_stats() is None
     assert anima.device_count() == anima.local_device_count() == anima.process_count() == anima.host_count() == 1
     assert anima.process_index() == anima.host_id() == 0
     assert anima.process_indices() == anima.host_ids() == [0]

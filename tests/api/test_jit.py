@@ -154,6 +154,9 @@ def test_keyword_order_does_not_matter() -> None:
     g = anima.jit(f)
     equal((g(a=3.0, b=1.0), g(b=1.0, a=3.0)), (2.0, 2.0))
     assert f.traces == 1
+    h = anima.jit(f, static_argnames=("a", "b"))
+    h.trace(a=3.0, b=1.0), h.trace(b=1.0, a=3.0)
+    assert f.traces == 2
 
 
 class Scale:

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
+import anima
 from anima import errors
 from anima.config import debug_infs, debug_nans, traceback as traceback_option
 
@@ -73,6 +74,17 @@ def test_tracer_errors(error, phrase):
     assert ORIGIN in str(error)
     scalar = "[]" in phrase
     assert ('mark x static: jit(f, static_argnames="x").' in str(error)) == scalar  # an array has no hash
+
+
+@pytest.mark.parametrize("name", ["f", "train_step"])
+def test_fix_names_the_function_of_the_user(name):
+    def shown(flag):
+        return 1 if flag > 0 else 2
+
+    shown.__name__ = name
+    fix = rf'mark flag static: jit\({name}, static_argnames="flag"'
+    with pytest.raises(errors.TracerBoolConversionError, match=fix):
+        anima.jit(shown)(1.0)
 
 
 def test_fix_without_a_known_argument():

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+import anima
+import anima.numpy as jnp
+from anima import debug
 from anima.compiler.fusing import fuse as fuse_module
 from anima.compiler.ir.show_fused import show_fused
 from anima.compiler.ir.show_loops import show
@@ -213,3 +219,54 @@ def test_deep_and_wide_programs() -> None:
 
     stages = lowered(fun, V)
     assert stages.kernel_count <= 2
+
+
+def random_program(seed: int) -> Callable[..., Any]:
+    """Values of a few shapes, each made of earlier ones, some of which callbacks are given."""
+    rng = random.Random(seed)
+    kinds = ["map", "map", "map", "sum", "row", "mix", "first", "sort", "see"]
+    plan = [(rng.choice(kinds), rng.random(), rng.random(), rng.random()) for _ in range(24)]
+
+    def program(see: Callable[..., None], *args: Any) -> list[Any]:
+        values = list(args)
+        for number, (kind, *chances) in enumerate(plan):
+            x, y, z = (values[int(chance * len(values))] for chance in chances)
+            if kind == "see":
+                debug.callback(partial(see, number), jnp.max(x) if chances[1] < 0.5 else x)
+            elif kind == "map":
+                values.append(jnp.cos(x) + number)
+            elif kind == "sum":
+                values.append(jnp.max(x) * jnp.ones_like(y))
+            elif kind == "first":
+                values.append(jnp.cos(x) * y.ravel()[0])
+            elif kind == "sort":
+                values.append(jnp.sort(x, -1))
+            elif kind == "row":
+                values.append(jnp.max(x, -1, keepdims=True) * 0.5 + x)
+            else:
+                values.append(jnp.where(x > jnp.min(y), x, jnp.max(z) - x))
+        return values
+
+    return program
+
+
+@pytest.mark.parametrize("seed", [*range(30), 292, 728])  # those two have chains of groups that change at both ends
+def test_random_programs_keep_values_and_the_order_of_effects(seed: int) -> None:
+    """However results are put into kernels, nothing waits in a circle, and callbacks come one after the other."""
+    program, seen = random_program(seed), []
+    small = seed % 2
+
+    def see(number: int, value: Any) -> None:
+        seen.append((number, np.asarray(value).copy()))
+
+    args = [np.random.default_rng(seed + k).normal(size=shape).astype(np.float32)
+            for k, shape in enumerate([(3, 5), (3, 5), (15,), (2,)] if small else [(9, 600), (9, 600), (5400,), (40,)])]
+    got = anima.jit(partial(program, see))(*args)
+    anima.effects_barrier()
+    compiled = seen.copy()
+    seen.clear()
+    with anima.disable_jit():
+        want = program(see, *map(jnp.asarray, args))
+    assert [number for number, _ in compiled] == [number for number, _ in seen]
+    for x, y in zip([*got, *(v for _, v in compiled)], [*want, *(v for _, v in seen)], strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-6, atol=2e-5)

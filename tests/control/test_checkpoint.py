@@ -54,6 +54,15 @@ def count(jaxpr, name, times=1):
     return total
 
 
+def test_prevent_cse_has_it_computed_again():
+    """Compiled, too: what goes back does not read what went forward, unless it may."""
+    def sines(prevent_cse):
+        f = anima.checkpoint(lambda x: jnp.sin(jnp.sin(x)), prevent_cse=prevent_cse)
+        return str(anima.jit(anima.value_and_grad(f)).lower(1.0).fused).count(" = sin ")
+
+    assert (sines(True), sines(False)) == (3, 2)
+
+
 @pytest.mark.parametrize("policy", [policies.dots_saveable, NAMED, policies.everything_saveable,
                                     policies.nothing_saveable, policies.save_anything_except_these_names("y")])
 @pytest.mark.parametrize("fun", [loop, layers, choice])

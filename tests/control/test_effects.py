@@ -13,6 +13,7 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,9 +100,11 @@ def test_callback_arguments(jit: Wrap) -> None:
 def test_random_keys_and_empty_arrays(jit: Wrap) -> None:
     calls: list[Any] = []
     key = anima.random.key(3)
-    jit(lambda k, x: debug.callback(lambda *a: calls.append(a), k, anima.random.split(k), x))(key, jnp.zeros((0, 2)))
-    [(one, two, empty)] = calls
-    assert one.dtype == key.dtype and one.shape == () and two.shape == (2,) and empty.shape == (0, 2)
+    jit(lambda k, x: debug.callback(lambda *a: calls.append(a), k, anima.random.split(k), anima.random.split(k, (2, 3)),
+                                    x))(key, jnp.zeros((0, 2)))
+    [(one, two, six, empty)] = calls
+    assert one.dtype == key.dtype and [a.shape for a in (one, two, six, empty)] == [(), (2,), (2, 3), (0, 2)]
+    np.testing.assert_array_equal(anima.random.key_data(six), anima.random.key_data(anima.random.split(key, (2, 3))))
     np.testing.assert_array_equal(anima.random.key_data(one), anima.random.key_data(key))
 
 
@@ -221,6 +224,43 @@ def test_loops_and_branches(jit: Wrap) -> None:
     assert record.seen == [0, 1, 2, 3]
 
 
+STEPS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a literal": lambda x, k, c: 1.5, "an argument": lambda x, k, c: x, "made of arguments": lambda x, k, c: x * x + 1,
+    "the counter": lambda x, k, c: k, "the carry": lambda x, k, c: c, "a half of the carry": lambda x, k, c: c * 0.5}
+LOOPS: dict[str, Callable[..., Any]] = {
+    "scan": lambda step, n, c: lax.scan(lambda c, k: (step(k, c), None), c, jnp.arange(3))[0],
+    "fori_loop": lambda step, n, c: lax.fori_loop(0, 3, step, c),
+    "of a length that is found": lambda step, n, c: lax.fori_loop(0, n, step, c),
+    "a condition": lambda step, n, c: lax.while_loop(lambda s: (s[0] < n) & (step(s[0], s[1]) > -9.0),
+                                                     lambda s: (s[0] + 1, s[1] + 1.0), (0, c))[1],
+    "lanes": lambda step, n, c: jnp.sum(anima.vmap(lambda k: step(k, c))(jnp.arange(3)))}
+
+
+@pytest.mark.parametrize("of", STEPS)
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("kind", ["debug", "ordered", "io", "pure"])
+def test_effects_happen_at_each_step_whatever_they_are_given(kind: str, loop: str, of: str) -> None:
+    """Those of pure callbacks may be fewer; their results are what counts."""
+    record = Record()
+
+    def step(x: Any, k: Any, c: Any) -> Any:
+        operand = jnp.asarray(STEPS[of](x, k, c), np.float32)
+        if kind == "debug" or kind == "ordered":
+            debug.callback(record, operand, ordered=kind == "ordered")
+            return c + 1.0
+        call = io_callback if kind == "io" else partial(anima.pure_callback, vmap_method="sequential")
+        return c + call(lambda v: (record(v), np.float32(v + 1))[1], F32, operand)
+
+    def f(x: Any, n: Any) -> Any:
+        return LOOPS[loop](partial(step, x), n, 0.25 + x * 0)
+
+    with anima.disable_jit():
+        want, expected = f(2.0, 3), list(record.seen)
+    record.seen.clear()
+    assert float(anima.jit(f)(2.0, 3)) == float(want)
+    assert kind == "pure" or record.seen == expected
+
+
 @both
 def test_arrays_carried_through_loops(jit: Wrap) -> None:
     def body(c: Any, _: Any) -> Any:
@@ -311,13 +351,19 @@ def test_derivatives_of_loops(jit: Wrap) -> None:
 
     def step(c: Any, x: Any) -> Any:
         debug.callback(record, c)
+        debug.callback(record, c)  # equal calls are two
         return c * x, c
 
     def f(c: Any) -> Any:
         return lax.scan(step, c, jnp.array([1.0, 2.0, 3.0]))[0]
 
-    assert jit(anima.grad(f))(2.0) == 6
-    assert record.seen == [2, 2, 4]
+    def g(c: Any) -> Any:
+        return lax.while_loop(lambda s: s[1] < 3, lambda s: (step(s[0], s[1] + 1.0)[0], s[1] + 1), (c, 0))[0]
+
+    for fun in (f, g):
+        assert jit(anima.grad(fun))(2.0) == 6
+        assert record.seen == [2, 2, 2, 2, 4, 4]
+        record.seen.clear()
 
 
 def test_callbacks_with_results_have_no_derivative_but_that_of_custom_jvp() -> None:
@@ -540,6 +586,26 @@ def test_breakpoint_commands(jit: Wrap) -> None:
                  "Array(2., dtype=float32", "*** Newest frame", "*** NameError: name 'nothing' is not defined",
                  "p expression: its value."):
         assert line in text, text
+
+
+@both
+@pytest.mark.parametrize("count", [0, 1, 2, 3, None])
+def test_a_breakpoint_offers_so_many_functions(jit: Wrap, count: int | None) -> None:
+    answers = io.StringIO()
+
+    def first(x: Any) -> Any:
+        debug.breakpoint(stdin=io.StringIO("u\n" * 3 + "w\nc\n"), stdout=answers, num_frames=count)
+        return x
+
+    def second(x: Any) -> Any:
+        return first(x)
+
+    def third(x: Any) -> Any:
+        return second(x)
+
+    jit(third)(1.0)
+    shown = [name for name in ("first", "second", "third") if f", in {name}" in answers.getvalue()]
+    assert shown == ["first", "second", "third"][:count]
 
 
 @both

@@ -258,6 +258,25 @@ def test_element_types(dtype: str) -> None:
     np.testing.assert_allclose(got, want, rtol=5e-2 if dtype.endswith("16") else 1e-5)
 
 
+@pytest.mark.parametrize("step", [
+    lambda k, u: k + u, lambda k, u: u + k, lambda k, u: k - u, lambda k, u: u - k, lambda k, u: k + k,
+    lambda k, u: k * u, lambda k, u: k - k], ids=["k+u", "u+k", "k-u", "u-k", "k+k", "k*u", "k-k"])
+@pytest.mark.parametrize("first", [1, -1.5, np.int8([3, 4]), np.float32([0.25, 2.0]), np.uint8(250), np.int8(120)],
+                         ids=["int", "float", "int8[2]", "float32[2]", "uint8", "int8"])
+def test_what_steps_like_a_counter(first: Any, step: Callable[[Any, Any], Any]) -> None:
+    """Only integers that grow by a constant are known at each step without being stored; they may wrap."""
+    unit = 3 if jnp.asarray(first).dtype.kind in "iu" else 0.375
+
+    def f(x: Any, loop: Callable[..., Any]) -> Any:
+        def body(c: Any) -> Any:
+            y, k, n = c
+            return jnp.sin(y) * x * (1.0 + 0.1 * jnp.sum(k.astype(float))) + jnp.cos(x), step(k, unit), n + 1
+        return loop(lambda c: c[2] < 4, body, (x, jnp.asarray(first), jnp.asarray(0)))[0]
+
+    want = anima.grad(lambda x: f(x, python_while))(0.7)
+    np.testing.assert_allclose(anima.jit(anima.grad(lambda x: f(x, lax.while_loop)))(0.7), want, rtol=1e-10)
+
+
 def test_loops_that_only_accumulate_store_nothing() -> None:
     def f(x: Any, n: Any) -> Any:
         return lax.fori_loop(0, n, lambda i, s: s + x * jnp.sin(0.1 * i) * 2.0, 0.0)

@@ -88,6 +88,8 @@ ROWS: list[Row] = [
      {"bins": [2, "[2, 3]", "[np.float32([-3, 0, 3]), 2]"], "range": ["None", "[[-2, 2], [0, 3]]"],
       "w": ["None", "s5"], "density": FLAGS}),
     ("bincount({x}, weights={w}, minlength={n})", {"x": ["n5", "n5[:4]"], "w": ["None", "u5"], "n": [0, 3, 9]}),
+    ("bincount(n5[:0], minlength={n})", {"n": [0, 3]}),
+    ("indices({d}, sparse={s})", {"d": ["()", "(2,)", "(2, 3)", "(0, 2)"], "s": FLAGS}),
     ("interp({x}, {xp}, {fp}, left={left}, right={right})",
      {"x": ["odd7", "f_", "f34", "f0"], "xp": ["np.float32([-2, 0, 1, 3])", "i_ + np.arange(4)"], "fp": ["f4", "i4"],
       "left": ["None", 7], "right": ["None", -8.5]}),
@@ -228,10 +230,51 @@ ROWS: list[Row] = [
     ("cumulative_sum({a}, include_initial={e})", {"a": ["f5", "f0", "f34"], "e": FLAGS}),
     ("lexsort({keys}, axis={axis})", {"keys": ["(f5, u5)", "(u5, f5)", "(u5,)", "(f34, i34)"], "axis": [0, -1]}),
     ("partition({a}, {k}, axis={axis}).sum()", {"a": ["f34", "f5"], "k": [0, 1, -1], "axis": [0, -1]}),
+    ("round({a}.astype('{t}'), {n})", {"a": ["odd7", "(f34 / 8)"], "t": ["float16", "float32"], "n": [0, 1, 2, -1]}),
+    ("array({a}, ndmin={n})", {"a": ["f_", "f3", "f23", "f0", "[[1, 2]]", 7], "n": [0, 1, 2, 3, 5]}),
+    ("{name}({a}, order='{o}', copy={c})", {"name": ["array", "asarray"], "a": ["f34", "i3"], "o": ["K", "A", "C"],
+                                            "c": ["True", "None"]}),
+    ("angle({a}, deg={d})", {"a": ["c5", "c34", "f5", "f_"], "d": FLAGS}),
+    ("{name}({m}, rowvar={r})", {"name": ["cov", "corrcoef"], "m": ["f03", "f0", "f234", "f1", "f43", "f_"],
+                                 "r": FLAGS}),
+    ("corrcoef({m}, {y}, rowvar={r})", {"m": ["f34", "f4"], "y": ["f4", "f34", "f43"], "r": FLAGS}),
+    ("vander({a}, {n}, increasing={i})", {"a": ["f3", "f0", "c3"], "n": ["None", 0, 1, 2, 5], "i": FLAGS}),
+    ("diag_indices({n}, {k})", {"n": [0, 1, 3], "k": [1, 2, 3]}),
+    ("linspace({a}, 7, {n}, retstep=True, endpoint={e})", {"a": [0, "f3"], "n": [2, 3, 5], "e": FLAGS}),
+    ("{name}_like({a}, shape={s})", {"name": ["ones", "zeros"], "a": ["f34", "i3"],
+                                     "s": ["None", "(2, 2)", "()", "(0, 3)"]}),
+    ("full_like({a}, {v}, shape={s})", {"a": ["f3", "i3"], "v": [7, "f_"], "s": ["None", "(2, 3)", "()"]}),
+    ("unique({a}, equal_nan={e})", {"a": ["nan5", "f5", "odd7"], "e": FLAGS}),
+    ("nan{name}({a}, {q}, axis={axis}, keepdims={k}, method='{m}')", {
+        "name": ["percentile", "quantile"], "a": ["nan5", "np.float32([[1, np.nan, 3], [5, 4, 2], [9, 7, np.nan]])"],
+        "q": [0.25, "[0.5, 1.0]"], "axis": ["None", 0, -1], "k": FLAGS,
+        "m": ["linear", "lower", "higher", "nearest", "midpoint"]}),
+    ("percentile({a}, {q}, axis={axis}, method='{m}')", {
+        "a": ["f34", "i5"], "q": [25, "[0, 37.5, 100]"], "axis": ["None", 0],
+        "m": ["linear", "lower", "higher", "nearest", "midpoint"]}),
+    ("frombuffer(b'abcdefgh', dtype='{t}', count={n}, offset={o})", {"t": ["uint8", "int16"], "n": [-1, 0, 2, 9],
+                                                                     "o": [0, 2, 3]}),
+    ("fromstring('1 2 3', sep=' ', count={n})", {"n": [-1, 2, 3]}),
+    ("histogram_bin_edges({a}, {b}, {r})", {"a": ["f34", "f5", "f0", "f1"], "b": [1, 3, "[0.0, 1.0, 4.0]"],
+                                            "r": ["None", "(-1, 1)"]}),
+    ("linalg.norm({a}, {o}, {axis}, {k})", {"a": ["f5", "f34", "f234", "c34", "f0"],
+                                            "o": ["None", 0, 1, 2, -1, 3, "np.inf", "'fro'", "'nuc'"],
+                                            "axis": ["None", 0, -1, "(0, 1)", "(1, 0)"], "k": FLAGS}),
+    ("linalg.matrix_norm({a}, ord={o}, keepdims={k})", {"a": ["f34", "f234"], "k": FLAGS,
+                                                        "o": ["'fro'", "'nuc'", 1, -1, 2, -2, "np.inf"]}),
+    ("linalg.vector_norm({a}, ord={o}, axis={axis}, keepdims={k})", {
+        "a": ["f5", "f34"], "o": [0, 1, 2, 3, "np.inf"], "axis": ["None", 0, -1], "k": FLAGS}),
+    ("linalg.cond({a}, p={p})", {"a": ["f33 + 9 * np.eye(3, dtype='f')", "f34"],
+                                 "p": ["None", 1, -1, 2, -2, "np.inf", "'fro'"]}),
+    ("linalg.eigvalsh(f33 + f33.T, UPLO={u})", {"u": ["'L'", "'U'"]}),
+    ("linalg.qr({a}, mode='r').shape", {"a": ["f34", "f43", "f234"]}),
+    ("linalg.matrix_power({a}, {n})", {"a": ["f33", "f234[:, :, :3]"], "n": [0, 1, 2, 3, 5, 8]}),
+    ("bitwise_count({a})", {"a": ["i34", "np.uint8([0, 255, 7])"]}),
+    ("unstack({a}, axis={axis})", {"a": ["f34", "f234"], "axis": [0, 1, -1]}),
 ]
 # What needs the values of its operands: not compiled.
-KNOWN = ("union1d", "setdiff1d", "setxor1d", "intersect1d", "bincount", "trim_zeros", "choose", "ravel_multi_index",
-         "extract", "compress", "sort(lib.roots", "polyfit", "histogram", "insert", "select")
+KNOWN = ("union1d", "unique", "setdiff1d", "setxor1d", "intersect1d", "bincount", "trim_zeros", "choose",
+         "ravel_multi_index", "extract", "compress", "sort(lib.roots", "polyfit", "histogram", "insert", "select")
 
 
 def calls(row: Row) -> Iterator[str]:

@@ -45,6 +45,10 @@ CASES = [
     ("jnp.array([object()])", TypeError, "not a valid Anima array type"),
     ("jnp.array([[1, 2], [3]])", ValueError, "inhomogeneous shape"),
     ("jnp.array(2**40)", OverflowError, "too large to convert to int32"),
+    *((f"jnp.array({values}, '{dtype}')", OverflowError, f"too large to convert to {dtype}") for values, dtype in [
+        ("([0, 1], [300, 2])", "uint8"), ("[0, -1]", "uint8"), ("[127, 128]", "int8"), ("[-129, 0]", "int8"),
+        ("[2**40]", "int32"), ("[[1], [-2**40]]", "int32")]),
+    ("jnp.array([1, 2**40])", OverflowError, "too large to convert to int32"),
     ("jnp.int32(1) + 2**40", OverflowError, "too large to convert to int32"),
     ("~jnp.ones(2)", TypeError, "not does not accept dtype float32"),
     ("jnp.power(jnp.arange(3), -1)", TypeError, "Integers cannot be raised to negative powers"),

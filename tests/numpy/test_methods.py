@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import pathlib
@@ -33,6 +34,19 @@ def test_method(text):
     got = eval(f"x.{text}", {"x": jnp.array(X), "X": jnp.array(X), "I": jnp.array(index)})
     for a, b in zip(got if isinstance(got, tuple) else [got], want if isinstance(want, tuple) else [want], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6) if not isinstance(b, np.dtype) else np.testing.assert_equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (0, 4), (3, 0)])
+@pytest.mark.parametrize("old, new", [*itertools.permutations(["uint8", "int16", "float32", "complex64"], 2)])
+def test_views_of_every_width(shape, old, new):
+    """Elements of the last axis become several, or one; not where their bytes do not divide evenly."""
+    x = np.arange(1, 1 + int(np.prod(shape))).reshape(shape).astype(old)
+    if shape[-1] * x.itemsize % np.dtype(new).itemsize:
+        with pytest.raises((TypeError, ValueError)):
+            jnp.asarray(x).view(new)
+        return
+    got, want = jnp.asarray(x).view(new), x.view(new)
+    assert got.shape == want.shape and np.asarray(got).tobytes() == want.tobytes()
 
 
 BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge", "eq", "ne"]
@@ -131,7 +145,11 @@ def test_scalar_types():
 
 def test_files(tmp_path):
     jnp.save(tmp_path / "x.npy", jnp.arange(3))
-    assert jnp.load(tmp_path / "x.npy").tolist() == [0, 1, 2]
+    loaded = jnp.load(tmp_path / "x.npy")
+    assert isinstance(loaded, anima.Array) and loaded.tolist() == [0, 1, 2]
+    jnp.savez(tmp_path / "x.npz", a=jnp.arange(2), b=jnp.ones(1))
+    with jnp.load(tmp_path / "x.npz") as several:
+        assert sorted(several) == ["a", "b"] and several["a"].tolist() == [0, 1]
 
 
 NOT_THERE = {"float6_e2m3fn", "float6_e3m2fn"}

@@ -331,6 +331,19 @@ X, I = numbers((3, 4)), np.array([[0], [5], [-1]])
 ROWS, INTO = ix.GatherDimensionNumbers((1,), (0,), (0,)), ix.ScatterDimensionNumbers((1,), (0,), (0,))
 
 
+@pytest.mark.parametrize("name", ["scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max"])
+@pytest.mark.parametrize("hints", [{}, {"indices_are_sorted": True}, {"unique_indices": True},
+                                   {"indices_are_sorted": True, "unique_indices": True}])
+def test_hints_are_recorded(name: str, hints: dict[str, bool]) -> None:
+    def fun(x: Any) -> Any:
+        return getattr(ix, name)(x, I, np.ones((3, 4), np.float32), INTO, mode="clip", **hints)
+
+    eqns = trace_to_jaxpr(lambda x: [fun(x)], [aval_of(X)])[0].eqns
+    (eqn,) = (e for e in eqns if e.primitive.name.startswith("scatter"))
+    found = {hint for hint in ("indices_are_sorted", "unique_indices") if eqn.params[hint]}
+    assert found == set(hints) and str(eqn.params["mode"]).endswith("CLIP")
+
+
 @pytest.mark.parametrize("call, error, message", [
     (lambda: ix.gather(X, I, ROWS, (2, 4)), TypeError, "Gather op can only collapse slice dims with bound 1, but bound "
                                                        "is 2 for index 0 at position 0."),
@@ -342,6 +355,9 @@ ROWS, INTO = ix.GatherDimensionNumbers((1,), (0,), (0,)), ix.ScatterDimensionNum
     (lambda: ix.gather(X, I, ix.GatherDimensionNumbers((), (0,), (0,)), (1, 2)), TypeError, "All components of the"),
     (lambda: ix.gather(X, I, ix.GatherDimensionNumbers((1,), (0,), (0, 1)), (1, 2)), TypeError,
      "has 2 elements in start_index_map and the bound of dimension index_vector_dim=1 of indices is 1"),
+    *((lambda n=n: ix.gather(X, np.zeros((n, 1), np.int32), ix.GatherDimensionNumbers((), (1,), (1,), (0,), (0,)),
+                             (1, 1)), TypeError, "batching dimensions of operand and indices to have the same size")
+      for n in (len(X) - 1, len(X) + 1)),
     (lambda: ix.gather(X, I, ix.GatherDimensionNumbers((1,), (0,), (2,)), (1, 2)), TypeError,
      r"Invalid start_index_map; domain is \[0, 2\), got: 0->2."),
     (lambda: ix.gather(X, I, ROWS, (1, 4), mode="nope"), ValueError, "Unknown gather mode"),

@@ -254,6 +254,15 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
 ]
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40 + 7, 2**63 - 1, -1, -2**33])
+@pytest.mark.parametrize("kind", [int, np.int64, jnp.asarray])
+def test_both_halves_of_a_seed_of_64_bits_count(seed: int, kind: Any) -> None:
+    with anima.enable_x64(True):
+        words = [(seed >> 32) % 2**32, seed % 2**32]
+        for make in (random.key, anima.jit(random.key)):
+            assert random.key_data(make(kind(seed))).tolist() == words
+
+
 @pytest.mark.parametrize("number", range(len(ERRORS)))
 def test_errors(number: int) -> None:
     call, error, message = ERRORS[number]

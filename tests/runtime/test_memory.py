@@ -97,7 +97,7 @@ def test_what_comes_in_the_middle(monkeypatch, name):
 
     def middle(*args):
         monkeypatch.undo()
-        inner.extend([take(), take()])
+        inner.extend([take() for _ in range(memory._PER_SIZE)])
         if raising:
             raise Middle
         return original(*args)

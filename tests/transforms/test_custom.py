@@ -600,3 +600,30 @@ def test_keyword_only_arguments_have_their_defaults() -> None:
         for call in (f, anima.jit(f)):
             with pytest.raises(TypeError, match="could not be resolved to positions: k"):
                 call(3.0, k=4.0)
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0), (1, 0), (0, 1)])
+@pytest.mark.parametrize("given", [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("jit", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_no_cotangents_in_batches(jit: Callable[..., Any], given: tuple[bool, bool],
+                                  axes: tuple[int | None, int | None]) -> None:
+    """A rule gives None for an argument that is mapped along an axis, or by all lanes together."""
+    @anima.custom_vjp
+    def f(x: Any, y: Any) -> Any:
+        return jnp.sum(x) * jnp.sum(y)
+
+    f.defvjp(lambda x, y: (f(x, y), (x, y)),
+             lambda res, ct: (ct * res[1] if given[0] else None, ct * 2 * res[0] if given[1] else None))
+    shapes = [[3], [3]]
+    for shape, axis in zip(shapes, axes, strict=True):
+        if axis is not None:
+            shape.insert(axis, 2)
+    x, y = (np.arange(1.0, 1.0 + np.prod(s), dtype=np.float32).reshape(s) for s in shapes)
+    got = jit(anima.grad(lambda x, y: anima.vmap(f, axes)(x, y).sum(), (0, 1)))(x, y)
+    rows = [[v if axis is None else np.take(v, lane, axis) for v, axis in zip((x, y), axes, strict=True)]
+            for lane in range(2)]
+    for k, (g, v, axis) in enumerate(zip(got, (x, y), axes, strict=True)):
+        parts = [(1 + k) * row[1 - k] * given[k] for row in rows]
+        want = sum(parts) if axis is None else np.stack(parts, axis)
+        assert g.shape == v.shape
+        equal(g, want)
