@@ -20,7 +20,7 @@ import pytest
 
 import anima
 import anima.ops
-from anima.compiler.interpret import run as interpret
+from anima.compiler.ir.interpret import run as interpret
 from anima.compiler.pipeline import lower
 from anima.core import dtypes as dt
 from anima.core.avals import ShapedArray

@@ -14,13 +14,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from anima.compiler.emit import emit_program
-from anima.compiler.interrupt import interrupt
-from anima.compiler.loops import Program
-from anima.compiler.native import Module, Target
-from anima.compiler.parallelize import parallelize
-from anima.compiler.tile import tile
-from anima.compiler.vectorize import vectorize
+from anima.compiler.emitting.emit import emit_program
+from anima.compiler.ir.loops import Program
+from anima.compiler.machine.native import Module, Target
+from anima.compiler.scheduling.interrupt import interrupt
+from anima.compiler.scheduling.parallelize import parallelize
+from anima.compiler.scheduling.tile import tile
+from anima.compiler.scheduling.vectorize import vectorize
 from anima.util import cleared, lazy_module, once, record
 
 futures = lazy_module("concurrent.futures")

@@ -15,10 +15,10 @@ import weakref
 import zlib
 from collections import OrderedDict
 
-from anima.compiler import native
 from anima.compiler.build import Code, build
+from anima.compiler.ir.loops import Program
 from anima.compiler.keys import program_key
-from anima.compiler.loops import Program
+from anima.compiler.machine import native
 from anima.config import compilation_cache_dir
 from anima.util import cleared, fork_safe, lazy_module
 

@@ -20,17 +20,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from anima.compiler import buffers, lower as lowering
-from anima.compiler.expand import expand
-from anima.compiler.fuse import fuse
-from anima.compiler.groups import Fused
-from anima.compiler.hoist import hoist
-from anima.compiler.inline import inline
-from anima.compiler.loops import Again, Call, Kernel, Program, statements
-from anima.compiler.registers import registers
-from anima.compiler.show_fused import show_fused
-from anima.compiler.show_loops import check as check_loops, show as show_loops
-from anima.compiler.simplify import dead_code, simplify
+from anima.compiler.fusing.fuse import fuse
+from anima.compiler.ir.groups import Fused
+from anima.compiler.ir.loops import Again, Call, Kernel, Program, statements
+from anima.compiler.ir.show_fused import show_fused
+from anima.compiler.ir.show_loops import check as check_loops, show as show_loops
+from anima.compiler.lowering import lower as lowering
+from anima.compiler.rewriting.expand import expand
+from anima.compiler.rewriting.hoist import hoist
+from anima.compiler.rewriting.inline import inline
+from anima.compiler.rewriting.simplify import dead_code, simplify
+from anima.compiler.storage import buffers
+from anima.compiler.storage.registers import registers
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.show import show_jaxpr

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import cache, fortran, native
-from anima.compiler.buffers import accesses
-from anima.compiler.costs import cost
-from anima.compiler.emit import ENTRY, slots
-from anima.compiler.emit_value import NUMPY, itemsize
-from anima.compiler.loops import Buffer, Op, Program, walk
-from anima.compiler.show_loops import show
+from anima.compiler import cache
+from anima.compiler.emitting.emit import ENTRY, slots
+from anima.compiler.emitting.value import NUMPY, itemsize
+from anima.compiler.ir.costs import cost
+from anima.compiler.ir.loops import Buffer, Op, Program, walk
+from anima.compiler.ir.show_loops import show
+from anima.compiler.machine import fortran, native
+from anima.compiler.storage.buffers import accesses
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
 from anima.runtime import memory, tapes, threads

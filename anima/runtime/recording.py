@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from anima.compiler import pipeline
-from anima.compiler.expand import RECORDED, RECORDS
-from anima.compiler.lower_tape import TAPES, Refill, TapedLoop, source_code
+from anima.compiler.lowering.tape import TAPES, Refill, TapedLoop, source_code
+from anima.compiler.rewriting.expand import RECORDED, RECORDS
 from anima.control.online import Checkpoints, Plan
 from anima.control.tape import WORD, Tape, TapeDType, budget, handles, over_budget, tapes
 from anima.control.while_loop import tape_while_p, while_p

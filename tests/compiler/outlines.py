@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import anima
-from anima.compiler.groups import Fused
-from anima.compiler.loops import (
+from anima.compiler.ir.groups import Fused
+from anima.compiler.ir.loops import (
     INDEX,
     Call,
     Const,

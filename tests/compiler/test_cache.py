@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from anima.compiler import cache, native
-from anima.compiler.loops import Program
+from anima.compiler import cache
+from anima.compiler.ir.loops import Program
+from anima.compiler.machine import native
 from anima.config import compilation_cache_dir
 
 TARGET = native.host()

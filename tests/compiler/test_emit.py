@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anima.compiler import native
 from anima.compiler.build import passes
-from anima.compiler.emit import emit_program
-from anima.compiler.emit_value import NUMPY
-from anima.compiler.interpret import run
-from anima.compiler.loops import (
+from anima.compiler.emitting.emit import emit_program
+from anima.compiler.emitting.value import NUMPY
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.loops import (
     Accumulate,
     Assign,
     If,
@@ -25,7 +24,8 @@ from anima.compiler.loops import (
     Var,
     While,
 )
-from anima.compiler.show_loops import check
+from anima.compiler.ir.show_loops import check
+from anima.compiler.machine import native
 from anima.runtime import threads
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import (

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import anima
-from anima.compiler import build, native
-from anima.compiler.gemm_blocking import (
+from anima.compiler import build
+from anima.compiler.ir.loops import Buffer, Call, Program
+from anima.compiler.machine import native
+from anima.compiler.products.blocking import (
     BLOCK_BYTES,
     DEPTH_BYTES,
     MOST_ROWS,
@@ -24,7 +26,6 @@ from anima.compiler.gemm_blocking import (
     cover,
     families,
 )
-from anima.compiler.loops import Buffer, Call, Program
 from anima.runtime import threads
 from anima.runtime.executable import compile_program
 

@@ -11,8 +11,8 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima.compiler import pipeline
-from anima.compiler.loops import Again, Kernel
-from anima.compiler.repeats import LEAST
+from anima.compiler.fusing.repeats import LEAST
+from anima.compiler.ir.loops import Again, Kernel
 
 N = 60  # results, of which several make a group: enough groups for some to be equal
 

@@ -15,8 +15,9 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler import build, native, pipeline
-from anima.compiler.emit import emit_program
+from anima.compiler import build, pipeline
+from anima.compiler.emitting.emit import emit_program
+from anima.compiler.machine import native
 
 N = 50
 LARGEST = 9000  # lines of LLVM text of one function

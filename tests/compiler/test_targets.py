@@ -12,7 +12,7 @@ import pytest
 
 import anima
 from anima import lax, numpy as jnp
-from anima.compiler import native
+from anima.compiler.machine import native
 from anima.runtime.executable import compile_program
 from tests.compiler.stages import lowered
 

@@ -22,7 +22,7 @@ import anima
 import anima.numpy as jnp
 from anima import debug, lax
 from anima.api.pjit import executable_of
-from anima.compiler.interpret import run as interpret
+from anima.compiler.ir.interpret import run as interpret
 from anima.compiler.pipeline import lower
 from anima.core.jaxpr import ClosedJaxpr
 from anima.experimental import io_callback

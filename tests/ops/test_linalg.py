@@ -13,7 +13,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.compiler import interpret
+from anima.compiler.ir import interpret
 from anima.compiler.pipeline import lower
 from anima.core import dtypes
 from anima.lax import linalg

@@ -11,7 +11,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.loops import Load, walk
+from anima.compiler.ir.loops import Load, walk
 from anima.compiler.pipeline import lower
 from tests import op_records_window as records
 

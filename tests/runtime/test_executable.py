@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import anima
-from anima.compiler import cache, native
-from anima.compiler.loops import Buffer, Kernel, Program, Store
+from anima.compiler import cache
+from anima.compiler.ir.loops import Buffer, Kernel, Program, Store
+from anima.compiler.machine import native
 from anima.config import compilation_cache_dir
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray

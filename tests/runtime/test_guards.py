@@ -10,8 +10,8 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.compiler.buffers import ALIGNMENT, place_apart
-from anima.compiler.loops import Buffer, Kernel, Local, Program, Stmt, Store
+from anima.compiler.ir.loops import Buffer, Kernel, Local, Program, Stmt, Store
+from anima.compiler.storage.buffers import ALIGNMENT, place_apart
 from anima.config import compilation_cache_dir
 from anima.runtime import executable
 from anima.runtime.executable import Executable, compile_program
