@@ -9,6 +9,7 @@ data that it reads: sizes, blocks, and the odometers that enumerate windows (`wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -23,12 +24,12 @@ from anima.compiler.products.window_driver import (
     SUM_BYTES,
     write_driver,
 )
-from anima.compiler.products.windows import ENTRY, WHEELS
+from anima.compiler.products.windows import C0, ENTRY, WHEELS
 from anima.compiler.products.gemm import PACK_COLUMNS, PACK_ROWS, kernel_name, shared_text as gemm_text
 from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, families
 from anima.compiler.products.kernel import PTR, SCALARS, i64
 from anima.compiler.machine.native import Target
-from anima.compiler.ir.routines import CONVOLUTION_NUMBERS
+from anima.compiler.ir.routines import CONVOLUTION_NUMBERS, WHEEL
 
 _MULTIPLICATIONS = 25.0   # done in a nanosecond, by vectors of 16
 _WORTH = 25_000.0         # nanoseconds of work from which threads are used
@@ -44,15 +45,17 @@ def _ceil(x: int, y: int) -> int:
     return -(-x // y)
 
 
-def odometer(wheels: Sequence[Wheel]) -> list[int]:
-    """The numbers of an odometer: sizes; what each counter's step adds to an entry; what it adds after a carry."""
+def odometer(wheels: Sequence[Wheel], start: Sequence[int] = (0, 0, 0)) -> list[int]:
+    """The numbers of an odometer: sizes; what each counter's step adds to an entry; what it adds after a carry; and the
+    first entry, whose coordinates are `start`."""
     full = [(1, 0, 0, 0, 0, 0)] * (WHEELS - len(wheels)) + list(wheels)
     steps = [list(w[1:]) + [0] * (ENTRY + 1 - len(w)) for w in full]
     carries = []
     for d in range(WHEELS):
         back = [sum((full[e][0] - 1) * steps[e][k] for e in range(d + 1, WHEELS)) for k in range(ENTRY)]
         carries.append([step - b for step, b in zip(steps[d], back, strict=True)])
-    return [w[0] for w in full] + [n for step in (*steps, *carries) for n in step]
+    first = [0] * C0 + list(start) + [0] * (ENTRY - C0 - len(start))
+    return [w[0] for w in full] + [n for step in (*steps, *carries, first) for n in step]
 
 
 def _even(total: int, most: int) -> int:
@@ -80,10 +83,8 @@ class WindowProduct:
         self.lanes = target.vector_bytes // self.size
         n = {name: int(call[name]) for name in CONVOLUTION_NUMBERS}  # type: ignore[call-overload]
         self.numbers = {name: n[name] for name in PLAN if name in n}
-        rows = [tuple(n[f"row{d}_{k}"] for k in ("count", "x", "out", "c0", "c1", "c2")) for d in range(WHEELS)]
-        terms = [tuple(n[f"term{d}_{k}"] for k in ("count", "x", "out", "c0", "c1", "c2")) for d in range(WHEELS)]
-        outer = rows[0][0] * rows[1][0] * rows[2][0] * rows[3][0]
-        runs = terms[0][0] * terms[1][0] * terms[2][0] * terms[3][0]
+        rows, terms = ([tuple(n[f"{which}{d}_{k}"] for k in WHEEL) for d in range(WHEELS)] for which in ("row", "term"))
+        outer, runs = (math.prod(wheel[0] for wheel in wheels) for wheels in (rows, terms))
         by_rows = call["side"] == "rows"
         self.driver = ROWS if by_rows else COLUMNS
         positions = outer * n["row_length"]
@@ -95,7 +96,7 @@ class WindowProduct:
                 * n["length"] / (_MULTIPLICATIONS * self.lanes / 16))
         self.units = self.numbers["windows"] * self.numbers["blocks"] * n["groups"]
         self.grain = 0 if unit * self.units < _WORTH else max(1, round(_PIECE / unit))
-        for d, number in enumerate(odometer(rows)):
+        for d, number in enumerate(odometer(rows, [n[f"start{d}"] for d in range(3)])):
             self.numbers[f"positions{d}"] = number
         for d, number in enumerate(odometer(terms)):
             self.numbers[f"terms{d}"] = number

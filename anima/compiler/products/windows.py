@@ -15,8 +15,8 @@ from anima.compiler.products.kernel import I32, I64, PTR, Writer, i64, loop, whe
 
 ENTRY = 8                                   # words of an entry
 X, OUT, C0, C1, C2, AT, LENGTH = range(7)   # what they are
-WHEELS = 4                                  # counters of an odometer: their sizes, steps, and steps after a carry
-ODOMETER = WHEELS * (1 + 2 * ENTRY)
+WHEELS = 4                                  # counters of an odometer: their sizes, steps, and steps after a carry,
+ODOMETER = WHEELS * (1 + 2 * ENTRY) + ENTRY  # and the first entry
 _ROW = Type("i64", ENTRY)
 TABLE = [("odometer", PTR), ("first", I64), ("count", I64), ("to", PTR)]
 SIZES = ("size0", "size1", "size2")         # of the array, by coordinate
@@ -38,7 +38,7 @@ def write_table(module: ModuleBuilder) -> None:
     for size in reversed(sizes):
         counters.insert(0, b.op("urem", rest, size))
         rest = b.op("udiv", rest, size)
-    entry = b.const(_ROW, 0)
+    entry = b.load(_ROW, b.gep("i64", odometer, ODOMETER - ENTRY), 8)
     for counter, step in zip(counters, steps(0), strict=True):
         entry = b.op("add", entry, b.op("mul", step, b.splat(counter, ENTRY)))
     carries = steps(1)
