@@ -152,10 +152,11 @@ def _in_parts(x: Any, w: Any, params: dict[str, Any]) -> Any:
 def _canonical(x: Any, f: Form) -> tuple[Any, Any]:
     """x as (group, batch, feature, space), padded."""
     lhs = f.get("dimension_numbers").lhs_spec
+    config = [(0, 0, 0)] * len(lhs)
+    for d, (low, high), apart in zip(lhs[2:], f.get("padding"), f.get("lhs_dilation"), strict=True):
+        config[d] = (low, high, apart - 1)
+    x = pad(x, constant(0, x.dtype), config) if any(map(any, config)) else x
     x = transpose(x, tuple(lhs)) if list(lhs) != sorted(lhs) else x
-    config = [(low, high, apart - 1) for (low, high), apart in zip(f.get("padding"), f.get("lhs_dilation"), strict=True)]
-    if any(map(any, config)):
-        x = pad(x, constant(0, x.dtype), [(0, 0, 0), (0, 0, 0), *config])
     if f.get("batch_group_count") > 1:
         return reshape(x, (f.groups, f.batch, *x.shape[1:]))
     return moveaxis(reshape(x, (f.batch, f.groups, f.features, *x.shape[2:])), 1, 0)
