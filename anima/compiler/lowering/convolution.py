@@ -20,6 +20,8 @@ from anima.compiler.ir.loops import Call, Const, Ref
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.map import loop_kinds
+from anima.compiler.products.blocking import cover, exact_cover, families
+from anima.compiler.products.strip_driver import STRIP_BYTES
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn
 from anima.util import record
@@ -28,7 +30,9 @@ _LANES = 16          # of a vector of f32: costs are compared for that
 _RUN = 8.0           # cycles to begin a run of elements that are packed
 _GATHER = 14.0       # to load a vector of elements apart from each other
 _COPY = 3.0          # cycles to copy an element of the matrix
-_STILL = 1 << 30     # elements of a run of terms that the last coordinate stays the same for: all
+_DEEP = 512          # terms of a stretch of a strip, at most
+_MOST_ROWS = 1024    # outputs that are rows of one block
+_HEIGHTS = families(32)[0]
 _BY_WINDOWS = ("f32", "f64")
 
 
@@ -128,102 +132,177 @@ def _conv_general_dilated(builder: ProgramBuilder, eqn: Eqn) -> None:
 
 
 Wheel = tuple[int, int, int, int, int, int]  # size; steps in x, in the result (or in w), and of three coordinates
+Run = tuple[int, int, int, int]              # size; steps in x, in the result (or in w), and of the last coordinate
+_ONE: Run = (1, 0, 0, 0)
 
 
 @record
 class Plan:
-    """How windows are enumerated: which are the matrix's rows, in which order; a run has `length` terms or rows."""
+    """How windows are enumerated, as the arguments of `convolution`; `last` is the dimension of space whose coordinate
+    moves along runs, or -1; `cost` in cycles of a core."""
 
-    side: str                   # "rows" or "columns"
+    side: str
     rows: tuple[Wheel, ...]
     terms: tuple[Wheel, ...]
-    length: int
-    stride: int
-    step: int
-    row_out: int
-    run_w: int                  # of a run of terms: the distance of terms in w
-    last: int                   # the dimension of space whose coordinate moves along runs, or -1
+    places: Run
+    taps: Run
+    features: Run
+    last: int
+    cost: float
+
+    @property
+    def order(self) -> list[tuple[int, int]]:
+        """Sizes, and distances in w, of all that is summed."""
+        return [(n, w) for n, w in (*((t[0], t[2]) for t in self.terms), (self.taps[0], self.taps[2]),
+                                    (self.features[0], self.features[2])) if n > 1]
 
 
-def plans(p: Problem) -> Iterator[Plan]:
-    """All ways to enumerate windows."""
-    n = len(p.space)
-    batch = (p.batch, p.x[1], p.out[1], -1, 0)
-    feature = (p.features, p.x[2], p.w[1], -1, 0)
-    places = [(s.places, s.x * s.step, s.out, d, s.step) for d, s in enumerate(p.space)]
-    taps = [(s.taps, s.x * s.gap, s.w, d, s.gap) for d, s in enumerate(p.space)]
+class Ways:
+    """The ways to enumerate the windows of a problem."""
 
-    def plan(side: str, run: Sequence[int], last: int, length: int, stride: int, step: int, rows: list[Any],
-             terms: list[Any]) -> Plan:
-        axes = {d: k for k, d in enumerate([d for d in range(n) if d != last])} | ({last: 2} if last >= 0 else {})
+    def __init__(self, p: Problem) -> None:
+        self.p = p
+        self.batch = (p.batch, p.x[1], p.out[1], -1, 0)
+        self.feature = (p.features, p.x[2], p.w[1], -1, 0)
+        self.places = [(s.places, s.x * s.step, s.out, d, s.step) for d, s in enumerate(p.space)]
+        self.taps = [(s.taps, s.x * s.gap, s.w, d, s.gap) for d, s in enumerate(p.space)]
+        # With three dimensions, one has the last coordinate anyway.
+        self.free = 2 if len(p.space) == 3 else -1
 
-        def wheel(size: int, x: int, other: int, d: int, step: int) -> Wheel:
+    def best(self) -> Plan:
+        """The cheapest way."""
+        p, plans = self.p, [self._rows(self.feature, self.free, _ONE, _run(self.feature)),
+                            self._columns(self.batch, self.free)]
+        for d, s in enumerate(p.space):
+            plans += [self._rows(self.taps[d], d, _run(self.taps[d]), _ONE), self._columns(self.places[d], d)]
+            if s.x == p.features * p.x[2] and s.gap == 1 == p.x[2] and s.w == p.features * p.w[1]:
+                plans.append(self._rows(self.taps[d], d, _run(self.taps[d]), _run(self.feature)))
+        plans += [plan for plan in (self._strips(), self._lines()) if plan is not None]
+        return min(plans, key=lambda plan: plan.cost)
+
+    def _wheels(self, some: Sequence[tuple[int, ...]], last: int, by: int) -> tuple[Wheel, ...]:
+        """Dimensions as wheels, in the order of their distances number `by`."""
+        axes = {d: k for k, d in enumerate(d for d in range(len(self.p.space)) if d != last)}
+        axes[last] = 2
+        out = []
+        for size, x, other, d, step in sorted((t for t in some if t[0] > 1), key=lambda t: -t[by]):
             moved = [0, 0, 0]
             if d >= 0:
                 moved[axes[d]] = step
-            return size, x, other, *moved  # type: ignore[return-value]
+            out.append((size, x, other, *moved))
+        return tuple(out)  # type: ignore[arg-type]
 
-        ordered = [sorted((t for t in some if t[0] > 1), key=lambda t: -t[2 - (side == "rows" and some is rows)])
-                   for some in (rows, terms)]
-        return Plan(side, *(tuple(wheel(*t) for t in some) for some in ordered), length, stride, step,  # type: ignore[misc]
-                    run[2] if side == "columns" else 0, run[2] if side == "rows" else 0, last)
+    def _rows(self, run: tuple[int, ...], last: int, taps: Run, features: Run) -> Plan:
+        """A run is of terms."""
+        p, used = self.p, {run[3], -1 if features[0] > 1 or run is self.feature else -2}
+        rows = self._wheels([self.batch, *self.places], last, 1)
+        terms = self._wheels([t for t in (self.feature, *self.taps) if t[3] not in used], last, 2)
+        length, stride = taps[0] * features[0], features[1] if features[0] > 1 else taps[1] if taps[0] > 1 else 1
+        sums = p.positions * _ceil(p.outputs, _LANES) * max(p.terms / 2, 1.0)
+        plan = Plan("rows", rows, terms, _ONE, taps, features, last, 0.0)
+        return self._priced(plan, sums, length, stride, _ceil(p.outputs, 256), p.out[2] == 1)
 
-    free = n - 1 if n == 3 else -1  # with three dimensions, one has the last coordinate anyway
-    yield plan("rows", feature, free, p.features, p.x[2], _STILL if p.x[2] == 1 else 0, [batch, *places], taps)
-    yield plan("columns", batch, free, p.batch, p.x[1], 0, places, [feature, *taps])
-    for d, s in enumerate(p.space):
-        if s.x == p.features * p.x[2] and s.gap == 1 and p.x[2] == 1 and s.w == p.features * p.w[1]:
-            yield plan("rows", feature, d, p.features * s.taps, 1, p.features, [batch, *places],
-                       [t for t in taps if t[3] != d])
-        yield plan("rows", taps[d], d, s.taps, s.x * s.gap, s.gap, [batch, *places],
-                   [feature, *(t for t in taps if t[3] != d)])
-        yield plan("columns", places[d], d, s.places, s.x * s.step, s.step,
-                   [batch, *(t for t in places if t[3] != d)], [feature, *taps])
+    def _columns(self, run: tuple[int, ...], last: int) -> Plan:
+        """A run is of rows."""
+        p = self.p
+        rows = self._wheels([t for t in (self.batch, *self.places) if t[3] != run[3]], last, 2)
+        terms = self._wheels([self.feature, *self.taps], last, 2)
+        sums = _ceil(p.positions, _LANES) * max(p.outputs + p.outputs % 2 + 1, 3) * p.terms / 2
+        plan = Plan("columns", rows, terms, _run(run), _ONE, _ONE, last, 0.0)
+        return self._priced(plan, sums, min(run[0], 2 * _LANES), run[1], 1, run[2] == 1)
+
+    def _priced(self, plan: Plan, sums: float, length: int, stride: int, times: int, straight: bool) -> Plan:
+        p = self.p
+        vectors = _ceil(length, _LANES) * (1.5 if stride == 1 else _GATHER)
+        pack = p.positions * p.terms / length * (_RUN + vectors) * times
+        write = p.positions * p.outputs * (1 / _LANES if straight else 1.5)
+        copy = 0.0 if matrix_steps(p, plan) else p.terms * p.outputs * _COPY
+        return replace(plan, cost=p.groups * (sums + pack + write + copy))
+
+    def _line(self) -> int | None:
+        """The dimension of space along which lines of x lie, where features (or the batch) are next to each other."""
+        space = self.p.space
+        return min(range(len(space)), key=lambda d: space[d].x) if space else None
+
+    def _strips(self) -> Plan | None:
+        """Windows are rows, and read features, which are next to each other, from strips."""
+        p, d = self.p, self._line()
+        if d is None or (p.x[2] != 1 and p.features > 1):
+            return None
+        s = p.space[d]
+        features = _part(p.features, max(_DEEP // s.taps, 1))
+        high, low, first, tiles = cover(s.places, _HEIGHTS)
+        strip = ((high - 1) * s.step + (s.taps - 1) * s.gap + 1) * features
+        if features * 4 < min(p.features, 16) or strip * 8 > STRIP_BYTES:
+            return None
+        rows = self._wheels([t for t in (self.batch, *self.places) if t[3] != d], d, 1)
+        more = [(p.features // features, features, features * p.w[1], -1, 0)]
+        terms = self._wheels([*more, *(t for t in self.taps if t[3] != d)], d, 2)
+        lines = p.positions // s.places
+        steps = first * max(high + 1, 6) + (tiles - first) * max(low + 1, 6)
+        sums = lines * steps * _ceil(p.outputs, _LANES) * p.terms / 2
+        runs = p.terms // (features * s.taps)
+        vectors = strip / _LANES * 1.2 if s.x == features else strip / features * (4.0 + _ceil(features, _LANES))
+        pack = lines * tiles * runs * (20.0 + vectors)
+        write = p.positions * p.outputs * (2 / _LANES if p.out[2] == 1 else 0.4 if s.out == 1 else 1.5)
+        copy = 0.0 if p.w[2] == 1 and p.outputs % _LANES == 0 else p.terms * p.outputs * _COPY
+        return Plan("strips", rows, terms, _run(self.places[d]), _run(self.taps[d]), (features, 1, p.w[1], 0), d,
+                    p.groups * (sums + pack + write + copy))
+
+    def _lines(self) -> Plan | None:
+        """Windows are columns of elements of the batch, next to each other; lines of x are read where they are."""
+        p, d = self.p, self._line()
+        if d is None or p.x[1] != 1 or p.batch % _LANES or p.outputs > _MOST_ROWS or (tiles := exact_cover(p.outputs, _HEIGHTS)) is None:
+            return None
+        s = p.space[d]
+        rows = self._wheels(self.places, d, 2)
+        terms = self._wheels([self.feature, *(t for t in self.taps if t[3] != d)], d, 2)
+        panels = p.positions // p.batch * _ceil(p.batch, 2 * _LANES)
+        runs = p.terms // s.taps
+        sums = panels * (p.outputs + tiles[3]) * p.terms
+        steps = panels * runs * (30.0 + 20.0 * tiles[3])
+        write = p.positions * p.outputs * 1.5
+        return Plan("lines", rows, terms, (p.batch, 1, p.out[1], 0), _run(self.taps[d]), _ONE, d,
+                    p.groups * (sums + steps + write))
 
 
-def _matrix(p: Problem, plan: Plan) -> tuple[int, int] | None:
-    """The distances in w of terms, in the plan's order, and of outputs; None if terms are not evenly spread, or outputs
-    not next to each other where they are columns (or terms, where outputs are rows)."""
-    wheels = [(t[0], t[2]) for t in plan.terms]
-    if plan.side == "rows" and plan.length > 1:
-        wheels.append((plan.length, plan.run_w))
-    if any(a != m * b for (_, a), (m, b) in itertools.pairwise(wheels)):
-        return None
-    term = wheels[-1][1] if wheels else 1
-    if p.outputs > 1 and p.w[2] != 1 and (plan.side == "rows" or term != 1):
-        return None
-    return term, p.w[2] if p.outputs > 1 else 1
+def _run(dim: tuple[int, ...]) -> Run:
+    return dim[0], dim[1], dim[2], dim[4]
 
 
-def cycles(p: Problem, plan: Plan) -> float:
-    """What a plan costs a core, about."""
-    rows, columns, terms = p.positions, p.outputs, p.terms
-    by_rows = plan.side == "rows"
-    if by_rows:
-        sums = rows * _ceil(columns, _LANES) * max(terms / 2, 1.0)
-        length, times = plan.length, _ceil(columns, 256)
-    else:
-        sums = _ceil(rows, _LANES) * max(columns + columns % 2 + 1, 3) * terms / 2
-        length, times = min(plan.length, 2 * _LANES), 1
-    vectors = _ceil(length, _LANES) * (1.5 if plan.stride == 1 else _GATHER)
-    pack = rows * terms / length * (_RUN + vectors) * times
-    straight = p.out[2] == 1 if by_rows else plan.row_out == 1
-    write = rows * columns * (1 / _LANES if straight else 1.5)
-    copy = 0.0 if _matrix(p, plan) else terms * columns * _COPY
-    return p.groups * (sums + pack + write + copy)
+def _part(n: int, most: int) -> int:
+    """The largest divisor of n that is no more than `most`."""
+    return next(k for k in range(min(n, most), 0, -1) if n % k == 0)
 
 
 def _ceil(x: int, y: int) -> int:
     return -(-x // y)
 
 
+def matrix_steps(p: Problem, plan: Plan) -> tuple[int, int] | None:
+    """The distances in w of terms, in the plan's order, and of outputs; None if terms are not evenly spread, or outputs
+    not next to each other where they are columns (or terms, where outputs are rows)."""
+    if any(a != m * b for (_, a), (m, b) in itertools.pairwise(plan.order)):
+        return None
+    term = plan.order[-1][1] if plan.order else 1
+    if p.outputs > 1 and p.w[2] != 1 and (plan.side == "rows" or term != 1):
+        return None
+    return term, p.w[2] if p.outputs > 1 else 1
+
+
 def _by_windows(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str, out: str) -> None:
     """The call of `convolution` that is cheapest."""
-    plan = min(plans(p), key=lambda plan: cycles(p, plan))
-    matrix, w_offset, w_group = _matrix(p, plan), p.w_offset, p.w[0]
-    if matrix is None:
-        w = _copied(builder, p, plan, dtype, w)
-        matrix, w_offset, w_group = (p.outputs, 1), 0, p.terms * p.outputs
+    plan = Ways(p).best()
+    steps: tuple[int, int] | None
+    if plan.side == "lines":
+        steps = plan.taps[2], p.w[2]
+    elif plan.side == "strips":
+        steps = (0, 1) if p.w[2] == 1 and p.outputs % _LANES == 0 else None
+    else:
+        steps = matrix_steps(p, plan)
+    if steps is None:
+        p, plan, w = _copied(builder, p, plan, dtype, w)
+        steps = p.w[1], 1
     free = [d for d in range(len(p.space)) if d != plan.last]
     starts, sizes, base = [0, 0, 0], [1, 1, 1], 0
     for axis, d in (*enumerate(free), *([(2, plan.last)] if plan.last >= 0 else [])):
@@ -233,32 +312,53 @@ def _by_windows(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str,
     def wheels(some: Sequence[Wheel]) -> list[int]:
         return [n for wheel in [(1, 0, 0, 0, 0, 0)] * (4 - len(some)) + list(some) for n in wheel]
 
-    by_rows = plan.side == "rows"
     builder.emit(Call("convolution", (
-        dtype, plan.side, x, base, w, w_offset, out, p.out_offset,
-        p.groups, p.x[0], w_group, p.out[0], p.outputs, matrix[1], p.out[2], matrix[0],
-        *wheels(plan.rows), *wheels(plan.terms), *starts, *sizes, 1 if by_rows else plan.length, plan.row_out,
-        plan.length if by_rows else 1, plan.stride, plan.step)))
+        dtype, plan.side, x, base, w, p.w_offset, out, p.out_offset,
+        p.groups, p.x[0], p.w[0], p.out[0], p.outputs, steps[1], p.out[2], steps[0],
+        *wheels(plan.rows), *wheels(plan.terms), *starts, *sizes, *plan.places, *plan.taps, *plan.features[:3])))
 
 
-def _copied(builder: ProgramBuilder, p: Problem, plan: Plan, dtype: str, w: str) -> str:
-    """A copy of the kernel: for each group, a row for each term in the plan's order."""
-    wheels = [(p.groups, p.w[0]), *((t[0], t[2]) for t in plan.terms)]
-    if plan.side == "rows":
-        wheels.append((plan.length, plan.run_w))
-    wheels = [wheel for wheel in (*wheels, (p.outputs, p.w[2])) if wheel[0] > 1]
+def _copied(builder: ProgramBuilder, p: Problem, plan: Plan, dtype: str, w: str) -> tuple[Problem, Plan, str]:
+    """A copy of the kernel: for each group, a row for each term in the plan's order; the problem and the plan with it."""
+    padded = _ceil(p.outputs, _LANES) * _LANES if plan.side == "strips" else p.outputs
+    dims = [(p.groups, p.w[0]), *plan.order, (padded, p.w[2])]
+    wheels = [d for d in dims if d[0] > 1]
     size = math.prod(n for n, _ in wheels)
     buffer, scope = builder.temp(dtype, size), builder.scope()
     ix = scope.ix
     with ExitStack() as stack:
         index = [stack.enter_context(scope.loop(n, kind))
                  for (n, _), kind in zip(wheels, loop_kinds(len(wheels)), strict=True)]
-        source = ix.const(p.w_offset)
-        for i, (_, step) in zip(index, wheels, strict=True):
+        source, inside = ix.const(p.w_offset), None
+        for place, (i, (n, step)) in enumerate(zip(index, wheels, strict=True)):
+            if padded > p.outputs and place == len(wheels) - 1:
+                inside = ix.less(i, p.outputs)
+                i = ix.clamp(i, 0, p.outputs - 1)
             source = ix.add(source, ix.scale(i, step))
-        scope.store(buffer, ix.flatten(index, [n for n, _ in wheels]), scope.load(w, source, dtype))
+        value = scope.load(w, source, dtype)
+        if inside is not None:
+            value = scope.op("select_n", (scope.condition(inside, scope.depth), Const(0.0, dtype), value), dtype)
+        scope.store(buffer, ix.flatten(index, [n for n, _ in wheels]), value)
     builder.kernel("pack", scope)
-    return buffer
+    return _repacked(p, plan, padded), _with_order(plan, padded), buffer
+
+
+def _repacked(p: Problem, plan: Plan, row: int) -> Problem:
+    """The problem with a kernel of rows of that length, one for each term."""
+    return replace(p, w=(p.terms * row, row, 1), w_offset=0)
+
+
+def _with_order(plan: Plan, row: int) -> Plan:
+    """The plan with the distances in such a kernel."""
+    def taken(n: int) -> int:
+        nonlocal row
+        before, row = row, row * n
+        return before
+
+    features = (*plan.features[:2], taken(plan.features[0]), plan.features[3])
+    taps = (*plan.taps[:2], taken(plan.taps[0]), plan.taps[3])
+    terms = [(t[0], t[1], taken(t[0]), *t[3:]) for t in reversed(plan.terms)]
+    return replace(plan, features=features, taps=taps, terms=tuple(reversed(terms)))  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- by loops

@@ -13,20 +13,14 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from anima.compiler.ir.assembly import Builder, ModuleBuilder, Value
-from anima.compiler.products.window_driver import (
-    COLUMNS,
-    CONTEXT,
-    MOST_DEPTH,
-    MOST_ENTRIES,
-    PLAN,
-    ROWS,
-    SUM_BYTES,
-    write_driver,
-)
+from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.products import strip_driver, window_driver
+from anima.compiler.products.strip_driver import LINES, MOST_PIECES, MOST_RUNS, MOST_STEPS, STRIP_BYTES, STRIPS
+from anima.compiler.products.window_driver import COLUMNS, CONTEXT, MOST_DEPTH, MOST_ENTRIES, ROWS, SUM_BYTES
+from anima.compiler.products.window_kernel import KERNEL, write_kernel
 from anima.compiler.products.windows import C0, ENTRY, WHEELS
 from anima.compiler.products.gemm import PACK_COLUMNS, PACK_ROWS, kernel_name, shared_text as gemm_text
-from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, families
+from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, exact_cover, families
 from anima.compiler.products.kernel import PTR, SCALARS, i64
 from anima.compiler.machine.native import Target
 from anima.compiler.ir.routines import CONVOLUTION_NUMBERS, WHEEL
@@ -37,6 +31,9 @@ _PIECE = 8_000.0          # least work for one piece
 _UNITS = 16               # units, from which on there are enough for any number of threads
 _BLOCK_OUTPUTS = 256      # columns of the matrix in a unit of `conv_rows`
 _MOST_BLOCKS = 8          # tiles or panels of windows in a unit
+_STILL = 1 << 30          # elements of a run of terms that the last coordinate stays the same for: all
+_STRIP_DEPTH = 768        # terms of a block of strips
+_LINE_DEPTH = 384         # terms of a block of lines
 _SAME_PLACE = 4096        # addresses so far apart share a place in a first-level cache
 Wheel = tuple[int, ...]   # size; steps: x, out, c0, c1, c2
 
@@ -66,12 +63,23 @@ def _even(total: int, most: int) -> int:
 @cache
 def shared_text(name: str, dtype: str, target: Target) -> str:
     """The LLVM module of a driver, or of a function that it shares with matrix products."""
-    if name not in (ROWS, COLUMNS):
-        return gemm_text(name, dtype, target)
     module = ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features)
-    scalar = SCALARS[dtype]
-    write_driver(module, name, scalar, target.vector_bytes // (4 if dtype == "f32" else 8), target.has("avx"))
+    scalar, lanes, masks = SCALARS[dtype], target.vector_bytes // (4 if dtype == "f32" else 8), target.has("avx")
+    if name in (ROWS, COLUMNS):
+        window_driver.write_driver(module, name, scalar, lanes, masks)
+    elif name in (STRIPS, LINES):
+        strip_driver.write_driver(module, name, scalar, lanes, masks)
+    elif name.startswith("window_"):
+        rows, vectors = map(int, name.removeprefix("window_").split("x"))
+        write_kernel(module.function(name, KERNEL), Type(scalar, lanes), rows, vectors)
+    else:
+        return gemm_text(name, dtype, target)
     return module.text()
+
+
+def window_kernel_name(rows: int, vectors: int) -> str:
+    """The register kernel for a tile of this size."""
+    return f"window_{rows}x{vectors}"
 
 
 class WindowProduct:
@@ -81,29 +89,35 @@ class WindowProduct:
     def __init__(self, call: dict[str, object], target: Target) -> None:
         self.size = 4 if call["dtype"] == "f32" else 8
         self.lanes = target.vector_bytes // self.size
+        self.heights, self.most_sums = families(target.registers)
         n = {name: int(call[name]) for name in CONVOLUTION_NUMBERS}  # type: ignore[call-overload]
-        self.numbers = {name: n[name] for name in PLAN if name in n}
+        self.n = n
         rows, terms = ([tuple(n[f"{which}{d}_{k}"] for k in WHEEL) for d in range(WHEELS)] for which in ("row", "term"))
-        outer, runs = (math.prod(wheel[0] for wheel in wheels) for wheels in (rows, terms))
-        by_rows = call["side"] == "rows"
-        self.driver = ROWS if by_rows else COLUMNS
-        positions = outer * n["row_length"]
-        self.set(positions=positions, runs=runs, copied=0, first=0)
-        self._deep(runs, n["length"])
-        self.groups = n["groups"]
-        (self._by_rows if by_rows else self._by_columns)(positions, n["outputs"], target.registers)
-        unit = (min(self.numbers["window_block"], positions) * min(self.numbers["output_block"], n["outputs"]) * runs
-                * n["length"] / (_MULTIPLICATIONS * self.lanes / 16))
+        self.rows, self.runs = (math.prod(wheel[0] for wheel in wheels) for wheels in (rows, terms))
+        self.numbers: dict[str, int] = {name: n[name] for name in (
+            "x_group", "w_group", "out_group", "outputs", "size0", "size1", "size2", "term")}
+        self.set(output=n["output_w"], out_output=n["output_out"], runs=self.runs)
+        side = str(call["side"])
+        self.driver, plan, cut = {
+            "rows": (ROWS, window_driver.PLAN, self._by_rows), "columns": (COLUMNS, window_driver.PLAN, self._by_columns),
+            "strips": (STRIPS, strip_driver.PLAN, self._by_strips), "lines": (LINES, strip_driver.PLAN, self._by_lines),
+        }[side]
+        cut()
+        positions = self.rows * n["places"]
         self.units = self.numbers["windows"] * self.numbers["blocks"] * n["groups"]
-        self.grain = 0 if unit * self.units < _WORTH else max(1, round(_PIECE / unit))
-        for d, number in enumerate(odometer(rows, [n[f"start{d}"] for d in range(3)])):
-            self.numbers[f"positions{d}"] = number
-        for d, number in enumerate(odometer(terms)):
-            self.numbers[f"terms{d}"] = number
-        self.plan = [self.numbers[name] for name in PLAN]
+        work = positions * n["outputs"] * self.runs * n["taps"] * n["features"] * n["groups"]
+        time = work / (_MULTIPLICATIONS * self.lanes / 16)
+        self.grain = 0 if time < _WORTH else max(1, round(_PIECE * self.units / time))
+        starts = [n[f"start{d}"] for d in range(3)]
+        for name, numbers in (("positions", odometer(rows, starts)), ("terms", odometer(terms))):
+            for d, number in enumerate(numbers):
+                self.numbers[f"{name}{d}"] = number
+        self.plan = [self.numbers[name] for name in plan]
 
     def set(self, **numbers: int) -> None:
         self.numbers.update(numbers)
+
+    # -- runs of terms, or of rows, that are packed ---------------------------------------------
 
     def _deep(self, runs: int, length: int) -> None:
         """How terms are cut into blocks."""
@@ -113,55 +127,116 @@ class WindowProduct:
         else:
             self.set(run_block=_even(runs, depth // length), length_block=length)
 
-    def _panels(self, columns: int, height: int, registers: int) -> int:
+    def _panels(self, columns: int, height: int) -> int:
         """How columns are cut into panels; their width."""
-        vectors = min(max(2, min(families(registers)[1] // height, MOST_VECTORS)), _ceil(columns, self.lanes))
+        vectors = min(max(2, min(self.most_sums // height, MOST_VECTORS)), _ceil(columns, self.lanes))
         rest = columns % (vectors * self.lanes)
         edge = _ceil(rest, self.lanes) if rest else vectors
         self.set(width=vectors * self.lanes, edge=edge * self.lanes)
         return vectors * self.lanes
 
-    def _kernels(self, high: int, low: int) -> None:
+    def _kernels(self, high: int, low: int, name: Callable[[int, int], str]) -> None:
         width, edge = (self.numbers[n] // self.lanes for n in ("width", "edge"))
-        kernels = [kernel_name(rows, vectors) for vectors in (width, edge) for rows in (high, low)]
+        kernels = [name(rows, vectors) for vectors in (width, edge) for rows in (high, low)]
         self.functions = dict(zip(("high", "low", "high_edge", "low_edge"), kernels, strict=True))
 
     def _block(self, pieces: int, most: int, others: int) -> int:
         """How many tiles or panels of windows a unit has, of which there are `pieces` for each of `others`."""
         return max(1, min(_MOST_BLOCKS, most, pieces * others // _UNITS))
 
-    def _by_rows(self, positions: int, outputs: int, registers: int) -> None:
-        heights = families(registers)[0]
-        height = min(heights, key=lambda h: (_ceil(positions, h) * max(h + 1, 6), -h))
-        width = self._panels(outputs, height, registers)
+    def _by_rows(self) -> None:
+        n, outputs = self.n, self.n["outputs"]
+        length = n["taps"] * n["features"]
+        stride = n["feature_x"] if n["features"] > 1 else n["tap_x"] if n["taps"] > 1 else 1
+        if stride == 1:
+            step = n["features"] if n["taps"] > 1 else _STILL
+        else:
+            step = n["tap_step"] if n["taps"] > 1 else 0
+        self.set(positions=self.rows, length=length, stride=stride, step=step, row_length=1, row_out=0, copied=0, first=0)
+        self._deep(self.runs, length)
+        height = min(self.heights, key=lambda h: (_ceil(self.rows, h) * max(h + 1, 6), -h))
+        width = self._panels(outputs, height)
         block = _even(_ceil(outputs, width), max(1, _BLOCK_OUTPUTS // width)) * width
-        blocks, ld, tiles = _ceil(outputs, block), block, _ceil(positions, height)
+        blocks, ld, tiles = _ceil(outputs, block), block, _ceil(self.rows, height)
         most = min(SUM_BYTES // (ld * self.size * height), MOST_ENTRIES // height)
-        some = self._block(tiles, most, blocks * self.groups)
+        some = self._block(tiles, most, blocks * n["groups"])
         self.set(output_block=block, blocks=blocks, height=height, low_height=height, ld=ld, window_block=some * height,
                  windows=_ceil(tiles, some))
-        self._kernels(height, height)
+        self._kernels(height, height, kernel_name)
         if outputs % width not in (0, self.numbers["edge"]):
             self.functions["pack_matrix"] = PACK_COLUMNS
 
-    def _by_columns(self, positions: int, outputs: int, registers: int) -> None:
-        heights = families(registers)[0]
-        high, low, first, tiles = cover(outputs, heights)
-        width = self._panels(positions, high if first else low, registers)
-        most_rows = SUM_BYTES // (width * self.size)
-        block = outputs
-        if first * high + (tiles - first) * low > most_rows:
-            high = low = heights[0]
-            first, block = _ceil(outputs, high), most_rows // high * high
-        blocks, panels = _ceil(outputs, block), _ceil(positions, width)
-        rows = _ceil(block, high) * high if blocks > 1 else first * high + (tiles - first) * low
+    def _by_columns(self) -> None:
+        n, outputs = self.n, self.n["outputs"]
+        positions = self.rows * n["places"]
+        self.set(positions=positions, length=1, stride=n["place_x"] if n["places"] > 1 else 1, step=n["place_step"],
+                 row_length=n["places"], row_out=n["place_out"])
+        self._deep(self.runs, 1)
+        high, low, first, tiles = cover(outputs, self.heights)
+        width = self._panels(positions, high if first else low)
+        high, low, first, blocks, rows = self._output_blocks((high, low, first, tiles), width)
+        panels = _ceil(positions, width)
         most = min(SUM_BYTES // (rows * width * self.size), MOST_ENTRIES // width)
-        some = self._block(panels, most, blocks * self.groups)
+        some = self._block(panels, most, blocks * n["groups"])
         copied = max(self.numbers["term"], self.numbers["output"]) * self.size % _SAME_PLACE == 0 and high > 8
-        self.set(output_block=block, blocks=blocks, height=high, low_height=low, first=first, ld=some * width,
-                 window_block=some * width, windows=_ceil(panels, some), copied=int(copied))
-        self._kernels(high, low)
+        self.set(ld=some * width, window_block=some * width, windows=_ceil(panels, some), copied=int(copied))
+        self._kernels(high, low, kernel_name)
         self.functions["pack_matrix"] = PACK_ROWS
+
+    def _output_blocks(self, tiles: tuple[int, int, int, int], width: int) -> tuple[int, int, int, int, int]:
+        """How outputs, that are rows, are cut: heights, how many tiles are of the first one, blocks, rows of a block."""
+        high, low, first, count = tiles
+        outputs = block = self.n["outputs"]
+        rows, most = first * high + (count - first) * low, SUM_BYTES // (width * self.size)
+        if rows > most:
+            high = low = self.heights[0]
+            first, block = _ceil(outputs, high), most // high * high
+            rows = block
+        self.set(output_block=block, blocks=_ceil(outputs, block), height=high, low_height=low, first=first)
+        return high, low, first, _ceil(outputs, block), rows
+
+    # -- lines that are read as they lie --------------------------------------------------------
+
+    def _by_strips(self) -> None:
+        n, outputs = self.n, self.n["outputs"]
+        high, low, first, tiles = cover(n["places"], self.heights)
+        self._panels(_ceil(outputs, self.lanes) * self.lanes, high if first else low)
+        width = self.numbers["width"]
+        block = _even(_ceil(outputs, width), max(1, _BLOCK_OUTPUTS // width)) * width
+        pixels = ((high if first else low) - 1) * n["place_step"] + (n["taps"] - 1) * n["tap_step"] + 1
+        features, pixel = n["features"], n["tap_x"] // n["tap_step"]
+        merged = n["tap_step"] == 1 and n["tap_w"] == features * n["feature_w"]
+        pieces = 1 if merged else n["taps"]
+        most = min(_STRIP_DEPTH // (n["taps"] * features), STRIP_BYTES // (pixels * features * self.size), MOST_RUNS,
+                   MOST_STEPS // pieces)
+        self.set(tiles=tiles, pieces=self.rows * tiles, places=n["places"], run_block=_even(self.runs, max(most, 1)),
+                 taps=n["taps"], gap=n["tap_step"], step=n["place_step"], features=features, pixel=pixel,
+                 merged=int(merged), strip=pixels * features, height=high, low_height=low, first=first,
+                 term=n["feature_w"], tap=n["tap_w"], row_out=n["place_out"], output_block=block, ld=block,
+                 blocks=_ceil(outputs, block))
+        self._pieces(SUM_BYTES // (block * self.size * max(high, low)))
+        self._kernels(high, low, window_kernel_name)
+
+    def _by_lines(self) -> None:
+        n = self.n
+        found = exact_cover(n["outputs"], self.heights)
+        assert found is not None, "lowering saw to it"
+        width = self._panels(n["places"], found[0])
+        high, low, _, _, rows = self._output_blocks(found, width)
+        pixel = n["tap_x"] // n["tap_step"]
+        self.set(tiles=_ceil(n["places"], width), pieces=self.rows * _ceil(n["places"], width), places=n["places"],
+                 run_block=min(_even(self.runs, max(_LINE_DEPTH // n["taps"], 1)), MOST_RUNS), taps=n["taps"],
+                 gap=n["tap_step"], step=0, features=1, pixel=pixel, merged=0, strip=0, term=n["tap_w"], tap=0,
+                 row_out=n["place_out"])
+        self._pieces(SUM_BYTES // (rows * width * self.size))
+        self.set(ld=self.numbers["window_block"] * width)
+        self._kernels(high, low, window_kernel_name)
+
+    def _pieces(self, most: int) -> None:
+        """How many tiles or panels a unit has."""
+        pieces = self.numbers["pieces"]
+        some = self._block(pieces, min(most, MOST_PIECES), self.numbers["blocks"] * self.n["groups"])
+        self.set(window_block=some, windows=_ceil(pieces, some))
 
 
 def emit_convolution(b: Builder, product: WindowProduct, operands: dict[str, Value], pool: Value,

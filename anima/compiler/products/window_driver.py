@@ -77,24 +77,34 @@ def write_driver(module: ModuleBuilder, name: str, scalar: str, lanes: int, mask
 
 
 class Unit:
-    """Writes `unit`: one block of C."""
+    """Writes `unit`: one block of C, some windows by some outputs."""
+
+    names: tuple[str, ...]  # of the plan's numbers
 
     def __init__(self, b: Builder, move: Writer) -> None:
         self.b, self.move = b, move
-        self.context, number, self.sums, self.wide, self.tall, self.rows, self.terms, self.counts = b.params
+        self.context, number = b.params[:2]
+        self.rooms()
         self.plan = b.load(PTR, self.context)
         windows, blocks = self.get("windows"), self.get("blocks")
         self.window, rest = b.op("urem", number, windows), b.op("udiv", number, windows)
         block, group = b.op("urem", rest, blocks), b.op("udiv", rest, blocks)
         self.output0 = self.mul(block, self.get("output_block"))
         self.outputs = b.intrinsic("smin", self.get("output_block"), b.op("sub", self.get("outputs"), self.output0))
-        self.row0 = self.mul(self.window, self.get("window_block"))
-        self.count = b.intrinsic("smin", self.get("window_block"), b.op("sub", self.get("positions"), self.row0))
+        self.window_range()
         self.x = move.at(self.address("x"), self.mul(group, self.get("x_group")))
         self.w = move.at(self.address("w"), self.mul(group, self.get("w_group")),
                          self.mul(self.output0, self.get("output")))
         self.out = move.at(self.address("out"), self.mul(group, self.get("out_group")),
                            self.mul(self.output0, self.get("out_output")))
+
+    def rooms(self) -> None:
+        """Name the function's scratch memory."""
+        raise NotImplementedError
+
+    def window_range(self) -> None:
+        """The first of the unit's windows, and `count`."""
+        raise NotImplementedError
 
     def get(self, name: str) -> Value:
         """A number of the plan, loaded where it is used: there are more of them than registers."""
@@ -102,7 +112,7 @@ class Unit:
 
     def part(self, name: str) -> Value:
         """The place of a number of the plan."""
-        return self.b.gep("i64", self.plan, PLAN.index(name))
+        return self.b.gep("i64", self.plan, self.names.index(name))
 
     def address(self, name: str) -> Value:
         return self.b.load(PTR, self.b.gep("ptr", self.context, CONTEXT.index(name)))
@@ -116,40 +126,6 @@ class Unit:
 
     def table(self, odometer: str, first: Value, count: Value, to: Value) -> None:
         self.b.call("table", [self.part(odometer), first, count, to])
-
-    def pack(self, name: str, to: Value, rows: Value, count: Value, runs: Value, begin: Value, end: Value,
-             ld: Value) -> None:
-        """Pack windows: see `windows`."""
-        self.b.call(name, [to, self.x, rows, count, self.terms, runs, begin, end, ld, self.part("size0"),
-                           self.get("stride"), self.get("step")])
-
-    def deep(self) -> None:
-        """Add block after block of terms to the sums."""
-        b = self.b
-        runs, length = self.get("runs"), self.get("length")
-
-        def outer(number: Value, _: list[Value]) -> list[Value]:
-            first = self.mul(number, self.get("run_block"))
-            some = b.intrinsic("smin", self.get("run_block"), b.op("sub", runs, first))
-            self.table("terms0", first, some, self.terms)
-
-            def inner(piece: Value, _: list[Value]) -> list[Value]:
-                begin = self.mul(piece, self.get("length_block"))
-                end = b.intrinsic("smin", b.op("add", begin, self.get("length_block")), length)
-                depth = self.mul(some, b.op("sub", end, begin))
-                place = b.op("add", self.mul(first, length), begin)
-                source = self.move.at(self.w, self.mul(place, self.get("term")))
-                self.block(some, begin, end, depth, source, b.cmp("sgt", place, 0))
-                return []
-
-            loop(b, 0, self.pieces(length, self.get("length_block")), 1, inner, sure=True)
-            return []
-
-        loop(b, 0, self.pieces(runs, self.get("run_block")), 1, outer, sure=True)
-
-    def block(self, runs: Value, begin: Value, end: Value, depth: Value, source: Value, later: Value) -> None:
-        """One block of terms; `later`: not the first one."""
-        raise NotImplementedError
 
     def panels(self, columns: Value, body: object) -> None:
         """`body(first, columns, width, is narrow)` for each panel of columns."""
@@ -186,7 +162,55 @@ class Unit:
         when(b, b.cmp("eq", step, 1), lambda: move.copy(target, source, count), apart)
 
 
-class RowUnit(Unit):
+class PackedUnit(Unit):
+    """A unit that packs windows."""
+
+    names = PLAN
+
+    def rooms(self) -> None:
+        self.sums, self.wide, self.tall, self.rows, self.terms, self.counts = self.b.params[2:]
+
+    def window_range(self) -> None:
+        b = self.b
+        self.row0 = self.mul(self.window, self.get("window_block"))
+        self.count = b.intrinsic("smin", self.get("window_block"), b.op("sub", self.get("positions"), self.row0))
+
+    def pack(self, name: str, to: Value, rows: Value, count: Value, runs: Value, begin: Value, end: Value,
+             ld: Value) -> None:
+        """Pack windows: see `windows`."""
+        self.b.call(name, [to, self.x, rows, count, self.terms, runs, begin, end, ld, self.part("size0"),
+                           self.get("stride"), self.get("step")])
+
+    def deep(self) -> None:
+        """Add block after block of terms to the sums."""
+        b = self.b
+        runs, length = self.get("runs"), self.get("length")
+
+        def outer(number: Value, _: list[Value]) -> list[Value]:
+            first = self.mul(number, self.get("run_block"))
+            some = b.intrinsic("smin", self.get("run_block"), b.op("sub", runs, first))
+            self.table("terms0", first, some, self.terms)
+
+            def inner(piece: Value, _: list[Value]) -> list[Value]:
+                begin = self.mul(piece, self.get("length_block"))
+                end = b.intrinsic("smin", b.op("add", begin, self.get("length_block")), length)
+                depth = self.mul(some, b.op("sub", end, begin))
+                place = b.op("add", self.mul(first, length), begin)
+                source = self.move.at(self.w, self.mul(place, self.get("term")))
+                self.block(some, begin, end, depth, source, b.cmp("sgt", place, 0))
+                return []
+
+            loop(b, 0, self.pieces(length, self.get("length_block")), 1, inner, sure=True)
+            return []
+
+        loop(b, 0, self.pieces(runs, self.get("run_block")), 1, outer, sure=True)
+
+    def block(self, runs: Value, begin: Value, end: Value, depth: Value, source: Value, later: Value) -> None:
+        """One block of terms; `later`: not the first one."""
+        raise NotImplementedError
+
+
+class RowUnit(PackedUnit):
     """Windows are rows: tiles of them by panels of the matrix."""
 
     def write(self) -> None:
@@ -241,7 +265,7 @@ class RowUnit(Unit):
         loop(b, 0, self.count, 1, row, sure=True)
 
 
-class ColumnUnit(Unit):
+class ColumnUnit(PackedUnit):
     """Windows are columns: panels of them by tiles of the matrix."""
 
     def write(self) -> None:
