@@ -29,8 +29,9 @@ from anima.util import record
 _LANES = 16          # of a vector of f32: costs are compared for that
 _RUN = 8.0           # cycles to begin a run of elements that are packed
 _GATHER = 14.0       # to load a vector of elements apart from each other
+_TILE = 15 / 14      # for tiles of 14 rows: a row more to load what all rows have in common
 _COPY = 3.0          # cycles to copy an element of the matrix
-_DEEP = 512          # terms of a stretch of a strip, at most
+_DEEP = 256          # terms of a stretch of a strip, at most
 _MOST_ROWS = 1024    # outputs that are rows of one block
 _HEIGHTS = families(32)[0]
 _BY_WINDOWS = ("f32", "f64")
@@ -76,9 +77,8 @@ class Problem:
         return self.batch * math.prod(s.places for s in self.space)
 
 
-def problems(eqn: Eqn) -> Iterator[Problem]:
-    """The convolutions, without gaps, that an equation is made of: one for each phase of the output."""
-    (x, w), out, p = [v.aval.shape for v in eqn.invars], eqn.outvars[0].aval.shape, eqn.params
+def problems(x: Shape, w: Shape, out: Shape, p: dict[str, Any]) -> Iterator[Problem]:
+    """The convolutions, without gaps, that one with parameters `p` is made of: one for each phase of the output."""
     lhs, rhs, res = p["dimension_numbers"]
     xs, ws, os = map(_strides, (x, w, out))
     features, batches = p["feature_group_count"], p["batch_group_count"]
@@ -121,7 +121,7 @@ def _conv_general_dilated(builder: ProgramBuilder, eqn: Eqn) -> None:
         return
     x, w, result = builder.memory(eqn.invars[0]), builder.memory(eqn.invars[1]), builder.result(out)
     dtype = scalar_type(out.aval)
-    for problem in problems(eqn):
+    for problem in problems(eqn.invars[0].aval.shape, eqn.invars[1].aval.shape, out.aval.shape, eqn.params):
         if dtype in _BY_WINDOWS and problem.terms:
             _by_windows(builder, problem, dtype, x, w, result)
         else:
@@ -129,6 +129,11 @@ def _conv_general_dilated(builder: ProgramBuilder, eqn: Eqn) -> None:
 
 
 # ---------------------------------------------------------------- by windows
+
+
+def cycles(x: Shape, w: Shape, out: Shape, params: dict[str, Any]) -> float:
+    """What a convolution takes one core, about."""
+    return sum(Ways(p).best().cost for p in problems(x, w, out, params) if p.terms)
 
 
 Wheel = tuple[int, int, int, int, int, int]  # size; steps in x, in the result (or in w), and of three coordinates
@@ -198,7 +203,7 @@ class Ways:
         rows = self._wheels([self.batch, *self.places], last, 1)
         terms = self._wheels([t for t in (self.feature, *self.taps) if t[3] not in used], last, 2)
         length, stride = taps[0] * features[0], features[1] if features[0] > 1 else taps[1] if taps[0] > 1 else 1
-        sums = p.positions * _ceil(p.outputs, _LANES) * max(p.terms / 2, 1.0)
+        sums = p.positions * _TILE * _ceil(p.outputs, _LANES) * max(p.terms / 2, 1.0)
         plan = Plan("rows", rows, terms, _ONE, taps, features, last, 0.0)
         return self._priced(plan, sums, length, stride, _ceil(p.outputs, 256), p.out[2] == 1)
 

@@ -32,7 +32,7 @@ _UNITS = 16               # units, from which on there are enough for any number
 _BLOCK_OUTPUTS = 256      # columns of the matrix in a unit of `conv_rows`
 _MOST_BLOCKS = 8          # tiles or panels of windows in a unit
 _STILL = 1 << 30          # elements of a run of terms that the last coordinate stays the same for: all
-_STRIP_DEPTH = 768        # terms of a block of strips
+_STRIP_DEPTH = 600        # terms of a block of strips
 _LINE_DEPTH = 384         # terms of a block of lines
 _SAME_PLACE = 4096        # addresses so far apart share a place in a first-level cache
 Wheel = tuple[int, ...]   # size; steps: x, out, c0, c1, c2
@@ -207,14 +207,15 @@ class WindowProduct:
         features, pixel = n["features"], n["tap_x"] // n["tap_step"]
         merged = n["tap_step"] == 1 and n["tap_w"] == features * n["feature_w"]
         pieces = 1 if merged else n["taps"]
-        most = min(_STRIP_DEPTH // (n["taps"] * features), STRIP_BYTES // (pixels * features * self.size), MOST_RUNS,
-                   MOST_STEPS // pieces)
+        most = min(_STRIP_DEPTH // (n["taps"] * features), MOST_RUNS, MOST_STEPS // pieces,
+                   STRIP_BYTES // (pixels * features * self.size))
         self.set(tiles=tiles, pieces=self.rows * tiles, places=n["places"], run_block=_even(self.runs, max(most, 1)),
                  taps=n["taps"], gap=n["tap_step"], step=n["place_step"], features=features, pixel=pixel,
                  merged=int(merged), strip=pixels * features, height=high, low_height=low, first=first,
                  term=n["feature_w"], tap=n["tap_w"], row_out=n["place_out"], output_block=block, ld=block,
                  blocks=_ceil(outputs, block))
-        self._pieces(SUM_BYTES // (block * self.size * max(high, low)))
+        strips = self.numbers["run_block"] * pixels * features * self.size
+        self._pieces(min(SUM_BYTES // (block * self.size * max(high, low)), STRIP_BYTES // strips))
         self._kernels(high, low, window_kernel_name)
 
     def _by_lines(self) -> None:

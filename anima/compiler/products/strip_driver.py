@@ -39,7 +39,7 @@ _NUMBERS = (
     "x_group", "w_group", "out_group")
 PLAN = _NUMBERS + tuple(f"positions{d}" for d in range(ODOMETER)) + tuple(f"terms{d}" for d in range(ODOMETER))
 SUM_BYTES = 1 << 17      # of a block of C
-STRIP_BYTES = 3 << 14    # of the strips of a tile
+STRIP_BYTES = 1 << 17    # of the strips of a unit
 _SLACK = 1 << 15         # behind it, which may be read
 MOST_RUNS = 128          # lines in a block
 MOST_STEPS = 512         # stretches in a block
@@ -172,23 +172,27 @@ class StripUnit(PieceUnit):
         loop(b, 0, runs, 1, step, sure=True)
         count = self.mul(runs, pieces)
 
-        def tile(n: Value, _: list[Value]) -> list[Value]:
-            entry = b.gep(_ROW, self.entries, n)
-            low = b.cmp("ne", word(b, entry, LENGTH), 0)
-            self._strips(entry, runs)
-            sums = move.at(self.sums, self.mul(self.mul(n, self.get("height")), self.get("ld")))
+        room = self.mul(self.get("run_block"), strip)  # for the strips of a tile
 
-            def panel(_: Value, first: Value, columns: Value, width: Value, narrow: Value) -> None:
+        def copy(n: Value, carried: list[Value]) -> list[Value]:
+            self._strips(b.gep(_ROW, self.entries, n), runs, carried[0])
+            return [move.at(carried[0], room)]
+
+        loop(b, 0, self.count, 1, copy, [self.strips], sure=True)
+
+        def panel(_: Value, first: Value, columns: Value, width: Value, narrow: Value) -> None:
+            def tile(n: Value, carried: list[Value]) -> list[Value]:
+                low = b.cmp("ne", word(b, b.gep(_ROW, self.entries, n), LENGTH), 0)
                 b.call(self.kernel(low, narrow),
-                       [self.strips, self.mul(self.get("step"), features), i64(1), move.at(self.w, first),
-                        self.get("term"), move.at(sums, first), self.get("ld"), self.steps, count, later])
+                       [carried[0], self.mul(self.get("step"), features), i64(1), move.at(self.w, first),
+                        self.get("term"), carried[1], self.get("ld"), self.steps, count, later])
+                return [move.at(carried[0], room), move.at(carried[1], self.mul(self.get("height"), self.get("ld")))]
 
-            self.panels(self.outputs, panel)
-            return []
+            loop(b, 0, self.count, 1, tile, [self.strips, move.at(self.sums, first)], sure=True)
 
-        loop(b, 0, self.count, 1, tile, sure=True)
+        self.panels(self.outputs, panel)
 
-    def _strips(self, entry: Value, runs: Value) -> None:
+    def _strips(self, entry: Value, runs: Value, to: Value) -> None:
         """Copy what a tile sees of each line."""
         b, move = self.b, self.move
         features, pixel, strip = self.get("features"), self.get("pixel"), self.get("strip")
@@ -223,7 +227,7 @@ class StripUnit(PieceUnit):
             self._clear(move.at(to, end), b.op("sub", strip, end))
             return [move.at(to, strip)]
 
-        loop(b, 0, runs, 1, run, [self.strips], sure=True)
+        loop(b, 0, runs, 1, run, [to], sure=True)
 
     def _clear(self, to: Value, count: Value) -> None:
         """Zeros: `count`, and perhaps some behind them."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.compiler.lowering.convolution import cycles
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn
@@ -43,6 +44,7 @@ _FEW_TERMS = 12      # of a sum that is written out
 _FEW_SINGLE = 64     # of a sum over one feature, where every group has one output
 _FEW_PLACES = 64     # sums of a group that are written out
 _MOST_SPACE = 3
+_TURN = 2.0          # cycles to move an element of a transposed array
 
 
 @record
@@ -106,7 +108,9 @@ def wants_rewrite(eqn: Eqn) -> bool:
     """Whether a convolution is better written in terms of other operations."""
     x, w, out = eqn.invars[0].aval, eqn.invars[1].aval, eqn.outvars[0].aval
     work = working_dtype(x.dtype, out.dtype)
-    return not x.dtype == work == out.dtype or _how(_form(eqn), work, x.size * w.size * out.size) != "windows"
+    f = _form(eqn)
+    return (not x.dtype == work == out.dtype or _how(f, work, x.size * w.size * out.size) != "windows"
+            or _turned(f, x.shape, w.shape, out) is not None)
 
 
 def rewrite(eqn: Eqn, x: Any, w: Any) -> Any:
@@ -136,7 +140,35 @@ def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
             return phases if phases is not None else (_by_taps if how == "taps" else _by_places)(x, w, f)
         case "space":
             return _by_space(x, w, f)
+    last = _turned(f, avals[0].shape, avals[1].shape, aval)
+    if last is not None:
+        x, params = _with_last(x, params, last)
     return conv_general_dilated_p.bind(x, w, **params)
+
+
+def _turned(f: Form, x: Shape, w: Shape, aval: ShapedArray) -> int | None:
+    """The axis of x (that of features, or of the batch) that is worth having last in memory."""
+    numbers = f.get("dimension_numbers")
+    if not dtypes.issubdtype(aval.dtype, np.floating):
+        return None
+    costs = {None: cycles(x, w, aval.shape, f.params)}
+    for axis in numbers.lhs_spec[:2]:
+        if axis != len(x) - 1 and x[axis] > 1:
+            order, params = _order(f.params, axis)
+            costs[axis] = cycles(tuple(x[d] for d in order), w, aval.shape, params) + math.prod(x) * _TURN
+    return min(costs, key=costs.__getitem__)
+
+
+def _order(params: dict[str, Any], last: int) -> tuple[list[int], dict[str, Any]]:
+    """The order of x's axes with one of them last, and the parameters of a convolution of x in this order."""
+    numbers = params["dimension_numbers"]
+    order = [*(d for d in range(len(numbers.lhs_spec)) if d != last), last]
+    return order, {**params, "dimension_numbers": numbers._replace(lhs_spec=tuple(map(order.index, numbers.lhs_spec)))}
+
+
+def _with_last(x: Any, params: dict[str, Any], last: int) -> tuple[Any, dict[str, Any]]:
+    order, params = _order(params, last)
+    return transpose(x, tuple(order)), params
 
 
 def _in_parts(x: Any, w: Any, params: dict[str, Any]) -> Any:
