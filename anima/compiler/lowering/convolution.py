@@ -27,7 +27,7 @@ from anima.core.jaxpr import Eqn
 from anima.util import record
 
 _LANES = 16          # of a vector of f32: costs are compared for that
-_RUN = 8.0           # cycles to begin a run of elements that are packed
+_RUN = 20.0          # cycles to begin a run of elements that are packed
 _GATHER = 14.0       # to load a vector of elements apart from each other
 _TILE = 15 / 14      # for tiles of 14 rows: a row more to load what all rows have in common
 _COPY = 3.0          # cycles to copy an element of the matrix
@@ -218,7 +218,7 @@ class Ways:
 
     def _priced(self, plan: Plan, sums: float, length: int, stride: int, times: int, straight: bool) -> Plan:
         p = self.p
-        vectors = _ceil(length, _LANES) * (1.5 if stride == 1 else _GATHER)
+        vectors = _ceil(length, _LANES) * (4.0 if stride == 1 else _GATHER)
         pack = p.positions * p.terms / length * (_RUN + vectors) * times
         write = p.positions * p.outputs * (1 / _LANES if straight else 1.5)
         copy = 0.0 if matrix_steps(p, plan) else p.terms * p.outputs * _COPY
