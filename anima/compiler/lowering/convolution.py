@@ -1,9 +1,6 @@
 """Convolutions that are calls of `convolution` (f32, f64), or loops of their own (other types).
 
     conv_general_dilated x[1,56,56,64] w[3,3,64,64]   ->   Call("convolution", ("f32", "rows", "x", 0, ...))
-
-With gaps between the elements of `x`, the output is cut into phases: every phase is a convolution without gaps, by the
-part of the kernel whose places meet elements. So nothing is multiplied by what is only inserted.
 """
 
 from __future__ import annotations
@@ -19,7 +16,9 @@ from anima.compiler.ir.index_math import Index, conjunction
 from anima.compiler.ir.loops import Call, Const, Ref
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.channels import by_channels, in_channels
 from anima.compiler.lowering.map import loop_kinds
+from anima.compiler.lowering.problem import Problem, problems
 from anima.compiler.products.blocking import cover, exact_cover, families
 from anima.compiler.products.strip_driver import STRIP_BYTES
 from anima.core.avals import Shape
@@ -37,83 +36,6 @@ _HEIGHTS = families(32)[0]
 _BY_WINDOWS = ("f32", "f64")
 
 
-@record
-class Space:
-    """One dimension of space: the output has `places`, `step` elements of x apart, the kernel `taps`, `gap` apart, and
-    the first of both is at `start` in x, which has `size`; x, w and out are distances in memory."""
-
-    places: int
-    taps: int
-    step: int
-    gap: int
-    start: int
-    size: int
-    x: int
-    w: int
-    out: int
-
-
-@record
-class Problem:
-    """A convolution without gaps: sizes, and distances in memory by dimension."""
-
-    groups: int
-    batch: int
-    features: int
-    outputs: int
-    x: tuple[int, int, int]      # of groups, batch, features
-    w: tuple[int, int, int]      # of groups, features, outputs
-    out: tuple[int, int, int]    # of groups, batch, outputs
-    space: tuple[Space, ...]
-    w_offset: int = 0
-    out_offset: int = 0
-
-    @property
-    def terms(self) -> int:
-        return self.features * math.prod(s.taps for s in self.space)
-
-    @property
-    def positions(self) -> int:
-        return self.batch * math.prod(s.places for s in self.space)
-
-
-def problems(x: Shape, w: Shape, out: Shape, p: dict[str, Any]) -> Iterator[Problem]:
-    """The convolutions, without gaps, that one with parameters `p` is made of: one for each phase of the output."""
-    lhs, rhs, res = p["dimension_numbers"]
-    xs, ws, os = map(_strides, (x, w, out))
-    features, batches = p["feature_group_count"], p["batch_group_count"]
-    groups = features * batches
-    batch, outputs = x[lhs[0]] // batches, w[rhs[0]] // groups
-    x_group = xs[lhs[0]] * batch if batches > 1 else xs[lhs[1]] * w[rhs[1]]
-    dims = []
-    for d in range(len(x) - 2):
-        a, b, c = lhs[2 + d], rhs[2 + d], res[2 + d]
-        space = Space(out[c], w[b], p["window_strides"][d], p["rhs_dilation"][d], -p["padding"][d][0], x[a],
-                      xs[a], ws[b], os[c])
-        dims.append(list(_phases(space, p["lhs_dilation"][d])))
-    for phase in itertools.product(*dims):
-        yield Problem(groups, batch, w[rhs[1]], outputs, (x_group, xs[lhs[0]], xs[lhs[1]]),
-                      (ws[rhs[0]] * outputs, ws[rhs[1]], ws[rhs[0]]), (os[res[1]] * outputs, os[res[0]], os[res[1]]),
-                      tuple(s for s, _, _ in phase), sum(n for _, n, _ in phase), sum(n for _, _, n in phase))
-
-
-def _strides(shape: Shape) -> list[int]:
-    return [math.prod(shape[d + 1:]) for d in range(len(shape))]
-
-
-def _phases(space: Space, apart: int) -> Iterator[tuple[Space, int, int]]:
-    """The phases along one dimension, with where their kernel and their output begin."""
-    every, some = apart // math.gcd(space.step, apart), apart // math.gcd(space.gap, apart)
-    for phase in range(min(every, space.places)):
-        base = phase * space.step + space.start
-        first = next((k for k in range(min(some, space.taps)) if (base + k * space.gap) % apart == 0), space.taps)
-        yield replace(
-            space, places=-(-(space.places - phase) // every), taps=max(-(-(space.taps - first) // some), 0),
-            step=every * space.step // apart, gap=some * space.gap // apart,
-            start=(base + first * space.gap) // apart, w=space.w * some,
-            out=space.out * every), first * space.w, phase * space.out
-
-
 @call("conv_general_dilated")
 def _conv_general_dilated(builder: ProgramBuilder, eqn: Eqn) -> None:
     out = eqn.outvars[0]
@@ -122,10 +44,36 @@ def _conv_general_dilated(builder: ProgramBuilder, eqn: Eqn) -> None:
     x, w, result = builder.memory(eqn.invars[0]), builder.memory(eqn.invars[1]), builder.result(out)
     dtype = scalar_type(out.aval)
     for problem in problems(eqn.invars[0].aval.shape, eqn.invars[1].aval.shape, out.aval.shape, eqn.params):
-        if dtype in _BY_WINDOWS and problem.terms:
-            _by_windows(builder, problem, dtype, x, w, result)
+        if in_channels(problem):
+            by_channels(builder, problem, dtype, x, w, result)
+        elif dtype in _BY_WINDOWS and problem.terms:
+            if not _by_product(builder, problem, dtype, x, w, result):
+                _by_windows(builder, problem, dtype, x, w, result)
         else:
             _by_loops(builder, problem, dtype, x, w, result)
+
+
+def is_product(p: Problem) -> bool:
+    """Whether a problem is, for each element of the batch, the product of the kernel and x, as both lie in memory."""
+    x = out = 1
+    for s in sorted(p.space, key=lambda s: s.x, reverse=False):
+        if s.places > 1 and not (s.x == x and s.out == out):
+            return False
+        if not (s.taps == 1 and s.start == 0 and s.step == 1 and s.places == s.size):
+            return False
+        x, out = x * s.places, out * s.places
+    return x > 1 and p.groups == 1 and 1 in p.w[1:] and p.x[2] >= x and p.out[2] >= out
+
+
+def _by_product(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str, out: str) -> bool:
+    """The call of `gemm` for a kernel of one place, where space comes last in memory; False where that is not so."""
+    if not is_product(p):
+        return False
+    m, n, k = p.outputs, math.prod(s.places for s in p.space), p.features
+    trans, lda = ("N", max(p.w[2], k)) if p.w[1] == 1 else ("T", max(p.w[1], m))
+    builder.emit(Call("gemm", (dtype, trans, "N", m, n, k, 1.0, w, 0, lda, x, 0, max(p.x[2], n), 0.0, out, 0,
+                               max(p.out[2], n), p.batch, 0, p.x[1], p.out[1])))
+    return True
 
 
 # ---------------------------------------------------------------- by windows

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.lowering.convolution import cycles
+from anima.compiler.lowering.channels import in_channels
+from anima.compiler.lowering.convolution import cycles, is_product
+from anima.compiler.lowering.problem import Problem, problems
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn
@@ -58,6 +60,7 @@ class Form:
     sizes: Shape
     taps: Shape
     places: Shape
+    shapes: tuple[Shape, Shape, Shape]
     params: dict[str, Any]
 
     @classmethod
@@ -66,11 +69,15 @@ class Form:
         groups = params["feature_group_count"] * params["batch_group_count"]
         return cls(groups, out.shape[res[0]], w.shape[rhs[1]], w.shape[rhs[0]] // groups,
                    tuple(x.shape[d] for d in lhs[2:]), tuple(w.shape[d] for d in rhs[2:]),
-                   tuple(out.shape[d] for d in res[2:]), params)
+                   tuple(out.shape[d] for d in res[2:]), (x.shape, w.shape, out.shape), params)
 
     @property
     def terms(self) -> int:
         return self.features * math.prod(self.taps)
+
+    def problems(self) -> list[Problem]:
+        """The convolutions without gaps that it is made of."""
+        return list(problems(*self.shapes, self.params))
 
     def get(self, name: str) -> Any:
         return self.params[name]
@@ -87,14 +94,22 @@ def _how(f: Form, dtype: Any, size: int) -> str:
         return "zeros"
     if dtypes.issubdtype(dtype, np.complexfloating):
         return "parts"
-    if _is_product(f):
+    if _is_product(f) and not (f.groups == 1 and any(map(is_product, f.problems()))
+                               and dtypes.issubdtype(dtype, np.floating)):
         return "product"
+    if _stays(f):
+        return "windows"
     few = _FEW_SINGLE if f.features == f.outputs == 1 < f.groups else _FEW_TERMS
     if f.terms <= few:
         return "taps"
     if f.groups > 1 == f.outputs and f.batch * math.prod(f.places) <= _FEW_PLACES and f.groups >= 8:
         return "places"
     return "space" if len(f.taps) > _MOST_SPACE else "windows"
+
+
+def _stays(f: Form) -> bool:
+    """Whether there is a better way than to write it out: channels by themselves that come last in memory."""
+    return len(f.taps) <= _MOST_SPACE and all(map(in_channels, f.problems()))
 
 
 def _is_product(f: Form) -> bool:
@@ -149,7 +164,7 @@ def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
 def _turned(f: Form, x: Shape, w: Shape, aval: ShapedArray) -> int | None:
     """The axis of x (that of features, or of the batch) that is worth having last in memory."""
     numbers = f.get("dimension_numbers")
-    if not dtypes.issubdtype(aval.dtype, np.floating):
+    if not dtypes.issubdtype(aval.dtype, np.floating) or _stays(f) or _is_product(f):
         return None
     costs = {None: cycles(x, w, aval.shape, f.params)}
     for axis in numbers.lhs_spec[:2]:
