@@ -20,6 +20,9 @@ from anima.compiler.lowering.calls import ProgramBuilder
 from anima.compiler.lowering.problem import Problem, Space
 
 _WRITTEN_OUT = 64   # terms of a sum
+_PIXELS = 4         # places in the output (or terms of a line) that are computed at once: they share what they read
+_TOGETHER = 12      # sums over lines that stay in registers together
+_MANY = 64          # channels that are enough for threads
 _LEAST = 8          # channels that are worth vectors
 
 
@@ -82,10 +85,12 @@ def _lines(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> No
         first, end = inner_range(last)
 
         def part(begin: int, stop: int, sure: bool) -> None:
-            if begin < stop:
-                with scope.loop(stop - begin, "serial") as i:
-                    at = [*outer, ix.offset(i, begin)]
-                    _pixel(scope, p, (*others, last), dtype, x, w, out, at, sure)
+            count = stop - begin
+            for start, some, width in _blocks(count, _PIXELS if sure else 1):
+                with scope.loop(some, "serial") as i:
+                    at = ix.offset(ix.scale(i, width), begin + start)
+                    _pixels(scope, p, (*others, last), dtype, x, w, out,
+                            [[*outer, ix.offset(at, k)] for k in range(width)], sure)
 
         part(0, first, False)
         if type(whole) is Const:
@@ -98,31 +103,35 @@ def _lines(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> No
         part(end, last.places, False)
 
 
-def _pixel(scope: Scope, p: Problem, space: Sequence[Space], dtype: str, x: str, w: str, out: str,
-           at: Sequence[Index], sure: bool) -> None:
-    """All channels of one place in the output; `sure`: all of its terms lie in the array."""
+def _blocks(count: int, most: int) -> list[tuple[int, int, int]]:
+    """Where blocks of equal widths begin, how many there are, and their width."""
+    whole = count // most
+    return [b for b in ((0, whole, most), (whole * most, count - whole * most, 1)) if b[1]]
+
+
+def _pixels(scope: Scope, p: Problem, space: Sequence[Space], dtype: str, x: str, w: str, out: str,
+            places: Sequence[Sequence[Index]], sure: bool) -> None:
+    """All channels of some places in the output; `sure`: all of their terms lie in the array."""
     ix = scope.ix
-    target = ix.offset(ix.scale(at[0], p.out[1]), p.out_offset)
-    origin = ix.scale(at[0], p.x[1])
-    for s, i in zip(space, at[1:], strict=True):
-        target, origin = ix.add(target, ix.scale(i, s.out)), ix.add(origin, ix.scale(i, s.step * s.x))
+    targets, origins = [], []
+    for at in places:
+        target, origin = ix.offset(ix.scale(at[0], p.out[1]), p.out_offset), ix.scale(at[0], p.x[1])
+        for s, i in zip(space, at[1:], strict=True):
+            target, origin = ix.add(target, ix.scale(i, s.out)), ix.add(origin, ix.scale(i, s.step * s.x))
+        targets.append(target)
+        origins.append(origin)
     conditions = {}
     if not sure:
-        for d, (s, i) in enumerate(zip(space, at[1:], strict=True)):
+        assert len(places) == 1
+        for d, (s, i) in enumerate(zip(space, places[0][1:], strict=True)):
             for tap in range(s.taps):
                 inside = conjunction(_inside(scope, s, _coordinate(scope, s, i, tap)))
                 conditions[d, tap] = scope.condition(inside, scope.depth)
     with scope.loop(p.groups, "vector") as g:
-        total = scope.var(zero_of(dtype))
+        totals = [scope.var(zero_of(dtype)) for _ in places]
         for c, *taps in itertools.product(range(p.features), *(range(s.taps) for s in space)):
             more = c * p.x[2] + sum((s.start + k * s.gap) * s.x for s, k in zip(space, taps, strict=True))
             factor = p.w_offset + c * p.w[1] + sum(k * s.w for s, k in zip(space, taps, strict=True))
-
-            def term(more: int = more, factor: int = factor) -> None:
-                value = scope.load(x, ix.add(ix.offset(origin, more), g), dtype)
-                weight = scope.load(w, ix.offset(g, factor), dtype)
-                scope.accumulate(total, _plus(dtype), _product(scope, dtype, value, weight))
-
             needed = [] if sure else [conditions[d, k] for d, k in enumerate(taps)]
             needed = [n for n in needed if not (type(n) is Const and n.value)]
             if any(type(n) is Const for n in needed):
@@ -130,43 +139,63 @@ def _pixel(scope: Scope, p: Problem, space: Sequence[Space], dtype: str, x: str,
             with ExitStack() as stack:
                 for n in needed:
                     stack.enter_context(scope.when(n))
-                term()
-        scope.store(out, ix.add(target, g), scope.read(total))
+                weight = scope.load(w, ix.offset(g, factor), dtype)
+                for origin, total in zip(origins, totals, strict=True):
+                    value = scope.load(x, ix.add(ix.offset(origin, more), g), dtype)
+                    scope.accumulate(total, _plus(dtype), _product(scope, dtype, value, weight))
+        for target, total in zip(targets, totals, strict=True):
+            scope.store(out, ix.add(target, g), scope.read(total))
 
 
 def _line_sums(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> None:
-    """The sums over lines for all places of the last dimension, at each place of the others."""
+    """The sums over lines: for all places at once if they are few, else for those of the last dimension, at each place
+    of the others."""
     ix, (*others, last) = scope.ix, sorted(p.space, key=lambda s: s.x, reverse=True)
+    together = math.prod(s.places for s in p.space) <= _TOGETHER and p.groups >= _MANY
     with ExitStack() as stack:
-        at = [stack.enter_context(scope.loop(s.places, "parallel" if k == 0 else "serial"))
-              for k, s in enumerate(others)]
+        if together:
+            places = [[ix.const(k) for k in at] for at in itertools.product(*(range(s.places) for s in others))]
+        else:
+            places = [[stack.enter_context(scope.loop(s.places, "parallel" if k == 0 else "serial"))
+                       for k, s in enumerate(others)]]
         g = stack.enter_context(scope.loop(p.groups, "vector"))
-        target = ix.offset(g, p.out_offset)
-        for s, i in zip(others, at, strict=True):
-            target = ix.add(target, ix.scale(i, s.out))
-        totals = [scope.var(zero_of(dtype)) for _ in range(last.places)]
+        totals = [[scope.var(zero_of(dtype)) for _ in range(last.places)] for _ in places]
         with ExitStack() as inner:
             def count(n: int) -> Index:
                 if n == 1:
                     return ix.zero
                 return ix.opaque(inner.enter_context(scope.serial(n)), 0, n - 1, scope.depth)
 
-            c = count(p.features)
-            source = ix.add(ix.scale(c, p.x[2]), g)
-            factor = ix.add(ix.offset(ix.scale(c, p.w[1]), p.w_offset), g)
-            conditions = []
+            c, taps = count(p.features), [count(s.taps) for s in others]
+            for at, sums in zip(places, totals, strict=True):
+                _line_sum(scope, p, dtype, x, w, (c, g, *taps), at, sums)
+        for at, sums in zip(places, totals, strict=True):
+            target = ix.offset(g, p.out_offset)
             for s, i in zip(others, at, strict=True):
-                k = count(s.taps)
-                place = ix.add(_coordinate(scope, s, i, 0), ix.scale(k, s.gap))
-                conditions += _inside(scope, s, place)
-                source, factor = ix.add(source, ix.scale(place, s.x)), ix.add(factor, ix.scale(k, s.w))
-            inner.enter_context(scope.when(scope.condition(conjunction(conditions), scope.depth)))
-            sums = [scope.var(zero_of(dtype)) for _ in totals]
-            _along(scope, last, dtype, (x, source), (w, factor), sums)
-            for total, part in zip(totals, sums, strict=True):
-                scope.accumulate(total, _plus(dtype), scope.read(part))
-        for y, total in enumerate(totals):
-            scope.store(out, ix.offset(target, y * last.out), scope.read(total))
+                target = ix.add(target, ix.scale(i, s.out))
+            for y, total in enumerate(sums):
+                scope.store(out, ix.offset(target, y * last.out), scope.read(total))
+
+
+def _line_sum(scope: Scope, p: Problem, dtype: str, x: str, w: str, term: Sequence[Index], at: Sequence[Index],
+              totals: Sequence[Ref]) -> None:
+    """Adds the terms of one line to the sums at one place of all dimensions but the last one."""
+    ix, (*others, last), (c, g, *taps) = scope.ix, sorted(p.space, key=lambda s: s.x, reverse=True), term
+    source = ix.add(ix.scale(c, p.x[2]), g)
+    factor = ix.add(ix.offset(ix.scale(c, p.w[1]), p.w_offset), g)
+    conditions = []
+    for s, i, k in zip(others, at, taps, strict=True):
+        place = ix.add(_coordinate(scope, s, i, 0), ix.scale(k, s.gap))
+        conditions += _inside(scope, s, place)
+        source, factor = ix.add(source, ix.scale(place, s.x)), ix.add(factor, ix.scale(k, s.w))
+    inside = scope.condition(conjunction(conditions), scope.depth)
+    if type(inside) is Const and not inside.value:
+        return
+    with scope.when(inside):
+        sums = [scope.var(zero_of(dtype)) for _ in totals]
+        _along(scope, last, dtype, (x, source), (w, factor), sums)
+        for total, part in zip(totals, sums, strict=True):
+            scope.accumulate(total, _plus(dtype), scope.read(part))
 
 
 def _along(scope: Scope, s: Space, dtype: str, x: tuple[str, Index], w: tuple[str, Index], sums: Sequence[Ref]) -> None:
@@ -184,14 +213,17 @@ def _along(scope: Scope, s: Space, dtype: str, x: tuple[str, Index], w: tuple[st
         inside = [y for y, (a, b) in enumerate(ranges) if a <= begin and end <= b]
         if not inside:
             continue
-        with ExitStack() as stack:
-            if end - begin > 1:
-                k = ix.opaque(stack.enter_context(scope.serial(end - begin)), 0, end - begin - 1, scope.depth)
-            else:
-                k = ix.zero
-            k = ix.offset(k, begin)
-            factor = scope.load(w[0], ix.add(w[1], ix.scale(k, s.w)), dtype)
-            for y in inside:
-                place = ix.offset(ix.scale(k, s.gap * s.x), (s.start + y * s.step) * s.x)
-                value = scope.load(x[0], ix.add(x[1], place), dtype)
-                scope.accumulate(sums[y], _plus(dtype), _product(scope, dtype, value, factor))
+        for start, count, width in _blocks(end - begin, _PIXELS):
+            with ExitStack() as stack:
+                block = ix.zero if count == 1 else ix.opaque(stack.enter_context(scope.serial(count)), 0, count - 1,
+                                                             scope.depth)
+                first = ix.offset(ix.scale(block, width), begin + start)
+                ks = [ix.offset(first, n) for n in range(width)]
+                factors = [scope.load(w[0], ix.add(w[1], ix.scale(k, s.w)), dtype) for k in ks]
+                for y in inside:
+                    terms = [_product(scope, dtype, scope.load(x[0], ix.add(x[1], ix.offset(
+                        ix.scale(k, s.gap * s.x), (s.start + y * s.step) * s.x)), dtype), factor)
+                        for k, factor in zip(ks, factors, strict=True)]
+                    while len(terms) > 1:
+                        terms = [scope.op(_plus(dtype), pair, dtype) for pair in zip(terms[::2], terms[1::2], strict=True)]
+                    scope.accumulate(sums[y], _plus(dtype), terms[0])
