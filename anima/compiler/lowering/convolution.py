@@ -32,6 +32,7 @@ _TILE = 15 / 14      # for tiles of 14 rows: a row more to load what all rows ha
 _COPY = 3.0          # cycles to copy an element of the matrix
 _DEEP = 256          # terms of a stretch of a strip, at most
 _MOST_ROWS = 1024    # outputs that are rows of one block
+_MOST_SPAN = 256     # rows of a strip
 _HEIGHTS = families(32)[0]
 _BY_WINDOWS = ("f32", "f64")
 
@@ -130,7 +131,7 @@ class Ways:
             plans += [self._rows(self.taps[d], d, _run(self.taps[d]), _ONE), self._columns(self.places[d], d)]
             if s.x == p.features * p.x[2] and s.gap == 1 == p.x[2] and s.w == p.features * p.w[1]:
                 plans.append(self._rows(self.taps[d], d, _run(self.taps[d]), _run(self.feature)))
-        plans += [plan for plan in (self._strips(), self._lines()) if plan is not None]
+        plans += [plan for plan in (self._strips(), self._spans(), self._lines()) if plan is not None]
         return min(plans, key=lambda plan: plan.cost)
 
     def _wheels(self, some: Sequence[tuple[int, ...]], last: int, by: int) -> tuple[Wheel, ...]:
@@ -198,9 +199,35 @@ class Ways:
         vectors = strip / _LANES * 1.2 if s.x == features else strip / features * (4.0 + _ceil(features, _LANES))
         pack = lines * tiles * runs * (20.0 + vectors)
         write = p.positions * p.outputs * (2 / _LANES if p.out[2] == 1 else 0.4 if s.out == 1 else 1.5)
-        copy = 0.0 if p.w[2] == 1 and p.outputs % _LANES == 0 else p.terms * p.outputs * _COPY
+        copy = 0.0 if self._straight() else p.terms * p.outputs * _COPY
         return Plan("strips", rows, terms, _run(self.places[d]), _run(self.taps[d]), (features, 1, p.w[1], 0), d,
                     p.groups * (sums + pack + write + copy))
+
+    def _spans(self) -> Plan | None:
+        """Windows are rows, together with the batch, whose few elements are next to each other in lines of x."""
+        p, d = self.p, self._line()
+        if d is None or (p.x[1] != 1 and p.batch > 1):
+            return None
+        s = p.space[d]
+        size = s.places * p.batch
+        strip = ((s.taps - 1) * s.gap + s.places) * p.batch
+        if s.step != 1 or s.x != p.batch or size > _MOST_SPAN or strip * 8 > STRIP_BYTES:
+            return None
+        high, low, first, tiles = cover(size, _HEIGHTS)
+        others = self._wheels([t for t in self.places if t[3] != d], d, 2)
+        terms = self._wheels([self.feature, *(t for t in self.taps if t[3] != d)], d, 2)
+        lines, runs = p.positions // size, p.terms // s.taps
+        steps = first * max(high + 1, 6) + (tiles - first) * max(low + 1, 6)
+        sums = lines * steps * _ceil(p.outputs, _LANES) * p.terms / 2
+        pack = lines * tiles * runs * (40.0 + 1.5 * strip / _LANES + 15.0 * _ceil(p.outputs, 2 * _LANES))
+        copy = 0.0 if self._straight() else p.terms * p.outputs * _COPY
+        rows = (*others, (p.batch, 1, p.out[1], 0, 0, 0))
+        return Plan("spans", rows, terms, _run(self.places[d]), _run(self.taps[d]), _ONE, d,
+                    p.groups * (sums + pack + p.positions * p.outputs * 0.5 + copy))
+
+    def _straight(self) -> bool:
+        """Whether outputs lie next to each other in w, in whole vectors."""
+        return self.p.w[2] == 1 and self.p.outputs % _LANES == 0
 
     def _lines(self) -> Plan | None:
         """Windows are columns of elements of the batch, next to each other; lines of x are read where they are."""
@@ -249,7 +276,7 @@ def _by_windows(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str,
     steps: tuple[int, int] | None
     if plan.side == "lines":
         steps = plan.taps[2], p.w[2]
-    elif plan.side == "strips":
+    elif plan.side in ("strips", "spans"):
         steps = (0, 1) if p.w[2] == 1 and p.outputs % _LANES == 0 else None
     else:
         steps = matrix_steps(p, plan)
@@ -273,7 +300,7 @@ def _by_windows(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str,
 
 def _copied(builder: ProgramBuilder, p: Problem, plan: Plan, dtype: str, w: str) -> tuple[Problem, Plan, str]:
     """A copy of the kernel: for each group, a row for each term in the plan's order; the problem and the plan with it."""
-    padded = _ceil(p.outputs, _LANES) * _LANES if plan.side == "strips" else p.outputs
+    padded = _ceil(p.outputs, _LANES) * _LANES if plan.side in ("strips", "spans") else p.outputs
     dims = [(p.groups, p.w[0]), *plan.order, (padded, p.w[2])]
     wheels = [d for d in dims if d[0] > 1]
     size = math.prod(n for n, _ in wheels)

@@ -34,6 +34,8 @@ _MOST_BLOCKS = 8          # tiles or panels of windows in a unit
 _STILL = 1 << 30          # elements of a run of terms that the last coordinate stays the same for: all
 _STRIP_DEPTH = 256        # terms of a block of strips
 _LINE_DEPTH = 384         # terms of a block of lines
+_OF_STRIPS = ("stretches", "stretch", "stretch_a", "stretch_w", "row_stride", "term_stride", "begin_x", "begin_out",
+              "begin_at", "begin_place", "batch", "batch_out")
 _SAME_PLACE = 4096        # addresses so far apart share a place in a first-level cache
 Wheel = tuple[int, ...]   # size; steps: x, out, c0, c1, c2
 
@@ -98,12 +100,16 @@ class WindowProduct:
             "x_group", "w_group", "out_group", "outputs", "size0", "size1", "size2", "term")}
         self.set(output=n["output_w"], out_output=n["output_out"], runs=self.runs)
         side = str(call["side"])
+        if side == "spans":  # whose innermost wheel of rows is a part of lines
+            self.batch, rows[-1] = rows[-1], (1, 0, 0, 0, 0, 0)
+            self.rows //= self.batch[0]
         self.driver, plan, cut = {
             "rows": (ROWS, window_driver.PLAN, self._by_rows), "columns": (COLUMNS, window_driver.PLAN, self._by_columns),
-            "strips": (STRIPS, strip_driver.PLAN, self._by_strips), "lines": (LINES, strip_driver.PLAN, self._by_lines),
+            "strips": (STRIPS, strip_driver.PLAN, self._by_strips), "spans": (STRIPS, strip_driver.PLAN, self._by_spans),
+            "lines": (LINES, strip_driver.PLAN, self._by_lines),
         }[side]
         cut()
-        positions = self.rows * n["places"]
+        positions = self.rows * n["places"] * (self.batch[0] if side == "spans" else 1)
         self.units = self.numbers["windows"] * self.numbers["blocks"] * n["groups"]
         work = positions * n["outputs"] * self.runs * n["taps"] * n["features"] * n["groups"]
         time = work / (_MULTIPLICATIONS * self.lanes / 16)
@@ -198,23 +204,44 @@ class WindowProduct:
     # -- lines that are read as they lie --------------------------------------------------------
 
     def _by_strips(self) -> None:
-        n, outputs = self.n, self.n["outputs"]
-        high, low, first, tiles = cover(n["places"], self.heights)
+        """Rows are windows along a line; their terms, of a strip, are the features of some taps."""
+        n, features, taps = self.n, self.n["features"], self.n["taps"]
+        tiles = cover(n["places"], self.heights)
+        tallest = tiles[0] if tiles[2] else tiles[1]
+        pixels = (tallest - 1) * n["place_step"] + (taps - 1) * n["tap_step"] + 1
+        if n["tap_step"] == 1 and n["tap_w"] == features * n["feature_w"]:
+            stretches, stretch = 1, taps * features
+        else:
+            stretches, stretch = taps, features
+        pixel = n["tap_x"] // n["tap_step"]
+        self.set(places=n["places"], features=features, stretches=stretches, stretch=stretch,
+                 stretch_a=n["tap_step"] * features, stretch_w=n["tap_w"], row_stride=n["place_step"] * features,
+                 term_stride=1, begin_x=n["place_step"] * pixel, begin_out=n["place_out"], begin_at=n["place_step"],
+                 begin_place=0, batch=1, batch_out=0, term=n["feature_w"])
+        self._strips(tiles, self.rows, pixel, pixels, taps * features)
+
+    def _by_spans(self) -> None:
+        """Rows are the windows, and the elements of the batch, of a line; their terms, of a strip, are its taps."""
+        n, (batch, _, batch_out, *_) = self.n, self.batch
+        tiles = cover(n["places"] * batch, self.heights)
+        pixels = (n["taps"] - 1) * n["tap_step"] + n["places"]
+        self.set(places=n["places"] * batch, features=batch, stretches=1, stretch=n["taps"], stretch_a=0, stretch_w=0,
+                 row_stride=1, term_stride=n["tap_step"] * batch, begin_x=0, begin_out=0, begin_at=0, begin_place=1,
+                 batch=batch, batch_out=batch_out, term=n["tap_w"])
+        self._strips(tiles, self.rows, n["tap_x"] // n["tap_step"], pixels, n["taps"])
+
+    def _strips(self, tiles: tuple[int, int, int, int], lines: int, pixel: int, pixels: int, depth: int) -> None:
+        """The numbers for lines that are cut into tiles, and for strips of so many pixels and terms."""
+        n, outputs, (high, low, first, count) = self.n, self.n["outputs"], tiles
         self._panels(_ceil(outputs, self.lanes) * self.lanes, high if first else low)
-        width = self.numbers["width"]
+        width, strip = self.numbers["width"], pixels * self.numbers["features"]
         block = _even(_ceil(outputs, width), max(1, _BLOCK_OUTPUTS // width)) * width
-        pixels = ((high if first else low) - 1) * n["place_step"] + (n["taps"] - 1) * n["tap_step"] + 1
-        features, pixel = n["features"], n["tap_x"] // n["tap_step"]
-        merged = n["tap_step"] == 1 and n["tap_w"] == features * n["feature_w"]
-        pieces = 1 if merged else n["taps"]
-        most = min(_STRIP_DEPTH // (n["taps"] * features), MOST_RUNS, MOST_STEPS // pieces,
-                   STRIP_BYTES // (pixels * features * self.size))
-        self.set(tiles=tiles, pieces=self.rows * tiles, places=n["places"], run_block=_even(self.runs, max(most, 1)),
-                 taps=n["taps"], gap=n["tap_step"], step=n["place_step"], features=features, pixel=pixel,
-                 merged=int(merged), strip=pixels * features, height=high, low_height=low, first=first,
-                 term=n["feature_w"], tap=n["tap_w"], row_out=n["place_out"], output_block=block, ld=block,
-                 blocks=_ceil(outputs, block))
-        strips = self.numbers["run_block"] * pixels * features * self.size
+        most = min(_STRIP_DEPTH // depth, MOST_RUNS, MOST_STEPS // self.numbers["stretches"],
+                   STRIP_BYTES // (strip * self.size))
+        self.set(tiles=count, pieces=lines * count, run_block=_even(self.runs, max(most, 1)), taps=n["taps"],
+                 gap=n["tap_step"], pixel=pixel, strip=strip, height=high, low_height=low, first=first,
+                 row_out=n["place_out"], output_block=block, ld=block, blocks=_ceil(outputs, block))
+        strips = self.numbers["run_block"] * strip * self.size
         self._pieces(min(SUM_BYTES // (block * self.size * max(high, low)), STRIP_BYTES // strips))
         self._kernels(high, low, window_kernel_name)
 
@@ -227,8 +254,8 @@ class WindowProduct:
         pixel = n["tap_x"] // n["tap_step"]
         self.set(tiles=_ceil(n["places"], width), pieces=self.rows * _ceil(n["places"], width), places=n["places"],
                  run_block=min(_even(self.runs, max(_LINE_DEPTH // n["taps"], 1)), MOST_RUNS), taps=n["taps"],
-                 gap=n["tap_step"], step=0, features=1, pixel=pixel, merged=0, strip=0, term=n["tap_w"], tap=0,
-                 row_out=n["place_out"])
+                 gap=n["tap_step"], features=1, pixel=pixel, strip=0, term=n["tap_w"], row_out=n["place_out"],
+                 **dict.fromkeys(_OF_STRIPS, 0))
         self._pieces(SUM_BYTES // (rows * width * self.size))
         self.set(ld=self.numbers["window_block"] * width)
         self._kernels(high, low, window_kernel_name)

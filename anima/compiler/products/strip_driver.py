@@ -1,7 +1,7 @@
 """Drivers of convolutions whose features lie next to each other in memory.
 
-    conv_strips    windows are rows of C: what a tile of windows along one line of the output sees of a line of x is one
-                   strip, which is copied with its padding; windows overlap there, and none is copied twice
+    conv_strips    windows are rows of C: what those along a line of the output see of a line of x is one strip, which
+                   is copied with its padding; windows overlap there, and none is copied twice
     conv_lines     windows are columns of C, features of one place in the kernel: lines of x are read where they are, as
                    far as they lie in the array
 
@@ -27,14 +27,19 @@ _NUMBERS = (
     "outputs", "output_block",      # columns of the matrix, and those in a unit
     "places",                       # windows in a line, or features
     "runs", "run_block",            # lines of x that a window sees, and those in a block
-    "taps", "gap", "step",          # of the last dimension of space
+    "taps", "gap",                  # of the last dimension of space
     "features", "pixel",            # features, and distance of neighbours in a line of x
-    "merged",                       # whether taps and features are one stretch, in x and in w
     "strip",                        # elements of a strip
+    "stretches", "stretch",         # of a line: how many, of how many terms,
+    "stretch_a", "stretch_w",       # and their distances in a strip and in the matrix
+    "row_stride", "term_stride",    # in a strip
+    "begin_x", "begin_out", "begin_at", "begin_place",  # what a window adds to the first of a tile: in x, in the
+                                    # result, to the last coordinate, to its place in the strip
+    "batch", "batch_out",           # windows next to each other in a place, and their distance in the result
     "height", "low_height", "first",  # of tiles: so many are `height` high, the others `low_height`
     "width", "edge",                # of panels, the last one perhaps narrower
     "ld",                           # of C in scratch memory
-    "term", "tap", "output",        # steps in the matrix: of a feature (or a tap of a line), of a tap, of an output
+    "term", "output",               # steps in the matrix: of a term, of an output
     "row_out", "out_output",        # distances in the result: of windows, of outputs
     "x_group", "w_group", "out_group")
 PLAN = _NUMBERS + tuple(f"positions{d}" for d in range(ODOMETER)) + tuple(f"terms{d}" for d in range(ODOMETER))
@@ -44,6 +49,7 @@ _SLACK = 1 << 15         # behind it, which may be read
 MOST_RUNS = 128          # lines in a block
 MOST_STEPS = 512         # stretches in a block
 MOST_PIECES = 64         # tiles or panels in a unit
+_PLACE = LENGTH + 1      # in an entry: where a tile's windows begin in a strip
 _ROW = Type("i64", ENTRY)
 
 
@@ -143,30 +149,27 @@ class StripUnit(PieceUnit):
         late = b.cmp("sge", tile, first)
         before = b.intrinsic("smin", tile, first)
         place = b.op("add", self.mul(before, high), self.mul(b.op("sub", tile, before), low))
-        at = self.mul(place, self.get("step"))
-        for word_, more in ((X, self.mul(at, self.get("pixel"))), (OUT, self.mul(place, self.get("row_out"))), (C2, at)):
-            self.put(entry, word_, b.op("add", word(b, entry, word_), more))
+        for word_, step in ((X, "begin_x"), (OUT, "begin_out"), (C2, "begin_at")):
+            self.put(entry, word_, b.op("add", word(b, entry, word_), self.mul(place, self.get(step))))
+        self.put(entry, _PLACE, self.mul(place, self.get("begin_place")))
         height = b.select(late, low, high)
         self.put(entry, AT, b.intrinsic("smin", height, b.op("sub", self.get("places"), place)))
         self.put(entry, LENGTH, b.cast("zext", late, I64))
 
     def add_block(self, runs: Value, later: Value) -> None:
         b, move = self.b, self.move
-        strip, features, taps = self.get("strip"), self.get("features"), self.get("taps")
-        merged = b.cmp("ne", self.get("merged"), 0)
-        pieces = b.select(merged, i64(1), taps)
-        length = b.select(merged, self.mul(taps, features), features)
+        strip, pieces = self.get("strip"), self.get("stretches")
 
         def step(u: Value, _: list[Value]) -> list[Value]:
             place = word(b, b.gep(_ROW, self.terms, u), OUT)
 
-            def tap(t: Value, _: list[Value]) -> list[Value]:
-                a = b.op("add", self.mul(u, strip), self.mul(self.mul(t, self.get("gap")), features))
-                self.store_step(b.op("add", self.mul(u, pieces), t), a,
-                                b.op("add", place, self.mul(t, self.get("tap"))), length)
+            def piece(t: Value, _: list[Value]) -> list[Value]:
+                self.store_step(b.op("add", self.mul(u, pieces), t),
+                                b.op("add", self.mul(u, strip), self.mul(t, self.get("stretch_a"))),
+                                b.op("add", place, self.mul(t, self.get("stretch_w"))), self.get("stretch"))
                 return []
 
-            loop(b, 0, pieces, 1, tap, sure=True)
+            loop(b, 0, pieces, 1, piece, sure=True)
             return []
 
         loop(b, 0, runs, 1, step, sure=True)
@@ -182,10 +185,11 @@ class StripUnit(PieceUnit):
 
         def panel(_: Value, first: Value, columns: Value, width: Value, narrow: Value) -> None:
             def tile(n: Value, carried: list[Value]) -> list[Value]:
-                low = b.cmp("ne", word(b, b.gep(_ROW, self.entries, n), LENGTH), 0)
+                entry = b.gep(_ROW, self.entries, n)
+                low = b.cmp("ne", word(b, entry, LENGTH), 0)
                 b.call(self.kernel(low, narrow),
-                       [carried[0], self.mul(self.get("step"), features), i64(1), move.at(self.w, first),
-                        self.get("term"), carried[1], self.get("ld"), self.steps, count, later])
+                       [move.at(carried[0], word(b, entry, _PLACE)), self.get("row_stride"), self.get("term_stride"),
+                        move.at(self.w, first), self.get("term"), carried[1], self.get("ld"), self.steps, count, later])
                 return [move.at(carried[0], room), move.at(carried[1], self.mul(self.get("height"), self.get("ld")))]
 
             loop(b, 0, self.count, 1, tile, [self.strips, move.at(self.sums, first)], sure=True)
@@ -241,7 +245,9 @@ class StripUnit(PieceUnit):
 
     def _finish(self) -> None:
         b, move = self.b, self.move
-        across = b.op("and", b.cmp("ne", self.get("out_output"), 1), b.cmp("eq", self.get("row_out"), 1))
+        batch = self.get("batch")
+        across = b.op("and", b.cmp("ne", self.get("out_output"), 1),
+                      b.op("and", b.cmp("eq", self.get("row_out"), 1), b.cmp("eq", self.get("begin_place"), 0)))
 
         def tile(n: Value, _: list[Value]) -> list[Value]:
             entry = b.gep(_ROW, self.entries, n)
@@ -250,7 +256,10 @@ class StripUnit(PieceUnit):
 
             def straight() -> None:
                 def row(r: Value, _: list[Value]) -> list[Value]:
-                    self.copy_run(move.at(target, self.mul(r, self.get("row_out"))),
+                    number = b.op("add", word(b, entry, _PLACE), r)
+                    place, inner = b.op("udiv", number, batch), b.op("urem", number, batch)
+                    self.copy_run(move.at(target, self.mul(place, self.get("row_out")),
+                                          self.mul(inner, self.get("batch_out"))),
                                   move.at(source, self.mul(r, self.get("ld"))), self.outputs, self.get("out_output"))
                     return []
 
