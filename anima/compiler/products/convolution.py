@@ -14,16 +14,16 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.ir.routines import CONVOLUTION_NUMBERS, WHEEL
+from anima.compiler.machine.native import Target
 from anima.compiler.products import strip_driver, window_driver
+from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, exact_cover, families
+from anima.compiler.products.gemm import PACK_COLUMNS, PACK_ROWS, kernel_name, shared_text as gemm_text
+from anima.compiler.products.kernel import PTR, SCALARS, i64
 from anima.compiler.products.strip_driver import LINES, MOST_PIECES, MOST_RUNS, MOST_STEPS, STRIP_BYTES, STRIPS
 from anima.compiler.products.window_driver import COLUMNS, CONTEXT, MOST_DEPTH, MOST_ENTRIES, ROWS, SUM_BYTES
 from anima.compiler.products.window_kernel import KERNEL, write_kernel
 from anima.compiler.products.windows import C0, ENTRY, WHEELS
-from anima.compiler.products.gemm import PACK_COLUMNS, PACK_ROWS, kernel_name, shared_text as gemm_text
-from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, exact_cover, families
-from anima.compiler.products.kernel import PTR, SCALARS, i64
-from anima.compiler.machine.native import Target
-from anima.compiler.ir.routines import CONVOLUTION_NUMBERS, WHEEL
 
 _MULTIPLICATIONS = 25.0   # done in a nanosecond, by vectors of 16
 _WORTH = 25_000.0         # nanoseconds of work from which threads are used

@@ -11,7 +11,7 @@ terms are done by `window_kernel`. Otherwise all is as in `window_driver`.
 
 from __future__ import annotations
 
-from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.products.driver import write_run
 from anima.compiler.products.kernel import I32, I64, PTR, Writer, i64, loop, when
 from anima.compiler.products.window_driver import Unit

@@ -14,10 +14,10 @@ exists as a whole.
 from __future__ import annotations
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
-from anima.compiler.products.windows import AT, ENTRY, LENGTH, ODOMETER, OUT, PACK, X, Windows, word, write_table
 from anima.compiler.products.blocking import DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
 from anima.compiler.products.driver import write_run
 from anima.compiler.products.kernel import I64, PTR, Writer, i64, loop, when
+from anima.compiler.products.windows import AT, ENTRY, LENGTH, ODOMETER, OUT, PACK, Windows, X, word, write_table
 
 ROWS, COLUMNS = "conv_rows", "conv_columns"
 CONTEXT = ("plan", "x", "w", "out", "high", "low", "high_edge", "low_edge", "pack_matrix")
