@@ -136,7 +136,8 @@ def conv_general_dilated_local(lhs: Any, rhs: Any, window_strides: Sequence[int]
     patches = conv_general_dilated_patches(
         lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers,
         precision=None if precisions is None else precisions[0])
-    lhs_spec, rhs_spec, out_spec = conv_dimension_numbers(shape_of(lhs), shape_of(rhs), dimension_numbers)
-    out = dot_general(patches, rhs, (((out_spec[1],), (rhs_spec[1],)), (out_spec[2:], rhs_spec[2:])), precision=precisions)
+    _, rhs_spec, out_spec = conv_dimension_numbers(shape_of(lhs), shape_of(rhs), dimension_numbers)
+    numbers = ((out_spec[1],), (rhs_spec[1],)), (out_spec[2:], rhs_spec[2:])
+    out = dot_general(patches, rhs, numbers, precision=precisions)
     places = (*out_spec[2:], *out_spec[:2])  # of the product's axes
     return transpose(out, tuple(places.index(d) for d in range(len(places))))

@@ -192,7 +192,8 @@ class Convolution(Primitive):
               preferred_element_type: Any = None) -> ShapedArray:
         _check(lhs, rhs, dimension_numbers, window_strides, padding, lhs_dilation, rhs_dilation,
                feature_group_count, batch_group_count)
-        lhs_shape, rhs_shape = (_permuted(x.shape, spec) for x, spec in zip((lhs, rhs), dimension_numbers, strict=False))
+        lhs_shape = _permuted(lhs.shape, dimension_numbers.lhs_spec)
+        rhs_shape = _permuted(rhs.shape, dimension_numbers.rhs_spec)
         space = tuple(map(dilated, lhs_shape[2:], lhs_dilation))
         if any(n + low + high < 0 for n, (low, high) in zip(space, padding, strict=True)):
             raise ValueError("Negative padding is larger than the size of the corresponding dimension: got "
@@ -273,9 +274,10 @@ class Convolution(Primitive):
         else:
             groups = {"feature_group_count": 1, "batch_group_count": feature_group_count}
         pads = []
-        for n, k, m, (low, _), stride, apart, gap in zip(
-                _permuted(shape_of(lhs), lhs_spec)[2:], _permuted(aval.shape, rhs_spec)[2:],
-                _permuted(shape_of(ct), out_spec)[2:], padding, window_strides, lhs_dilation, rhs_dilation, strict=True):
+        sizes = (_permuted(shape, spec)[2:] for shape, spec in zip(
+            (shape_of(lhs), aval.shape, shape_of(ct)), dimension_numbers, strict=True))
+        for n, k, m, (low, _), stride, apart, gap in zip(*sizes, padding, window_strides, lhs_dilation, rhs_dilation,
+                                                         strict=True):
             pads.append((low, dilated(m, stride) + dilated(k, gap) - 1 - low - dilated(n, apart)))
         return self.bind(
             lhs, ct, dimension_numbers=ConvDimensionNumbers(*((s[1], s[0], *s[2:]) for s in (
@@ -336,19 +338,20 @@ def _convolve(lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: ConvDimens
     x = x.reshape(batch_group_count, batch, feature_group_count, features, *x.shape[2:])
     x = x.transpose(0, 2, 1, 3, *range(4, x.ndim)).reshape(groups, batch, features, *x.shape[4:])
     w = np.moveaxis(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), 1, 2)
-    out = np.zeros((groups, batch, *places, w.shape[2]), x.dtype)
+    out: Any = np.zeros((groups, batch, *places, w.shape[2]), x.dtype)
+    rest: Any = ...
     if out.size and math.prod(window) <= math.prod(places):
         for tap in np.ndindex(*window):
-            seen = x[(..., *(slice(k * gap, k * gap + (m - 1) * step + 1, step) for k, gap, m, step in zip(
+            seen = x[(rest, *(slice(k * gap, k * gap + (m - 1) * step + 1, step) for k, gap, m, step in zip(
                 tap, rhs_dilation, places, window_strides, strict=True)))]
             rows = np.moveaxis(seen, 2, -1).reshape(groups, batch * math.prod(places), features)
-            term = np.matmul(rows, w[(..., *tap)]).reshape(out.shape)
-            out = out | term if x.dtype == np.bool_ else np.add(out, term, out=out)
+            term = np.matmul(rows, w[(rest, *tap)]).reshape(out.shape)
+            np.add(out, term, out=out)  # of booleans: or
     elif out.size:
         terms = features * math.prod(window)
         flat = np.moveaxis(w, 2, -1).reshape(groups, terms, w.shape[2])
         for place in np.ndindex(*places):
-            seen = x[(..., *(slice(y * step, y * step + dilated(k, gap), gap) for y, gap, k, step in zip(
+            seen = x[(rest, *(slice(y * step, y * step + dilated(k, gap), gap) for y, gap, k, step in zip(
                 place, rhs_dilation, window, window_strides, strict=True)))]
             out[(slice(None), slice(None), *place)] = np.matmul(seen.reshape(groups, batch, terms), flat)
     out = np.moveaxis(out, 0, -2).reshape(batch, *places, shape[1])

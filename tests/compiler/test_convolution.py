@@ -1,4 +1,4 @@
-"""Compiled convolutions: every way that windows are enumerated, against NumPy; on other machines, threads, in their memory."""
+"""Compiled convolutions: every way that windows are enumerated, on several machines, within their memory."""
 
 from __future__ import annotations
 
@@ -253,7 +253,8 @@ def test_blocks_fit_into_their_memory(conv: Conv, target: str) -> None:
             p = WindowProduct(arguments("convolution", stmt.args), TARGETS[target])
             n = p.numbers
             if p.driver in ("conv_strips", "conv_lines"):
-                rows = n["window_block"] * max(n["height"], n["low_height"]) if p.driver == "conv_strips" else n["outputs"]
+                heights = n["window_block"] * max(n["height"], n["low_height"])
+                rows = heights if p.driver == "conv_strips" else n["outputs"]
                 assert rows * n["ld"] * p.size <= STRIP_SUMS
                 assert n["window_block"] <= MOST_PIECES and n["run_block"] <= MOST_RUNS
                 assert n["run_block"] * max(n["stretches"], 1) <= MOST_STEPS

@@ -1,4 +1,4 @@
-"""Convolutions of each channel by itself ("depthwise"), where channels come last in memory: loops over lines of the output.
+"""Convolutions of each channel by itself ("depthwise"), where channels come last in memory: loops over lines.
 
     parallel line: for x: vector g: s = x[x, g] * w[0, g]; s += x[x + 1, g] * w[1, g]; ...
 
@@ -22,6 +22,7 @@ from anima.compiler.lowering.problem import Problem, Space
 _WRITTEN_OUT = 64   # terms of a sum
 _PIXELS = 4         # places in the output (or terms of a line) that are computed at once: they share what they read
 _TOGETHER = 12      # sums over lines that stay in registers together
+_LANES = 32         # channels that a thread takes at once
 _MANY = 64          # channels that are enough for threads
 _LEAST = 8          # channels that are worth vectors
 
@@ -77,8 +78,7 @@ def _lines(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> No
     """A line of the output after the other; its inner part apart from its ends."""
     ix, (*others, last) = scope.ix, sorted(p.space, key=lambda s: s.x, reverse=True)
     with ExitStack() as stack:
-        outer = [stack.enter_context(scope.loop(n, "parallel" if k == 0 else "serial"))
-                 for k, n in enumerate((p.batch, *(s.places for s in others)))]
+        outer = [stack.enter_context(scope.loop(n, "each")) for n in (p.batch, *(s.places for s in others))]
         conditions = [c for s, i in zip(others, outer[1:], strict=True) for tap in (0, s.taps - 1)
                       for c in _inside(scope, s, _coordinate(scope, s, i, tap))]
         whole = scope.condition(conjunction(conditions), scope.depth)
@@ -87,7 +87,7 @@ def _lines(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -> No
         def part(begin: int, stop: int, sure: bool) -> None:
             count = stop - begin
             for start, some, width in _blocks(count, _PIXELS if sure else 1):
-                with scope.loop(some, "serial") as i:
+                with scope.loop(some, "each") as i:
                     at = ix.offset(ix.scale(i, width), begin + start)
                     _pixels(scope, p, (*others, last), dtype, x, w, out,
                             [[*outer, ix.offset(at, k)] for k in range(width)], sure)
@@ -156,9 +156,10 @@ def _line_sums(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -
         if together:
             places = [[ix.const(k) for k in at] for at in itertools.product(*(range(s.places) for s in others))]
         else:
-            places = [[stack.enter_context(scope.loop(s.places, "parallel" if k == 0 else "serial"))
-                       for k, s in enumerate(others)]]
-        g = stack.enter_context(scope.loop(p.groups, "vector"))
+            places = [[stack.enter_context(scope.loop(s.places, "each")) for s in others]]
+        size = next(n for n in range(min(p.groups, _LANES), 0, -1) if p.groups % n == 0)
+        block = stack.enter_context(scope.loop(p.groups // size, "each"))
+        g = ix.add(ix.scale(block, size), stack.enter_context(scope.loop(size, "vector")))
         totals = [[scope.var(zero_of(dtype)) for _ in range(last.places)] for _ in places]
         with ExitStack() as inner:
             def count(n: int) -> Index:
@@ -225,5 +226,6 @@ def _along(scope: Scope, s: Space, dtype: str, x: tuple[str, Index], w: tuple[st
                         ix.scale(k, s.gap * s.x), (s.start + y * s.step) * s.x)), dtype), factor)
                         for k, factor in zip(ks, factors, strict=True)]
                     while len(terms) > 1:
-                        terms = [scope.op(_plus(dtype), pair, dtype) for pair in zip(terms[::2], terms[1::2], strict=True)]
+                        pairs = zip(terms[::2], terms[1::2], strict=True)
+                        terms = [scope.op(_plus(dtype), pair, dtype) for pair in pairs]
                     scope.accumulate(sums[y], _plus(dtype), terms[0])

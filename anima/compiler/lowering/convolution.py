@@ -16,8 +16,7 @@ from anima.compiler.ir.index_math import Index, conjunction
 from anima.compiler.ir.loops import Call, Const, Ref
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.channels import by_channels, in_channels
-from anima.compiler.lowering.map import loop_kinds
+from anima.compiler.lowering.channels import by_channels, in_channels, zero_of
 from anima.compiler.lowering.problem import Problem, problems
 from anima.compiler.products.blocking import cover, exact_cover, families
 from anima.compiler.products.strip_driver import STRIP_BYTES
@@ -232,7 +231,8 @@ class Ways:
     def _lines(self) -> Plan | None:
         """Windows are columns of elements of the batch, next to each other; lines of x are read where they are."""
         p, d = self.p, self._line()
-        if d is None or p.x[1] != 1 or p.batch % _LANES or p.outputs > _MOST_ROWS or (tiles := exact_cover(p.outputs, _HEIGHTS)) is None:
+        tiles = exact_cover(p.outputs, _HEIGHTS)
+        if d is None or p.x[1] != 1 or p.batch % _LANES or p.outputs > _MOST_ROWS or tiles is None:
             return None
         s = p.space[d]
         rows = self._wheels(self.places, d, 2)
@@ -299,7 +299,7 @@ def _by_windows(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str,
 
 
 def _copied(builder: ProgramBuilder, p: Problem, plan: Plan, dtype: str, w: str) -> tuple[Problem, Plan, str]:
-    """A copy of the kernel: for each group, a row for each term in the plan's order; the problem and the plan with it."""
+    """A copy of the kernel: for each group, a row for each term in the plan's order. The problem and plan with it."""
     padded = _ceil(p.outputs, _LANES) * _LANES if plan.side in ("strips", "spans") else p.outputs
     dims = [(p.groups, p.w[0]), *plan.order, (padded, p.w[2])]
     wheels = [d for d in dims if d[0] > 1]
@@ -307,10 +307,9 @@ def _copied(builder: ProgramBuilder, p: Problem, plan: Plan, dtype: str, w: str)
     buffer, scope = builder.temp(dtype, size), builder.scope()
     ix = scope.ix
     with ExitStack() as stack:
-        index = [stack.enter_context(scope.loop(n, kind))
-                 for (n, _), kind in zip(wheels, loop_kinds(len(wheels)), strict=True)]
+        index = [stack.enter_context(scope.loop(n, "each")) for n, _ in wheels]
         source, inside = ix.const(p.w_offset), None
-        for place, (i, (n, step)) in enumerate(zip(index, wheels, strict=True)):
+        for place, (i, (_, step)) in enumerate(zip(index, wheels, strict=True)):
             if padded > p.outputs and place == len(wheels) - 1:
                 inside = ix.less(i, p.outputs)
                 i = ix.clamp(i, 0, p.outputs - 1)
@@ -355,8 +354,8 @@ def _by_loops(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str, o
     order = sorted((d for d in range(3 + n) if dims[d][0] > 1), key=lambda d: -dims[d][3])
     index = [ix.zero] * (3 + n)
     with ExitStack() as stack:
-        for d, kind in zip(order, loop_kinds(len(order)), strict=True):
-            index[d] = stack.enter_context(scope.loop(dims[d][0], kind))
+        for d in order:
+            index[d] = stack.enter_context(scope.loop(dims[d][0], "vector" if d == order[-1] else "each"))
 
         def place(start: int, which: int) -> Index:
             total = ix.const(start)
@@ -364,8 +363,7 @@ def _by_loops(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str, o
                 total = ix.add(total, ix.scale(i, dim[which]))
             return total
 
-        zero = Const(False if dtype == "bool" else 0.0 if dtype[0] in "fb" else 0, dtype)
-        total = scope.var(zero)
+        total = scope.var(zero_of(dtype))
         if p.terms:
             _add_terms(scope, p, dtype, (x, place(0, 1)), (w, place(p.w_offset, 2)), index[3:], total)
         scope.store(out, place(p.out_offset, 3), scope.read(total))
@@ -389,15 +387,14 @@ def _add_terms(scope: Scope, p: Problem, dtype: str, x: tuple[str, Index], w: tu
             k = term(s.taps)
             at = ix.add(ix.offset(ix.scale(i, s.step), s.start), ix.scale(k, s.gap))
             conditions += [ix.at_least(at, 0), ix.less(at, s.size)]
-            inside = ix.sub(ix.clamp(at, 0, s.size - 1), ix.scale(i, s.step))
-            x_place, w_place = ix.add(x_place, ix.scale(inside, s.x)), ix.add(w_place, ix.scale(k, s.w))
+            near = ix.sub(ix.clamp(at, 0, s.size - 1), ix.scale(i, s.step))
+            x_place, w_place = ix.add(x_place, ix.scale(near, s.x)), ix.add(w_place, ix.scale(k, s.w))
         c = term(p.features)
         x_place, w_place = ix.add(x_place, ix.scale(c, p.x[2])), ix.add(w_place, ix.scale(c, p.w[1]))
         value = scope.load(x[0], x_place, dtype)
         inside = scope.condition(conjunction(conditions), scope.depth)
-        zero = Const(False if dtype == "bool" else 0.0 if dtype[0] in "fb" else 0, dtype)
         if type(inside) is not Const:
-            value = scope.op("select_n", (inside, zero, value), dtype)
+            value = scope.op("select_n", (inside, zero_of(dtype), value), dtype)
         elif not inside.value:
             return
         product = scope.op("and" if dtype == "bool" else "mul", (value, scope.load(w[0], w_place, dtype)), dtype)

@@ -15,7 +15,7 @@ from functools import cache
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.routines import CONVOLUTION_NUMBERS, WHEEL
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 from anima.compiler.products import strip_driver, window_driver
 from anima.compiler.products.blocking import DEPTH_BYTES, MOST_VECTORS, cover, exact_cover, families
 from anima.compiler.products.gemm import PACK_COLUMNS, PACK_ROWS, kernel_name, shared_text as gemm_text
@@ -104,8 +104,10 @@ class WindowProduct:
             self.batch, rows[-1] = rows[-1], (1, 0, 0, 0, 0, 0)
             self.rows //= self.batch[0]
         self.driver, plan, cut = {
-            "rows": (ROWS, window_driver.PLAN, self._by_rows), "columns": (COLUMNS, window_driver.PLAN, self._by_columns),
-            "strips": (STRIPS, strip_driver.PLAN, self._by_strips), "spans": (STRIPS, strip_driver.PLAN, self._by_spans),
+            "rows": (ROWS, window_driver.PLAN, self._by_rows),
+            "columns": (COLUMNS, window_driver.PLAN, self._by_columns),
+            "strips": (STRIPS, strip_driver.PLAN, self._by_strips),
+            "spans": (STRIPS, strip_driver.PLAN, self._by_spans),
             "lines": (LINES, strip_driver.PLAN, self._by_lines),
         }[side]
         cut()
@@ -158,7 +160,8 @@ class WindowProduct:
             step = n["features"] if n["taps"] > 1 else _STILL
         else:
             step = n["tap_step"] if n["taps"] > 1 else 0
-        self.set(positions=self.rows, length=length, stride=stride, step=step, row_length=1, row_out=0, copied=0, first=0)
+        self.set(positions=self.rows, length=length, stride=stride, step=step, row_length=1, row_out=0, copied=0,
+                 first=0)
         self._deep(self.runs, length)
         height = min(self.heights, key=lambda h: (_ceil(self.rows, h) * max(h + 1, 6), -h))
         width = self._panels(outputs, height)
@@ -190,7 +193,7 @@ class WindowProduct:
         self.functions["pack_matrix"] = PACK_ROWS
 
     def _output_blocks(self, tiles: tuple[int, int, int, int], width: int) -> tuple[int, int, int, int, int]:
-        """How outputs, that are rows, are cut: heights, how many tiles are of the first one, blocks, rows of a block."""
+        """How outputs, which are rows, are cut: heights, how many tiles are of the first, blocks, rows of a block."""
         high, low, first, count = tiles
         outputs = block = self.n["outputs"]
         rows, most = first * high + (count - first) * low, SUM_BYTES // (width * self.size)

@@ -210,8 +210,9 @@ class StripUnit(PieceUnit):
 
         def run(u: Value, carried: list[Value]) -> list[Value]:
             term, to = b.gep(_ROW, self.terms, u), carried[0]
-            inside = b.op("and", *(b.cmp("ult", b.op("add", place, word(b, term, c)), self.get(f"size{d}"))
-                                   for d, (place, c) in enumerate(zip(places, (C0, C1), strict=True))))
+            above, beside = (b.cmp("ult", b.op("add", place, word(b, term, c)), self.get(f"size{d}"))
+                             for d, (place, c) in enumerate(zip(places, (C0, C1), strict=True)))
+            inside = b.op("and", above, beside)
             first, last = b.select(inside, low, i64(0)), b.select(inside, high, i64(0))
             begin, end = self.mul(first, features), self.mul(last, features)
             origin = move.at(source, word(b, term, X))

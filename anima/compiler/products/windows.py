@@ -34,7 +34,8 @@ def write_table(module: ModuleBuilder) -> None:
         start = WHEELS * (1 + kind * ENTRY)
         return [b.load(_ROW, b.gep("i64", odometer, start + d * ENTRY), 8) for d in range(WHEELS)]
 
-    counters, rest = [], first
+    counters: list[Value] = []
+    rest = first
     for size in reversed(sizes):
         counters.insert(0, b.op("urem", rest, size))
         rest = b.op("udiv", rest, size)
@@ -48,7 +49,7 @@ def write_table(module: ModuleBuilder) -> None:
         b.store(entry, b.gep(_ROW, to, n), 8)
         move = carries[-1]
         turns: Value | None = None
-        after = []
+        after: list[Value] = []
         for d in reversed(range(WHEELS)):
             raised = b.op("add", counters[d], 1)
             new = raised if turns is None else b.select(turns, raised, counters[d])

@@ -51,7 +51,7 @@ _TURN = 2.0          # cycles to move an element of a transposed array
 
 @record
 class Form:
-    """A convolution's sizes: of groups, batch and outputs in a group, features in a group, space; and its parameters."""
+    """Sizes of a convolution: of groups, of batch, features and outputs in a group, and of space; its parameters."""
 
     groups: int
     batch: int
@@ -140,10 +140,10 @@ def rewrite(eqn: Eqn, x: Any, w: Any) -> Any:
 
 def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
     """The convolution of two arrays of one type."""
-    avals = [ShapedArray(tuple(v.shape), v.dtype) for v in (x, w)]
-    aval = conv_general_dilated_p.infer(*avals, **params)
-    f = Form.of(*avals, aval, params)
-    match _how(f, aval.dtype, avals[0].size * avals[1].size * aval.size):
+    lhs, rhs = (ShapedArray(tuple(v.shape), v.dtype) for v in (x, w))
+    aval = conv_general_dilated_p.infer(lhs, rhs, **params)
+    f = Form.of(lhs, rhs, aval, params)
+    match _how(f, aval.dtype, lhs.size * rhs.size * aval.size):
         case "zeros":
             return zeros(aval)
         case "parts":
@@ -155,7 +155,7 @@ def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
             return phases if phases is not None else (_by_taps if how == "taps" else _by_places)(x, w, f)
         case "space":
             return _by_space(x, w, f)
-    last = _turned(f, avals[0].shape, avals[1].shape, aval)
+    last = _turned(f, lhs.shape, rhs.shape, aval)
     if last is not None:
         x, params = _with_last(x, params, last)
     return conv_general_dilated_p.bind(x, w, **params)
@@ -308,9 +308,9 @@ def _by_places(x: Any, w: Any, f: Form) -> Any:
 
 def _phases(x: Any, w: Any, f: Form) -> Any | None:
     """With gaps between the elements of x: each phase of the output by the part of the kernel that meets elements."""
-    numbers = f.get("dimension_numbers")
-    _, rhs, res = numbers
-    every = [apart // math.gcd(step, apart) for apart, step in zip(f.get("lhs_dilation"), f.get("window_strides"), strict=True)]
+    rhs = f.get("dimension_numbers").rhs_spec
+    every = [apart // math.gcd(step, apart) for apart, step in zip(
+        f.get("lhs_dilation"), f.get("window_strides"), strict=True)]
     counts = [-(-m // e) for m, e in zip(f.places, every, strict=True)]
     parts = []
     for phase in itertools.product(*map(range, every)):
@@ -379,7 +379,7 @@ def _by_space(x: Any, w: Any, f: Form) -> Any:
     axes = tuple(range(x.ndim - 1))
     params = {**f.params, "dimension_numbers": ConvDimensionNumbers(axes, axes, axes)}
     params |= {k: params[k][1:] for k in ("window_strides", "padding", "lhs_dilation", "rhs_dilation")}
-    total = None
+    total: Any = None
     for k in range(f.taps[0]):
         start = [k * gap if d == 2 else 0 for d in range(x.ndim)]
         stop = [k * gap + (count - 1) * step + 1 if d == 2 else n for d, n in enumerate(x.shape)]
