@@ -39,6 +39,13 @@ from anima.lax.control import (
     switch as switch,
     while_loop as while_loop,
 )
+from anima.lax.convolving import (
+    conv as conv,
+    conv_general_dilated_local as conv_general_dilated_local,
+    conv_general_dilated_patches as conv_general_dilated_patches,
+    conv_transpose as conv_transpose,
+    conv_with_general_padding as conv_with_general_padding,
+)
 from anima.lax.mapping import (
     approx_max_k as approx_max_k,
     approx_min_k as approx_min_k,
@@ -61,6 +68,17 @@ from anima.ops.contract import (
     dot as dot,
     dot_general as dot_general,
     dot_general_p as dot_general_p,
+)
+from anima.ops.convolution import (
+    ConvDimensionNumbers as ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers,
+    conv_dimension_numbers as conv_dimension_numbers,
+    conv_general_dilated as conv_general_dilated,
+    conv_general_dilated_p as conv_general_dilated_p,
+    conv_general_permutations as conv_general_permutations,
+    conv_general_shape_tuple as conv_general_shape_tuple,
+    conv_shape_tuple as conv_shape_tuple,
+    conv_transpose_shape_tuple as conv_transpose_shape_tuple,
 )
 from anima.ops.elementwise import (
     RoundingMethod as RoundingMethod,

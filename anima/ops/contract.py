@@ -101,7 +101,7 @@ class DotGeneral(Primitive):
         (lc, rc), (lb, rb) = dimension_numbers
         natural = _natural_dtype(lhs.dtype, rhs.dtype)
         dtype = natural if preferred_element_type is None else preferred_element_type
-        work = _working_dtype(natural, dtype)
+        work = working_dtype(natural, dtype)
         lo, ro = other_axes(lhs.ndim, lc, lb), other_axes(rhs.ndim, rc, rb)
         batch, k = _sizes(lhs.shape, lb), math.prod(_sizes(lhs.shape, lc))
         rows, columns = _sizes(lhs.shape, lo), _sizes(rhs.shape, ro)
@@ -173,7 +173,7 @@ def _natural_dtype(lhs: Any, rhs: Any) -> Any:
     return lhs if lhs == rhs else dtypes.lattice_result_type((lhs, False), (rhs, False))[0]
 
 
-def _working_dtype(natural: Any, wanted: Any) -> np.dtype:
+def working_dtype(natural: Any, wanted: Any) -> np.dtype:
     """What products and sums are computed in: float32 for smaller floats, the result's if that is wider."""
     work = WIDER.get(natural, natural)
     if wanted != natural and dtypes.issubdtype(wanted, np.number):

@@ -38,6 +38,7 @@ from anima.compiler.ir.loops import (
 from anima.compiler.ir.routines import arguments, buffers_written
 from anima.compiler.keys import statements_key
 from anima.compiler.machine.target import Target
+from anima.compiler.products.convolution import WindowProduct, emit_convolution, shared_text as convolution_text
 from anima.compiler.products.gemm import Product, emit_product, shared_text
 from anima.compiler.storage.buffers import written_out
 from anima.util import record
@@ -267,6 +268,8 @@ class Entry:
             self._kernel(stmt)
         elif isinstance(stmt, Call) and stmt.routine == "gemm":
             self._gemm(stmt)
+        elif isinstance(stmt, Call) and stmt.routine == "convolution":
+            self._convolution(stmt)
         elif isinstance(stmt, Call) and stmt.routine in lapack.ROUTINES:
             emit_lapack(self.function, stmt, self._callee(stmt.routine, None), self._constant)
         elif isinstance(stmt, Call) and stmt.routine == "callback":
@@ -433,19 +436,33 @@ class Entry:
             self._blas(a, dtype)
             return
         product = Product(a, self.target)
-        operands = {x: f.b.gep(MEMORY[dtype], f.places[str(a[x])].pointer, int(a[f"{x}_offset"]))  # type: ignore[call-overload]
-                    for x in "abc"}
-
-        def function(name: str) -> Value:
-            text = shared_text(name, dtype, self.target)
-            if not any(text is t for t in self.shared):
-                self.shared.append(text)
-            return self._callee(name, text, f"{name}.{dtype}")
-
         assert f.pool is not None
-        emit_product(f.b, product, operands, f.pool, function)
+        emit_product(f.b, product, self._operands(a, "abc"), f.pool,
+                     lambda name: self._shared_function(name, dtype, shared_text(name, dtype, self.target)))
         self.modules[0].parallel |= product.grain > 0
         f.changed(f.places[str(a["c"])].root)
+
+    def _operands(self, a: dict[str, object], names: Sequence[str]) -> dict[str, Value]:
+        """The addresses of the first elements of a call's buffers."""
+        scalar = MEMORY[str(a["dtype"])]
+        return {x: self.function.b.gep(scalar, self.function.places[str(a[x])].pointer,
+                                       int(a[f"{x}_offset"])) for x in names}  # type: ignore[call-overload]
+
+    def _shared_function(self, name: str, dtype: str, text: str) -> Value:
+        """The address of a function that programs share."""
+        if not any(text is t for t in self.shared):
+            self.shared.append(text)
+        return self._callee(name, text, f"{name}.{dtype}")
+
+    def _convolution(self, call: Call) -> None:
+        f, a = self.function, arguments("convolution", call.args)
+        dtype = str(a["dtype"])
+        product = WindowProduct(a, self.target)
+        assert f.pool is not None
+        emit_convolution(f.b, product, self._operands(a, ("x", "w", "out")), f.pool,
+                         lambda name: self._shared_function(name, dtype, convolution_text(name, dtype, self.target)))
+        self.modules[0].parallel |= product.grain > 0
+        f.changed(f.places[str(a["out"])].root)
 
     def _blas(self, a: dict[str, object], dtype: str) -> None:
         """BLAS is column-major: C = A B there is C' = B' A' here, with the operands exchanged."""

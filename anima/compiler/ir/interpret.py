@@ -34,7 +34,7 @@ from anima.compiler.ir.loops import (
     Var,
     While,
 )
-from anima.compiler.ir.routines import arguments, buffers_read, buffers_written
+from anima.compiler.ir.routines import WHEEL, arguments, buffers_read, buffers_written
 from anima.compiler.storage.buffers import written_out
 from anima.core import dtypes
 from anima.core.primitive import Primitive
@@ -174,6 +174,9 @@ class Machine:
             lapack.run(stmt.routine, stmt.args, self.memory)
             return
         a = arguments(stmt.routine, stmt.args)
+        if stmt.routine == "convolution":
+            _convolution(a, self.memory)
+            return
         if stmt.routine != "gemm":
             raise NotImplementedError(f"the interpreter does not know the routine '{stmt.routine}'")
         m, n, k = a["m"], a["n"], a["k"]
@@ -190,6 +193,35 @@ class Machine:
                  zip(buffers_read(stmt.routine, stmt.args), function.operands, strict=True)]
         for name, value in zip(buffers_written(stmt.routine, stmt.args), function(given), strict=True):
             self.memory[name][...] = np.ravel(value)
+
+
+def _convolution(a: dict[str, Any], memory: dict[str, np.ndarray]) -> None:
+    """The routine of that name: a matrix of windows by one of the kernel, for each group."""
+    def spread(wheels: Sequence[Sequence[int]], start: Sequence[int]) -> np.ndarray:
+        """Entries (x, out or w, three coordinates) of all combinations of counters."""
+        entries = np.array([start])
+        for count, *steps in wheels:
+            moved = np.arange(count)[:, None] * np.array(steps)
+            entries = (entries[:, None] + moved[None]).reshape(-1, len(start))
+        return entries
+
+    def wheels(which: str) -> list[list[int]]:
+        return [[a[f"{which}{d}_{k}"] for k in WHEEL] for d in range(4)]
+
+    places = [a["places"], a["place_x"], a["place_out"], 0, 0, a["place_step"]]
+    taps = [a["taps"], a["tap_x"], a["tap_w"], 0, 0, a["tap_step"]]
+    features = [a["features"], a["feature_x"], a["feature_w"], 0, 0, 0]
+    rows = spread([*wheels("row"), places], [0, 0, *(a[f"start{d}"] for d in range(3))])
+    terms = spread([*wheels("term"), taps, features], [0] * 5)
+    at = rows[:, None, 2:] + terms[None, :, 2:]
+    inside = np.all((at >= 0) & (at < np.array([a[f"size{d}"] for d in range(3)])), axis=2)
+    x, w, out = (memory[a[name]] for name in ("x", "w", "out"))
+    outputs = np.arange(a["outputs"])
+    for g in range(a["groups"]):
+        source = np.where(inside, rows[:, None, 0] + terms[None, :, 0] + a["x_offset"] + g * a["x_group"], 0)
+        windows = np.where(inside, x[source], 0)
+        matrix = w[terms[:, 1, None] + outputs * a["output_w"] + a["w_offset"] + g * a["w_group"]]
+        out[rows[:, 1, None] + outputs * a["output_out"] + a["out_offset"] + g * a["out_group"]] = windows @ matrix
 
 
 def _matrix(memory: np.ndarray, offset: int, rows: int, columns: int, ld: int, trans: str) -> np.ndarray:

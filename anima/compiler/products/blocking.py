@@ -89,6 +89,15 @@ def cover(m: int, heights: tuple[int, ...]) -> tuple[int, int, int, int]:
     return found
 
 
+def exact_cover(m: int, heights: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """`cover` without waste; None if there is none."""
+    for high, low in itertools.combinations(heights, 2):
+        for first in range(m // high, 0, -1):
+            if (m - first * high) % low == 0:
+                return high, low, first, first + (m - first * high) // low
+    return None
+
+
 def blocking(s: Shape, lanes: int, registers: int) -> Blocking:
     """The plan of a product on a machine with vectors of `lanes` numbers."""
     heights, sums = families(registers)

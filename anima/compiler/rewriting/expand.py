@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.lowering import contract as lower_contract, linalg as lower_linalg
+from anima.compiler.rewriting import convolve
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
 from anima.compiler.rewriting.simplify import untransposed
 from anima.core import dtypes
@@ -69,6 +70,8 @@ def _simpler(closed: ClosedJaxpr) -> ClosedJaxpr:
         body = bodies.get(key)
         if body is None:
             body = _traced(rewrite, eqn, [v.aval for v in eqn.invars])
+            if eqn.primitive.name in AGAIN:
+                body = _simpler(body)
             constvars += body.jaxpr.constvars
             consts += body.consts
             if key is not None:
@@ -321,13 +324,16 @@ def _exponent(eqn: Eqn) -> float:
 REWRITES: dict[str, Rewrite] = {
     "argmax": _arg_extreme(reduce_max_p),
     "argmin": _arg_extreme(reduce_min_p),
+    "conv_general_dilated": convolve.rewrite,
     "dot_general": lower_contract.rewrite,
     "pow": _power,
     "top_k": _top_k,
     **lower_linalg.REWRITES,
 }
+AGAIN = frozenset(("conv_general_dilated",))  # rewritten to what may be rewritten
 ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
     "pow": lambda eqn: eqn.outvars[0].aval.dtype.name in ("float32", "float64") and _exponent(eqn) in (0.5, 1.5, -0.5),
     "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
+    "conv_general_dilated": convolve.wants_rewrite,
     "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),
 }

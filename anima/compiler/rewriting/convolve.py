@@ -1,0 +1,393 @@
+"""Convolutions in terms of other operations, where that is how they run best.
+
+    1x1:                                              dot_general
+    few terms for each output (depthwise, 3 taps):    x[0:n] * w[0] + x[1:n+1] * w[1] + ...
+    few outputs in each group, of long sums:          reduce_sum(x[0:n] * w), reduce_sum(x[1:n+1] * w), ...
+
+What is left are convolutions of f32 and f64 with at most three dimensions of space, and those of integers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.lowering.channels import in_channels
+from anima.compiler.lowering.convolution import cycles, is_product
+from anima.compiler.lowering.problem import Problem, problems
+from anima.core import dtypes
+from anima.core.avals import Shape, ShapedArray
+from anima.core.jaxpr import Eqn
+from anima.ops import elementwise as el
+from anima.ops.broadcast import broadcast_in_dim, zeros
+from anima.ops.contract import dot_general_p, working_dtype
+from anima.ops.convolution import ConvDimensionNumbers, conv_general_dilated_p
+from anima.ops.family import constant
+from anima.ops.reduce import reduce_or_p
+from anima.ops.shape import (
+    concatenate,
+    expand_dims,
+    moveaxis,
+    pad,
+    reduce_sum_p,
+    reshape,
+    slice as sliced,
+    squeeze,
+    transpose,
+)
+from anima.ops.window import dilated
+from anima.util import record
+
+_FEW_TERMS = 12      # of a sum that is written out
+_FEW_SINGLE = 64     # of a sum over one feature, where every group has one output
+_FEW_PLACES = 64     # sums of a group that are written out
+_MOST_SPACE = 3
+_TURN = 2.0          # cycles to move an element of a transposed array
+
+
+@record
+class Form:
+    """Sizes of a convolution: of groups, of batch, features and outputs in a group, and of space; its parameters."""
+
+    groups: int
+    batch: int
+    features: int
+    outputs: int
+    sizes: Shape
+    taps: Shape
+    places: Shape
+    shapes: tuple[Shape, Shape, Shape]
+    params: dict[str, Any]
+
+    @classmethod
+    def of(cls, x: ShapedArray, w: ShapedArray, out: ShapedArray, params: dict[str, Any]) -> Form:
+        lhs, rhs, res = params["dimension_numbers"]
+        groups = params["feature_group_count"] * params["batch_group_count"]
+        return cls(groups, out.shape[res[0]], w.shape[rhs[1]], w.shape[rhs[0]] // groups,
+                   tuple(x.shape[d] for d in lhs[2:]), tuple(w.shape[d] for d in rhs[2:]),
+                   tuple(out.shape[d] for d in res[2:]), (x.shape, w.shape, out.shape), params)
+
+    @property
+    def terms(self) -> int:
+        return self.features * math.prod(self.taps)
+
+    def problems(self) -> list[Problem]:
+        """The convolutions without gaps that it is made of."""
+        return list(problems(*self.shapes, self.params))
+
+    def get(self, name: str) -> Any:
+        return self.params[name]
+
+
+def _form(eqn: Eqn) -> Form:
+    x, w = (v.aval for v in eqn.invars)
+    return Form.of(x, w, eqn.outvars[0].aval, eqn.params)
+
+
+def _how(f: Form, dtype: Any, size: int) -> str:
+    """How a convolution of numbers of a type runs best."""
+    if f.terms == 0 or 0 in f.sizes or not size:
+        return "zeros"
+    if dtypes.issubdtype(dtype, np.complexfloating):
+        return "parts"
+    if _is_product(f) and not (f.groups == 1 and any(map(is_product, f.problems()))
+                               and dtypes.issubdtype(dtype, np.floating)):
+        return "product"
+    if _stays(f):
+        return "windows"
+    few = _FEW_SINGLE if f.features == f.outputs == 1 < f.groups else _FEW_TERMS
+    if f.terms <= few:
+        return "taps"
+    if f.groups > 1 == f.outputs and f.batch * math.prod(f.places) <= _FEW_PLACES and f.groups >= 8:
+        return "places"
+    return "space" if len(f.taps) > _MOST_SPACE else "windows"
+
+
+def _stays(f: Form) -> bool:
+    """Whether there is a better way than to write it out: channels by themselves that come last in memory."""
+    return len(f.taps) <= _MOST_SPACE and all(map(in_channels, f.problems()))
+
+
+def _is_product(f: Form) -> bool:
+    """Whether every output is a sum over the features at its own place, or there is one place."""
+    own = (all(n == 1 for n in (*f.taps, *f.get("window_strides"), *f.get("lhs_dilation")))
+           and not any(map(any, f.get("padding"))))
+    return own
+
+
+def wants_rewrite(eqn: Eqn) -> bool:
+    """Whether a convolution is better written in terms of other operations."""
+    x, w, out = eqn.invars[0].aval, eqn.invars[1].aval, eqn.outvars[0].aval
+    work = working_dtype(x.dtype, out.dtype)
+    f = _form(eqn)
+    return (not x.dtype == work == out.dtype or _how(f, work, x.size * w.size * out.size) != "windows"
+            or _turned(f, x.shape, w.shape, out) is not None)
+
+
+def rewrite(eqn: Eqn, x: Any, w: Any) -> Any:
+    """The convolution in terms of other operations."""
+    aval = eqn.outvars[0].aval
+    work = working_dtype(x.aval.dtype, aval.dtype)
+    f = _form(eqn)
+    params = {**f.params, "precision": None, "preferred_element_type": None}
+    out = _convolve(el.convert(x, work), el.convert(w, work), params)
+    return el.convert(out, aval.dtype)
+
+
+def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
+    """The convolution of two arrays of one type."""
+    lhs, rhs = (ShapedArray(tuple(v.shape), v.dtype) for v in (x, w))
+    aval = conv_general_dilated_p.infer(lhs, rhs, **params)
+    f = Form.of(lhs, rhs, aval, params)
+    match _how(f, aval.dtype, lhs.size * rhs.size * aval.size):
+        case "zeros":
+            return zeros(aval)
+        case "parts":
+            return _in_parts(x, w, params)
+        case "product":
+            return _product(x, w, f)
+        case "taps" | "places" as how:
+            phases = _phases(x, w, f) if any(d > 1 for d in f.get("lhs_dilation")) else None
+            return phases if phases is not None else (_by_taps if how == "taps" else _by_places)(x, w, f)
+        case "space":
+            return _by_space(x, w, f)
+    last = _turned(f, lhs.shape, rhs.shape, aval)
+    if last is not None:
+        x, params = _with_last(x, params, last)
+    return conv_general_dilated_p.bind(x, w, **params)
+
+
+def _turned(f: Form, x: Shape, w: Shape, aval: ShapedArray) -> int | None:
+    """The axis of x (that of features, or of the batch) that is worth having last in memory."""
+    numbers = f.get("dimension_numbers")
+    if not dtypes.issubdtype(aval.dtype, np.floating) or _stays(f) or _is_product(f):
+        return None
+    costs = {None: cycles(x, w, aval.shape, f.params)}
+    for axis in numbers.lhs_spec[:2]:
+        if axis != len(x) - 1 and x[axis] > 1:
+            order, params = _order(f.params, axis)
+            costs[axis] = cycles(tuple(x[d] for d in order), w, aval.shape, params) + math.prod(x) * _TURN
+    return min(costs, key=costs.__getitem__)
+
+
+def _order(params: dict[str, Any], last: int) -> tuple[list[int], dict[str, Any]]:
+    """The order of x's axes with one of them last, and the parameters of a convolution of x in this order."""
+    numbers = params["dimension_numbers"]
+    order = [*(d for d in range(len(numbers.lhs_spec)) if d != last), last]
+    return order, {**params, "dimension_numbers": numbers._replace(lhs_spec=tuple(map(order.index, numbers.lhs_spec)))}
+
+
+def _with_last(x: Any, params: dict[str, Any], last: int) -> tuple[Any, dict[str, Any]]:
+    order, params = _order(params, last)
+    return transpose(x, tuple(order)), params
+
+
+def _in_parts(x: Any, w: Any, params: dict[str, Any]) -> Any:
+    """A convolution of complex numbers as four of real ones."""
+    (a, b), (c, d) = ((el.real(v), el.imag(v)) for v in (x, w))
+    real = el.sub(_convolve(a, c, params), _convolve(b, d, params))
+    return el.complex(real, el.add(_convolve(a, d, params), _convolve(b, c, params)))
+
+
+# ---------------------------------------------------------------- operands by dimension
+
+
+def _canonical(x: Any, f: Form) -> tuple[Any, Any]:
+    """x as (group, batch, feature, space), padded."""
+    lhs = f.get("dimension_numbers").lhs_spec
+    config = [(0, 0, 0)] * len(lhs)
+    for d, (low, high), apart in zip(lhs[2:], f.get("padding"), f.get("lhs_dilation"), strict=True):
+        config[d] = (low, high, apart - 1)
+    x = pad(x, constant(0, x.dtype), config) if any(map(any, config)) else x
+    x = transpose(x, tuple(lhs)) if list(lhs) != sorted(lhs) else x
+    if f.get("batch_group_count") > 1:
+        return reshape(x, (f.groups, f.batch, *x.shape[1:]))
+    return moveaxis(reshape(x, (f.batch, f.groups, f.features, *x.shape[2:])), 1, 0)
+
+
+def _kernel(w: Any, f: Form) -> Any:
+    """w as (group, output, feature, space)."""
+    rhs = f.get("dimension_numbers").rhs_spec
+    w = transpose(w, tuple(rhs)) if list(rhs) != sorted(rhs) else w
+    return reshape(w, (f.groups, f.outputs, *w.shape[1:]))
+
+
+def _result(out: Any, f: Form) -> Any:
+    """(group, batch, output, space) in the output's layout: groups and outputs next to each other, then merged."""
+    res = f.get("dimension_numbers").out_spec
+    axes: list[int] = []
+    for d in np.argsort(res):  # of batch, feature, space
+        axes += [1] if d == 0 else [0, 2] if d == 1 else [int(d) + 1]
+    if axes != sorted(axes):
+        out = transpose(out, tuple(axes))
+    at = axes.index(0)
+    return reshape(out, (*out.shape[:at], out.shape[at] * out.shape[at + 1], *out.shape[at + 2:]))
+
+
+def _seen(x: Any, f: Form, start: tuple[int, ...], counts: Shape, steps: Shape) -> Any:
+    """Of a canonical x, `counts` elements by dimension of space, `steps` apart."""
+    first = (0, 0, 0, *start)
+    last = (*x.shape[:3], *(s + (n - 1) * step + 1 for s, n, step in zip(start, counts, steps, strict=True)))
+    return sliced(x, first, last, (1, 1, 1, *steps))
+
+
+# ---------------------------------------------------------------- the ways
+
+
+def _product(x: Any, w: Any, f: Form) -> Any:
+    """A product of matrices at every place."""
+    lhs, rhs, res = f.get("dimension_numbers")
+    if f.groups == 1:
+        w = squeeze(w, tuple(rhs[2:]))
+        contract = 1 if rhs[1] > rhs[0] else 0
+        out = dot_general_p.bind(x, w, dimension_numbers=(((lhs[1],), (contract,)), ((), ())), precision=None,
+                                 preferred_element_type=None)
+        axes = [d for d in range(len(lhs)) if d != lhs[1]]  # of the result's dimensions but the last one, in x
+        order = (axes.index(lhs[0]), len(axes), *(axes.index(d) for d in lhs[2:]))
+        return transpose(out, tuple(order[int(d)] for d in np.argsort(res)))
+    x, w = _canonical(x, f), _kernel(w, f)
+    w = squeeze(w, tuple(range(3, w.ndim)))
+    out = dot_general_p.bind(x, w, dimension_numbers=(((2,), (2,)), ((0,), (0,))), precision=None,
+                             preferred_element_type=None)
+    return _result(moveaxis(out, out.ndim - 1, 2), f)
+
+
+def _terms(x: Any, w: Any) -> Any:
+    return el.and_(x, w) if x.dtype == dtypes.bool_ else el.mul(x, w)
+
+
+def _by_taps(x: Any, w: Any, f: Form) -> Any:
+    """The sum over places in the kernel, and features, written out."""
+    x, w = _canonical(x, f), _kernel(w, f)
+    shape = (f.groups, f.batch, f.outputs, *f.places)
+    terms = []
+    for tap in np.ndindex(*f.taps):
+        start = tuple(int(k) * gap for k, gap in zip(tap, f.get("rhs_dilation"), strict=True))
+        seen = _seen(x, f, start, f.places, f.get("window_strides"))
+        for c in range(f.features):
+            row = squeeze(sliced(seen, (0, 0, c, *(0,) * len(tap)), (*seen.shape[:2], c + 1, *seen.shape[3:])), (2,))
+            at = (c, *map(int, tap))
+            factor = sliced(w, (0, 0, *at), (*w.shape[:2], *(k + 1 for k in at)))
+            factor = squeeze(factor, tuple(range(2, w.ndim)))
+            terms.append(_terms(broadcast_in_dim(row, shape, (0, 1, *range(3, len(shape)))),
+                                broadcast_in_dim(factor, shape, (0, 2))))
+    add = el.or_ if x.dtype == dtypes.bool_ else el.add
+    return _result(reduce(add, terms), f)
+
+
+def _by_places(x: Any, w: Any, f: Form) -> Any:
+    """The sums for all places of the output, written out; each in the order of x in memory."""
+    memory = list(f.get("dimension_numbers").lhs_spec)
+    x, w = _canonical(x, f), _kernel(w, f)
+    n = len(f.taps)
+    if f.get("batch_group_count") > 1:  # (group, batch) were one dimension
+        places = {0: memory[0] * 2, 1: memory[0] * 2 + 1, 2: memory[1] * 2}
+    else:
+        places = {0: memory[1] * 2, 1: memory[0] * 2, 2: memory[1] * 2 + 1}
+    places |= {3 + d: memory[2 + d] * 2 for d in range(n)}
+    order = sorted(range(3 + n), key=places.__getitem__)
+    summed = tuple(k for k, d in enumerate(order) if d >= 2)
+    kept = tuple(d for d in order if d < 2)
+    w = squeeze(w, (1,))  # (group, feature, space): one output
+    total = reduce_or_p if x.dtype == dtypes.bool_ else reduce_sum_p
+    outs = []
+    for place in np.ndindex(*f.places):
+        start = tuple(int(y) * step for y, step in zip(place, f.get("window_strides"), strict=True))
+        seen = _seen(x, f, start, f.taps, f.get("rhs_dilation"))
+        factor = broadcast_in_dim(w, seen.shape, (0, *range(2, 3 + n)))
+        product = transpose(_terms(seen, factor), tuple(order))
+        sums = total.bind(product, axes=summed)
+        outs.append(expand_dims(transpose(sums, tuple(np.argsort(kept).tolist())), (2,)))
+    out = concatenate(outs, 2) if len(outs) > 1 else outs[0]
+    return _result(reshape(out, (f.groups, f.batch, 1, *f.places)), f)
+
+
+def _phases(x: Any, w: Any, f: Form) -> Any | None:
+    """With gaps between the elements of x: each phase of the output by the part of the kernel that meets elements."""
+    rhs = f.get("dimension_numbers").rhs_spec
+    every = [apart // math.gcd(step, apart) for apart, step in zip(
+        f.get("lhs_dilation"), f.get("window_strides"), strict=True)]
+    counts = [-(-m // e) for m, e in zip(f.places, every, strict=True)]
+    parts = []
+    for phase in itertools.product(*map(range, every)):
+        part, w_part, strides, gaps, pads = True, w, [], [], []
+        for d, y in enumerate(phase):
+            apart, step, gap = (f.get(k)[d] for k in ("lhs_dilation", "window_strides", "rhs_dilation"))
+            base, some = y * step - f.get("padding")[d][0], apart // math.gcd(gap, apart)
+            first = next((k for k in range(min(some, f.taps[d])) if (base + k * gap) % apart == 0), None)
+            if first is None:
+                part = False
+                break
+            w_part = _strided(w_part, rhs[2 + d], first, some)
+            strides.append(every[d] * step // apart)
+            gaps.append(some * gap // apart)
+            start, taps = (base + first * gap) // apart, w_part.shape[rhs[2 + d]]
+            reach = start + (counts[d] - 1) * strides[-1] + dilated(taps, gaps[-1])
+            pads.append((-start, reach - f.sizes[d]))
+        shape = _with(f, counts)
+        if not part:
+            parts.append(zeros(ShapedArray(shape, x.dtype)))
+            continue
+        parts.append(_convolve(x, w_part, {
+            **f.params, "window_strides": tuple(strides), "rhs_dilation": tuple(gaps), "padding": tuple(pads),
+            "lhs_dilation": (1,) * len(phase)}))
+    return _interleaved(parts, f, every)
+
+
+def _with(f: Form, places: list[int]) -> Shape:
+    """The shape of the output with other sizes in space."""
+    shape = [0] * (2 + len(places))
+    for d, n in zip(f.get("dimension_numbers").out_spec, (f.batch, f.groups * f.outputs, *places), strict=True):
+        shape[d] = n
+    return tuple(shape)
+
+
+def _strided(w: Any, axis: int, first: int, step: int) -> Any:
+    start = [first if d == axis else 0 for d in range(w.ndim)]
+    return sliced(w, tuple(start), tuple(w.shape), tuple(step if d == axis else 1 for d in range(w.ndim)))
+
+
+def _interleaved(parts: list[Any], f: Form, every: list[int]) -> Any:
+    """The output from its phases."""
+    res = f.get("dimension_numbers").out_spec
+    ndim = len(res)
+    whole = concatenate([expand_dims(p, (0,)) for p in parts], 0) if len(parts) > 1 else expand_dims(parts[0], (0,))
+    whole = reshape(whole, (*every, *whole.shape[1:]))
+    n = len(every)
+    order: list[int] = []
+    for d in range(ndim):
+        order.append(n + d)
+        if d in res[2:]:
+            order.append(res[2:].index(d))
+    whole = transpose(whole, tuple(order))
+    shape = tuple(size * (every[res[2:].index(d)] if d in res[2:] else 1)
+                  for d, size in enumerate(parts[0].shape))
+    return sliced(reshape(whole, shape), (0,) * ndim, _with(f, list(f.places)))
+
+
+def _by_space(x: Any, w: Any, f: Form) -> Any:
+    """More dimensions of space than there are coordinates: the sum over the first one's places in the kernel."""
+    lhs, rhs, res = f.get("dimension_numbers")
+    x, w = transpose(x, tuple(lhs)), transpose(w, tuple(rhs))
+    (low, high), apart = f.get("padding")[0], f.get("lhs_dilation")[0]
+    x = pad(x, constant(0, x.dtype), [(0, 0, 0), (0, 0, 0), (low, high, apart - 1), *[(0, 0, 0)] * (x.ndim - 3)])
+    step, gap, count = f.get("window_strides")[0], f.get("rhs_dilation")[0], f.places[0]
+    axes = tuple(range(x.ndim - 1))
+    params = {**f.params, "dimension_numbers": ConvDimensionNumbers(axes, axes, axes)}
+    params |= {k: params[k][1:] for k in ("window_strides", "padding", "lhs_dilation", "rhs_dilation")}
+    total: Any = None
+    for k in range(f.taps[0]):
+        start = [k * gap if d == 2 else 0 for d in range(x.ndim)]
+        stop = [k * gap + (count - 1) * step + 1 if d == 2 else n for d, n in enumerate(x.shape)]
+        seen = sliced(x, tuple(start), tuple(stop), tuple(step if d == 2 else 1 for d in range(x.ndim)))
+        seen = moveaxis(seen, 2, 1)  # (batch, place, ...): groups of batches stay outermost
+        seen = reshape(seen, (seen.shape[0] * count, *seen.shape[2:]))
+        tap = squeeze(_strided(sliced(w, (0,) * w.ndim, tuple(w.shape)), 2, k, f.taps[0]), (2,))
+        term = _convolve(seen, tap, params)
+        total = term if total is None else (el.or_ if x.dtype == dtypes.bool_ else el.add)(total, term)
+    total = reshape(total, (f.batch, count, *total.shape[1:]))
+    return transpose(moveaxis(total, 1, 2), tuple(np.argsort(res).tolist()))
