@@ -84,7 +84,7 @@ def _inverse(x: Any, orthogonal: bool) -> Any:
     half = (n + 1) // 2
     even, odd = v[..., :half], v[..., half:][..., ::-1]
     pairs = jnp.stack([even, jnp.pad(odd, [(0, 0)] * (x.ndim - 1) + [(0, n % 2)])], -1)
-    return pairs.reshape(*x.shape[:-1], -1)[..., :n]
+    return pairs.reshape(*x.shape[:-1], 2 * half)[..., :n]
 
 
 def _sizes(n: int | None) -> tuple[int, ...] | None:
