@@ -91,6 +91,19 @@ def _density(x: Any) -> Any:
     return exp(mul(-0.5, square(x)))
 
 
+def _normal(x: Any) -> Any:
+    return mul(1 / math.sqrt(2 * math.pi), _density(x))
+
+
+def _log_ndtr_slope(t: Any, y: Any, x: Any) -> Any:
+    """sqrt(2/pi) / erfcx(-x / sqrt(2)) left of 0; right of it, where that overflows, a quotient of the functions."""
+    right = lt(constant(0, x.dtype), x)
+    zero = constant(0, x.dtype)
+    left, x = select_n_p.bind(right, x, zero), select_n_p.bind(right, zero, x)
+    far = div(math.sqrt(2 / math.pi), erfcx(zero, mul(-math.sqrt(0.5), left)))
+    return mul(t, select_n_p.bind(right, far, div(_normal(x), ndtr(x))))
+
+
 def _owens_slope(t: Any, y: Any, h: Any, a: Any) -> Any:
     inner = erf(mul(math.sqrt(0.5), mul(a, h)))
     return mul(t, mul(-math.sqrt(1 / (8 * math.pi)), mul(_density(h), inner)))
@@ -120,6 +133,10 @@ dawsn = Formula("dawsn", integrals.dawsn, "The derivative of order n of Dawson's
                 jvp=(no_derivative("dawsn", "n"), lambda t, y, n, x: mul(t, dawsn(add(n, 1.0), x))))
 ndtri = Formula("ndtri", integrals.ndtri, "The inverse of the normal distribution function.", cost=60,
                 jvp=(lambda t, y, x: mul(t, mul(math.sqrt(2 * math.pi), exp(mul(0.5, square(y))))),))
+ndtr = Formula("ndtr", integrals.ndtr, "The normal distribution function.", cost=100,
+               jvp=(lambda t, y, x: mul(t, _normal(x)),))
+log_ndtr = Formula("log_ndtr", integrals.log_ndtr, "The logarithm of the normal distribution function.", cost=250,
+                   jvp=(_log_ndtr_slope,))
 owens_t = Formula("owens_t", integrals.owens_t, "Owen's T function.", operands="h a", cost=400,
                   jvp=(_owens_slope, _owens_slope_a))
 expn = Formula("expn", integrals.expn, "The exponential integral of order n.", operands="n x", cost=250,

@@ -67,6 +67,22 @@ def erfcx(n: Number, x: Number, f: Functions) -> Number:
     return f.select((n >= 0.0) & whole(n, f), result, nan)
 
 
+def ndtr(x: Number, f: Functions) -> Number:
+    """The normal distribution function, erfc(-x / sqrt(2)) / 2, with the rounding error of x**2."""
+    a = f.select(f.abs(x) > 40.0, 40.0, f.abs(x))
+    tail = exp_square(a, -0.5, f) * erfcx(0.0 * a, a * math.sqrt(0.5), f) * 0.5
+    return f.select(x < 0.0, tail, 1.0 - tail)
+
+
+def log_ndtr(x: Number, f: Functions) -> Number:
+    """Its logarithm."""
+    left = f.select(x < -1.0, x, -1.0)
+    far = f.log(erfcx(0.0 * left, left * -math.sqrt(0.5), f) * 0.5) - left * left * 0.5
+    upper = ndtr(-x, f)
+    near = f.select(x < 0.0, f.log(1.0 - upper), f.log1p(-f.select(x < 0.0, 0.5, upper)))
+    return f.select(x < -1.0, far, near)
+
+
 def dawsn(n: Number, x: Number, f: Functions) -> Number:
     """Of order n, from D[1] = 1 - 2 x D[0], D[n+1] = -2 x D[n] - 2 n D[n-1]; beyond 6.5 from 7.12.1's series."""
     a = f.abs(x)
