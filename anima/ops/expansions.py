@@ -1,4 +1,4 @@
-"""Coefficients of special functions: polynomials in a variable t that is -1 at one end of an interval and 1 at the other.
+"""Coefficients of special functions: polynomials in a variable t that runs from -1 to 1 over an interval.
 
 Interpolated at Chebyshev's points in 50 digits, so that the error is below 2**-57 of the result.
 """
@@ -36,7 +36,8 @@ E1_FAR = (
     1.3562838199690712e-08, -3.4010800504264517e-08, 4.927132705372455e-08, 3.598477739801799e-08,
     -3.866861187376257e-08, -3.5630557019619994e-08, 2.8530020933807685e-08, 2.308454454178042e-08,
     -1.1242555755948024e-08, -8.88486958617086e-09, 2.28337915825741e-09, 1.665360560655283e-09)
-# Ei(x) = log(x / root) + (x - root) P(x/3 - 1) up to 6; beyond, between neighbours in EI_ENDS, exp(x) P(t) / x, t linear in 1/x
+# Ei(x) = log(x / root) + (x - root) P(x/3 - 1) up to 6; beyond, between neighbours in EI_ENDS, exp(x) P(t) / x,
+# t linear in 1/x
 EI_ROOT = (0.3725074107813666, 1.3140183414386028e-17)
 EI_NEAR = (
     2.986772243435986, 3.8535675550242976, 3.434770585137441, 2.3217200962908175, 1.2664576815080542,

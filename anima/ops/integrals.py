@@ -279,7 +279,7 @@ def spence(x: Number, f: Functions) -> Number:
     small = y < 0.5
     w = f.select(between, 1.0 / f.select(between, y, 1.0) - 1.0, f.select(small, -y, y - 1.0))
     w = _clip(w, -0.5, 0.5, f)
-    result = -w * f.polynomial(w * 2.0, table.SPENCE)
+    result = 0.0 - w * f.polynomial(w * 2.0, table.SPENCE)
     safe = f.select(small & (y > 0.0), y, 0.25)
     result = f.select(small, pi * pi / 6 - f.log(safe) * f.log1p(-safe) - result, result)
     result = f.select(y == 0.0, pi * pi / 6, result)

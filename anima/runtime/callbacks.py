@@ -3,7 +3,8 @@
     function(number, address)      `address`: of the addresses of the operands, then of the results
 
 Operands are copied out of the program's memory, so that a callback may keep them; results are checked by
-the primitive's `eval` rule and copied in. An operation in place gets views of that memory. Whatever is raised here ends the program and leaves the call.
+the primitive's `eval` rule and copied in. An operation in place gets views of that memory. Whatever is raised here
+ends the program and leaves the call.
 """
 
 from __future__ import annotations

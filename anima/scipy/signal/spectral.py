@@ -1,10 +1,11 @@
-"""Spectra of signals: segments that overlap, windowed, transformed, averaged (P. D. Welch, 1967), and put back together.
+"""Spectra of signals: segments that overlap, windowed, transformed, and averaged (P. D. Welch, 1967) or put together.
 
 Times and frequencies come in units of `1/fs` and `fs`.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
 import warnings
 from collections.abc import Callable
@@ -41,7 +42,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
         raise ValueError("Breakpoints must be non-negative and less than length of data along given axis.")
     x = jnp.moveaxis(data, axis, -1)
     pieces = []
-    for start, stop in zip(ends, ends[1:], strict=False):
+    for start, stop in itertools.pairwise(ends):
         piece = x[..., start:stop]
         t = np.arange(stop - start) - (stop - start - 1) / 2
         weights = jnp.asarray(t / max(float(np.sum(t * t)), 1.0), piece.dtype)
@@ -184,7 +185,7 @@ def _transformed(x: Any, cut: Segments, trend: Callable[[Any], Any], onesided: b
 def stft(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = 256, noverlap: int | None = None,
          nfft: int | None = None, detrend: Any = False, return_onesided: bool = True, boundary: str | None = "zeros",
          padded: bool = True, axis: int = -1) -> tuple[Any, Any, Any]:
-    """The short-time Fourier transform: frequencies, times, and the spectrum of each segment (times along the last axis).
+    """The short-time Fourier transform: frequencies, times, and the spectra of segments (times along the last axis).
 
     Segments have `nperseg` elements, of which `noverlap` (default: half) are those of the one before; `boundary`
     ("even", "odd", "constant", "zeros" or None) extends the signal, `padded` fills it up with zeros. ValueError for
@@ -244,7 +245,7 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
     if freq == time:
         raise ValueError("Must specify differing time and frequency axes!")
     spectra = jnp.moveaxis(spectra.astype(dtypes.to_complex(spectra.dtype)), (freq, time), (-2, -1))
-    full, count = spectra.shape[-2:]
+    full = spectra.shape[-2]
     even = 2 * (full - 1) if input_onesided else full
     size = even if nperseg is None else int(nperseg)
     if size < 1:

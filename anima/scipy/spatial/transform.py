@@ -9,6 +9,7 @@ Formulas are written so that derivatives exist at the identity, too.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ def _axes(seq: str) -> tuple[str, bool]:
     intrinsic = re.fullmatch("[XYZ]{1,3}", seq) is not None
     if not intrinsic and re.fullmatch("[xyz]{1,3}", seq) is None:
         raise ValueError(f"Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got {seq}")
-    if any(a == b for a, b in zip(seq, seq[1:], strict=False)):
+    if any(a == b for a, b in itertools.pairwise(seq)):
         raise ValueError(f"Expected consecutive axes to be different, got {seq}")
     return seq.lower(), intrinsic
 
@@ -119,7 +120,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_mrp(cls, mrp: Any) -> Rotation:
-        """From modified Rodrigues parameters: vectors along the axes, as long as the tangents of a quarter of the angles."""
+        """From modified Rodrigues parameters: vectors along the axes, as long as tangents of the angles/4."""
         v = _floats("from_mrp", mrp)
         squared = jnp.sum(jnp.square(v), -1, keepdims=True)
         return cls(jnp.concatenate([2 * v, 1 - squared], -1) / (1 + squared))

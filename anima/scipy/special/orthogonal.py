@@ -43,7 +43,7 @@ def i1(x: Any) -> Any:
 
 
 def _miller(count: int, start: int, z: Any) -> Any:
-    """J_0 to J_(count-1): J_(k-1) = 2 k/z J_k - J_(k+1) downwards from order `start`, scaled by J_0 + 2 J_2 + ... = 1."""
+    """J_0 to J_(count-1), by J_(k-1) = 2 k/z J_k - J_(k+1) down from order `start`, so that J_0 + 2 J_2 + ... = 1."""
     small = jnp.abs(z) < 1e-30 if z.dtype == np.float64 else jnp.abs(z) < 1e-15
     inverse = 2 / jnp.where(small, 1, z)
     big = z.dtype.type(1e15)
@@ -202,7 +202,7 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Any:
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:
-    """Gauss's hypergeometric function 2F1(a, b; c; x), of real numbers: infinite for x > 1 unless it is a polynomial."""
+    """Gauss's hypergeometric function 2F1(a, b; c; x), of real numbers: infinite for x > 1 unless a polynomial."""
     a, b, c, x = inexact("hyp2f1", a, b, c, x, weak=False)
     if is_complex(x.dtype):
         raise TypeError("hyp2f1 does not support complex-valued inputs.")
