@@ -112,6 +112,11 @@ NUMPY = Functions(np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.sin, np.cos, n
                   series.polynomial, _numpy_split, _numpy_repeat)
 
 
+def whole(x: Number, f: Functions) -> Number:
+    """Whether a number is an integer."""
+    return x == f.rint(x)
+
+
 def lgamma_left(n: Number, e: Number, f: Functions) -> Number:
     """log |Gamma(-n + e)|, for whole n from 0 to -PRODUCT_ENDS, |e| <= 1/2."""
     size = polynomial(Pair(e, 0.0 * e), RECIPROCAL_GAMMA, RECIPROCAL_GAMMA_LOW).times(e)

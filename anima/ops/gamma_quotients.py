@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from math import inf, nan, pi, sqrt
 
-from anima.ops.gamma import SINE, Functions, logarithm
+from anima.ops.gamma import SINE, Functions, logarithm, whole
 from anima.ops.incomplete import reciprocal_gamma, scale
-from anima.ops.integrals import whole
 from anima.ops.pairs import Number, Pair, fused, two_quotient, two_sum
 from anima.ops.series import STIRLING
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from math import inf, nan
 
-from anima.ops.gamma import Functions
+from anima.ops.gamma import Functions, whole
 from anima.ops.gamma_quotients import gamma
-from anima.ops.integrals import whole
 from anima.ops.pairs import Number
 
 

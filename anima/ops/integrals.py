@@ -14,7 +14,8 @@ import math
 from math import inf, nan, pi
 
 from anima.ops import expansions as table
-from anima.ops.gamma import Functions
+from anima.ops.gamma import Functions, whole
+from anima.ops.gamma_quotients import gamma
 from anima.ops.pairs import Number, fused, two_product
 from anima.ops.series import ERFC, ERFC_LOW
 
@@ -22,10 +23,6 @@ from anima.ops.series import ERFC, ERFC_LOW
 def _clip(x: Number, low: float, high: float, f: Functions) -> Number:
     """`x` between two bounds; NaN stays."""
     return f.select(x < low, low, f.select(x > high, high, x))
-
-
-def whole(x: Number, f: Functions) -> Number:
-    return x == f.rint(x)
 
 
 def exp_square(x: Number, factor: float, f: Functions) -> Number:
@@ -157,7 +154,8 @@ def owens_t(h: Number, a: Number, f: Functions) -> Number:
 
 
 def expn(n: Number, x: Number, f: Functions) -> Number:
-    """E[n](x): by n E[n+1] = exp(-x) - x E[n] (8.19.12) below 1, and a continued fraction (8.19.17) elsewhere."""
+    """E[n](x): by n E[n+1] = exp(-x) - x E[n] (8.19.12) below 1, and a continued fraction (8.19.17) elsewhere; of
+    orders that are not whole, left of 1, by 8.19.10."""
     power = f.exp(-x)
     low, high = _clip(x, 0.0, 1.0, f), _clip(x, 1.0, 1e4, f)
     first = f.select(x < 1.0, f.polynomial(low * 2.0 - 1.0, table.E1_NEAR) - f.log(low),
@@ -167,24 +165,37 @@ def expn(n: Number, x: Number, f: Functions) -> Number:
     def up(k: Number, e: Number) -> tuple[list[Number], Number]:
         return [k + 1.0, (power - x * e) / k], k + 1.0 < n
 
-    rising = (n > 1.0) & (n < 20.0) & (x < 1.0)
+    integer = whole(n, f)
+    rising = (n > 1.0) & (n < 20.0) & (x < 1.0) & integer
     ascended = f.repeat(rising, [one, first], up)[1]
 
     def down(k: Number, e: Number) -> tuple[list[Number], Number]:
         return [k - 1.0, (power - (k - 1.0) * e) / x], k - 1.0 > n
 
-    falling = (n < 0.0) & (x > 0.0)
+    falling = (n < 0.0) & (x > 0.0) & integer
     descended = f.repeat(falling, [one - 1.0, power / x], down)[1]
 
     def back(k: Number, v: Number) -> tuple[list[Number], Number]:
         return [k - 1.0, x + n + k * 2.0 - (k + 1.0) * (n + k) / v], k > 0.5
 
-    fraction = (n > 1.0) & ~rising & (x < inf)
+    mixed = ~integer & (x < 1.0) & (x > 0.0) & (n < 20.0)
+
+    def series(k: Number, term: Number, total: Number) -> tuple[list[Number], Number]:
+        term = -term * x / k
+        change = term / (k + 1.0 - n)
+        return [k + 1.0, term, total + change], f.abs(change) > f.abs(total) * 1e-17
+
+    order = f.select(mixed, n, 0.5)
+    total = f.repeat(mixed, [one, one, 1.0 / (1.0 - order)], series)[2]
+    general = gamma(1.0 - order, f) * f.exp((order - 1.0) * f.log(f.select(mixed, x, 1.0))) - total
+
+    fraction = (((n > 1.0) & ~rising) | (~integer & (x >= 1.0))) & ~mixed & (x < inf)
     count = one * 100.0
     bottom = f.repeat(fraction, [count, x + n + count * 2.0 + 2.0], back)[1]
     result = f.select(fraction, power / bottom, f.select(n > 0.0, f.select(n == 1.0, first, ascended), descended))
+    result = f.select(mixed, general, result)
     result = f.select(x == 0.0, f.select(n > 1.0, 1.0 / (n - 1.0), inf), f.select(x == inf, 0.0, result))
-    return f.select((x >= 0.0) & whole(n, f), result, nan)
+    return f.select((x >= 0.0) & (n == n), result, nan)
 
 
 def expi(x: Number, f: Functions) -> Number:

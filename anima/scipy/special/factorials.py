@@ -81,7 +81,7 @@ def polygamma(n: Any, x: Any) -> Any:
     n = as_array(operand("polygamma", n))
     if not dtypes.issubdtype(n.dtype, np.integer):
         raise ValueError(f"Argument `n` to polygamma must be of integer type. Got dtype {dtypes.name(n.dtype)}.")
-    (x,) = real("polygamma", x)
+    (x,) = real("polygamma", x, weak=True)
     return special.polygamma(*inexact("polygamma", n.astype(x.dtype), x))
 
 

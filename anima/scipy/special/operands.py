@@ -31,4 +31,4 @@ def single_or_double(x: Any) -> Array:
     x = as_array(x)
     if x.dtype not in (np.float32, np.float64):
         raise TypeError(f"x.dtype={dtypes.name(x.dtype)} is not supported, see docstring for supported types.")
-    return x
+    return convert(x, x.dtype, False)
