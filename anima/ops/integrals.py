@@ -73,7 +73,7 @@ def ndtr(x: Number, f: Functions) -> Number:
 
 def log_ndtr(x: Number, f: Functions) -> Number:
     """Its logarithm."""
-    left = f.select(x < -1.0, x, -1.0)
+    left = _clip(x, -1e200, -1.0, f)
     far = f.log(erfcx(0.0 * left, left * -math.sqrt(0.5), f) * 0.5) - left * left * 0.5
     upper = ndtr(-x, f)
     near = f.select(x < 0.0, f.log(1.0 - upper), f.log1p(-f.select(x < 0.0, 0.5, upper)))

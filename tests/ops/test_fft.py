@@ -10,8 +10,8 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.ir.interpret import run as interpret
 from anima.compiler.driver import lower
+from anima.compiler.ir.interpret import run as interpret
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 SIZES = (1, 2, 3, 8, 15, 17, 64)

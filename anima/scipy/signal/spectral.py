@@ -45,7 +45,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     for start, stop in itertools.pairwise(ends):
         piece = x[..., start:stop]
         t = np.arange(stop - start) - (stop - start - 1) / 2
-        weights = jnp.asarray(t / max(float(np.sum(t * t)), 1.0), piece.dtype)
+        weights = jnp.asarray(t / (np.sum(t * t) or 1.0), piece.dtype)
         slope = jnp.sum(piece * weights, -1, keepdims=True)
         pieces.append(piece - jnp.mean(piece, -1, keepdims=True) - slope * jnp.asarray(t, piece.dtype))
     return jnp.moveaxis(jnp.concatenate(pieces, -1) if pieces else x, -1, axis)
@@ -117,9 +117,12 @@ def _spectra(name: str, x: Any, y: Any, fs: Any, window: Any, nperseg: int | Non
         raise ValueError(f"Unknown boundary option '{boundary}', must be one of: {list(_BOUNDARIES)}")
     signals = promote_dtypes_inexact(name, x) if y is None else promote_dtypes_inexact(name, x, y)
     signals = [jnp.moveaxis(s, canonicalize_axis(operator.index(axis), s.ndim), -1) for s in signals]
+    try:
+        outer = np.broadcast_shapes(*(s.shape[:-1] for s in signals))
+    except ValueError:
+        raise ValueError("x and y cannot be broadcast together.") from None
     if any(not s.size for s in signals):
-        shape = np.broadcast_shapes(*(s.shape[:-1] for s in signals)) + (min(s.shape[-1] for s in signals),)
-        empty = jnp.moveaxis(jnp.zeros(shape, signals[0].dtype), -1, axis)
+        empty = jnp.moveaxis(jnp.zeros((*outer, 0), signals[0].dtype), -1, axis)
         return empty, empty, empty
     length = max(s.shape[-1] for s in signals)
     signals = [_extended(s, 0, length - s.shape[-1], None) for s in signals]
@@ -204,11 +207,11 @@ def _median_bias(n: int) -> float:
 def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
         nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density",
         axis: int = -1, average: str = "mean") -> tuple[Any, Any]:
-    """Frequencies and the cross spectral density of `x` and `y` (None, or the same: the power of `x`).
+    """Frequencies and the cross spectral density of `x` and `y` (None: the power of `x`).
 
     `scaling` is "density" or "spectrum", `average` (over segments) "mean" or "median"; the rest as in `stft`.
     """
-    frequencies, _, spectra = _spectra("csd", x, None if y is x else y, fs, window, nperseg, noverlap, nfft, detrend,
+    frequencies, _, spectra = _spectra("csd", x, y, fs, window, nperseg, noverlap, nfft, detrend,
                                        return_onesided, scaling, axis, True, None, False)
     if spectra.ndim >= 2 and spectra.size > 0:
         if spectra.shape[-1] == 1:
