@@ -79,6 +79,7 @@ class Primitive:
     taylor: Callable[..., Any] | None = None     # (order, series of the arguments, **params) -> series of the results
     dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
+    into: Callable[..., None] | None = None      # (arrays for the results, threads, *args, **params): `eval` in place
 
     def __init__(self, name: str):
         self.name = name

@@ -219,6 +219,11 @@ from anima.ops.elementwise import (
     xor as bitwise_xor,
     xor as xor_p,
 )
+from anima.ops.fft import (
+    FftType as FftType,
+    fft as fft,
+    fft_p as fft_p,
+)
 from anima.ops.index import (
     GatherDimensionNumbers as GatherDimensionNumbers,
     GatherScatterMode as GatherScatterMode,

@@ -14,7 +14,7 @@ import sys
 
 from anima import errors as _errors
 from anima.core.array import Array as ndarray
-from anima.numpy import linalg as linalg, operators as _operators
+from anima.numpy import fft as fft, linalg as linalg, operators as _operators
 from anima.numpy.calculus import (
     convolve,
     correlate,

@@ -134,7 +134,7 @@ def i0(x: ArrayLike) -> Array:
     x = inexact("i0", x)
     if is_complex(numpy_dtype_of(x)):
         raise ValueError("i0 does not support complex-valued inputs")
-    return _i0(x)
+    return bessel_i0(x)
 
 
 def _times_exp_abs(x: Any, scaled: Any) -> Array:
@@ -148,23 +148,23 @@ def _times_exp_abs(x: Any, scaled: Any) -> Array:
 
 
 @custom_jvp
-def _i0(x: Any) -> Array:
+def bessel_i0(x: Any) -> Array:
     return _times_exp_abs(x, special.bessel_i0e(x))
 
 
 @custom_jvp
-def _i1(x: Any) -> Array:
+def bessel_i1(x: Any) -> Array:
     return _times_exp_abs(x, special.bessel_i1e(x))
 
 
-_i0.defjvps(lambda t, y, x: ew.mul(t, _i1(x)))
-_i1.defjvps(lambda t, y, x: ew.mul(t, _i1_slope(y, x)))
+bessel_i0.defjvps(lambda t, y, x: ew.mul(t, bessel_i1(x)))
+bessel_i1.defjvps(lambda t, y, x: ew.mul(t, _i1_slope(y, x)))
 
 
 def _i1_slope(y: Any, x: Any) -> Array:
     """I0(x) - I1(x) / x, which is 1/2 at 0."""
     zero = ew.eq(x, 0)
-    slope = ew.sub(_i0(x), ew.div(y, select_where(zero, sh.full_like(x, 1), x)))
+    slope = ew.sub(bessel_i0(x), ew.div(y, select_where(zero, sh.full_like(x, 1), x)))
     return select_where(zero, sh.full_like(slope, 0.5), slope)
 
 

@@ -84,6 +84,8 @@ class Functions:
     log: Callable[[Number], Number]
     log1p: Callable[[Number], Number]
     sqrt: Callable[[Number], Number]
+    sin: Callable[[Number], Number]
+    cos: Callable[[Number], Number]
     rint: Callable[[Number], Number]
     abs: Callable[[Number], Number]
     select: Callable[[Any, Number, Number], Number]
@@ -106,8 +108,13 @@ def _numpy_repeat(active: Any, state: list[Number], step: Callable[..., Any]) ->
     return state
 
 
-NUMPY = Functions(np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.rint, np.abs, np.where,
+NUMPY = Functions(np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.sin, np.cos, np.rint, np.abs, np.where,
                   series.polynomial, _numpy_split, _numpy_repeat)
+
+
+def whole(x: Number, f: Functions) -> Number:
+    """Whether a number is an integer."""
+    return x == f.rint(x)
 
 
 def lgamma_left(n: Number, e: Number, f: Functions) -> Number:

@@ -28,10 +28,10 @@ def scale(a: Number, x: Number, f: Functions) -> Number:
     exponent = exponent.plus(f.select(large, -stirling, 0.0))
     power = f.exp(exponent.hi)
     power = fused(power, exponent.lo, power)
-    return power * f.select(large, 1.0 / f.sqrt(a * (2 * pi)), _reciprocal_gamma(a, f))
+    return power * f.select(large, 1.0 / f.sqrt(a * (2 * pi)), reciprocal_gamma(a, f))
 
 
-def _reciprocal_gamma(a: Number, f: Functions) -> Number:
+def reciprocal_gamma(a: Number, f: Functions) -> Number:
     """1 / Gamma(1 + a), 0 <= a <= 10."""
     n = f.rint(f.select(a > 10.0, 10.0, a))
     e = a - n

@@ -55,7 +55,7 @@ def _named(name: str) -> Callable[..., Any]:
     return lambda *args: getattr(_scipy(), name)(*args)
 
 
-def _no_derivative(function: str, operand: str) -> Callable[..., Any]:
+def no_derivative(function: str, operand: str) -> Callable[..., Any]:
     """A rule for an operand in which the derivative is not known here."""
     def rule(*args: Any) -> Any:
         raise NotImplementedError(f"The derivative of {function} in {operand} is not implemented.")
@@ -249,11 +249,11 @@ digamma = Elementwise("digamma", _digamma, REAL, "The derivative of lgamma; NaN 
                       cost=30, jvp=(lambda t, y, x: mul(t, polygamma(1.0, x)),))
 polygamma = Elementwise("polygamma", _polygamma, REAL, "The m-th derivative of digamma at x.",
                         operands="m x", cost=400,
-                        jvp=(_no_derivative("polygamma", "m"),
+                        jvp=(no_derivative("polygamma", "m"),
                              lambda t, y, m, x: mul(t, polygamma(add(m, 1.0), x))))
 zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the sum of (k + q)^-x.",
                    operands="x q", cost=90,
-                   jvp=(_no_derivative("zeta", "x"),
+                   jvp=(no_derivative("zeta", "x"),
                         lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
 bessel_i0e = Elementwise("bessel_i0e", series.bessel_i0e, REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
                          cost=15, jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
@@ -271,11 +271,11 @@ igammac = Elementwise("igammac", _improved("gammaincc", incomplete.igammac, _apa
                            lambda t, y, a, x: mul(t, neg(_igamma_slope(a, x)))))
 igamma_grad_a = Elementwise("igamma_grad_a", _igamma_grad_a, REAL, "The derivative of igamma in a.",
                             operands="a x",
-                            cost=180, jvp=(_no_derivative("igamma_grad_a", "a"), _no_derivative("igamma_grad_a", "x")))
+                            cost=180, jvp=(no_derivative("igamma_grad_a", "a"), no_derivative("igamma_grad_a", "x")))
 random_gamma_grad = Elementwise(
     "random_gamma_grad", lambda a, x: (-_order_slope(a, x)).astype(x.dtype), REAL,
     "The derivative in a of a sample x of the gamma distribution of order a.", operands="a x",
-    cost=100, jvp=(_no_derivative("random_gamma_grad", "a"), _no_derivative("random_gamma_grad", "x")))
+    cost=100, jvp=(no_derivative("random_gamma_grad", "a"), no_derivative("random_gamma_grad", "x")))
 betainc = Elementwise("regularized_incomplete_beta", _improved("betainc", incomplete.betainc, _within), REAL,
                       "Regularized incomplete beta function I_x(a, b).", operands="a b x",
-                      cost=260, jvp=(_no_derivative("betainc", "a"), _no_derivative("betainc", "b"), _betainc_slope))
+                      cost=260, jvp=(no_derivative("betainc", "a"), no_derivative("betainc", "b"), _betainc_slope))

@@ -3,7 +3,8 @@
     function(number, address)      `address`: of the addresses of the operands, then of the results
 
 Operands are copied out of the program's memory, so that a callback may keep them; results are checked by
-the primitive's `eval` rule and copied in. Whatever is raised here ends the program and leaves the call.
+the primitive's `eval` rule and copied in. An operation in place gets views of that memory. Whatever is raised here
+ends the program and leaves the call.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anima.compiler.lowering.callback import Callback
+from anima.compiler.lowering.callback import Callback, InPlace
 from anima.core.avals import ShapedArray
+from anima.runtime.threads import num_threads
 
 
 class Callbacks:
@@ -28,6 +30,10 @@ class Callbacks:
     def __call__(self, number: int, address: int) -> None:
         callback, operands, results = self._known[number]
         addresses = (ctypes.c_int64 * (len(operands) + len(results))).from_address(address)
+        if isinstance(callback, InPlace):
+            given = [_view(a, *kind) for a, kind in zip(addresses, [*operands, *results], strict=True)]
+            callback.write(given[len(operands):], num_threads(), given[:len(operands)])
+            return
         found = callback([_copy(a, *kind) for a, kind in zip(addresses, operands, strict=False)])
         for a, (_, dtype, size), value in zip(addresses[len(operands):], results, found, strict=True):
             array = np.ascontiguousarray(value, dtype)
@@ -39,6 +45,11 @@ def _copy(address: int, shape: tuple[int, ...], dtype: np.dtype, size: int) -> n
     if not size:
         return np.empty(shape, dtype)
     return np.frombuffer(ctypes.string_at(address, size), dtype).reshape(shape)
+
+
+def _view(address: int, shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:
+    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape) if size else np.empty(
+        shape, dtype)
 
 
 def _memory(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype, int]:

@@ -38,13 +38,13 @@ from anima.compiler.ir.routines import WHEEL, arguments, buffers_read, buffers_w
 from anima.compiler.storage.buffers import written_out
 from anima.core import dtypes
 from anima.core.primitive import Primitive
-from anima.ops import elementwise, special
+from anima.ops import elementwise, formula, special
 
 DTYPES: dict[str, Any] = {dtypes.short_name(d): d for d in dtypes.ALL_DTYPES}
 
 # The scalar operations, by name.
 SCALARS: dict[str, Primitive] = {
-    p.name: p for module in (special, elementwise) for p in vars(module).values() if isinstance(p, Primitive)}
+    p.name: p for module in (formula, special, elementwise) for p in vars(module).values() if isinstance(p, Primitive)}
 
 _INDEX_OPS: dict[str, Any] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,

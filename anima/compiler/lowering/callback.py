@@ -4,7 +4,8 @@
     b = pure_callback[callback=f] a           call callback(1, 1, a, b)
 
 What is called is the primitive's own `eval` rule, on copies of the operands; results are copied into their
-buffers. Compiled code runs a callback exactly where, and as often as, its equation stands.
+buffers. Compiled code runs a callback exactly where, and as often as, its equation stands. Operations that a library
+of Python's computes (`fft`) are called in the same way by their `into` rule, on the program's own memory.
 """
 
 from __future__ import annotations
@@ -44,11 +45,31 @@ class Callback:
         return list(found) if self.primitive.multiple_results else [found]
 
 
+@record
+class InPlace(Callback):
+    """An operation that reads and writes the program's memory."""
+
+    def write(self, outs: Sequence[np.ndarray], threads: int, arrays: Sequence[np.ndarray]) -> None:
+        """Computes the results where they belong."""
+        assert self.primitive.into is not None
+        self.primitive.into(outs, threads, *arrays, **self.params)
+
+
 @call("debug_print", "debug_callback", "pure_callback", "io_callback")
 def _callback(builder: ProgramBuilder, eqn: Eqn) -> None:
+    _emit(builder, eqn, Callback)
+
+
+@call("fft")
+def _in_place(builder: ProgramBuilder, eqn: Eqn) -> None:
+    if any(v.aval.size for v in eqn.outvars):
+        _emit(builder, eqn, InPlace)
+
+
+def _emit(builder: ProgramBuilder, eqn: Eqn, kind: type[Callback]) -> None:
     number = len(builder.callbacks)
-    builder.callbacks.append(Callback(eqn.primitive, eqn.params, tuple(v.aval for v in eqn.invars),
-                                      tuple(v.aval for v in eqn.outvars), eqn.source))
+    builder.callbacks.append(kind(eqn.primitive, eqn.params, tuple(v.aval for v in eqn.invars),
+                                  tuple(v.aval for v in eqn.outvars), eqn.source))
     reads = [builder.memory(v) for v in eqn.invars]
     writes = [builder.result(v) for v in eqn.outvars]
     builder.emit(Call("callback", (number, len(reads), *reads, *writes)))

@@ -1,4 +1,4 @@
-"""Bessel functions I, Hurwitz's zeta, polygamma, the incomplete gamma and beta functions: all in f64.
+"""Bessel functions I, Hurwitz's zeta, polygamma, the incomplete gamma and beta functions, all formulas: in f64.
 
 Series run as loops over whole vectors, until no lane changes any more; f32 goes through f64. The incomplete
 functions are those of `ops/incomplete.py`. Formula numbers are those of the NIST Digital Library of Mathematical
@@ -8,12 +8,14 @@ Functions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf, nan
 
 from anima.compiler.scalars.arithmetic import MOST_STEPS, State, maximum, repeat
 from anima.compiler.scalars.base import Num, polynomial, select
 from anima.compiler.scalars.exponential import exp, log, power
 from anima.compiler.scalars.special import FORMULAS, digamma_f64, digamma_right, lgamma_right
+from anima.ops.formula import FORMULAS as SHARED
 from anima.ops.incomplete import betainc, fraction, igamma, igammac, regions, scale, series
 from anima.ops.series import I0_FAR, I0_NEAR, I1_FAR, I1_NEAR
 
@@ -29,7 +31,6 @@ def _in_f64(function: Callable[..., Num]) -> Callable[..., Num]:
         if args[0].kind.name == "f64":
             return function(*args)
         return function(*[a.cast("fpext", "double") for a in args]).cast("fptrunc", "float")
-    either.__doc__ = function.__doc__
     return either
 
 
@@ -135,5 +136,7 @@ _FUNCTIONS: dict[str, Callable[..., Num]] = {
     "bessel_i0e": bessel_i0e_f64, "bessel_i1e": bessel_i1e_f64, "zeta": zeta_f64, "polygamma": polygamma_f64,
     "igamma": igamma_f64, "igammac": igammac_f64, "igamma_grad_a": igamma_grad_a_f64,
     "random_gamma_grad": random_gamma_grad_f64, "regularized_incomplete_beta": betainc_f64}
+_FUNCTIONS |= {name: partial(p.formula, f=FORMULAS) for name, p in SHARED.items()}
 INCOMPLETE = {name: _in_f64(function) for name, function in _FUNCTIONS.items()}
-ARITY = {"bessel_i0e": 1, "bessel_i1e": 1, "regularized_incomplete_beta": 3}
+ARITY = {"bessel_i0e": 1, "bessel_i1e": 1, "regularized_incomplete_beta": 3} | {
+    name: len(p.operands) for name, p in SHARED.items()}

@@ -1,0 +1,3 @@
+"""Rotations in space, as `scipy.spatial`."""
+
+from anima.scipy.spatial import transform as transform

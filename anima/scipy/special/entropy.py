@@ -1,0 +1,204 @@
+"""Logarithms and what sums of them are made of: entropies, logits, Box and Cox's transforms.
+
+Derivatives are rules of their own, where those of the formulas would be 0/0 or cancel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import anima.numpy as jnp
+from anima.nn import normalize
+from anima.ops.elementwise import logistic
+from anima.scipy.special.operands import inexact, real
+from anima.transforms.custom import custom_jvp
+
+
+@custom_jvp
+def _xlogy(x: Any, y: Any) -> Any:
+    return jnp.where(x == 0, jnp.zeros_like(x), x * jnp.log(jnp.where(x == 0, 1, y)))
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    """x / y, and 0 / 0 = 0."""
+    return x / jnp.where((x == 0) & (y == 0), 1, y)
+
+
+_xlogy.defjvps(lambda t, out, x, y: t * jnp.log(y), lambda t, out, x, y: t * _quotient(x, y))
+
+
+@custom_jvp
+def _xlog1py(x: Any, y: Any) -> Any:
+    return jnp.where(x == 0, jnp.zeros_like(x), x * jnp.log1p(jnp.where(x == 0, 0, y)))
+
+
+_xlog1py.defjvps(lambda t, out, x, y: t * jnp.log1p(y), lambda t, out, x, y: t * _quotient(x, 1 + y))
+
+
+def xlogy(x: Any, y: Any) -> Any:
+    """x log(y), 0 where x = 0.
+
+    >>> anima.scipy.special.xlogy(jnp.zeros(1), jnp.zeros(1))
+    Array([0.], dtype=float32)
+    """
+    return _xlogy(*inexact("xlogy", x, y))
+
+
+def xlog1py(x: Any, y: Any) -> Any:
+    """x log(1 + y), 0 where x = 0."""
+    return _xlog1py(*inexact("xlog1py", x, y))
+
+
+def entr(x: Any) -> Any:
+    """-x log(x): 0 where x = 0, -inf where it is negative."""
+    (x,) = real("entr", x, weak=True)
+    return jnp.where(x < 0, -np.inf, -_xlogy(x, x))
+
+
+def _log_ratio(p: Any, q: Any) -> Any:
+    """log(p / q), for positive numbers."""
+    near = (p < 2 * q) & (q < 2 * p)
+    base = jnp.where(near, q, 1)
+    return jnp.where(near, jnp.log1p((jnp.where(near, p, 1) - base) / base), jnp.log(p) - jnp.log(q))
+
+
+@custom_jvp
+def _rel_entr(p: Any, q: Any) -> Any:
+    both = (p > 0) & (q > 0)
+    p, q, empty = jnp.where(both, p, 1), jnp.where(both, q, 1), (p == 0) & (q >= 0)
+    return jnp.where(both, p * _log_ratio(p, q), jnp.where(empty, jnp.zeros_like(p), np.inf))
+
+
+_rel_entr.defjvps(lambda t, out, p, q: t * (_log_ratio(p, q) + 1), lambda t, out, p, q: -t * _quotient(p, q))
+
+
+def rel_entr(p: Any, q: Any) -> Any:
+    """p log(p / q): 0 where p = 0 and q is not negative, inf where one of them is negative, or q alone is 0."""
+    return _rel_entr(*real("rel_entr", p, q, weak=True))
+
+
+_ATANH = [1 / (2 * k + 3) for k in range(16)]  # atanh(s) = s + s**3 (1/3 + s**2/5 + ...)
+
+
+@custom_jvp
+def _kl_div(p: Any, q: Any) -> Any:
+    both = (p > 0) & (q > 0)
+    empty, over = (p == 0) & (q >= 0), q
+    p, q = jnp.where(both, p, 1), jnp.where(both, q, 1)
+    near = (p < 1.5 * q) & (q < 1.5 * p)
+    u = jnp.where(near, (q - p) / p, 0)
+    s = u / (2 + u)
+    total = jnp.full_like(s, _ATANH[-1])
+    for c in _ATANH[-2::-1]:
+        total = total * (s * s) + c
+    small = p * s * (u - 2 * s * s * total)  # u - log(1 + u) = s (u - 2 s**2 (1/3 + ...)), s = u / (2 + u)
+    large = p * _log_ratio(p, q) - p + q
+    return jnp.where(both, jnp.where(near, small, large), jnp.where(empty, over, np.inf))
+
+
+_kl_div.defjvps(lambda t, out, p, q: t * _log_ratio(p, q), lambda t, out, p, q: t * (1 - _quotient(p, q)))
+
+
+def kl_div(p: Any, q: Any) -> Any:
+    """p log(p / q) - p + q, which is not negative; limits as in `rel_entr`."""
+    return _kl_div(*real("kl_div", p, q, weak=True))
+
+
+@custom_jvp
+def _logit(x: Any) -> Any:
+    centre = jnp.abs(x - 0.5) < 0.2
+    s = jnp.where(centre, 2 * x - 1, 0)
+    far = jnp.where(centre, 0.25, x)
+    return jnp.where(centre, jnp.log1p(s) - jnp.log1p(-s), jnp.log(far) - jnp.log1p(-far))
+
+
+_logit.defjvps(lambda t, out, x: t / (x * (1 - x)))
+
+
+def logit(x: Any) -> Any:
+    """log(x / (1 - x)), the inverse of `expit`.
+
+    >>> anima.scipy.special.logit(jnp.array([0., 0.5, 1.]))
+    Array([-inf,   0.,  inf], dtype=float32)
+    """
+    return _logit(*inexact("logit", x))
+
+
+def expit(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return logistic(*inexact("expit", x))
+
+
+# ---------------------------------------------------------------- Box and Cox
+
+
+def _moment(n: int, u: Any) -> Any:
+    """The integral of s**n exp(s u) over 0 < s < 1: (exp(u) - 1) / u for n = 0, and its derivatives."""
+    near = jnp.abs(u) < n + 1
+    v = jnp.where(near, u, 0)
+    term = total = jnp.full_like(v, 1 / (n + 1))  # exp(v) (1/(n+1) - v/((n+1) (n+2)) + ...), of like signs for v < 0
+    for k in range(18 + 2 * n):
+        term = term * -v / (n + 2 + k)
+        total = total + term
+    right = term = jnp.full_like(v, 1.0)
+    right = right / (n + 1)
+    for k in range(1, 18 + 2 * n):
+        term = term * v / k
+        right = right + term / (n + 1 + k)
+    small = jnp.where(v < 0, jnp.exp(v) * total, right)
+    w = jnp.where(near, n + 1.0, u)
+    large = jnp.expm1(w) / w
+    for k in range(1, n + 1):
+        large = (jnp.exp(w) - k * large) / w
+    return jnp.where(near, small, large)
+
+
+def _exprel(n: int, u: Any) -> Any:
+    function = custom_jvp(lambda u: _moment(n, u))
+    function.defjvps(lambda t, out, u: t * _exprel(n + 1, u))
+    return function(u)
+
+
+def _powers(logarithm: Any, lmbda: Any) -> Any:
+    """(exp(lmbda logarithm) - 1) / lmbda, for any finite or infinite logarithm."""
+    zero = logarithm == -np.inf
+    safe = jnp.where(zero, 0, logarithm)
+    regular = safe * _exprel(0, lmbda * safe)
+    return jnp.where(zero, jnp.where(lmbda > 0, -1 / jnp.where(lmbda > 0, lmbda, 1), -np.inf), regular)
+
+
+def boxcox(x: Any, lmbda: Any) -> Any:
+    """Box and Cox's transform (x**lmbda - 1) / lmbda, log(x) for lmbda = 0; NaN where x is negative.
+
+    >>> anima.scipy.special.boxcox(jnp.array([1., 3.]), 2.)
+    Array([0., 4.], dtype=float32)
+    """
+    x, lmbda = real("boxcox", x, lmbda, weak=True)
+    return _powers(jnp.log(x), lmbda)
+
+
+def boxcox1p(x: Any, lmbda: Any) -> Any:
+    """((1 + x)**lmbda - 1) / lmbda, log(1 + x) for lmbda = 0."""
+    x, lmbda = real("boxcox1p", x, lmbda, weak=True)
+    return _powers(jnp.log1p(x), lmbda)
+
+
+# ---------------------------------------------------------------- along an axis
+
+
+def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
+              where: Any = None) -> Any:
+    """log(sum(b * exp(a))) along `axis`, without overflow; see `anima.nn.logsumexp`."""
+    return normalize.logsumexp(a, axis, b, keepdims, return_sign, where)
+
+
+def softmax(x: Any, /, *, axis: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along `axis` (default: all): positive numbers whose sum is 1."""
+    return normalize.softmax(x, axis)
+
+
+def log_softmax(x: Any, /, *, axis: Any = None) -> Any:
+    """log(softmax(x)) along `axis` (default: all)."""
+    return normalize.log_softmax(x, axis)

@@ -1,0 +1,209 @@
+"""Special functions against SciPy and mpmath: values, types, derivatives to order 2, compiled and batched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.special
+
+import anima
+import anima.numpy as jnp
+import anima.scipy.special as sp
+
+# Arguments of ordinary sizes, and where functions have zeros, limits and ends.
+REAL = (-3.7, -2.0, -0.4, -0.0, 0.0, 0.3, 0.5, 1.0, 1.46, 2.5, 9.0, 30.0, np.inf, -np.inf, np.nan)
+UNIT = (-0.1, 0.0, 1e-6, 0.2, 0.5, 0.8, 1.0, 1.5)
+GAMMAS = tuple(v for v in REAL if v != -np.inf)  # where SciPy's have values of their own
+UNARY: dict[str, tuple[float, ...]] = {
+    **dict.fromkeys(("entr", "erf", "erfc", "erfcx", "dawsn", "expit", "i0e", "i1e", "log_ndtr", "ndtr"), REAL),
+    **dict.fromkeys(("gamma", "gammaln", "loggamma"), GAMMAS), "digamma": tuple(v for v in REAL if v not in (0, -2)),
+    **dict.fromkeys(("i0", "i1"), REAL[:-3]), **dict.fromkeys(("logit", "ndtri", "erfinv"), UNIT),
+    "exp1": tuple(v for v in REAL if not v < 0), "expi": tuple(v for v in REAL if abs(v) < np.inf or v != v),
+    "spence": REAL[:-3], "factorial": (0.0, 1.0, 2.5, 20.0, -3.0)}
+PAIRS = {
+    "beta": ((0.3, 2.5), (4.0, 1e-3), (150.0, 0.5)), "betaln": ((0.3, 2.5), (4.0, 1e-3), (1500.0, 1e5), (-0.5, 2.0)),
+    "boxcox": ((0.3, 2.0), (2.5, 0.0), (2.5, -1.5), (0.0, 2.0), (4.0, 1e-9)), "comb": ((5, 2), (10.5, 3), (3, 5), (60, 30)),
+    "boxcox1p": ((0.3, 2.0), (1e-6, 0.5), (2.5, 0.0)), "gammainc": ((0.5, 2.0), (3.0, 0.1)),
+    "gammaincc": ((0.5, 2.0), (3.0, 0.1)), "kl_div": ((0.3, 0.3), (0.0, 2.0), (1.0, 0.0), (-1.0, 2.0), (2.0, 3.0), (9.0, 2.0)),
+    "owens_t": ((0.5, 2.0), (-1.0, 0.3), (3.0, -4.0), (0.0, 1.0), (20.0, 0.1)),
+    "poch": ((0.5, 2.0), (-2.5, 3.0), (-2.0, 1.0), (7.0, -2.5), (1e5, 0.5)),
+    "rel_entr": ((0.3, 0.3), (0.0, 2.0), (1.0, 0.0), (-1.0, 2.0), (2.0, 2.0001)),
+    "xlogy": ((0.0, 0.0), (2.0, 3.0), (-1.0, 2.0)), "xlog1py": ((0.0, -1.0), (2.0, 1e-9)),
+    "zeta": ((2.0, 1.0), (1.5, 0.3)), "expn": ((1, 0.5), (2, 3.0), (0, 0.2), (5, 20.0), (30, 0.1), (2, 0.0))}
+
+
+def agree(got: Any, want: Any, rtol: float) -> None:
+    got, want = np.asarray(got), np.asarray(want)
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=0 if got.dtype == np.float64 else 1e-30)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_of_one_number(name: str, dtype: str) -> None:
+    with anima.enable_x64(dtype == "float64"), np.errstate(all="ignore"):
+        x = np.array(UNARY[name], dtype)
+        got = getattr(sp, name)(x)
+        assert got.dtype == dtype
+        want = getattr(scipy.special, name)(x.astype("f8"))
+        rtol = 4e-7 if dtype == "float32" else 1e-13 if name == "log_ndtr" else 4e-15  # SciPy's is less accurate
+        agree(got, want.astype(dtype), rtol)
+        if dtype == "float32":  # compiled code computes in float64 there too
+            agree(anima.jit(getattr(sp, name))(x), got, 4e-7)
+        assert getattr(sp, name)(x[:0].reshape(0, 2)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_functions_of_two_numbers(name: str, dtype: str) -> None:
+    with anima.enable_x64(dtype == "float64"), np.errstate(all="ignore"):
+        a, b = np.array(PAIRS[name], dtype).T
+        got = getattr(sp, name)(a, b)
+        assert got.dtype == dtype
+        first = a.astype(int) if name == "expn" else a.astype("f8")
+        want = getattr(scipy.special, name)(first, b.astype("f8"))
+        agree(got, want.astype(dtype), 4e-14 if dtype == "float64" else 2e-6)
+        if dtype == "float64":
+            agree(anima.jit(getattr(sp, name))(a, b), got, 4e-14)
+        assert getattr(sp, name)(a[:, None], b).shape == (len(a), len(a))
+        agree(anima.vmap(getattr(sp, name), (None, 0))(a[0], b), getattr(sp, name)(a[0], b), 1e-6)
+
+
+def _several(x: Any) -> list[Any]:
+    return [*sp.sici(x), *sp.fresnel(x), *sp.bessel_jn(x, v=3), sp.multigammaln(x + 2, 3), sp.polygamma(2, x + 1),
+            sp.betainc(1.5, 2.5, x / 40), sp.hyp1f1(1.2, 2.3, x), sp.hyp1f1(1.2, 2.3, -x),
+            sp.hyp2f1(1.2, 0.7, 2.3, x / 40), sp.hyp2f1(1.2, 0.7, 2.3, -x), sp.gammasgn(-x)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions_with_more_arguments_or_results(dtype: str) -> None:
+    with anima.enable_x64(dtype == "float64"):
+        x = np.array([0.2, 1.0, 2.5, 7.5, 21.5], dtype)
+        s, y = scipy.special, x.astype("f8")
+        wanted = [*s.sici(y), *s.fresnel(y), *(s.jv(k, y) for k in range(4)), s.multigammaln(y + 2, 3),
+                  s.polygamma(2, y + 1), s.betainc(1.5, 2.5, y / 40), s.hyp1f1(1.2, 2.3, y), s.hyp1f1(1.2, 2.3, -y),
+                  s.hyp2f1(1.2, 0.7, 2.3, y / 40), s.hyp2f1(1.2, 0.7, 2.3, -y), s.gammasgn(-y)]
+        for found in (_several(x), *([anima.jit(_several)(x)] if dtype == "float32" else [])):
+            for got, want in zip(found, wanted, strict=True):
+                assert got.dtype == dtype
+                np.testing.assert_allclose(got, want, rtol=2e-13 if dtype == "float64" else 2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_numbers(dtype: str) -> None:
+    with anima.enable_x64(True):
+        parts = np.array([-25.5, -3.2, -0.3, 0.0, 0.7, 4.1, 12.0])
+        z = (parts[:, None] + 1j * parts * 0.9).astype(dtype)
+        wide = z.astype("c16")
+        tolerance = 2e-13 if dtype == "complex128" else 4e-5
+        for got, want in ((sp.wofz(z[:, 2:]), scipy.special.wofz(wide[:, 2:])),
+                          (sp.erfcx(z[2:]), scipy.special.erfcx(wide[2:])),
+                          (sp.loggamma(z + 0.1), scipy.special.loggamma(wide + 0.1)),
+                          (sp.gamma(z + 0.1), scipy.special.gamma(wide + 0.1)),
+                          (sp.expit(z), 1 / (1 + np.exp(-wide)))):
+            assert got.dtype == dtype
+            finite = np.isfinite(want) & (np.abs(want) < (1e300 if dtype == "complex128" else 1e30))
+            small = np.abs(want) < (0 if dtype == "complex128" else 1e-30)
+            error = np.abs(np.asarray(got) - want) / np.where(small, 1, np.abs(want))
+            assert np.all(error[finite] < tolerance * np.maximum(1, np.abs(wide[:, :want.shape[1]]).max()))
+        slope = anima.grad(sp.wofz, holomorphic=True)(np.complex128(0.3 + 0.4j))
+        np.testing.assert_allclose(slope, 2j / np.sqrt(np.pi) - 2 * (0.3 + 0.4j) * scipy.special.wofz(0.3 + 0.4j))
+
+
+def test_spherical_harmonics() -> None:
+    with anima.enable_x64(True):
+        n, m = (np.array(v) for v in zip(*((n, m) for n in range(5) for m in range(-n - 1, n + 2)), strict=True))
+        theta, phi = np.linspace(0, np.pi, len(n)), np.linspace(-3, 6, len(n))
+        want = scipy.special.sph_harm_y(n, m, theta, phi)
+        np.testing.assert_allclose(sp.sph_harm_y(n, m, theta, phi), want, atol=1e-14)
+        compiled = anima.jit(sp.sph_harm_y, static_argnames="n_max")(n, m, theta, phi, n_max=6)
+        np.testing.assert_allclose(compiled, want, atol=1e-14)
+        slope = anima.grad(lambda t: jnp.sum(sp.sph_harm_y(jnp.array([3]), jnp.array([2]), t, jnp.array([0.4])).real))
+        exact = (scipy.special.sph_harm_y(3, 2, 0.5 + 1e-6, 0.4) - scipy.special.sph_harm_y(3, 2, 0.5 - 1e-6, 0.4)).real
+        np.testing.assert_allclose(slope(jnp.array([0.5]))[0], exact / 2e-6, rtol=1e-8)
+
+
+def test_bernoulli_numbers() -> None:
+    with anima.enable_x64(True):
+        np.testing.assert_allclose(sp.bernoulli(30), [float(mp.bernoulli(n)) for n in range(31)])
+        assert sp.bernoulli(0).tolist() == [1.0] and np.isinf(sp.bernoulli(300)[300])
+
+
+Exact = Callable[[Any], Any]
+SLOPES: dict[str, tuple[Callable[[Any], Any], Exact, tuple[float, ...]]] = {
+    "entr": (sp.entr, lambda x: -x * mp.log(x), (0.3, 1.0)), "logit": (sp.logit, lambda x: mp.log(x / (1 - x)), (0.3, 0.9)),
+    "xlogy": (lambda x: sp.xlogy(x, 1 + x), lambda x: x * mp.log(1 + x), (0.3, 2.0)),
+    "xlog1py at 0": (lambda x: sp.xlog1py(x, x - 0.5), lambda x: x * mp.log(0.5 + x), (0.0, 2.0)),
+    "rel_entr": (lambda x: sp.rel_entr(x, x * x), lambda x: x * mp.log(1 / x), (0.3, 1.0)),
+    "kl_div": (lambda x: sp.kl_div(x, x * x), lambda x: x * mp.log(1 / x) - x + x * x, (0.3, 1.0)),
+    "boxcox": (lambda l: sp.boxcox(2.5, l), lambda l: (mp.mpf("2.5") ** l - 1) / l, (0.5, -2.0, 3.0, -30.0)),
+    "gamma": (sp.gamma, mp.gamma, (0.5, 3.0, -1.5)),
+    "beta": (lambda x: sp.beta(x, 2 * x), lambda x: mp.beta(x, 2 * x), (0.5, 2.0)),
+    "betaln": (lambda x: sp.betaln(x, 2 * x), lambda x: mp.log(mp.beta(x, 2 * x)), (0.5, 2.0)),
+    "poch": (lambda x: sp.poch(x, 2 * x), lambda x: mp.rf(x, 2 * x), (0.5, 2.0)),
+    "comb": (lambda x: sp.comb(7.5, x), lambda x: mp.binomial(7.5, x), (0.5, 2.0)),
+    "erfcx": (sp.erfcx, lambda x: mp.exp(x * x) * mp.erfc(x), (-1.0, 0.0, 0.5, 1.5, 5.0, 100.0)),
+    "dawsn": (sp.dawsn, lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x), (-1.0, 0.5, 5.0, 20.0)),
+    "log_ndtr": (sp.log_ndtr, lambda x: mp.log(mp.ncdf(x)), (-20.0, -1.0, 0.0, 2.0, 6.0)),
+    "ndtri": (sp.ndtri, lambda p: mp.sqrt(2) * mp.erfinv(2 * p - 1), (0.1, 0.97)),
+    "expi": (sp.expi, mp.ei, (-1.0, 0.37250741078, 8.0)), "expn": (lambda x: sp.expn(2, x), lambda x: mp.expint(2, x), (0.5, 3.0)),
+    "sici": (lambda x: sp.sici(x)[0], mp.si, (0.2, 2.0, 7.0)), "ci": (lambda x: sp.sici(x)[1], mp.ci, (0.2, 7.0)),
+    "spence": (sp.spence, lambda x: mp.polylog(2, 1 - x), (0.3, 1.01, 1.9)),
+    "hyp1f1": (lambda a: sp.hyp1f1(a, a * a, a / 2), lambda a: mp.hyp1f1(a, a * a, a / 2), (1.5, 2.0)),
+    "hyp2f1": (lambda c: sp.hyp2f1(1.2, c, 2 * c, 0.4), lambda c: mp.hyp2f1(1.2, c, 2 * c, 0.4), (0.5, 1.3)),
+    "bessel": (lambda x: sp.bessel_jn(x, v=2)[2], lambda x: mp.besselj(2, x), (0.5, 12.0))}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_derivatives_to_order_two(name: str, x64: None) -> None:
+    function, exact, points = SLOPES[name]
+    orders = (anima.grad(function), anima.grad(anima.grad(function)))
+    with mp.workdps(40):
+        wanted = [[float(mp.re(mp.diff(exact, mp.mpf(x), k))) for x in points] for k in (1, 2)]
+    for derivative, want in zip(orders, wanted, strict=True):
+        np.testing.assert_allclose([float(derivative(x)) for x in points], want, rtol=2e-11)
+        np.testing.assert_allclose(anima.jit(anima.vmap(derivative))(jnp.array(points)), want, rtol=2e-11)
+
+
+# Where the formulas of derivatives are 0/0: function, point, first and second derivative.
+AT_POINTS = [
+    (sp.spence, 1.0, -1.0, 0.5), (lambda x: sp.sici(x)[0], 0.0, 1.0, 0.0), (lambda l: sp.boxcox(np.e, l), 0.0, 0.5, 1 / 3),
+    (sp.dawsn, 0.0, 1.0, 0.0), (sp.i1, 0.0, 0.5, 0.0), (lambda x: sp.bessel_jn(x, v=1)[1], 0.0, 0.5, 0.0),
+    (lambda x: sp.bessel_jn(x, v=0)[0], 0.0, 0.0, -0.5), (lambda x: sp.xlogy(x, x + 1), 0.0, 0.0, 2.0),
+    (lambda x: sp.fresnel(x)[0], 0.0, 0.0, 0.0), (sp.entr, 0.0, np.inf, -np.inf),
+    (lambda x: sp.hyp2f1(1.0, 2.0, 3.0, x), 0.0, 2 / 3, 1.0), (lambda x: sp.log_ndtr(x), 50.0, 0.0, 0.0)]
+
+
+@pytest.mark.parametrize("function, x, first, second", AT_POINTS)
+def test_derivatives_at_special_points(function: Any, x: float, first: float, second: float, x64: None) -> None:
+    np.testing.assert_allclose(anima.grad(function)(x), first, atol=1e-15)
+    np.testing.assert_allclose(anima.jit(anima.grad(anima.grad(function)))(x), second, atol=1e-15, rtol=1e-12)
+
+
+ERRORS = [
+    (lambda: sp.ndtr(1), TypeError), (lambda: sp.log_ndtr(1.0, 2.5), TypeError), (lambda: sp.log_ndtr(1.0, 31), ValueError),
+    (lambda: sp.ndtri(jnp.float16(1)), TypeError), (lambda: sp.spence(1), TypeError), (lambda: sp.expi(1j), ValueError),
+    (lambda: sp.dawsn(1j), ValueError), (lambda: sp.hyp1f1(1, 2, 1j), ValueError), (lambda: sp.fresnel(1j), NotImplementedError),
+    (lambda: sp.zeta(2.0), NotImplementedError), (lambda: sp.factorial(3, exact=True), NotImplementedError),
+    (lambda: sp.polygamma(1.5, 2.0), ValueError), (lambda: sp.bernoulli(-1), ValueError), (lambda: sp.bernoulli(1.0), TypeError),
+    (lambda: sp.bessel_jn(1.0, v=1.5), TypeError), (lambda: sp.bessel_jn(1j, v=1), TypeError), (lambda: sp.gammaln(1j), TypeError),
+    (lambda: sp.log_softmax(jnp.ones(2), 0), TypeError), (lambda: sp.xlogy([1], 1), TypeError),
+    (lambda: sp.sph_harm_y(jnp.array([1]), jnp.array([1]), 0.1, 0.2, diff_n=1), NotImplementedError)]
+
+
+@pytest.mark.parametrize("call, error", ERRORS)
+def test_errors(call: Callable[[], Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call()
+
+
+def test_types() -> None:
+    assert sp.gammaln(2).weak_type and not sp.gamma(2).weak_type and sp.comb(4, 2).weak_type and sp.expi(1.0).dtype == np.float32
+    assert sp.entr(jnp.float16(0.3)).dtype == np.float16 and sp.erfcx(jnp.bfloat16(1)).dtype == jnp.bfloat16
+    x = jnp.arange(6.0).reshape(2, 3)
+    np.testing.assert_allclose(sp.softmax(x).sum(), 1, rtol=1e-6)
+    np.testing.assert_allclose(sp.log_softmax(x, axis=1), scipy.special.log_softmax(np.asarray(x), axis=1), rtol=1e-6)
+    np.testing.assert_allclose(sp.logsumexp(x, axis=0, b=2.0), scipy.special.logsumexp(np.asarray(x), axis=0, b=2.0), rtol=1e-6)
