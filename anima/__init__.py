@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         nn as nn,
         numpy as numpy,
         random as random,
+        scipy as scipy,
         stages as stages,
         typing as typing,
     )
@@ -98,7 +99,7 @@ jacobian = jacrev
 remat = checkpoint
 __version__ = "0.1.0"
 
-_FACES = ("custom_batching", "debug", "dtypes", "lax", "nn", "numpy", "random", "stages", "typing")
+_FACES = ("custom_batching", "debug", "dtypes", "lax", "nn", "numpy", "random", "scipy", "stages", "typing")
 
 
 def __getattr__(name: str) -> Any:

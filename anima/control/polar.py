@@ -22,7 +22,7 @@ from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcasted_iota, full_like, instantiate, reduce_sum, shape_of
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import abs, add, and_, convert, div, gt, lt, mul, select, sqrt, sub
-from anima.ops.family import INEXACT, is_kind
+from anima.ops.family import INEXACT, constant, is_kind
 from anima.ops.index import dynamic_index_in_dim
 from anima.ops.linalg import adjoint, cholesky, identity, lu_solve_p, triangular_solve
 from anima.ops.linalg_factor import lu_p, qr
@@ -152,5 +152,5 @@ def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = Non
     most = _MOST if max_iterations is None else int(max_iterations)
     eps = float(dtypes.finfo(x.dtype).eps) if eps is None else float(eps)
     if not n:
-        return x, identity((n, n), x.dtype), 0, np.True_
+        return x, identity((n, n), x.dtype), constant(0, dtypes.canonicalize_dtype(int)), np.True_
     return _polar(x, most, eps)

@@ -112,6 +112,14 @@ def _hessenberg_turn(h: Any, m: Any) -> Any:
     return scan(step, full_like(h, 0), broadcasted_iota(_I32, (steps,), 0))[0]
 
 
+def similarity(packed: Any, taus: Any) -> Any:
+    """Q of a reduction to Hessenberg form."""
+    n = packed.shape[-1]
+    if n < 2:
+        return identity(packed.shape, packed.dtype)
+    return _embedded(householder_product(columns(rows(packed, 1, n), 0, n - 1), taus))
+
+
 def _hessenberg_tangents(packed: Any, taus: Any, h: Any, t: Any) -> tuple[Any, Any, Any]:
     """Changes of (the similar matrix `h`, the vectors of the reflections, their factors) for a change `t`."""
     n = h.shape[-1]

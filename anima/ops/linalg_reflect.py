@@ -178,7 +178,8 @@ class Ormqr(Reflections):
         trans = "N" if not transpose else "T" if real else "C"
         out, room = np.empty_like(c), ormqr_room(c.shape[-1 if left else -2])
         for index in np.ndindex(c.shape[:-2]):
-            out[index] = ormqr("L" if left else "R", trans, a[index][:, :k], taus[index], c[index], room)[0]
+            packed = np.array(a[index][:, :k], order="F")  # LAPACK writes to it, though it puts back what was there
+            out[index] = ormqr("L" if left else "R", trans, packed, taus[index], c[index], room)[0]
         return out
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
