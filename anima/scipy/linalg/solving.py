@@ -45,7 +45,7 @@ def _columns(a: Array, b: Array, name: str) -> tuple[Array, bool]:
     return (sh.expand_dims(b, (b.ndim,)) if vector else b), vector
 
 
-def _triangular(a: Array, b: Array, **flags: bool) -> Array:
+def triangular(a: Array, b: Array, **flags: bool) -> Array:
     """Solutions for triangular `a`, with broadcasting; one matrix is solved with for all right sides at once."""
     if a.ndim == 2 and b.ndim > 2:
         columns = moveaxis(b, -2, 0)
@@ -71,7 +71,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
         raise ValueError(f"Invalid 'trans' value {trans}")
     a, b = promote_dtypes_inexact("solve_triangular", a, b)
     b, vector = _columns(a, b, "solve_triangular")
-    x = _triangular(a, b, lower=lower, transpose_a=trans not in (0, "N"), conjugate_a=trans in (2, "C"),
+    x = triangular(a, b, lower=lower, transpose_a=trans not in (0, "N"), conjugate_a=trans in (2, "C"),
                     unit_diagonal=unit_diagonal)
     return x[..., 0] if vector else x
 
@@ -86,8 +86,8 @@ def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bo
     c, b = promote_dtypes_inexact("cho_solve", c, b)
     la.check_square("cho_solve", c.aval)
     b, vector = _columns(c, b, "cho_solve")
-    half = _triangular(c, b, lower=lower, transpose_a=not lower, conjugate_a=not lower)
-    x = _triangular(c, half, lower=lower, transpose_a=bool(lower), conjugate_a=bool(lower))
+    half = triangular(c, b, lower=lower, transpose_a=not lower, conjugate_a=not lower)
+    x = triangular(c, half, lower=lower, transpose_a=bool(lower), conjugate_a=bool(lower))
     return x[..., 0] if vector else x
 
 
@@ -112,12 +112,12 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
     batch = broadcast_shapes(order.shape[:-1], b.shape[:-2])
     order, b = broadcast_to(order, (*batch, n)), broadcast_to(b, (*batch, *b.shape[-2:]))
     if trans == 0:
-        half = _triangular(lu, la.take_rows(b, order), lower=True, unit_diagonal=True)
-        x = _triangular(lu, half, lower=False)
+        half = triangular(lu, la.take_rows(b, order), lower=True, unit_diagonal=True)
+        x = triangular(lu, half, lower=False)
     else:
         flags = {"transpose_a": True, "conjugate_a": trans == 2}
-        half = _triangular(lu, b, lower=False, **flags)
-        x = _triangular(lu, half, lower=True, unit_diagonal=True, **flags)
+        half = triangular(lu, b, lower=False, **flags)
+        x = triangular(lu, half, lower=True, unit_diagonal=True, **flags)
         places = sh.broadcasted_iota(order.dtype, (*batch, n, n), len(batch))
         back = ew.convert(sh.expand_dims(order, (len(batch),)) == places, x.dtype)
         x = matmul(back, x)
