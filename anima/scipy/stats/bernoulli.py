@@ -23,6 +23,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     return valid(x, out, (p >= 0) & (p <= 1))
 
 
+@promoted
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, p, loc))

@@ -20,10 +20,11 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     """The logarithm of the density at `x`. NaN unless `scale`, `a` and `b` > 0."""
     z = (x - loc) / scale
     at_end = where(z == 0, _at_end(a, b), where(z == 1, _at_end(b, a), -np.inf))
-    out = on((z > 0) & (z < 1), z, lambda z: fn.beta_density(z, a, b), at_end, 0.5)
+    out = on((z > 0) & (z < 1), z, lambda z: fn.beta_density(z, 1 - z, a, b), at_end, 0.5)
     return valid(x, out - log(scale), scale > 0, a > 0, b > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, a, b, loc, scale))
@@ -41,7 +42,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arr
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `cdf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    out = on((z > 0) & (z < 1), z, lambda z: tails.log_betainc(a, b, z), where(z > 0, 0, -np.inf), 0.5)
+    out = on((z > 0) & (z < 1), z, lambda z: tails.log_betainc(a, b, z, 1 - z), where(z > 0, 0, -np.inf), 0.5)
     return valid(x, out, scale > 0, a > 0, b > 0)
 
 
@@ -57,7 +58,7 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    out = on((z > 0) & (z < 1), z, lambda z: tails.log_betainc(b, a, 1 - z), where(z > 0, -np.inf, 0), 0.5)
+    out = on((z > 0) & (z < 1), z, lambda z: tails.log_betainc(b, a, 1 - z, z), where(z > 0, -np.inf, 0), 0.5)
     return valid(x, out, scale > 0, a > 0, b > 0)
 
 

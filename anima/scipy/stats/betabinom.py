@@ -25,6 +25,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
     return valid(x, where(inside, out, -np.inf), (n >= 0) & whole(n), a > 0, b > 0)
 
 
+@promoted
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, n, a, b, loc))

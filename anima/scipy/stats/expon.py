@@ -22,6 +22,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return valid(x, where(z >= 0, -z - log(scale), -np.inf), scale > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, loc, scale))
@@ -31,7 +32,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z > 0, z, lambda z: -expm1(-z), 0), scale > 0)
+    return valid(x, on(z >= 0, z, lambda z: -expm1(-z), 0), scale > 0)
 
 
 @promoted
@@ -45,14 +46,14 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z > 0, z, lambda z: exp(-z), 1), scale > 0)
+    return valid(x, on(z >= 0, z, lambda z: exp(-z), 1), scale > 0)
 
 
 @promoted
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    return valid(x, where(z > 0, -z, 0), scale > 0)
+    return valid(x, where(z >= 0, -z, 0), scale > 0)
 
 
 @promoted

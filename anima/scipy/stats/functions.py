@@ -102,8 +102,8 @@ def deviance(x: Array, m: Array) -> Array:
     safe = where(zero, 1, x)
     total = safe + m
     ratio = where(total < np.inf, (safe - m) / where(total < np.inf, total, 1), -1)
-    near = abs(ratio) < 0.1
-    v, p, q = where(near, ratio, 0), where(near, safe, 1), where(near, m, 1)
+    near = (abs(ratio) < 0.1) | zero
+    v, p, q = where(near & ~zero, ratio, 0), where(near, safe, 1), where(near, m, 1)
     square = v * v
     series = full_like(square, 1 / 17)
     for k in range(15, 1, -2):
@@ -150,15 +150,16 @@ def binomial(n: Array, k: Array, p: Array, q: Array) -> Array:
     return (excess(n) - excess(k) - excess(n - k)) - deviance(k, n * p) - deviance(n - k, n * q)
 
 
-def beta_density(x: Array, a: Array, b: Array) -> Array:
-    """log of x^(a-1) (1-x)^(b-1) / B(a, b) for 0 < x < 1, a and b > 0."""
-    x, a, b = broadcast_arrays(x, a, b)
+def beta_density(x: Array, y: Array, a: Array, b: Array) -> Array:
+    """log of x^(a-1) y^(b-1) / B(a, b) for 0 < x < 1, y = 1 - x, a and b > 0."""
+    x, y, a, b = broadcast_arrays(x, y, a, b)
     large = minimum(a, b) >= _LARGE
     a1, b1 = where(large, a, _LARGE), where(large, b, _LARGE)
     a2, b2 = where(large, 1, a), where(large, 1, b)
-    end = log(x) + log1p(-x)
-    of_large = binomial(a1 + b1, a1, x, 1 - x) + log(a1 * (b1 / (a1 + b1))) - end
-    return where(large, of_large, (a2 - 1) * log(x) + (b2 - 1) * log1p(-x) - log_beta(a2, b2))
+    log_y = where(x < 0.5, log1p(-x), log(y))
+    end = log(x) + log_y
+    of_large = binomial(a1 + b1, a1, x, y) + log(a1 * (b1 / (a1 + b1))) - end
+    return where(large, of_large, (a2 - 1) * log(x) + (b2 - 1) * log_y - log_beta(a2, b2))
 
 
 def igamma(a: Array, x: Array) -> Array:

@@ -21,6 +21,7 @@ def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
     return valid(x, log(0.5 * beta) - special.lgamma(1 / beta) - fn.power(abs(x), beta), beta > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, beta))

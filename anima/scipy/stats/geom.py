@@ -22,6 +22,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     return valid(x, on(inside, x, lambda k: fn.xlog1py(k - 1, -p) + log(p), -np.inf), (p > 0) & (p <= 1))
 
 
+@promoted
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, p, loc))

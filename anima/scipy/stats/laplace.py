@@ -19,6 +19,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return valid(x, -abs((x - loc) / scale) - log(2 * scale), scale > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, loc, scale))

@@ -20,6 +20,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return valid(x, -z - 2 * log1p(exp(-z)) - log(scale), scale > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, loc, scale))

@@ -26,14 +26,15 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
     if allow_singular is not None:
         raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf")
     x, mean, cov = promote_dtypes_inexact("multivariate_normal.logpdf", x, mean, cov)
-    rest = x - mean
     if not mean.ndim:
+        rest = x - mean
         return -0.5 * rest * rest / cov - 0.5 * (fn.LOG_2PI + log(cov))
     n = mean.shape[-1]
+    if (cov.ndim and (cov.ndim < 2 or cov.shape[-2:] != (n, n))) or (x.ndim and x.shape[-1] not in (1, n)):
+        raise ValueError("multivariate_normal.logpdf got incompatible shapes")
+    rest = x - mean
     if not cov.ndim:
         return -0.5 * sum_of(rest * rest, axis=-1) / cov - 0.5 * n * (fn.LOG_2PI + log(cov))
-    if cov.ndim < 2 or cov.shape[-2:] != (n, n) or rest.shape[-1] != n:
-        raise ValueError("multivariate_normal.logpdf got incompatible shapes")
     factor = cholesky(cov)
     y = triangular(factor, rest[..., None], lower=True)[..., 0]
     return -0.5 * sum_of(y * y, axis=-1) - 0.5 * n * fn.LOG_2PI - sum_of(log(diagonal(factor, 0, -2, -1)), axis=-1)

@@ -25,6 +25,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
     return valid(x, where(inside, out, -np.inf), (p > 0) & (p <= 1), n > 0)
 
 
+@promoted
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, n, p, loc))

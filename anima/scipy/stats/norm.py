@@ -23,6 +23,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return valid(x, -0.5 * z * z - (log(scale) + 0.5 * fn.LOG_2PI), scale > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, loc, scale))

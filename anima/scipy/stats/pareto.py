@@ -21,6 +21,7 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
     return valid(x, on(z >= 1, z, lambda z: log(b) - (b + 1) * log(z), -np.inf) - log(scale), scale > 0, b > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, b, loc, scale))
@@ -30,7 +31,7 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z > 1, z, lambda z: -expm1(-b * log(z)), 0, 2.0), scale > 0, b > 0)
+    return valid(x, on(z >= 1, z, lambda z: -expm1(-b * log(z)), 0), scale > 0, b > 0)
 
 
 @promoted
@@ -44,14 +45,14 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z > 1, z, lambda z: exp(-b * log(z)), 1), scale > 0, b > 0)
+    return valid(x, on(z >= 1, z, lambda z: exp(-b * log(z)), 1), scale > 0, b > 0)
 
 
 @promoted
 def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    return valid(x, on(z > 1, z, lambda z: -b * log(z), 0), scale > 0, b > 0)
+    return valid(x, on(z >= 1, z, lambda z: -b * log(z), 0), scale > 0, b > 0)
 
 
 @promoted

@@ -30,6 +30,7 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     return valid(x, on(inside, x, lambda k: -fn.excess(k) - fn.deviance(k, mu), -np.inf), mu >= 0)
 
 
+@promoted
 def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, mu, loc))

@@ -85,9 +85,9 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, 
     Array([2.5, 1. , 2.5], dtype=float32)
     """
     _only_propagate("rankdata", nan_policy)
+    x = as_array(a, "rankdata")
     if method not in ("average", "min", "max", "dense", "ordinal"):
         raise ValueError(f"unknown method '{method}'")
-    x = as_array(a, "rankdata")
     x = ravel(x) if axis is None else moveaxis(x, axis, -1)
     kind = dtypes.canonicalize_dtype(float)
     if not x.size:

@@ -31,6 +31,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
     return valid(x, out - log(scale), scale > 0, df > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, df, loc, scale))

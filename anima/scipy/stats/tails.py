@@ -112,22 +112,22 @@ log_igammac.defjvp(_gamma_jvp(log_igammac, -1.0), symbolic_zeros=True)
 
 
 @custom_jvp
-def log_betainc(a: Array, b: Array, x: Array) -> Array:
-    """log I_x(a, b) for 0 < x < 1, of the regularized incomplete beta function."""
-    a, b, x = broadcast_arrays(a, b, x)
+def log_betainc(a: Array, b: Array, x: Array, y: Array) -> Array:
+    """log I_x(a, b) for 0 < x < 1 and y = 1 - x, of the regularized incomplete beta function."""
+    a, b, x, y = broadcast_arrays(a, b, x, y)
     value = special.betainc(a, b, x)
     low = value < _tiny(x)
     series = _series(low, lambda n: x * ((a + b + n) / (a + 1 + n)))
-    tail = fn.beta_density(x, a, b) + log(x) + log1p(-x) - log(a) + series
-    return _by_size(value, special.betainc(b, a, 1 - x), tail, low)
+    tail = fn.beta_density(x, y, a, b) + log(x) + where(x < 0.5, log1p(-x), log(y)) - log(a) + series
+    return _by_size(value, special.betainc(b, a, y), tail, low)
 
 
 def _beta_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    (a, b, x), (da, db, dx) = primals, tangents
+    (a, b, x, y), (da, db, dx, _) = primals, tangents  # y moves with x
     if _given(da) or _given(db):
         raise NotImplementedError("The derivative of the incomplete beta function in a and b is not implemented.")
-    out = log_betainc(a, b, x)
-    return out, dx * exp(fn.beta_density(x, a, b) - out) if _given(dx) else full_like(out, 0)
+    out = log_betainc(a, b, x, y)
+    return out, dx * exp(fn.beta_density(x, y, a, b) - out) if _given(dx) else full_like(out, 0)
 
 
 log_betainc.defjvp(_beta_jvp, symbolic_zeros=True)

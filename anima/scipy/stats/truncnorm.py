@@ -23,6 +23,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     return valid(x, where((z >= a) & (z <= b), out, -np.inf), scale > 0, a < b)
 
 
+@strongly
 def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, a, b, loc, scale))
@@ -37,6 +38,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     return valid(x, where(z <= a, -np.inf, where(z >= b, 0, mass)), scale > 0, a < b)
 
 
+@strongly
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     return exp(logcdf(x, a, b, loc, scale))
@@ -51,6 +53,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: A
     return valid(x, where(z <= a, 0, where(z >= b, -np.inf, mass)), scale > 0, a < b)
 
 
+@strongly
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     return exp(logsf(x, a, b, loc, scale))

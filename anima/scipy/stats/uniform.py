@@ -20,6 +20,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return valid(x, where((x >= loc) & (x <= loc + scale), -log(scale), -np.inf), scale > 0)
 
 
+@promoted
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, loc, scale))
@@ -29,7 +30,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
-    return valid(x, where(z > 0, where(z < 1, z, 1), 0), scale > 0)
+    return valid(x, where(z >= 0, where(z <= 1, z, 1), 0), scale > 0)
 
 
 @promoted

@@ -20,6 +20,7 @@ def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     return valid(x, -2 * kappa * half * half - fn.LOG_2PI - log(special.bessel_i0e(kappa)), kappa >= 0)
 
 
+@promoted
 def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, kappa))

@@ -23,6 +23,7 @@ def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
     return valid(x, where((x >= 0) & (x <= 2 * np.pi), out, -np.inf), (c > 0) & (c < 1))
 
 
+@promoted
 def pdf(x: ArrayLike, c: ArrayLike) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, c))
