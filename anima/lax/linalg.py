@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima import errors as _errors
-from anima.core.array import Array
-from anima.ops.broadcast import shape_of
-from anima.ops.contract import batch_matmul
-from anima.ops.elementwise import add, mul
+from anima.control.elimination import (
+    cholesky_update as cholesky_update,
+    cholesky_update_p as cholesky_update_p,
+    tridiagonal_solve as tridiagonal_solve,
+    tridiagonal_solve_p as tridiagonal_solve_p,
+)
+from anima.control.polar import qdwh as qdwh
+from anima.control.similar import (
+    hessenberg as hessenberg,
+    hessenberg_p as hessenberg_p,
+    schur as schur,
+    schur_p as schur_p,
+    tridiagonal as tridiagonal,
+    tridiagonal_p as tridiagonal_p,
+)
 from anima.ops.linalg import (
     cholesky as cholesky,
     cholesky_p as cholesky_p,
-    lower_part,
-    matrix_transpose,
-    strictly_lower,
+    symmetric_product as symmetric_product,
+    symmetric_product_p as symmetric_product_p,
     triangular_solve as triangular_solve,
     triangular_solve_p as triangular_solve_p,
 )
 from anima.ops.linalg_factor import (
-    geqrf_p as geqrf_p,
-    householder_product as householder_product,
-    householder_product_p as householder_product_p,
     lu as lu,
     lu_p as lu_p,
     lu_pivots_to_permutation as lu_pivots_to_permutation,
@@ -29,7 +34,17 @@ from anima.ops.linalg_factor import (
     qr as qr,
     qr_p as qr_p,
 )
+from anima.ops.linalg_reflect import (
+    geqrf_p as geqrf_p,
+    householder_product as householder_product,
+    householder_product_p as householder_product_p,
+    ormqr as ormqr,
+    ormqr_p as ormqr_p,
+)
 from anima.ops.linalg_spectral import (
+    EighImplementation as EighImplementation,
+    EigImplementation as EigImplementation,
+    SvdAlgorithm as SvdAlgorithm,
     eig as eig,
     eig_p as eig_p,
     eigh as eigh,
@@ -37,20 +52,5 @@ from anima.ops.linalg_spectral import (
     svd as svd,
     svd_p as svd_p,
 )
-
-
-def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0,
-                      symmetrize_output: bool = False) -> Array:
-    """alpha A A^T + beta C for A [..., n, k] and symmetric C [..., n, n].
-
-    With `symmetrize_output` exactly symmetric: the lower triangle is copied to the upper one.
-    """
-    shape = shape_of(a_matrix)
-    if len(shape) < 2 or shape_of(c_matrix) != (*shape[:-1], shape[-2]):
-        raise ValueError("symmetric_product requires shapes [..., n, k] and [..., n, n], "
-                         f"got {shape} and {shape_of(c_matrix)}")
-    out = add(mul(batch_matmul(a_matrix, matrix_transpose(a_matrix)), alpha), mul(c_matrix, beta))
-    return add(lower_part(out), matrix_transpose(strictly_lower(out))) if symmetrize_output else out
-
 
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

@@ -21,9 +21,10 @@ from anima.core.avals import Shape, ShapedArray, tangent_aval
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, expand_dims, full_like, instantiate, shape_of
+from anima.ops.composite import Composite
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import add, conj, convert, div, eq, ge, gt, mul, select, sub
-from anima.ops.family import INEXACT, WIDER, is_kind
+from anima.ops.family import INEXACT, REAL, WIDER, is_kind
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from anima.ops.shape import batch_at_front, moveaxis, reshape, slice_in_dim, squeeze, transpose
 
@@ -419,3 +420,54 @@ class LuSolve(Primitive):
 
 
 lu_solve_p = LuSolve("lu_solve")
+
+
+# ---------------------------------------------------------------- products with the own transpose
+
+
+class SymmetricProduct(Composite):
+    """alpha A A^T + beta C."""
+
+    def infer(self, a: ShapedArray, c: ShapedArray, *, alpha: float, beta: float) -> ShapedArray:
+        for i, x in enumerate((a, c)):
+            if not is_kind(x.dtype, REAL):
+                raise TypeError(f"{self.name} does not accept dtype {dtypes.name(x.dtype)} at position {i}. "
+                                f"Accepted dtypes at position {i} are subtypes of floating.")
+        if a.dtype != c.dtype:
+            raise TypeError(f"lax.{self.name} requires arguments to have the same dtypes, got "
+                            f"{dtypes.name(a.dtype)}, {dtypes.name(c.dtype)}.")
+        check_rank(self.name, a)
+        check_rank(self.name, c, 1)
+        if c.shape != (*a.shape[:-1], a.shape[-2]):
+            raise ValueError("symmetric_product requires shapes [..., n, k] and [..., n, n], "
+                             f"got {a.shape} and {c.shape}")
+        return ShapedArray(c.shape, c.dtype)
+
+    def program(self, a: Any, c: Any, *, alpha: float, beta: float) -> Any:
+        return add(mul(batch_matmul(a, matrix_transpose(a)), alpha), mul(c, beta))
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, alpha: float, beta: float) -> tuple[Any, Any]:
+        (a, c), (da, dc) = primals, tangents
+        out = self.bind(a, c, alpha=alpha, beta=beta)
+        parts = [] if isinstance(dc, Zero) else [mul(dc, beta)]
+        if not isinstance(da, Zero):
+            half = mul(batch_matmul(da, matrix_transpose(a)), alpha)
+            parts.append(add(half, matrix_transpose(half)))
+        return out, add(*parts) if len(parts) > 1 else parts[0] if parts else Zero(tangent_aval(aval_of(out)))
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)), **params), 0
+
+
+symmetric_product_p = SymmetricProduct("symmetric_product")
+
+
+def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0,
+                      symmetrize_output: bool = False) -> Any:
+    """alpha A A^T + beta C for real A [..., n, k] and symmetric C [..., n, n].
+
+    With `symmetrize_output` exactly symmetric: the lower triangle is copied to the upper one. TypeError for other
+    dtypes, ValueError for shapes that do not fit.
+    """
+    out = symmetric_product_p.bind(a_matrix, c_matrix, alpha=float(alpha), beta=float(beta))
+    return add(lower_part(out), matrix_transpose(strictly_lower(out))) if symmetrize_output else out

@@ -19,19 +19,16 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.primitive import Primitive, Zero
-from anima.core.trace import aval_of
 from anima.ops.broadcast import full, full_like
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import add, complex as make_complex, eq, imag, sub
 from anima.ops.linalg import (
     Factorization,
     adjoint,
-    check_dtype,
-    check_rank,
     identity,
     is_complex,
     masked,
-    over_matrices,
+    matrix_transpose,
     strictly_lower,
     take_rows,
     triangular_solve,
@@ -55,6 +52,11 @@ def room_to_work(name: str, dtype: Any, *sizes: int, **options: int) -> list[int
     *answers, info = lapack(f"{name}_lwork", dtype)(*sizes, **options)
     assert info == 0, f"{name} refuses matrices of sizes {sizes}"
     return [max(1, math.ceil(np.real(a) * (1 + 2.0**-23))) for a in answers]
+
+
+def pivoting_room(n: int) -> int:
+    """The size of the work array of geqp3 for n columns, in blocks of up to 64."""
+    return 2 * n + 64 * (n + 1)
 
 
 def identities(out: np.ndarray) -> np.ndarray:
@@ -160,20 +162,37 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
 
 
 class Qr(Factorization):
-    """Q with orthonormal columns and upper triangular R."""
+    """Q with orthonormal columns and upper triangular R; with pivoting, of columns in an order that it gives, too."""
 
     def types(self, batch: Shape, m: int, n: int, dtype: Any, *, full_matrices: bool,
               pivoting: bool = False) -> list[ShapedArray]:
-        if pivoting:
-            raise NotImplementedError("qr with pivoting is not implemented.")
         k = m if full_matrices else min(m, n)
-        return [ShapedArray((*batch, m, k), dtype), ShapedArray((*batch, k, n), dtype)]
+        order = [ShapedArray((*batch, n), _I32)] if pivoting else []
+        return [ShapedArray((*batch, m, k), dtype), ShapedArray((*batch, k, n), dtype), *order]
 
     def compute(self, x: np.ndarray, *, full_matrices: bool, pivoting: bool = False) -> Sequence[np.ndarray]:
-        return list(np.linalg.qr(x, "complete" if full_matrices else "reduced"))
+        if not pivoting:
+            return list(np.linalg.qr(x, "complete" if full_matrices else "reduced"))
+        outs = self.room(x, full_matrices=full_matrices, pivoting=pivoting)
+        q, r, order = outs
+        n = x.shape[-1]
+        if not x.size:
+            order[...] = np.arange(n)
+            return [identities(q), r, order]
+        geqp3, orgqr = lapack("geqp3", x.dtype), lapack("orgqr" if x.dtype.kind == "f" else "ungqr", x.dtype)
+        reflections = np.zeros(q.shape[-2:], x.dtype)
+        for index in np.ndindex(x.shape[:-2]):
+            packed, columns, taus, _, _ = geqp3(x[index], lwork=pivoting_room(n))
+            reflections[:, :n] = packed[:, :q.shape[-1]]
+            q[index], r[index] = orgqr(reflections, taus)[0], np.triu(packed)[:q.shape[-1]]
+            order[index] = columns - 1
+        return outs
 
     def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, full_matrices: bool,
                  pivoting: bool = False) -> Sequence[Any]:
+        if pivoting:  # the order is constant
+            moved = matrix_transpose(take_rows(matrix_transpose(t), outs[2]))
+            return [*self.tangents(outs[:2], x, moved, full_matrices=full_matrices), None]
         q, r = outs
         m, n = x.shape[-2:]
         k = min(m, n)
@@ -192,77 +211,13 @@ class Qr(Factorization):
         return [dq, upper_part(sub(batch_matmul(adjoint(q), t), batch_matmul(turn, r)))]
 
 
-class Geqrf(Factorization):
-    """R (the upper triangle) and the reflections that make it, I - tau v v^H, with v below the diagonal."""
-
-    def types(self, batch: Shape, m: int, n: int, dtype: Any) -> list[ShapedArray]:
-        return [ShapedArray((*batch, m, n), dtype), ShapedArray((*batch, min(m, n)), dtype)]
-
-    def compute(self, x: np.ndarray) -> Sequence[np.ndarray]:
-        outs = self.room(x)
-        if x.size:
-            geqrf = lapack("geqrf", x.dtype)
-            for index, (packed, taus, _, _) in over_matrices(geqrf, x):
-                outs[0][index], outs[1][index] = packed, taus
-        return outs
-
-    def tangents(self, outs: Sequence[Any], x: Any, t: Any) -> Sequence[Any]:
-        raise NotImplementedError("The derivative of geqrf is not implemented: use qr.")
-
-
-class HouseholderProduct(Primitive):
-    """The first columns of the product of reflections."""
-
-    def infer(self, a: ShapedArray, taus: ShapedArray) -> ShapedArray:
-        check_rank(self.name, a)
-        check_dtype(self.name, a.dtype)
-        if a.dtype != taus.dtype or a.shape[:-2] != taus.shape[:-1] or not taus.shape[-1] <= a.shape[-1] <= a.shape[-2]:
-            raise ValueError(f"Incompatible arguments to householder_product: {a} and {taus}.")
-        return ShapedArray(a.shape, a.dtype)
-
-    def eval(self, a: np.ndarray, taus: np.ndarray) -> np.ndarray:
-        out = np.empty(a.shape, a.dtype)
-        if not a.size:
-            return out
-        if not taus.shape[-1]:
-            out[...] = np.eye(*a.shape[-2:])
-            return out
-        orgqr = lapack("orgqr" if a.dtype.kind == "f" else "ungqr", a.dtype)
-        for index in np.ndindex(a.shape[:-2]):
-            out[index] = orgqr(a[index], taus[index])[0]
-        return out
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        out = self.bind(*primals)
-        if all(isinstance(t, Zero) for t in tangents):
-            return out, Zero(aval_of(out))
-        raise NotImplementedError("The derivative of householder_product is not implemented: use qr.")
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        return self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True))), 0
-
-
 qr_p = Qr("qr")
-geqrf_p = Geqrf("geqrf")
-householder_product_p = HouseholderProduct("householder_product")
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, Any]:
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, ...]:
     """(Q, R) with x = Q R for x [..., m, n]: Q [..., m, k] with orthonormal columns, R [..., k, n] upper triangular.
 
-    k is m, or min(m, n) without `full_matrices`. NotImplementedError for `pivoting`.
+    k is m, or min(m, n) without `full_matrices`. With `pivoting` (Q, R, order) with x[..., order] = Q R, where the
+    absolute values on the diagonal of R descend. `use_magma` means nothing on a CPU.
     """
-    q, r = qr_p.bind(x, full_matrices=bool(full_matrices), pivoting=bool(pivoting))
-    return q, r
-
-
-def geqrf(a: Any) -> tuple[Any, Any]:
-    """R in the upper triangle, and the reflections whose product is Q: (packed [..., m, n], taus)."""
-    packed, taus = geqrf_p.bind(a)
-    return packed, taus
-
-
-def householder_product(a: Any, taus: Any) -> Any:
-    """The first n columns of H_0 H_1 ..., where H_i = 1 - taus[i] v v^H, and v is column i of `a` [..., m, n] with
-    a one in row i and zeros before it."""
-    return householder_product_p.bind(a, taus)
+    return tuple(qr_p.bind(x, full_matrices=bool(full_matrices), pivoting=bool(pivoting)))

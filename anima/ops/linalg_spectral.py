@@ -10,14 +10,17 @@ values, and are infinite or NaN where values coincide, for there vectors are not
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray
-from anima.ops.broadcast import broadcast_to, broadcasted_iota, expand_dims, full_like, reduce_sum
+from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.primitive import Primitive, Work, Zero
+from anima.core.trace import aval_of
+from anima.ops.broadcast import broadcast_to, broadcasted_iota, expand_dims, full_like, instantiate, reduce_sum
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import (
     abs,
@@ -30,6 +33,7 @@ from anima.ops.elementwise import (
     imag,
     mul,
     ne,
+    neg,
     real,
     select,
     sub,
@@ -37,6 +41,7 @@ from anima.ops.elementwise import (
 from anima.ops.linalg import (
     Factorization,
     adjoint,
+    check_dtype,
     compare,
     diagonal_part,
     hermitian,
@@ -47,6 +52,33 @@ from anima.ops.linalg import (
 )
 from anima.ops.linalg_factor import identities, lapack, last, lu_p, room_to_work
 from anima.ops.reduce import argmax
+from anima.ops.shape import batch_at_front, concatenate, slice_in_dim
+
+
+class EighImplementation(enum.Enum):
+    """Algorithms for Hermitian matrices: QR is what a CPU has."""
+
+    QR = "qr"
+    JACOBI = "jacobi"
+    QDWH = "qdwh"
+
+
+class SvdAlgorithm(enum.Enum):
+    """Algorithms for singular values: QR and DIVIDE_AND_CONQUER (which DEFAULT is) are what a CPU has."""
+
+    DEFAULT = "default"
+    QR = "QR"
+    JACOBI = "Jacobi"
+    POLAR = "polar"
+    DIVIDE_AND_CONQUER = "divide_and_conquer"
+
+
+class EigImplementation(enum.Enum):
+    """Libraries for eigenvalues of any matrices: LAPACK is what a CPU has."""
+
+    CUSOLVER = "cusolver"
+    MAGMA = "magma"
+    LAPACK = "lapack"
 
 
 def real_type(dtype: Any) -> Any:
@@ -69,6 +101,20 @@ def column(x: Any) -> Any:
 def _scaled(x: Any, factors: Any) -> Any:
     """`x` times a matrix, or a row, of numbers that may be of the real type."""
     return mul(x, convert(factors, x.dtype))
+
+
+def checked_subset(name: str, subset: Any, size: int) -> tuple[int, int]:
+    """The range of indices that is asked for: all without a subset; ValueError for what is no range within `size`."""
+    if subset is None:
+        return 0, size
+    start, end = subset
+    if not 0 <= start <= end <= size:
+        raise ValueError(f"{name}: subset_by_index must be a range within (0, {size}), got {tuple(subset)}.")
+    return int(start), int(end)
+
+
+def _part(x: Any, subset: tuple[int, int], axis: int) -> Any:
+    return x if subset == (0, x.shape[axis]) else slice_in_dim(x, *subset, axis=axis)
 
 
 def _reciprocal_differences(a: Any, b: Any) -> Any:
@@ -113,18 +159,68 @@ eigh_p = Eigh("eigh")
 
 
 def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
-         subset_by_index: tuple[int, int] | None = None, implementation: None = None) -> tuple[Any, Any]:
+         subset_by_index: tuple[int, int] | None = None,
+         implementation: EighImplementation | None = None) -> tuple[Any, Any]:
     """(v, w) of Hermitian x [..., n, n]: orthonormal eigenvectors, the columns of v, and eigenvalues, ascending.
 
     `symmetrize_input` takes (x + x^H) / 2 first; otherwise only the triangle that `lower` says is looked at.
-    TypeError or ValueError if `x` is not square.
+    `subset_by_index` (start, end) gives only eigenvalues start to end - 1 and their vectors. TypeError or ValueError if
+    `x` is not square, NotImplementedError for implementations that a CPU does not have.
     """
-    if subset_by_index is not None and tuple(subset_by_index) != (0, x.shape[-1]):
-        raise NotImplementedError("eigh: subset_by_index is not supported.")
+    if implementation is not None and EighImplementation(implementation) is not EighImplementation.QR:
+        raise NotImplementedError(f"eigh: the implementation {implementation} is not there on a CPU.")
     if symmetrize_input:
         x = symmetrized("eigh", x)
     v, w = eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues))
-    return v, w
+    subset = checked_subset("eigh", subset_by_index, w.shape[-1])
+    return _part(v, subset, last(v)), _part(w, subset, last(w))
+
+
+class EighTridiagonal(Primitive):
+    """Eigenvalues, ascending, and if `vectors` orthonormal eigenvectors, of real symmetric matrices with the diagonal
+    `d` and `e` beside it."""
+
+    multiple_results = True
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return Work(float(sum(o.size for o in outs) * avals[0].shape[-1]))
+
+    def infer(self, d: ShapedArray, e: ShapedArray, *, vectors: bool) -> list[ShapedArray]:
+        check_dtype(self.name, d.dtype)
+        if e.dtype != d.dtype or e.shape != (*d.shape[:-1], max(d.shape[-1] - 1, 0)):
+            raise ValueError(f"Incompatible arguments to eigh_tridiagonal: {d} and {e}.")
+        return [d, *[ShapedArray((*d.shape, d.shape[-1]), d.dtype)] * vectors]
+
+    def eval(self, d: np.ndarray, e: np.ndarray, *, vectors: bool) -> list[np.ndarray]:
+        outs = [d.copy(), *[np.ones((*d.shape, d.shape[-1]), d.dtype)] * vectors]
+        for index in np.ndindex(d.shape[:-1] if d.size and d.shape[-1] > 1 else (0,)):
+            finite = np.isfinite(d[index]).all() and np.isfinite(e[index]).all()
+            *found, info = lapack("stevd", d.dtype)(d[index], e[index], int(vectors)) if finite else (0, 0, 1)
+            for out, value in zip(outs, found, strict=False):
+                out[index] = value if info == 0 else np.nan
+        return outs
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, vectors: bool) -> tuple[Any, Any]:
+        w, v = self.bind(*primals, vectors=True)
+        if all(isinstance(t, Zero) for t in tangents):
+            zeros = [Zero(tangent_aval(aval_of(o))) for o in (w, v)]
+            return [w, v][:1 + vectors], zeros[:1 + vectors]
+        dd, de = map(instantiate, tangents)
+        n = w.shape[-1]
+        upper, lower = slice_in_dim(v, 0, n - 1, axis=last(w)), slice_in_dim(v, 1, n, axis=last(w))
+        crossed = batch_matmul(adjoint(mul(upper, column(de))), lower)
+        inside = add(batch_matmul(adjoint(mul(v, column(dd))), v), add(crossed, adjoint(crossed)))
+        factors = _reciprocal_differences(sub(row(w), column(w)), full_like(inside, 1))
+        slopes = [diagonal_part(inside), batch_matmul(v, mul(inside, factors))]
+        return [w, v][:1 + vectors], slopes[:1 + vectors]
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        outs = self.bind(*(batch_at_front(x, d, size) for x, d in zip(args, dims, strict=True)), **params)
+        return outs, [0] * len(outs)
+
+
+eigh_tridiagonal_p = EighTridiagonal("eigh_tridiagonal")
 
 
 # ---------------------------------------------------------------- singular values
@@ -133,8 +229,8 @@ def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eige
 class Svd(Factorization):
     """Singular values in descending order, and if `compute_uv` the vectors U and V^H."""
 
-    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, full_matrices: bool,
-              compute_uv: bool) -> list[ShapedArray]:
+    def types(self, batch: Shape, m: int, n: int, dtype: Any, *, full_matrices: bool, compute_uv: bool,
+              algorithm: SvdAlgorithm | None = None) -> list[ShapedArray]:
         k = min(m, n)
         values = ShapedArray((*batch, k), real_type(dtype))
         if not compute_uv:
@@ -142,27 +238,29 @@ class Svd(Factorization):
         left, right = (m, n) if full_matrices else (k, k)
         return [values, ShapedArray((*batch, m, left), dtype), ShapedArray((*batch, right, n), dtype)]
 
-    def compute(self, x: np.ndarray, *, full_matrices: bool, compute_uv: bool) -> Sequence[np.ndarray]:
+    def compute(self, x: np.ndarray, *, full_matrices: bool, compute_uv: bool,
+                algorithm: SvdAlgorithm | None = None) -> Sequence[np.ndarray]:
         options = {"compute_uv": int(compute_uv), "full_matrices": int(full_matrices)}
         outs = self.room(x, full_matrices=full_matrices, compute_uv=compute_uv)
         if not x.size:
             return [identities(out) for out in outs]
-        (size,) = room_to_work("gesdd", x.dtype, *x.shape[-2:], **options)
+        name = "gesvd" if algorithm is SvdAlgorithm.QR else "gesdd"
+        (size,) = room_to_work(name, x.dtype, *x.shape[-2:], **options)
         for index in np.ndindex(x.shape[:-2]):
-            u, s, vh, info = lapack("gesdd", x.dtype)(x[index], lwork=size, **options)
+            u, s, vh, info = lapack(name, x.dtype)(x[index], lwork=size, **options)
             for out, found in zip(outs, (s, u, vh), strict=False):
                 out[index] = found if info == 0 else np.nan
         return outs
 
-    def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, full_matrices: bool, compute_uv: bool) -> Sequence[Any]:
+    def tangents(self, outs: Sequence[Any], x: Any, t: Any, *, full_matrices: bool, compute_uv: bool,
+                 algorithm: SvdAlgorithm | None = None) -> Sequence[Any]:
         m, n = x.shape[-2:]
-        if compute_uv and full_matrices and m != n:
-            raise NotImplementedError("The derivative of svd with full_matrices is not implemented for matrices that "
-                                      "are not square: pass full_matrices=False.")
+        k = min(m, n)
         if not compute_uv:  # the derivative needs the vectors
-            s, u, vh = self.bind(x, full_matrices=False, compute_uv=True)
+            s, u, vh = self.bind(x, full_matrices=False, compute_uv=True, algorithm=algorithm)
         else:
-            s, u, vh = outs
+            s, whole, whole_h = outs
+            u, vh = slice_in_dim(whole, 0, k, axis=last(x)), slice_in_dim(whole_h, 0, k, axis=last(x) - 1)
         v = adjoint(vh)
         inside = batch_matmul(batch_matmul(adjoint(u), t), v)
         slope = diagonal_part(inside)
@@ -185,24 +283,42 @@ class Svd(Factorization):
         if n > m:
             tu = _scaled(batch_matmul(adjoint(t), u), inverse)
             dv = add(dv, sub(tu, batch_matmul(v, batch_matmul(vh, tu))))
-        return [ds, du, adjoint(dv)]
+        return [ds, _completed(whole, u, du), adjoint(_completed(adjoint(whole_h), v, dv))]
+
+
+def _completed(whole: Any, part: Any, change: Any) -> Any:
+    """The changes of all columns of `whole`, of which `part` are the first, which change so: the others, which the
+    matrix does not determine, turn as little as they can."""
+    n, k = whole.shape[-1], part.shape[-1]
+    if n == k:
+        return change
+    rest = slice_in_dim(whole, k, n, axis=last(whole))
+    turned = neg(batch_matmul(part, batch_matmul(adjoint(change), rest)))
+    return concatenate([change, turned], last(whole))
 
 
 svd_p = Svd("svd")
 
 
 def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None,
-        algorithm: None = None) -> Any:
+        algorithm: SvdAlgorithm | None = None) -> Any:
     """(U, s, Vh) with x = U diag(s) Vh for x [..., m, n], s descending; only s without `compute_uv`.
 
     U is [..., m, m] and Vh [..., n, n], or [..., m, k] and [..., k, n] with k = min(m, n) without `full_matrices`.
+    `subset_by_index` (start, end) gives only singular values start to end - 1 and their vectors. ValueError for a
+    subset of full matrices, NotImplementedError for algorithms that a CPU does not have.
     """
-    if subset_by_index is not None:
-        if full_matrices and compute_uv:
-            raise ValueError("full_matrices and subset_by_index cannot both be set")
-        raise NotImplementedError("svd: subset_by_index is not supported.")
-    s, *uv = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv))
-    return (uv[0], s, uv[1]) if compute_uv else s
+    if algorithm not in (None, SvdAlgorithm.DEFAULT, SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER):
+        raise NotImplementedError(f"svd: the algorithm {algorithm} is not there on a CPU.")
+    if subset_by_index is not None and full_matrices and compute_uv:
+        raise ValueError("full_matrices and subset_by_index cannot both be set")
+    s, *uv = svd_p.bind(x, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv),
+                        algorithm=SvdAlgorithm.QR if algorithm is SvdAlgorithm.QR else None)
+    if subset_by_index is None:
+        return (uv[0], s, uv[1]) if compute_uv else s
+    subset = checked_subset("svd", subset_by_index, s.shape[-1])
+    s = _part(s, subset, last(s))
+    return (_part(uv[0], subset, last(uv[0])), s, _part(uv[1], subset, last(uv[1]) - 1)) if compute_uv else s
 
 
 # ---------------------------------------------------------------- any square matrix
@@ -246,18 +362,30 @@ class Eig(Factorization):
             raise NotImplementedError(
                 "Derivatives of eigenvectors of general matrices are right only where all eigenvalues are distinct, "
                 "which is not checked: allow them by anima.lax.linalg.eig(..., enable_eigvec_derivs=True).")
-        if compute_left_eigenvectors:
-            raise NotImplementedError("The derivative of left eigenvectors is not implemented.")
-        w, v = outs if vectors else self.bind(
-            x, compute_left_eigenvectors=False, compute_right_eigenvectors=True, enable_eigvec_derivs=True)
-        factors, _, permutation = lu_p.bind(v)
-        inside = lu_solve_p.bind(v, factors, permutation, batch_matmul(convert(t, v.dtype), v), transpose_a=False,
-                                 conjugate_a=False)
-        dw = diagonal_part(inside)
-        if not vectors:
-            return [dw]
-        dv = batch_matmul(v, mul(inside, _reciprocal_differences(sub(row(w), column(w)), full_like(inside, 1))))
-        return [dw, _kept_normal(v, dv)]
+        if vectors:
+            w, *found = outs
+        else:
+            w, *found = self.bind(x, compute_left_eigenvectors=False, compute_right_eigenvectors=True,
+                                  enable_eigvec_derivs=True)
+        slopes = []
+        if compute_left_eigenvectors:  # the right ones of x^H, with conjugate eigenvalues
+            dw, du = _eigenvector_slopes(conj(w), found[0], adjoint(convert(t, w.dtype)), True)
+            dw, slopes = conj(dw), [du]
+        if len(found) > len(slopes):
+            dw, dv = _eigenvector_slopes(w, found[-1], convert(t, w.dtype), vectors)
+            slopes += [dv] * vectors
+        return [dw, *slopes]
+
+
+def _eigenvector_slopes(w: Any, v: Any, t: Any, vectors: bool) -> tuple[Any, Any]:
+    """Changes of the eigenvalues and, if asked for, eigenvectors `v` of a matrix that changes by `t`."""
+    factors, _, permutation = lu_p.bind(v)
+    inside = lu_solve_p.bind(v, factors, permutation, batch_matmul(t, v), transpose_a=False, conjugate_a=False)
+    dw = diagonal_part(inside)
+    if not vectors:
+        return dw, None
+    dv = batch_matmul(v, mul(inside, _reciprocal_differences(sub(row(w), column(w)), full_like(inside, 1))))
+    return dw, _kept_normal(v, dv)
 
 
 def _paired(w: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -284,12 +412,15 @@ eig_p = Eig("eig")
 
 
 def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
-        enable_eigvec_derivs: bool = False, implementation: None = None, use_magma: bool | None = None) -> list[Any]:
+        enable_eigvec_derivs: bool = False, implementation: EigImplementation | None = None,
+        use_magma: bool | None = None) -> list[Any]:
     """[w, left, right]: complex eigenvalues of x [..., n, n], in no order, and those vectors that are asked for.
 
     The columns of `right` are v with x v = w v, those of `left` u with u^H x = w u^H, of length 1. Their derivatives
-    need `enable_eigvec_derivs`. ValueError if `x` is not square.
+    need `enable_eigvec_derivs`. ValueError if `x` is not square, and for libraries other than LAPACK.
     """
+    if use_magma or implementation not in (None, EigImplementation.LAPACK):
+        raise ValueError("Only the lapack implementation is supported on CPU.")
     return eig_p.bind(x, compute_left_eigenvectors=bool(compute_left_eigenvectors),
                       compute_right_eigenvectors=bool(compute_right_eigenvectors),
                       enable_eigvec_derivs=bool(enable_eigvec_derivs))

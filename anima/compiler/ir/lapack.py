@@ -17,22 +17,39 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.machine import fortran
+from anima.control.similar import schur_room
+from anima.ops.linalg_factor import pivoting_room
+from anima.ops.linalg_reflect import ormqr_room
 
 _COMMON = {
     "potrf": "UPLO n =a lda >info",
     "trsm": "SIDE UPLO TRANS DIAG m n *alpha <a lda =b ldb",
     "getrf": "m n =a lda >ipiv >info",
-    "geqrf": "m n =a lda >tau >work lwork >info"}
+    "geqrf": "m n =a lda >tau >work lwork >info",
+    "gehrd": "n ilo ihi =a lda >tau >work lwork >info",
+    "gtsv": "n nrhs =dl =d =du =b ldb >info",
+    "trsyl": "TRANA TRANB isgn m n <a lda <b ldb =c ldc >scale >info"}
 _REAL = {
     "orgqr": "m n k =a lda <tau >work lwork >info",
+    "ormqr": "SIDE TRANS m n k =a lda <tau =c ldc >work lwork >info",
+    "geqp3": "m n =a lda =jpvt >tau >work lwork >info",
     "syevd": "JOBZ UPLO n =a lda >w >work lwork >iwork liwork >info",
+    "stevd": "JOBZ n =d =e >z ldz >work lwork >iwork liwork >info",
+    "sytrd": "UPLO n =a lda >d >e >tau >work lwork >info",
     "gesdd": "JOBZ m n =a lda >s >u ldu >vt ldvt >work lwork >iwork >info",
-    "geev": "JOBVL JOBVR n =a lda >wr >wi >vl ldvl >vr ldvr >work lwork >info"}
+    "gesvd": "JOBU JOBVT m n =a lda >s >u ldu >vt ldvt >work lwork >info",
+    "geev": "JOBVL JOBVR n =a lda >wr >wi >vl ldvl >vr ldvr >work lwork >info",
+    "gees": "JOBVS SORT SELECT n =a lda >sdim >wr >wi >vs ldvs >work lwork >bwork >info"}
 _COMPLEX = {
     "ungqr": _REAL["orgqr"],
+    "unmqr": _REAL["ormqr"],
+    "hetrd": _REAL["sytrd"],
+    "geqp3": "m n =a lda =jpvt >tau >work lwork >rwork >info",
     "heevd": "JOBZ UPLO n =a lda >w >work lwork >rwork lrwork >iwork liwork >info",
     "gesdd": "JOBZ m n =a lda >s >u ldu >vt ldvt >work lwork >rwork >iwork >info",
-    "geev": "JOBVL JOBVR n =a lda >w >vl ldvl >vr ldvr >work lwork >rwork >info"}
+    "gesvd": "JOBU JOBVT m n =a lda >s >u ldu >vt ldvt >work lwork >rwork >info",
+    "geev": "JOBVL JOBVR n =a lda >w >vl ldvl >vr ldvr >work lwork >rwork >info",
+    "gees": "JOBVS SORT SELECT n =a lda >sdim >w >vs ldvs >work lwork >rwork >bwork >info"}
 
 LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
 DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
@@ -82,9 +99,24 @@ def workspace(routine: str, m: int, n: int, *options: Any) -> dict[str, int]:
     k = min(m, n)
     if name in ("geqrf", "orgqr", "ungqr"):  # both work on blocks of the same width
         return {"work": _asked(letter, "geqrf_lwork", m, n)[0]}
+    if name in ("ormqr", "unmqr"):  # m is the size of the side that stays
+        return {"work": ormqr_room(m)}
+    if name == "geqp3":
+        return {"work": pivoting_room(n), "rwork": 2 * n}
+    if name in ("gehrd", "sytrd", "hetrd"):
+        return {"work": _asked(letter, f"{name}_lwork", n)[0]}
+    if name == "stevd":  # as documented
+        (vectors,) = options
+        return {"work": 1 + 4 * n + n * n if vectors else 1, "iwork": 3 + 5 * n if vectors else 1}
+    if name == "gees":
+        return {"work": _schur_room(letter, n), "rwork": n, "bwork": n}
     if name in ("syevd", "heevd"):
         sizes = _asked(letter, f"{name}_lwork", n)
         return dict(zip(("work", "iwork") if name == "syevd" else ("work", "iwork", "rwork"), sizes, strict=True))
+    if name == "gesvd":
+        vectors, full = options
+        work = _asked(letter, "gesvd_lwork", m, n, compute_uv=vectors, full_matrices=full)[0]
+        return {"work": work, "rwork": 5 * k}
     if name == "gesdd":
         vectors, full = options
         work = _asked(letter, "gesdd_lwork", m, n, compute_uv=vectors, full_matrices=full)[0]
@@ -95,6 +127,12 @@ def workspace(routine: str, m: int, n: int, *options: Any) -> dict[str, int]:
         left, right = options
         return {"work": _asked(letter, "geev_lwork", n, compute_vl=left, compute_vr=right)[0], "rwork": 2 * n}
     raise NotImplementedError(f"the work arrays of {routine}")
+
+
+def _schur_room(letter: str, n: int) -> int:
+    import scipy.linalg.lapack  # slow to load: with the first program that needs it
+
+    return schur_room(getattr(scipy.linalg.lapack, letter + "gees"), n, DTYPES[letter])
 
 
 def _asked(letter: str, query: str, *sizes: int, **options: Any) -> list[int]:

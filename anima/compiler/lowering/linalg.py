@@ -20,14 +20,25 @@ from anima.compiler.ir.lapack import LETTERS, SIGNATURES, workspace
 from anima.compiler.ir.loops import Call, Load
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.control.elimination import perturbed_p
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn
 from anima.core.primitive import Primitive
 from anima.ops import elementwise as el
-from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, full, full_like, zeros
+from anima.ops.broadcast import (
+    broadcast_in_dim,
+    broadcast_to,
+    broadcasted_iota,
+    expand_dims,
+    full,
+    full_like,
+    zeros,
+)
+from anima.ops.contract import batch_matmul
 from anima.ops.family import WIDER
 from anima.ops.linalg import (
+    adjoint,
     conjugate,
     identity,
     is_complex,
@@ -132,7 +143,8 @@ def _call(name: str, operands: Sequence[Any], arguments: Sequence[Any], shapes: 
 def _work(name: str, x: Any, m: int, n: int, *options: int) -> dict[str, tuple[str, int]]:
     """The work arrays of the routine of this name for m x n matrices: types of their elements and sizes."""
     sizes = workspace(LETTERS[dtypes.short_name(x.dtype)] + name, m, n, *options)
-    types = {"work": dtypes.short_name(x.dtype), "rwork": dtypes.short_name(real_type(x.dtype)), "iwork": "i32"}
+    types = {"work": dtypes.short_name(x.dtype), "rwork": dtypes.short_name(real_type(x.dtype)), "iwork": "i32",
+             "bwork": "i32"}
     return {name: (types[name], size) for name, size in sizes.items()}
 
 
@@ -155,10 +167,11 @@ REWRITES: dict[str, Rewrite] = {}
 
 
 def rewrite(name: str) -> Callable[[Rewrite], Rewrite]:
-    """Enters a rewrite; matrices without elements never reach it."""
+    """Enters a rewrite; factors of matrices without elements, and results without elements, never reach it."""
     def enter(rule: Rewrite) -> Rewrite:
         def checked(eqn: Eqn, *operands: Any) -> Any:
-            if any(v.aval.size == 0 for v in eqn.invars):
+            factors = len(operands) == 1
+            if all(v.aval.size == 0 for v in (eqn.invars if factors else eqn.outvars)):
                 return [_trivial(v.aval) for v in eqn.outvars]
             return rule(eqn, *operands)
 
@@ -251,14 +264,27 @@ def _product(packed: Any, taus: Any) -> Any:
 def _qr(eqn: Eqn, x: Any) -> Any:
     n = x.shape[-1]
     columns = eqn.outvars[0].aval.shape[-1]
-    packed, taus = _reflections(x)
+    pivoting = eqn.params["pivoting"]
+    packed, taus, *order = _pivoted_reflections(x) if pivoting else _reflections(x)
     r = upper_part(slice_in_dim(matrix_transpose(packed), 0, columns, axis=last(x) - 1))
     if columns <= n:
         packed = slice_in_dim(packed, 0, columns, axis=last(x) - 1)
     else:
         zero = full((), 0, x.dtype)
         packed = pad(packed, zero, [*[(0, 0, 0)] * (last(x) - 1), (0, columns - n, 0), (0, 0, 0)])
-    return [_product(packed, taus), r]
+    return [_product(packed, taus), r, *order]
+
+
+def _pivoted_reflections(x: Any) -> tuple[Any, Any, Any]:
+    """As `_reflections`, of the columns in the order that is the last result."""
+    m, n = x.shape[-2:]
+    work = _work("geqp3", x, m, n)
+    any_column = full((*x.shape[:-2], n), 0, _I32)
+    arguments = [m, n, (0, 0), m, (1, 1), 2, work["work"], work["work"][1],
+                 *([work["rwork"]] if is_complex(x) else []), 3]
+    packed, order, taus, _ = _call("geqp3", [matrix_transpose(x), any_column], arguments, [
+        ((n, m), x.dtype), ((n,), _I32), ((min(m, n),), x.dtype), ((), _I32)])
+    return packed, taus, el.sub(order, 1)
 
 
 @rewrite("geqrf")
@@ -269,6 +295,8 @@ def _geqrf(eqn: Eqn, x: Any) -> Any:
 
 @rewrite("householder_product")
 def _householder_product(eqn: Eqn, a: Any, taus: Any) -> Any:
+    if not taus.shape[-1]:
+        return identity(a.shape, a.dtype)
     return _product(matrix_transpose(a), taus)
 
 
@@ -290,16 +318,20 @@ def _eigh(eqn: Eqn, x: Any) -> Any:
 def _svd(eqn: Eqn, x: Any) -> Any:
     m, n = x.shape[-2:]
     k, full_matrices, vectors = min(m, n), eqn.params["full_matrices"], eqn.params["compute_uv"]
-    work = _work("gesdd", x, m, n, int(vectors), int(full_matrices))
+    name = "gesdd" if eqn.params["algorithm"] is None else "gesvd"
+    work = _work(name, x, m, n, int(vectors), int(full_matrices))
     job = "N" if not vectors else "A" if full_matrices else "S"
     left, right = ((m, n) if full_matrices else (k, k)) if vectors else (1, 1)
-    arguments = [job, m, n, (0, 0), m, 1, 2, m, 3, right, work["work"], work["work"][1]]
+    arguments = [*[job] * (1 if name == "gesdd" else 2), m, n, (0, 0), m, 1, 2, m, 3, right, work["work"],
+                 work["work"][1]]
     if is_complex(x):
         arguments.append(work["rwork"])
-    arguments += [work["iwork"], 4]
+    if name == "gesdd":
+        arguments.append(work["iwork"])
+    arguments.append(4)
     shapes = [((n, m), x.dtype), ((k,), real_type(x.dtype)), ((left, m) if vectors else (1, 1), x.dtype),
               ((n, right) if vectors else (1, 1), x.dtype), ((), _I32)]
-    _, s, u, vh, info = _call("gesdd", [matrix_transpose(x)], arguments, shapes)
+    _, s, u, vh, info = _call(name, [matrix_transpose(x)], arguments, shapes)
     return [_where_ok(info, out) for out in ([s, matrix_transpose(u), matrix_transpose(vh)] if vectors else [s])]
 
 
@@ -308,10 +340,7 @@ def _eig(eqn: Eqn, x: Any) -> Any:
     n, real = x.shape[-1], not is_complex(x)
     wanted = [eqn.params["compute_left_eigenvectors"], eqn.params["compute_right_eigenvectors"]]
     work = _work("geev", x, n, n, *map(int, wanted))
-    # Its iteration need not end where there are NaNs.
-    finite = el.eq(el.sub(x, x), full_like(x, 0))
-    finite = reduce_and(finite, (last(x) - 1, last(x)))
-    safe = el.select(broadcast_in_dim(finite, x.shape, tuple(range(last(x) - 1))), x, full_like(x, 0))
+    safe, finite = _finite(x, 2)
     values = [1, 2] if real else [1]
     first = len(values) + 1
     arguments = [*("V" if on else "N" for on in wanted), n, (0, 0), n, *values, first, n, first + 1, n, work["work"],
@@ -323,6 +352,13 @@ def _eig(eqn: Eqn, x: Any) -> Any:
     found = [w] + [matrix_transpose(_paired(outs[2], v) if real else v)
                    for v, on in zip(outs[first:], wanted, strict=False) if on]
     return [_where_ok(outs[-1], out, finite) for out in found]
+
+
+def _finite(x: Any, rank: int) -> tuple[Any, Any]:
+    """(`x`, zeros where anything in the last `rank` axes is not finite: iterations need not end there; where it is)."""
+    batch = len(x.shape) - rank
+    finite = reduce_and(el.eq(el.sub(x, x), full_like(x, 0)), tuple(range(batch, len(x.shape))))
+    return el.select(broadcast_in_dim(finite, x.shape, tuple(range(batch))), x, full_like(x, 0)), finite
 
 
 def _paired(imaginary: Any, rows: Any) -> Any:
@@ -340,6 +376,106 @@ def _paired(imaginary: Any, rows: Any) -> Any:
     above, below = el.gt(sign, nothing), el.lt(sign, nothing)
     return el.complex(el.select(below, rolled(n - 1), rows),
                       el.select(above, rolled(1), el.select(below, el.neg(rows), nothing)))
+
+
+@rewrite("ormqr")
+def _ormqr(eqn: Eqn, a: Any, taus: Any, c: Any) -> Any:
+    k, (m, n), left, whole = taus.shape[-1], c.shape[-2:], eqn.params["left"], is_complex(c)
+    if not k:
+        return c
+    name = "unmqr" if whole else "ormqr"
+    work = _work(name, c, n if left else m, k)["work"]
+    trans = "N" if not eqn.params["transpose"] else "C" if whole else "T"
+    packed = matrix_transpose(slice_in_dim(a, 0, k, axis=last(a)))
+    size = a.shape[-2]
+    # LAPACK writes to the reflections, though it puts back what was there.
+    _, out, _ = _call(name, [packed, taus, matrix_transpose(c)],
+                      ["L" if left else "R", trans, m, n, k, (0, 0), size, 1, (1, 2), m, work, work[1], 2],
+                      [((k, size), c.dtype), ((n, m), c.dtype), ((), _I32)])
+    return matrix_transpose(out)
+
+
+@rewrite("eigh_tridiagonal")
+def _eigh_tridiagonal(eqn: Eqn, d: Any, e: Any) -> Any:
+    n, vectors = d.shape[-1], eqn.params["vectors"]
+    if n == 1:
+        return [d, expand_dims(full_like(d, 1), (last(d),))][:1 + vectors]
+    d, e = (expand_dims(v, (last(v),)) for v in (d, e))  # so that the batch is all but the last two axes
+    (d, fine), (e, also) = _finite(d, 2), _finite(e, 2)
+    work = _work("stevd", d, n, n, int(vectors))
+    size = n if vectors else 1
+    arguments = ["V" if vectors else "N", n, (0, 0), (1, 1), 2, size, work["work"], work["work"][1], work["iwork"],
+                 work["iwork"][1], 3]
+    w, _, v, info = _call("stevd", [d, e], arguments, [((n,), d.dtype), ((n - 1,), d.dtype), ((size, size), d.dtype),
+                                                       ((), _I32)])
+    return [_where_ok(info, out, el.and_(fine, also)) for out in ([w, matrix_transpose(v)] if vectors else [w])]
+
+
+@rewrite("hessenberg")
+def _hessenberg(eqn: Eqn, x: Any) -> Any:
+    n = x.shape[-1]
+    work = _work("gehrd", x, n, n)["work"]
+    packed, taus, _ = _call("gehrd", [matrix_transpose(x)], [n, 1, n, (0, 0), n, 1, work, work[1], 2],
+                            [((n, n), x.dtype), ((n - 1,), x.dtype), ((), _I32)])
+    return [matrix_transpose(packed), taus]
+
+
+@rewrite("tridiagonal")
+def _tridiagonal(eqn: Eqn, x: Any) -> Any:
+    n, real = x.shape[-1], real_type(x.dtype)
+    name = "hetrd" if is_complex(x) else "sytrd"
+    work = _work(name, x, n, n)["work"]
+    packed, d, e, taus, _ = _call(
+        name, [matrix_transpose(x)], ["L" if eqn.params["lower"] else "U", n, (0, 0), n, 1, 2, 3, work, work[1], 4],
+        [((n, n), x.dtype), ((n,), real), ((n - 1,), real), ((n - 1,), x.dtype), ((), _I32)])
+    return [matrix_transpose(packed), d, e, taus]
+
+
+@rewrite("schur")
+def _schur(eqn: Eqn, x: Any) -> Any:
+    n, vectors = x.shape[-1], eqn.params["compute_schur_vectors"]
+    work = _work("gees", x, n, n)
+    safe, finite = _finite(x, 2)
+    values = [2] if is_complex(x) else [2, 3]
+    place = values[-1] + 1
+    size = n if vectors else 1
+    # It calls the function SELECT only to sort.
+    arguments = ["V" if vectors else "N", "N", "N", n, (0, 0), n, 1, *values, place, size, work["work"],
+                 work["work"][1], *([work["rwork"]] if is_complex(x) else []), work["bwork"], place + 1]
+    outs = _call("gees", [matrix_transpose(safe)], arguments, [
+        ((n, n), x.dtype), ((), _I32), *[((n,), x.dtype)] * len(values), ((size, size), x.dtype), ((), _I32)])
+    return [_where_ok(outs[-1], matrix_transpose(out), finite) for out in (outs[0], outs[-2])[:1 + vectors]]
+
+
+# ---------------------------------------------------------------- equations
+
+
+@rewrite("tridiagonal_solve")
+def _tridiagonal_solve(eqn: Eqn, dl: Any, d: Any, du: Any, b: Any) -> Any:
+    n, k = b.shape[-2:]
+    if eqn.params["perturb_singular"]:
+        return perturbed_p.program(dl, d, du, b)
+    if n == 1:
+        d = expand_dims(d, (last(b),))
+        return el.select(broadcast_to(el.eq(d, full_like(d, 0)), b.shape), full_like(b, _nan(b.dtype)), el.div(b, d))
+    dl, d, du = (expand_dims(v, (last(d),)) for v in (dl, d, du))
+    operands = [slice_in_dim(dl, 1, n, axis=last(d)), d, slice_in_dim(du, 0, n - 1, axis=last(d)), matrix_transpose(b)]
+    *_, out, info = _call("gtsv", operands, [n, k, (0, 0), (1, 1), (2, 2), (3, 3), n, 4], [
+        ((n - 1,), b.dtype), ((n,), b.dtype), ((n - 1,), b.dtype), ((k, n), b.dtype), ((), _I32)])
+    return _where_ok(info, matrix_transpose(out))
+
+
+@rewrite("sylvester")
+def _sylvester(eqn: Eqn, a: Any, ta: Any, u: Any, b: Any, tb: Any, v: Any, c: Any) -> Any:
+    (m, n), transposed = c.shape[-2:], eqn.params["transposed"]
+    right = batch_matmul(batch_matmul(adjoint(u), conjugate(c) if transposed else c), v)
+    trans = "C" if transposed and is_complex(c) else "T" if transposed else "N"
+    out, scale, _ = _call("trsyl", [matrix_transpose(x) for x in (right, ta, tb)],
+                          [trans, trans, 1, m, n, 1, m, 2, n, (0, 0), m, 1, 2],
+                          [((n, m), c.dtype), ((), real_type(c.dtype)), ((), _I32)])
+    scale = expand_dims(el.convert(scale, c.dtype), (last(c) - 1, last(c)))
+    found = batch_matmul(batch_matmul(u, el.div(matrix_transpose(out), scale)), adjoint(v))
+    return conjugate(found) if transposed else found
 
 
 # ---------------------------------------------------------------- exchanges of rows

@@ -10,7 +10,14 @@ from anima.numpy.manipulation import matrix_transpose
 from anima.numpy.promote import promote_dtypes_inexact
 from anima.numpy.selection import take_along_axis
 from anima.numpy.sorting import argsort
-from anima.ops import elementwise as ew, linalg as la, linalg_factor as factor, linalg_spectral as spectral, shape as sh
+from anima.ops import (
+    elementwise as ew,
+    linalg as la,
+    linalg_factor as factor,
+    linalg_reflect as reflect,
+    linalg_spectral as spectral,
+    shape as sh,
+)
 
 ArrayLike = Any
 
@@ -68,7 +75,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """
     (a,) = promote_dtypes_inexact("qr", a)
     if mode == "raw":
-        packed, taus = factor.geqrf(a)
+        packed, taus = reflect.geqrf(a)
         return QRResult(matrix_transpose(packed), taus)
     if mode not in ("reduced", "r", "complete"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'")

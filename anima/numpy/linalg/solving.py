@@ -30,7 +30,7 @@ from anima.numpy.promote import (
 )
 from anima.numpy.reductions import any as any_of, max as max_of, prod, sum as sum_of
 from anima.numpy.selection import where
-from anima.ops import elementwise as ew, linalg as la, linalg_factor as factor, shape as sh
+from anima.ops import elementwise as ew, linalg as la, linalg_factor as factor, linalg_reflect as reflect, shape as sh
 from anima.transforms.custom import custom_jvp
 
 ArrayLike = Any
@@ -226,7 +226,7 @@ def _parity(pivots: Array, dtype: Any) -> Array:
 
 @custom_jvp
 def _slogdet_qr(a: Array) -> tuple[Array, Array]:
-    packed, taus = factor.geqrf(a)
+    packed, taus = reflect.geqrf(a)
     values = diagonal(packed, axis1=-2, axis2=-1)
     # A reflection 1 - tau v v^H has determinant -tau / conj(tau).
     turns = where(taus == 0, 1, -taus / where(taus == 0, 1, conj(taus)))

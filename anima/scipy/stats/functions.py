@@ -1,0 +1,268 @@
+"""Special functions that distributions are made of, in forms that lose no digits in tails or for large parameters.
+
+    x log y, 0 where x is 0                                  xlogy(x, y), xlog1py(x, y)
+    log Gamma(x + 1) = x log x - x + excess(x)               excess(x)
+    x log(x / m) - x + m >= 0                                deviance(x, m)
+
+so that log(m^k e^-m / k!) = -excess(k) - deviance(k, m), where nothing cancels (Loader, "Fast and accurate computation
+of binomial probabilities", 2000).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.core.array import Array
+from anima.core.primitive import Zero
+from anima.nn.activations import log1mexp
+from anima.numpy.elementwise import abs, maximum, minimum
+from anima.numpy.functions import exp, log, log1p, sqrt
+from anima.numpy.manipulation import broadcast_arrays
+from anima.numpy.selection import where
+from anima.ops import special
+from anima.ops.broadcast import full_like
+from anima.transforms.custom import SymbolicZero, custom_jvp
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+# ---------------------------------------------------------------- products with logarithms
+
+
+def _sum(terms: Sequence[Any], like: Array) -> Array:
+    return terms[0] + terms[1] if len(terms) > 1 else terms[0] if terms else full_like(like, 0)
+
+
+@custom_jvp
+def xlogy(x: Array, y: Array) -> Array:
+    """x log(y), 0 where x is 0 and y not NaN."""
+    zero = (x == 0) & (y == y)
+    return where(zero, 0, x * log(where(zero, 1, y)))
+
+
+@custom_jvp
+def xlog1py(x: Array, y: Array) -> Array:
+    """x log(1 + y), 0 where x is 0 and y not NaN."""
+    zero = (x == 0) & (y == y)
+    return where(zero, 0, x * log1p(where(zero, 0, y)))
+
+
+def _product_jvp(product: Any, logarithm: Any, shift: float) -> Any:
+    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        (x, y), (dx, dy) = primals, tangents
+        out = product(x, y)
+        terms = []
+        if not isinstance(dx, (Zero, SymbolicZero)):
+            terms.append(dx * logarithm(y))
+        if not isinstance(dy, (Zero, SymbolicZero)):
+            zero = x == 0
+            terms.append(dy * where(zero, 0, x / where(zero, 1, y + shift)))
+        return out, _sum(terms, out)
+
+    return rule
+
+
+xlogy.defjvp(_product_jvp(xlogy, log, 0.0), symbolic_zeros=True)
+xlog1py.defjvp(_product_jvp(xlog1py, log1p, 1.0), symbolic_zeros=True)
+
+
+# ---------------------------------------------------------------- factorials, and what is left of them
+
+# Stirling's series: of 1/x, 1/x^3, ...
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+_LARGE = 10.0
+
+
+def _stirling(x: Array) -> Array:
+    """log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2, for x >= 10."""
+    inverse = 1 / x
+    square = inverse * inverse
+    total = _STIRLING[-1] * square
+    for c in reversed(_STIRLING[1:-1]):
+        total = (total + c) * square
+    return (total + _STIRLING[0]) * inverse
+
+
+def excess(x: Array) -> Array:
+    """log Gamma(x + 1) - x log x + x for x >= 0, which grows as log(2 pi x) / 2."""
+    large = x >= _LARGE
+    big, small = where(large, x, _LARGE), where(large, 1, x)
+    return where(large, 0.5 * (LOG_2PI + log(big)) + _stirling(big),
+                 special.lgamma(small + 1) - xlogy(small, small) + small)
+
+
+def deviance(x: Array, m: Array) -> Array:
+    """x log(x / m) - x + m for x, m >= 0."""
+    x, m = broadcast_arrays(x, m)
+    zero = x == 0
+    safe = where(zero, 1, x)
+    total = safe + m
+    ratio = where(total < np.inf, (safe - m) / where(total < np.inf, total, 1), -1)
+    near = (abs(ratio) < 0.1) | zero
+    v, p, q = where(near & ~zero, ratio, 0), where(near, safe, 1), where(near, m, 1)
+    square = v * v
+    series = full_like(square, 1 / 17)
+    for k in range(15, 1, -2):
+        series = series * square + 1 / k
+    close = (p - q) * v + 2 * p * v * square * series
+    far, away = where(near, 1, safe), where(near, 2, m)
+    out = where(near, close, where(away == np.inf, np.inf, far * log(far / away) - far + away))
+    return where(zero, m, out)
+
+
+def log_beta(a: Array, b: Array) -> Array:
+    """log of Gamma(a) Gamma(b) / Gamma(a + b) for a, b > 0."""
+    small, large = minimum(a, b), maximum(a, b)
+    big = large >= _LARGE
+    both = small >= _LARGE
+    b1, a1 = where(big, large, _LARGE), where(both, small, _LARGE)
+    a2 = where(both, 1, small)
+    shift = log1p(where(both, a1, a2) / b1)
+    rest = _stirling(b1) - _stirling(where(both, a1, a2) + b1)
+    of_both = (0.5 * LOG_2PI - 0.5 * log(b1) - (a1 - 0.5) * log1p(b1 / a1) - b1 * shift + _stirling(a1) + rest)
+    of_one = special.lgamma(a2) - (b1 - 0.5) * shift - a2 * log(a2 + b1) + a2 + rest
+    a3, b3 = where(big, 1, small), where(big, 1, large)
+    of_none = special.lgamma(a3) + special.lgamma(b3) - special.lgamma(a3 + b3)
+    return where(big, where(both, of_both, of_one), of_none)
+
+
+def log_choose(n: Array, k: Array) -> Array:
+    """log of n over k for 0 <= k <= n."""
+    return -log1p(n) - log_beta(n - k + 1, k + 1)
+
+
+def gamma_density(x: Array, a: Array) -> Array:
+    """log of x^(a-1) e^-x / Gamma(a) for x, a > 0."""
+    x, a = broadcast_arrays(x, a)
+    large = a >= _LARGE
+    a1, a2 = where(large, a, _LARGE), where(large, 1, a)
+    x1 = where(large, x, 1)
+    x2 = where(large, 1, x)
+    return where(large, log(a1 / x1) - deviance(a1, x1) - excess(a1), (a2 - 1) * log(x2) - x2 - special.lgamma(a2))
+
+
+def binomial(n: Array, k: Array, p: Array, q: Array) -> Array:
+    """log of n over k times p^k q^(n - k), for p + q = 1."""
+    return (excess(n) - excess(k) - excess(n - k)) - deviance(k, n * p) - deviance(n - k, n * q)
+
+
+def beta_density(x: Array, y: Array, a: Array, b: Array) -> Array:
+    """log of x^(a-1) y^(b-1) / B(a, b) for 0 < x < 1, y = 1 - x, a and b > 0."""
+    x, y, a, b = broadcast_arrays(x, y, a, b)
+    large = minimum(a, b) >= _LARGE
+    a1, b1 = where(large, a, _LARGE), where(large, b, _LARGE)
+    a2, b2 = where(large, 1, a), where(large, 1, b)
+    log_y = where(x < 0.5, log1p(-x), log(y))
+    end = log(x) + log_y
+    of_large = binomial(a1 + b1, a1, x, y) + log(a1 * (b1 / (a1 + b1))) - end
+    return where(large, of_large, (a2 - 1) * log(x) + (b2 - 1) * log_y - log_beta(a2, b2))
+
+
+def igamma(a: Array, x: Array) -> Array:
+    """The regularized lower incomplete gamma function."""
+    return special.igamma(*broadcast_arrays(a, x))
+
+
+def igammac(a: Array, x: Array) -> Array:
+    """The regularized upper incomplete gamma function."""
+    return special.igammac(*broadcast_arrays(a, x))
+
+
+def betainc(a: Array, b: Array, x: Array) -> Array:
+    """The regularized incomplete beta function."""
+    return special.betainc(*broadcast_arrays(a, b, x))
+
+
+# ---------------------------------------------------------------- the normal distribution
+
+_FAR = 10.0  # standard deviations from which the asymptotic series is accurate: 24 terms
+
+
+def ndtr(x: Array) -> Array:
+    """The probability that a standard normal number is below x."""
+    return 0.5 * special.erfc(x * -math.sqrt(0.5))
+
+
+def log_ndtr(x: Array) -> Array:
+    """log of `ndtr`."""
+    right, left = x > 0, x < -_FAR
+    far = where(left, x, -_FAR)
+    inverse = 1 / (far * far)
+    series = full_like(far, 1)
+    for k in range(23, 0, -1):
+        series = 1 - (2 * k - 1) * inverse * series
+    tail = -0.5 * far * far - log(-far) - 0.5 * LOG_2PI + log(series)
+    middle = log(ndtr(where(right | left, 0, x)))
+    upper = log1p(-ndtr(-where(right, x, 1)))
+    return where(left, tail, where(right, upper, where(x == x, middle, np.nan)))
+
+
+def log_difference(x: Array, y: Array) -> Array:
+    """log(e^x - e^y) for x >= y; -inf where they are equal."""
+    equal = x <= y
+    return where(equal, where((x == x) & (y == y), -np.inf, np.nan), x + log1mexp(where(equal, 1, x - y)))
+
+
+def log_ndtr_between(a: Array, b: Array) -> Array:
+    """log of the probability that a standard normal number is between a and b >= a."""
+    a, b = broadcast_arrays(a, b)
+    right, left = a > 0, b < 0
+    low = where(right, -b, where(left, a, -1))
+    high = where(right, -a, where(left, b, 1))
+    one_side = log_difference(log_ndtr(high), log_ndtr(low))
+    out = right | left
+    around = log1p(-ndtr(where(out, -1, a)) - ndtr(-where(out, 1, b)))
+    return where(out, one_side, around)
+
+
+@custom_jvp
+def ndtri(p: Array) -> Array:
+    """The x with ndtr(x) = p; NaN outside of [0, 1].
+
+    From a rational approximation (Abramowitz and Stegun 26.2.23) by two of Halley's steps for the logarithm.
+    """
+    upper = p > 0.5
+    tail = where(upper, 1 - p, p)
+    deep = (tail < 0.1) & (tail > 0)
+    goal = log(where(deep, tail, 0.05))
+    t = sqrt(-2 * goal)
+    x = (2.515517 + (0.802853 + 0.010328 * t) * t) / (1 + (1.432788 + (0.189269 + 0.001308 * t) * t) * t) - t
+    for _ in range(2):
+        value = log_ndtr(x)
+        slope = exp(-0.5 * x * x - value - 0.5 * LOG_2PI)
+        step = (value - goal) / slope
+        x = x - step / (1 + 0.5 * step * (x + slope))
+    middle = special.erf_inv(2 * where(deep, 0.5, p) - 1) * math.sqrt(2)
+    return where(deep, where(upper, -x, x), middle)
+
+
+@ndtri.defjvp
+def _ndtri_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    x = ndtri(primals[0])
+    return x, tangents[0] * exp(0.5 * x * x + 0.5 * LOG_2PI)
+
+
+# ---------------------------------------------------------------- others
+
+
+def gumbel_density(z: Array) -> Array:
+    """log of exp(-z - exp(-z))."""
+    end = z == -np.inf
+    z = where(end, 0, z)
+    return where(end, -np.inf, -(z + exp(-z)))
+
+
+def gumbel_tail(z: Array) -> Array:
+    """log of 1 - exp(-exp(-z))."""
+    far = z > 20
+    return where(far, -z - 0.5 * exp(-where(far, z, 20)), log1mexp(exp(-where(far, 0, z))))
+
+
+def power(x: Array, y: Array) -> Array:
+    """x^y for x >= 0, y > 0, whose derivatives at 0 are 0."""
+    zero = x == 0
+    return where(zero, 0, where(zero, 1, x) ** y)

@@ -1,0 +1,28 @@
+"""The geometric distribution: how many draws of probability `p` it takes to the first one, moved by `loc`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anima.core.array import Array
+from anima.numpy.functions import exp, log
+from anima.scipy.stats import functions as fn
+from anima.scipy.stats.arguments import on, promoted, valid, whole
+
+ArrayLike = Any
+
+
+@promoted
+def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The logarithm of the probability of `k`. NaN unless 0 < p <= 1."""
+    x = k - loc
+    inside = (x >= 1) & whole(x)
+    return valid(x, on(inside, x, lambda k: fn.xlog1py(k - 1, -p) + log(p), -np.inf), (p > 0) & (p <= 1))
+
+
+@promoted
+def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The probability of `k`."""
+    return exp(logpmf(k, p, loc))

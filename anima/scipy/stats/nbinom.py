@@ -1,0 +1,31 @@
+"""The negative binomial distribution: the number of zeros before the `n`-th one, of probability `p`, moved by `loc`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anima.core.array import Array
+from anima.numpy.functions import exp, log
+from anima.numpy.selection import where
+from anima.scipy.stats import functions as fn
+from anima.scipy.stats.arguments import promoted, valid, whole
+
+ArrayLike = Any
+
+
+@promoted
+def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The logarithm of the probability of `k`. NaN unless `n` > 0 and 0 < p <= 1."""
+    x = k - loc
+    inside = (x >= 0) & whole(x)
+    k = where(inside, x, 0)
+    out = log(n / (n + k)) + fn.binomial(n + k, k, 1 - p, p)
+    return valid(x, where(inside, out, -np.inf), (p > 0) & (p <= 1), n > 0)
+
+
+@promoted
+def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """The probability of `k`."""
+    return exp(logpmf(k, n, p, loc))

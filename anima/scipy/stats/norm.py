@@ -1,0 +1,65 @@
+"""The normal distribution: density exp(-x^2 / 2) / sqrt(2 pi), moved by `loc` and stretched by `scale`.
+
+    >>> anima.scipy.stats.norm.logsf(40.0)
+    Array(-804.6084, dtype=float32)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anima.core.array import Array
+from anima.numpy.functions import exp, log
+from anima.scipy.stats import functions as fn
+from anima.scipy.stats.arguments import promoted, strongly, valid
+
+ArrayLike = Any
+
+
+@promoted
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of the density at `x`; NaN unless `scale` > 0."""
+    z = (x - loc) / scale
+    return valid(x, -0.5 * z * z - (log(scale) + 0.5 * fn.LOG_2PI), scale > 0)
+
+
+@promoted
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The density at `x`."""
+    return exp(logpdf(x, loc, scale))
+
+
+@strongly
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of values up to `x`."""
+    return valid(x, fn.ndtr((x - loc) / scale), scale > 0)
+
+
+@strongly
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of `cdf`, accurate where that vanishes."""
+    return valid(x, fn.log_ndtr((x - loc) / scale), scale > 0)
+
+
+@strongly
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The probability of values above `x`."""
+    return valid(x, fn.ndtr((loc - x) / scale), scale > 0)
+
+
+@strongly
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The logarithm of `sf`, accurate where that vanishes."""
+    return valid(x, fn.log_ndtr((loc - x) / scale), scale > 0)
+
+
+@strongly
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The x whose `cdf` is `q`; NaN outside of [0, 1]."""
+    return valid(q, loc + scale * fn.ndtri(q), scale > 0)
+
+
+@strongly
+def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """The x whose `sf` is `q`; NaN outside of [0, 1]."""
+    return valid(q, loc - scale * fn.ndtri(q), scale > 0)
