@@ -70,6 +70,7 @@ class Primitive:
     taylor: Callable[..., Any] | None = None     # (order, series of the arguments, **params) -> series of the results
     dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
+    axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
 
     def __init__(self, name: str):
         self.name = name

@@ -46,6 +46,23 @@ from anima.lax.mapping import (
     map as map,
     reciprocal as reciprocal,
 )
+from anima.lax.parallel import (
+    all_gather as all_gather,
+    all_to_all as all_to_all,
+    axis_index as axis_index,
+    axis_size as axis_size,
+    pbroadcast as pbroadcast,
+    pcast as pcast,
+    pmax as pmax,
+    pmean as pmean,
+    pmin as pmin,
+    ppermute as ppermute,
+    pshuffle as pshuffle,
+    psum as psum,
+    psum_scatter as psum_scatter,
+    pswapaxes as pswapaxes,
+    ragged_all_to_all as ragged_all_to_all,
+)
 from anima.lax.reducing import (
     reduce as reduce,
     reduce_window as reduce_window,
@@ -54,6 +71,15 @@ from anima.lax.solving import (
     custom_linear_solve as custom_linear_solve,
     custom_root as custom_root,
     platform_dependent as platform_dependent,
+)
+from anima.ops.collective import (
+    all_gather_p as all_gather_p,
+    all_to_all_p as all_to_all_p,
+    axis_index_p as axis_index_p,
+    pmax_p as pmax_p,
+    pmin_p as pmin_p,
+    ppermute_p as ppermute_p,
+    psum_p as psum_p,
 )
 from anima.ops.contract import (
     Precision as Precision,

@@ -153,6 +153,15 @@ def _shape_message(shape: tuple[Any, ...]) -> str:
     return "\n".join(part for part in (text, tracers[0].origin_text()) if part)
 
 
+def reduction_axes(axis: Any, ndim: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """The axes of a reduction that are the operand's own, and the names of those that `vmap` maps over."""
+    if axis is None or isinstance(axis, int):
+        return normalize_axes(axis, ndim), ()
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    names = tuple(a for a in given if not hasattr(type(a), "__index__"))
+    return normalize_axes(tuple(a for a in given if a not in names) if names else axis, ndim), names
+
+
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes of a reduction: None is all of them; errors as NumPy's."""
     if axis is None:
