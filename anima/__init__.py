@@ -84,12 +84,16 @@ if TYPE_CHECKING:
     from anima import (
         custom_batching as custom_batching,
         debug as debug,
+        dlpack as dlpack,
         dtypes as dtypes,
+        image as image,
         lax as lax,
         nn as nn,
         numpy as numpy,
+        ops as ops,
         random as random,
         stages as stages,
+        test_util as test_util,
         typing as typing,
     )
 
@@ -98,7 +102,8 @@ jacobian = jacrev
 remat = checkpoint
 __version__ = "0.1.0"
 
-_FACES = ("custom_batching", "debug", "dtypes", "lax", "nn", "numpy", "random", "stages", "typing")
+_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "stages",
+          "test_util", "typing")
 
 
 def __getattr__(name: str) -> Any:

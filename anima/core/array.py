@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.core import dtypes
+from anima.core import dlpack, dtypes
 from anima.core.avals import ShapedArray
 from anima.core.device import CPU, Device
 
@@ -327,18 +327,17 @@ class ConcreteArray(Array):
 
     @errors.api_boundary
     def __dlpack__(self, **kwargs: Any) -> Any:
-        # NumPy exports no read-only array: the consumer gets a view of the same memory, as JAX does.
-        value = self.value
-        if value.dtype.kind == "V":
-            raise BufferError(f"DLPack cannot express arrays of dtype {value.dtype}")
-        view = np.lib.stride_tricks.as_strided(value, writeable=False)
-        try:
-            return view.__dlpack__(**kwargs)
-        except BufferError:
-            return value.copy().__dlpack__(**kwargs)
+        return dlpack.exported(self.__array__(), **kwargs)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """The elements as others read buffers: `memoryview(x)`, from Python 3.12 on."""
+        value = self.__array__()
+        if value.dtype.type.__module__ != "numpy":
+            raise BufferError(f"Python's buffer protocol cannot express arrays of dtype {value.dtype}.")
+        return memoryview(value)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return dlpack.CPU_DEVICE
 
     def __reduce__(self) -> Any:
         return _rebuild, (self.value.copy(), self.aval.shape, self.aval.dtype, self.aval.weak_type)

@@ -34,7 +34,6 @@ from anima.numpy.creation import (
     empty,
     empty_like,
     eye,
-    from_dlpack,
     frombuffer,
     fromfunction,
     fromstring,
@@ -127,6 +126,7 @@ from anima.numpy.elementwise import (
 from anima.numpy.files import (
     array_repr,
     array_str,
+    from_dlpack,
     fromfile,
     fromiter,
     get_printoptions,

@@ -572,8 +572,3 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any
     dtype = dtypes.check_user_dtype(dtype, "fromfunction")
     shape = canonical_shape(shape)
     return function(*[sh.broadcasted_iota(dtype, shape, d) for d in range(len(shape))], **kwargs)
-
-
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of the values of any object that exports DLPack."""
-    return asarray(x) if isinstance(x, Array) else asarray(np.from_dlpack(x))
