@@ -334,7 +334,7 @@ class ConcreteArray(Array):
         value = self.__array__()
         if value.dtype.type.__module__ != "numpy":
             raise BufferError(f"Python's buffer protocol cannot express arrays of dtype {value.dtype}.")
-        return memoryview(value)
+        return value.data
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CPU_DEVICE

@@ -99,4 +99,4 @@ def imported(x: Any, copy: bool | None = None) -> np.ndarray:
 def is_supported_dtype(dtype: Any) -> bool:
     """Whether arrays of this dtype can be exchanged: bools, integers of 8 bits and more, floats of 16 and more."""
     dtype = np.dtype(dtype)
-    return dtype == dtypes.bfloat16 or dtype.kind in "biufc" and dtype.type.__module__ == "numpy"
+    return dtype == dtypes.bfloat16 or (dtype.kind in "biufc" and dtype.type.__module__ == "numpy")
