@@ -1,6 +1,6 @@
 """Mutation testing: one file's code is changed in one place at a time, and the tests that belong to it have to see it.
 
-    python3 run.py mutants anima/compiler/simplify.py --sample 60       the changes are cosmic-ray's operators
+    python3 run.py mutants anima/compiler/rewriting/simplify.py --sample 60       the changes are cosmic-ray's operators
 
 Everything happens in copies of the tree. Survivors are printed as diffs: each is a test that is missing, or a change
 that changes nothing. Cosmic-ray itself runs one command in place, on one mutant at a time; hence only its operators.
@@ -83,6 +83,8 @@ def mutants(code: str, seed: int) -> Iterator[str]:
 def tests_of(file: Path) -> list[str]:
     """The test files that belong to a file of the package: of its name, else those beside that name it, else all."""
     place = file.relative_to("anima").parent
+    while place.parts and not (ROOT / "tests" / place).is_dir():
+        place = place.parent
     folder = ROOT / "tests" / (place if place.parts else "base")
     beside = sorted(folder.glob("test_*.py"))
     named = [t for t in beside if t.stem.startswith(f"test_{file.stem}")]

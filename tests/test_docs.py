@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 
-from anima.compiler.pipeline import passes
+from anima.compiler.driver import to_loops, to_text
+from anima.compiler.machine.native import host
 
 ROOT = pathlib.Path(__file__).parent.parent
 MAP = (ROOT / "docs" / "map.md").read_text()
@@ -21,10 +22,10 @@ def test_files_in_the_map_exist() -> None:
     assert not [n for n in sorted(names) if not any((base / n).exists() for base in layers)]
 
 
-def test_passes_in_the_map_are_those_of_the_pipeline() -> None:
+def test_passes_in_the_map_are_those_of_the_driver() -> None:
     listed = [line for line in MAP.split("\n") if line.startswith("| `") and line.count("|") == 5
               and "`compiler/" in line]
-    assert [line.split("`")[1] for line in listed] == [step.name for step in passes("f", ())]
+    assert [line.split("`")[1] for line in listed] == [step.name for step in [*to_loops("f", ()), *to_text(host())]]
     for line in listed:
         _, name, _, file, _ = line.split("`", 4)
         assert f"def {name.removesuffix('_again')}(" in (ROOT / "anima" / file).read_text()

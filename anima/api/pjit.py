@@ -22,7 +22,7 @@ from anima.transforms.linearize import fill, linearize_apart
 from anima.util import lazy_module
 
 # Programs that compile nothing need not wait for the compiler to load.
-pipeline = lazy_module("anima.compiler.pipeline")
+driver = lazy_module("anima.compiler.driver")
 recording = lazy_module("anima.runtime.recording")
 
 

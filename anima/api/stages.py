@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.api.pjit import executable_of, pipeline
+from anima.api.pjit import driver, executable_of
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -136,8 +136,8 @@ class Lowered(_OfTraced):
 
     @cached_property
     def stages(self) -> Any:
-        """The program at every level (`compiler.pipeline.Stages`)."""
-        return pipeline.lower(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
+        """The program at every level (`compiler.driver.Stages`)."""
+        return driver.lower(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
 
     @property
     def jaxpr(self) -> ClosedJaxpr:
@@ -146,12 +146,12 @@ class Lowered(_OfTraced):
     @property
     def fused(self) -> str:
         """The jaxpr after simplification and the grouping of its equations into kernels, as text."""
-        return pipeline.show_fused(self.stages.fused)
+        return driver.show_fused(self.stages.fused)
 
     @property
     def loops(self) -> str:
         """The loop program, as text."""
-        return pipeline.show_loops(self.stages.loops)
+        return driver.show_loops(self.stages.loops)
 
     @property
     def kernel_count(self) -> int:
@@ -167,6 +167,10 @@ class Lowered(_OfTraced):
     def asm(self) -> str:
         """The machine code, as assembly text."""
         return self.compile().executable.asm
+
+    def explain(self) -> str:
+        """What each pass of the compiler makes of the program, and how long it takes, as a table."""
+        return driver.explain(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text: `dialect` is "jaxpr", "fused", "loops" (default), "llvm" or "asm"."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anima.compiler.loops import (
+from anima.compiler.ir.loops import (
     Accumulate,
     Again,
     Assign,

@@ -22,7 +22,7 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import mentions, name_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Primitive, Zero
+from anima.core.primitive import Inner, Primitive, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import broadcast_in_dim, shape_of
@@ -43,6 +43,10 @@ class While(Primitive):
 
     def infer(self, *avals: ShapedArray, body_jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
         return body_jaxpr.out_avals
+
+    def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
+        body, first = params["body_jaxpr"], params["body_nconsts"]
+        return Inner(params["cond_jaxpr"]), Inner(body, first, len(body.jaxpr.invars) - first)
 
     def eval(self, *args: np.ndarray, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
              body_nconsts: int) -> list[np.ndarray]:

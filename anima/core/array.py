@@ -8,7 +8,9 @@ table below through `install_operators`.
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -35,9 +37,15 @@ _table = _Table()
 def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
     """Gives operators and methods of arrays their meaning; called once, by the NumPy face."""
     _table.update(table)
+    for method, name in _methods.items():  # what `help` shows
+        first, *rest = inspect.signature(table[name]).parameters.values()
+        method.__signature__ = inspect.Signature([first.replace(name="self"), *rest])  # type: ignore[attr-defined]
 
 
-def _method(name: str) -> Callable[..., Any]:
+_methods: dict[FunctionType, str] = {}  # the methods of arrays, and what each is called in the table
+
+
+def _method(name: str) -> FunctionType:
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
         try:  # as `errors.api_boundary` does, without the cost of one more call
             return _table[name](self, *args, **kwargs)
@@ -47,6 +55,7 @@ def _method(name: str) -> Callable[..., Any]:
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"See `anima.numpy.{name}`; the array is the first argument."
+    _methods[method] = name
     return method
 
 

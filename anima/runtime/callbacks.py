@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anima.compiler.lower_callback import Callback
+from anima.compiler.lowering.callback import Callback
 from anima.core.avals import ShapedArray
 
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import native
+from anima.compiler.machine import native
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.runtime import threads

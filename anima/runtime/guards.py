@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.buffers import ALIGNMENT, size_in_bytes
-from anima.compiler.build import Code
-from anima.compiler.emit_scratch import OVERRUN
-from anima.compiler.loops import Program
+from anima.compiler.cache import Code
+from anima.compiler.emitting.scratch import OVERRUN
+from anima.compiler.ir.loops import Program
+from anima.compiler.storage.buffers import ALIGNMENT, size_in_bytes
 from anima.core.array import ConcreteArray
 
 GUARD = 256         # bytes on each side of a buffer

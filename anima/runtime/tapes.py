@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from anima.compiler import native
+from anima.compiler.machine import native
 from anima.runtime.fields import with_fields
 from anima.util import once
 

@@ -22,7 +22,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from anima.compiler import native
+from anima.compiler.machine import native
 from anima.util import fork_safe, once
 
 # Offsets into the pool's memory, in bytes; what different threads write lies on different cache lines.

@@ -231,3 +231,15 @@ def test_costs_of_a_product() -> None:
 def test_the_seconds_of_a_sort_are_of_the_order_of_its_comparisons(n: int) -> None:
     cost = anima.jit(jnp.sort).lower(jnp.ones((100, n))).compile().cost_analysis()
     assert 1e-9 < cost["optimal_seconds"] / (100 * n * max(1, (n - 1).bit_length())) < 1e-7
+
+
+def test_explain_tells_of_every_pass() -> None:
+    def f(x: Any) -> Any:
+        return anima.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y) @ y, x)
+
+    said = anima.jit(f).lower(jnp.ones((8, 8))).explain().splitlines()
+    steps = [line.split()[0] for line in said]
+    assert steps[:2] == ["dead_code", "inline"] and steps[-2:] == ["emit_program", "machine"]
+    for line in said:
+        assert float(line.split(" ms")[0].split()[-1]) >= 0.0
+    assert "equations" in said[1] and "groups" in said[6] and said[-1].endswith("bytes")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from anima.compiler.loops import (
+from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
     Assign,
@@ -29,7 +29,7 @@ from anima.compiler.loops import (
     Var,
     While,
 )
-from anima.compiler.routines import GEMM_ARGUMENTS
+from anima.compiler.ir.routines import GEMM_ARGUMENTS
 
 
 def c(number: int) -> Const:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import anima
-from anima.compiler.groups import Fused
-from anima.compiler.loops import (
+from anima.compiler.driver import Stages
+from anima.compiler.ir.groups import Fused
+from anima.compiler.ir.loops import (
     INDEX,
     Call,
     Const,
@@ -34,7 +35,6 @@ from anima.compiler.loops import (
     Window,
     walk,
 )
-from anima.compiler.pipeline import Stages
 from tests.compiler.outlined import THEMES
 from tests.compiler.stages import lowered
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.buffers import check_memory
-from anima.compiler.interpret import run
-from anima.compiler.pipeline import Stages, lower
-from anima.compiler.show_loops import check
+from anima.compiler.driver import Stages, lower
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.show_loops import check
+from anima.compiler.storage.buffers import check_memory
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 import anima
-from anima.compiler.buffers import (
+from anima.compiler.driver import Stages
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.loops import Buffer, Call, Const, For, If, Kernel, Let, Op, Program, Stmt, Store, While, walk
+from anima.compiler.storage.buffers import (
     ALIGNMENT,
     check_memory,
     overwrites,
@@ -21,9 +24,6 @@ from anima.compiler.buffers import (
     size_in_bytes,
     uses,
 )
-from anima.compiler.interpret import run
-from anima.compiler.loops import Buffer, Call, Const, For, If, Kernel, Let, Op, Program, Stmt, Store, While, walk
-from anima.compiler.pipeline import Stages
 from anima.control.cond import cond
 from anima.control.scan import scan
 from anima.core import dtypes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anima.compiler.costs import cost, extent_of, operation_cost
-from anima.compiler.loops import Accumulate, Assign, Call, Expr, For, If, Kernel, Let, Local, Stmt, Store, While
+from anima.compiler.ir.costs import cost, extent_of, operation_cost
+from anima.compiler.ir.loops import Accumulate, Assign, Call, Expr, For, If, Kernel, Let, Local, Stmt, Store, While
 from anima.ops.family import ELEMENTWISE
 from tests.compiler.loop_programs import at, c, i, ix, k, op, v, x_at
 

@@ -11,9 +11,9 @@ import random
 import numpy as np
 import pytest
 
-from anima.compiler.interpret import run
-from anima.compiler.loops import Accumulate, Assign, Expr, If, Kernel, Let, Program, Stmt, Store, Var
-from anima.compiler.show_loops import check
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.loops import Accumulate, Assign, Expr, If, Kernel, Let, Program, Stmt, Store, Var
+from anima.compiler.ir.show_loops import check
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import c, i, ix, k, op, parallel, program, serial, v, vector, x_at
 from tests.compiler.test_emit import NARROW

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anima.compiler import fuse as fuse_module, lower_reduce
-from anima.compiler.show_fused import show_fused
-from anima.compiler.show_loops import show
+from anima.compiler.fusing import fuse as fuse_module
+from anima.compiler.ir.show_fused import show_fused
+from anima.compiler.ir.show_loops import show
+from anima.compiler.lowering import reduce as lower_reduce
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
 from tests.compiler.stages import agree, kernels, lowered

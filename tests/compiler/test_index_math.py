@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anima.compiler.affine import Nest, coefficient, independent, independent_nest, injective, mentions, nest_of
-from anima.compiler.index_math import FALSE, TRUE, Index, Indexer, conjunction
-from anima.compiler.loops import INDEX, Const, Expr, For, Let, Op, Ref, Stmt, Store, walk
-from anima.compiler.static import known
-from anima.compiler.vectorize import names_in
+from anima.compiler.ir.affine import Nest, coefficient, independent, independent_nest, injective, mentions, nest_of
+from anima.compiler.ir.index_math import FALSE, TRUE, Index, Indexer, conjunction
+from anima.compiler.ir.loops import INDEX, Const, Expr, For, Let, Op, Ref, Stmt, Store, walk
+from anima.compiler.ir.static import known
+from anima.compiler.scheduling.vectorize import names_in
 from tests.compiler.loop_programs import at, c, i, ix, k, parallel, serial, vector, x_at
 
 RULES: dict[str, Any] = {

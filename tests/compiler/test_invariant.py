@@ -10,8 +10,8 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.hoist import hoist
-from anima.compiler.inline import inline
+from anima.compiler.rewriting.hoist import hoist
+from anima.compiler.rewriting.inline import inline
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from anima.compiler.buffers import rename
-from anima.compiler.keys import program_key, statements_key
-from anima.compiler.loops import (
+from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
     Assign,
@@ -29,6 +27,8 @@ from anima.compiler.loops import (
     While,
     Window,
 )
+from anima.compiler.keys import program_key, statements_key
+from anima.compiler.storage.buffers import rename
 from tests.compiler.loop_programs import at, c, k, op, v, x_at
 
 LESS = op("lt", v("s"), k(9.0), dtype="bool")

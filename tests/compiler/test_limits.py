@@ -17,31 +17,22 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler import (
-    accesses,
+from anima.compiler.emitting import emit, scratch as emit_scratch
+from anima.compiler.fusing import fuse, materialise
+from anima.compiler.ir import groups
+from anima.compiler.lowering import (
+    contract as lower_contract,
     elements,
-    emit,
-    emit_scratch,
-    expand,
-    fuse,
-    gemm,
-    gemm_blocking,
-    gemm_kernel,
-    gemm_vector,
-    groups,
-    hoist,
-    invariant,
-    lower_contract,
-    lower_index,
-    lower_map,
-    lower_radix,
-    lower_reduce,
-    lower_scan,
-    materialise,
-    parallelize,
-    registers,
-    tile,
+    index as lower_index,
+    map as lower_map,
+    radix as lower_radix,
+    reduce as lower_reduce,
+    scan as lower_scan,
 )
+from anima.compiler.products import blocking as gemm_blocking, gemm, kernel as gemm_kernel, vector as gemm_vector
+from anima.compiler.rewriting import expand, hoist, invariant
+from anima.compiler.scheduling import parallelize, tile
+from anima.compiler.storage import accesses, registers
 from anima.control import reduce as control_reduce, residuals
 from anima.lax import reducing
 from anima.numpy import calculus

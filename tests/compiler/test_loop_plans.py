@@ -10,11 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from anima.compiler import native, parallelize as par
-from anima.compiler.costs import cost, extent_of
-from anima.compiler.gemm_blocking import Shape, blocking, families, vector_blocking
-from anima.compiler.interrupt import interrupt
-from anima.compiler.loops import (
+from anima.compiler.ir.costs import cost, extent_of
+from anima.compiler.ir.loops import (
     Accumulate,
     Assign,
     Const,
@@ -30,10 +27,14 @@ from anima.compiler.loops import (
     While,
     walk,
 )
-from anima.compiler.parallelize import parallelize
-from anima.compiler.show_loops import show
-from anima.compiler.tile import tile
-from anima.compiler.vectorize import varying_names, vectorize
+from anima.compiler.ir.show_loops import show
+from anima.compiler.machine import native
+from anima.compiler.products.blocking import Shape, blocking, families, vector_blocking
+from anima.compiler.scheduling import parallelize as par
+from anima.compiler.scheduling.interrupt import interrupt
+from anima.compiler.scheduling.parallelize import parallelize
+from anima.compiler.scheduling.tile import tile
+from anima.compiler.scheduling.vectorize import varying_names, vectorize
 from tests.compiler.loop_programs import (
     at,
     axpy,

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import anima
-from anima.compiler import expand as expand_module, lower_radix, lower_reduce
-from anima.compiler.show_loops import show
+from anima.compiler.ir.show_loops import show
+from anima.compiler.lowering import radix as lower_radix, reduce as lower_reduce
+from anima.compiler.rewriting import expand as expand_module
 from anima.control.cond import cond, switch
 from anima.control.scan import scan
 from anima.control.while_loop import fori_loop, while_loop

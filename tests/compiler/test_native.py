@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anima.compiler import native
-from anima.compiler.assembly import Builder, ModuleBuilder, Type, Value, literal
+from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value, literal
+from anima.compiler.machine import native
 
 I64 = Type("i64")
 TWICE = "define i64 @twice(i64 %x) { %y = shl i64 %x, 1  ret i64 %y }"

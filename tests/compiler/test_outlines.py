@@ -1,10 +1,12 @@
 """What the compiler decides, program by program, and that what it makes of them computes what eager evaluation does.
 
-These see what changes in any pass down to loops: anima.compiler.accesses, anima.compiler.buffers, anima.compiler.costs,
-anima.compiler.elements, anima.compiler.expand, anima.compiler.fuse, anima.compiler.groups, anima.compiler.hoist,
-anima.compiler.inline, anima.compiler.invariant, anima.compiler.lower, anima.compiler.lower_control,
-anima.compiler.lower_tape, anima.compiler.materialise, anima.compiler.overwrite, anima.compiler.pipeline,
-anima.compiler.registers, anima.compiler.rows, anima.compiler.simplify.
+These see what changes in any pass down to loops: anima.compiler.storage.accesses, anima.compiler.storage.buffers,
+anima.compiler.ir.costs, anima.compiler.lowering.elements, anima.compiler.rewriting.expand,
+anima.compiler.fusing.fuse, anima.compiler.ir.groups, anima.compiler.rewriting.hoist, anima.compiler.rewriting.inline,
+anima.compiler.rewriting.invariant, anima.compiler.lowering.lower, anima.compiler.lowering.control,
+anima.compiler.lowering.tape, anima.compiler.fusing.materialise, anima.compiler.fusing.overwrite,
+anima.compiler.driver, anima.compiler.storage.registers, anima.compiler.storage.rows,
+anima.compiler.rewriting.simplify.
 """
 
 from __future__ import annotations

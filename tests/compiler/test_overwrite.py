@@ -11,7 +11,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.loops import For, If, Kernel, Stmt, While
+from anima.compiler.ir.loops import For, If, Kernel, Stmt, While
 from tests.compiler.stages import lowered
 
 SIZES = (1, 2, 8, 9, 17, 1000)

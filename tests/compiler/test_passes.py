@@ -12,13 +12,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from anima.compiler.expand import expand
-from anima.compiler.index_math import TRUE, Indexer
-from anima.compiler.inline import inline
-from anima.compiler.loops import Const, Kernel, Let, Load, Op, Program, Ref, Store
-from anima.compiler.pipeline import lower
-from anima.compiler.show_loops import LoopError, check
-from anima.compiler.simplify import clean, dead_code
+from anima.compiler.driver import lower
+from anima.compiler.ir.index_math import TRUE, Indexer
+from anima.compiler.ir.loops import Const, Kernel, Let, Load, Op, Program, Ref, Store
+from anima.compiler.ir.show_loops import LoopError, check
+from anima.compiler.rewriting.expand import expand
+from anima.compiler.rewriting.inline import inline
+from anima.compiler.rewriting.simplify import clean, dead_code
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Var
 from anima.core.primitive import Primitive

@@ -12,10 +12,10 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.interpret import run
-from anima.compiler.loops import Buffer, Expr, For, If, Kernel, Load, Local, Program, Store, Var, While, statements
-from anima.compiler.registers import registers
-from anima.compiler.show_loops import check, show
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.loops import Buffer, Expr, For, If, Kernel, Load, Local, Program, Store, Var, While, statements
+from anima.compiler.ir.show_loops import check, show
+from anima.compiler.storage.registers import registers
 from tests.compiler.loop_programs import at, c, f, k, op, serial, v, vector
 from tests.compiler.test_emit import compiled
 

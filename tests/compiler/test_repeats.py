@@ -10,9 +10,9 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.compiler import pipeline
-from anima.compiler.loops import Again, Kernel
-from anima.compiler.repeats import LEAST
+from anima.compiler import driver
+from anima.compiler.fusing.repeats import LEAST
+from anima.compiler.ir.loops import Again, Kernel
 
 N = 60  # results, of which several make a group: enough groups for some to be equal
 
@@ -67,7 +67,7 @@ def test_chains_of_equal_steps(donated: bool) -> None:
 
 
 def test_equal_groups_are_lowered_once() -> None:
-    loops = pipeline.lower(anima.make_jaxpr(lambda xs: [jnp.exp(x).sum(axis=1) for x in xs])([*X] * 5)).loops
+    loops = driver.lower(anima.make_jaxpr(lambda xs: [jnp.exp(x).sum(axis=1) for x in xs])([*X] * 5)).loops
     again = [s for s in loops.body if isinstance(s, Again)]
     assert len(again) > LEAST and sum(isinstance(s, Kernel) for s in loops.body) <= 3
 

@@ -8,10 +8,10 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.interpret import run
-from anima.compiler.loops import Buffer, Kernel, Local, Program, Store
-from anima.compiler.rows import hold_rows
-from anima.compiler.show_loops import check, show
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.loops import Buffer, Kernel, Local, Program, Store
+from anima.compiler.ir.show_loops import check, show
+from anima.compiler.storage.rows import hold_rows
 from tests.compiler.loop_programs import at, c, f, i, ix, k, serial, vector, x_at
 from tests.compiler.test_emit import compiled
 

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from anima.compiler import native, scalars
-from anima.compiler.assembly import ModuleBuilder, Type, Value
+from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
+from anima.compiler.machine import native
+from anima.compiler.scalars import table as scalars
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "bool": np.bool_,
          "c64": np.complex64, "c128": np.complex128,

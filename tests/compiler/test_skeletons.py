@@ -19,7 +19,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.loops import Accumulate, Call, Const, For, If, Kernel, Local, Program, Stmt, Store, While
+from anima.compiler.ir.loops import Accumulate, Call, Const, For, If, Kernel, Local, Program, Stmt, Store, While
 
 DATA = Path(__file__).parent / "data" / "skeletons.txt"
 

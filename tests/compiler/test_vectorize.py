@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anima.compiler import native
-from anima.compiler.affine import coefficient, injective
-from anima.compiler.interpret import run
-from anima.compiler.loops import Accumulate, Assign, Const, For, If, Let, Local, Program, Store, Var, walk
-from anima.compiler.parallelize import parallelize
-from anima.compiler.show_loops import check, show
-from anima.compiler.tile import tile
-from anima.compiler.vectorize import fits, vectorize
+from anima.compiler.ir.affine import coefficient, injective
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.loops import Accumulate, Assign, Const, For, If, Let, Local, Program, Store, Var, walk
+from anima.compiler.ir.show_loops import check, show
+from anima.compiler.machine import native
+from anima.compiler.machine.target import Target
+from anima.compiler.scheduling.parallelize import parallelize
+from anima.compiler.scheduling.tile import tile
+from anima.compiler.scheduling.vectorize import fits, vectorize
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import (
     at,
@@ -45,7 +46,7 @@ def loops(p: Program) -> dict[str, For]:
     return {node.index: node for node in walk(*p.body) if isinstance(node, For)}
 
 
-def widths(p: Program, target: native.Target = WIDE) -> dict[str, tuple[str, int]]:
+def widths(p: Program, target: Target = WIDE) -> dict[str, tuple[str, int]]:
     return {name: (loop.kind, loop.width) for name, loop in loops(vectorize(p, target)).items()}
 
 

@@ -11,11 +11,11 @@ import pytest
 import anima
 import anima.numpy as jnp
 import anima.random
-from anima.compiler import lower  # noqa: F401  (its rules are in the tables then)
-from anima.compiler.calls import CALLS
-from anima.compiler.costs import operation_cost
-from anima.compiler.lower_array import AT
-from anima.compiler.lower_reduce import REDUCTIONS
+from anima.compiler import lower  # noqa: F401  its rules are in the tables then
+from anima.compiler.ir.costs import operation_cost
+from anima.compiler.lowering.array import AT
+from anima.compiler.lowering.calls import CALLS
+from anima.compiler.lowering.reduce import REDUCTIONS
 from anima.core.avals import ShapedArray
 from anima.core.primitive import Primitive
 from anima.ops.family import ELEMENTWISE

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import anima.numpy as jnp
-from anima.compiler.loops import Kernel, Program, Store
+from anima.compiler.ir.loops import Kernel, Program, Store
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.runtime import executable, memory

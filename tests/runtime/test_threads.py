@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import anima
-from anima.compiler import native
+from anima.compiler.machine import native
 from anima.runtime import threads
 
 # body(ctx, begin, end): ctx[i] += 1 for each i; nested: the same through parallel_for itself.
@@ -172,7 +172,7 @@ def library(name, *args, **kwargs):
 ctypes.CDLL = library
 
 import anima, anima.numpy as jnp
-from anima.compiler import native
+from anima.compiler.machine import native
 from anima.runtime import threads
 compile = native.compile_object
 def compile_object(text, *args, **kwargs):

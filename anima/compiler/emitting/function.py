@@ -1,0 +1,186 @@
+"""Functions: kernels, and the bodies of parallel loops as functions of their own.
+
+    parallel i < n: body    ->    ctx = {addresses, values};  parallel_for(pool, @body, ctx, n, grain)
+
+`pool` points to a structure whose first word is the address of `parallel_for(pool, body, ctx, n, grain)`,
+or is null: then the loop runs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anima.compiler.emitting.control import part_types
+from anima.compiler.emitting.memory import Place
+from anima.compiler.emitting.value import I1, I8, I64, PTR, Index, Val, constant_of, i64, parts
+from anima.compiler.emitting.vector import Vector
+from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.ir.loops import (
+    INDEX,
+    Call,
+    For,
+    Let,
+    Load,
+    Local,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+    walk,
+)
+from anima.compiler.ir.routines import buffers_read, buffers_written
+from anima.util import record
+
+
+@record
+class Operands:
+    """What a block of statements uses from outside: buffers, and names of values with their types."""
+
+    buffers: tuple[str, ...]
+    values: tuple[tuple[str, str], ...]
+
+
+def operands(stmts: Sequence[Stmt]) -> Operands:
+    """The free buffers and names of statements, in order of appearance."""
+    buffers: dict[str, None] = {}
+    names: dict[str, str] = {}
+    bound: set[str] = set()
+    scratch: set[str] = set()
+    for node in walk(*stmts):
+        match node:
+            case Ref(name=name, dtype=dtype):
+                names.setdefault(name, dtype)
+            case Load(buffer=buffer) | Store(buffer=buffer):
+                buffers.setdefault(buffer)
+            case Call(routine=routine, args=args):
+                buffers.update(dict.fromkeys((*buffers_read(routine, args), *buffers_written(routine, args))))
+            case For(index=name) | Let(name=name) | Var(name=name):
+                bound.add(name)
+            case Local(buffer=buffer):
+                scratch.add(buffer)
+    return Operands(tuple(b for b in buffers if b not in scratch),
+                    tuple((n, d) for n, d in names.items() if n not in bound))
+
+
+@dataclass(slots=True)
+class Module:
+    """The LLVM module under construction."""
+
+    builder: ModuleBuilder
+    masks: bool
+    parallel: bool = False  # whether anything uses the pool
+    bodies: int = 0
+
+
+class Function(Vector):
+    """One LLVM function under construction; `pool` is its parameter for the thread pool, if it has one."""
+
+    def __init__(self, module: Module, b: Builder, pool: Value | None) -> None:
+        super().__init__(b)
+        self.module = module
+        self.masks = module.masks
+        self.pool = pool
+        self.env = {}
+        self.renamed = {}
+        self.written = {}
+        self.held, self.sizes, self.numbers = {}, {}, {}
+        self.heap, self.guarded = [], []
+        self.windows = {}
+        self.on_stack = 0
+        self.outside = None
+
+    def parallel(self, loop: For) -> None:
+        """Outline the body and hand it to the pool."""
+        b, module = self.b, self.module
+        extent = self.index(loop.extent)
+        extent = Index(self.total(extent), 0, extent.lo, extent.hi)
+        if self.pool is None or constant_of(extent.value) in (0, 1):
+            self.serial(loop)
+            return
+        module.parallel = True
+        module.bodies += 1
+        name = f"{b.name}.parallel{module.bodies}"
+        uses = operands(loop.body)
+        context = self._context(uses, loop.index)
+        self._body(name, loop, uses, extent)
+        self._hand_out(name, context, extent.value, loop.grain)
+        self.forget_stores(loop.body)
+
+    def _context(self, uses: Operands, index: str) -> Value:
+        """Addresses and values that the body uses, in memory: eight bytes each."""
+        b = self.b
+        values = [self.places[name].pointer for name in uses.buffers]
+        for name, _ in uses.values:
+            if name != index:
+                values += parts(self.plain(self.env[name]))
+        context = b.alloca(I64, max(len(values), 1))
+        for number, value in enumerate(values):
+            if value.type is I1:
+                value = b.cast("zext", value, I8)
+            b.store(value, b.gep("i64", context, number), 8)
+        return context
+
+    def _body(self, name: str, loop: For, uses: Operands, extent: Index) -> None:
+        """`void body(ptr ctx, i64 begin, i64 end)`."""
+        b = self.module.builder.function(name, [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
+        inner = Function(self.module, b, None)
+        context, begin, end = b.params
+        number = 0
+
+        def word(type: Type) -> Value:
+            nonlocal number
+            address = b.gep("i64", context, number)
+            number += 1
+            if type is I1:
+                return b.cast("trunc", b.load(I8, address), I1)
+            return b.load(type, address)
+
+        for buffer in uses.buffers:
+            outer = self.places[buffer]
+            inner.places[buffer] = Place(word(PTR), outer.dtype, outer.root)
+        for value, dtype in uses.values:
+            if value != loop.index:
+                inner.env[value] = self._received(dtype, [word(t) for t in part_types(dtype, 1)], self.env[value])
+
+        def body(i: Value) -> None:
+            inner.env[loop.index] = Index(i, 0, 0, max(extent.hi - 1, 0))
+            inner.block(loop.body)
+
+        inner.counted(begin, end, 1, [], loop.body, body)
+        inner.finish()
+
+    def receive(self, names: Sequence[tuple[str, str]], params: Sequence[Value]) -> None:
+        """Takes parameters of the function for the values of names."""
+        given = iter(params)
+        for name, dtype in names:
+            registers = [next(given) for _ in part_types(dtype, 1)]
+            if dtype == INDEX:
+                self.env[name] = Index(registers[0])
+            else:
+                self.env[name] = registers[0] if len(registers) == 1 else (registers[0], registers[1])
+
+    def plain(self, value: Val) -> Val:
+        """A uniform value as registers hold it."""
+        return Index(self.total(value)) if isinstance(value, Index) else value
+
+    @staticmethod
+    def _received(dtype: str, values: list[Value], original: Val) -> Val:
+        if dtype == INDEX:
+            assert isinstance(original, Index)
+            return Index(values[0], 0, original.lo, original.hi)
+        return values[0] if len(values) == 1 else (values[0], values[1])
+
+    def _hand_out(self, body: str, context: Value, extent: Value, grain: int) -> None:
+        b = self.b
+        assert self.pool is not None
+        alone, shared, done = b.label("alone"), b.label("shared"), b.label("joined")
+        b.branch_if(b.cmp("eq", self.pool, 0), alone, shared)
+        b.place(alone)
+        b.call(body, [context, i64(0), extent])
+        b.branch(done)
+        b.place(shared)
+        parallel_for = b.load(PTR, self.pool)
+        b.call(parallel_for, [self.pool, Value("@" + body, PTR), context, extent, i64(grain)])
+        b.branch(done)
+        b.place(done)

@@ -1,0 +1,211 @@
+"""Loads and stores: which instruction moves the elements that the lanes of a loop want.
+
+    uniform index          one scalar load
+    step 1                 one vector load (masked in the last, partial round of a loop)
+    step -1                the same, reversed
+    another step, general  a gather
+
+A bool is a byte in memory and an i1 in a register; a complex number is two adjacent floats in memory and
+two registers.
+"""
+
+from __future__ import annotations
+
+from anima.compiler.emitting.value import (
+    COMPLEX_TYPES,
+    MEMORY,
+    REGISTER,
+    Index,
+    Indices,
+    Val,
+    constant_of,
+    i64,
+    identity,
+)
+from anima.compiler.ir.assembly import Builder, Type, Value
+from anima.util import record
+
+
+@record
+class Place:
+    """A buffer in a function: its address, its element type, and the root buffer whose memory it is."""
+
+    pointer: Value
+    dtype: str
+    root: str
+
+
+class Memory(Indices):
+    """Access to buffers in a function that is being written.
+
+    `mask` tells which lanes are active (None: all); `versions` counts the stores to each buffer, so that a
+    load is not taken for one made before a store; `known` has the values that were computed already in
+    blocks that dominate this one.
+    """
+
+    def __init__(self, b: Builder) -> None:
+        super().__init__(b)
+        self.places: dict[str, Place] = {}
+        self.mask: Value | None = None
+        self.versions: dict[str, int] = {}
+        self.known: dict[object, Val] = {}
+        self._epoch = 0
+
+    def changed(self, root: str) -> None:
+        """Forgets what was loaded from a buffer."""
+        self._epoch += 1
+        self.versions[root] = self._epoch
+
+    def load(self, buffer: str, index: Index) -> Val:
+        """The elements at an index: a scalar if that is uniform."""
+        place = self.places[buffer]
+        key = ("load", place.pointer.name, place.dtype, self.versions.get(place.root, 0), *identity(index), self.width,
+               None if self.mask is None or index.uniform else self.mask.name)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._load(place, index)
+        return found
+
+    def _load(self, place: Place, index: Index) -> Val:
+        if place.dtype in COMPLEX_TYPES:
+            return self._load_complex(place, index)
+        value = self._load_real(place.pointer, MEMORY[place.dtype], index)
+        if place.dtype == "bool":
+            return self.b.cmp("ne", value, 0)
+        return value
+
+    def store(self, buffer: str, index: Index, value: Val) -> None:
+        """Puts a value (of one lane, for a uniform index) where the index says."""
+        place = self.places[buffer]
+        self.changed(place.root)
+        if place.dtype in COMPLEX_TYPES:
+            self._store_complex(place, index, value)  # type: ignore[arg-type]
+            return
+        assert isinstance(value, Value)
+        if place.dtype == "bool":
+            value = self.b.cast("zext", value, value.type.of("i8"))
+        self._store_real(place.pointer, MEMORY[place.dtype], index, value)
+
+    # -- addresses ------------------------------------------------------------------------------
+
+    def _step(self, pointer: Value, element: str, index: Value) -> Value:
+        if index.type.width == 1 and constant_of(index) == 0:
+            return pointer
+        key = ("gep", pointer.name, element, index.name, index.type)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self.b.gep(element, pointer, index)
+        return found  # type: ignore[return-value]
+
+    def _address(self, pointer: Value, element: str, index: Index, back: int = 0) -> Value:
+        """The address of the first lane's element, less `back`: what is the same in all rounds of a loop first."""
+        address = self._step(pointer, element, index.value)
+        if index.moving is not None:
+            address = self._step(address, element, index.moving)
+        return self._step(address, element, i64(index.offset - back))
+
+    def _addresses(self, pointer: Value, element: str, index: Index, small: bool) -> Value:
+        """The lanes' own addresses; of `small` elements, those of inactive lanes are that of the first."""
+        if index.general:
+            addresses = self._step(pointer, element, index.value)
+        else:
+            start = self._address(pointer, element, index)
+            addresses = self.b.gep(element, start, self.b.step(Type("i64", self.width), 0, index.step))
+        if small and self.mask is not None:
+            first = self.b.splat(self.b.extract(addresses, 0), self.width)
+            addresses = self.b.select(self.mask, addresses, first)
+        return addresses
+
+    # -- real numbers ---------------------------------------------------------------------------
+
+    def _load_real(self, pointer: Value, scalar: str, index: Index) -> Value:
+        b = self.b
+        if index.uniform:
+            return b.load(Type(scalar), self._address(pointer, scalar, index))
+        type = Type(scalar, self.width)
+        if index.step in (1, -1) and not index.general:
+            address = self._address(pointer, scalar, index, self.width - 1 if index.step == -1 else 0)
+            mask = self._turned_mask(index)
+            value = b.load(type, address) if mask is None else b.masked_load(type, address, mask)
+            return value if index.step == 1 else self._reversed(value)
+        # Small elements are loaded one by one, which is better done without a branch for each lane.
+        small = type.bits < 32
+        return b.gather(type, self._addresses(pointer, scalar, index, small), None if small else self.mask)
+
+    def _turned_mask(self, index: Index) -> Value | None:
+        if self.mask is None or index.step == 1:
+            return self.mask
+        return self._reversed(self.mask)
+
+    def _reversed(self, value: Value) -> Value:
+        order = list(range(self.width - 1, -1, -1))
+        return self.b.shuffle(value, self.b.undef(value.type), order)
+
+    def _store_real(self, pointer: Value, scalar: str, index: Index, value: Value) -> None:
+        b = self.b
+        if index.uniform:
+            if value.type.width > 1:
+                raise ValueError("a vector loop stores several values to one element")
+            b.store(value, self._address(pointer, scalar, index))
+            return
+        value = b.splat(value, self.width) if value.type.width == 1 else value
+        if index.step in (1, -1) and not index.general:
+            if index.step == -1:
+                value = self._reversed(value)
+            address = self._address(pointer, scalar, index, self.width - 1 if index.step == -1 else 0)
+            mask = self._turned_mask(index)
+            if mask is None:
+                b.store(value, address)
+            else:
+                b.masked_store(value, address, mask)
+            return
+        b.scatter(value, self._addresses(pointer, scalar, index, small=False), self.mask)
+
+    # -- complex numbers ------------------------------------------------------------------------
+
+    def _load_complex(self, place: Place, index: Index) -> tuple[Value, Value]:
+        b, scalar = self.b, REGISTER[place.dtype]
+        element = f"[2 x {scalar}]"
+        if index.uniform:
+            real = self._address(place.pointer, element, index)
+            return b.load(Type(scalar), real), b.load(Type(scalar), b.gep(scalar, real, 1))
+        if index.step != 1 or index.general:
+            reals = self._addresses(place.pointer, element, index, small=False)
+            imaginaries = b.gep(scalar, reals, 1)
+            type = Type(scalar, self.width)
+            return b.gather(type, reals, self.mask), b.gather(type, imaginaries, self.mask)
+        type = Type(scalar, 2 * self.width)
+        address = self._address(place.pointer, element, index)
+        mask = self._doubled_mask()
+        both = b.load(type, address) if mask is None else b.masked_load(type, address, mask)
+        undef = b.undef(type)
+        evens = [2 * lane for lane in range(self.width)]
+        return b.shuffle(both, undef, evens), b.shuffle(both, undef, [e + 1 for e in evens])
+
+    def _store_complex(self, place: Place, index: Index, value: tuple[Value, Value]) -> None:
+        b, scalar = self.b, REGISTER[place.dtype]
+        element = f"[2 x {scalar}]"
+        if index.uniform:
+            real = self._address(place.pointer, element, index)
+            b.store(value[0], real)
+            b.store(value[1], b.gep(scalar, real, 1))
+            return
+        re, im = (b.splat(v, self.width) if v.type.width == 1 else v for v in value)
+        if index.step != 1 or index.general:
+            reals = self._addresses(place.pointer, element, index, small=False)
+            b.scatter(re, reals, self.mask)
+            b.scatter(im, b.gep(scalar, reals, 1), self.mask)
+            return
+        both = b.shuffle(re, im, [lane + half * self.width for lane in range(self.width) for half in (0, 1)])
+        address = self._address(place.pointer, element, index)
+        mask = self._doubled_mask()
+        if mask is None:
+            b.store(both, address)
+        else:
+            b.masked_store(both, address, mask)
+
+    def _doubled_mask(self) -> Value | None:
+        if self.mask is None:
+            return None
+        twice = [lane // 2 for lane in range(2 * self.width)]
+        return self.b.shuffle(self.mask, self.b.undef(self.mask.type), twice)

@@ -1,0 +1,69 @@
+"""Scratch memory of functions: on the stack, as long as it is small, else from the C library.
+
+Where memory is checked (`ANIMA_CHECK=2`), guard bytes stand after each piece; a function that finds them changed when
+it returns leaves the name of the buffer in its module's `OVERRUN`. Fresh memory is full of NaN then.
+"""
+
+from __future__ import annotations
+
+from anima.compiler.emitting.held import Held
+from anima.compiler.emitting.value import I8, I64, PTR, itemsize
+from anima.compiler.ir.assembly import Type, Value
+from anima.util import check_level
+
+OVERRUN = "anima.overrun"
+_STACK_LIMIT = 1 << 17  # bytes of scratch memory of a function on the stack; more comes from malloc
+_GUARD = Type("i64", 8)
+_UNTOUCHED = 0x5A5A5A5A5A5A5A5A
+
+
+class Scratch(Held):
+    """Adds scratch memory to a function.
+
+    `heap` is what to free at the end, `on_stack` the bytes of the rest; `guarded` the names of the buffers with guard
+    bytes, and the addresses of these.
+    """
+
+    heap: list[Value]
+    on_stack: int
+    guarded: list[tuple[str, Value]]
+
+    def scratch(self, buffer: str, dtype: str, size: int) -> Value:
+        """Memory for a buffer, until the function returns."""
+        nbytes = max(size, 1) * itemsize(dtype)
+        if check_level() < 2:
+            return self._memory(nbytes)
+        memory = self._memory(nbytes + _GUARD.bits // 8 * _GUARD.width)
+        self.b.module.declare("memset", [PTR, Type("i32"), I64], PTR)
+        self.b.first(f"call ptr @memset(ptr {memory.name}, i32 255, i64 {nbytes})", PTR)
+        end = self.b.first(f"getelementptr i8, {memory}, i64 {nbytes}", PTR)
+        self.b.first(f"call ptr @memset({end}, i32 {_UNTOUCHED & 0xFF}, i64 {_GUARD.bits // 8 * _GUARD.width})", PTR)
+        self.guarded.append((buffer, end))
+        return memory
+
+    def _memory(self, nbytes: int) -> Value:
+        self.on_stack += nbytes
+        if self.on_stack <= _STACK_LIMIT:
+            return self.b.alloca(I8, nbytes)
+        self.on_stack -= nbytes
+        # The C library is asked at the function's start, whatever loop the statement is in, and once.
+        self.b.module.declare("malloc", [I64], PTR)
+        self.b.module.declare("free", [PTR], None)
+        memory = self.b.first(f"call ptr @malloc(i64 {nbytes})", PTR)
+        self.heap.append(memory)
+        return memory
+
+    def release(self) -> None:
+        """Looks at guard bytes, and frees memory."""
+        b = self.b
+        for name, end in self.guarded:
+            overrun, fine = b.label("overrun"), b.label("fine")
+            changed = b.cast("bitcast", b.cmp("ne", b.load(_GUARD, end, 1), b.const(_GUARD, _UNTOUCHED)), I8)
+            b.branch_if(b.cmp("ne", changed, 0), overrun, fine)
+            b.place(overrun)
+            text = b.module.constant(f"name.{name}", "i8", [*name.encode(), 0], 1)
+            b.store(text, b.module.exported(OVERRUN), 8)
+            b.branch(fine)
+            b.place(fine)
+        for memory in self.heap:
+            b.call("free", [memory])

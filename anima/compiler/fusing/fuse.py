@@ -1,0 +1,456 @@
+"""Fusion: which equations are folded into their consumers, and which share a kernel.
+
+    def softmax(x):                              map      -
+        m = max(x, axis=1)                       reduce   m, e, s, p    (one kernel, three sweeps over a row)
+        e = exp(x - m);  s = sum(e, axis=1)
+        return e / s
+
+An equation is folded (its value computed where it is used) if it is cheap or used once; a costly one with
+several users becomes a root of its own. Roots over one space whose dependencies allow it share a kernel.
+After this pass the order of equations is that of the groups.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from anima.compiler.fusing.materialise import (
+    acts_elementwise,
+    halves,
+    in_parts,
+    kind_of,
+    materialise,
+    size_of,
+)
+from anima.compiler.fusing.overwrite import Pairs, ReadsFirst, is_single, overwritten, pairs
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Fused, Group
+from anima.compiler.lowering.reduce import strategy
+from anima.core.avals import Shape
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
+from anima.core.primitive import Inner
+
+MOST_ROOTS = 24        # results of one kernel
+SMALL = 4096           # elements: kernels that share nothing are merged below this
+BOXED = 1024           # elements of which that pays more than to share a kernel with a reduction
+
+T = TypeVar("T")
+Relation = tuple[int, ...] | None  # for each dimension of an array: that of the space it follows, or -1 (size 1)
+Place = tuple[tuple[int, int] | None, ...] | None  # the same with what is added to the space's index; None: unknown
+
+
+def fuse(closed: ClosedJaxpr) -> Fused:
+    """Cuts a program, and those of its loops and branches, into groups of equations, one for each kernel.
+
+    After this pass every equation is in a group, or folded into one; unused equations are gone.
+    """
+    return _fuse(closed, ())
+
+
+def _fuse(closed: ClosedJaxpr, carried: Pairs) -> Fused:
+    """`fuse`; `carried` are arguments and the results that a loop puts in their place."""
+    jaxpr = closed.jaxpr
+    kinds = {id(e): kind_of(e) for e in jaxpr.eqns}
+    views, stored, roots = materialise(jaxpr, kinds)
+    reads = ReadsFirst(jaxpr, views, roots, carried).run()
+    if reads.early:
+        views, stored, roots = materialise(jaxpr, kinds, reads.early)
+        reads = ReadsFirst(jaxpr, views, roots, carried).run()
+    producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
+    grouping = _Grouping(producers, stored, views, kinds)
+    for number in reads.order:
+        grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
+    groups, kept = grouping.finish(jaxpr.outvars)
+    fused = Fused(closed, groups, producers, views, kept)
+    inner = {e: tuple(map(_inner, found)) for e in jaxpr.eqns if (found := e.primitive.inner(e.params))}
+    return replace(fused, over=overwritten(fused), inner=inner)
+
+
+def _inner(inner: Inner) -> Fused:
+    program, first, carries = inner
+    jaxpr = program.jaxpr
+    return _fuse(program, [*zip(jaxpr.invars[first:first + carries], jaxpr.outvars[:carries], strict=True)])
+
+
+# ---------------------------------------------------------------- which roots share a kernel
+
+
+class _Builder:
+    """A group under construction: `reads` are variables that its roots load."""
+
+    __slots__ = ("axes", "cuts", "flat", "kind", "moved", "needs", "number", "paired", "reads", "roots", "shape",
+                 "size", "users")
+
+    def __init__(self, number: int, kind: str, shape: Shape, axes: tuple[int, ...]):
+        self.number = number
+        self.kind = kind
+        self.shape = shape
+        self.axes = axes
+        self.roots: list[Eqn] = []
+        self.reads: dict[Var, None] = {}
+        self.moved: set[Var] = set()  # those read at other indices than a result is computed at
+        self.needs = 0  # bit set of the groups that this one depends on, directly or not
+        self.users: dict[int, _Builder] = {}  # the groups that depend on this one directly, by number
+        self.flat = True
+        self.cuts: dict[int, set[int]] = {}
+        self.paired = False
+        self.size = 0  # instructions, about
+
+    def multilevel(self) -> bool:
+        """Whether equations of the group may depend on its reductions."""
+        return strategy(self.shape, self.axes) == "rows"
+
+    def kept(self) -> tuple[int, ...]:
+        return tuple(d for d in range(len(self.shape)) if d not in self.axes)
+
+
+class _Grouping:
+    """Places roots, in program order, into groups."""
+
+    def __init__(self, producers: dict[Var, Eqn], stored: set[Var], views: dict[Var, Var], kinds: dict[int, str]):
+        self.producers = producers
+        self.stored = stored
+        self.views = views
+        self.kinds = kinds
+        self.groups: list[_Builder] = []
+        self.home: dict[Var, _Builder] = {}
+        self.of: dict[int, _Builder] = {}  # by id of a root
+        self.by_space: dict[tuple[Shape, str], list[_Builder]] = {}
+        self.earlier: list[_Builder] = []  # groups that read what the root that was looked at last writes over
+        self.paired = False  # whether the root that was looked at last has halves of a block as operands
+        self.size = 0        # and its instructions, about
+        self.effectful: _Builder | None = None  # the last group with an effect
+
+    def reads(self, eqn: Eqn, space: Shape,
+              skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
+        """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
+        its space; whether all is flat; where concatenations and paddings along the space begin and end."""
+        self.paired, self.size = False, size_of(eqn) if self.kinds[id(eqn)] == "map" else 1
+        found: dict[Var, set[Relation]] = {}
+        seen: set[tuple[Var, Relation, Place]] = set()
+        flat = True
+        cuts: dict[int, set[int]] = {}
+        identity = tuple(range(len(space)))
+        here = tuple((d, 0) for d in range(len(space)))
+        stack: list[tuple[Atom, Relation, Place]] = []
+        start = eqn if self.kinds[id(eqn)] == "map" else None
+        if start is None:
+            stack += [(v, identity, here) if v.aval.shape == space else (v, None, None) for v in eqn.invars[skip:]]
+        else:
+            stack += _operands(eqn, identity, here)
+            flat = acts_elementwise(eqn)
+            _note_cuts(eqn, here, space, cuts)
+            self.paired = self._pairs(eqn, identity)
+        while stack:
+            atom, relation, place = stack.pop()
+            if type(atom) is not Var or (atom, relation, place) in seen:
+                continue
+            seen.add((atom, relation, place))
+            while atom in self.views:
+                atom, view = self.views[atom], atom
+                relation = _view_relation(view, atom, relation, -1)
+                place = _view_relation(view, atom, place, None)
+            if atom in self.stored or atom not in self.producers:
+                self.size += LOAD
+                found.setdefault(atom, set()).add(relation)
+                flat = flat and (atom.aval.shape == space or atom.aval.size == 1)
+                continue
+            producer = self.producers[atom]
+            self.size += size_of(producer)
+            flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
+            _note_cuts(producer, place, space, cuts)
+            self.paired = self.paired or (start is not None and self._pairs(producer, relation))
+            stack += _operands(producer, relation, place)
+        return found, flat, cuts
+
+    def _pairs(self, eqn: Eqn, relation: Relation) -> bool:
+        """Whether an equation puts two results of one that is folded behind each other, along the space."""
+        return (relation is not None and halves(eqn, self.producers) and eqn.invars[0] not in self.stored
+                and relation[eqn.params["dimension"]] >= 0)
+
+    def place(self, eqn: Eqn, before: Sequence[Eqn]) -> None:
+        """Adds a root to a group that can take it, or to a new one. The roots in `before` read what it overwrites."""
+        kind = self.kinds[id(eqn)]
+        space = eqn.invars[0].aval.shape if kind == "reduce" else eqn.outvars[0].aval.shape if eqn.outvars else ()
+        axes = tuple(sorted(eqn.params["axes"])) if kind == "reduce" else ()
+        reads, flat, cuts = self.reads(eqn, space)
+        paired, size = self.paired, self.size
+        direct = {id(g): g for g in (self.home.get(v) for v in reads) if g is not None}
+        self.earlier = [self.of[id(e)] for e in before]
+        needs = 0
+        for g in (*direct.values(), *self.earlier):
+            needs |= g.needs | (1 << g.number)
+        if eqn.effects and self.effectful is not None:  # effects happen in the program's order
+            needs |= self.effectful.needs | (1 << self.effectful.number)
+        group = None if kind == "call" else self._find(eqn, kind, space, axes, reads, direct, cuts)
+        if group is None:
+            group = _Builder(len(self.groups), kind, space, axes)
+            self.groups.append(group)
+            if kind != "call":
+                self._announce(group)
+        elif kind == "reduce" and group.kind == "map":
+            group.kind, group.axes = "reduce", axes
+            group.moved.update(group.reads)
+            self._announce(group)
+        group.roots.append(eqn)
+        group.reads.update(dict.fromkeys(reads))
+        group.paired = group.paired or paired
+        group.size += size
+        group.moved.update(self._moved(eqn, kind, group, reads))
+        for d, places in cuts.items():
+            group.cuts.setdefault(d, set()).update(places)
+        group.flat = group.flat and flat and space == group.shape
+        self._depend(group, needs, direct.values())
+        if eqn.effects:
+            if self.effectful is not None:
+                self._depend(group, 0, [self.effectful])
+            self.effectful = group
+        self.of[id(eqn)] = group
+        for var in eqn.outvars:
+            self.home[var] = group
+
+    def _depend(self, group: _Builder, needs: int, direct: Iterable[_Builder]) -> None:
+        """Notes that a group depends on others, and so all that depend on it."""
+        for other in direct:
+            if other is not group:
+                other.users[group.number] = group
+        before = group.needs
+        group.needs |= needs & ~(1 << group.number)
+        changed = [group] if group.needs != before else []
+        while changed:
+            other = changed.pop()
+            for user in other.users.values():
+                if other.needs & ~user.needs:
+                    user.needs |= other.needs
+                    changed.append(user)
+
+    def _moved(self, eqn: Eqn, kind: str, group: _Builder, reads: dict[Var, set[Relation]]) -> Iterable[Var]:
+        """What a root reads elsewhere than at the index of its result."""
+        if kind == "map" and group.kind == "map":
+            identity = tuple(range(len(group.shape)))
+            return [v for v, found in reads.items() if v.aval.shape != group.shape
+                    or any(r is None or not _follows(r, identity, v.aval.shape) for r in found)]
+        if eqn.primitive.updates:
+            return () if is_single(eqn) else self.reads(eqn, (), skip=1)[0]
+        given = [self._home(v) for v in eqn.invars]
+        taken, count = {given[n] for n, _ in pairs(eqn)}, Counter(given)
+        return [v for v in reads if v not in taken or count[v] > 1]
+
+    def _home(self, atom: Atom) -> Atom:
+        while type(atom) is Var and atom in self.views:
+            atom = self.views[atom]
+        return atom
+
+    def _announce(self, group: _Builder) -> None:
+        """Lists a group under the spaces whose roots it may take."""
+        self.by_space.setdefault((group.shape, group.kind), []).append(group)
+        if group.kind == "reduce" and group.multilevel():
+            kept = tuple(group.shape[d] for d in group.kept())
+            self.by_space.setdefault((kept, "row"), []).append(group)
+
+    def _find(self, eqn: Eqn, kind: str, space: Shape, axes: tuple[int, ...], reads: dict[Var, set[Relation]],
+              direct: dict[int, _Builder], cuts: dict[int, set[int]]) -> _Builder | None:
+        keys = [(space, "reduce"), (space, "map")] + ([(space, "row")] if kind == "map" else [])
+        for key in keys:
+            for group in reversed(self.by_space.get(key, ())[-6:]):
+                if kind != group.kind and key[1] != "row" and _in_boxes(space, cuts if kind == "map" else group.cuts):
+                    continue
+                if self._takes(group, eqn, kind, key[1], axes, reads, direct):
+                    return group
+        return None
+
+    def _takes(self, group: _Builder, eqn: Eqn, kind: str, role: str, axes: tuple[int, ...],
+               reads: dict[Var, set[Relation]], direct: dict[int, _Builder]) -> bool:
+        """Whether a root may join a group, and gains by it."""
+        if len(group.roots) >= MOST_ROOTS or group.size + self.size > LARGE:
+            return False
+        if kind == "reduce" and group.kind == "reduce" and group.axes != axes:
+            return False
+        if kind == "reduce" and group.kind == "map" and strategy(group.shape, axes) == "unrolled":
+            return False
+        if group.kind not in (role, "reduce"):
+            return False
+        if (group.paired and kind == "reduce") or (self.paired and group.kind == "reduce"):
+            return False  # reductions do not run over both halves at once
+        bit = 1 << group.number
+        if any(g is not group and g.needs & bit for g in (*direct.values(), *self.earlier)):
+            return False  # something between the two could then not be scheduled
+        depends = id(group) in direct
+        if role == "row" and not depends:
+            return False
+        shares = depends or any(v in group.reads and v.aval.size > 1 for v in reads)
+        if not shares and math.prod(group.shape) > SMALL:
+            return False
+        if len(group.shape) > 1 and not shares and group.kind == "reduce":
+            return False
+        return not depends or self._aligned(group, role, reads)
+
+    def _aligned(self, group: _Builder, role: str, reads: dict[Var, set[Relation]]) -> bool:
+        """Whether all that a root reads of a group's results is at the index that it is computed at."""
+        kept = group.kept()
+        for var, relations in reads.items():
+            if self.home.get(var) is not group:
+                continue
+            whole = var.aval.shape == group.shape and not (group.kind == "reduce" and self._is_total(var, group))
+            if group.kind == "reduce" and not whole and not group.multilevel():
+                return False
+            if role == "row":
+                if whole:
+                    return False
+                want = tuple(range(len(kept)))
+            else:
+                want = tuple(range(len(group.shape))) if whole else kept
+            if any(r is None or not _follows(r, want, var.aval.shape) for r in relations):
+                return False
+        return True
+
+    def _is_total(self, var: Var, group: _Builder) -> bool:
+        """Whether a result is a reduction of the group, or computed from such at the rows' index."""
+        return var.aval.shape != group.shape
+
+    def finish(self, outvars: Sequence[Atom]) -> tuple[tuple[Group, ...], frozenset[Var]]:
+        """The groups in an order in which they can run, and the variables that other groups or the caller read."""
+        kept: set[Var] = set()
+        for group in self.groups:
+            for var in group.reads:
+                if self.home.get(var) is not group:
+                    kept.add(var)
+        for out in outvars:
+            while type(out) is Var and out in self.views:
+                out = self.views[out]
+            if type(out) is Var:
+                kept.add(out)
+        for group in self.groups:
+            if group.kind == "call":
+                kept.update(v for eqn in group.roots for v in eqn.outvars)
+        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts, g.roots),  # type: ignore[arg-type]
+                         g.paired, tuple(g.reads), frozenset(g.moved), g.size)
+                   for g in self._in_order()]
+        return tuple(ordered), frozenset(v for v in kept if v in self.home)
+
+    def _in_order(self) -> list[_Builder]:
+        """A topological order, that of the program where it is one."""
+        left = dict.fromkeys(range(len(self.groups)), 0)  # how many groups each one waits for
+        for group in self.groups:
+            for number in group.users:
+                left[number] += 1
+        ready = [(0, number) for number, count in left.items() if not count]  # (round, number)
+        out: list[_Builder] = []
+        while ready:
+            turn, number = heapq.heappop(ready)
+            out.append(self.groups[number])
+            for user in self.groups[number].users:
+                left[user] -= 1
+                if not left[user]:
+                    heapq.heappush(ready, (turn + (user < number), user))
+        assert len(out) == len(self.groups), "groups depend on each other in a circle"
+        return out
+
+
+def _operands(eqn: Eqn, relation: Relation, place: Place) -> list[tuple[Atom, Relation, Place]]:
+    """The operands with how their dimensions follow the space, if the result's do as `relation` and `place` say."""
+    relations = _along(eqn, relation, -1) or [None] * len(eqn.invars)
+    places = _along(eqn, place, None) or _shifted(eqn, place) or [None] * len(eqn.invars)
+    return list(zip(eqn.invars, relations, places, strict=True))
+
+
+def _along(eqn: Eqn, relation: tuple[T, ...] | None, none: T) -> list[tuple[T, ...] | None] | None:
+    """The relations of the operands of what keeps the order of elements; None for other equations."""
+    name = eqn.primitive.name
+    if relation is None:
+        return None
+    if acts_elementwise(eqn):
+        out = eqn.outvars[0].aval.shape
+        return [relation if v.aval.shape == out else () if not v.aval.shape else
+                tuple(none if n == 1 else r for n, r in zip(v.aval.shape, relation, strict=True))
+                for v in eqn.invars]
+    if not eqn.invars:
+        return []
+    operand = eqn.invars[0]
+    if name == "broadcast_in_dim":
+        dims = eqn.params["broadcast_dimensions"]
+        return [tuple(none if n == 1 else relation[d] for n, d in zip(operand.aval.shape, dims, strict=True))]
+    if name in ("reshape", "squeeze", "expand_dims"):
+        return [_view_relation(eqn.outvars[0], operand, relation, none)]  # type: ignore[arg-type]
+    if name == "transpose":
+        inner = list(relation)
+        for d, p in enumerate(eqn.params["permutation"]):
+            inner[p] = relation[d]
+        return [tuple(inner)]
+    return None
+
+
+def _shifted(eqn: Eqn, place: Place) -> list[Place] | None:
+    """The places of the operands of slices, paddings and concatenations; None for other equations."""
+    if place is None:
+        return None
+    name, params = eqn.primitive.name, eqn.params
+
+    def moved(by: Sequence[int], steps: Sequence[bool] | None = None) -> Place:
+        return tuple(None if at is None or (steps and steps[d]) else (at[0], at[1] + by[d])
+                     for d, at in enumerate(place))
+
+    if name == "slice":
+        return [moved(params["start_indices"], [s != 1 for s in params["strides"] or [1] * len(place)])]
+    if name == "pad":
+        config = params["padding_config"]
+        return [moved([-low for low, _, _ in config], [inner != 0 for _, _, inner in config]), None]
+    if name == "concatenate":
+        out, start = [], 0
+        for v in eqn.invars:
+            out.append(moved([-start if d == params["dimension"] else 0 for d in range(len(place))]))
+            start += v.aval.shape[params["dimension"]]
+        return out
+    return None
+
+
+def _note_cuts(eqn: Eqn, place: Place, space: Shape, cuts: dict[int, set[int]]) -> None:
+    """Adds where, along the space, a concatenation's or padding's parts end."""
+    name = eqn.primitive.name
+    if place is None or name not in ("concatenate", "pad"):
+        return
+    if name == "concatenate":
+        ends = np.cumsum([v.aval.shape[eqn.params["dimension"]] for v in eqn.invars])
+        found = [(place[eqn.params["dimension"]], int(end)) for end in ends]
+    else:
+        found = [(at, end) for at, n, (low, high, _) in
+                 zip(place, eqn.outvars[0].aval.shape, eqn.params["padding_config"], strict=True)
+                 for end in (max(low, 0), n - max(high, 0))]
+    for at, end in found:
+        if at is not None and 0 < end - at[1] <= space[at[0]]:
+            cuts.setdefault(at[0], set()).add(end - at[1])
+
+
+def _in_boxes(space: Shape, cuts: dict[int, set[int]]) -> bool:
+    """Whether kernels for the boxes between cuts are better than one for all of a space."""
+    return math.prod(space) >= BOXED and any(place < space[d] for d, places in cuts.items() for place in places)
+
+
+def _few(cuts: dict[int, set[int]], roots: Sequence[Eqn]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """The cuts, without those that would make too many boxes."""
+    out, boxes = [], 1
+    own = roots[0].params["dimension"] if len(roots) == 1 and in_parts(roots[0]) else None
+    for d, places in sorted(cuts.items()):
+        if boxes * (len(places) + 1) <= MOST_BOXES or (d == own and boxes == 1):
+            boxes *= len(places) + 1
+            out.append((d, tuple(sorted(places))))
+    return tuple(out)
+
+
+def _view_relation(view: Var, base: Var, relation: tuple[T, ...] | None, none: T) -> tuple[T, ...] | None:
+    """The relation of an operand whose elements are the result's in the same order; None if dimensions are merged."""
+    old, new = base.aval.shape, view.aval.shape
+    if relation is None or [n for n in old if n != 1] != [n for n in new if n != 1]:
+        return None
+    kept = iter([r for r, n in zip(relation, new, strict=True) if n != 1])
+    return tuple(none if n == 1 else next(kept) for n in old)
+
+
+def _follows(relation: tuple[int, ...], want: tuple[int, ...], shape: Shape) -> bool:
+    return len(relation) == len(want) and all(r == w or n == 1 for r, w, n in zip(relation, want, shape, strict=True))

@@ -1,0 +1,291 @@
+"""Which values go to memory: the roots, computed as a whole, and the views that share a root's memory.
+
+    a = exp x;  b = a + 1;  c = sum a        a is costly and used twice: a root
+    d = x + 1;  e = d * 2                     d is folded into e
+    f = reshape e                             f is e's memory under another shape
+
+An equation is a root if it is a result, if its users need it in memory, or if it is costly and would be
+computed more than once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES
+from anima.compiler.lowering.array import AT, is_elementwise, not_lowered
+from anima.compiler.lowering.calls import CALLS, INLINE_OPERANDS
+from anima.compiler.lowering.reduce import REDUCTIONS, strategy
+from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
+
+CHEAP = 6              # scalar operations that may be done again rather than stored
+DEEP = 40              # longest chain of folded equations that are not elementwise
+PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
+CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
+
+POLYNOMIAL = 10        # the cost of functions that are polynomials, written in line: instructions are more
+
+def kind_of(eqn: Eqn) -> str:
+    """How an equation is lowered: "map" (a value at each index), "reduce" or "call"."""
+    name = eqn.primitive.name
+    if is_elementwise(eqn):
+        return "map"
+    if name in REDUCTIONS:
+        unrolled = strategy(eqn.invars[0].aval.shape, eqn.params["axes"]) == "unrolled"
+        return "map" if unrolled else "reduce"
+    if name in CALLS:
+        return "call"
+    if name in AT:
+        return "map"
+    raise not_lowered(eqn)
+
+
+@dataclass(slots=True)
+class _Use:
+    """How a variable is used: by which kernels' roots, how many times each element, by how many shapings; whether
+    by maps alone, at the index of their result (or the index less a constant, in `halves` of a block)."""
+
+    roots: set[int] = field(default_factory=set)
+    evaluations: float = 0.0
+    moved: int = 0
+    same: bool = False
+    forced: bool = False
+    direct: bool = True
+
+
+def cost_of(eqn: Eqn) -> int:
+    """Scalar operations for one element of the result, its operands aside."""
+    if eqn.primitive.name in REDUCTIONS:
+        return 2 * math.prod(eqn.invars[0].aval.shape[a] for a in eqn.params["axes"])
+    return math.ceil(eqn.primitive.cost)
+
+
+def size_of(eqn: Eqn) -> int:
+    """Instructions for one element of the result, about."""
+    cost = cost_of(eqn)
+    return min(6 * cost, 120) if is_elementwise(eqn) and cost >= POLYNOMIAL else max(cost, 1)
+
+
+def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
+                ) -> tuple[dict[Var, Var], set[Var], set[int]]:
+    """Views of other variables, variables to be computed as a whole (those in `early` among them), and positions of
+    the equations that do (roots)."""
+    costs, ends = _costs(jaxpr, kinds)
+    uses: dict[Var, _Use] = {}
+    views: dict[Var, Var] = {}
+    stored: set[Var] = set()
+    roots: set[int] = set()
+    for out in (*jaxpr.outvars, *early):
+        if type(out) is Var:
+            uses.setdefault(out, _Use()).forced = True
+    given = {*jaxpr.invars, *jaxpr.constvars}
+    producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
+    for number in range(len(jaxpr.eqns) - 1, -1, -1):
+        eqn = jaxpr.eqns[number]
+        used = [v for v in eqn.outvars if v in uses]
+        if not used and not eqn.effects:
+            continue
+        kind = kinds[id(eqn)]
+        use = _joined([uses[v] for v in used])
+        root = kind != "map" or _wants_memory(used[0], use, costs, ends) or (
+            _adds(eqn) and use.evaluations >= PADDED * used[0].aval.size > PADDED)
+        if root and is_view(eqn) and type(whole := eqn.invars[0]) is Var:
+            views[eqn.outvars[0]] = whole
+            uses.setdefault(whole, _Use()).forced = True
+        elif root:
+            stored.update(eqn.outvars)
+            roots.add(number)
+            _note_operands(eqn, uses, _Use({number}, 1.0 * _work(eqn, kind), direct=kind == "map"), kind, producers)
+        else:
+            _note_operands(eqn, uses, use, kind, producers)
+    for var in given:
+        stored.discard(var)
+    return views, stored, roots
+
+
+def _adds(eqn: Eqn) -> bool:
+    """Whether an equation pads (rather than crops)."""
+    return eqn.primitive.name == "pad" and any(n > 0 for config in eqn.params["padding_config"] for n in config)
+
+
+def _joined(uses: list[_Use]) -> _Use:
+    """The use of an equation whose results are used so: those at other indices do not share its evaluations."""
+    if len(uses) <= 1:
+        return uses[0] if uses else _Use(forced=True)
+    count = sum if any(u.moved for u in uses) else max
+    return _Use(set().union(*(u.roots for u in uses)), count(u.evaluations for u in uses),
+                max(u.moved for u in uses), any(u.same for u in uses), any(u.forced for u in uses),
+                all(u.direct for u in uses))
+
+
+def acts_elementwise(eqn: Eqn) -> bool:
+    """Whether each element of the results depends on the operands' elements at the same index."""
+    name = eqn.primitive.name
+    return (is_elementwise(eqn) or name == "threefry2x32"
+            or (name == "bitcast_convert_type" and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape))
+
+
+def in_parts(eqn: Eqn) -> bool:
+    """Whether an equation is a concatenation of which each part is computed by itself."""
+    return eqn.primitive.name == "concatenate" and len(eqn.invars) > MOST_BOXES
+
+
+def is_view(eqn: Eqn) -> bool:
+    """Whether the result is the operand's elements in the same order."""
+    return len(eqn.invars) == len(eqn.outvars) == 1 and eqn.primitive.is_view(eqn.invars[0].aval, eqn.outvars[0].aval)
+
+
+def halves(eqn: Eqn, producers: dict[Var, Eqn]) -> bool:
+    """Whether `eqn` puts the two results of one equation (or their first parts) behind each other.
+
+    A kernel that computes an element of the first half then has that of the second at hand.
+    """
+    if eqn.primitive.name != "concatenate" or len(eqn.invars) != 2:
+        return False
+    sources = [_whole(v, producers) for v in eqn.invars]
+    first = sources[0]
+    return first is not None and first is sources[1] and eqn.invars[0] in first.outvars
+
+
+def _whole(atom: Atom, producers: dict[Var, Eqn]) -> Eqn | None:
+    """The equation with several results that an array, or one of which it is the beginning, comes from."""
+    eqn = producers.get(atom) if type(atom) is Var else None
+    if eqn is not None and _is_beginning(eqn):
+        return _whole(eqn.invars[0], producers)
+    return eqn if eqn is not None and len(eqn.outvars) > 1 else None
+
+
+def _is_beginning(eqn: Eqn) -> bool:
+    return (eqn.primitive.name == "slice" and not any(eqn.params["start_indices"])
+            and not eqn.params.get("strides"))
+
+
+def _work(eqn: Eqn, kind: str) -> int:
+    """How many times a root's operands are looked at, in all."""
+    if kind == "reduce":
+        return eqn.invars[0].aval.size
+    return max((v.aval.size for v in eqn.outvars), default=1)
+
+
+def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, producers: dict[Var, Eqn]) -> None:
+    """Records on the operands that `eqn`, whose result is used as `own` says, evaluates them."""
+    roots, evaluations = own.roots, own.evaluations
+    out = eqn.outvars[0].aval if eqn.outvars else None
+    folded = INLINE_OPERANDS.get(eqn.primitive.name, ()) if kind == "call" else None
+    elementwise = kind == "map" and acts_elementwise(eqn)
+    pieces = own.direct and (halves(eqn, producers) or (_is_beginning(eqn) and _whole(eqn.invars[0], producers)))
+    for place, operand in enumerate(eqn.invars):
+        if type(operand) is not Var:
+            continue
+        use = uses.get(operand)
+        if use is None:
+            use = uses[operand] = _Use()
+        if len(use.roots) < 2:  # more need not be told apart
+            use.roots |= roots
+        if pieces:
+            use.evaluations = max(use.evaluations, operand.aval.size)
+            continue
+        use.direct = use.direct and own.direct and elementwise and out is not None and operand.aval.shape == out.shape
+        if folded is not None:
+            if folded != "all" and place not in folded:
+                use.forced = True
+            else:
+                use.evaluations += max(evaluations, operand.aval.size)
+                use.moved += 1
+        elif kind == "reduce" or (elementwise and out is not None and operand.aval.shape == out.shape):
+            use.same = True
+            use.evaluations = max(use.evaluations, evaluations)
+        else:
+            _note_moved(eqn, operand, use, evaluations)
+
+
+def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float) -> None:
+    """An operand that is evaluated at other indices than those of the result."""
+    name, size = eqn.primitive.name, operand.aval.size
+    use.moved += 1
+    if name in REDUCTIONS:
+        use.evaluations += evaluations * size / max(eqn.outvars[0].aval.size, 1)
+    elif name == "concatenate" and (len(eqn.invars) <= CONCATENATED or in_parts(eqn)):
+        use.evaluations += size
+    elif name == "broadcast_in_dim" or acts_elementwise(eqn):
+        use.evaluations += _broadcast_evaluations(eqn, operand, evaluations)
+    else:
+        use.evaluations += evaluations
+
+
+def _broadcast_evaluations(eqn: Eqn, operand: Var, evaluations: float) -> float:
+    """Values repeated along the last dimensions are computed once, before the loops over them."""
+    out = eqn.outvars[0].aval.shape
+    dims = eqn.params.get("broadcast_dimensions", range(len(out)))
+    last = max((d for n, d in zip(operand.aval.shape, dims, strict=False) if n != 1), default=-1)
+    return evaluations / max(math.prod(out[last + 1:]), 1)
+
+
+def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) -> bool:
+    """Whether a value is better computed once, as a whole, than where it is used."""
+    if use.forced or var in ends:
+        return True
+    size, cost = var.aval.size, costs[var]
+    if size == 0 or cost <= CHEAP:
+        return False
+    if len(use.roots) > 1:
+        return True
+    repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
+    return bool(repeated) and size > 1
+
+
+@dataclass(slots=True)
+class _Tree:
+    """What is folded into a variable: the equations and the arrays that it reads, about how many instructions
+    that makes, and the most equations on a path that are not elementwise."""
+
+    members: frozenset[Eqn | Var] = frozenset()
+    size: int = 0
+    moves: int = 0
+
+
+def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var]]:
+    """For each variable, scalar operations to compute one element if all is folded; and the ends of large trees."""
+    costs: dict[Var, int] = {}
+    trees: dict[Var, _Tree] = {}
+    ends: set[Var] = set()
+    for eqn in jaxpr.eqns:
+        cost = 0
+        if kinds[id(eqn)] == "map":
+            own = cost_of(eqn)
+            repeated = own if eqn.primitive.name in REDUCTIONS else 1
+            operands = [v for v in dict.fromkeys(eqn.invars) if type(v) is Var]
+            tree = _planted(eqn, repeated, operands, trees, ends)
+            cost = min(sum(costs.get(v, 0) for v in operands if v not in ends) * repeated + own, 1 << 20)
+            if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
+                cost = max(cost, 4 * CHEAP)
+            if tree.size > LARGE or tree.moves >= DEEP or in_parts(eqn):
+                ends.update(eqn.outvars)
+                cost = 0
+            trees.update(dict.fromkeys(eqn.outvars, tree))
+        costs.update(dict.fromkeys(eqn.outvars, cost))
+    return costs, ends
+
+
+def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var]) -> _Tree:
+    """The tree of an equation; the operands whose trees would make it too large become ends."""
+    if in_parts(eqn):
+        return _Tree()
+    members: set[Eqn | Var] = {eqn}
+    size, moves = size_of(eqn), 0
+    for var in sorted(operands, key=lambda v: trees[v].size if v in trees else 0):
+        tree = trees.get(var)
+        if tree is not None and var not in ends:
+            new = tree.members - members
+            more = repeated * tree.size * len(new) // len(tree.members)
+            if size + more <= LARGE:
+                members |= new
+                size, moves = size + more, max(moves, tree.moves)
+                continue
+            ends.add(var)
+        if var not in members:
+            members.add(var)
+            size += LOAD
+    return _Tree(frozenset(members), size, moves + (not is_elementwise(eqn)))

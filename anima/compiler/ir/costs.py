@@ -1,0 +1,79 @@
+"""What statements cost, roughly: nanoseconds of one core at one scalar element a step.
+
+Only orders of magnitude matter: they decide whether a loop is worth handing to threads, whether a body
+may be written twice, and how many accumulators a reduction gets.
+"""
+
+from __future__ import annotations
+
+from anima.compiler.ir.loops import (
+    INDEX,
+    Accumulate,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Local,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    While,
+    children,
+)
+from anima.ops.family import ELEMENTWISE
+
+_OPS = {"cast": 0.5, "bitcast": 0.0}  # operations of loops that are not primitives; others of these are instructions
+UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
+_UNKNOWN_STEPS = 64  # iterations of a loop that ends when a condition fails
+
+
+def extent_of(extent: Expr, otherwise: int = UNKNOWN_TRIPS) -> int:
+    """The number of iterations, or a guess."""
+    if isinstance(extent, Const):
+        return int(extent.value)
+    if isinstance(extent, Op) and extent.name == "min":
+        known = [int(a.value) for a in extent.args if isinstance(a, Const)]
+        if known:
+            return known[0]
+    return otherwise
+
+
+def operation_cost(name: str) -> float:
+    """The cost of an elementwise operation, in nanoseconds."""
+    primitive = ELEMENTWISE.get(name)
+    return _OPS.get(name, 1.0) if primitive is None else primitive.cost
+
+
+def cost(node: Stmt | Expr) -> float:
+    """The cost of a statement or expression, in nanoseconds."""
+    match node:
+        case Const() | Ref() | Local():
+            return 0.0
+        case Op(name=name, args=args, dtype=dtype):
+            own = 0.2 if dtype == INDEX else operation_cost(name)
+            return own + sum(cost(a) for a in args)
+        case Load(index=index):
+            return 0.7 + 0.3 * cost(index)
+        case Store(index=index, value=value):
+            return 1.0 + 0.3 * cost(index) + cost(value)
+        case Accumulate(value=value):
+            return 1.0 + cost(value)
+        case For(extent=extent, body=body, kind=kind, width=width):
+            each = sum(cost(s) for s in body)
+            lanes = max(width * 0.6, 1.0) if kind in ("vector", "whole") else 1.0
+            return 2.0 + extent_of(extent) * (each / lanes + (0.5 if kind != "vector" else 0.0))
+        case While(before=before, cond=cond, body=body, steps=steps):
+            return (_UNKNOWN_STEPS if steps is None else steps) * (cost(cond) + sum(cost(s) for s in (*before, *body)))
+        case If(cond=cond, then=then, orelse=orelse):
+            return cost(cond) + max(sum(cost(s) for s in then), sum(cost(s) for s in orelse))
+        case Kernel(body=body):
+            return sum(cost(s) for s in body)
+        case Call(routine="look"):  # for Ctrl-C: once in many milliseconds
+            return 0.0
+        case Call():
+            return 10_000.0
+    return sum(cost(c) for c in children(node))

@@ -1,0 +1,108 @@
+"""The routines of LAPACK (and a triangular solve of BLAS) that compiled programs call, and what their arguments are.
+
+    dpotrf   UPLO n =a lda >info        Call("dpotrf", (batch, "U", n, "t1", n*n, n, "t2", 1))
+
+Arguments stand in Fortran's order: letters, numbers, and buffers, each followed by the elements from one matrix
+of the batch to the next. A letter's name is in capitals; `<a` is a buffer that is read, `>a` one that is
+written, `=a` both; `*alpha` is a number of the matrices' type. Matrices are column-major, as in Fortran.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.machine import fortran
+
+_COMMON = {
+    "potrf": "UPLO n =a lda >info",
+    "trsm": "SIDE UPLO TRANS DIAG m n *alpha <a lda =b ldb",
+    "getrf": "m n =a lda >ipiv >info",
+    "geqrf": "m n =a lda >tau >work lwork >info"}
+_REAL = {
+    "orgqr": "m n k =a lda <tau >work lwork >info",
+    "syevd": "JOBZ UPLO n =a lda >w >work lwork >iwork liwork >info",
+    "gesdd": "JOBZ m n =a lda >s >u ldu >vt ldvt >work lwork >iwork >info",
+    "geev": "JOBVL JOBVR n =a lda >wr >wi >vl ldvl >vr ldvr >work lwork >info"}
+_COMPLEX = {
+    "ungqr": _REAL["orgqr"],
+    "heevd": "JOBZ UPLO n =a lda >w >work lwork >rwork lrwork >iwork liwork >info",
+    "gesdd": "JOBZ m n =a lda >s >u ldu >vt ldvt >work lwork >rwork >iwork >info",
+    "geev": "JOBVL JOBVR n =a lda >w >vl ldvl >vr ldvr >work lwork >rwork >info"}
+
+LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
+DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+SCALARS = {letter: dtype for dtype, letter in LETTERS.items()}
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    letter + name: tuple(text.split())
+    for letter in "sdcz" for name, text in (_COMMON | (_REAL if letter in "sd" else _COMPLEX)).items()}
+
+
+def _arguments(signature: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Names of a call's arguments, of the buffers that it reads, and of those that it writes."""
+    names = ["batch"]
+    for argument in signature:
+        names += [argument[1:], f"{argument[1:]}_stride"] if argument[0] in "<>=" else [argument.lstrip("*")]
+    return (tuple(names), tuple(a[1:] for a in signature if a[0] in "<="),
+            tuple(a[1:] for a in signature if a[0] in ">="))
+
+
+# Of each routine: names of a call's arguments, of the buffers that it reads, and of those that it writes.
+ROUTINES = {name: _arguments(signature) for name, signature in SIGNATURES.items()}
+
+
+def run(routine: str, args: Sequence[str | int | float], memory: Mapping[str, np.ndarray]) -> None:
+    """What a call does, on arrays by name."""
+    for t in range(int(args[0])):
+        given = iter(args[1:])
+        values = []
+        for argument in SIGNATURES[routine]:
+            value = next(given)
+            if argument[0] in "<>=":
+                values.append(memory[str(value)][t * int(next(given)):])
+            elif argument[0] == "*":
+                values.append(np.array(value, DTYPES[routine[0]]))
+            else:
+                values.append(np.frombuffer(str(value).encode(), np.uint8) if argument.isupper() else
+                              np.array(value, np.int32))
+        fortran.call(routine, values)
+
+
+# ---------------------------------------------------------------- room to work in
+
+
+@cache
+def workspace(routine: str, m: int, n: int, *options: Any) -> dict[str, int]:
+    """Elements of each work array that a routine asks for, for an m x n matrix and options as SciPy names them."""
+    letter, name = routine[0], routine[1:]
+    k = min(m, n)
+    if name in ("geqrf", "orgqr", "ungqr"):  # both work on blocks of the same width
+        return {"work": _asked(letter, "geqrf_lwork", m, n)[0]}
+    if name in ("syevd", "heevd"):
+        sizes = _asked(letter, f"{name}_lwork", n)
+        return dict(zip(("work", "iwork") if name == "syevd" else ("work", "iwork", "rwork"), sizes, strict=True))
+    if name == "gesdd":
+        vectors, full = options
+        work = _asked(letter, "gesdd_lwork", m, n, compute_uv=vectors, full_matrices=full)[0]
+        # As documented: enough for all shapes.
+        rwork = max(7 * k, 5 * k * k + 5 * k, 2 * max(m, n) * k + 2 * k * k + k) if vectors else 7 * k
+        return {"work": work, "iwork": 8 * k, "rwork": rwork}
+    if name == "geev":
+        left, right = options
+        return {"work": _asked(letter, "geev_lwork", n, compute_vl=left, compute_vr=right)[0], "rwork": 2 * n}
+    raise NotImplementedError(f"the work arrays of {routine}")
+
+
+def _asked(letter: str, query: str, *sizes: int, **options: Any) -> list[int]:
+    """LAPACK's own answers, which come as numbers of the matrices' type: rounded up."""
+    import scipy.linalg.lapack  # slow to load: with the first program that needs it
+
+    *answers, info = getattr(scipy.linalg.lapack, letter + query)(*sizes, **options)
+    if info != 0:
+        raise ValueError(f"{letter}{query}{sizes} failed with info = {info}")
+    real = [float(np.real(a)) for a in answers]
+    return [max(1, math.ceil(a * (1 + 2.0**-23) if letter in "sc" else a)) for a in real]

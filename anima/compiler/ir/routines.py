@@ -1,0 +1,102 @@
+"""External routines: what a `Call` statement may name, and what its arguments mean.
+
+    Call("gemm", ("f32", "N", "T", 128, 64, 32, 1.0, "x", 0, 32, "w", 0, 32, 0.0, "y", 0, 64, 1, 0, 0, 0))
+
+A call stands directly in a program's body (or in that of a loop there), never inside a kernel. Its
+arguments are names of whole buffers, names of dtypes or flags, and numbers; offsets, leading dimensions
+and strides count elements, and matrices are row-major: element (i, j) of a matrix at `x, offset, ld` is
+`x[offset + i*ld + j]`.
+
+| routine | arguments in order | meaning |
+|---|---|---|
+| callback | number, count, buffers... | calls back into Python: the program's callback of that number, with the first `count` buffers to read and the others to write, all after all are read: a buffer may be both. If it raises, the program ends there. |
+| poll | | looks for signals (Ctrl-C); if a handler raises, the program ends there. This one and the next three are `interrupt`'s. |
+| watch | flag | makes a buffer of two words one by which threads tell each other to stop. |
+| look | flag | in a kernel: like poll; or if another thread says so, the kernel ends there. |
+| stopped | flag | ends the program if `look` has ended a kernel. |
+| gemm | dtype (f32 f64 c64 c128), transa, transb ("N" or "T"), m, n, k, alpha, a, a_offset, lda, b, b_offset, ldb, beta, c, c_offset, ldc, batch, a_stride, b_stride, c_stride | for each t < batch: C = alpha * op(A) op(B) + beta * C, where op(A) is m x k, op(B) is k x n, C is m x n; A is at a_offset + t*a_stride, and so on. "T": the matrix is stored transposed (A as k x m with rows lda apart). beta = 0 means that C is not read. m, n, batch >= 1, k >= 1. C overlaps neither A nor B. Strides of A and B may be 0 (one matrix for the whole batch). |
+
+and the routines of LAPACK, whose arguments are described in `lapack.py`.
+| tape_open | tapes, table, count, code | makes `count` empty tapes; see `lower_tape` for tables. `code` stands for the user's line. |
+| tape_grow | the same | room for `table[1]` elements, or, if that is 0, for twice as many as there is room for. Where there is not the memory, table[0] stays, table[1] is -1 and the status is `code`. |
+| tape_check | the same | where more than three quarters of the budget are used, table[0] is 0 and table[1] is -1. |
+| tape_close | the same | the tapes have `table[1]` elements. |
+| tape_read | the same | finds tapes whose headers are in the table: table[1] is the length of the longest, table[0] is not 0 if one is kept in part, zeros stand for tapes that are shorter. |
+| tape_mark, tape_release | tapes, mark | remembers the tapes there are; frees those made since. |
+
+What lowering promises the passes after it:
+
+- Every loop is `serial`, or (innermost, independent but for `Accumulate`) `vector` with width 1, or (outermost in a
+  kernel, independent) `parallel` with grain 1. `vectorize` chooses widths or turns a vector loop serial;
+  `parallelize` chooses grains, turns a parallel loop serial, or cuts a kernel's lone vector loop into parallel blocks.
+- A kernel's body is a sequence of statements; a kernel with several loops side by side runs them in order.
+- Names (indices, lets, vars, locals) are unique within a kernel. Index expressions are sums of products
+  `index*constant` first, whatever is not affine (`div`, `rem`, casts of loaded integers) after; a `Let` may be of type index.
+- `cast` converts between `index` and any integer type or bool.
+- Values that do not depend on a loop's index are computed before the loop.
+- A multiple-result scalar operation (threefry) is written out in single-result operations.
+"""  # noqa: E501  (a table)
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anima.compiler.ir import lapack
+
+GEMM_ARGUMENTS = ("dtype", "transa", "transb", "m", "n", "k", "alpha", "a", "a_offset", "lda", "b", "b_offset", "ldb",
+                  "beta", "c", "c_offset", "ldc", "batch", "a_stride", "b_stride", "c_stride")
+
+# Of each routine: names of its arguments, which of them are buffers that it reads, and which it writes.
+ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "gemm": (GEMM_ARGUMENTS, ("a", "b"), ("c",)),
+    "callback": (("number", "count"), (), ()),  # then any number of buffers
+    "poll": ((), (), ()),
+    "watch": (("flag",), (), ("flag",)),
+    "look": (("flag",), ("flag",), ("flag",)),
+    "stopped": (("flag",), ("flag",), ()),
+    **dict.fromkeys(("tape_open", "tape_grow", "tape_check", "tape_close", "tape_read"),
+                    (("tapes", "table", "count", "code"), ("tapes", "table"), ("table",))),
+    "tape_mark": (("tapes", "mark"), ("tapes",), ("mark",)),
+    "tape_release": (("tapes", "mark"), ("tapes", "mark"), ()),
+} | lapack.ROUTINES
+
+
+def arguments(routine: str, args: tuple[object, ...]) -> dict[str, object]:
+    """The arguments of a call, by name; NotImplementedError for a routine that does not exist."""
+    if routine not in ROUTINES:
+        raise NotImplementedError(f"there is no external routine '{routine}'")
+    names = ROUTINES[routine][0]
+    return dict(zip(names, args[:len(names)] if routine == "callback" else args, strict=True))
+
+
+def buffers_read(routine: str, args: tuple[object, ...]) -> list[str]:
+    """Names of the buffers that a call reads."""
+    return [str(args[k]) for k in _places(routine, args)[0]]
+
+
+def buffers_written(routine: str, args: tuple[object, ...]) -> list[str]:
+    """Names of the buffers that a call writes."""
+    return [str(args[k]) for k in _places(routine, args)[1]]
+
+
+def renamed(routine: str, args: tuple[object, ...], names: Mapping[str, str]) -> tuple[object, ...]:
+    """The arguments with the buffers among them renamed."""
+    places = operand_places(routine, args)
+    return tuple(names.get(str(a), a) if k in places else a for k, a in enumerate(args))
+
+
+def operand_places(routine: str, args: tuple[object, ...]) -> set[int]:
+    """Positions among the arguments of a call that name buffers."""
+    reads, writes = _places(routine, args)
+    return {*reads, *writes}
+
+
+def _places(routine: str, args: tuple[object, ...]) -> tuple[Sequence[int], Sequence[int]]:
+    """Positions among the arguments of buffers that are read, and of those that are written."""
+    if routine == "callback":
+        first, middle = 2, 2 + int(args[1])  # type: ignore[call-overload]
+        return range(first, middle), range(middle, len(args))
+    if routine not in ROUTINES:
+        raise NotImplementedError(f"there is no external routine '{routine}'")
+    names, reads, writes = ROUTINES[routine]
+    return [names.index(n) for n in reads], [names.index(n) for n in writes]

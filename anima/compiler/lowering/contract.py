@@ -1,0 +1,223 @@
+"""Matrix products: large ones to `gemm`, all others to loops.
+
+    dot_general a b, small, or of integers:                             reduce_sum(a * b, the contracted axis)
+    dot_general a b, large f32:                                         Call("gemm", ...)
+
+The first rewrite happens before fusion, so that products of small matrices fuse with what is around them.
+A transposed operand is a flag of `gemm` where its strides allow it, and a copy otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.ir.loops import Call
+from anima.compiler.lowering.array import scalar_type
+from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.map import loop_kinds
+from anima.core import dtypes
+from anima.core.avals import Shape, ShapedArray
+from anima.core.jaxpr import Atom, Eqn
+from anima.ops import elementwise as el
+from anima.ops.broadcast import broadcast_in_dim
+from anima.ops.contract import dot_general_p
+from anima.ops.reduce import reduce_or_p
+from anima.ops.shape import reduce_sum_p, reshape, transpose
+from anima.util import record
+
+SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
+VECTOR_PRODUCT = 1 << 17  # of a product by a vector
+_GEMM = frozenset(("f32", "f64", "c64", "c128"))
+
+
+@record
+class Product:
+    """A dot_general as batches of matrix products: axes of both operands, and extents."""
+
+    left: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]   # batch, free and contracted axes
+    right: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    batch: int
+    m: int
+    n: int
+    k: int
+
+    @classmethod
+    def of(cls, x: ShapedArray, y: ShapedArray, dimension_numbers: Any) -> Product:
+        (xc, yc), (xb, yb) = dimension_numbers
+        pairs = sorted(zip(xc, yc, strict=True))  # the order of the contracted axes does not matter
+        xc, yc = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+        xf = tuple(d for d in range(x.ndim) if d not in xc and d not in xb)
+        yf = tuple(d for d in range(y.ndim) if d not in yc and d not in yb)
+
+        def size(aval: ShapedArray, axes: Sequence[int]) -> int:
+            return math.prod(aval.shape[a] for a in axes)
+
+        return cls((tuple(xb), xf, xc), (tuple(yb), yf, yc), size(x, xb), size(x, xf), size(y, yf), size(x, xc))
+
+
+# ---------------------------------------------------------------- by loops
+
+
+def wants_loops(eqn: Eqn) -> bool:
+    """Whether a product is better written as a sum of products."""
+    x, y = (v.aval for v in eqn.invars)
+    p = Product.of(x, y, eqn.params["dimension_numbers"])
+    dtype = scalar_type(_work_aval(x, y, eqn.outvars[0].aval))
+    if dtype not in _GEMM or 0 in (p.batch, p.k) or p.m == p.n == 1:
+        return True
+    work = p.m * p.n * p.k
+    if 1 in (p.m, p.n):
+        return work <= VECTOR_PRODUCT or dtype in ("c64", "c128")
+    return work <= SMALL_PRODUCT
+
+
+def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray) -> ShapedArray:
+    """The type in which terms are multiplied and added."""
+    natural = x.dtype if x.dtype == y.dtype else dtypes.lattice_result_type((x.dtype, False), (y.dtype, False))[0]
+    small = dtypes.issubdtype(natural, np.floating) and natural.itemsize < 4
+    work = np.dtype(np.float32) if small else natural
+    wanted = out.dtype
+    if wanted != natural and dtypes.issubdtype(wanted, np.number):
+        wide = np.dtype(np.float32) if dtypes.issubdtype(wanted, np.floating) and wanted.itemsize < 4 else wanted
+        if np.result_type(work, wide) == wide:
+            work = wide
+    return out.update(dtype=work)
+
+
+def wants_wider(eqn: Eqn) -> bool:
+    """Whether the operands of a product by `gemm` are to be converted first."""
+    x, y = (v.aval for v in eqn.invars)
+    work = _work_aval(x, y, eqn.outvars[0].aval).dtype
+    return x.dtype != work or y.dtype != work or eqn.outvars[0].aval.dtype != work
+
+
+def rewrite(eqn: Eqn, x: Any, y: Any) -> Any:
+    """The product by loops, or in the type that `gemm` takes, in terms of other operations."""
+    out = eqn.outvars[0].aval
+    work = _work_aval(x.aval, y.aval, out).dtype
+    x, y = el.convert(x, work), el.convert(y, work)
+    numbers = eqn.params["dimension_numbers"]
+    if not wants_loops(eqn):
+        total = dot_general_p.bind(x, y, dimension_numbers=numbers, precision=None, preferred_element_type=None)
+    else:
+        total = _sum_of_products(x, y, Product.of(x.aval, y.aval, numbers))
+    return el.convert(total, out.dtype)
+
+
+def _sum_of_products(x: Any, y: Any, p: Product) -> Any:
+    """`sum over k of x[b, i, k] * y[b, j, k]`, laid out so that the innermost loop runs along y's last axis;
+    y is the matrix where the other one is a vector."""
+    if p.n == 1 < p.m:
+        turned = _sum_of_products(y, x, Product(p.right, p.left, p.batch, 1, p.m, p.k))
+        return reshape(turned, [x.shape[a] for axes in p.left[:2] for a in axes] + [1] * len(p.right[1]))
+    xs = [[x.shape[a] for a in axes] for axes in p.left]
+    ys = [[y.shape[a] for a in axes] for axes in p.right]
+    last = max((d for d, n in enumerate(y.shape) if n != 1), default=-1)
+    rows = last in p.right[2] or p.n == 1
+    space = (*xs[0], *xs[1], *ys[1], *xs[2]) if rows else (*xs[0], *xs[1], *xs[2], *ys[1])
+    nb, nm, nn, nk = len(xs[0]), len(xs[1]), len(ys[1]), len(xs[2])
+    free = nb + nm if rows else nb + nm + nk
+    contracted = nb + nm + nn if rows else nb + nm
+    x_place = {**dict(zip(p.left[0], range(nb), strict=True)), **dict(zip(p.left[1], range(nb, nb + nm), strict=True)),
+               **dict(zip(p.left[2], range(contracted, contracted + nk), strict=True))}
+    y_place = {**dict(zip(p.right[0], range(nb), strict=True)),
+               **dict(zip(p.right[1], range(free, free + nn), strict=True)),
+               **dict(zip(p.right[2], range(contracted, contracted + nk), strict=True))}
+    terms = el.and_ if x.dtype == dtypes.bool_ else el.mul
+    product = terms(_spread(x, space, x_place), _spread(y, space, y_place))
+    axes = tuple(range(contracted, contracted + nk))
+    if not axes:
+        return product
+    return (reduce_or_p if x.dtype == dtypes.bool_ else reduce_sum_p).bind(product, axes=axes)
+
+
+def _spread(x: Any, space: Shape, place: dict[int, int]) -> Any:
+    """An operand as an array over the whole space, its axis `a` at `place[a]`."""
+    order = sorted(range(len(x.shape)), key=lambda a: place[a])
+    if order != list(range(len(order))):
+        x = transpose(x, tuple(order))
+    return broadcast_in_dim(x, space, tuple(place[a] for a in order))
+
+
+# ---------------------------------------------------------------- by gemm
+
+
+@record
+class Matrix:
+    """A stack of matrices in a buffer: leading dimension, "N" or "T", and the step to the next one."""
+
+    buffer: str
+    ld: int
+    trans: str
+    stride: int
+
+
+@call("dot_general")
+def _dot_general(builder: ProgramBuilder, eqn: Eqn) -> None:
+    x, y = eqn.invars
+    p = Product.of(x.aval, y.aval, eqn.params["dimension_numbers"])
+    out = eqn.outvars[0]
+    if out.aval.size == 0:
+        return
+    dtype = scalar_type(out.aval)
+    assert dtype in _GEMM and p.k > 0, "left to `rewrite`"
+    a = _matrix(builder, x, p.left[0], p.left[1], p.left[2], p.m, p.k)
+    b = _matrix(builder, y, p.right[0], p.right[2], p.right[1], p.k, p.n)
+    builder.emit(Call("gemm", (dtype, a.trans, b.trans, p.m, p.n, p.k, 1.0, a.buffer, 0, a.ld, b.buffer, 0, b.ld,
+                               0.0, builder.result(out), 0, p.n, p.batch, a.stride, b.stride, p.m * p.n)))
+
+
+def _matrix(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, columns: Shape, m: int,
+            n: int) -> Matrix:
+    """The operand as matrices, rows and columns running over the given axes; copied if strides do not allow it."""
+    shape = operand.aval.shape
+    strides = _strides(shape)
+    step = _merged(shape, strides, batch)
+    row, column = _merged(shape, strides, rows), _merged(shape, strides, columns)
+    buffer = builder.memory(operand)
+    if step is not None and row is not None and column is not None:
+        if (column == 1 or n == 1) and (row >= n or m == 1):
+            return Matrix(buffer, max(row, n, 1) if m > 1 else max(n, 1), "N", step)
+        if (row == 1 or m == 1) and (column >= m or n == 1):
+            return Matrix(buffer, max(column, m, 1) if n > 1 else max(m, 1), "T", step)
+    return Matrix(_packed(builder, operand, (*batch, *rows, *columns)), n, "N", m * n)
+
+
+def _strides(shape: Shape) -> list[int]:
+    """Elements between neighbours along each axis of a row-major array."""
+    return [math.prod(shape[d + 1:]) for d in range(len(shape))]
+
+
+def _merged(shape: Shape, strides: Sequence[int], axes: Shape) -> int | None:
+    """The step of one index that runs over several axes in order; None if there is none."""
+    real = [a for a in axes if shape[a] != 1]
+    if any(strides[a] != shape[b] * strides[b] for a, b in pairwise(real)):
+        return None
+    return strides[real[-1]] if real else 0
+
+
+def _packed(builder: ProgramBuilder, operand: Atom, order: Shape) -> str:
+    """A copy of the operand with its axes in another order."""
+    aval = operand.aval
+    shape = tuple(aval.shape[a] for a in order)
+    buffer = builder.temp(scalar_type(aval), aval.size)
+    scope = builder.scope()
+    strides = _strides(aval.shape)
+    ix = scope.ix
+    kinds = iter(loop_kinds(sum(n != 1 for n in shape)))
+    with ExitStack() as stack:
+        index = [stack.enter_context(scope.loop(n, next(kinds) if n != 1 else "serial")) for n in shape]
+        source = ix.zero
+        for i, a in zip(index, order, strict=True):
+            source = ix.add(source, ix.scale(i, strides[a]))
+        value = scope.load(builder.memory(operand), source, scalar_type(aval))
+        scope.store(buffer, ix.flatten(index, shape), value)
+    builder.kernel("pack", scope)
+    return buffer
+

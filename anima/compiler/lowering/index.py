@@ -1,0 +1,187 @@
+"""Indexing with computed indices: dynamic slices, gather, scatter.
+
+    gather: value at index  =  in bounds ? operand[start + offset, clamped] : fill
+    scatter: a copy of the operand (none if the operand dies), then a loop over the updates in order
+
+Whatever the indices are, nothing outside of a buffer is touched: windows are moved inside or left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.ir.index_math import TRUE, Index, conjunction
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Store
+from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
+from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.reduce import combine as combine_op
+from anima.core.avals import Shape
+from anima.core.jaxpr import Atom, Eqn
+from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, default_fill, window_sizes
+
+UNROLLED = 4    # elements of a window that are written one by one: less than a vector, and the next window may overlap
+_COMBINE = {"scatter": None, "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
+_HALVES = frozenset(("f16", "bf16"))
+
+
+@at("dynamic_slice")
+def _dynamic_slice(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
+    operand, *starts = eqn.invars
+    first = _starts(scope, starts, operand.aval.shape, eqn.params["slice_sizes"])
+    return scope.at(operand, tuple(scope.ix.add(s, i) for s, i in zip(first, index, strict=True)))
+
+
+def _starts(scope: Scope, starts: Sequence[Atom], shape: Shape, sizes: Shape) -> list[Index]:
+    """The first index of a window, moved so that all of it is inside."""
+    return [scope.as_index(scope.at(s, ()), 0, n - size) if n != size else scope.ix.zero
+            for s, n, size in zip(starts, shape, sizes, strict=True)]
+
+
+@call("dynamic_update_slice", inline=tuple(range(1, 64)))
+def _dynamic_update_slice(builder: ProgramBuilder, eqn: Eqn) -> None:
+    operand, update, *starts = eqn.invars
+    out, aval = builder.updated(eqn), operand.aval
+    if 0 in update.aval.shape:
+        return
+    scope = builder.scope()
+    first = _starts(scope, starts, aval.shape, update.aval.shape)
+    with ExitStack() as stack:
+        index = tuple(_loops(scope, stack, update.aval.shape, "parallel"))
+        place = [scope.ix.add(s, i) for s, i in zip(first, index, strict=True)]
+        scope.store(out, scope.ix.flatten(place, aval.shape), scope.at(update, index))
+    builder.kernel("dynamic_update_slice", scope, eqn.source)
+
+
+def _loops(scope: Scope, stack: ExitStack, sizes: Sequence[int], outer: str, inner: str = "vector") -> list[Index]:
+    """Loops over all indices of a shape, the innermost one of kind `inner`."""
+    last = max((d for d, n in enumerate(sizes) if n != 1), default=-1)
+    indices = []
+    for d, n in enumerate(sizes):
+        first = not any(m != 1 for m in sizes[:d])
+        kind = inner if d == last else outer if first else "serial"
+        indices.append(stack.enter_context(scope.loop(n, kind)))
+    return indices
+
+
+# ---------------------------------------------------------------- windows
+
+
+def _windows(scope: Scope, indices: Atom, batch: Sequence[Index], shape: Shape, sizes: Shape,
+             dims: GatherDimensionNumbers, mode: GatherScatterMode) -> tuple[list[Index], Expr]:
+    """The first index, in each dimension of the operand, of the window of a batch index; whether it is inside."""
+    starts = [scope.ix.zero] * len(shape)
+    checks: list[Expr] = []
+    for d, b in zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True):
+        starts[d] = batch[b]
+    for j, d in enumerate(dims.start_index_map):
+        value = scope.at(indices, (*batch, scope.ix.const(j)))
+        high = shape[d] - sizes[d]
+        if not mode.clips:
+            checks += _inside(scope, value, high)
+        starts[d] = scope.as_index(value, 0, high)
+    checks = [c for c in checks if c is not TRUE]
+    if not checks:
+        return starts, TRUE
+    total = conjunction(checks)
+    if type(total) is Op:
+        total = scope.let(total, max(scope.level(c) for c in checks), "c")
+    return starts, total
+
+
+def _inside(scope: Scope, value: Expr, high: int) -> list[Expr]:
+    """The conditions for an integer value to be in `0 .. high`."""
+    if type(value) is Const:
+        return [Const(0 <= value.value <= high, "bool")] if not 0 <= value.value <= high else [TRUE]
+    wide = scope.wide_index(value)
+    level = scope.level(wide)
+    low = Op("ge", (wide, Const(0, INDEX)), "bool")
+    return [scope.let(low, level, "c"), scope.let(Op("le", (wide, Const(high, INDEX)), "bool"), level, "c")]
+
+
+@at("gather")
+def _gather(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
+    operand, indices = eqn.invars
+    dims, sizes, mode = eqn.params["dimension_numbers"], eqn.params["slice_sizes"], eqn.params["mode"]
+    batch = [i for d, i in enumerate(index) if d not in dims.offset_dims]
+    offsets = iter([i for d, i in enumerate(index) if d in dims.offset_dims])
+    starts, inside = _windows(scope, indices, batch, operand.aval.shape, sizes, dims, mode)
+    single = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
+    place = tuple(s if d in single else scope.ix.add(s, next(offsets)) for d, s in enumerate(starts))
+    value = scope.at(operand, place)
+    if inside is TRUE:
+        return value
+    dtype = scalar_type(operand.aval)
+    fill = 0 if mode is GatherScatterMode.ONE_HOT else eqn.params.get("fill_value")
+    fill = default_fill(operand.aval.dtype) if fill is None else fill
+    outside = constant(np.asarray(fill).astype(operand.aval.dtype), dtype)
+    return scope.op("select_n", (inside, outside, value), dtype)
+
+
+# ---------------------------------------------------------------- scatter
+
+
+@call("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", inline=(1, 2))
+def _scatter(builder: ProgramBuilder, eqn: Eqn) -> None:
+    operand, _, updates = eqn.invars
+    dtype, combine = scalar_type(operand.aval), _COMBINE[eqn.primitive.name]
+    if combine is None or dtype not in _HALVES:
+        out = builder.updated(eqn)
+        if updates.aval.size and operand.aval.size:
+            _scatter_updates(builder, eqn, out, dtype, combine)
+        return
+    out, size = builder.result(eqn.outvars[0]), operand.aval.size
+    wide = builder.temp("f32", size)  # halves add up in f32 and are rounded once
+    _convert(builder, builder.memory(operand), dtype, wide, "f32", size)
+    if updates.aval.size and size:
+        _scatter_updates(builder, eqn, wide, "f32", combine)
+    _convert(builder, wide, "f32", out, dtype, size)
+
+
+def _convert(builder: ProgramBuilder, source: str, dtype: str, target: str, new: str, size: int) -> None:
+    """Appends a kernel that copies a buffer to one of another type."""
+    scope = builder.scope()
+    with scope.loop(size, "vector") as i:
+        scope.store(target, i, scope.cast(scope.load(source, i, dtype), new))
+    if size:
+        builder.kernel("convert", scope)
+
+
+def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, combine: str | None) -> None:
+    """Combines updates into `out`, in the order of the index array."""
+    operand, indices, updates = eqn.invars
+    params: dict[str, Any] = eqn.params
+    dims, shape = params["dimension_numbers"], operand.aval.shape
+    numbers = GatherDimensionNumbers(*dims)
+    sizes = window_sizes(len(shape), updates.aval.shape, dims)
+    window_dims = dims.update_window_dims
+    single = {*dims.inserted_window_dims, *dims.operand_batching_dims}
+    batch_sizes = indices.aval.shape[:-1]
+    window_shape = [updates.aval.shape[d] for d in window_dims]
+    independent = bool(params.get("unique_indices"))
+    scope = builder.scope()
+    with ExitStack() as stack:
+        batch = []
+        for d, n in enumerate(batch_sizes):
+            outermost = not any(m != 1 for m in batch_sizes[:d])
+            kind = "parallel" if independent and outermost else "serial"
+            batch.append(stack.enter_context(scope.loop(n, kind)))
+        starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact)
+        stack.enter_context(scope.when(inside))
+        window = _loops(scope, stack, window_shape, "serial",
+                        "unrolled" if math.prod(window_shape) <= UNROLLED else "vector")
+        in_window, in_batch = iter(window), iter(batch)
+        source = tuple(next(in_window) if d in window_dims else next(in_batch) for d in range(updates.aval.ndim))
+        offsets = iter(window)
+        place = [s if d in single else scope.ix.add(s, next(offsets)) for d, s in enumerate(starts)]
+        target = scope.ix.flatten(place, shape).expr()
+        value = scope.cast(scope.at(updates, source), dtype)
+        if combine is not None:
+            old = scope.let(Load(out, target, dtype), scope.depth, "x")
+            value = scope.let(Op(combine_op(combine, dtype), (old, value), dtype), scope.depth)
+        scope.emit(Store(out, target, value))
+    builder.kernel(eqn.primitive.name.replace("-", "_"), scope, eqn.source)

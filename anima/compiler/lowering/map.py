@@ -1,0 +1,251 @@
+"""Kernels that compute each element by itself, and the loops over a space of indices.
+
+A `Space` is a shape whose dimensions are grouped in runs: consecutive dimensions that one loop can run
+over, because every access steps through them alike. `merge_runs` finds them by writing the kernel once
+with a loop for each dimension and looking at the indices that came out.
+
+    f32[64,32,16] + f32[1,1,16]:   runs (0, 1), (2)    ->    for i < 2048: for j < 16
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Group
+from anima.compiler.ir.index_math import Atom, Index
+from anima.compiler.ir.loops import INDEX, Const, Expr, Op
+from anima.compiler.lowering.array import Indices, Scope
+from anima.core.avals import Shape
+from anima.core.jaxpr import Eqn, Var
+
+Run = tuple[int, ...]
+TILE = 16     # elements: a line of memory of f32
+SMALL = 1024  # elements of boxes that share a kernel where there are many
+
+
+class Space:
+    """A shape and the runs of its dimensions; dimensions of size 1 are in no run."""
+
+    def __init__(self, shape: Shape, runs: Sequence[Run], tile: Run | None = None):
+        self.shape = shape
+        self.runs = list(runs)
+        self.tile = tile  # a run that something steps through one by one, while it jumps along the last one
+
+    @classmethod
+    def separate(cls, shape: Shape) -> Space:
+        """One run for each dimension."""
+        return cls(shape, [(d,) for d, n in enumerate(shape) if n != 1])
+
+    @classmethod
+    def flat(cls, shape: Shape, axes: Sequence[int] = ()) -> Space:
+        """As few runs as possible without mixing dimensions in `axes` with others."""
+        runs: list[Run] = []
+        for d, n in enumerate(shape):
+            if n == 1:
+                continue
+            if runs and (runs[-1][0] in axes) == (d in axes):
+                runs[-1] += (d,)
+            else:
+                runs.append((d,))
+        return cls(shape, runs)
+
+    def extent(self, run: Run) -> int:
+        return math.prod(self.shape[d] for d in run)
+
+    def index(self, scope: Scope, values: dict[Run, Index]) -> Indices:
+        """The full index for the values of the runs' loops; 0 where there is none."""
+        out = [scope.ix.zero] * len(self.shape)
+        for run, value in values.items():
+            if len(run) == 1:
+                out[run[0]] = value
+            else:
+                for d, i in zip(run, scope.ix.unflatten(value, [self.shape[d] for d in run]), strict=True):
+                    out[d] = i
+        return tuple(out)
+
+
+def open_loops(scope: Scope, stack: ExitStack, space: Space, runs: Sequence[Run], kinds: Sequence[str]
+               ) -> dict[Run, Index]:
+    """Opens a loop for each run until the stack unwinds; their indices."""
+    return {run: stack.enter_context(scope.loop(space.extent(run), kind))
+            for run, kind in zip(runs, kinds, strict=True)}
+
+
+def loop_kinds(count: int) -> list[str]:
+    """Kinds of the loops of an independent nest: parallel outside, vector inside."""
+    if count <= 1:
+        return ["vector"] * count
+    return ["parallel"] + ["serial"] * (count - 2) + ["vector"]
+
+
+def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Scope, Indices], None]) -> Space:
+    """The space of a group with the runs that can be one loop merged; `write` writes everything at one index."""
+    if group.flat:
+        return Space.flat(group.shape, group.axes)
+    separate = Space.separate(group.shape)
+    if len(separate.runs) <= 1:
+        return separate
+    scope = new_scope()
+    with ExitStack() as stack:
+        values = open_loops(scope, stack, separate, separate.runs, ["serial"] * len(separate.runs))
+        write(scope, separate.index(scope, values))
+        atoms = {run: index.terms[0][0] for run, index in values.items()}
+    runs: list[Run] = [separate.runs[0]]
+    for run in separate.runs[1:]:
+        last = runs[-1][-1:]
+        if ((last[0] in group.axes) == (run[0] in group.axes)
+                and _alike(scope.used, atoms[last], atoms[run], separate.extent(run))):
+            runs[-1] += run
+        else:
+            runs.append(run)
+    return Space(group.shape, runs, _transposed(scope.used, runs, atoms, separate))
+
+
+def _transposed(used: Sequence[Index], runs: Sequence[Run], atoms: dict[Run, Atom], space: Space) -> Run | None:
+    """A run along which some access is contiguous that jumps along the last run, if both are long."""
+    last = atoms[runs[-1][-1:]]
+    if space.extent(runs[-1]) < 2 * TILE:
+        return None
+    for index in used:
+        if abs(index.coefficient(last)) >= TILE:
+            for run in runs[:-1]:
+                if abs(index.coefficient(atoms[run[-1:]])) == 1 and space.extent(run) >= 2 * TILE:
+                    return run
+    return None
+
+
+def _alike(used: Sequence[Index], outer: Atom, inner: Atom, extent: int) -> bool:
+    """Whether all indices step through two adjacent loops as through one."""
+    for index in used:
+        if index.coefficient(outer) != extent * index.coefficient(inner):
+            return False
+        if index.nonlinear and any(atom.source is not None and (atom.source[1].mentions(outer)
+                                                                or atom.source[1].mentions(inner))
+                                   for atom, _ in index.terms):
+            return False
+    return True
+
+
+def write_roots(scope: Scope, roots: Sequence[Eqn], index: Indices, stored: frozenset[Var]) -> None:
+    """Computes equations at an index and stores the results that are wanted in memory.
+
+    Everything is read before anything is stored: a result may take over the memory of an operand.
+    """
+    write_at(scope, roots, [index], stored)
+
+
+def write_at(scope: Scope, roots: Sequence[Eqn], indices: Sequence[Indices], stored: frozenset[Var]) -> None:
+    """`write_roots` at several indices."""
+    wanted = [(eqn, index) for index in indices for eqn in roots if any(v in stored for v in eqn.outvars)]
+    for eqn, index in wanted:
+        scope.define(eqn, index)
+    for eqn, index in wanted:
+        for var in eqn.outvars:
+            if var in stored:
+                scope.write(var, index, scope.memo[var, index])
+
+
+def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Iterator[Scope]:
+    """The kernels of a group of kind "map": one, or one for each box between the group's cuts.
+
+    With one cut in a `paired` group, one for both boxes as far as they reach, and one for what is left.
+    """
+    cuts = dict(group.cuts)
+    sides = []
+    if group.paired and len(cuts) == 1 and len(group.cuts[0][1]) == 2:
+        yield from _paired_kernels(new_scope, group, stored, group.cuts[0][0], group.cuts[0][1][0])
+        return
+    for d, n in enumerate(group.shape):
+        ends = [0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]
+        sides.append(list(itertools.pairwise(ends)))
+    count = math.prod(map(len, sides))
+    scope = new_scope()
+    for box in itertools.product(*sides):
+        sizes = tuple(b - a for a, b in box)
+        _write_box(new_scope, scope, group, stored, sizes, tuple(a for a, _ in box))
+        if count <= MOST_BOXES or math.prod(sizes) > SMALL or scope.count > LARGE // LOAD:
+            yield scope
+            scope = new_scope()
+    if scope.body:
+        yield scope
+
+
+def _paired_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], d: int, cut: int
+                    ) -> Iterator[Scope]:
+    """The kernels for what is before and after `cut` along dimension `d`, two elements at a time."""
+    both = min(cut, group.shape[d] - cut)
+
+    def at(place: int) -> tuple[int, ...]:
+        return tuple(place if k == d else 0 for k in range(len(group.shape)))
+
+    def sized(n: int) -> Shape:
+        return tuple(n if k == d else m for k, m in enumerate(group.shape))
+
+    yield _box_kernel(new_scope, group, stored, sized(both), at(0), at(cut))
+    if both < cut:
+        yield _box_kernel(new_scope, group, stored, sized(cut - both), at(both))
+    elif cut + both < group.shape[d]:
+        yield _box_kernel(new_scope, group, stored, sized(group.shape[d] - cut - both), at(cut + both))
+
+
+def _box_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], sizes: Shape,
+                *corners: tuple[int, ...]) -> Scope:
+    """The kernel for the indices `corner <= index < corner + sizes`, at once for all corners."""
+    scope = new_scope()
+    _write_box(new_scope, scope, group, stored, sizes, *corners)
+    return scope
+
+
+def _write_box(new_scope: Callable[[], Scope], scope: Scope, group: Group, stored: frozenset[Var], sizes: Shape,
+               *corners: tuple[int, ...]) -> None:
+    """Adds to a kernel the loops of a box."""
+    def write(scope: Scope, index: Indices) -> None:
+        write_at(scope, group.roots, [tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True))
+                                      if any(corner) else index for corner in corners], stored)
+
+    box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
+    space = merge_runs(new_scope, box, write)
+    with ExitStack() as stack:
+        if space.tile is None:
+            values = open_loops(scope, stack, space, space.runs, loop_kinds(len(space.runs)))
+        else:
+            values = _open_tiles(scope, stack, space, space.tile)
+        write(scope, space.index(scope, values))
+
+
+def _open_tiles(scope: Scope, stack: ExitStack, space: Space, across: Run) -> dict[Run, Index]:
+    """Loops over tiles of two runs, so that lines of memory read across the last run are used as a whole."""
+    along = space.runs[-1]
+    others = [r for r in space.runs if r not in (across, along)]
+    values = open_loops(scope, stack, space, others, ["parallel"] + ["serial"] * (len(others) - 1) if others else [])
+    blocks: dict[Run, tuple[Index, int]] = {}
+    for run, size in ((across, TILE), (along, 4 * TILE)):
+        count, size = even_blocks(space.extent(run), size)
+        kind = "serial" if others or blocks else "parallel"
+        blocks[run] = stack.enter_context(scope.loop(count, kind)), size
+    for run, kind in ((across, "serial"), (along, "vector")):
+        block, size = blocks[run]
+        inner = stack.enter_context(scope.loop(block_extent(block, size, space.extent(run)), kind, size))
+        values[run] = scope.ix.add(scope.ix.scale(block, size), inner)
+    return values
+
+
+def even_blocks(extent: int, most: int) -> tuple[int, int]:
+    """(number of blocks, size of a block), without a smaller last one if there is a good divisor."""
+    for size in range(min(most, extent), most // 2, -1):
+        if extent % size == 0:
+            return extent // size, size
+    size = min(most, extent)
+    return -(-extent // size), size
+
+
+def block_extent(block: Index, size: int, extent: int) -> int | Expr:
+    """The number of iterations of a block: `size`, or what is left for the last one."""
+    if extent % size == 0:
+        return size
+    left = Op("sub", (Const(extent, INDEX), Op("mul", (block.expr(), Const(size, INDEX)), INDEX)), INDEX)
+    return Op("min", (Const(size, INDEX), left), INDEX)

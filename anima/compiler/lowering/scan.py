@@ -1,0 +1,124 @@
+"""Running reductions along an axis: cumsum and its like.
+
+The axis is a serial loop; the dimensions before it run in parallel, those after it in vectors with a row of
+running totals. `cumsum` of f32 adds in f64, as NumPy's reference does here, halves in f32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+
+from anima.compiler.ir.index_math import Index
+from anima.compiler.ir.loops import Const, Expr, Load, Store
+from anima.compiler.lowering.array import Scope, scalar_type
+from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.reduce import combine
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Eqn
+
+LANES = 1024  # running totals kept at once
+_WIDER = {"f32": "f64", "c64": "c128", "f16": "f64", "bf16": "f64"}
+_HALVES = {"f16": "f32", "bf16": "f32"}
+_PARTS = {"c64": "f32", "c128": "f64"}
+
+
+def _plain(name: str) -> Callable[[Scope, Expr, Expr], Expr]:
+    return lambda scope, total, x: scope.op(combine(name, x.dtype), (total, x), x.dtype)
+
+
+def _log_add(scope: Scope, a: Expr, b: Expr) -> Expr:
+    """log(e^a + e^b) = max + log1p(e^-|a - b|), where the difference of equal infinities is 0."""
+    dtype = a.dtype
+
+    def op(name: str, *args: Expr, to: str = dtype) -> Expr:
+        return scope.op(name, args, to)
+
+    if dtype in _PARTS:
+        return _complex_log_sum(op, _PARTS[dtype], a, b)
+    same = op("eq", a, b, to="bool")
+    distance = op("select_n", same, op("neg", op("abs", op("sub", a, b))), Const(0.0, dtype))
+    return op("add", op("max", a, b), op("log1p", op("exp", distance)))
+
+
+def _complex_log_sum(op: Callable[..., Expr], part: str, *terms: Expr) -> Expr:
+    """top + log(the sum of e^(x - top)), where top is the largest real part, or 0 if that is infinite."""
+    top = reduce(lambda a, b: op("max", a, b, to=part), (op("real", x, to=part) for x in terms))
+    zero = Const(0.0, part)
+    top = op("complex", op("select_n", op("is_finite", top, to="bool"), zero, top, to=part), zero)
+    total = reduce(lambda a, b: op("add", a, b), (op("exp", op("sub", x, top)) for x in terms))
+    return op("add", op("log", total), top)
+
+
+_STEPS: dict[str, Callable[[Scope, Expr, Expr], Expr]] = {
+    "cumsum": _plain("add"), "cumprod": _plain("mul"), "cummax": _plain("max"), "cummin": _plain("min"),
+    "cumlogsumexp": _log_add}
+
+
+def _total_type(name: str, aval: ShapedArray) -> str:
+    dtype = scalar_type(aval)
+    return (_WIDER if name == "cumsum" else _HALVES).get(dtype, dtype)
+
+
+@call(*_STEPS, inline="all")
+def _cumulative(builder: ProgramBuilder, eqn: Eqn) -> None:
+    operand, out = eqn.invars[0], eqn.outvars[0]
+    shape, axis = out.aval.shape, eqn.params["axis"]
+    if out.aval.size == 0:
+        return
+    name, reverse, n = eqn.primitive.name, eqn.params["reverse"], shape[axis]
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1:])
+    total_type, step = _total_type(name, out.aval), _STEPS[name]
+    scope, target = builder.scope(), builder.result(out)
+    ix = scope.ix
+
+    def element(i: Index, k: Index, j: Index) -> tuple[Expr, Index]:
+        """The operand's element, and its place in the result."""
+        along = ix.offset(ix.scale(k, -1), n - 1) if reverse else k
+        flat = ix.add(ix.scale(ix.add(ix.scale(i, n), along), inner), j)
+        x = scope.cast(scope.at(operand, ix.unflatten(flat, shape)), total_type)
+        if name == "cumlogsumexp" and total_type in _PARTS:  # the first result is a logarithm, too: the principal one
+            x = _complex_log_sum(lambda name, *args, to=total_type: scope.op(name, args, to), _PARTS[total_type], x)
+        return x, flat
+
+    def store(flat: Index, total: Expr) -> None:
+        scope.store(target, flat, scope.cast(total, scalar_type(out.aval)))
+
+    with scope.loop(outer, "parallel") as i:
+        if inner == 1:
+            x, flat = element(i, ix.zero, ix.zero)
+            total = scope.var(x)
+            store(flat, x)
+            with scope.serial(n - 1) as counter:
+                k = ix.opaque(counter, 0, max(n - 2, 0), scope.depth)
+                x, flat = element(i, ix.offset(k, 1), ix.zero)
+                value = step(scope, scope.read(total), x)
+                scope.assign(total, value)
+                store(flat, value)
+        else:
+            _lanes(scope, lambda k, j: element(i, k, j), step, store, n, inner, total_type)
+    builder.kernel(name, scope, eqn.source)
+
+
+def _lanes(scope: Scope, element: Callable[[Index, Index], tuple[Expr, Index]],
+           step: Callable[[Scope, Expr, Expr], Expr], store: Callable[[Index, Expr], None], n: int, inner: int,
+           total_type: str) -> None:
+    """Running totals side by side, a block of them at a time."""
+    ix = scope.ix
+    size = next(s for s in range(min(inner, LANES), 0, -1) if inner % s == 0)
+    with scope.loop(inner // size, "serial") as c:
+        totals = scope.local(total_type, size)
+        base = ix.scale(c, size)
+        with scope.loop(size, "vector") as j:
+            x, flat = element(ix.zero, ix.add(base, j))
+            scope.emit(Store(totals, j.expr(), x))
+            store(flat, x)
+        if n == 1:
+            return
+        with scope.loop(n - 1, "serial") as k, scope.loop(size, "vector") as j:
+            x, flat = element(ix.offset(k, 1), ix.add(base, j))
+            old = scope.let(Load(totals, j.expr(), total_type), scope.depth)
+            value = step(scope, old, x)
+            scope.emit(Store(totals, j.expr(), value))
+            store(flat, value)

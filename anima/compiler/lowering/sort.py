@@ -1,0 +1,219 @@
+"""Sorting along one axis, stable, over any number of keys and operands; and the first k in order.
+
+    width = 1, 2, 4, ...:   merge neighbouring runs of that width from one buffer to another
+
+Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part. Long
+rows with one key are sorted by its digits (`lower_radix.py`). Methods: Knuth, The Art of Computer
+Programming 3, 5.2.4 (straight merge sort).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from anima.compiler.ir.costs import UNKNOWN_TRIPS
+from anima.compiler.ir.index_math import Index
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store
+from anima.compiler.lowering.array import Scope, scalar_type
+from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.radix import ordered_bits, radix_fits, radix_sort
+from anima.core.jaxpr import Eqn
+
+_ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
+
+
+def _add(a: Expr, b: Expr) -> Expr:
+    return Op("add", (a, b), INDEX)
+
+
+def _min(a: Expr, b: Expr) -> Expr:
+    return Op("min", (a, b), INDEX)
+
+
+@call("sort")
+def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
+    shape, axis = eqn.outvars[0].aval.shape, eqn.params["dimension"]
+    if eqn.outvars[0].aval.size == 0:
+        return
+    if radix_fits(eqn):
+        radix_sort(builder, eqn)
+        return
+    n, inner = shape[axis], math.prod(shape[axis + 1:])
+    outer = math.prod(shape) // n
+    types = [scalar_type(v.aval) for v in eqn.outvars]
+    results = [builder.result(v) for v in eqn.outvars]
+    # Rows are sorted where they lie one behind the other: in the results, if the axis is the last one.
+    first = results if inner == 1 else [builder.temp(t, outer * n) for t in types]
+    second = [builder.temp(t, outer * n) for t in types] if n > 1 else first
+    scope = builder.scope()
+    ix = scope.ix
+
+    def place(row: Index, k: Index) -> Index:
+        """The place, in the operands, of an element of a row."""
+        before, after = ix.divmod(row, inner)
+        return ix.add(ix.scale(ix.add(ix.scale(before, n), k), inner), after)
+
+    with scope.loop(outer, "parallel") as row:
+        base = ix.scale(row, n)
+        with scope.loop(n, "serial") as k:
+            index = ix.unflatten(place(row, k), shape)
+            for operand, target in zip(eqn.invars, first, strict=True):
+                scope.store(target, ix.add(base, k), scope.at(operand, index))
+        if n > 1:
+            start = scope.let(base.expr(), base.level, "n")
+            _merge_sort(scope, start, n, types, first, second, eqn.params["num_keys"])
+        if inner != 1:
+            with scope.loop(n, "serial") as k:
+                for source, target, dtype in zip(first, results, types, strict=True):
+                    value = scope.let(Load(source, ix.add(base, k).expr(), dtype), scope.depth)
+                    scope.store(target, place(row, k), value)
+    builder.kernel("sort", scope, eqn.source)
+
+
+def _merge_sort(scope: Scope, start: Expr, n: int, types: Sequence[str], first: Sequence[str], second: Sequence[str],
+                num_keys: int) -> None:
+    """Sorts a row of `first`, with `second` as the other buffer: two passes a round, so that it ends where it began."""
+    width = scope.var(_ONE, "w")
+    with scope.while_(Op("lt", (width, Const(n, INDEX)), "bool"), steps=((n - 1).bit_length() + 1) // 2):
+        _merge_pass(scope, start, n, scope.read(width), types, first, second, num_keys)
+        double = scope.let(_add(width, width), scope.depth, "n")
+        _merge_pass(scope, start, n, double, types, second, first, num_keys)
+        scope.assign(width, _add(double, double))
+
+
+def _merge_pass(scope: Scope, start: Expr, n: int, width: Expr, types: Sequence[str], source: Sequence[str],
+                target: Sequence[str], num_keys: int) -> None:
+    """Merges pairs of runs of `width` elements."""
+    size = Const(n, INDEX)
+    low = scope.var(_ZERO, "a")
+    with scope.while_(Op("lt", (low, size), "bool"), steps=-(-n // UNKNOWN_TRIPS)):  # all merges take n steps
+        middle = scope.let(_min(_add(low, width), size), scope.depth, "n")
+        high = scope.let(_min(_add(middle, width), size), scope.depth, "n")
+        left, right = scope.var(scope.read(low), "a"), scope.var(middle, "b")
+        count = scope.let(Op("sub", (high, low), INDEX), scope.depth, "n")
+        with scope.serial(count) as step:
+            _merge_step(scope, start, _add(low, step), left, right, middle, high, types, source, target, num_keys)
+        scope.assign(low, high)
+
+
+def _merge_step(scope: Scope, start: Expr, place: Expr, left: Ref, right: Ref, middle: Expr, high: Expr,
+                types: Sequence[str], source: Sequence[str], target: Sequence[str], num_keys: int) -> None:
+    """Takes the smaller of the runs' first elements; the left one if they are equal."""
+    def here(value: Expr) -> Expr:
+        return scope.let(value, scope.depth)
+
+    def first_of(run: Expr, end: Expr) -> Expr:
+        return here(_add(start, _min(run, Op("sub", (end, _ONE), INDEX))))
+
+    a, b = first_of(left, middle), first_of(right, high)
+    xs = [here(Load(s, a, t)) for s, t in zip(source, types, strict=True)]
+    ys = [here(Load(s, b, t)) for s, t in zip(source, types, strict=True)]
+    smaller = before(here, ys[:num_keys], xs[:num_keys])
+    left_done, right_left = Op("ge", (left, middle), "bool"), Op("lt", (right, high), "bool")
+    take = here(Op("and", (right_left, Op("or", (left_done, smaller), "bool")), "bool"))
+    for x, y, t, dtype in zip(xs, ys, target, types, strict=True):
+        scope.emit(Store(t, _add(start, place), Op("select_n", (take, x, y), dtype)))
+    moved = here(Op("cast", (take,), INDEX))
+    scope.assign(right, _add(right, moved))
+    scope.assign(left, _add(left, Op("sub", (_ONE, moved), INDEX)))
+
+
+@call("top_k", inline="all")
+def _top_k(builder: ProgramBuilder, eqn: Eqn) -> None:
+    """Goes through each row once and keeps the k best in order; most elements are compared with the last only."""
+    operand, (values, order) = eqn.invars[0], eqn.outvars
+    shape, axis, k = operand.aval.shape, eqn.params["axis"], eqn.params["k"]
+    if order.aval.size == 0:
+        return
+    n, inner = shape[axis], math.prod(shape[axis + 1:])
+    dtype = scalar_type(operand.aval)
+    scope = builder.scope()
+    ix = scope.ix
+
+    def place(row: Index, j: Index, size: int) -> Index:
+        before, after = ix.divmod(row, inner)
+        return ix.add(ix.scale(ix.add(ix.scale(before, size), j), inner), after)
+
+    with scope.loop(math.prod(shape) // n, "parallel") as row:
+        def candidate(j: Index) -> tuple[Expr, Expr]:
+            x = scope.at(operand, ix.unflatten(place(row, j, n), shape))
+            return x, ordered_bits(scope, x, signed_zeros=True)
+
+        _, first = candidate(ix.zero)
+        bits, best, places = (scope.local(t, k) for t in (first.dtype, dtype, "i32"))
+        count, worst = scope.var(_ZERO, "a"), scope.var(first, "b")
+        with scope.serial(n) as counter:
+            j = ix.opaque(counter, 0, n - 1, scope.depth)
+            x, key = candidate(j)
+            full = Op("ge", (count, Const(k, INDEX)), "bool")
+            better = Op("or", (Op("not", (full,), "bool"), Op("gt", (key, worst), "bool")), "bool")
+            with scope.when(scope.let(better, scope.depth)):
+                _insert(scope, key, [(bits, key), (best, x), (places, scope.index_value(j, "i32"))], count, k)
+                last = Op("sub", (count, _ONE), INDEX)
+                scope.assign(worst, Load(bits, last, key.dtype))
+        with scope.loop(k, "serial") as j:
+            target = place(row, j, k)
+            for source, var, t in ((best, values, dtype), (places, order, "i32")):
+                value = scope.let(Load(source, j.expr(), t), scope.depth)
+                scope.store(builder.result(var), target, value)
+    builder.kernel("top_k", scope, eqn.source)
+
+
+def _insert(scope: Scope, key: Expr, rows: Sequence[tuple[str, Expr]], count: Ref, k: int) -> None:
+    """Puts a new element behind all that are not smaller, in rows of which `count` elements, at most k, are in use."""
+    bits = rows[0][0]
+    hole = scope.var(scope.let(_min(count, Const(k - 1, INDEX)), scope.depth), "a")
+    moving = scope.var(Const(True, "bool"), "b")
+
+    def previous() -> Expr:
+        return Op("max", (Op("sub", (hole, _ONE), INDEX), _ZERO), INDEX)
+
+    with scope.while_(moving):
+        smaller = Op("lt", (Load(bits, previous(), key.dtype), key), "bool")
+        go = scope.let(Op("and", (Op("gt", (hole, _ZERO), "bool"), smaller), "bool"), scope.depth)
+        with scope.when(go):
+            for row, value in rows:
+                scope.emit(Store(row, hole, Load(row, previous(), value.dtype)))
+            scope.assign(hole, Op("sub", (hole, _ONE), INDEX))
+        scope.assign(moving, go)
+    for row, value in rows:
+        scope.emit(Store(row, hole, value))
+    scope.assign(count, _min(_add(count, _ONE), Const(k, INDEX)))
+
+
+def before(here: Callable[[Expr], Expr], xs: Sequence[Expr], ys: Sequence[Expr]) -> Expr:
+    """Whether the keys `xs` come strictly before `ys`."""
+    result: Expr | None = None
+    for x, y in reversed(list(_parts(here, xs, ys))):
+        less = _less(here, x, y)
+        if result is None:
+            result = less
+        else:
+            more = _less(here, y, x)
+            equal = here(Op("and", (Op("not", (more,), "bool"), result), "bool"))
+            result = here(Op("or", (less, equal), "bool"))
+    assert result is not None
+    return result
+
+
+def _parts(here: Callable[[Expr], Expr], xs: Sequence[Expr], ys: Sequence[Expr]) -> list[tuple[Expr, Expr]]:
+    """Pairs of real numbers to compare, the foremost first."""
+    out: list[tuple[Expr, Expr]] = []
+    for x, y in zip(xs, ys, strict=True):
+        if x.dtype in ("c64", "c128"):
+            real = "f32" if x.dtype == "c64" else "f64"
+            out += [(here(Op(part, (x,), real)), here(Op(part, (y,), real))) for part in ("real", "imag")]
+        else:
+            out.append((x, y))
+    return out
+
+
+def _less(here: Callable[[Expr], Expr], x: Expr, y: Expr) -> Expr:
+    """x < y, where NaN is above everything."""
+    less = here(Op("lt", (x, y), "bool"))
+    if x.dtype == "bool" or x.dtype[0] in "iu":
+        return less
+    x_nan, y_number = Op("ne", (x, x), "bool"), Op("eq", (y, y), "bool")
+    # x < y, or y is NaN and x is not
+    return here(Op("or", (less, Op("not", (Op("or", (x_nan, y_number), "bool"),), "bool")), "bool"))

@@ -1,0 +1,1 @@
+"""Matrix products as generated code: one driver, register kernels, packing."""

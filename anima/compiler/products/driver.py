@@ -1,0 +1,231 @@
+"""The driver of matrix products: a walk over blocks, which packs, and calls register kernels.
+
+    for each block of columns:  for each block of k:  pack B;  for each tile of rows, each panel of columns: kernel
+
+The driver of a scalar type serves all products of that type: `PLAN` has what differs between them. A unit of
+work is one tile of rows in one block of columns.
+"""
+
+from __future__ import annotations
+
+from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.products.blocking import BLOCK_BYTES, DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
+from anima.compiler.products.kernel import I1, I64, PTR, SCALARS, Writer, i64, loop, times, when
+
+# What the driver reads: the context has addresses, the plan integers (alpha and beta as bits).
+CONTEXT = ("plan", "a", "b", "c", "kernel0", "kernel1", "edge0", "edge1", "pack_a", "pack_b", "transpose", "merge")
+PLAN = ("n", "k", "nc", "kc", "high", "low", "first", "tiles", "rows", "blocks", "width", "edge", "rs", "ks", "bs",
+        "js", "cs", "a_step", "b_step", "c_step", "pack_a", "pack_b", "scaled", "keep", "alpha", "beta")
+DRIVER = "gemm"
+
+
+def write_run(module: ModuleBuilder, name: str, units: str) -> None:
+    """Write `void name(ptr pool, ptr ctx, i64 n, i64 grain)`: `units(ctx, 0, n)`, by the pool if there is one and it is
+    worth it (grain is not 0)."""
+    b = module.function(name, [("pool", PTR), ("ctx", PTR), ("units", I64), ("grain", I64)])
+    pool, context, count, grain = b.params
+    alone = b.op("or", b.cmp("eq", pool, 0), b.cmp("eq", grain, 0))
+
+    def here() -> None:
+        b.call(units, [context, i64(0), count])
+
+    def shared() -> None:
+        b.call(b.load(PTR, pool), [pool, Value(f"@{units}", PTR), context, count, grain])
+
+    when(b, alone, here, shared)
+    b.ret()
+
+
+class Driver:
+    """Writes `void gemm(ptr pool, ptr ctx, i64 units, i64 grain)` and what it calls, for one scalar type."""
+
+    def __init__(self, module: ModuleBuilder, dtype: str, lanes: int, masks: bool) -> None:
+        self.module = module
+        self.scalar = Type(SCALARS[dtype])
+        self.lanes = lanes
+        self.masks = masks
+        self.size = self.scalar.bits // 8
+
+    def write(self) -> None:
+        """All functions."""
+        self._segment()
+        self._units()
+        write_run(self.module, DRIVER, "units")
+
+    def _units(self) -> None:
+        """Units `begin` to `end`, those next to each other in a block of columns at once."""
+        b = self.module.function("units", [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
+        context, begin, end = b.params
+        plan = b.load(PTR, context)
+        tiles = b.load(I64, b.gep("i64", plan, PLAN.index("tiles")))
+        blocks = b.load(I64, b.gep("i64", plan, PLAN.index("blocks")))
+        tile_bytes = MOST_ROWS * MOST_VECTORS * self.lanes * self.size
+        room = BLOCK_BYTES, MOST_ROWS * (max(DEPTH_BYTES.values()) + self.lanes * self.size), tile_bytes
+        scratch = [b.alloca(Type("i8"), bytes_) for bytes_ in room]
+        head, done = b.label("next"), b.label("done")
+        before = b.block
+        b.branch_if(b.cmp("slt", begin, end), head, done)
+        b.place(head)
+        unit = b.phi(I64, (begin, before))
+        tile, which = b.op("urem", unit, tiles), b.op("udiv", unit, tiles)
+        stop = b.intrinsic("smin", tiles, b.op("add", tile, b.op("sub", end, unit)))
+        b.call("segment", [context, b.op("udiv", which, blocks), b.op("urem", which, blocks), tile, stop, *scratch])
+        following = b.op("add", unit, b.op("sub", stop, tile))
+        unit.add(following, b.block)
+        b.branch_if(b.cmp("slt", following, end), head, done)
+        b.place(done)
+        b.ret()
+
+    def _segment(self) -> None:
+        """Tiles `begin` to `end` of rows in one block of columns of one product of the batch."""
+        b = self.module.function("segment", [("ctx", PTR), ("t", I64), ("block", I64), ("begin", I64), ("end", I64),
+                                             ("packed", PTR), ("rows", PTR), ("tile", PTR)],
+                                 linkage="internal", attributes="noinline")
+        Segment(b, Writer(b, self.scalar.text, self.lanes, self.masks)).write()
+
+
+class Segment:
+    """Writes `segment`: for each block of k, pack B; for each tile of rows, for each panel of columns, a kernel."""
+
+    def __init__(self, b: Builder, move: Writer) -> None:
+        self.b = b
+        self.move = move
+        self.context, self.t, self.block, self.begin, self.end, self.packed, self.row_room, self.tile_room = b.params
+        self.plan = b.load(PTR, self.context)
+
+    def _get(self, name: str) -> Value:
+        """A number of the plan, loaded where it is used: there are more of them than registers."""
+        return self.b.load(I64, self.b.gep("i64", self.plan, PLAN.index(name)))
+
+    def _address(self, name: str) -> Value:
+        return self.b.load(PTR, self.b.gep("ptr", self.context, CONTEXT.index(name)))
+
+    def _is(self, name: str) -> Value:
+        return self.b.cmp("ne", self._get(name), 0)
+
+    def _scale(self, name: str) -> Value:
+        """alpha or beta."""
+        value = self.b.cast("bitcast", self._get(name), Type("double"))
+        return value if self.move.scalar is value.type else self.b.cast("fptrunc", value, self.move.scalar)
+
+    def _mul(self, x: Value, y: Value) -> Value:
+        return self.b.op("mul", x, y, "nsw")
+
+    def _pieces(self, total: Value, size: Value) -> Value:
+        """How many pieces of a size there are, the last one perhaps smaller."""
+        return self.b.op("sdiv", self.b.op("add", total, self.b.op("sub", size, i64(1))), size)
+
+    def write(self) -> None:
+        """The whole function."""
+        b, move, mul = self.b, self.move, self._mul
+        nc = self._get("nc")
+        left = mul(self.block, nc)
+        self.columns = b.intrinsic("smin", nc, b.op("sub", self._get("n"), left))
+        self.panels = self._pieces(self.columns, self._get("width"))
+        a = move.at(self._address("a"), mul(self.t, self._get("a_step")))
+        source = move.at(self._address("b"), mul(self.t, self._get("b_step")), mul(left, self._get("js")))
+        target = move.at(self._address("c"), mul(self.t, self._get("c_step")), left)
+        k, kc = self._get("k"), self._get("kc")
+
+        def deep(number: Value, _: list[Value]) -> list[Value]:
+            p = mul(number, kc)
+            depth = b.intrinsic("smin", kc, b.op("sub", k, p))
+            origin, rows = move.at(source, mul(p, self._get("bs"))), move.at(a, mul(p, self._get("ks")))
+            self._pack(origin, depth)
+
+            def tile(number: Value, _: list[Value]) -> list[Value]:
+                self._tile(number, rows, origin, target, depth, b.cmp("sgt", p, 0))
+                return []
+
+            loop(b, self.begin, self.end, 1, tile)
+            return []
+
+        loop(b, 0, self._pieces(k, kc), 1, deep, sure=True)
+        b.ret()
+
+    def _panel(self, number: Value) -> tuple[Value, Value, Value, Value]:
+        """First column, columns, width and whether it is the narrow one, of a panel."""
+        b, width = self.b, self._get("width")
+        first = self._mul(number, width)
+        columns = b.intrinsic("smin", width, b.op("sub", self.columns, first))
+        last = b.cmp("slt", columns, width)
+        return first, columns, b.select(last, self._get("edge"), width), last
+
+    def _pack(self, origin: Value, depth: Value) -> None:
+        """Panels of B that kernels cannot read where they are: all, or one that is not whole."""
+        b, move = self.b, self.move
+
+        def panel(number: Value, _: list[Value]) -> list[Value]:
+            first, columns, width, _last = self._panel(number)
+
+            def pack() -> None:
+                js = self._get("js")
+                direct = b.cmp("eq", js, 1)
+                args = [move.at(self.packed, self._mul(first, depth)), move.at(origin, self._mul(first, js)),
+                        b.select(direct, self._get("bs"), js), depth, columns, width]
+
+                def rows() -> None:
+                    b.call(self._address("pack_b"), args)
+
+                def transposed() -> None:
+                    b.call(self._address("transpose"), args)
+
+                when(b, direct, rows, transposed)
+
+            when(b, b.op("or", self._is("pack_b"), b.cmp("ne", columns, width)), pack)
+            return []
+
+        loop(b, 0, self.panels, 1, panel)
+
+    def _tile(self, number: Value, a: Value, origin: Value, target: Value, depth: Value, later: Value) -> None:
+        """A tile of rows by all panels; `later`: not in the first block of k."""
+        b, move = self.b, self.move
+        high, low, first = self._get("high"), self._get("low"), self._get("first")
+        late = b.cmp("sge", number, first)
+        before = b.intrinsic("smin", number, first)
+        top = b.op("add", self._mul(before, high), self._mul(b.op("sub", number, before), low))
+        height = b.select(late, low, high)
+        rows = b.intrinsic("smin", height, b.op("sub", self._get("rows"), top))
+        partial = b.cmp("slt", rows, height)
+        place = move.at(a, self._mul(top, self._get("rs")))
+        target = move.at(target, self._mul(top, self._get("cs")))
+        matrix = self._packed_rows(place, rows, depth, b.op("or", self._is("pack_a"), partial))
+        reads = b.op("or", later, self._is("keep"))
+
+        def panel(p: Value, _: list[Value]) -> list[Value]:
+            first, columns, width, last = self._panel(p)
+            row = b.op("add", b.cast("zext", late, I64), times(b, b.cast("zext", last, I64), 2))
+            kernel = b.load(PTR, b.gep("ptr", b.gep("ptr", self.context, CONTEXT.index("kernel0")), row))
+            broken = b.cmp("ne", columns, width)
+            packed = b.op("or", self._is("pack_b"), broken)
+            source = b.select(packed, move.at(self.packed, self._mul(first, depth)), move.at(origin, first))
+            step = b.select(packed, width, self._get("bs"))
+            c = move.at(target, first)
+
+            def through_tile() -> None:
+                b.call(kernel, [*matrix, source, step, self.tile_room, width, depth, b.const(I1, 0)])
+                beta = b.select(later, b.const(move.scalar, 1.0), self._scale("beta"))
+                b.call(self._address("merge"), [c, self._get("cs"), self.tile_room, width, rows, columns,
+                                                self._scale("alpha"), beta, reads])
+
+            def straight() -> None:
+                b.call(kernel, [*matrix, source, step, c, self._get("cs"), depth, reads])
+
+            when(b, b.op("or", b.op("or", broken, partial), self._is("scaled")), through_tile, straight)
+            return []
+
+        loop(b, 0, self.panels, 1, panel)
+
+    def _packed_rows(self, a: Value, rows: Value, depth: Value, copied: Value) -> list[Value]:
+        """Address and strides of a tile of A, which is packed if `copied`."""
+        b = self.b
+        rs, ks = self._get("rs"), self._get("ks")
+        by_rows = b.cmp("eq", ks, 1)
+        ld = b.select(by_rows, b.op("add", depth, i64(self.move.width)), i64(MOST_ROWS))
+
+        def pack() -> None:
+            b.call(self._address("pack_a"), [self.row_room, a, rs, ks, rows, depth, ld])
+
+        when(b, copied, pack)
+        return [b.select(copied, self.row_room, a), b.select(copied, b.select(by_rows, ld, i64(1)), rs),
+                b.select(copied, b.select(by_rows, i64(1), ld), ks)]

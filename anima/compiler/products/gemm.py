@@ -1,0 +1,147 @@
+"""Matrix products as generated code.
+
+    gemm f32 N N 512 512 512   ->   plan = [512, 256, ...]; ctx = {plan, a, b, c, kernels}
+                                    gemm(pool, ctx, units, grain)
+
+For each scalar type there is one driver (`gemm_driver`) and there are a few register kernels (`gemm_kernel`); what
+differs between products is data that the driver reads. So a program's own module only has numbers, and drivers and
+kernels are modules of their own, made once in a process. A product by a vector has drivers of its own
+(`gemm_vector`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+
+from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.machine.target import Target
+from anima.compiler.products.blocking import Shape, blocking, vector_blocking
+from anima.compiler.products.driver import CONTEXT, DRIVER, Driver
+from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, Writer, i64, write_kernel
+from anima.compiler.products.vector import ALONG, DOT, write_along, write_dot
+
+PACK_ROWS, PACK_COLUMNS, TRANSPOSE, MERGE = "gemm_pack_a", "gemm_pack_b", "gemm_transpose", "gemm_merge"
+_FEW_BYTES = 32  # of one element of each vector, up to which vectors are multiplied one by one
+_LONG = 64       # if they are at least so long
+_SQUARE = 4      # lanes of the squares that are transposed: wider ones are no faster, and take longer to compile
+
+
+def kernel_name(rows: int, vectors: int) -> str:
+    """The register kernel for a tile of this size."""
+    return f"gemm_{rows}x{vectors}"
+
+
+@cache
+def shared_text(name: str, dtype: str, target: Target) -> str:
+    """The LLVM module of a driver or kernel, which has one public function of that name."""
+    module = ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features)
+    scalar, lanes, masks = SCALARS[dtype], _lanes(dtype, target), target.has("avx")
+    if name == DRIVER:
+        Driver(module, dtype, lanes, masks).write()
+    elif name == DOT:
+        write_dot(module, scalar, lanes, masks)
+    elif name == ALONG:
+        write_along(module, scalar, lanes, masks)
+    elif name == PACK_ROWS:
+        Writer(module.function(name, PACK_A), scalar, lanes, masks).pack_a()
+    elif name == PACK_COLUMNS:
+        Writer(module.function(name, PACK_B), scalar, lanes, masks).pack_b()
+    elif name == TRANSPOSE:
+        Writer(module.function(name, PACK_B), scalar, min(lanes, _SQUARE), masks).pack_transposed()
+    elif name == MERGE:
+        params = [PTR, I64, PTR, I64, I64, I64, Type(scalar), Type(scalar), I1]
+        Writer(module.function(name, params), scalar, lanes, masks).merge()
+    else:
+        rows, vectors = map(int, name.removeprefix("gemm_").split("x"))
+        write_kernel(module.function(name, KERNEL), Type(scalar, lanes), rows, vectors)
+    return module.text()
+
+
+def _lanes(dtype: str, target: Target) -> int:
+    return target.vector_bytes // (4 if dtype == "f32" else 8)
+
+
+def _bits(number: float) -> int:
+    return struct.unpack("<q", struct.pack("<d", number))[0]
+
+
+class Product:
+    """A call of `gemm` as a driver takes it.
+
+    `driver` is its name; `operands`: which of a, b, c stand first in the context; `functions`: names of functions by
+    their place in the context; `plan`: numbers; `units` of work, of which a thread takes `grain` (0: all in order).
+    """
+
+    def __init__(self, call: dict[str, object], target: Target) -> None:
+        def number(name: str) -> int:
+            return int(call[name])  # type: ignore[call-overload]
+
+        dtype = str(call["dtype"])
+        lda, ldb = number("lda"), number("ldb")
+        rs, ks = (lda, 1) if call["transa"] == "N" else (1, lda)
+        bs, js = (ldb, 1) if call["transb"] == "N" else (1, ldb)
+        lanes = _lanes(dtype, target)
+        m, n, k = (number(x) for x in "mnk")
+        s = Shape(m, n, k, rs, ks, bs, js, number("ldc"), number("batch"), 4 if dtype == "f32" else 8)
+        steps = [number(f"{x}_stride") for x in "abc"]
+        alpha, beta = float(call["alpha"]), float(call["beta"])  # type: ignore[arg-type]
+        plain = alpha == 1.0 and beta in (0.0, 1.0)
+        if not (plain and self._by_vector(s, steps, beta)):
+            self._by_matrix(s, steps, alpha, beta, lanes, target.registers)
+
+    def _by_matrix(self, s: Shape, steps: list[int], alpha: float, beta: float, lanes: int, registers: int) -> None:
+        p = blocking(s, lanes, registers)
+        blocks = -(-s.n // p.nc)
+        self.driver, self.operands = DRIVER, "abc"
+        self.units, self.grain = p.tiles * blocks * s.batch, p.grain
+        scaled = alpha != 1.0 or beta not in (0.0, 1.0)
+        rest = s.n % (p.vectors * lanes)
+        broken = rest not in (0, p.edge * lanes)
+        partial = p.first * p.rows[0] + (p.tiles - p.first) * p.rows[1] != s.m
+        kernels = [kernel_name(rows, vectors) for vectors in (p.vectors, p.edge) for rows in p.rows]
+        self.functions = dict(zip(("kernel0", "kernel1", "edge0", "edge1"), kernels, strict=True))
+        needed = {"pack_a": (p.pack_a or partial, PACK_ROWS), "merge": (broken or partial or scaled, MERGE),
+                  "pack_b": (s.js == 1 and (p.pack_b or broken), PACK_COLUMNS), "transpose": (s.js != 1, TRANSPOSE)}
+        self.functions |= {place: name for place, (wanted, name) in needed.items() if wanted}
+        flags = map(int, (p.pack_a, p.pack_b, scaled, beta != 0.0))
+        self.plan = [s.n, s.k, p.nc, p.kc, *p.rows, p.first, p.tiles, s.m, blocks, p.vectors * lanes, p.edge * lanes,
+                     s.rs, s.ks, s.bs, s.js, s.cs, *steps, *flags, _bits(alpha), _bits(beta)]
+
+    def _by_vector(self, s: Shape, steps: list[int], beta: float) -> bool:
+        """Whether one operand is a vector, or a few contiguous ones; then the plan is for a driver for those."""
+        if s.m <= s.n:  # y[j, i] = sum of M[j, p] x[p, i], where M is B
+            outputs, line, step, operands = s.n, s.js, s.bs, "bac"
+            lines, x, x_line, y, y_line = s.m, s.ks, s.rs, 1, s.cs
+        else:           # y[i, j] = sum of M[i, p] x[p, j], where M is A
+            outputs, line, step, operands = s.m, s.rs, s.ks, "abc"
+            lines, x, x_line, y, y_line = s.n, s.bs, s.js, s.cs, 1
+        if step == 1 and x == 1 and (lines == 1 or (lines * s.itemsize <= _FEW_BYTES and s.k >= _LONG)):
+            driver, stride = DOT, line
+        elif lines == 1 and line == 1 and y == 1:
+            driver, stride = ALONG, step
+        else:
+            return False
+        size, self.grain = vector_blocking(outputs, s.k, lines, s.batch, s.itemsize, driver == DOT)
+        blocks = -(-outputs // size)
+        self.driver, self.functions, self.operands, self.units = driver, {}, operands, blocks * s.batch
+        by_name = dict(zip("abc", steps, strict=True))
+        self.plan = [outputs, s.k, stride, x, y, size, blocks, *(by_name[o] for o in operands), int(beta != 0.0),
+                     lines, x_line, y_line]
+        return True
+
+
+def emit_product(b: Builder, product: Product, operands: dict[str, Value], pool: Value,
+                 function: Callable[[str], Value]) -> None:
+    """Write the call of a driver: `operands` are addresses of the first elements of a, b and c, `pool` that of the pool
+    or null, `function` gives addresses of shared functions."""
+    text = "_".join(map(str, product.plan)).replace("-", "m")
+    constant = b.module.constant(f"gemm.plan.{text}", "i64", product.plan, 8)
+    driver = function(product.driver)
+    context = b.alloca(PTR, len(CONTEXT))
+    words = dict(enumerate([constant, *(operands[o] for o in product.operands)]))
+    words |= {CONTEXT.index(place): function(name) for place, name in product.functions.items()}
+    for number, value in words.items():
+        b.store(value, b.gep("ptr", context, number))
+    b.call(driver, [pool, context, i64(product.units), i64(product.grain)])

@@ -1,0 +1,333 @@
+"""Rewrites of composite operations into simpler ones, where that is how they run best.
+
+    i = argmax[axes=(1,)] x   ->   m = reduce_max x;  h = x == m or x != x;  i = reduce_min select(h, iota, n)
+
+so that the fusion of rows sees nothing but reductions and maps. Arrays of random keys become arrays of the
+words that keys are made of, with one more dimension, and operations on keys the programs on words that their
+`body` gives. After this pass no extended dtypes, `argmax` or `argmin` appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.lowering import contract as lower_contract, linalg as lower_linalg
+from anima.compiler.rewriting.inline import has_programs, inline, map_programs
+from anima.compiler.rewriting.simplify import untransposed
+from anima.core import dtypes
+from anima.core.array import ConcreteArray
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
+from anima.core.primitive import Primitive
+from anima.core.stage import trace_to_jaxpr
+from anima.core.trace import EVAL, under
+from anima.ops import elementwise as el
+from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, full
+from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
+from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p
+from anima.ops.shape import slice_in_dim
+from anima.ops.sort import sort_p
+from anima.util import exact_type
+
+MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
+
+TAPE_LOOPS = ("tape_while", "tape_scan")
+RECORDS = "tapes"           # the effect of a program that records values on tapes which die with it ...
+RECORDED = "tapes outlive"  # ... or do not: they are among its results
+Rewrite = Callable[..., Any]  # (equation, *its operands) -> results
+
+
+def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Replaces composite equations by simpler ones, and random keys by their words."""
+    return _simpler(physical(closed))
+
+
+def _simpler(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Replaces composite equations of a program without keys, and of those in it."""
+    if not any(e.primitive.name in REWRITES or (e.params and has_programs(e.params)) for e in closed.eqns):
+        return closed
+    eqns: list[Eqn] = []
+    env: dict[Var, Atom] = {}
+    transposed: dict[Var, Eqn] = {}
+    bodies: dict[Hashable, ClosedJaxpr] = {}
+    constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
+    for eqn in closed.eqns:
+        invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
+        if eqn.primitive.name == "transpose":
+            transposed[eqn.outvars[0]] = eqn.replace(invars=invars)
+        elif eqn.primitive.name == "dot_general":  # how a product is written depends on how its operands lie
+            eqn = untransposed(eqn, invars, transposed) or eqn
+        rewrite = REWRITES.get(eqn.primitive.name)
+        if rewrite is None or (eqn.primitive.name in ONLY_IF and not ONLY_IF[eqn.primitive.name](eqn)):
+            params = map_programs(eqn.params, _simpler) if has_programs(eqn.params) else eqn.params
+            eqns.append(eqn.replace(invars=invars, params=params))
+            continue
+        key = _form(eqn)
+        body = bodies.get(key)
+        if body is None:
+            body = _traced(rewrite, eqn, [v.aval for v in eqn.invars])
+            constvars += body.jaxpr.constvars
+            consts += body.consts
+            if key is not None:
+                bodies[key] = body
+        jaxpr = body.jaxpr
+        inner: dict[Var, Atom] = dict(zip(jaxpr.invars, invars, strict=True))
+        for e in jaxpr.eqns:
+            inner.update((v, Var(v.aval)) for v in e.outvars)
+            eqns.append(Eqn(e.primitive, [inner.get(v, v) if type(v) is Var else v for v in e.invars],
+                            [inner[v] for v in e.outvars], e.params, eqn.source, e.effects))  # type: ignore[misc]
+        env.update(zip(eqn.outvars, (inner.get(v, v) if type(v) is Var else v for v in jaxpr.outvars), strict=True))
+    outvars = [env.get(v, v) if type(v) is Var else v for v in closed.jaxpr.outvars]
+    return ClosedJaxpr(Jaxpr(constvars, closed.jaxpr.invars, eqns, outvars, closed.jaxpr.effects), consts)
+
+
+def _form(eqn: Eqn) -> Hashable | None:
+    """What the rewrite of an equation depends on; None if that cannot be compared."""
+    params = tuple(eqn.params.items())
+    atoms = tuple((v.aval, v.val.tobytes() if type(v) is Literal else None) for v in eqn.invars)
+    try:
+        key = eqn.primitive, params, exact_type(params), atoms, tuple(v.aval for v in eqn.outvars)
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _as_list(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+# ---------------------------------------------------------------- keys
+
+
+def is_key(aval: ShapedArray) -> bool:
+    return isinstance(aval.dtype, dtypes.ExtendedDType)
+
+
+def words(aval: ShapedArray) -> ShapedArray:
+    """The type of the words of an array of keys."""
+    if not is_key(aval):
+        return aval
+    base = getattr(aval.dtype, "word", aval.dtype.base)  # tapes are addresses in compiled code
+    return ShapedArray(aval.shape + tuple(aval.dtype.element_shape), np.dtype(base))
+
+
+def physical(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program with arrays of keys replaced by arrays of their words."""
+    if not _mentions_keys(closed.jaxpr):
+        return closed
+    return _Words(closed).program()
+
+
+class _Words:
+    """Rewrites one program: `env` has what stands for each variable that was replaced."""
+
+    def __init__(self, closed: ClosedJaxpr):
+        self.closed = closed
+        self.env: dict[Var, Atom] = {}
+        self.eqns: list[Eqn] = []
+        self.constvars: list[Var] = []
+        self.consts: list[Any] = []
+
+    def read(self, atom: Atom) -> Atom:
+        return self.env.get(atom, atom) if type(atom) is Var else atom
+
+    def define(self, var: Var) -> Var:
+        """The variable for the words of `var`."""
+        if not is_key(var.aval):
+            return var
+        new = self.env[var] = Var(words(var.aval))
+        return new
+
+    def program(self) -> ClosedJaxpr:
+        jaxpr = self.closed.jaxpr
+        for var, value in zip(jaxpr.constvars, self.closed.consts, strict=True):
+            if isinstance(value, ConcreteArray) and is_key(value.aval):
+                given = value.aval.dtype.to_words(value.value) if hasattr(value.aval.dtype, "to_words") else value.value
+                value = ConcreteArray(given, words(value.aval))
+            self.constvars.append(self.define(var))
+            self.consts.append(value)
+        invars = [self.define(v) for v in jaxpr.invars]
+        for eqn in jaxpr.eqns:
+            self.equation(eqn)
+        outvars = [self.read(v) for v in jaxpr.outvars]
+        effects = jaxpr.effects
+        if not effects & {RECORDS, RECORDED} and any(map(_records, self.eqns)):
+            effects |= {RECORDED if any(hasattr(v.aval.dtype, "word") for v in jaxpr.outvars) else RECORDS}
+        return ClosedJaxpr(Jaxpr(self.constvars, invars, self.eqns, outvars, effects), self.consts)
+
+    def equation(self, eqn: Eqn) -> None:
+        avals, params, primitive = [v.aval for v in eqn.invars], eqn.params, eqn.primitive
+        if primitive.on_words and primitive.body is not None:
+            self.splice(eqn, physical(inline(primitive.body(params, avals))))
+            return
+        if has_programs(params):
+            params = map_programs(params, physical)
+            if primitive.name in TAPE_LOOPS:
+                params["words"] = True
+        elif primitive.name in ON_WORDS and any(map(is_key, avals)):
+            self.splice(eqn, _traced(ON_WORDS[primitive.name], eqn, [words(a) for a in avals]))
+            return
+        elif any(map(is_key, avals)) or any(is_key(v.aval) for v in eqn.outvars):
+            base = primitive.physical(avals, params)
+            if base is None:
+                raise TypeError(f"{primitive.name} does not accept arrays of random keys.")
+            params = base
+        invars = [self.read(v) for v in eqn.invars]
+        self.eqns.append(eqn.replace(invars=invars, outvars=[self.define(v) for v in eqn.outvars], params=params))
+
+    def splice(self, eqn: Eqn, body: ClosedJaxpr) -> None:
+        """Adds the equations of `body`, with variables of their own, in the place of `eqn`."""
+        inner: dict[Var, Atom] = dict(zip(body.jaxpr.invars, map(self.read, eqn.invars), strict=True))
+        for var, value in zip(body.jaxpr.constvars, body.consts, strict=True):
+            inner[var] = Var(var.aval)
+            self.constvars.append(inner[var])  # type: ignore[arg-type]
+            self.consts.append(value)
+        for e in body.jaxpr.eqns:
+            invars = [inner.get(v, v) if type(v) is Var else v for v in e.invars]
+            outvars = [Var(v.aval) for v in e.outvars]
+            inner.update(zip(e.outvars, outvars, strict=True))
+            self.eqns.append(e.replace(invars=invars, outvars=outvars, source=eqn.source))
+        results = (inner.get(v, v) if type(v) is Var else v for v in body.jaxpr.outvars)
+        self.env.update(zip(eqn.outvars, results, strict=True))
+
+
+def _traced(rule: Rewrite, eqn: Eqn, avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+    """The program of a rewrite of `eqn` on operands of these types."""
+    return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, lambda *xs: _as_list(rule(eqn, *xs)), list(avals)))
+
+
+def _records(eqn: Eqn) -> bool:
+    """Whether an equation makes tapes that it does not free; the programs in it say so of themselves by now."""
+    return eqn.primitive.name in TAPE_LOOPS or any(RECORDED in inner.effects for inner in subjaxprs(eqn.params))
+
+
+def _mentions_keys(jaxpr: Jaxpr) -> bool:
+    if any(is_key(v.aval) for v in (*jaxpr.invars, *jaxpr.constvars)):
+        return True
+    return any(e.primitive.on_words or (e.params and has_programs(e.params))
+               or any(is_key(v.aval) for v in e.outvars) for e in jaxpr.eqns)
+
+
+# ---------------------------------------------------------------- operations on the words of keys
+
+
+def _select_words(eqn: Eqn, which: Any, *cases: Any) -> Any:
+    """A choice of keys chooses all of their words alike."""
+    rank = eqn.outvars[0].aval.ndim
+    cases = tuple(_led(x, v.aval.ndim, rank) for x, v in zip(cases, eqn.invars[1:], strict=True))
+    if which.shape:
+        more = len(cases[0].shape) - rank
+        which = broadcast_in_dim(which, (*which.shape, *(1,) * more), tuple(range(rank)))
+    return el.select_n_p.bind(which, *cases)
+
+
+def _led(x: Any, rank: int, wanted: int) -> Any:
+    """The words of keys of `rank` dimensions with dimensions of size 1 in front, so that they are `wanted`."""
+    more = wanted - rank
+    return x if not more else broadcast_in_dim(x, (1,) * more + tuple(x.shape), tuple(range(more, more + len(x.shape))))
+
+
+def _compare_words(compare: Primitive, reduce: Primitive) -> Rewrite:
+    """Keys are equal if all of their words are."""
+    def rewrite(eqn: Eqn, x: Any, y: Any) -> Any:
+        rank = eqn.outvars[0].aval.ndim
+        x, y = (_led(z, v.aval.ndim, rank) for z, v in zip((x, y), eqn.invars, strict=True))
+        same = compare.bind(x, y)
+        return reduce.bind(same, axes=tuple(range(rank, len(same.shape))))
+    return rewrite
+
+
+def _dynamic_slice_words(eqn: Eqn, x: Any, *starts: Any) -> Any:
+    """Windows of keys hold all of their words."""
+    inner = tuple(x.shape[len(starts):])
+    return dynamic_slice_p.bind(x, *starts, *_zeros(starts, inner), slice_sizes=eqn.params["slice_sizes"] + inner)
+
+
+def _dynamic_update_words(eqn: Eqn, x: Any, update: Any, *starts: Any) -> Any:
+    return dynamic_update_slice_p.bind(x, update, *starts, *_zeros(starts, x.shape[len(starts):]))
+
+
+def _zeros(starts: Sequence[Any], dims: Sequence[int]) -> list[Any]:
+    dtype = starts[0].dtype if starts else np.dtype(np.int32)
+    return [np.zeros((), dtype)] * len(dims)
+
+
+ON_WORDS: dict[str, Rewrite] = {
+    "dynamic_slice": _dynamic_slice_words,
+    "dynamic_update_slice": _dynamic_update_words,
+    "eq": _compare_words(el.eq, reduce_and_p),
+    "ne": _compare_words(el.ne, reduce_or_p),
+    "select_n": _select_words,
+}
+
+
+# ---------------------------------------------------------------- rewrites
+
+
+def _arg_extreme(reduce: Primitive) -> Rewrite:
+    """The first place of the extreme value, or of the first NaN."""
+    def rewrite(eqn: Eqn, x: Any) -> Any:
+        (axis,), index_dtype = eqn.params["axes"], eqn.params["index_dtype"]
+        kept = tuple(d for d in range(len(x.shape)) if d != axis)
+        best = broadcast_in_dim(reduce.bind(x, axes=(axis,)), x.shape, kept)
+        here = el.eq(x, best)
+        if dtypes.issubdtype(x.dtype, np.inexact):
+            here = el.or_(here, el.ne(x, x))
+        places = broadcasted_iota(index_dtype, x.shape, axis)
+        beyond = full(x.shape, np.asarray(max(x.shape[axis] - 1, 0), index_dtype))
+        return reduce_min_p.bind(el.select_n_p.bind(here, beyond, places), axes=(axis,))
+    return rewrite
+
+
+def _top_k(eqn: Eqn, x: Any) -> Any:
+    """The first k of a stable sort in descending order, NaN first."""
+    k, axis = eqn.params["k"], eqn.params["axis"]
+    places = broadcasted_iota(np.dtype(np.int32), x.shape, axis)
+    _, values, order = sort_p.bind(_descending(x), x, places, dimension=axis, is_stable=True, num_keys=1)
+    return [slice_in_dim(values, 0, k, axis=axis), slice_in_dim(order, 0, k, axis=axis)]
+
+
+def _descending(x: Any) -> Any:
+    """Integers in the opposite order of `x`; NaN comes before all else."""
+    if not dtypes.issubdtype(x.dtype, np.floating):
+        return el.not_(x)
+    wide = el.convert(x, np.dtype(np.float32)) if x.dtype.itemsize < 4 else x
+    signed = np.dtype(f"int{8 * wide.dtype.itemsize}")
+    most = full(x.shape, np.asarray(np.iinfo(signed).max, signed))
+    bits = el.bitcast_convert_type(wide, signed)
+    ordered = el.select(el.lt(bits, full(x.shape, np.asarray(0, signed))), el.xor(bits, most), bits)
+    return el.not_(el.select(el.ne(wide, wide), most, ordered))
+
+
+def _power(eqn: Eqn, x: Any, y: Any) -> Any:
+    """x**0.5, x**1.5 or x**-0.5 by square roots, to 2 ulp; infinity and +0 from -infinity and -0, as C's pow."""
+    infinity = full(x.shape, np.asarray(np.inf, x.dtype))
+    root = el.select(el.eq(el.abs(x), infinity), infinity, el.add(el.sqrt(x), full(x.shape, np.asarray(0.0, x.dtype))))
+    exponent = _exponent(eqn)
+    return root if exponent == 0.5 else el.mul(el.abs(x), root) if exponent > 0 else el.div(
+        full(x.shape, np.asarray(1.0, x.dtype)), root)
+
+
+def _exponent(eqn: Eqn) -> float:
+    """The exponent of a power if it is a literal number; else NaN."""
+    y = eqn.invars[1]
+    return float(y.val) if type(y) is Literal and y.val.dtype.kind == "f" else np.nan
+
+
+REWRITES: dict[str, Rewrite] = {
+    "argmax": _arg_extreme(reduce_max_p),
+    "argmin": _arg_extreme(reduce_min_p),
+    "dot_general": lower_contract.rewrite,
+    "pow": _power,
+    "top_k": _top_k,
+    **lower_linalg.REWRITES,
+}
+ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
+    "pow": lambda eqn: eqn.outvars[0].aval.dtype.name in ("float32", "float64") and _exponent(eqn) in (0.5, 1.5, -0.5),
+    "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
+    "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),
+}

@@ -1,0 +1,293 @@
+"""Simplification of programs, keeping every bit of every result.
+
+    b = mul a 1.0                        (an operation that changes nothing)
+    c = sin b;  d = sin a                (computed twice)
+    e = exp c                            (never used)
+    in (add c d)             ->          c = sin a;  in (add c c)
+
+Dead code goes first, so that its cost is that of one look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.rewriting.inline import has_programs, map_programs
+from anima.core.array import ConcreteArray
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from anima.ops.family import Elementwise
+from anima.ops.shape import reshape_p, transpose_p
+
+Program = dict[Var, Eqn]
+Rule = Callable[[Eqn, list[Atom], Program], "Atom | Eqn | None"]
+
+
+def dead_code(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Drops equations whose results nothing needs."""
+    jaxpr = closed.jaxpr
+    live: set[Any] = {v for v in jaxpr.outvars if type(v) is Var}
+    kept: list[Eqn] = []
+    changed = False
+    for eqn in reversed(jaxpr.eqns):
+        used = [v in live for v in eqn.outvars]
+        if True not in used and not eqn.effects:
+            changed = True
+            continue
+        shrink = eqn.primitive.dce
+        if shrink is not None and not all(used):
+            eqn, changed = shrink(eqn, used), True
+        kept.append(eqn)
+        live.update(v for v in eqn.invars if type(v) is Var)
+    if not changed:
+        return closed
+    pairs = [(v, c) for v, c in zip(jaxpr.constvars, closed.consts, strict=True) if v in live]
+    return ClosedJaxpr(Jaxpr([v for v, _ in pairs], jaxpr.invars, kept[::-1], jaxpr.outvars, jaxpr.effects),
+                       [c for _, c in pairs])
+
+
+def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Applies the algebraic rules, and computes equal things once. Dead code is left for `dead_code`."""
+    jaxpr = closed.jaxpr
+    env: dict[Var, Atom] = {}
+    known: dict[Any, Sequence[Var]] = {}
+    program: Program = {}
+    eqns: list[Eqn] = []
+    for var, value in zip(jaxpr.constvars, closed.consts, strict=True):
+        if not var.aval.shape and isinstance(value, ConcreteArray) and value.value.dtype == var.aval.dtype:
+            env[var] = Literal(value.value, var.aval)
+    for eqn in jaxpr.eqns:
+        invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
+        rule = RULES.get(eqn.primitive.name)
+        better = rule(eqn, invars, program) if rule is not None else None
+        if better is None and not eqn.outvars:
+            eqns.append(eqn.replace(invars=invars))
+            continue
+        if better is None:
+            better = _constant(eqn, invars)
+        if type(better) is Eqn:
+            eqn, invars = better, list(better.invars)
+        elif better is not None:
+            env[eqn.outvars[0]] = better  # type: ignore[assignment]
+            continue
+        key = _key(eqn, invars)
+        same = known.get(key) if key is not None else None
+        if same is not None:
+            env.update(zip(eqn.outvars, same, strict=True))
+            continue
+        if key is not None:
+            known[key] = eqn.outvars
+        params = map_programs(eqn.params, clean) if has_programs(eqn.params) else eqn.params
+        new = Eqn(eqn.primitive, invars, eqn.outvars, params, eqn.source, eqn.effects)
+        eqns.append(new)
+        for var in eqn.outvars:
+            program[var] = new
+    outvars = [env.get(v, v) if type(v) is Var else v for v in jaxpr.outvars]
+    return ClosedJaxpr(Jaxpr(jaxpr.constvars, jaxpr.invars, eqns, outvars, jaxpr.effects), closed.consts)
+
+
+def clean(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """`simplify`, then `dead_code`: for programs inside of others."""
+    return dead_code(simplify(closed))
+
+
+def _key(eqn: Eqn, invars: list[Atom]) -> Any:
+    """What equations that compute the same have in common; None where there is no telling."""
+    if eqn.effects:
+        return None
+    atoms = tuple([v if type(v) is Var else (v.val.dtype, v.val.tobytes(), v.aval.shape)  # type: ignore[union-attr]
+                   for v in invars])
+    try:
+        if not eqn.params:
+            key: Any = (eqn.primitive, atoms)
+        else:
+            key = (eqn.primitive, atoms, tuple(eqn.params.items()))
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _constant(eqn: Eqn, invars: list[Atom]) -> Atom | None:
+    """The value of a scalar operation on literals."""
+    if not invars or any(type(v) is Var for v in invars) or not isinstance(eqn.primitive, Elementwise):
+        return None
+    out = eqn.outvars[0].aval
+    if out.shape:
+        return None
+    with np.errstate(all="ignore"):
+        value = eqn.primitive.eval(*[np.asarray(v.val) for v in invars], **eqn.params)  # type: ignore[union-attr]
+    return Literal(np.asarray(value, out.dtype), out)
+
+
+# ---------------------------------------------------------------- algebra
+
+
+def _splat(atom: Atom, program: Program) -> Any:
+    """The number that every element of an operand is, if that is known."""
+    for _ in range(4):
+        if type(atom) is Literal:
+            return atom.val
+        eqn = program.get(atom)  # type: ignore[arg-type]
+        if eqn is None or eqn.primitive.name not in ("broadcast_in_dim", "reshape"):
+            return None
+        atom = eqn.invars[0]
+    return None
+
+
+def _same(eqn: Eqn, atom: Atom) -> Atom | None:
+    """The operand, if it can stand for the equation's result."""
+    out = eqn.outvars[0].aval
+    return atom if atom.aval.shape == out.shape and atom.aval.dtype == out.dtype else None
+
+
+def _neutral(value: Any, either_side: bool = True) -> Rule:
+    """`op x value -> x`; `value` maps a dtype to the neutral element there (None: there is none)."""
+    def rule(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+        x, y = invars
+        want = value(y.aval.dtype)
+        if want is None:
+            return None
+        number = _splat(y, program)
+        if number is not None and _equal_bits(number, want):
+            return _same(eqn, x)
+        if either_side:
+            number = _splat(x, program)
+            if number is not None and _equal_bits(number, want):
+                return _same(eqn, y)
+        return None
+    return rule
+
+
+def _equal_bits(a: Any, b: Any) -> bool:
+    """Equal numbers, telling 0.0 from -0.0."""
+    x, y = np.asarray(a), np.asarray(b)
+    return bool(x == y) and (x.dtype.kind in "biu" or bool(np.signbit(x.real) == np.signbit(y.real)))
+
+
+def _is_real_or_int(dtype: Any) -> bool:
+    return dtype.kind in "iufV"
+
+
+def _zero_to_add(dtype: Any) -> Any:
+    # x + 0.0 turns -0.0 into 0.0, x + -0.0 is x.
+    return 0 if dtype.kind in "iu" else -0.0 if dtype.kind in "fV" else None
+
+
+def _one(dtype: Any) -> Any:
+    return 1 if _is_real_or_int(dtype) else None
+
+
+def _zero(dtype: Any) -> Any:
+    return 0 if dtype.kind in "iu" else 0.0 if dtype.kind in "fV" else None
+
+
+def _no_bits(dtype: Any) -> Any:
+    return 0 if dtype.kind in "iu" else False
+
+
+def _all_bits(dtype: Any) -> Any:
+    return True if dtype.kind == "b" else np.invert(np.zeros((), dtype))[()]
+
+
+def _identity(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+    return _same(eqn, invars[0])
+
+
+def _involution(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+    inner = program.get(invars[0]) if type(invars[0]) is Var else None
+    return inner.invars[0] if inner is not None and inner.primitive is eqn.primitive else None
+
+
+def _reshape(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
+    same = _same(eqn, invars[0])
+    if same is not None:
+        return same
+    inner = program.get(invars[0]) if type(invars[0]) is Var else None
+    if inner is not None and inner.primitive.name in ("reshape", "squeeze"):
+        if inner.invars[0].aval.shape == eqn.outvars[0].aval.shape:
+            return inner.invars[0]
+        return Eqn(reshape_p, [inner.invars[0]], eqn.outvars,
+                   {"new_sizes": eqn.outvars[0].aval.shape, "dimensions": None}, eqn.source)
+    return None
+
+
+def _transpose(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
+    order = eqn.params["permutation"]
+    inner = program.get(invars[0]) if type(invars[0]) is Var else None
+    if inner is not None and inner.primitive.name == "transpose":
+        before = inner.params["permutation"]
+        order, invars = tuple(before[p] for p in order), list(inner.invars)
+    if tuple(order) == tuple(range(len(order))):
+        return invars[0]
+    shape = invars[0].aval.shape
+    moved = [p for p in order if shape[p] != 1]
+    if moved == sorted(moved):  # only dimensions of size 1 move
+        return Eqn(reshape_p, invars, eqn.outvars, {"new_sizes": eqn.outvars[0].aval.shape, "dimensions": None},
+                   eqn.source)
+    return Eqn(transpose_p, invars, eqn.outvars, {"permutation": tuple(order)}, eqn.source)
+
+
+def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
+    """A reduction of a transposed array is one of the array itself, if the order of what is left stays."""
+    axes = eqn.params["axes"]
+    if not axes:
+        return _same(eqn, invars[0])
+    inner = program.get(invars[0]) if type(invars[0]) is Var else None
+    if inner is None or inner.primitive.name != "transpose":
+        return None
+    order = inner.params["permutation"]
+    kept = [p for d, p in enumerate(order) if d not in axes]
+    if kept != sorted(kept):
+        return None
+    return eqn.replace(invars=list(inner.invars), params={**eqn.params, "axes": tuple(sorted(order[a] for a in axes))})
+
+
+def untransposed(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
+    """A product of a transposed operand is one of the operand itself, if the order of its other axes stays."""
+    (xc, yc), (xb, yb) = eqn.params["dimension_numbers"]
+    axes = [(tuple(xc), tuple(xb)), (tuple(yc), tuple(yb))]
+    changed = False
+    for place, (contract, batch) in enumerate(axes):
+        inner = program.get(invars[place]) if type(invars[place]) is Var else None  # type: ignore[arg-type]
+        if inner is None or inner.primitive.name != "transpose":
+            continue
+        order = inner.params["permutation"]
+        free = [p for d, p in enumerate(order) if d not in contract and d not in batch]
+        if free == sorted(free):
+            axes[place] = tuple(order[a] for a in contract), tuple(order[a] for a in batch)
+            invars[place], changed = inner.invars[0], True
+    if not changed:
+        return None
+    numbers = ((axes[0][0], axes[1][0]), (axes[0][1], axes[1][1]))
+    return eqn.replace(invars=invars, params={**eqn.params, "dimension_numbers": numbers})
+
+
+def _select(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+    which = _splat(invars[0], program)
+    if which is not None and 0 <= int(which) < len(invars) - 1:
+        return _same(eqn, invars[1 + int(which)])
+    return _same(eqn, invars[1]) if len(invars) > 2 and all(v is invars[1] for v in invars[2:]) else None
+
+
+def _integer_pow(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+    return _same(eqn, invars[0]) if eqn.params["y"] == 1 else None
+
+
+RULES: dict[str, Rule] = {
+    "add": _neutral(_zero_to_add), "add_any": _neutral(_zero_to_add), "sub": _neutral(_zero, either_side=False),
+    "mul": _neutral(_one), "div": _neutral(_one, either_side=False),
+    "or": _neutral(_no_bits), "xor": _neutral(_no_bits), "and": _neutral(_all_bits),
+    "shift_left": _neutral(_no_bits, either_side=False), "shift_right_logical": _neutral(_no_bits, either_side=False),
+    "shift_right_arithmetic": _neutral(_no_bits, either_side=False),
+    "neg": _involution, "not": _involution,
+    "convert_element_type": _identity, "copy": _identity, "stop_gradient": _identity,
+    "name": _identity,
+    "broadcast_in_dim": _identity, "squeeze": _identity, "slice": _identity,
+    "reshape": _reshape, "transpose": _transpose, "select_n": _select, "integer_pow": _integer_pow,
+    "dot_general": untransposed,
+    **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"),
+                    _reduce),
+}

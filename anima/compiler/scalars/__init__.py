@@ -1,0 +1,1 @@
+"""Scalar functions in LLVM text: one table, a file for each family."""

@@ -1,0 +1,134 @@
+"""Long loops look for signals now and then, so that Ctrl-C stops them.
+
+    for k < 1000000000:              var ticks: i64 = 50000000
+      ...                            for k < 1000000000:
+                              ->       ...
+                                       ticks := ticks - 3
+                                       if ticks < 0:
+                                         call poll()
+                                         ticks := 50000000
+
+`ticks` counts down estimated nanoseconds, through all loops outside of kernels together. A loop that is over
+before a user could notice stays as it is. In a kernel only while loops look, each for itself: Python handles
+signals in its main thread, so that the threads of a kernel tell each other, by a word of memory, to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anima.compiler.ir.costs import cost
+from anima.compiler.ir.loops import (
+    Assign,
+    Buffer,
+    Call,
+    Const,
+    For,
+    If,
+    Kernel,
+    Op,
+    Program,
+    Ref,
+    Stmt,
+    Var,
+    While,
+    statements,
+)
+from anima.compiler.storage.buffers import ALIGNMENT
+
+_PERIOD = 50_000_000  # nanoseconds, as estimated, from one look to the next
+_FIRST = 100_000      # to the first look of a loop in a kernel
+_SHORT = 5_000_000.0  # a loop that is estimated to take less need not look
+_STOP = "stop"        # the buffer by which threads tell each other
+
+
+def interrupt(program: Program) -> Program:
+    """Puts the looks into a program. After this pass loops may be left by an exception."""
+    looks = _Looks()
+    body = looks.block(program.body)
+    if looks.outside:
+        body = (Var("ticks", "i64", Const(_PERIOD, "i64")), *body)
+    if not looks.inside:
+        return replace(program, body=body)
+    stop = Buffer(_STOP, "i64", 2, "temp", offset=-(-program.arena // ALIGNMENT) * ALIGNMENT)
+    return replace(program, body=(Call("watch", (_STOP,)), *body), buffers=(*program.buffers, stop),
+                   arena=stop.offset + ALIGNMENT)  # type: ignore[operator]
+
+
+class _Looks:
+    """Rewrites statements; `outside` and `inside` of kernels it has put that many looks."""
+
+    def __init__(self) -> None:
+        self.outside = self.inside = 0
+
+    def block(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Statements outside of kernels."""
+        out: list[Stmt] = []
+        for stmt in stmts:
+            before = self.inside
+            out.append(self._stmt(stmt))
+            if isinstance(stmt, Kernel) and self.inside > before:
+                out.append(Call("stopped", (_STOP,)))
+        return tuple(out)
+
+    def _stmt(self, stmt: Stmt) -> Stmt:
+        before = self.outside
+        match stmt:
+            case For(body=body):
+                new = self.block(body)
+                if self.outside == before and isinstance(stmt.extent, Const) and cost(stmt) < _SHORT:
+                    return replace(stmt, body=new)
+                return replace(stmt, body=(*new, *self._outside(new)))
+            case While():
+                first, new = self.block(stmt.before), self.block(stmt.body)
+                return replace(stmt, before=first, body=(*new, *self._outside((*first, *new))))
+            case If(then=then, orelse=orelse):
+                return replace(stmt, then=self.block(then), orelse=self.block(orelse))
+            case Kernel(body=body) if any(isinstance(s, While) for s in statements(*body)):
+                return replace(stmt, body=self._kernel(body))
+        return stmt
+
+    def _outside(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        self.outside += 1
+        return _look("ticks", body, Call("poll", ()))
+
+    def _kernel(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """Statements of a kernel."""
+        out: list[Stmt] = []
+        for stmt in stmts:
+            if isinstance(stmt, While):
+                self.inside += 1
+                ticks = f"ticks{self.inside}"
+                first, new = self._kernel(stmt.before), self._kernel(stmt.body)
+                out.append(Var(ticks, "i64", Const(_FIRST, "i64")))
+                look = _look(ticks, (*first, *new), Call("look", (_STOP,)))
+                stmt = replace(stmt, before=first, body=(*new, *look))
+            elif isinstance(stmt, For):
+                stmt = replace(stmt, body=self._kernel(stmt.body))
+            elif isinstance(stmt, If):
+                stmt = replace(stmt, then=self._kernel(stmt.then), orelse=self._kernel(stmt.orelse))
+            out.append(stmt)
+        return tuple(out)
+
+
+def _look(ticks: str, body: Sequence[Stmt], call: Call) -> tuple[Stmt, ...]:
+    """The count of an iteration, and the look when it is time for one."""
+    now = Ref(ticks, "i64")
+    each = max(1, round(sum(map(_own_cost, body))))
+    return (Assign(ticks, Op("sub", (now, Const(each, "i64")), "i64")),
+            If(Op("lt", (now, Const(0, "i64")), "bool"), (call, Assign(ticks, Const(_PERIOD, "i64")))))
+
+
+def _is_count(stmt: Stmt) -> bool:
+    return isinstance(stmt, Assign) and stmt.name.startswith("ticks")
+
+
+def _own_cost(stmt: Stmt) -> float:
+    """The estimated cost of a statement; a loop inside that counts does so for itself."""
+    match stmt:
+        case For(body=body) | While(body=body) if any(_is_count(s) for s in body):
+            return 0.0
+        case If(then=then, orelse=orelse):
+            return max(sum(map(_own_cost, then)), sum(map(_own_cost, orelse)))
+    return cost(stmt)

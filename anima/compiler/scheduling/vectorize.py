@@ -1,0 +1,155 @@
+"""Vector loops get their width: as many lanes as fit into a register of the target.
+
+    vector j < 1024: s add= x[j]      ->      vector(16) j < 1024: s add= x[j]          (f32, AVX-512)
+
+The width follows from the widest type that the body computes with. A loop that cannot run in lanes
+(it branches differently in each, or has scratch memory of its own) becomes serial.
+
+After this pass `vector` loops have a width of 2 or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
+from anima.compiler.ir.loops import (
+    INDEX,
+    Accumulate,
+    Assign,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Op,
+    Program,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+    children,
+    map_blocks,
+    statements,
+    walk,
+    with_kernels,
+)
+from anima.compiler.machine.target import Target
+
+_HALVES = frozenset(("f16", "bf16"))
+_MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
+
+
+def vectorize(program: Program, target: Target) -> Program:
+    """Chooses the width of each vector loop."""
+    return replace(program, body=with_kernels(lambda stmt: _stmt(stmt, target), program.body))
+
+
+def _block(stmts: Iterable[Stmt], target: Target) -> tuple[Stmt, ...]:
+    return tuple(_stmt(s, target) for s in stmts)
+
+
+def _stmt(stmt: Stmt, target: Target) -> Stmt:
+    match stmt:
+        case For(kind="vector", width=1):
+            return _widen(stmt, target)
+        case Kernel(body=body):
+            return replace(stmt, body=_block(body, target))
+    return map_blocks(lambda block: _block(block, target), stmt)
+
+
+def _widen(loop: For, target: Target) -> For:
+    width = target.vector_bytes // widest(loop.body)
+    if isinstance(loop.extent, Const):
+        extent = max(int(loop.extent.value), 1)
+        masked = target.has("avx512f")
+        while width > 1 and (width // 2 >= extent if masked else width > extent):
+            width //= 2
+    if width < 2 or not fits(loop):
+        return replace(loop, kind="serial", width=1)
+    return replace(loop, width=width)
+
+
+def widest(stmts: Sequence[Stmt]) -> int:
+    """The size in bytes of the widest element that statements compute with."""
+    size = 1
+    for node in walk(*stmts):
+        if type(node) is Op:
+            if node.dtype in _HALVES and node.name not in _MOVES:
+                size = max(size, 4)     # computed in f32
+            elif node.name == "cast" and node.args[0].dtype == INDEX:
+                size = max(size, 2)     # an index takes more than a byte
+        elif type(node) is not Load and type(node) is not Const and type(node) is not Ref:
+            continue
+        dtype = node.dtype  # type: ignore[union-attr]
+        if dtype != INDEX and dtype != "bool":
+            size = max(size, itemsize(dtype) // (2 if dtype in COMPLEX_TYPES else 1))
+    return size
+
+
+def fits(loop: For) -> bool:
+    """Whether the iterations of a loop can run in lanes: what controls them must not differ between lanes."""
+    inside = list(statements(*loop.body))
+    own = {stmt.name for stmt in inside if isinstance(stmt, (Let, Var))}
+    varying = varying_names(loop)
+    held = {stmt.buffer for stmt in inside if isinstance(stmt, Local) and stmt.held == "elements"}  # a lane's own
+    for stmt in inside:
+        match stmt:
+            case Local(held="" | "lanes") | Call():
+                return False
+            case For(kind="parallel" | "vector" | "whole"):
+                return False
+            case For(extent=extent) if not varying.isdisjoint(names_in(extent)):
+                return False
+            case If(cond=cond) if not varying.isdisjoint(names_in(cond)):
+                return False
+            case Assign(name=name) if name not in own:
+                return False
+            case Store(buffer=buffer, index=index) if buffer not in held and varying.isdisjoint(names_in(index)):
+                return False
+    return True
+
+
+def varying_names(loop: For) -> set[str]:
+    """Names, of buffers too, whose values differ between iterations of a loop."""
+    reads: list[tuple[str, set[str]]] = []
+    for stmt in statements(*loop.body):
+        match stmt:
+            case Let(name=name, value=value) | Var(name=name, init=value):
+                reads.append((name, names_in(value) | _loaded(value)))
+            case Store(buffer=name, index=index, value=value):
+                reads.append((name, names_in(value) | names_in(index) | _loaded(value)))
+            case Assign(name=name, value=value) | Accumulate(name=name, value=value):
+                reads.append((name, names_in(value) | _loaded(value)))
+    names = {loop.index}
+    grown = True
+    while grown:
+        grown = False
+        for name, others in reads:
+            if name not in names and not names.isdisjoint(others):
+                names.add(name)
+                grown = True
+    return names
+
+
+def _loaded(expr: Expr) -> set[str]:
+    """The buffers that an expression loads from."""
+    return {node.buffer for node in walk(expr) if type(node) is Load}
+
+
+def names_in(expr: Expr) -> set[str]:
+    """The names that an expression mentions."""
+    found: set[str] = set()
+    stack: list[Expr | Stmt] = [expr]
+    while stack:
+        node = stack.pop()
+        if type(node) is Ref:
+            found.add(node.name)
+        else:
+            stack += children(node)
+    return found

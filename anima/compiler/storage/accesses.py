@@ -1,0 +1,265 @@
+"""What the kernels of a loop do with buffers: which elements they read and write, and how they could use registers.
+
+    kernel: whole i < 3: t[i] = x[2 - i]        x is loaded, t is stored, at elements 0, 1 and 2 each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from anima.compiler.emitting.held import lanes_for
+from anima.compiler.ir.costs import cost
+from anima.compiler.ir.loops import (
+    INDEX,
+    Accumulate,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    While,
+    children,
+    map_blocks,
+    statements,
+)
+from anima.compiler.ir.static import known
+from anima.compiler.scheduling.vectorize import fits, names_in
+from anima.compiler.storage.buffers import buffers_of
+from anima.util import record
+
+Mode = Literal["elements", "lanes"]
+LARGEST = 64     # elements of a buffer in registers
+LONGEST = 8      # iterations of a loop that is written out for single elements
+_SHUFFLE = 3.0   # nanoseconds, as `costs` counts, to move elements between lanes
+
+
+def unrolled_size(stmts: Sequence[Stmt], mode: Mode) -> int | None:
+    """How many statements there are when loops are written out, or run as a whole in lanes; None where they cannot."""
+    total = 0
+    for stmt in stmts:
+        match stmt:
+            case For(extent=Const(value=count), body=body, kind=kind):
+                whole = mode == "lanes" and kind == "vector"
+                if count > (LONGEST if mode == "elements" else LARGEST) or (whole and not fits(stmt)):
+                    return None
+                inside = unrolled_size(body, mode)
+                if inside is None:
+                    return None
+                total += inside * (1 if whole else int(count))
+            case If(then=then, orelse=orelse):
+                sizes = [unrolled_size(then, mode), unrolled_size(orelse, mode)]
+                if None in sizes:
+                    return None
+                total += 1 + sum(sizes)  # type: ignore[arg-type]
+            case For() | While() | Kernel() | Call():
+                return None
+            case _:
+                total += 1
+    return total
+
+
+def marked(stmt: Stmt, mode: Mode) -> Stmt:
+    """A statement of a kernel with its loops as they run on registers."""
+    if isinstance(stmt, For) and mode == "lanes" and stmt.kind == "vector":
+        assert isinstance(stmt.extent, Const)
+        return replace(stmt, kind="whole", width=lanes_for(int(stmt.extent.value)))
+    stmt = map_blocks(lambda block: tuple(marked(s, mode) for s in block), stmt)
+    return replace(stmt, kind="unrolled") if isinstance(stmt, For) else stmt
+
+
+# ---------------------------------------------------------------- what kernels do with buffers
+
+
+@record
+class _Access:
+    """A load or a store: its index and the elements that this can be (None: not known), the vector loop around it,
+    and whether it surely happens."""
+
+    buffer: str
+    index: Expr
+    elements: frozenset[int] | None
+    loop: For | None
+    is_store: bool
+    sure: bool = True
+
+
+class _Walk:
+    """The accesses of a kernel, in the order of its text, loops ahead of what they hold."""
+
+    def __init__(self, stmts: Sequence[Stmt]) -> None:
+        self.found: list[_Access] = []
+        self.numbers: dict[str, Any] = {}
+        self.known: dict[Expr, frozenset[int] | None] = {}
+        self.axes = 0
+        self.block(stmts, None, True)
+
+    def block(self, stmts: Sequence[Stmt], loop: For | None, sure: bool) -> None:
+        for stmt in stmts:
+            self.stmt(stmt, loop, sure)
+
+    def stmt(self, stmt: Stmt, loop: For | None, sure: bool) -> None:
+        match stmt:
+            case For(index=index, extent=extent, body=body, kind=kind):
+                self.expr(extent, loop)
+                if isinstance(extent, Const) and extent.value <= LARGEST:
+                    self.axes += 1
+                    self.numbers[index] = np.arange(int(extent.value)).reshape(-1, *(1,) * (self.axes - 1))
+                self.block(body, stmt if kind == "vector" else loop, sure and isinstance(extent, Const))
+            case If(cond=cond, then=then, orelse=orelse):
+                self.expr(cond, loop)
+                self.block(then, loop, False)
+                self.block(orelse, loop, False)
+            case Let(name=name, value=value):
+                self.expr(value, loop)
+                if value.dtype in (INDEX, "bool") and (number := known(value, self.numbers)) is not None:
+                    self.numbers[name] = number
+            case Store(buffer=buffer, index=index, value=value, op=op):
+                self.expr(value, loop)
+                self.expr(index, loop)
+                if op is not None:
+                    self.found.append(_Access(buffer, index, self.elements(index), loop, False))
+                self.found.append(_Access(buffer, index, self.elements(index), loop, True, sure))
+            case _:
+                for child in children(stmt):
+                    if isinstance(child, (Const, Ref, Load, Op)):
+                        self.expr(child, loop)
+                    else:
+                        self.stmt(child, loop, False)
+
+    def expr(self, expr: Expr, loop: For | None) -> None:
+        kind = type(expr)
+        if kind is Op:
+            for arg in expr.args:  # type: ignore[union-attr]
+                self.expr(arg, loop)
+        elif kind is Load:
+            assert isinstance(expr, Load)
+            self.expr(expr.index, loop)
+            self.found.append(_Access(expr.buffer, expr.index, self.elements(expr.index), loop, False))
+
+    def elements(self, index: Expr) -> frozenset[int] | None:
+        if type(index) is Const:
+            return frozenset((int(index.value),))
+        if index not in self.known:
+            found = known(index, self.numbers)
+            self.known[index] = None if found is None else frozenset(map(int, np.ravel(found)))
+        return self.known[index]
+
+
+class Block:
+    """A kernel of a loop, or a statement beside kernels: its accesses, and how it could work on registers."""
+
+    def __init__(self, stmt: Stmt) -> None:
+        self.stmt = stmt
+        self.is_kernel = isinstance(stmt, Kernel)
+        body = stmt.body if isinstance(stmt, Kernel) else (map_blocks(lambda _: (), stmt),)
+        self.accesses = _Walk(body).found
+        self.touches = {a.buffer for a in self.accesses}
+        self.open = {a.buffer for a in self.accesses if a.elements is None}  # at indices that are not known
+        self.banned: set[str] = set()
+        if isinstance(stmt, Call):
+            self.banned = self.touches = buffers_of((stmt,))
+        self.sizes: dict[Mode, int | None] = {"elements": 0, "lanes": 0}
+        if self.is_kernel:
+            self.sizes = {"elements": unrolled_size(body, "elements"), "lanes": unrolled_size(body, "lanes")}
+        self.own = {s.buffer for s in body if isinstance(s, Local)}
+
+    def cost(self, mode: Mode, held: set[str]) -> float:
+        """What it costs, about, with buffers held in a mode."""
+        if not self.is_kernel:
+            return 0.0
+        assert isinstance(self.stmt, Kernel)
+        if mode == "elements":
+            return cost(self.stmt)
+        return sum(map(_whole_cost, self.stmt.body)) + sum(_moves(a, held) for a in self.accesses)
+
+
+def _whole_cost(stmt: Stmt) -> float:
+    match stmt:
+        case For(kind="vector", body=body):
+            sums = sum(isinstance(s, Accumulate) for s in statements(*body))
+            return sum(map(_whole_cost, body)) + 2 * _SHUFFLE * sums
+        case For(extent=Const(value=count), body=body):
+            return int(count) * sum(map(_whole_cost, body))
+    return cost(stmt)
+
+
+def _moves(access: _Access, held: set[str]) -> float:
+    """What an access in a whole loop costs for elements that are in other lanes; in memory, that are apart."""
+    loop = access.loop
+    times = 1 if access.elements is None else len(access.elements)
+    if loop is None or loop.index not in names_in(access.index):
+        return _SHUFFLE * times if access.buffer in held else 0.0
+    if access.buffer in held:
+        return 0.0 if access.index == Ref(loop.index, INDEX) else _SHUFFLE
+    lanes = {loop.index: np.arange(2)} | {n: 0 for n in names_in(access.index) if n != loop.index}
+    found = known(access.index, lanes)
+    near = found is None or abs(int(found[1]) - int(found[0])) <= 1
+    return 0.0 if near else float(times)
+
+
+# ---------------------------------------------------------------- over statements
+
+Elements = frozenset[tuple[str, int]]
+
+
+class Covered:
+    """Which elements of buffers statements may read before they have written them (`exposed`), and which they surely
+    write (`written`)."""
+
+    def __init__(self, blocks: dict[int, Block], names: Iterable[str]) -> None:
+        self.blocks = blocks
+        self.names = set(names)
+        self.exposed: set[tuple[str, int]] = set()
+        self.stored: set[str] = set()
+        self.written: Elements = frozenset()
+
+    def block(self, stmts: Sequence[Stmt], written: Elements) -> Elements:
+        for stmt in stmts:
+            written = self.stmt(stmt, written)
+        self.written = written
+        return written
+
+    def stmt(self, stmt: Stmt, written: Elements) -> Elements:
+        if not isinstance(stmt, While):
+            written = self.own(self.blocks[id(stmt)], written)
+        match stmt:
+            case For(extent=extent, body=body):
+                inside = self.block(body, written)
+                return inside if isinstance(extent, Const) and extent.value > 0 else written
+            case While(before=before, body=body):
+                first = self.own(self.blocks[id(stmt)], self.block(before, written))
+                self.block(body, first)
+                return first
+            case If(then=then, orelse=orelse):
+                return self.block(then, written) & self.block(orelse, written)
+        return written
+
+    def own(self, block: Block, written: Elements) -> Elements:
+        """The accesses of a statement itself. What a loop of a kernel stores counts for the same index only, until
+        the kernel is over."""
+        new: set[tuple[str, int]] = set()
+        same: set[tuple[str, Expr]] = set()
+        for a in block.accesses:
+            if a.buffer not in self.names or a.elements is None:
+                continue
+            elements = {(a.buffer, i) for i in a.elements}
+            if a.is_store:
+                self.stored.add(a.buffer)
+                if a.sure:
+                    new |= elements
+                    same.add((a.buffer, a.index))
+            elif (a.buffer, a.index) not in same:
+                self.exposed |= elements - written
+        return written | new
