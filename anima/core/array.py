@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -39,13 +38,13 @@ def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
     _table.update(table)
     for method, name in _methods.items():  # what `help` shows
         first, *rest = inspect.signature(table[name]).parameters.values()
-        method.__signature__ = inspect.Signature([first.replace(name="self"), *rest])  # type: ignore[attr-defined]
+        method.__signature__ = inspect.Signature([first.replace(name="self"), *rest])
 
 
-_methods: dict[FunctionType, str] = {}  # the methods of arrays, and what each is called in the table
+_methods: dict[Any, str] = {}  # the methods of arrays, and what each is called in the table
 
 
-def _method(name: str) -> FunctionType:
+def _method(name: str) -> Callable[..., Any]:
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
         try:  # as `errors.api_boundary` does, without the cost of one more call
             return _table[name](self, *args, **kwargs)
@@ -206,6 +205,7 @@ class Array:
     argpartition = _method("argpartition")
     argsort = _method("argsort")
     astype = _method("astype")
+    byteswap = _method("byteswap")
     choose = _method("choose")
     clip = _method("clip")
     compress = _method("compress")
@@ -289,6 +289,16 @@ class ConcreteArray(Array):
         return self
 
     copy_to_host_async = block_until_ready
+
+    def clone(self) -> ConcreteArray:
+        """An array of the same elements in memory of its own."""
+        return self.__deepcopy__({})
+
+    committed = False  # to a device: there is one
+
+    def platform(self) -> str:
+        """What kind of device the elements are on."""
+        return CPU.platform
 
     def is_ready(self) -> bool:
         return True

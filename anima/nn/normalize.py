@@ -148,5 +148,5 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} is out of bounds for array of dimension {rank}")
     axis %= rank
-    places = jnp.arange(count, dtype=x.dtype).reshape((count,) + (1,) * (rank - 1 - axis))
+    places = jnp.arange(count, dtype=x.dtype).reshape([count if d == axis else 1 for d in range(rank)])
     return (jnp.expand_dims(x, axis) == places).astype(dtype)

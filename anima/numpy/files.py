@@ -13,7 +13,12 @@ from anima.core.device import CPU
 from anima.numpy.creation import asarray
 
 save, savez = np.save, np.savez
-set_printoptions, get_printoptions, printoptions = np.set_printoptions, np.get_printoptions, np.printoptions
+get_printoptions, printoptions = np.get_printoptions, np.printoptions
+
+
+def set_printoptions(*args: Any, **kwargs: Any) -> None:
+    """NumPy's: how arrays are written, for NumPy and Anima alike."""
+    np.set_printoptions(*args, **kwargs)
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:

@@ -186,8 +186,11 @@ _WRAPPED = np.dtype(np.int64)
 def scalar_of(x: Any, dtype: Any) -> Any:
     """A Python number as a NumPy scalar; ints wrap around in small dtypes, floats overflow to infinity."""
     if type(x) is int and dtype in _INTEGER:
-        dtypes.check_python_int(x, dtype if dtype.itemsize >= 4 else None)
-        return np.asarray(x, _WRAPPED if dtype.itemsize < 4 else dtype).astype(dtype)[()]
+        if dtype.itemsize < 4 or (x < 0 and dtype.kind == "u"):  # as the default int first, which wraps around
+            dtypes.check_python_int(x)
+            return np.asarray(x, _WRAPPED).astype(dtype)[()]
+        dtypes.check_python_int(x, dtype)
+        return dtype.type(x)
     if isinstance(x, (int, float)) and -6e4 < x < 6e4 and dtype.kind != "c":
         return dtype.type(x)
     with np.errstate(all="ignore"):

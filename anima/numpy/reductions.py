@@ -272,7 +272,7 @@ def average(a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, r
 
 def _stretched_weights(x: Array, w: Array, axis: Any) -> Array:
     if axis is None:
-        raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        raise ValueError("Axis must be specified when shapes of a and weights differ.")
     axes = normalize_axes(axis, x.ndim)
     if w.shape != tuple(x.shape[i] for i in axes):
         raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
@@ -373,7 +373,7 @@ nancumprod = _cumulative("nancumprod", rd.cumprod, 1, "Running products, NaN tak
 
 
 def _cumulative_array_api(name: str, running: Callable[..., Any], x: Any, axis: int | None, dtype: Any,
-                          include_initial: bool, first: int, promote_integers: bool) -> Array:
+                          include_initial: bool, first: int) -> Array:
     x = as_array(x, name)
     if x.ndim == 0:
         raise ValueError("The input must be non-scalar to take a cumulative reduction, however a scalar value or "
@@ -384,7 +384,7 @@ def _cumulative_array_api(name: str, running: Callable[..., Any], x: Any, axis: 
                              "axis argument is only optional for one-dimensional arrays.")
         axis = 0
     axis = canonicalize_axis(axis, x.ndim)
-    wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.check_user_dtype(dtype, name)
+    wanted = _sum_dtype(x.dtype, True) if dtype is None else dtypes.check_user_dtype(dtype, name)
     result = _run(name, running, x, axis, wanted)
     if include_initial:
         shape = (*x.shape[:axis], 1, *x.shape[axis + 1:])
@@ -395,13 +395,16 @@ def _cumulative_array_api(name: str, running: Callable[..., Any], x: Any, axis: 
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None,
                    include_initial: bool = False) -> Array:
     """Running sums along `axis`, after a 0 if `include_initial`."""
-    return _cumulative_array_api("cumulative_sum", rd.cumsum, x, axis, dtype, include_initial, 0, True)
+    return _cumulative_array_api("cumulative_sum", rd.cumsum, x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None,
                     include_initial: bool = False) -> Array:
-    """Running products along `axis`, after a 1 if `include_initial`."""
-    return _cumulative_array_api("cumulative_prod", rd.cumprod, x, axis, dtype, include_initial, 1, False)
+    """Running products along `axis`, after a 1 if `include_initial`.
+
+    Differs from JAX: products of small integers are made in the default int, as the standard says.
+    """
+    return _cumulative_array_api("cumulative_prod", rd.cumprod, x, axis, dtype, include_initial, 1)
 
 
 # ---------------------------------------------------------------- ignoring NaN

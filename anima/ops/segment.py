@@ -73,7 +73,7 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
             inside = and_(ge(ids, zero), lt(ids, top))
             own = np.asarray(np.arange(rows) // bucket_size * count, ids.dtype)
             ids = select(inside, add(ids, own), np.full(rows, buckets * count, ids.dtype))
-        out = full((buckets * count, *data.shape[1:]), start(data.dtype), data.dtype)
+        out = full((buckets * count, *data.shape[1:]), np.asarray(start(data.dtype), data.dtype), data.dtype)
         numbers = ScatterDimensionNumbers(tuple(range(1, data.ndim)), (0,), (0,))
         out = scatter(out, reshape(ids, (rows, 1)), data, numbers, unique_indices=unique_indices,
                       indices_are_sorted=indices_are_sorted, mode=mode or GatherScatterMode.FILL_OR_DROP)
