@@ -394,7 +394,7 @@ def _repeat_known(x: Array, counts: np.ndarray, axis: int) -> Array:
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """`arr` with `values` inserted before the indices `obj` along `axis` (None: flattened).
 
-    Indices beyond the ends are those of the ends; they may be traced.
+    Indices may be traced: then those beyond the ends are those of the ends. IndexError for others out of bounds.
     """
     x, new = as_array(arr, "insert", 0), as_array(values, "insert", 2)
     if axis is None:
@@ -407,7 +407,9 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
                           np.int32(size))
     else:
         where_ = np.arange(*obj.indices(size)) if isinstance(obj, slice) else np.asarray(obj)
-        where_ = np.clip(np.where(where_ < 0, where_ + size, where_), 0, size).astype(_I32)
+        if np.any((where_ < -size) | (where_ > size)):
+            raise IndexError(f"index {where_} is out of bounds for axis {axis} with size {size}")
+        where_ = np.where(where_ < 0, where_ + size, where_).astype(_I32)
     if new.ndim > x.ndim:
         raise ValueError(f"insert: cannot broadcast values of shape {new.shape} to {x.ndim} dimensions.")
     new = sh.broadcast_to_rank(new, x.ndim)
