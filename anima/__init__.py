@@ -84,13 +84,17 @@ if TYPE_CHECKING:
     from anima import (
         custom_batching as custom_batching,
         debug as debug,
+        dlpack as dlpack,
         dtypes as dtypes,
+        image as image,
         lax as lax,
         nn as nn,
         numpy as numpy,
+        ops as ops,
         random as random,
         scipy as scipy,
         stages as stages,
+        test_util as test_util,
         typing as typing,
     )
 
@@ -99,7 +103,8 @@ jacobian = jacrev
 remat = checkpoint
 __version__ = "0.1.0"
 
-_FACES = ("custom_batching", "debug", "dtypes", "lax", "nn", "numpy", "random", "scipy", "stages", "typing")
+_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "scipy",
+          "stages", "test_util", "typing")
 
 
 load_operators_by(lambda: importlib.import_module("anima.numpy"))

@@ -26,7 +26,8 @@ LAYERS = [
     {"runtime"},
     {"api"},
     {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint", "debug", "experimental",
-     "extend", "flatten_util", "custom_derivatives", "stages", "typing", "custom_batching"},
+     "extend", "flatten_util", "custom_derivatives", "stages", "typing", "custom_batching", "dlpack",
+     "image", "test_util"},
     {"anima"},
 ]
 

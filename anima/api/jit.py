@@ -362,7 +362,7 @@ class JitFunction:
             self._explain_bad_argument(args, kwargs, static)
             raise
         version, options = config.version(), config.trace_key()
-        key = in_tree, avals, static, options
+        key = in_tree, avals, static, options, current.axes
         entry = self.entries.get(key)
         if entry is None:
             explain_miss(self.name, list(self.entries), key, self.signature.leaf_names(args, kwargs, static))

@@ -8,7 +8,9 @@ from typing import Any
 
 from anima import errors, tree
 from anima.core.avals import canonicalize_axis
+from anima.core.axes import Axis
 from anima.core.trace import aval_of
+from anima.ops.broadcast import reduce_sum
 from anima.transforms.vmap import batch_flat, move_to
 from anima.util import fun_name
 
@@ -18,7 +20,7 @@ def _is_none(x: Any) -> bool:
 
 
 def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
-         axis_size: int | None = None, spmd_axis_name: Any = None) -> Callable[..., Any]:
+         axis_size: int | None = None, spmd_axis_name: Any = None, sum_match: bool = False) -> Callable[..., Any]:
     """Maps `fun` over an axis of its arguments, all elements at once.
 
     Args:
@@ -26,8 +28,10 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
       in_axes: the axis to map over: an int, None (not mapped), or a pytree prefix of them, one entry for each
         positional argument. Keyword arguments are mapped over axis 0.
       out_axes: where the mapped axis stands in the results: likewise.
-      axis_name: a name for collectives.
+      axis_name: a name of the mapped axis for collectives (`lax.psum`, ...) within `fun`.
       axis_size: the number of elements, needed only where no argument is mapped.
+      spmd_axis_name: what shardings call the mapped axis; there is nothing to shard on one CPU.
+      sum_match: sum results that are mapped where `out_axes` says None, instead of refusing them.
 
     Raises:
       ValueError: for axes that do not exist or disagree in size.
@@ -73,11 +77,11 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
             found.append(out_tree)
             return outs
 
-        outs, out_dims = batch_flat(flat, size, leaves, dims, axis_name)
+        outs, out_dims = batch_flat(flat, size if axis_name is None else Axis(size, axis_name), leaves, dims)
         out_tree = found[0]
         targets = tree.broadcast_prefix(out_axes, tree.unflatten(out_tree, outs), is_leaf=_is_none,
                                         what="vmap out_axes")
-        return tree.unflatten(out_tree, [_place(o, d, t, size, fun)
+        return tree.unflatten(out_tree, [_place(o, d, t, size, fun, sum_match)
                                          for o, d, t in zip(outs, out_dims, targets, strict=True)])
 
     return mapped
@@ -118,7 +122,9 @@ def _axis_size(fun: Callable[..., Any], args: Any, kwargs: Any, leaves: list[Any
                      "mapped:\n" + "\n".join(lines))
 
 
-def _place(out: Any, dim: int | None, target: int | None, size: int, fun: Callable[..., Any]) -> Any:
+def _place(out: Any, dim: int | None, target: int | None, size: int, fun: Callable[..., Any], sum_match: bool) -> Any:
+    if target is None and dim is not None and sum_match:
+        return reduce_sum(out, (dim,))
     if target is None:
         if dim is not None:
             raise ValueError(f"vmap has mapped output but out_axes is None: {fun_name(fun)} returned a value that "

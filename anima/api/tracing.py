@@ -11,6 +11,7 @@ from anima import errors, tree
 from anima.api.jit import JitFunction, Signature
 from anima.api.stages import struct_of, type_of
 from anima.core.avals import ShapedArray
+from anima.core.axes import naming
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
 from anima.core.stage import Traced, trace_to_jaxpr
@@ -19,12 +20,13 @@ from anima.core.trace import EVAL, Trace, Tracer, aval_of, installed, under
 from anima.util import clear_all, fun_name
 
 
-def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), axis_env: Any = None,
-               return_shape: bool = False) -> Callable[..., Any]:
+def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = (),
+               axis_env: Sequence[tuple[Any, int]] | None = None, return_shape: bool = False) -> Callable[..., Any]:
     """A function that returns the program that `fun` is, for arguments of these types.
 
     Args:
       static_argnums: arguments taken by value.
+      axis_env: pairs (name, size) of named axes that collectives in `fun` are about.
       return_shape: return (jaxpr, shapes and dtypes of the results) instead.
 
     >>> make_jaxpr(lambda x: x * 2.0)(3.0)
@@ -49,7 +51,8 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = ()
             return outs
 
         traced = Traced(fun_name(fun), _place(fun), "make_jaxpr", signature.leaf_names(dynamic, named, static))
-        jaxpr, consts = trace_to_jaxpr(flat, list(map(type_of, leaves)), traced)
+        with naming(axis_env or ()):
+            jaxpr, consts = trace_to_jaxpr(flat, list(map(type_of, leaves)), traced)
         closed = ClosedJaxpr(jaxpr, consts)
         if return_shape:
             return closed, tree.unflatten(found[0], map(struct_of, closed.out_avals))

@@ -20,13 +20,15 @@ from anima.control.common import differences, place_of, share_consts, structure_
 from anima.control.scan import scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.axes import mentions, name_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
-from anima.ops.broadcast import instantiate
-from anima.ops.elementwise import clamp, convert
+from anima.ops.broadcast import broadcast_in_dim, instantiate, shape_of
+from anima.ops.elementwise import clamp, convert, select_n
 from anima.ops.index import index_operand, narrow_index
+from anima.ops.shape import batch_at_front
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
@@ -116,9 +118,11 @@ class Cond(Primitive):
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, branches: Branches,
               linear: Any) -> tuple[Any, Any]:
+        in_dims = tuple(dims[1:])
+        if dims[0] is not None and mentions(self, {"branches": branches}, name_of(size)):
+            return _select_lanes(size, batch_at_front(args[0], dims[0], size), args[1:], in_dims, branches)
         if dims[0] is not None:
             return batch_lanes(self, size, args, dims, {"branches": branches, "linear": linear})
-        in_dims = tuple(dims[1:])
         mapped = _union([d is not None for d in batch_jaxpr(b, size, in_dims)[1]] for b in branches)
         force = tuple(0 if m else None for m in mapped)
         bodies = [batch_jaxpr(b, size, in_dims, force)[0] for b in branches]
@@ -167,6 +171,9 @@ cond_p = Cond("cond")
 def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequence[int | None],
                 params: dict[str, Any]) -> tuple[Any, Any]:
     """A primitive applied to each lane on its own: a loop over lanes without a carry."""
+    if mentions(primitive, params, name_of(size)):
+        raise NotImplementedError(f"Collectives within '{primitive.name}' whose lanes run on their own are not "
+                                  f"implemented: it uses the mapped axis {name_of(size)!r}.")
     mapped = [d is not None for d in dims]
     xs = [move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True) if d is not None]
     consts = [a for a, d in zip(args, dims, strict=True) if d is None]
@@ -178,6 +185,18 @@ def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequ
     avals = [aval_of(c) for c in consts] + [(a := aval_of(x)).update(shape=a.shape[1:]) for x in xs]
     jaxpr, closed_over = trace_to_jaxpr(lane, avals)
     outs = scan_p.call(ClosedJaxpr(jaxpr, closed_over), consts, [], xs, length=size, reverse=False, unroll=1)
+    return outs, [0] * len(outs)
+
+
+def _select_lanes(size: int, index: Any, operands: Sequence[Any], dims: tuple[int | None, ...],
+                  branches: Branches) -> tuple[list[Any], list[int]]:
+    """All branches on all lanes, which exchange values in them, and for each lane the results of its own."""
+    all_outs = []
+    for b in branches:
+        stacked, _ = batch_jaxpr(b, size, dims, (0,) * len(b.out_avals))
+        all_outs.append(eval_jaxpr(stacked.jaxpr, stacked.consts, *operands))
+    outs = [select_n(broadcast_in_dim(index, shape_of(cases[0]), (0,)), *cases) if len(cases) > 1 else cases[0]
+            for cases in zip(*all_outs, strict=True)]
     return outs, [0] * len(outs)
 
 

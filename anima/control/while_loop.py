@@ -20,11 +20,14 @@ from anima.control.scan import grow_carry, jvp_mask, linear_mask, scan_p, unroll
 from anima.control.tape import STEPS_AVAL, WORD, first_lanes, record, room_for, tape_aval, tape_scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.axes import mentions, name_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Primitive, Zero
-from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy
+from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
-from anima.ops.elementwise import add, convert, lt
+from anima.ops.broadcast import broadcast_in_dim, shape_of
+from anima.ops.elementwise import add, convert, lt, select
+from anima.ops.reduce import reduce_or
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
@@ -128,8 +131,11 @@ class While(Primitive):
         sizes = [cond_nconsts, body_nconsts]
         cond, body, out_dims = _batched(size, cond_jaxpr, body_jaxpr, split_list(dims, sizes))
         if cond is None:
-            return batch_lanes(self, size, args, dims, {"cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr,
-                                                        "cond_nconsts": cond_nconsts, "body_nconsts": body_nconsts})
+            params = {"cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr, "cond_nconsts": cond_nconsts,
+                      "body_nconsts": body_nconsts}
+            if mentions(self, params, name_of(size)):
+                return _in_step(size, args, dims, cond_jaxpr, body_jaxpr, sizes)
+            return batch_lanes(self, size, args, dims, params)
         want = [d is not None for d in (*dims[:sum(sizes)], *out_dims)]
         moved = [move_to(a, d, 0, size) if m else a for a, d, m in zip(args, dims, want, strict=True)]
         outs = self.bind(*moved, cond_jaxpr=cond, body_jaxpr=body, cond_nconsts=cond_nconsts, body_nconsts=body_nconsts)
@@ -216,6 +222,33 @@ def _batched(size: int, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,
         carry = grown
     cond, (pred_dim,) = batch_jaxpr(cond_jaxpr, size, (*cond_in, *carry))
     return None if pred_dim is not None else cond, body, list(out_dims)
+
+
+def _in_step(size: int, args: Sequence[Any], dims: Sequence[int | None], cond_jaxpr: ClosedJaxpr,
+             body_jaxpr: ClosedJaxpr, sizes: Sequence[int]) -> tuple[list[Any], list[int]]:
+    """A loop of all lanes together, because they exchange values: lanes that have ended keep theirs."""
+    consts, carry = split_list(args, [sum(sizes)])
+    const_dims = [tuple(part) for part in split_list(dims, sizes)[:2]]
+    lanes = (0,) * len(carry)
+    stacked_cond, _ = batch_jaxpr(cond_jaxpr, size, (*const_dims[0], *lanes), (0,))
+    stacked_body, _ = batch_jaxpr(body_jaxpr, size, (*const_dims[1], *lanes), lanes)
+
+    def going(*xs: Any) -> Any:
+        own, _, values = split_list(xs, sizes)
+        return eval_jaxpr(stacked_cond.jaxpr, stacked_cond.consts, *own, *values)[0]
+
+    def step(*xs: Any) -> list[Any]:
+        _, own, values = split_list(xs, sizes)
+        new = eval_jaxpr(stacked_body.jaxpr, stacked_body.consts, *own, *values)
+        return [select(broadcast_in_dim(going(*xs), shape_of(n), (0,)), n, v)
+                for n, v in zip(new, values, strict=True)]
+
+    stacks = [move_to(a, d, 0, size) for a, d in zip(carry, dims[sum(sizes):], strict=True)]
+    avals = list(map(aval_of, [*consts, *stacks]))
+    cond = ClosedJaxpr(*trace_to_jaxpr(lambda *xs: [reduce_or(going(*xs), (0,))], avals))
+    outs = while_p.bind(*consts, *consts, *stacks, cond_nconsts=len(consts), body_nconsts=len(consts), cond_jaxpr=cond,
+                        body_jaxpr=ClosedJaxpr(*trace_to_jaxpr(step, avals)))
+    return outs, list(lanes)
 
 
 def _ignore_last(closed: ClosedJaxpr, avals: Sequence[ShapedArray]) -> ClosedJaxpr:

@@ -7,13 +7,14 @@ table below through `install_operators`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from anima import errors
-from anima.core import dtypes
+from anima.core import dlpack, dtypes
 from anima.core.avals import ShapedArray
 from anima.core.device import CPU, Device, device_of
 
@@ -36,6 +37,12 @@ _table = _Table()
 def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
     """Gives operators and methods of arrays their meaning; called once, by the NumPy face."""
     _table.update(table)
+    for method, name in _methods.items():  # what `help` shows
+        first, *rest = inspect.signature(table[name]).parameters.values()
+        method.__signature__ = inspect.Signature([first.replace(name="self"), *rest])
+
+
+_methods: dict[Any, str] = {}  # the methods of arrays, and what each is called in the table
 
 
 def load_operators_by(load: Callable[[], Any]) -> None:
@@ -53,6 +60,7 @@ def _method(name: str) -> Callable[..., Any]:
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"See `anima.numpy.{name}`; the array is the first argument."
+    _methods[method] = name
     return method
 
 
@@ -203,6 +211,7 @@ class Array:
     argpartition = _method("argpartition")
     argsort = _method("argsort")
     astype = _method("astype")
+    byteswap = _method("byteswap")
     choose = _method("choose")
     clip = _method("clip")
     compress = _method("compress")
@@ -287,6 +296,16 @@ class ConcreteArray(Array):
 
     copy_to_host_async = block_until_ready
 
+    def clone(self) -> ConcreteArray:
+        """An array of the same elements in memory of its own."""
+        return self.__deepcopy__({})
+
+    committed = False  # to a device: there is one
+
+    def platform(self) -> str:
+        """What kind of device the elements are on."""
+        return CPU.platform
+
     def is_ready(self) -> bool:
         return True
 
@@ -332,18 +351,17 @@ class ConcreteArray(Array):
 
     @errors.api_boundary
     def __dlpack__(self, **kwargs: Any) -> Any:
-        # NumPy exports no read-only array: the consumer gets a view of the same memory, as JAX does.
-        value = self.value
-        if value.dtype.kind == "V":
-            raise BufferError(f"DLPack cannot express arrays of dtype {value.dtype}")
-        view = np.lib.stride_tricks.as_strided(value, writeable=False)
-        try:
-            return view.__dlpack__(**kwargs)
-        except BufferError:
-            return value.copy().__dlpack__(**kwargs)
+        return dlpack.exported(self.__array__(), **kwargs)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """The elements as others read buffers: `memoryview(x)`, from Python 3.12 on."""
+        value = self.__array__()
+        if value.dtype.type.__module__ != "numpy":
+            raise BufferError(f"Python's buffer protocol cannot express arrays of dtype {value.dtype}.")
+        return value.data
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return dlpack.CPU_DEVICE
 
     def __reduce__(self) -> Any:
         return _rebuild, (self.value.copy(), self.aval.shape, self.aval.dtype, self.aval.weak_type)

@@ -118,11 +118,10 @@ class ScalarType(type):
     def __eq__(cls, other: object) -> bool:
         if cls is other:
             return True
-        if isinstance(other, (np.dtype, ScalarType, str)) or _is_numpy_type(other):
-            try:
-                return bool(cls.dtype == np_dtype(other))
-            except TypeError:
-                return False
+        if isinstance(other, str):  # a name is not a type
+            return False
+        if isinstance(other, (np.dtype, ScalarType)) or _is_numpy_type(other):
+            return bool(cls.dtype == np_dtype(other))
         return NotImplemented
 
     def __ne__(cls, other: object) -> bool:
@@ -441,13 +440,13 @@ def to_real(dtype: Any) -> DType:
 
 # ---------------------------------------------------------------- questions about dtypes
 
-def issubdtype(a: Any, b: Any) -> bool:
+def issubdtype(arg1: Any, arg2: Any) -> bool:
     """`np.issubdtype` that knows the small dtypes (bfloat16 is a `np.floating`) and PRNG keys.
 
     >>> issubdtype("bfloat16", np.floating), issubdtype(KeyDType(), prng_key)
     (True, True)
     """
-    a_type, b_type = _scalar_class(a), _scalar_class(b)
+    a_type, b_type = _scalar_class(arg1), _scalar_class(arg2)
     if a_type is b_type:
         return True
     return issubclass(_CUSTOM_KIND_OF_TYPE.get(a_type, a_type), b_type)

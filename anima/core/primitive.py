@@ -80,6 +80,7 @@ class Primitive:
     dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
     into: Callable[..., None] | None = None      # (arrays for the results, threads, *args, **params): `eval` in place
+    axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
 
     def __init__(self, name: str):
         self.name = name

@@ -46,6 +46,16 @@ class Trace:
         return self.label
 
 
+def _of_values(name: str) -> Callable[..., Any]:
+    """A method of arrays that needs the value: tracers with none raise ConcretizationTypeError."""
+    def method(self: Tracer, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._known(lambda x: errors.ConcretizationTypeError(
+            x, f"The {name}() method was called on a traced array.")), name)(*args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
 class Tracer(Array):
     """Stands for a value of type `aval` while a function is traced."""
 
@@ -69,7 +79,7 @@ class Tracer(Array):
         """Where the tracer was made, for the error about one that outlives its trace."""
         return self.origin_text()
 
-    def _known(self, error: type[Exception]) -> Any:
+    def _known(self, error: Callable[[Tracer], Exception]) -> Any:
         value = self.concrete()
         if value is None:
             if not self.owner.alive:
@@ -103,6 +113,24 @@ class Tracer(Array):
     def __format__(self, spec: str) -> str:
         value = self.concrete()
         return format(value, spec) if value is not None else format(repr(self), spec)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter([self[k] for k in range(len(self) - 1, -1, -1)])
+
+    def to_concrete_value(self) -> Any:
+        """The value, where the trace knows one; None otherwise."""
+        return self.concrete()
+
+    def full_lower(self) -> Tracer:
+        """The tracer itself: none here stands for another one."""
+        return self
+
+    get_referent = full_lower
+
+    __dlpack__, tobytes = _of_values("__dlpack__"), _of_values("tobytes")
+    delete, is_deleted, devices = _of_values("delete"), _of_values("is_deleted"), _of_values("devices")
+    on_device_size_in_bytes = _of_values("on_device_size_in_bytes")
+    unsafe_buffer_pointer = _of_values("unsafe_buffer_pointer")
 
     def block_until_ready(self) -> Tracer:
         return self

@@ -32,6 +32,11 @@ from anima.core.dtypes import (
     dtype_of as dtype,
 )
 from anima.lax import linalg as linalg
+from anima.lax.bits import (
+    RandomAlgorithm as RandomAlgorithm,
+    rng_bit_generator as rng_bit_generator,
+    rng_bit_generator_p as rng_bit_generator_p,
+)
 from anima.lax.control import (
     cond as cond,
     fori_loop as fori_loop,
@@ -49,21 +54,66 @@ from anima.lax.convolving import (
 from anima.lax.mapping import (
     approx_max_k as approx_max_k,
     approx_min_k as approx_min_k,
+    approx_top_k_p as approx_top_k_p,
     associative_scan as associative_scan,
+    eq_to_p as eq_to_p,
+    le_to_p as le_to_p,
+    lt_to_p as lt_to_p,
     map as map,
+    mul as mul,
     reciprocal as reciprocal,
+    shape_as_value as shape_as_value,
+    stage as stage,
+)
+from anima.lax.parallel import (
+    all_gather as all_gather,
+    all_to_all as all_to_all,
+    axis_index as axis_index,
+    axis_size as axis_size,
+    pbroadcast as pbroadcast,
+    pcast as pcast,
+    pmax as pmax,
+    pmean as pmean,
+    pmin as pmin,
+    ppermute as ppermute,
+    pshuffle as pshuffle,
+    psum as psum,
+    psum_scatter as psum_scatter,
+    pswapaxes as pswapaxes,
+    ragged_all_to_all as ragged_all_to_all,
+)
+from anima.lax.ragged import (
+    RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,
+    ragged_dot as ragged_dot,
+    ragged_dot_general as ragged_dot_general,
+    scaled_dot as scaled_dot,
 )
 from anima.lax.reducing import (
     reduce as reduce,
     reduce_window as reduce_window,
 )
 from anima.lax.solving import (
+    composite as composite,
     custom_linear_solve as custom_linear_solve,
     custom_root as custom_root,
     platform_dependent as platform_dependent,
 )
+from anima.ops.accuracy import AccuracyMode as AccuracyMode, Tolerance as Tolerance
+from anima.ops.collective import (
+    all_gather_p as all_gather_p,
+    all_to_all_p as all_to_all_p,
+    axis_index_p as axis_index_p,
+    pmax_p as pmax_p,
+    pmin_p as pmin_p,
+    ppermute_p as ppermute_p,
+    psum_p as psum_p,
+)
 from anima.ops.contract import (
+    DotAlgorithm as DotAlgorithm,
+    DotAlgorithmPreset as DotAlgorithmPreset,
+    DotDimensionNumbers as DotDimensionNumbers,
     Precision as Precision,
+    PrecisionLike as PrecisionLike,
     batch_matmul as batch_matmul,
     dot as dot,
     dot_general as dot_general,
@@ -159,7 +209,6 @@ from anima.ops.elementwise import (
     max as max_p,
     min as min,
     min as min_p,
-    mul as mul,
     mul as mul_p,
     mulhi as mulhi,
     mulhi as mulhi_p,

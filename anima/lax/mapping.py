@@ -6,22 +6,65 @@
 
 from __future__ import annotations
 
+import operator as op
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from anima import tree
 from anima.api.mapping import vmap
 from anima.control.scan import scan_length
+from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.core.stage import StageTrace, StageTracer
+from anima.core.state import current
+from anima.core.trace import Tracer, aval_of
 from anima.lax.control import scan
 from anima.ops import elementwise as ew, shape as sh, sort as st
+from anima.ops.contract import natural_dtype
+from anima.ops.family import match_scalars
+from anima.transforms.composed import Composed
 from anima.util import fun_name
 
 
 def reciprocal(x: Any) -> Array:
     """1 / x, element by element."""
     return ew.integer_pow(x, -1)
+
+
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
+    """The product, element by element, of arrays of one dtype; in `out_dtype`, where products may be wider, if given.
+
+    >>> lax.mul(jnp.int8(100), jnp.int8(100), out_dtype=jnp.int32)
+    Array(10000, dtype=int32)
+    """
+    if out_dtype is None:
+        return ew.mul(x, y)
+    x, y = match_scalars((x, y))
+    given, wanted = aval_of(x).dtype, dtypes.canonicalize_dtype(out_dtype)
+    if aval_of(y).dtype != given:
+        return ew.mul(x, y)  # which says what is wrong
+    work = natural_dtype(given, wanted)
+    return ew.convert(ew.mul(ew.convert(x, work), ew.convert(y, work)), wanted)
+
+
+def stage(x: Any, /) -> Any:
+    """`x` as an array; while a function is being traced, as a value of its program."""
+    x, trace = sh.as_array(x), current.trace
+    if isinstance(x, Tracer) or not isinstance(trace, StageTrace):
+        return x
+    return StageTracer(trace, trace.const(x, x.aval))
+
+
+def shape_as_value(shape: Any) -> Array:
+    """A shape as a vector of the default int.
+
+    >>> lax.shape_as_value((2, 3))
+    Array([2, 3], dtype=int32)
+    """
+    return sh.as_array(np.asarray(sh.as_shape(shape), dtypes.default_int()))
 
 
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
@@ -113,12 +156,58 @@ def _interleaved(even: Array, odd: Array, axis: int) -> Array:
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
                  reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
-    """The `k` largest elements and their indices; exact here, whatever the recall asked for."""
-    return st.top_k(operand, k, axis=reduction_dimension)
+    """The `k` largest elements of floats along an axis, and their indices; exact here, whatever the recall asked for.
+
+    Without `aggregate_to_topk`, all elements, in order: that is what a CPU has to choose from.
+    """
+    return list(_top(operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk,
+                     True))
 
 
 def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
                  reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
-    """The `k` smallest elements and their indices; exact here, whatever the recall asked for."""
-    values, indices = st.top_k(ew.neg(operand), k, axis=reduction_dimension)
-    return [ew.neg(values), indices]
+    """The `k` smallest elements of floats along an axis, and their indices; see `approx_max_k`."""
+    return list(_top(operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk,
+                     False))
+
+
+def _top(operand: Any, k: int, axis: int, recall_target: float, size_override: int, aggregate: bool,
+         largest: bool) -> Any:
+    aval, k = aval_of(operand), op.index(k)
+    if not dtypes.issubdtype(aval.dtype, np.floating):
+        raise ValueError("operand must be a floating type")
+    size = aval.shape[canonicalize_axis(axis, aval.ndim)]
+    if not 0 <= k <= size:
+        raise ValueError(f"k must be nonnegative and smaller than the size of reduction_dim {size}, got {k}")
+    if not 0 < recall_target <= 1:
+        raise ValueError(f"recall_target must be in (0, 1], got {recall_target}")
+    return approx_top_k_p.bind(operand, k=k, reduction_dimension=axis, recall_target=float(recall_target),
+                               reduction_input_size_override=size_override, aggregate_to_topk=bool(aggregate),
+                               is_max_k=largest)
+
+
+def _approx_top_k(x: Any, *, k: int, reduction_dimension: int, recall_target: float,
+                  reduction_input_size_override: int, aggregate_to_topk: bool, is_max_k: bool) -> list[Any]:
+    count = k if aggregate_to_topk else x.shape[reduction_dimension]
+    values, indices = st.top_k(x if is_max_k else ew.neg(x), count, axis=reduction_dimension)
+    return [values if is_max_k else ew.neg(values), indices]
+
+
+approx_top_k_p = Composed("approx_top_k", _approx_top_k, multiple_results=True)
+
+
+def _total_order(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A comparison in the total order of floats (IEEE 754): -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
+    def fun(x: Any, y: Any) -> Any:
+        if not dtypes.issubdtype(x.dtype, np.floating):
+            return compare(x, y)
+        word = np.dtype(f"int{8 * x.dtype.itemsize}")
+        bits = [ew.bitcast_convert_type(v, word) for v in (x, y)]
+        positive = word.type(np.iinfo(word).max)
+        return compare(*(ew.select_n(ew.lt(b, word.type(0)), b, ew.xor(b, positive)) for b in bits))
+
+    return fun
+
+
+eq_to_p, le_to_p, lt_to_p = (Composed(name, _total_order(compare)) for name, compare in
+                             (("eq_to", ew.eq), ("le_to", ew.le), ("lt_to", ew.lt)))

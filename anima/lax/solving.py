@@ -6,9 +6,16 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
+from anima import errors, tree
 from anima.api.devices import default_backend
 from anima.control import linear_solve
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.stage import Traced, close, eval_numpy, trace_to_jaxpr
+from anima.core.trace import aval_of
 from anima.lax.control import _compiled
+from anima.transforms.call import Call
 
 
 @wraps(linear_solve.custom_linear_solve)
@@ -24,6 +31,50 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[[Ca
                 tangent_solve: Callable[[Callable[[Any], Any], Any], Any], has_aux: bool = False) -> Any:
     return _compiled("custom_root", initial_guess, lambda guess: linear_solve.custom_root(
         f, guess, solve, tangent_solve, has_aux))
+
+
+class Composite(Call):
+    """`jaxpr(*args)`, an operation of the user's by name, version and attributes."""
+
+    def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, **params: Any) -> list[np.ndarray]:
+        return eval_numpy(jaxpr, args)
+
+
+composite_p = Composite("composite")
+
+
+def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
+    """A function as one named operation of programs: those who read them see its name, and may know a better way.
+
+    Args:
+      decomposition: what the operation does: a function of arrays; keyword arguments are attributes, taken by value.
+      name, version: what the operation is called.
+
+    Differs from JAX: it can be differentiated and mapped, as its decomposition can.
+
+    >>> lax.composite(lambda x, *, power: x ** power, "my.power")(jnp.arange(3.0), power=2)
+    Array([0., 1., 4.], dtype=float32)
+    """
+    if not callable(decomposition):
+        raise TypeError(f"Expected a callable value, got {decomposition!r}")
+
+    @wraps(decomposition)
+    @errors.api_boundary
+    def call(*args: Any, **attributes: Any) -> Any:
+        leaves, in_tree = tree.flatten(args)
+        found: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            outs, out_tree = tree.flatten(decomposition(*tree.unflatten(in_tree, xs), **attributes))
+            found.append(out_tree)
+            return outs
+
+        closed, consts = close(*trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by="composite")))
+        outs = composite_p.bind(*consts, *leaves, jaxpr=closed, name=name, version=int(version),
+                                attributes=tuple(sorted(attributes.items())))
+        return tree.unflatten(found[0], outs)
+
+    return call
 
 
 def platform_dependent(*args: Any, default: Callable[..., Any] | None = None,

@@ -34,9 +34,9 @@ def _visible(shape: tuple[int, int], is_causal: bool, lengths_q: Any, lengths_kv
     if window is not None:
         masks.append(((distance >= -window[0]) & (distance <= window[1]))[None, None])
     if lengths_q is not None:
-        masks.append((queries < jnp.asarray(lengths_q)[:, None])[:, None, :, None])
+        masks.append((queries[None, :] < jnp.asarray(lengths_q)[:, None])[:, None, :, None])
     if lengths_kv is not None:
-        masks.append((keys < jnp.asarray(lengths_kv)[:, None])[:, None, None, :])
+        masks.append((keys[None, :] < jnp.asarray(lengths_kv)[:, None])[:, None, None, :])
     return masks
 
 
@@ -70,14 +70,14 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     scores = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=work)
     scores = scores * np.asarray(1 / math.sqrt(query.shape[-1]) if scale is None else scale, scores.dtype)
     if bias is not None:
-        scores = (scores + bias).astype(work)
+        scores = scores + _rank4(jnp.asarray(bias)).astype(work)
     masks = _visible(scores.shape[2:], is_causal, query_seq_lengths, key_value_seq_lengths,
                      _windows(local_window_size))
     for one in masks if mask is None else [_mask4(mask), *masks]:
         scores = jnp.where(one, scores, np.asarray(_FAR_BELOW, scores.dtype))
     out = jnp.einsum("bnts,bsnh->btnh", softmax(scores).astype(value.dtype), value)
     if query_seq_lengths is not None:
-        kept = jnp.arange(out.shape[1]) < jnp.asarray(query_seq_lengths)[:, None]
+        kept = jnp.arange(out.shape[1])[None, :] < jnp.asarray(query_seq_lengths)[:, None]
         out = jnp.where(kept[:, :, None, None], out, 0)
     out = out.astype(query.dtype)
     if not batched:
@@ -92,4 +92,8 @@ def _mask4(mask: Any) -> Any:
     mask = jnp.asarray(mask)
     if mask.dtype != dtypes.bool_:
         raise ValueError(f"dot_product_attention: mask must be boolean, got {mask.dtype}")
-    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+    return _rank4(mask)
+
+
+def _rank4(x: Any) -> Any:
+    return x.reshape((1,) * (4 - x.ndim) + x.shape)

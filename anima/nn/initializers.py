@@ -20,6 +20,7 @@ from anima import errors, random
 from anima.core import dtypes
 from anima.core.avals import Shape, canonicalize_axes, canonicalize_axis
 from anima.ops.broadcast import as_shape
+from anima.ops.elementwise import complex as lax_complex
 
 
 @runtime_checkable
@@ -110,17 +111,17 @@ def _scaled(key: Any, shape: Shape, dtype: Any, variance: np.ndarray, distributi
     real, is_real = variance.dtype, dtypes.issubdtype(dtype, np.floating)
     root = np.sqrt(variance)
     if distribution == "normal":
-        return random.normal(key, shape, dtype) * root
+        return random.normal(key, shape, dtype) * root.astype(dtype)
     if distribution == "uniform":
         if is_real:
             return random.uniform(key, shape, dtype, -1) * np.sqrt(np.asarray(3, real) * variance)
-        return _complex_disc(key, shape, real, None) * root
+        return _complex_disc(key, shape, real, None) * root.astype(dtype)
     if distribution == "truncated_normal":
         # The truncated distributions have standard deviations below 1: that of a real number cut off at
         # 2, and that of a complex number whose absolute value is.
         if is_real:
             return random.truncated_normal(key, -2, 2, shape, dtype) * (root / np.asarray(.87962566103423978, real))
-        return _complex_disc(key, shape, real, 2) * (root / np.asarray(.95311164380491208, real))
+        return _complex_disc(key, shape, real, 2) * (root / np.asarray(.95311164380491208, real)).astype(dtype)
     raise ValueError(f"invalid distribution for variance scaling initializer: {distribution}")
 
 
@@ -133,7 +134,7 @@ def _complex_disc(key: Any, shape: Shape, real: Any, upper: float | None) -> Any
     else:
         radius = jnp.sqrt(-jnp.log(1 - np.asarray(1 - math.exp(-upper**2), real) * u))
     angle = np.asarray(2 * np.pi, real) * random.uniform(key_angle, shape, real)
-    return radius * jnp.exp(1j * angle)
+    return lax_complex(radius * jnp.cos(angle), radius * jnp.sin(angle))
 
 
 def _family(name: str, scale: float, mode: str, distribution: str, doc: str) -> Callable[..., Initializer]:

@@ -13,8 +13,10 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima.core import dtypes
-from anima.core.avals import canonicalize_axes
+from anima.core.axes import size_of
 from anima.core.trace import is_array_like
+from anima.numpy.promote import reduction_axes
+from anima.ops.collective import axis_index_p
 from anima.ops.elementwise import rsqrt, stop_gradient
 from anima.ops.index import index_operand, narrow_index
 
@@ -76,7 +78,8 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, 
     else:
         a, b = _inexact("logsumexp", a, b)
         a = jnp.where(b != 0, a, -np.inf)
-    axes = canonicalize_axes(axis, a.ndim)
+    own, mapped = reduction_axes(axis, a.ndim)
+    axes = (*own, *mapped)
     largest = _largest(jnp.real(a), axes, where)
     largest = jnp.where(jnp.isfinite(largest), largest, 0)
     terms = jnp.exp(a - largest)
@@ -87,7 +90,7 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, 
         total = jnp.abs(total)
     out = jnp.log(total) + largest
     if not keepdims:
-        out, sign = jnp.squeeze(out, axes), jnp.squeeze(sign, axes)
+        out, sign = jnp.squeeze(out, own), jnp.squeeze(sign, own)
     if return_sign:
         return out, sign
     return out if b is None or is_complex else jnp.where(sign < 0, np.nan, out)
@@ -122,10 +125,10 @@ def standardize(x: Any, axis: Axes = -1, mean: Any = None, variance: Any = None,
     return (x - mean) * rsqrt(jnp.asarray(variance + epsilon, x.dtype))
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> Any:
     """Vectors that are 1 at place `x` and 0 elsewhere, along a new dimension `axis` of size num_classes.
 
-    Places outside of the vector give zeros.
+    Places outside of the vector give zeros. `axis` may be the name of a mapped axis of that size.
 
     >>> anima.nn.one_hot(jnp.array([0, 2]), 3)
     Array([[1., 0., 0.],
@@ -136,9 +139,14 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     x = jnp.asarray(index_operand(x))
     if dtypes.issubdtype(x.dtype, np.integer):
         x = narrow_index(x)
+    if not hasattr(type(axis), "__index__"):
+        if size_of(axis, "one_hot") != count:
+            raise ValueError(f"Expected num_classes to match the size of axis {axis}, but {count} != "
+                             f"{size_of(axis, 'one_hot')}")
+        return (x == axis_index_p.bind(axis_name=axis)).astype(dtype)
     rank = x.ndim + 1
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} is out of bounds for array of dimension {rank}")
     axis %= rank
-    places = jnp.arange(count, dtype=x.dtype).reshape((count,) + (1,) * (rank - 1 - axis))
+    places = jnp.arange(count, dtype=x.dtype).reshape([count if d == axis else 1 for d in range(rank)])
     return (jnp.expand_dims(x, axis) == places).astype(dtype)

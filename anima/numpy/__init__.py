@@ -34,7 +34,6 @@ from anima.numpy.creation import (
     empty,
     empty_like,
     eye,
-    from_dlpack,
     frombuffer,
     fromfunction,
     fromstring,
@@ -127,6 +126,7 @@ from anima.numpy.elementwise import (
 from anima.numpy.files import (
     array_repr,
     array_str,
+    from_dlpack,
     fromfile,
     fromiter,
     get_printoptions,
@@ -211,6 +211,7 @@ from anima.numpy.grids import (
     s_,
     unpackbits,
 )
+from anima.numpy.inspection import __array_namespace_info__
 from anima.numpy.linear import (
     cross,
     dot,
@@ -468,6 +469,7 @@ from anima.numpy.ufuncs import (
 )
 
 _operators.install(lambda: sys.modules[__name__])
+__array_api_version__ = "2024.12"
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
 
 __all__ = [

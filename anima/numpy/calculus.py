@@ -13,7 +13,8 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
-from anima.numpy.elementwise import broadcast_array, multiply, remainder, select_where
+from anima.core.trace import aval_of
+from anima.numpy.elementwise import broadcast_array, floor_divide, less, multiply, remainder, select_where
 from anima.numpy.linear import dot
 from anima.numpy.manipulation import moveaxis, ravel
 from anima.numpy.promote import (
@@ -149,6 +150,8 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, perio
     x = as_array(operand("unwrap", p))
     if is_complex(x.dtype):
         raise ValueError("anima.numpy.unwrap does not support complex inputs.")
+    if dtypes.issubdtype(x.dtype, np.integer) and dtypes.issubdtype(aval_of(period).dtype, np.integer):
+        return _unwrap_whole(*promote_dtypes("unwrap", x, period), discont, axis)
     x, whole = promote_dtypes_inexact("unwrap", x, period) if not is_inexact(x.dtype) else (
         x, as_array(convert_operand(operand("unwrap", period), x.dtype, False)))
     x = as_array(convert_operand(x, x.dtype, False))
@@ -164,6 +167,21 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, perio
     correction = select_where(ew.lt(ew.abs(jumps), limit), sh.full_like(jumps, 0), ew.sub(reduced, jumps))
     n = x.shape[axis]
     return sh.concatenate([_from(x, 0, 1, axis), ew.add(_from(x, 1, n, axis), cumsum(correction, axis))], axis)
+
+
+def _unwrap_whole(x: Array, period: Array, discont: Any, axis: int) -> Array:
+    """`unwrap` of integers with a whole period: nothing is rounded."""
+    axis = canonicalize_axis(axis, x.ndim)
+    two, zero = x.dtype.type(2), x.dtype.type(0)
+    half = floor_divide(period, two)
+    jumps = diff(x, axis=axis)
+    reduced = ew.sub(remainder(ew.add(jumps, half), period), half)
+    tie = ew.and_(ew.eq(ew.rem(period, two), zero), ew.and_(ew.eq(reduced, ew.neg(half)), ew.gt(jumps, zero)))
+    reduced = select_where(tie, half, reduced)
+    small = less(ew.mul(ew.abs(jumps), two), period) if discont is None else less(ew.abs(jumps), discont)
+    correction = select_where(small, sh.full_like(jumps, 0), ew.sub(reduced, jumps))
+    rest = ew.add(_from(x, 1, x.shape[axis], axis), cumsum(correction, axis))
+    return sh.concatenate([_from(x, 0, 1, axis), rest], axis)
 
 
 # ---------------------------------------------------------------- interpolation

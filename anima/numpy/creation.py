@@ -18,7 +18,7 @@ from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
 from anima.core.device import device_of
-from anima.core.trace import Tracer, aval_of, is_array_like, wrap
+from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
     as_array,
@@ -42,7 +42,7 @@ def _user_dtype(dtype: Any, name: str) -> Any:
 
 # ---------------------------------------------------------------- from values
 
-def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: str | None = "K", ndmin: int = 0,
+def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, order: str | None = "K", ndmin: int = 0,
           device: Any = None, out_sharding: None = None) -> Array:
     """An array of the values in `object`: numbers, arrays or nested lists of them.
 
@@ -54,6 +54,11 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: st
            [3, 4]], dtype=int32)
     """
     device_of(device)
+    if args:
+        warnings.warn("Passing the copy, order and ndmin arguments of array by position is deprecated: name them.",
+                      DeprecationWarning, stacklevel=errors.user_stacklevel())
+        given = dict(zip(("copy", "order", "ndmin"), args, strict=False))
+        copy, order, ndmin = given["copy"], given.get("order", order), given.get("ndmin", ndmin)
     if order not in ("K", "C", None):
         raise NotImplementedError(f"array supports only order='C' and order='K', got {order!r}")
     wanted = _user_dtype(dtype, "array")
@@ -340,9 +345,8 @@ def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = Non
     weak = dtype is None and aval.weak_type
     dtype = aval.dtype if dtype is None else dtype
     if isinstance(fill, ConcreteArray) and not fill.ndim:
-        scalar = ConcreteArray(_cast(fill.value, dtype).value if fill.dtype != dtype else fill.value,
-                               ShapedArray((), dtype, weak))
-        return sh.broadcast(scalar, shape)
+        value = fill.value if fill.dtype == dtype else under(EVAL, _cast, fill.value, dtype).value
+        return sh.broadcast(ConcreteArray(value, ShapedArray((), dtype, weak)), shape)
     return broadcast_array(ew.convert(fill, dtype, weak), _at_least(shape, fill))
 
 
@@ -511,15 +515,21 @@ def _with_exact_ends(values: Array, start: Array, stop: Array, num: int, endpoin
 # ---------------------------------------------------------------- matrices
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """An N by M matrix with ones on the k-th diagonal and zeros elsewhere."""
+    """An N by M matrix with ones on the k-th diagonal and zeros elsewhere; `k` may be traced."""
     device_of(device)
     dtype = dtypes.check_user_dtype(dtype, "eye")
     rows, columns = canonical_shape((N, N if M is None else M))
     if rows < 0 or columns < 0:
         raise ValueError(f"negative dimensions are not allowed, got {rows} and {columns}")
-    k = static_int(k, "'k' argument of anima.numpy.eye.")
     row, column = _indices(rows, columns)
-    return ew.convert_element_type(ew.eq(ew.add(row, np.int32(k)), column), dtype)
+    offset = k if isinstance(k, Tracer) else max(-rows, min(static_int(k, ""), columns))  # no diagonal is further out
+    return ew.convert_element_type(ew.eq(_shifted(row, offset), column), dtype)
+
+
+def _shifted(row: Array, k: Any) -> Array:
+    """Row numbers plus the number of a diagonal."""
+    k = ew.convert(k, np.dtype(np.int32), False) if isinstance(k, Tracer) else np.int32(k)
+    return ew.add(row, k)
 
 
 def _indices(rows: int, columns: int) -> tuple[Array, Array]:
@@ -532,14 +542,14 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
-    """An N by M matrix with ones on and below the k-th diagonal and zeros above."""
-    dtype = dtypes.check_user_dtype(dtype, "tri")
+    """An N by M matrix (float32) of ones on and below the k-th diagonal, which may be traced, and zeros above."""
+    dtype = np.dtype(np.float32) if dtype is None else dtypes.check_user_dtype(dtype, "tri")
     return ew.convert_element_type(_lower(N, N if M is None else M, k), dtype)
 
 
 def _lower(rows: int, columns: int, k: int) -> Array:
     row, column = _indices(*canonical_shape((rows, columns)))
-    return ew.ge(ew.add(row, np.int32(k)), column)
+    return ew.ge(_shifted(row, k), column)
 
 
 def _triangle(m: Array, k: int, lower: bool) -> Array:
@@ -586,9 +596,3 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any
     dtype = dtypes.check_user_dtype(dtype, "fromfunction")
     shape = canonical_shape(shape)
     return function(*[sh.broadcasted_iota(dtype, shape, d) for d in range(len(shape))], **kwargs)
-
-
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of the values of any object that exports DLPack."""
-    device_of(device)
-    return asarray(x) if isinstance(x, Array) else asarray(np.from_dlpack(x))

@@ -10,8 +10,9 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
-from anima.numpy.creation import asarray
-from anima.numpy.manipulation import moveaxis, ravel
+from anima.core.trace import Tracer
+from anima.numpy.creation import asarray, eye
+from anima.numpy.manipulation import broadcast_to, moveaxis, ravel
 from anima.numpy.promote import as_array, convert_operand, no_out, static_int
 from anima.numpy.reductions import sum
 from anima.numpy.selection import _not_in_place as not_in_place, nonzero
@@ -75,9 +76,13 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
 
 
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
-    """The sum along a diagonal; see `diagonal` and `sum`."""
+    """The sum along a diagonal, whose number may be traced; see `diagonal` and `sum`."""
     no_out("trace", out)
     wanted = None if dtype is None else dtypes.check_user_dtype(dtype, "trace")
+    if isinstance(offset, Tracer):
+        x = moveaxis(as_array(a, "trace"), (axis1, axis2), (-2, -1))
+        chosen = broadcast_to(eye(*x.shape[-2:], k=offset, dtype=bool), x.shape)
+        return sum(x, axis=(-2, -1), dtype=wanted, where=chosen)
     return sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
 
 
@@ -102,7 +107,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     n, ndim = static_int(n, "'n' argument of diag_indices()"), static_int(ndim, "'ndim' argument of diag_indices()")
     if n < 0 or ndim < 0:
         raise ValueError(f"n and ndim of diag_indices must be nonnegative, got {n} and {ndim}")
-    return (sh.iota(_I32, n),) * ndim
+    return (sh.iota(dtypes.default_int(), n),) * ndim
 
 
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
@@ -114,7 +119,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
 
 
 def _indices(mask: np.ndarray) -> tuple[Array, Array]:
-    return tuple(asarray(i.astype(_I32)) for i in np.nonzero(mask))  # type: ignore[return-value]
+    return tuple(asarray(i.astype(dtypes.default_int())) for i in np.nonzero(mask))  # type: ignore[return-value]
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:

@@ -501,7 +501,7 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _ignoring_nan(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
-    def function(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    def function(x1: ArrayLike, x2: ArrayLike) -> Array:
         x1, x2 = promote(name, x1, x2)
         chosen = primitive.bind(x1, x2)
         if numpy_dtype_of(x1) not in INEXACT:

@@ -1,4 +1,4 @@
-"""Arrays in files, and as text; what cannot be pure is refused by name."""
+"""Arrays in files, as text, and from other libraries; what cannot be pure is refused by name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from anima.core.array import Array
+from anima.core import dlpack, dtypes
+from anima.core.array import Array, ConcreteArray
+from anima.core.avals import ShapedArray
+from anima.core.device import CPU
 from anima.numpy.creation import asarray
 
 save, savez = np.save, np.savez
-set_printoptions, get_printoptions, printoptions = np.set_printoptions, np.get_printoptions, np.printoptions
+get_printoptions, printoptions = np.get_printoptions, np.printoptions
+
+
+def set_printoptions(*args: Any, **kwargs: Any) -> None:
+    """NumPy's: how arrays are written, for NumPy and Anima alike."""
+    np.set_printoptions(*args, **kwargs)
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
@@ -31,6 +39,32 @@ def array_str(a: Any, max_line_width: int | None = None, precision: int | None =
               suppress_small: bool | None = None) -> str:
     """The text of an array's elements."""
     return np.array_str(np.asarray(a), max_line_width, precision, suppress_small)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """An array over the memory of any object that exports DLPack, which must not change while the array is in use.
+
+    Args:
+      device: the CPU, or None.
+      copy: True for memory of its own, False to never copy; by default only what is not in row-major order is copied.
+
+    Raises:
+      TypeError: for an object that does not export DLPack.
+      BufferError: for memory of another device; where `copy` is False and a copy would be needed.
+
+    >>> jnp.from_dlpack(np.array([1, 2], np.int32))
+    Array([1, 2], dtype=int32)
+    """
+    if device not in (None, CPU, "cpu"):
+        raise ValueError(f"Unknown device {device!r}; there is {CPU!r}.")
+    value = dlpack.imported(x, copy)
+    dtype = dtypes.canonicalize_dtype(value.dtype)
+    if dtype == value.dtype and value.flags.c_contiguous and value.flags.aligned:
+        return ConcreteArray(value, ShapedArray(value.shape, dtype))
+    if copy is False:
+        raise BufferError(f"from_dlpack: cannot avoid a copy of an array with strides {value.strides} and dtype "
+                          f"{value.dtype}.")
+    return asarray(value)
 
 
 def _refused(name: str) -> Any:

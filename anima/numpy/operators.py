@@ -28,7 +28,7 @@ from anima.numpy import (
     updates,
 )
 from anima.numpy.promote import static_value
-from anima.ops import elementwise as ew
+from anima.ops import elementwise as ew, shape as sh
 
 _SYMBOLS = {
     "add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "floor_divide": "//", "remainder": "%",
@@ -151,6 +151,24 @@ def _view_complex(x: Array, dtype: Any) -> Array:
     return ew.complex(pairs[..., 0], pairs[..., 1])
 
 
+def _byteswap(x: Array, inplace: bool = False) -> Array:
+    """The elements with the bytes of each, of each part of complex ones, in reverse order."""
+    if inplace:
+        raise NotImplementedError("byteswap(inplace=True): arrays are immutable.")
+    part = dtypes.to_real(x.dtype) if dtypes.issubdtype(x.dtype, np.complexfloating) else x.dtype
+    if part.itemsize == 1:
+        return x
+    word = np.dtype(f"uint{8 * part.itemsize}")
+    bits = _view(manipulation.reshape(x, (*x.shape, 1)), word)
+    swapped = ew.bitcast_convert_type(sh.rev(ew.bitcast_convert_type(bits, np.uint8), (x.ndim + 1,)), word)
+    return manipulation.reshape(_view(swapped, x.dtype), x.shape)
+
+
+def _compress(x: Array, condition: Any, axis: int | None = None, *, out: None = None, size: int | None = None,
+              fill_value: Any = 0) -> Array:
+    return selection.compress(condition, x, axis, size=size, fill_value=fill_value, out=out)
+
+
 def _copy(x: Array) -> Array:
     return creation.copy(x)
 
@@ -171,8 +189,7 @@ def install(namespace: Callable[[], Any]) -> None:
         "getitem": indexing.getitem, "at": updates.at, "reshape_method": _reshape, "transpose_method": _transpose,
         "item": _item, "astype": _astype, "flatten": _flatten, "view": _view, "copy": _copy,
         "round_method": _round,
-        "array_namespace": array_namespace,
-        "compress": lambda x, condition, *args, **kwargs: selection.compress(condition, x, *args, **kwargs)})
+        "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress})
     install_operators(table)
 
 

@@ -220,21 +220,23 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
             raise TypeError("expected w and y to have the same length")
         left, right = left * weights[:, None], right * (weights[:, None] if y.ndim == 2 else weights)
     scale = (left * left).sum(axis=0) ** 0.5
-    left = left / scale
+    left = left / scale[None, :]
     limit = x.size * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
     fitted, residuals, rank, values = lstsq(left, right, limit)
-    fitted = (fitted.T / scale).T
+    fitted = fitted / (scale[:, None] if y.ndim == 2 else scale)
     if full:
         return fitted, residuals, rank, values, as_array(limit)
     if not cov:
         return fitted
-    spread = inv(left.T @ left) / (scale[:, None] * scale)
+    spread = inv(left.T @ left) / (scale[:, None] * scale[None, :])
     factor: Any = 1
     if not (isinstance(cov, str) and cov == "unscaled"):
         if x.size <= order:
             raise ValueError("the number of data points must exceed order to scale the covariance matrix")
         factor = residuals / (x.size - order)
-    return fitted, spread * factor if y.ndim == 1 else spread[:, :, None] * factor
+    if y.ndim == 1:
+        return fitted, spread * (factor[0] if getattr(factor, "size", 0) else factor)
+    return fitted, spread[:, :, None] * (factor[None, None, :] if getattr(factor, "ndim", 0) else factor)
 
 
 def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Any = None) -> Array:

@@ -153,6 +153,15 @@ def _shape_message(shape: tuple[Any, ...]) -> str:
     return "\n".join(part for part in (text, tracers[0].origin_text()) if part)
 
 
+def reduction_axes(axis: Any, ndim: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """The axes of a reduction that are the operand's own, and the names of those that `vmap` maps over."""
+    if axis is None or isinstance(axis, int):
+        return normalize_axes(axis, ndim), ()
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    names = tuple(a for a in given if not hasattr(type(a), "__index__"))
+    return normalize_axes(tuple(a for a in given if a not in names) if names else axis, ndim), names
+
+
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes of a reduction: None is all of them; errors as NumPy's."""
     if axis is None:
@@ -177,8 +186,11 @@ _WRAPPED = np.dtype(np.int64)
 def scalar_of(x: Any, dtype: Any) -> Any:
     """A Python number as a NumPy scalar; ints wrap around in small dtypes, floats overflow to infinity."""
     if type(x) is int and dtype in _INTEGER:
-        dtypes.check_python_int(x, dtype if dtype.itemsize >= 4 else None)
-        return np.asarray(x, _WRAPPED if dtype.itemsize < 4 else dtype).astype(dtype)[()]
+        if dtype.itemsize < 4 or (x < 0 and dtype.kind == "u"):  # as the default int first, which wraps around
+            dtypes.check_python_int(x)
+            return np.asarray(x, _WRAPPED).astype(dtype)[()]
+        dtypes.check_python_int(x, dtype)
+        return dtype.type(x)
     if isinstance(x, (int, float)) and -6e4 < x < 6e4 and dtype.kind != "c":
         return dtype.type(x)
     with np.errstate(all="ignore"):

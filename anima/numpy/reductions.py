@@ -1,7 +1,8 @@
 """Reductions over axes: sums, products, extrema, logic, means and variances, running sums.
 
 Sums and products of bools and small integers are made in the default int; means in the default float.
-float16 and bfloat16 are summed in float32 and rounded once.
+float16 and bfloat16 are summed in float32 and rounded once. Sums, extrema, means and variances may also be over axes
+that `vmap` has named, as `lax.psum` is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.core.axes import size_of
+from anima.core.primitive import Primitive
 from anima.numpy.elementwise import broadcast_array, isnan, named, select_where, to_bool
 from anima.numpy.promote import (
     as_array,
@@ -26,8 +29,9 @@ from anima.numpy.promote import (
     no_out,
     normalize_axes,
     operand,
+    reduction_axes,
 )
-from anima.ops import elementwise as ew, reduce as rd, shape as sh
+from anima.ops import collective, elementwise as ew, reduce as rd, shape as sh
 
 ArrayLike = Any
 Axis = Any
@@ -36,6 +40,13 @@ _F32 = np.dtype(np.float32)
 
 def _keep(result: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return sh.expand_dims(result, axes) if keepdims and axes else result
+
+
+def _across(primitive: Primitive, x: Array, names: tuple[Any, ...]) -> Array:
+    """`x` combined over mapped axes."""
+    for name in names:
+        size_of(name, primitive.name)
+    return primitive.bind(x, axes=names, axis_index_groups=None) if names else x
 
 
 def _masked(x: Array, where: Any, identity: Any) -> Array:
@@ -72,16 +83,18 @@ def _reduce(name: str, x: Array, axes: tuple[int, ...], reducer: Callable[..., A
     return _keep(reducer(x, axes) if axes else x, axes, keepdims)
 
 
-def _sum_like(name: str, reducer: Callable[..., Any], combine: Any, identity: int) -> Callable[..., Any]:
+def _sum_like(name: str, reducer: Callable[..., Any], combine: Any, identity: int,
+              collect: Primitive | None = None) -> Callable[..., Any]:
     def function(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
                  initial: ArrayLike | None = None, where: ArrayLike | None = None,
                  promote_integers: bool = True) -> Array:
         no_out(name, out)
         x = as_array(a, name)
-        axes = normalize_axes(axis, x.ndim)
+        axes, names = reduction_axes(axis, x.ndim) if collect else (normalize_axes(axis, x.ndim), ())
         wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.check_user_dtype(dtype, name)
         x = as_array(convert_operand(x, wanted, False))
         result = _reduce(name, _masked(x, where, identity), axes, reducer, keepdims)
+        result = _across(collect, result, names) if collect else result
         if initial is not None:
             result = combine(result, convert_operand(operand(name, initial), wanted, False))
         return result
@@ -89,7 +102,7 @@ def _sum_like(name: str, reducer: Callable[..., Any], combine: Any, identity: in
     return function
 
 
-sum = named(_sum_like("sum", rd.reduce_sum, ew.add, 0), "sum", """The sum over `axis` (None: all axes).
+sum = named(_sum_like("sum", rd.reduce_sum, ew.add, 0, collective.psum_p), "sum", """The sum over `axis` (None: all).
 
     `dtype` is that of the sum; `initial` is added; `where` says which elements count.
     ValueError for axes out of bounds or given twice.
@@ -114,36 +127,38 @@ def _highest(dtype: Any) -> Any:
     return np.inf if is_inexact(dtype) else int(dtypes.iinfo(dtype).max)
 
 
-def _extremum(name: str, reducer: Callable[..., Any], combine: Any,
-              identity: Callable[[Any], Any]) -> Callable[..., Any]:
+def _extremum(name: str, reducer: Callable[..., Any], combine: Any, identity: Callable[[Any], Any],
+              collect: Primitive) -> Callable[..., Any]:
     def function(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
                  initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
         no_out(name, out)
         x = as_array(a, name)
         x = as_array(convert_operand(x, x.dtype, False))
-        axes = normalize_axes(axis, x.ndim)
+        axes, names = reduction_axes(axis, x.ndim)
         if where is not None and initial is None:
             raise ValueError(f"reduction operation {name} does not have an identity, so to use a where mask one has "
                              "to specify 'initial'")
         if initial is None and builtins.any(x.shape[i] == 0 for i in axes):
             raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
         if initial is None:
-            return _keep(reducer(x, axes) if axes else x, axes, keepdims)
+            return _across(collect, _keep(reducer(x, axes) if axes else x, axes, keepdims), names)
         start = convert_operand(operand(name, initial), x.dtype, False)
         masked = _masked(x, where, identity(x.dtype))
         if builtins.any(x.shape[i] == 0 for i in axes):
             shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
             return _keep(broadcast_array(start, shape), axes, keepdims)
-        return combine(_keep(reducer(masked, axes) if axes else masked, axes, keepdims), start)
+        return combine(_across(collect, _keep(reducer(masked, axes) if axes else masked, axes, keepdims), names), start)
 
     return function
 
 
-max = named(_extremum("max", rd.reduce_max, ew.max, _lowest), "max", """The largest element over `axis`; NaN if any is.
+max = named(_extremum("max", rd.reduce_max, ew.max, _lowest, collective.pmax_p), "max", """
+    The largest element over `axis`; NaN if any is.
 
     ValueError for no elements, unless `initial` is given; `where` needs `initial`.
     """)
-min = named(_extremum("min", rd.reduce_min, ew.min, _highest), "min", "The smallest element; arguments as of `max`.")
+min = named(_extremum("min", rd.reduce_min, ew.min, _highest, collective.pmin_p), "min",
+            "The smallest element; arguments as of `max`.")
 amax, amin = max, min
 
 
@@ -197,12 +212,12 @@ argmin = _arg_extremum("argmin", rd.argmin, "The index of the (first) smallest e
 
 # ---------------------------------------------------------------- means and variances
 
-def _count(x: Array, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
+def _count(x: Array, axes: tuple[int, ...], names: tuple[Any, ...], where: Any, keepdims: bool) -> Any:
     """The number of elements that a reduction takes."""
     if where is None:
-        return math.prod(x.shape[i] for i in axes)
+        return math.prod(x.shape[i] for i in axes) * math.prod(size_of(n, "mean") for n in names)
     mask = broadcast_array(as_array(to_bool(operand("mean", where))), x.shape)
-    return sum(mask, axis=axes, keepdims=keepdims)
+    return sum(mask, axis=(*axes, *names), keepdims=keepdims)
 
 
 def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
@@ -214,12 +229,12 @@ def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, k
     """
     no_out("mean", out)
     x = as_array(a, "mean")
-    axes = normalize_axes(axis, x.ndim)
+    axes, names = reduction_axes(axis, x.ndim)
     result_dtype = dtypes.to_inexact(x.dtype) if dtype is None else dtypes.check_user_dtype(dtype, "mean")
     compute = _accumulator(dtypes.to_inexact(result_dtype))
     x = as_array(convert_operand(x, compute, False))
-    total = _keep(rd.reduce_sum(_masked(x, where, 0), axes), axes, keepdims)
-    result = _divide_by_count(total, _count(x, axes, where, keepdims))
+    total = _across(collective.psum_p, _keep(rd.reduce_sum(_masked(x, where, 0), axes), axes, keepdims), names)
+    result = _divide_by_count(total, _count(x, axes, names, where, keepdims))
     return result if compute == result_dtype else ew.convert_element_type(result, result_dtype)
 
 
@@ -257,7 +272,7 @@ def average(a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, r
 
 def _stretched_weights(x: Array, w: Array, axis: Any) -> Array:
     if axis is None:
-        raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        raise ValueError("Axis must be specified when shapes of a and weights differ.")
     axes = normalize_axes(axis, x.ndim)
     if w.shape != tuple(x.shape[i] for i in axes):
         raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
@@ -296,7 +311,7 @@ def _degrees(ddof: Any, correction: Any) -> Any:
 def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any,
               known_mean: Any) -> Array:
     x = as_array(a, name)
-    axes = normalize_axes(axis, x.ndim)
+    axes, names = reduction_axes(axis, x.ndim)
     wanted = None if dtype is None else dtypes.check_user_dtype(dtype, name)
     if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
         raise ValueError(f"anima.numpy.{name} does not yet support real dtype parameters when computing the variance "
@@ -305,13 +320,13 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: boo
     compute = dtypes.to_inexact(x.dtype if wanted is None else dtypes.promote_types(x.dtype, wanted))
     compute = _accumulator(compute)
     x = as_array(convert_operand(x, compute, False))
-    centre = mean(x, axis=axes, keepdims=True, where=where) if known_mean is None else \
+    centre = mean(x, axis=(*axes, *names), keepdims=True, where=where) if known_mean is None else \
         as_array(convert_operand(operand(name, known_mean), compute, False))
     centered = ew.sub(x, centre if centre.ndim == x.ndim else broadcast_array(centre, x.shape))
     squares = ew.square(centered) if not is_complex(compute) else \
         ew.add(ew.square(ew.real(centered)), ew.square(ew.imag(centered)))
-    total = _keep(rd.reduce_sum(_masked(squares, where, 0), axes), axes, keepdims)
-    count = _count(x, axes, where, keepdims)
+    total = _across(collective.psum_p, _keep(rd.reduce_sum(_masked(squares, where, 0), axes), axes, keepdims), names)
+    count = _count(x, axes, names, where, keepdims)
     if isinstance(count, Array):
         count = ew.sub(ew.convert_element_type(count, total.dtype), total.dtype.type(ddof))
         count = select_where(ew.gt(count, 0), count, total.dtype.type(np.nan))
@@ -358,7 +373,7 @@ nancumprod = _cumulative("nancumprod", rd.cumprod, 1, "Running products, NaN tak
 
 
 def _cumulative_array_api(name: str, running: Callable[..., Any], x: Any, axis: int | None, dtype: Any,
-                          include_initial: bool, first: int, promote_integers: bool) -> Array:
+                          include_initial: bool, first: int) -> Array:
     x = as_array(x, name)
     if x.ndim == 0:
         raise ValueError("The input must be non-scalar to take a cumulative reduction, however a scalar value or "
@@ -369,7 +384,7 @@ def _cumulative_array_api(name: str, running: Callable[..., Any], x: Any, axis: 
                              "axis argument is only optional for one-dimensional arrays.")
         axis = 0
     axis = canonicalize_axis(axis, x.ndim)
-    wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.check_user_dtype(dtype, name)
+    wanted = _sum_dtype(x.dtype, True) if dtype is None else dtypes.check_user_dtype(dtype, name)
     result = _run(name, running, x, axis, wanted)
     if include_initial:
         shape = (*x.shape[:axis], 1, *x.shape[axis + 1:])
@@ -380,13 +395,16 @@ def _cumulative_array_api(name: str, running: Callable[..., Any], x: Any, axis: 
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None,
                    include_initial: bool = False) -> Array:
     """Running sums along `axis`, after a 0 if `include_initial`."""
-    return _cumulative_array_api("cumulative_sum", rd.cumsum, x, axis, dtype, include_initial, 0, True)
+    return _cumulative_array_api("cumulative_sum", rd.cumsum, x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None,
                     include_initial: bool = False) -> Array:
-    """Running products along `axis`, after a 1 if `include_initial`."""
-    return _cumulative_array_api("cumulative_prod", rd.cumprod, x, axis, dtype, include_initial, 1, False)
+    """Running products along `axis`, after a 1 if `include_initial`.
+
+    Differs from JAX: products of small integers are made in the default int, as the standard says.
+    """
+    return _cumulative_array_api("cumulative_prod", rd.cumprod, x, axis, dtype, include_initial, 1)
 
 
 # ---------------------------------------------------------------- ignoring NaN
@@ -469,7 +487,7 @@ def nanvar(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None,
     result = _variance("nanvar", _without_nan(x, 0), axis, dtype, ddof, keepdims, mask, mean)
     if mask is None:
         return result
-    enough = ew.gt(_count(x, normalize_axes(axis, x.ndim), mask, keepdims), dtypes.default_int().type(ddof))
+    enough = ew.gt(_count(x, *reduction_axes(axis, x.ndim), mask, keepdims), dtypes.default_int().type(ddof))
     return select_where(enough, result, sh.full_like(result, np.nan))
 
 

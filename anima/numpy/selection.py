@@ -20,7 +20,7 @@ from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import Tracer
 from anima.numpy.creation import asarray
-from anima.numpy.elementwise import broadcast_array, constant_like, remainder, select_where, to_bool
+from anima.numpy.elementwise import broadcast_array, constant_like, floor_divide, remainder, select_where, to_bool
 from anima.numpy.indexing import take_indexed
 from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
 from anima.numpy.promote import (
@@ -38,7 +38,7 @@ from anima.numpy.promote import (
     static_value,
 )
 from anima.numpy.reductions import cumsum, sum
-from anima.ops import elementwise as ew, index as ix, shape as sh
+from anima.ops import elementwise as ew, index as ix, shape as sh, sort as st
 
 ArrayLike = Any
 _I32 = np.dtype(np.int32)
@@ -392,32 +392,50 @@ def _repeat_known(x: Array, counts: np.ndarray, axis: int) -> Array:
 
 
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
-    """`arr` with `values` inserted before the indices `obj` along `axis` (None: flattened)."""
+    """`arr` with `values` inserted before the indices `obj` along `axis` (None: flattened).
+
+    Indices may be traced: then those beyond the ends are those of the ends. IndexError for others out of bounds.
+    """
     x, new = as_array(arr, "insert", 0), as_array(values, "insert", 2)
     if axis is None:
         axis, x = 0, ravel(x)
     axis = canonicalize_axis(axis, x.ndim)
     size = x.shape[axis]
-    where_ = np.arange(*obj.indices(size)) if isinstance(obj, slice) else static_value(
-        np.asarray(obj, dtype=int) if isinstance(obj, (list, tuple)) else obj,
-        "the obj argument of anima.numpy.insert must be static.")
-    if np.any((where_ < -size) | (where_ > size)):
-        raise IndexError(f"index {where_} is out of bounds for axis {axis} with size {size}")
-    where_ = np.where(where_ < 0, where_ + size, where_)
-    new = sh.broadcast_to_rank(new, x.ndim)
-    if where_.size == 1:
-        new = new if where_.ndim else moveaxis(new, 0, axis)
-        count = new.shape[axis]
-        places = int(where_.reshape(())) + np.arange(count)
+    if isinstance(obj, Tracer):
+        where_ = ix.narrow_index(obj)
+        where_ = ew.clamp(np.int32(0), ew.select_n(ew.lt(where_, np.int32(0)), where_, ew.add(where_, np.int32(size))),
+                          np.int32(size))
     else:
-        count = where_.size
-        places = where_.copy()
-        places[np.argsort(where_, kind="stable")] += np.arange(count)
+        where_ = np.arange(*obj.indices(size)) if isinstance(obj, slice) else np.asarray(obj)
+        if np.any((where_ < -size) | (where_ > size)):
+            raise IndexError(f"index {where_} is out of bounds for axis {axis} with size {size}")
+        where_ = np.where(where_ < 0, where_ + size, where_).astype(_I32)
+    if new.ndim > x.ndim:
+        raise ValueError(f"insert: cannot broadcast values of shape {new.shape} to {x.ndim} dimensions.")
+    new = sh.broadcast_to_rank(new, x.ndim)
+    if where_.size == 1 and not where_.ndim:
+        new = moveaxis(new, 0, axis)
+    count = new.shape[axis] if where_.size == 1 else where_.size
     new = broadcast_array(ew.convert(new, x.dtype, x.weak_type), (*x.shape[:axis], count, *x.shape[axis + 1:]))
-    source = np.full(size + count, -1, _I32)
-    source[places] = size + np.arange(count)
-    source[source < 0] = np.arange(size)
+    source = _insertion(where_, size, count)
     return take(sh.concatenate([x, new], axis), source, axis, mode="clip")
+
+
+def _insertion(where: Any, size: int, count: int) -> Any:
+    """For each element after an insertion: which it is of those before (0 to size), or of the new ones (from size on).
+    """
+    if isinstance(where, np.ndarray):
+        places = where.reshape(-1) + np.zeros(count, _I32)
+        places[np.argsort(places, kind="stable")] += np.arange(count, dtype=_I32)
+        source = np.full(size + count, -1, _I32)
+        source[places] = size + np.arange(count)
+        source[source < 0] = np.arange(size)
+        return source
+    numbers = sh.iota(_I32, count)
+    before, order = st.sort((broadcast_array(ravel(where), (count,)), numbers), num_keys=1)
+    new = sh.full((size + count,), -1, _I32).at[ew.add(before, numbers)].set(ew.add(order, np.int32(size)))
+    old = ew.sub(cumsum(ew.convert(ew.lt(new, np.int32(0)), _I32)), np.int32(1))
+    return ew.max(new, ew.select_n(ew.lt(new, np.int32(0)), new, old))
 
 
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
@@ -468,15 +486,15 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
         return tuple(sh.full_like(index, 0) for _ in sizes)
     dtype, weak = index.dtype, index.weak_type
     flat = ew.convert(index, _I32, weak) if dtype.itemsize < 4 else index  # it must hold the total
+    limits = dtypes.iinfo(flat.dtype)
+    flat = ew.min(flat, constant_like(flat, min(total - 1, int(limits.max))))
     if dtypes.issubdtype(dtype, np.signedinteger):
-        clipped = ew.clamp(constant_like(flat, -total), flat, constant_like(flat, total - 1))
-        flat = select_where(ew.lt(clipped, 0), ew.add(clipped, total), clipped)
-    else:
-        flat = ew.min(flat, constant_like(flat, total - 1))
+        flat = ew.max(flat, constant_like(flat, max(-total, int(limits.min))))
     out: list[Array] = []
-    for n in sizes[::-1]:
-        out.append(ew.convert(ew.rem(flat, n), dtype, weak))
-        flat = ew.div(flat, n)
+    for n in sizes[::-1]:  # rounded down, so that negative positions count from the end
+        size = constant_like(flat, min(n, int(limits.max)))
+        out.append(ew.convert(remainder(flat, size), dtype, weak))
+        flat = floor_divide(flat, size)
     return tuple(out[::-1])
 
 
@@ -491,6 +509,10 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mod
         raise TypeError("only int indices permitted")
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
+    wanted = indices[0].dtype if dtype is None else dtypes.check_user_dtype(dtype, "ravel_multi_index")
+    if math.prod(sizes) - 1 > dtypes.iinfo(wanted).max:
+        raise ValueError(f"ravel_multi_index: dtype {dtypes.name(wanted)} cannot hold the positions in an array of the "
+                         f"shape {sizes}. Pass a wider `dtype`.")
     indices = [_index_in_bounds(i, n, mode) for i, n in zip(indices, sizes, strict=True)]
     if order == "F":
         indices, sizes = indices[::-1], sizes[::-1]

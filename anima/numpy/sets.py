@@ -111,6 +111,8 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
     index, wanted, real = _kept(mask, size)
     values = take(moved, take(order, index, mode="clip"), 0, mode="clip") if count else \
         sh.zeros(moved.aval.update(shape=(wanted, *moved.shape[1:])))
+    if not count and wanted and fill_value is None:
+        raise ValueError("unique: of no elements there is none to fill up with: `fill_value` must be given.")
     if wanted and fill_value is not None:
         fill = as_array(convert_operand(operand("unique", fill_value), x.dtype, False))
         values = select_where(sh.broadcast_in_dim(real, values.shape, (0,)), values, fill)
@@ -122,7 +124,8 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
         inverse = sh.full((count,), 0, dtypes.default_int()).at[order].set(number)
         out.append(sh.reshape(inverse, inverse_shape))
     if return_counts:
-        (ends,) = nonzero(mask, size=wanted + 1, fill_value=count) if count else (sh.full((wanted + 1,), 0, _I32),)
+        (ends,) = nonzero(mask, size=wanted + 1, fill_value=count) if count else (
+            sh.full((wanted + 1,), 0, dtypes.default_int()),)
         counts = ew.sub(sh.slice_in_dim(ends, 1, wanted + 1), sh.slice_in_dim(ends, 0, wanted))
         out.append(counts)
     return out[0] if len(out) == 1 else tuple(out)

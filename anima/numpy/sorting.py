@@ -10,7 +10,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
-from anima.numpy.elementwise import isnan, select_where
+from anima.numpy.elementwise import isnan, less, less_equal, select_where
 from anima.numpy.manipulation import flip, ravel
 from anima.numpy.promote import as_array, as_arrays, is_inexact, promote_dtypes, static_int
 from anima.numpy.selection import take
@@ -129,7 +129,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLi
 
 def _before(element: Array, wanted: Array, side: str) -> Array:
     """Whether `element` comes before the insertion point; NaN is the largest number."""
-    below = ew.lt(element, wanted) if side == "left" else ew.le(element, wanted)
+    below = less(element, wanted) if side == "left" else less_equal(element, wanted)
     if not is_inexact(element.dtype):
         return below
     if side == "right":

@@ -295,7 +295,6 @@ def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLik
     """
     x = as_array(a, "histogram", 0)
     w = sh.full_like(x, 1, dtype=dtypes.to_inexact(x.dtype)) if weights is None else as_array(weights, "histogram", 1)
-    x, w = promote_dtypes_inexact("histogram", x, w) if weights is None else (as_array(x), w)
     if x.shape != w.shape:
         raise ValueError("weights should have the same shape as a.")
     x, w = ravel(as_array(convert_operand(x, dtypes.to_inexact(x.dtype), False))), ravel(w)

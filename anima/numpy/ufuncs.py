@@ -16,13 +16,14 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.core.trace import Tracer
 from anima.lax.control import scan
 from anima.numpy import elementwise, functions, reductions
 from anima.numpy.elementwise import broadcast_array, select_where, to_bool
 from anima.numpy.functional import vectorize
 from anima.numpy.manipulation import moveaxis
 from anima.numpy.promote import as_array, convert_operand, no_out, normalize_axes, operand, static_value
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, index as ix, shape as sh
 
 ArrayLike = Any
 
@@ -151,10 +152,12 @@ class ufunc:
 
     @errors.api_boundary
     def reduceat(self, a: ArrayLike, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """Reductions of the stretches of `axis` that start at `indices`, which must be known."""
+        """Reductions of the stretches of `axis` that start at `indices`: each ends where the next starts."""
         self._binary("reduceat")
         no_out(f"{self.__name__}.reduceat", out)
         x = as_array(a, f"{self.__name__}.reduceat")
+        if isinstance(indices, Tracer):
+            return self._stretches(x, indices, canonicalize_axis(axis, x.ndim), dtype)
         starts = static_value(indices, "the indices of ufunc.reduceat must be static").astype(int)
         axis = canonicalize_axis(axis, x.ndim)
         stops = [*starts[1:].tolist(), x.shape[axis]]
@@ -163,6 +166,33 @@ class ufunc:
             part = sh.slice_in_dim(x, start, stop if stop > start else start + 1, axis=axis)
             parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
         return sh.concatenate(parts, axis)
+
+    def _stretches(self, x: Array, starts: Array, axis: int, dtype: Any) -> Array:
+        """`reduceat` of traced indices: pairs of the elements that each takes are joined, then pairs of pairs."""
+        if dtype is not None:
+            x = as_array(convert_operand(x, dtypes.check_user_dtype(dtype, "reduceat"), False))
+        elif self._reduce is not None:
+            x = ew.convert(x, self._reduce(sh.slice_in_dim(x, 0, 1, axis=axis), axis=axis).dtype)
+        rows = moveaxis(x, axis, 0)
+        size, count = rows.shape[0], starts.shape[0]
+        first = ix.narrow_index(starts)
+        following = sh.concatenate([sh.slice_in_dim(first, 1, count), sh.full((1,), size, np.int32)], 0)
+        last = ew.max(following, ew.add(first, np.int32(1)))
+        place = sh.broadcasted_iota(np.int32, (size, count), 0)
+        taken = ew.and_(ew.ge(place, sh.broadcast_in_dim(first, place.shape, (1,))),
+                        ew.lt(place, sh.broadcast_in_dim(last, place.shape, (1,))))
+        values = sh.broadcast_in_dim(rows, (size, count, *rows.shape[1:]), (0, *range(2, rows.ndim + 1)))
+        while size > 1:
+            half = size // 2
+            rest = [sh.slice_in_dim(v, 2 * half, size) for v in (values, taken)]
+            (left, has_left), (right, has_right) = ([sh.slice_in_dim(v, k, 2 * half, 2) for v in (values, taken)]
+                                                    for k in (0, 1))
+            wide = [sh.broadcast_in_dim(h, left.shape, (0, 1)) for h in (has_left, has_right)]
+            joined = select_where(wide[0], select_where(wide[1], self._call(left, right), left), right)
+            values = sh.concatenate([joined, rest[0]], 0)
+            taken = sh.concatenate([ew.or_(has_left, has_right), rest[1]], 0)
+            size -= half
+        return moveaxis(sh.squeeze(values, (0,)), 0, axis)
 
     @errors.api_boundary
     def outer(self, A: ArrayLike, B: ArrayLike, /) -> Array:

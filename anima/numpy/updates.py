@@ -51,6 +51,32 @@ def at(x: Array) -> _IndexUpdateHelper:
     return _IndexUpdateHelper(x)
 
 
+def _update(compute: Callable[..., Array], doc: str) -> Callable[..., Array]:
+    """A method that updates: `compute(x, index, values, **options)`."""
+    @errors.api_boundary
+    def method(self: _IndexUpdateRef, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+               mode: Any = None, out_sharding: None = None, wrap_negative_indices: bool = True) -> Array:
+        return compute(self.array, self.index, values, indices_are_sorted=indices_are_sorted,
+                       unique_indices=unique_indices, mode=mode, out_sharding=out_sharding,
+                       wrap_negative_indices=wrap_negative_indices)
+
+    method.__doc__ = doc
+    return method
+
+
+def _scattered(scatter: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda x, index, values, **options: scatter_update(x, index, values, scatter, **options)
+
+
+def _divided(x: Array, index: Any, values: Any, **options: Any) -> Array:
+    quotient = true_divide(x, scatter_update(sh.full_like(x, 1), index, values, ix.scatter_mul, **options))
+    return convert_operand(quotient, x.dtype, x.weak_type) if dtypes.issubdtype(x.dtype, np.inexact) else quotient
+
+
+def _raised(x: Array, index: Any, values: Any, **options: Any) -> Array:
+    return power(x, scatter_update(sh.full_like(x, 1), index, values, ix.scatter_mul, **options))
+
+
 class _IndexUpdateRef:
     """What `x.at[index]` is: the updates, each of which returns a new array.
 
@@ -74,51 +100,14 @@ class _IndexUpdateRef:
                             indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
                             wrap_negative_indices=wrap_negative_indices)
 
-    @errors.api_boundary
-    def set(self, values: Any, **options: Any) -> Array:
-        """A copy of `x` with `x[index] = values`."""
-        return scatter_update(self.array, self.index, values, ix.scatter, **options)
-
-    @errors.api_boundary
-    def add(self, values: Any, **options: Any) -> Array:
-        """A copy of `x` with `x[index] += values`."""
-        return scatter_update(self.array, self.index, values, ix.scatter_add, **options)
-
-    @errors.api_boundary
-    def subtract(self, values: Any, **options: Any) -> Array:
-        """A copy of `x` with `x[index] -= values`."""
-        return scatter_update(self.array, self.index, values, ix.scatter_sub, **options)
-
-    @errors.api_boundary
-    def multiply(self, values: Any, **options: Any) -> Array:
-        """A copy of `x` with `x[index] *= values`."""
-        return scatter_update(self.array, self.index, values, ix.scatter_mul, **options)
-
-    mul = multiply
-
-    @errors.api_boundary
-    def divide(self, values: Any, **options: Any) -> Array:
-        """A copy of `x` with `x[index] /= values`."""
-        ones = sh.full_like(self.array, 1)
-        divisor = scatter_update(ones, self.index, values, ix.scatter_mul, **options)
-        return convert_operand(true_divide(self.array, divisor), self.array.dtype, self.array.weak_type) \
-            if dtypes.issubdtype(self.array.dtype, np.inexact) else true_divide(self.array, divisor)
-
-    @errors.api_boundary
-    def power(self, values: Any, **options: Any) -> Array:
-        """A copy of `x` with `x[index] **= values`."""
-        ones = sh.full_like(self.array, 1)
-        return power(self.array, scatter_update(ones, self.index, values, ix.scatter_mul, **options))
-
-    @errors.api_boundary
-    def min(self, values: Any, **options: Any) -> Array:
-        """A copy of `x` with `x[index] = minimum(x[index], values)`."""
-        return scatter_update(self.array, self.index, values, ix.scatter_min, **options)
-
-    @errors.api_boundary
-    def max(self, values: Any, **options: Any) -> Array:
-        """A copy of `x` with `x[index] = maximum(x[index], values)`."""
-        return scatter_update(self.array, self.index, values, ix.scatter_max, **options)
+    set = _update(_scattered(ix.scatter), "A copy of `x` with `x[index] = values`.")
+    add = _update(_scattered(ix.scatter_add), "A copy of `x` with `x[index] += values`.")
+    subtract = _update(_scattered(ix.scatter_sub), "A copy of `x` with `x[index] -= values`.")
+    multiply = mul = _update(_scattered(ix.scatter_mul), "A copy of `x` with `x[index] *= values`.")
+    divide = _update(_divided, "A copy of `x` with `x[index] /= values`.")
+    power = _update(_raised, "A copy of `x` with `x[index] **= values`.")
+    min = _update(_scattered(ix.scatter_min), "A copy of `x` with `x[index] = minimum(x[index], values)`.")
+    max = _update(_scattered(ix.scatter_max), "A copy of `x` with `x[index] = maximum(x[index], values)`.")
 
     @errors.api_boundary
     def apply(self, func: Callable[[Any], Any], *, indices_are_sorted: bool = False, unique_indices: bool = False,

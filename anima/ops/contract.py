@@ -12,8 +12,10 @@ Its derivative is bilinear, and its transpose in either operand contracts the co
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from anima.core.avals import Shape, ShapedArray, tangent_aval
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import reference
-from anima.ops.broadcast import shape_of
+from anima.ops.broadcast import as_array, shape_of
 from anima.ops.elementwise import convert
 from anima.ops.family import WIDER, add_any
 from anima.ops.shape import transpose
@@ -46,6 +48,78 @@ class Precision(enum.Enum):
         return f"Precision.{self.name}"
 
     __str__ = __repr__
+
+
+@dataclass(frozen=True)
+class DotAlgorithm:
+    """How to multiply and add: what operands are rounded to, and in which type products are added.
+
+    The counts are of the parts that operands are split into, and of the products of parts; a CPU splits nothing.
+    """
+
+    lhs_precision_type: Any
+    rhs_precision_type: Any
+    accumulation_type: Any
+    lhs_component_count: int = 1
+    rhs_component_count: int = 1
+    num_primitive_operations: int = 1
+    allow_imprecise_accumulation: bool = False
+
+
+class DotAlgorithmPreset(enum.Enum):
+    """Algorithms by name: the types of the operands, and of the sums. On a CPU those of one part each are supported."""
+
+    DEFAULT = enum.auto()
+    ANY_F8_ANY_F8_F32 = enum.auto()
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = enum.auto()
+    ANY_F8_ANY_F8_ANY = enum.auto()
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = enum.auto()
+    F16_F16_F16 = enum.auto()
+    F16_F16_F32 = enum.auto()
+    BF16_BF16_BF16 = enum.auto()
+    BF16_BF16_F32 = enum.auto()
+    BF16_BF16_F32_X3 = enum.auto()
+    BF16_BF16_F32_X6 = enum.auto()
+    BF16_BF16_F32_X9 = enum.auto()
+    TF32_TF32_F32 = enum.auto()
+    TF32_TF32_F32_X3 = enum.auto()
+    F32_F32_F32 = enum.auto()
+    F64_F64_F64 = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+
+
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_ALGORITHMS = {
+    DotAlgorithmPreset.F16_F16_F16: (np.dtype(np.float16), np.dtype(np.float16)),
+    DotAlgorithmPreset.F16_F16_F32: (np.dtype(np.float16), _F32),
+    DotAlgorithmPreset.BF16_BF16_BF16: (dtypes.bfloat16, dtypes.bfloat16),
+    DotAlgorithmPreset.BF16_BF16_F32: (dtypes.bfloat16, _F32),
+    DotAlgorithmPreset.F32_F32_F32: (_F32, _F32), DotAlgorithmPreset.F64_F64_F64: (_F64, _F64)}
+
+DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+PrecisionLike = (None | str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm
+                 | DotAlgorithmPreset)
+
+
+def _algorithm(precision: Any) -> tuple[Any, Any] | None:
+    """(dtype of the operands, dtype of the sums) where an algorithm is asked for; ValueError for an unsupported one."""
+    if isinstance(precision, str) and precision in DotAlgorithmPreset.__members__:
+        precision = DotAlgorithmPreset[precision]
+    if precision is DotAlgorithmPreset.DEFAULT or not isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)):
+        return None
+    if isinstance(precision, DotAlgorithmPreset) and precision in _ALGORITHMS:
+        return _ALGORITHMS[precision]
+    if isinstance(precision, DotAlgorithm):
+        given = [np.dtype(t) for t in (precision.lhs_precision_type, precision.rhs_precision_type,
+                                       precision.accumulation_type)]
+        parts = precision.lhs_component_count, precision.rhs_component_count, precision.num_primitive_operations
+        if given[0] == given[1] and (given[0], given[2]) in _ALGORITHMS.values() and parts == (1, 1, 1):
+            return given[0], given[2]
+    raise ValueError(f"The precision {precision!r} is not supported by dot_general on CPU")
 
 
 _PRECISION_NAMES = {
@@ -86,7 +160,7 @@ class DotGeneral(Primitive):
         _check_axes(lhs, rhs, dimension_numbers)
         shape = (_sizes(lhs.shape, lb) + _sizes(lhs.shape, other_axes(lhs.ndim, lc, lb))
                  + _sizes(rhs.shape, other_axes(rhs.ndim, rc, rb)))
-        dtype = _natural_dtype(lhs.dtype, rhs.dtype)
+        dtype = natural_dtype(lhs.dtype, rhs.dtype)
         if preferred_element_type is not None and preferred_element_type != dtype:
             _check_preferred(dtype, preferred_element_type)
             dtype = preferred_element_type
@@ -99,7 +173,7 @@ class DotGeneral(Primitive):
     def eval(self, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: Numbers, precision: Any = None,
              preferred_element_type: Any = None) -> np.ndarray:
         (lc, rc), (lb, rb) = dimension_numbers
-        natural = _natural_dtype(lhs.dtype, rhs.dtype)
+        natural = natural_dtype(lhs.dtype, rhs.dtype)
         dtype = natural if preferred_element_type is None else preferred_element_type
         work = working_dtype(natural, dtype)
         lo, ro = other_axes(lhs.ndim, lc, lb), other_axes(rhs.ndim, rc, rb)
@@ -169,8 +243,17 @@ def _as(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-def _natural_dtype(lhs: Any, rhs: Any) -> Any:
-    return lhs if lhs == rhs else dtypes.lattice_result_type((lhs, False), (rhs, False))[0]
+def natural_dtype(lhs: Any, rhs: Any) -> Any:
+    """Of two dtypes the one with more kinds of numbers, more bits, the greater range; a signed one before its twin."""
+    return lhs if lhs == rhs else max(lhs, rhs, key=_reach)
+
+
+@functools.cache
+def _reach(dtype: Any) -> tuple[int, int, int]:
+    kinds = (np.bool_, np.integer, np.floating, np.complexfloating)
+    rank = next(k for k, kind in enumerate(kinds) if dtypes.issubdtype(dtype, kind))
+    last = dtypes.finfo(dtype).maxexp if rank == 2 else int(dtypes.issubdtype(dtype, np.signedinteger))
+    return rank, dtypes.itemsize_bits(dtype), int(last)
 
 
 def working_dtype(natural: Any, wanted: Any) -> np.dtype:
@@ -191,8 +274,7 @@ def _check_preferred(natural: Any, preferred: Any) -> None:
                 continue
             raise TypeError(f"`preferred_element_type` and the original type must be of one kind, got "
                             f"{dtypes.name(preferred)} for result type of {dtypes.name(natural)}.")
-    if dtypes.issubdtype(natural, np.integer) and dtypes.issubdtype(preferred, np.integer) and (
-            dtypes.itemsize_bits(preferred) < dtypes.itemsize_bits(natural)):
+    if dtypes.issubdtype(natural, np.integer) and (dtypes.itemsize_bits(preferred) < dtypes.itemsize_bits(natural)):
         raise TypeError("`preferred_element_type` must not be narrower than the original type, got "
                         f"preferred_element_type of {dtypes.name(preferred)} for result type of "
                         f"{dtypes.name(natural)}.")
@@ -238,8 +320,21 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
 
     `dimension_numbers` is `((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))`; the result has the
     batch axes, then the remaining ones of `lhs`, then those of `rhs`, in the operands' common dtype or in
-    `preferred_element_type`. Floats below 32 bits add up in float32. TypeError if paired sizes differ.
+    `preferred_element_type`. Floats below 32 bits add up in float32. `precision` may also be a `DotAlgorithmPreset`, a
+    `DotAlgorithm` or the name of one: operands are rounded to its types. TypeError if paired sizes differ, ValueError
+    for an unknown precision, and for an algorithm that CPUs do not have.
     """
+    if out_sharding is not None:
+        raise NotImplementedError("dot_general: out_sharding is not supported.")
+    algorithm = _algorithm(precision)
+    if algorithm is not None:
+        operands, sums = algorithm
+        lhs, rhs = as_array(lhs), as_array(rhs)
+        wanted = natural_dtype(lhs.dtype, rhs.dtype) if preferred_element_type is None else \
+            dtypes.canonicalize_dtype(preferred_element_type)
+        out = dot_general(convert(lhs, operands), convert(rhs, operands), dimension_numbers, None, sums)
+        return convert(out, wanted)
+    precision = None if isinstance(precision, DotAlgorithmPreset) or precision == "DEFAULT" else precision
     (lc, rc), (lb, rb) = dimension_numbers
     params: dict[str, Any] = {"dimension_numbers": ((_axes(lc), _axes(rc)), (_axes(lb), _axes(rb))),
                               "precision": canonicalize_precision(precision), "preferred_element_type": None}
@@ -258,7 +353,7 @@ def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: Any = N
                              "un-batched matrix-matrix, matrix-vector, or vector-vector products; got "
                              f"lhs_shape={a} rhs_shape={b}")
         dimension_numbers = (((len(a) - 1,), (0,)), ((), ()))
-    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:

@@ -24,6 +24,7 @@ from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, broadcast_shapes, tangent_aval
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import Tracer, aval_of
+from anima.ops.accuracy import check_accuracy
 from anima.ops.broadcast import broadcast_to, expand_dims, reduce_sum
 from anima.ops.shape import moveaxis, reshape
 
@@ -147,6 +148,7 @@ class Elementwise(Primitive):
             bound = self.__signature__.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
+        check_accuracy(bound.get("accuracy"))
         return tuple(bound[n] for n in self.operands)
 
     # ---------------------------------------------------------------- types

@@ -50,7 +50,8 @@ def _count(name: str, segment_ids: Any, num_segments: int | None) -> int:
 def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any], start: Callable[[Any], Any],
               doc: str) -> Callable[..., Any]:
     def segment(data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-                unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None) -> Any:
+                unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+                out_sharding: None = None) -> Any:
         for x in (data, segment_ids):
             aval_of(x)
         data, ids = as_array(data), as_array(index_operand(segment_ids))
@@ -72,7 +73,7 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
             inside = and_(ge(ids, zero), lt(ids, top))
             own = np.asarray(np.arange(rows) // bucket_size * count, ids.dtype)
             ids = select(inside, add(ids, own), np.full(rows, buckets * count, ids.dtype))
-        out = full((buckets * count, *data.shape[1:]), start(data.dtype), data.dtype)
+        out = full((buckets * count, *data.shape[1:]), np.asarray(start(data.dtype), data.dtype), data.dtype)
         numbers = ScatterDimensionNumbers(tuple(range(1, data.ndim)), (0,), (0,))
         out = scatter(out, reshape(ids, (rows, 1)), data, numbers, unique_indices=unique_indices,
                       indices_are_sorted=indices_are_sorted, mode=mode or GatherScatterMode.FILL_OR_DROP)
@@ -87,6 +88,7 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
         (negative numbers name none) are left out (`mode`: as for scatters).
       num_segments: how many segments there are; needed while tracing (default: the greatest number + 1).
       indices_are_sorted, unique_indices: promises about `segment_ids`.
+      out_sharding: None: there is one device.
       bucket_size: combine as many rows at a time, and then the results: less rounding error for long segments.
 
     Returns:

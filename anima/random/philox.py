@@ -40,7 +40,7 @@ def philox4x32(key: list[Any], counter: list[Any]) -> list[Any]:
     return [c0, c1, c2, c3]
 
 
-def _blocks(words: Any, count: int, step: int = 1) -> Any:
+def blocks(words: Any, count: int, step: int = 1) -> Any:
     """The blocks 0, step, ... of a key: an array of words of shape (count, 4)."""
     check_count(count * step)
     k0, k1, c0, c1 = (sh.reshape(sh.slice_in_dim(words, i, i + 1), ()) for i in range(4))
@@ -60,8 +60,8 @@ def _blocks(words: Any, count: int, step: int = 1) -> Any:
 
 def _stream(words: Any, count: int) -> Any:
     """The first `count` words of a key."""
-    blocks = -(-count // 4)
-    return sh.slice_in_dim(sh.reshape(_blocks(words, blocks), (4 * blocks,)), 0, count)
+    number = -(-count // 4)
+    return sh.slice_in_dim(sh.reshape(blocks(words, number), (4 * number,)), 0, count)
 
 
 def _bits(words: Any, bit_width: int, shape: Shape) -> Any:
@@ -97,11 +97,11 @@ def _fold_in(words: Any, data: Any) -> Any:
 
 
 def _unsafe_split(words: Any, shape: Shape) -> Any:
-    return sh.reshape(_blocks(words, math.prod(shape), _HASH), (*shape, 4))
+    return sh.reshape(blocks(words, math.prod(shape), _HASH), (*shape, 4))
 
 
 def _unsafe_fold_in(words: Any, data: Any) -> Any:
-    hashed = sh.slice_in_dim(_blocks(_seed(data), _HASH), _HASH - 1, _HASH)
+    hashed = sh.slice_in_dim(blocks(_seed(data), _HASH), _HASH - 1, _HASH)
     return el.xor(words, sh.reshape(hashed, _KEY))
 
 

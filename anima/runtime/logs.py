@@ -57,6 +57,8 @@ def _differences(old: tuple[Any, ...], new: tuple[Any, ...], names: Sequence[str
     out = [(f"{n}:", _type(a), _type(b)) for n, a, b in zip(names, old[1], new[1], strict=True) if a != b]
     if old[2] != new[2]:
         out.append(("static", _static(old[2]), _static(new[2])))
+    if old[4] != new[4]:
+        out.append(("mapped axes", dict(old[4]), dict(new[4])))
     options = zip(_OPTIONS, old[3].values, new[3].values, strict=True)
     return out + [(f"{option} =", a, b) for option, a, b in options if a != b]
 

@@ -51,6 +51,8 @@ def is_exclusive(array: ConcreteArray) -> bool:
     block = value.base
     if block is None:
         return value.flags.owndata
+    if type(block) is not np.ndarray:  # memory of another library
+        return False
     listed = any(block is b for b in list(_blocks.get(block.nbytes, ())))
     return listed and sys.getrefcount(block) == _FREE + 2  # the pool's, the value's and ours
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anima.core.avals import ShapedArray
+from anima.core.axes import Axis, mentions, name_of, naming
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
@@ -44,14 +45,14 @@ class BatchTracer(Tracer):
 
 
 class BatchTrace(Trace):
-    """Maps over `size` elements; `axis_name` is what collectives call the mapped axis."""
+    """Maps over `size` elements (an `Axis`, if collectives have a name for it)."""
 
     label = "BatchTrace"
 
-    def __init__(self, parent: Trace, size: int, axis_name: Any = None):
+    def __init__(self, parent: Trace, size: int):
         super().__init__(parent)
         self.size = size
-        self.axis_name = axis_name
+        self.name = name_of(size)
 
     def split(self, x: Any) -> tuple[Any, int | None]:
         if isinstance(x, BatchTracer) and x.owner is self:
@@ -63,7 +64,7 @@ class BatchTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         stacks, dims = zip(*map(self.split, args), strict=True) if args else ((), ())
-        if all(d is None for d in dims):
+        if all(d is None for d in dims) and (self.name is None or not mentions(primitive, params, self.name)):
             return under(self.parent, primitive.bind, *stacks, **params)
         out, dim = under(self.parent, primitive.batch, self.size, stacks, dims, **params)
         if primitive.multiple_results:
@@ -81,25 +82,32 @@ def move_to(stack: Any, dim: int | None, target: int, size: int) -> Any:
     return transpose(stack, order)
 
 
-def batch_flat(fun: Callable[..., Sequence[Any]], size: int, args: Sequence[Any], dims: Sequence[int | None],
-               axis_name: Any = None) -> tuple[list[Any], list[int | None]]:
+def batch_flat(fun: Callable[..., Sequence[Any]], size: int, args: Sequence[Any],
+               dims: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
     """Results of `fun` (a flat list) on stacked arguments, and the dimension each is stacked along."""
-    trace = BatchTrace(current.trace, size, axis_name)
+    trace = BatchTrace(current.trace, size)
     try:
-        pairs = [trace.split(x) for x in under(trace, fun, *map(trace.join, args, dims))]
+        with naming(() if trace.name is None else ((trace.name, int(size)),)):
+            pairs = [trace.split(x) for x in under(trace, fun, *map(trace.join, args, dims))]
     finally:
         trace.alive = False
     check_leaks(trace)
     return [s for s, _ in pairs], [d for _, d in pairs]
 
 
-@weak_cache
 def batch_jaxpr(closed: ClosedJaxpr, size: int, dims: tuple[int | None, ...],
                 force: tuple[int | None, ...] | None = None) -> tuple[ClosedJaxpr, list[int | None]]:
     """The program on stacked arguments, and the dimensions along which its results are stacked.
 
     With `force`, result k is stacked along `force[k]` if that is not None.
     """
+    return _batch_jaxpr(closed, int(size), name_of(size), dims, force)
+
+
+@weak_cache
+def _batch_jaxpr(closed: ClosedJaxpr, length: int, name: Any, dims: tuple[int | None, ...],
+                 force: tuple[int | None, ...] | None) -> tuple[ClosedJaxpr, list[int | None]]:
+    size = length if name is None else Axis(length, name)
     found: list[int | None] = []
 
     def fun(*stacks: Any) -> list[Any]:

@@ -16,9 +16,11 @@ CODES = {name: code for code, name in FACTS["codes"].items()}
 WEAK = {"i": 1, "f": 1.0, "c": 1 + 0j}
 
 # Where Anima differs: complex extrema and histograms are refused (they are not ordered), a weak result stays
-# weak where JAX's depends on how a number was passed to jit, and bools have a Kronecker product.
+# weak where JAX's depends on how a number was passed to jit, bools have a Kronecker product, and cumulative products of
+# small integers are made in the default int, as the array API standard says.
 DIFFERENT = {("argmax", "c"), ("argmin", "c"), ("nanargmax", "c"), ("nanargmin", "c"), ("histogram", "c"),
-             ("power", "i*"), ("pow", "i*"), ("kron", "b1"), ("gradient", "")}
+             ("power", "i*"), ("pow", "i*"), ("kron", "b1"), ("gradient", ""),
+             *(("cumulative_prod", code) for code in ("b", "i", "u"))}
 
 ARGUMENTS = {
     "quantile": lambda f, x: f(x, 0.5), "nanquantile": lambda f, x: f(x, 0.5), "percentile": lambda f, x: f(x, 50),

@@ -25,7 +25,7 @@ from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn
 from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_in_dim
-from anima.ops.contract import dot_general_p
+from anima.ops.contract import dot_general_p, natural_dtype
 from anima.ops.reduce import reduce_or_p
 from anima.ops.shape import reduce_sum_p, reshape, transpose
 from anima.util import record
@@ -78,7 +78,7 @@ def wants_loops(eqn: Eqn) -> bool:
 
 def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray) -> ShapedArray:
     """The type in which terms are multiplied and added."""
-    natural = x.dtype if x.dtype == y.dtype else dtypes.lattice_result_type((x.dtype, False), (y.dtype, False))[0]
+    natural = natural_dtype(x.dtype, y.dtype)
     small = dtypes.issubdtype(natural, np.floating) and natural.itemsize < 4
     work = np.dtype(np.float32) if small else natural
     wanted = out.dtype

@@ -1,0 +1,381 @@
+"""Collectives for users: sums, extremes and exchanges between the elements of an axis that `vmap` has named.
+
+    >>> vmap(lambda x: lax.psum(x, "i"), axis_name="i")(jnp.arange(4.0))
+    Array([6., 6., 6., 6.], dtype=float32)
+
+An axis name is any hashable value but an int; sums and extremes take ints too: axes of the operand itself.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima import tree
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.core.avals import canonicalize_axis
+from anima.core.axes import size_of
+from anima.core.primitive import Primitive
+from anima.core.trace import Tracer, aval_of
+from anima.ops import collective
+from anima.ops.broadcast import as_array, broadcast_in_dim, expand_dims, reduce_sum
+from anima.ops.elementwise import add, and_, convert, div, ge, lt, mul, select, sub
+from anima.ops.family import constant
+from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_index_in_dim, gather
+from anima.ops.reduce import argmax
+from anima.ops.shape import broadcasted_iota, concatenate, squeeze
+
+Groups = Sequence[Sequence[int]] | None
+
+
+def _names(axis_name: Any) -> tuple[Any, ...]:
+    return tuple(axis_name) if isinstance(axis_name, (tuple, list, set, frozenset)) else (axis_name,)
+
+
+def _one_name(axis_name: Any, caller: str) -> Any:
+    names = _names(axis_name)
+    if len(names) != 1:
+        raise ValueError(f"{caller} takes one axis name, got {axis_name!r}.")
+    size_of(names[0], caller)
+    return names[0]
+
+
+def _groups(axis_index_groups: Groups, names: Sequence[Any], caller: str) -> Any:
+    """The groups as tuples, checked against the size of the axis."""
+    if axis_index_groups is None:
+        return None
+    groups = tuple(tuple(map(operator.index, g)) for g in axis_index_groups)
+    size = math.prod(size_of(n, caller) for n in names if not isinstance(n, int))
+    if sorted(i for g in groups for i in g) != list(range(size)):
+        raise ValueError("axis_index_groups must cover all indices exactly once")
+    return groups
+
+
+def axis_size(axis_name: Any) -> int:
+    """The number of elements of a mapped axis (of all, for a tuple of names); NameError if it has no such name here.
+
+    >>> vmap(lambda x: x / lax.axis_size("i"), axis_name="i")(jnp.array([1.0, 2.0]))
+    Array([0.5, 1. ], dtype=float32)
+    """
+    return math.prod(size_of(n, "axis_size") for n in _names(axis_name))
+
+
+def axis_index(axis_name: Any) -> Array:
+    """The number of the element in the mapped axis, an int32; for a tuple of names, the last changes fastest.
+
+    >>> vmap(lambda x: x * lax.axis_index("i"), axis_name="i")(jnp.array([5, 6, 7]))
+    Array([ 0,  6, 14], dtype=int32)
+    """
+    if not isinstance(axis_name, (tuple, list)):
+        size_of(axis_name, "axis_index")
+        return collective.axis_index_p.bind(axis_name=axis_name)
+    total, inner = as_array(np.int32(0)), 1
+    for name in reversed(axis_name):
+        total = add(total, mul(axis_index(name), np.int32(inner)))
+        inner *= size_of(name, "axis_index")
+    return total
+
+
+# ---------------------------------------------------------------- sums and extremes
+
+def _reduced(primitive: Primitive, x: Any, axis_name: Any, axis_index_groups: Groups) -> Any:
+    names = _names(axis_name)
+    groups = _groups(axis_index_groups, names, primitive.name)
+    if groups is not None and any(isinstance(n, int) for n in names):
+        raise ValueError("axis_index_groups only supported for sums over just named axes.")
+    for n in names:
+        if not isinstance(n, int):
+            size_of(n, primitive.name)
+
+    def one(leaf: Any) -> Any:
+        return primitive.bind(leaf, axes=names, axis_index_groups=groups) if names else as_array(leaf)
+
+    return tree.map(one, x)
+
+
+def psum(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+    """The sum over a mapped axis, or several, of each leaf of the pytree `x`; bools are counted.
+
+    Args:
+      axis_name: a name, an int (an axis of the leaf itself), or a tuple of them.
+      axis_index_groups: sum within groups of elements only (not under `vmap`).
+
+    Raises:
+      NameError: for a name that no enclosing `vmap` has given.
+
+    A number that does not depend on the mapped argument is multiplied at once: `psum(1, "i")` is the axis' size.
+
+    >>> vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")(jnp.array([1.0, 3.0]))
+    Array([0.25, 0.75], dtype=float32)
+    """
+    names = _names(axis_name)
+    groups = _groups(axis_index_groups, names, "psum")
+    named = [n for n in names if not isinstance(n, int)]
+    size = len(groups[0]) if groups else math.prod(size_of(n, "psum") for n in named)
+    positions = [n for n in names if isinstance(n, int)]
+
+    def one(leaf: Any) -> Any:
+        aval = aval_of(leaf)
+        if aval.dtype == dtypes.bool_:
+            leaf = convert(leaf, np.dtype(np.int32)) if not isinstance(leaf, bool) else np.int32(leaf)
+        if isinstance(leaf, Tracer) or not names:
+            return _reduced(collective.psum_p, leaf, names, axis_index_groups)
+        if positions:
+            leaf = reduce_sum(leaf, [canonicalize_axis(a, aval.ndim) for a in positions])
+        if isinstance(leaf, (int, float, complex)):
+            return leaf * size
+        return mul(leaf, constant(size, aval_of(leaf).dtype))
+
+    return tree.map(one, x)
+
+
+def pmean(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+    """The mean over a mapped axis, or several, of each leaf of the pytree `x`; see `psum`.
+
+    >>> vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(jnp.array([1.0, 3.0]))
+    Array([-1.,  1.], dtype=float32)
+    """
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups)
+    count = psum(1, axis_name=[n for n in _names(axis_name) if not isinstance(n, int)],
+                 axis_index_groups=axis_index_groups)
+
+    def one(leaf: Any, given: Any) -> Any:
+        here = math.prod(aval_of(given).shape[a] for a in _names(axis_name) if isinstance(a, int))
+        aval = aval_of(leaf)
+        if isinstance(leaf, (int, float, complex)):
+            return leaf / (int(count) * here)
+        if not dtypes.issubdtype(aval.dtype, np.inexact):
+            leaf = convert(leaf, dtypes.canonicalize_dtype(np.float64))
+        return div(leaf, constant(int(count) * here, aval_of(leaf).dtype))
+
+    return tree.map(one, total, x)
+
+
+def pmax(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+    """The greatest over a mapped axis, or several, of each leaf of the pytree `x`; see `psum`.
+
+    >>> vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1, 3, 2]))
+    Array([3, 3, 3], dtype=int32)
+    """
+    return _reduced(collective.pmax_p, x, axis_name, axis_index_groups)
+
+
+def pmin(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
+    """The least over a mapped axis, or several, of each leaf of the pytree `x`; see `psum`.
+
+    >>> vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(jnp.array([1, 3, 2]))
+    Array([1, 1, 1], dtype=int32)
+    """
+    return _reduced(collective.pmin_p, x, axis_name, axis_index_groups)
+
+
+# ---------------------------------------------------------------- exchanges
+
+def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+    """For each pair (a, b) of `perm`, element b gets the leaves of the pytree `x` that element a has; others get zeros.
+
+    Raises:
+      ValueError: where two pairs have the same source or the same target, or one names no element.
+
+    >>> vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2), (2, 0)]), axis_name="i")(jnp.array([5, 6, 7]))
+    Array([7, 5, 6], dtype=int32)
+    """
+    name = _one_name(axis_name, "ppermute")
+    pairs, size = tuple((operator.index(a), operator.index(b)) for a, b in perm), size_of(name, "ppermute")
+    for ends in zip(*pairs, strict=True):
+        if len(set(ends)) < len(ends) or not all(0 <= i < size for i in ends):
+            raise ValueError(f"ppermute sources and destinations must be unique and less than the size {size} of the "
+                             f"axis, got {pairs}.")
+    return tree.map(lambda leaf: collective.ppermute_p.bind(leaf, axis_name=(name,), perm=pairs), x)
+
+
+def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
+    """Element k gets what element `perm[k]` has: `ppermute` by a whole permutation.
+
+    >>> vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(jnp.array([5, 6, 7]))
+    Array([7, 5, 6], dtype=int32)
+    """
+    if set(perm) != set(range(len(perm))):
+        raise ValueError(f"`perm` does not represent a permutation: {perm}")
+    return ppermute(x, axis_name, list(zip(perm, range(len(perm)), strict=True)))
+
+
+def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+    """Every element gets what the element with the number `source` has.
+
+    >>> vmap(lambda x: lax.pbroadcast(x, "i", 2), axis_name="i")(jnp.array([5, 6, 7]))
+    Array([7, 7, 7], dtype=int32)
+    """
+    name, source = _one_name(axis_name, "pbroadcast"), operator.index(source)
+    if not 0 <= source < size_of(name, "pbroadcast"):
+        raise ValueError(f"pbroadcast: there is no element {source} in an axis of size {axis_size(name)}.")
+    return tree.map(lambda leaf: collective.pbroadcast_p.bind(leaf, axis_name=name, source=source), x)
+
+
+def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
+    """`x`, declared to vary along a mapped axis (`to="varying"`): under `vmap`, every value may.
+
+    Raises:
+      ValueError: for another `to`, which is about axes of a mesh of devices.
+    """
+    axis_size(axis_name)
+    if to != "varying":
+        raise ValueError(f"pcast(..., to={to!r}) is about axes of a mesh of devices; under vmap values vary.")
+    return x
+
+
+def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Groups = None, axis: int = 0, tiled: bool = False,
+               to: str = "varying") -> Any:
+    """What all elements have, of each leaf of the pytree `x`, side by side along a new axis.
+
+    Args:
+      axis: where the new axis stands in the result; if `tiled`, the axis along which leaves are joined end to end.
+      to: "varying"; other types are about axes of a mesh of devices.
+
+    >>> vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")(jnp.array([5, 6]))
+    Array([[5, 6],
+           [5, 6]], dtype=int32)
+    """
+    if to != "varying":
+        raise ValueError(f"all_gather(..., to={to!r}) is about axes of a mesh of devices; under vmap values vary.")
+    names = _names(axis_name)
+    groups = _groups(axis_index_groups, names, "all_gather")
+
+    def one(leaf: Any) -> Any:
+        ndim = aval_of(leaf).ndim
+        at = canonicalize_axis(axis, ndim if tiled else ndim + 1)
+        if len(names) == 1:
+            size = len(groups[0]) if groups else size_of(names[0], "all_gather")
+            return collective.all_gather_p.bind(leaf, all_gather_dimension=at, axis_index_groups=groups,
+                                                axis_name=names, axis_size=size, tiled=bool(tiled))
+        out = leaf if tiled else expand_dims(leaf, (at,))
+        for name in reversed(names):
+            out = all_gather(out, name, axis_index_groups=groups, axis=at, tiled=True)
+        return out
+
+    return tree.map(one, x)
+
+
+def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Groups = None,
+                 tiled: bool = False) -> Any:
+    """The sum over a mapped axis, of which each element gets its own part along `scatter_dimension`.
+
+    That has the size of the axis and is gone after; if `tiled`, its size is a multiple and each gets so many in a row.
+
+    >>> vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
+    Array([4, 6], dtype=int32)
+    """
+    name = _one_name(axis_name, "psum_scatter")
+    groups = _groups(axis_index_groups, (name,), "psum_scatter")
+    size = len(groups[0]) if groups else size_of(name, "psum_scatter")
+    return tree.map(lambda leaf: collective.reduce_scatter_p.bind(
+        leaf, axis_index_groups=groups, axis_name=(name,), axis_size=size, tiled=bool(tiled),
+        scatter_dimension=canonicalize_axis(scatter_dimension, aval_of(leaf).ndim)), x)
+
+
+def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Groups = None,
+               tiled: bool = False) -> Any:
+    """Every element cuts `split_axis` into one part for each element, and joins those that it gets along `concat_axis`.
+
+    Without `tiled`, `split_axis` has the size of the mapped axis and is gone after, and `concat_axis` is a new one: the
+    mapped axis and one of the leaf change places.
+
+    >>> vmap(lambda x: lax.all_to_all(x, "i", 0, 0), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    name = _one_name(axis_name, "all_to_all")
+    groups = _groups(axis_index_groups, (name,), "all_to_all")
+    size = len(groups[0]) if groups else size_of(name, "all_to_all")
+
+    def bind(leaf: Any, split: int, concat: int) -> Any:
+        return collective.all_to_all_p.bind(leaf, axis_index_groups=groups, axis_name=name, concat_axis=concat,
+                                            split_axis=split, tiled=bool(tiled))
+
+    def one(leaf: Any) -> Any:
+        shape = aval_of(leaf).shape
+        split, concat = canonicalize_axis(split_axis, len(shape)), canonicalize_axis(concat_axis, len(shape))
+        if tiled:
+            return bind(leaf, split, concat)
+        if shape[split] != size:
+            raise ValueError("all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_axis], "
+                             f"but they are {size} and {shape[split]} respectively.")
+        if split == concat:
+            return bind(leaf, split, concat)
+        at = concat + (concat > split)
+        gone = split + (concat < split)
+        return squeeze(bind(expand_dims(leaf, (at,)), gone, at), (gone,))
+
+    return tree.map(one, x)
+
+
+def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Groups = None) -> Any:
+    """Exchanges the mapped axis and the axis `axis` of `x`, of the same size.
+
+    >>> vmap(lambda x: lax.pswapaxes(x, "i", 0), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any,
+                      recv_sizes: Any, *, axis_name: Any, axis_index_groups: Groups = None) -> Any:
+    """Every element sends rows to every other, to places that the sender says: as MPI's Alltoallv.
+
+    Args:
+      operand: the rows to send, along axis 0.
+      output: what is returned where nothing arrives; its rows have the shape of those of `operand`.
+      input_offsets, send_sizes: for each receiver, where its rows start in `operand`, and how many there are.
+      output_offsets: for each receiver, where they go in its `output`.
+      recv_sizes: for each sender, how many rows arrive.
+
+    >>> def swap(x, k): return lax.ragged_all_to_all(x, jnp.zeros(2, int), jnp.array([0, 1]), jnp.array([1, 1]),
+    ...                                              jnp.stack([k, k]), jnp.array([1, 1]), axis_name="i")
+    >>> vmap(swap, axis_name="i")(jnp.array([[1, 2], [3, 4]]), jnp.array([0, 1]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    if axis_index_groups is not None:
+        raise NotImplementedError("ragged_all_to_all: axis_index_groups are not supported under vmap.")
+    name = _one_name(axis_name, "ragged_all_to_all")
+    me, size = axis_index(name), size_of(name, "ragged_all_to_all")
+    for what, x in (("input_offsets", input_offsets), ("send_sizes", send_sizes), ("output_offsets", output_offsets),
+                    ("recv_sizes", recv_sizes)):
+        aval = aval_of(x)
+        if aval.shape != (size,) or not dtypes.issubdtype(aval.dtype, np.integer):
+            raise ValueError(f"ragged_all_to_all: {what} must have one integer for each of {size} elements, got "
+                             f"{aval.str_short()}.")
+
+    def from_senders(x: Any) -> Any:  # of each sender, what it says of this receiver: a column
+        everything = all_gather(convert(x, np.dtype(np.int32)), name)
+        return expand_dims(dynamic_index_in_dim(everything, me, 1, keepdims=False), (1,))
+
+    rows, places = aval_of(operand).shape[0], aval_of(output).shape[0]
+    sources, starts, counts = from_senders(input_offsets), from_senders(output_offsets), from_senders(send_sizes)
+    place = sub(broadcasted_iota(np.int32, (size, places), 1), _wide(starts, places))
+    arrives = and_(ge(place, np.int32(0)), lt(place, _wide(counts, places)))
+    sender = argmax(arrives, 0, np.int32)
+    row = add(place, _wide(sources, places))
+    source = concatenate([expand_dims(sender, (1,)), expand_dims(_taken(row, sender), (1,))], 1)
+    everything = all_gather(operand, name)
+    numbers = GatherDimensionNumbers(tuple(range(1, aval_of(operand).ndim)), (0, 1), (0, 1))
+    found = gather(everything, source, numbers, (1, 1, *aval_of(operand).shape[1:]),
+                   mode=GatherScatterMode.FILL_OR_DROP, fill_value=0) if rows else output
+    some = _taken(convert(arrives, np.dtype(np.int32)), sender)
+    return select(broadcast_in_dim(ge(some, np.int32(1)), aval_of(output).shape, (0,)), found, output)
+
+
+def _wide(column: Any, width: int) -> Any:
+    return broadcast_in_dim(column, (column.shape[0], width), (0, 1))
+
+
+def _taken(x: Any, rows: Any) -> Any:
+    """`x[rows[k], k]` for each k."""
+    index = concatenate([expand_dims(rows, (1,)), expand_dims(broadcasted_iota(np.int32, rows.shape, 0), (1,))], 1)
+    return gather(x, index, GatherDimensionNumbers((), (0, 1), (0, 1)), (1, 1))

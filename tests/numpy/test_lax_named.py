@@ -1,0 +1,225 @@
+"""Operations of `lax` that are made of others: products in groups and with scales, bits, orders, names, precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.test_util import check_grads
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def alike(f: Callable[..., Any], *args: Any) -> Any:
+    """The result, eagerly, compiled, and mapped over two copies."""
+    out = np.asarray(f(*args))
+    np.testing.assert_allclose(np.asarray(anima.jit(f)(*args), out.dtype), out, rtol=1e-5, atol=1e-5)
+    stacks = [np.stack([x, x]) for x in map(np.asarray, args)]
+    np.testing.assert_allclose(np.asarray(anima.vmap(f)(*stacks), out.dtype), np.stack([out, out]), rtol=1e-5, atol=1e-5)
+    return out
+
+
+SIZES = [[2, 3], [0, 5], [5, 0], [1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_ragged_dot(sizes: list[int]) -> None:
+    lhs, rhs, groups = normal(5, 3), normal(2, 3, 4), np.array(sizes, np.int32)
+    want, start = np.zeros((5, 4), np.float32), 0
+    for k, size in enumerate(sizes):
+        want[start: start + size] = lhs[start: start + size] @ rhs[k]
+        start += size
+    np.testing.assert_allclose(alike(lax.ragged_dot, lhs, rhs, groups), want, rtol=1e-4, atol=1e-5)
+    check_grads(lambda a, b: lax.ragged_dot(a, b, groups), (lhs, rhs), 2, atol=1e-2, rtol=1e-2, eps=1e-2)
+    # The contracted axis divided: a product for each group; a batch axis: a product as any other.
+    contract = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
+    right, parts, start = normal(5, 4), [], 0
+    for size in sizes:
+        parts.append(lhs[start: start + size].T @ right[start: start + size])
+        start += size
+    got = alike(lambda a, b, g: lax.ragged_dot_general(a, b, g, contract), lhs, right, groups)
+    np.testing.assert_allclose(got, np.stack(parts), rtol=1e-4, atol=1e-5)
+    batch = lax.RaggedDotDimensionNumbers((((2,), (1,)), ((0,), (0,))), (0,), ())
+    many, others = normal(5, 2, 3), normal(5, 3, 2)
+    np.testing.assert_allclose(lax.ragged_dot_general(many, others, groups, batch), many @ others, rtol=1e-4, atol=1e-5)
+
+
+def test_ragged_dot_with_batches_and_types() -> None:
+    lhs, rhs, groups = normal(2, 5, 3), normal(2, 2, 3, 4), np.array([4, 1])
+    numbers = lax.RaggedDotDimensionNumbers((((2,), (2,)), ((0,), (1,))), (1,), (0,))
+    got = lax.ragged_dot_general(lhs, np.swapaxes(rhs, 0, 1), groups, numbers)
+    want = np.stack([np.asarray(lax.ragged_dot(a, b, groups)) for a, b in zip(lhs, rhs, strict=True)])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    low = lax.ragged_dot(lhs[0].astype("bfloat16"), jnp.asarray(rhs[0], "bfloat16"), groups,
+                         preferred_element_type=np.float32)
+    assert low.dtype == np.float32
+    assert "ragged_dot_general[" in str(anima.make_jaxpr(lax.ragged_dot)(lhs[0], rhs[0], groups))
+
+
+def test_scaled_dot() -> None:
+    lhs, rhs = (jnp.asarray(normal(*shape), "float8_e4m3fn") for shape in ((4, 64), (64, 6)))
+    left, right = (2.0 ** RNG.integers(-2, 3, shape) for shape in ((4, 2), (2, 6)))
+    wide = [np.asarray(lhs.astype("float32")) * np.repeat(left, 32, 1),
+            np.asarray(rhs.astype("float32")) * np.repeat(right, 32, 0)]
+    scales = jnp.asarray(left, "float8_e8m0fnu"), jnp.asarray(right, "float8_e8m0fnu")
+    for f in (lax.scaled_dot, anima.jit(lax.scaled_dot)):
+        got = f(lhs, rhs, lhs_scale=scales[0], rhs_scale=scales[1])
+        assert got.dtype == jnp.bfloat16
+        np.testing.assert_allclose(np.asarray(got, np.float32), wide[0] @ wide[1], rtol=1e-2, atol=0.1)
+    plain = lax.scaled_dot(normal(3, 4), normal(4, 2), preferred_element_type=np.float32)
+    assert plain.dtype == np.float32
+    check_grads(lambda x, s: lax.scaled_dot(x, wide[1], lhs_scale=s, preferred_element_type=np.float32),
+                (wide[0].astype(np.float32), left.astype(np.float32)), 1, atol=0.1, rtol=0.05, eps=1e-2)
+
+
+@pytest.mark.parametrize("x, y, eq, le, lt", [
+    (-0.0, 0.0, False, True, True), (np.nan, np.nan, True, True, False), (-np.nan, -np.inf, False, True, True),
+    (np.inf, np.nan, False, True, True), (1.0, 1.0, True, True, False), (-1.0, -2.0, False, False, False)])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_total_order(x: float, y: float, eq: bool, le: bool, lt: bool, dtype: str) -> None:
+    a, b = jnp.asarray([x], dtype), jnp.asarray([y], dtype)
+    for f in (lambda p: p.bind(a, b), lambda p: anima.jit(p.bind)(a, b)):
+        assert [bool(f(p)[0]) for p in (lax.eq_to_p, lax.le_to_p, lax.lt_to_p)] == [eq, le, lt]
+    assert bool(lax.lt_to_p.bind(jnp.asarray(2), jnp.asarray(3)))
+
+
+def test_random_bits() -> None:
+    """The first are JAX's on a CPU; each call goes on where the key says."""
+    key = jnp.arange(4, dtype="uint32")
+    after, bits = lax.rng_bit_generator(key, (5,))
+    np.testing.assert_array_equal(bits, [895509795, 3230209149, 3834998268, 2007387529, 550253412])
+    np.testing.assert_array_equal(after, [0, 1, 4, 3])
+    after, bits = lax.rng_bit_generator(key, (3,), algorithm=lax.RandomAlgorithm.RNG_THREE_FRY)
+    np.testing.assert_array_equal(bits, [2689575991, 2205648888, 150810639])
+    np.testing.assert_array_equal(after, [0, 1, 4, 3])
+    for algorithm in lax.RandomAlgorithm:
+        middle, first = lax.rng_bit_generator(key, (4,), algorithm=algorithm)
+        _, second = lax.rng_bit_generator(middle, (4,), algorithm=algorithm)
+        _, both = anima.jit(lambda k, a=algorithm: lax.rng_bit_generator(k, (8,), algorithm=a))(key)
+        np.testing.assert_array_equal(both, np.concatenate([first, second]))
+    for dtype in ("uint8", "uint16"):
+        _, small = lax.rng_bit_generator(key, (4,), dtype)
+        np.testing.assert_array_equal(small, np.asarray(lax.rng_bit_generator(key, (4,))[1]).astype(dtype))
+    last = jnp.asarray([0, 1, 0xFFFFFFFF, 7], jnp.uint32)  # the counter carries
+    np.testing.assert_array_equal(lax.rng_bit_generator(last, (4,))[0], [0, 1, 0, 8])
+    with anima.enable_x64(True):
+        wide, words = lax.rng_bit_generator(jnp.asarray([1 << 32, 3 << 32 | 2], jnp.uint64), (2,), jnp.uint64)
+        assert (words.dtype, wide.dtype) == (np.uint64, np.uint64)
+        np.testing.assert_array_equal(words.view(np.uint32), lax.rng_bit_generator(key, (4,))[1])
+    for bad in (jnp.zeros(2, "uint32"), jnp.zeros((1, 4), "uint32"), jnp.zeros(4)):
+        with pytest.raises(TypeError, match="key must be"):
+            lax.rng_bit_generator(bad, (3,))
+    with pytest.raises(TypeError, match="unsupported dtype"):
+        lax.rng_bit_generator(key, (3,), "int32")
+
+
+def test_approximate_top_k() -> None:
+    x = normal(3, 7)
+    values, indices = lax.approx_max_k(x, 2)
+    np.testing.assert_array_equal(values, -np.sort(-x, -1)[:, :2])
+    np.testing.assert_array_equal(np.take_along_axis(x, np.asarray(indices), -1), values)
+    least, _ = anima.jit(lambda v: lax.approx_min_k(v, 2, reduction_dimension=0, aggregate_to_topk=False))(x)
+    np.testing.assert_array_equal(least, np.sort(x, 0))
+    check_grads(lambda v: lax.approx_max_k(v, 3)[0], (x,), 1, atol=1e-2, rtol=1e-2, eps=1e-3)
+    assert "approx_top_k[" in str(anima.make_jaxpr(lambda v: lax.approx_max_k(v, 2))(x))
+    for call, text in ((lambda: lax.approx_max_k(x.astype(int), 2), "floating"), (lambda: lax.approx_max_k(x, 8), "k must"),
+                       (lambda: lax.approx_max_k(x, 2, recall_target=2.0), "recall_target")):
+        with pytest.raises(ValueError, match=text):
+            call()
+
+
+def test_composite() -> None:
+    power = lax.composite(lambda x, *, by: x ** by, "my.power", version=2)
+    x = np.array([1.0, 2.0, 3.0], np.float32)
+    np.testing.assert_allclose(alike(lambda v: power(v, by=3), x), x ** 3, rtol=1e-5)
+    np.testing.assert_allclose(anima.grad(lambda v: power(v, by=3).sum())(x), 3 * x ** 2, rtol=1e-5)
+    text = str(anima.make_jaxpr(lambda v: power(v, by=3))(x))
+    assert "composite[" in text and "name=my.power" in text and "version=2" in text
+    with pytest.raises(TypeError, match="callable"):
+        lax.composite(3, "three")  # type: ignore[arg-type]
+
+
+def test_wider_products() -> None:
+    for given, wanted in (("int8", "int32"), ("float16", "float32"), ("uint8", "float32"), ("float32", "bfloat16")):
+        x = jnp.asarray([100, 3], given)
+        got = lax.mul(x, x, out_dtype=wanted)
+        assert got.dtype == wanted
+        np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(x, np.float64) ** 2, rtol=1e-2)
+    with pytest.raises(TypeError, match="same dtypes"):
+        lax.mul(jnp.int8(1), jnp.float32(1), out_dtype=jnp.float32)
+    assert lax.mul(jnp.float32(2), 3) == 6
+
+
+def test_values_of_programs() -> None:
+    np.testing.assert_array_equal(lax.shape_as_value((2, 3)), [2, 3])
+    assert isinstance(lax.stage(3), anima.Array)
+    seen = []
+    anima.jit(lambda x: seen.append(lax.stage(np.ones(2))) or x)(1.0)
+    assert isinstance(seen[0], anima.core.trace.Tracer)  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- how exactly
+
+@pytest.mark.parametrize("name", ["F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32", "F32_F32_F32"])
+def test_algorithms_round_their_operands(name: str) -> None:
+    dtype = {"F16": np.float16, "BF1": ml_dtypes.bfloat16, "F32": np.float32}[name[:3]]
+    x, y = normal(4, 5), normal(5, 3)
+    want = x.astype(dtype).astype(np.float32) @ y.astype(dtype).astype(np.float32)
+    for precision in (name, lax.DotAlgorithmPreset[name]):
+        got = lax.dot(x, y, precision=precision)
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, want, rtol=3e-2 if name.endswith("16") else 1e-5, atol=3e-2)
+    as_given = lax.DotAlgorithm(dtype, dtype, np.float32)
+    if name.endswith("F32"):
+        np.testing.assert_allclose(lax.dot(x, y, precision=as_given), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(lax.dot(x, y, precision=lax.DotAlgorithmPreset.DEFAULT), x @ y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["TF32_TF32_F32_X3", "BF16_BF16_F32_X9", "ANY_F8_ANY_F8_F32"])
+def test_algorithms_that_cpus_do_not_have(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is not supported by dot_general on CPU"):
+        lax.dot(jnp.ones((2, 2)), jnp.ones((2, 2)), precision=name)
+
+
+# Of two dtypes, that of the product, as JAX gives it.
+MIXED = [("int8", "uint8", "int8"), ("int8", "uint16", "uint16"), ("uint32", "int32", "int32"), ("int4", "int8", "int8"),
+         ("float16", "bfloat16", "bfloat16"), ("float8_e4m3fn", "float16", "float16"), ("bool", "int8", "int8"),
+         ("float8_e4m3fn", "float8_e5m2", "float8_e5m2"), ("float8_e5m2", "int32", "float8_e5m2"),
+         ("float32", "complex64", "complex64"), ("int32", "float16", "float16")]
+
+
+@pytest.mark.parametrize("a, b, want", MIXED)
+def test_products_of_two_types(a: str, b: str, want: str) -> None:
+    numbers = np.array([[1, 2], [0, 1]]), np.array([[1, 0], [2, 1]])
+    x, y = jnp.asarray(numbers[0]).astype(a), jnp.asarray(numbers[1]).astype(b)
+    exact = np.asarray(x.astype("complex64")) @ np.asarray(y.astype("complex64"))
+    for f in (lax.dot, anima.jit(lax.dot)):
+        for left, right, product in ((x, y, exact), (y, x, np.asarray(y.astype("complex64")) @
+                                                     np.asarray(x.astype("complex64")))):
+            got = f(left, right)
+            assert got.dtype == want
+            np.testing.assert_array_equal(np.asarray(got.astype("complex64")), product)
+        if want not in ("complex64", "int32"):
+            got = f(x, y, preferred_element_type=np.float32)
+            assert got.dtype == np.float32
+            np.testing.assert_array_equal(got, exact.real)
+
+
+def test_accuracy_is_a_hint() -> None:
+    for accuracy in (None, lax.AccuracyMode.HIGHEST, lax.Tolerance(1e-3, 1e-3, 2)):
+        np.testing.assert_allclose(lax.exp(1.0, accuracy=accuracy), np.e, rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="Accuracy"):
+        lax.exp(1.0, accuracy="high")
+    with pytest.raises(ValueError, match="non-negative"):
+        lax.Tolerance(-1)
