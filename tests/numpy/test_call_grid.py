@@ -234,6 +234,7 @@ ROWS: list[Row] = [
     ("array({a}, ndmin={n})", {"a": ["f_", "f3", "f23", "f0", "[[1, 2]]", 7], "n": [0, 1, 2, 3, 5]}),
     ("{name}({a}, order='{o}', copy={c})", {"name": ["array", "asarray"], "a": ["f34", "i3"], "o": ["K", "A", "C"],
                                             "c": ["True", "None"]}),
+    ("linalg.cross({a}, {b}, axis={axis})", {"a": ["f3", "f2", "f33", "f23"], "b": ["f3", "f2", "f33"], "axis": [0, -1]}),
     ("angle({a}, deg={d})", {"a": ["c5", "c34", "f5", "f_"], "d": FLAGS}),
     ("{name}({m}, rowvar={r})", {"name": ["cov", "corrcoef"], "m": ["f03", "f0", "f234", "f1", "f43", "f_"],
                                  "r": FLAGS}),
