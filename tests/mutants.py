@@ -1,6 +1,6 @@
 """Mutation testing: one file's code is changed in one place at a time, and the tests that belong to it have to see it.
 
-    python3 run.py mutants anima/compiler/rewriting/simplify.py --sample 60  cosmic-ray's operators, and those of `slips.py`
+    python3 run.py mutants anima/api/jit.py --sample 60       cosmic-ray's operators, and those of `slips.py`
 
 Everything happens in copies of the tree. Survivors are printed as diffs: each is a test that is missing, or a change
 that changes nothing. Cosmic-ray itself runs one command in place, on one mutant at a time; hence only its operators.
