@@ -1,6 +1,6 @@
 """Mutation testing: one file's code is changed in one place at a time, and the tests that belong to it have to see it.
 
-    python3 run.py mutants anima/compiler/rewriting/simplify.py --sample 60       the changes are cosmic-ray's operators
+    python3 run.py mutants anima/api/jit.py --sample 60       cosmic-ray's operators, and those of `slips.py`
 
 Everything happens in copies of the tree. Survivors are printed as diffs: each is a test that is missing, or a change
 that changes nothing. Cosmic-ray itself runs one command in place, on one mutant at a time; hence only its operators.
@@ -24,12 +24,15 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
+
+from tests.slips import changed, slips
 
 ROOT = Path(__file__).resolve().parent.parent
 # A mutant must not take the machine with it: a loop that does not end may allocate.
@@ -68,12 +71,13 @@ def mutants(code: str, seed: int) -> Iterator[str]:
     """The code with one change each, every change once, in an order of chance."""
     tree = get_ast(code)
     operators = [get_operator(name) for name in operator_names()]
-    places = [(operator, n) for operator in operators if not operator.arguments()
-              for n in range(sum(len(list(operator().mutation_positions(node))) for node in ast_nodes(tree)))]
-    random.Random(seed).shuffle(places)
+    changes = [partial(mutate_code, code, operator(), n) for operator in operators if not operator.arguments()
+               for n in range(sum(len(list(operator().mutation_positions(node))) for node in ast_nodes(tree)))]
+    changes += [partial(changed, code, slip) for slip in slips(code)]
+    random.Random(seed).shuffle(changes)
     known = {meaning(code)}
-    for operator, n in places:
-        mutant = mutate_code(code, operator(), n)
+    for change in changes:
+        mutant = change()
         with contextlib.suppress(SyntaxError):
             if mutant is not None and (means := meaning(mutant)) not in known:
                 known.add(means)

@@ -565,3 +565,27 @@ def test_powers_by_square_roots(exponent: float, dtype: Any) -> None:
         same = (got == want.astype(dtype)) | (np.isnan(got) & np.isnan(want))
     assert np.all(near | same)
     assert not np.signbit(got[~np.isnan(got)]).any()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_every_size(axis: int) -> None:
+    """Concatenations of three or many, none, one or several long, and pieces of them; some between others."""
+    sizes = [s for s in itertools.product((0, 1, 3), repeat=3) if sum(s)]
+    sizes += [(3, 0, 1) * 24, (0, 1, 1) * 24, (1, 3, 0) * 24]  # more than there are kernels for
+    parts = [np.arange(2.0 * n, dtype=np.float32).reshape((n, 2) if axis == 0 else (2, n)) + 10 * k
+             for k in range(3) for n in (0, 1, 3)]
+
+    def chosen(size: tuple[int, ...], parts: Any) -> list[Any]:
+        return [parts[3 * (k % 3) + (0, 1, 3).index(n)] for k, n in enumerate(size)]
+
+    def joined(*parts: Any) -> list[Any]:
+        whole = [sh.concatenate(chosen(size, parts), axis) for size in sizes]
+        ends = [sh.slice_in_dim(w, w.shape[axis] // 2, None, axis=axis) for w in whole]
+        return [*(el.mul(w, 2.0) for w in whole), *ends, *(sh.rev(w, (axis,)) for w in whole),
+                *(el.add(sh.transpose(w, (1, 0)), 1.0) for w in whole), *(rd.reduce_max(w, (axis,)) for w in whole)]
+
+    want = [np.concatenate(chosen(size, parts), axis) for size in sizes]
+    want = [*(w * 2 for w in want), *(np.split(w, [w.shape[axis] // 2], axis)[1] for w in want),
+            *(np.flip(w, axis) for w in want), *(w.T + 1 for w in want), *(w.max(axis) for w in want)]
+    for got, expected in zip(anima.jit(joined)(*parts), want, strict=True):
+        np.testing.assert_array_equal(got, expected)

@@ -86,3 +86,22 @@ def test_one_hot() -> None:
         nn.one_hot(jnp.arange(3), 2.5)
     with pytest.raises(anima.errors.TracerIntegerConversionError):
         anima.jit(lambda n: nn.one_hot(0, n))(3)
+
+
+@pytest.mark.parametrize("large", [1e4, np.inf, 88.0])
+@pytest.mark.parametrize("jit", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_what_counts_for_nothing_is_not_seen(jit: Any, large: float) -> None:
+    """Terms with a factor of 0, and elements left out, however large; rows of which nothing is left."""
+    a, b = jnp.array([large, 0.5, 2.0]), jnp.array([0.0, 1.0, -0.25])
+    want = np.log(np.exp(0.5) - 0.25 * np.exp(2.0)) if np.exp(0.5) > 0.25 * np.exp(2.0) else np.nan
+    np.testing.assert_allclose(jit(lambda a, b: nn.logsumexp(a, b=b))(a, b), want, rtol=1e-5)
+    value, sign = jit(lambda a, b: nn.logsumexp(a, b=b, return_sign=True))(a, b)
+    np.testing.assert_allclose((value, sign), (np.log(abs(np.exp(0.5) - 0.25 * np.exp(2.0))), np.sign(
+        np.exp(0.5) - 0.25 * np.exp(2.0))), rtol=1e-5)
+    where = jnp.array([[False, True, True], [False, False, False]])
+    x = jnp.stack([a, a])
+    got = jit(lambda x: nn.softmax(x, where=where))(x)
+    np.testing.assert_allclose(got, [[0, *special.softmax([0.5, 2.0])], [0, 0, 0]], rtol=1e-6)
+    logs = jit(lambda x: nn.log_softmax(x, where=where))(x)
+    np.testing.assert_allclose(logs[0], [-np.inf, *special.log_softmax([0.5, 2.0])], rtol=1e-6)
+    assert np.asarray(logs[1]).tolist() == [-np.inf] * 3

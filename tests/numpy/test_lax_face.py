@@ -47,6 +47,13 @@ def test_map(batch_size):
 def test_approximate_top_k_is_exact():
     values, indices = lax.approx_min_k(jnp.array([3.0, 1.0, 2.0]), 2)
     assert values.tolist() == [1, 2] and indices.tolist() == [1, 2]
+    x = np.random.RandomState(0).permutation(24).astype("f").reshape(4, 6)
+    for axis, k in ((0, 3), (1, 2), (-1, 6), (-2, 1)):
+        for top, order in ((lax.approx_max_k, np.argsort(-x, axis)), (lax.approx_min_k, np.argsort(x, axis))):
+            values, indices = top(jnp.asarray(x), k, reduction_dimension=axis)
+            want = np.take(order, range(k), axis)
+            np.testing.assert_array_equal(indices, want)
+            np.testing.assert_array_equal(values, np.take_along_axis(x, want, axis))
 
 
 def test_bitwise_reductions_are_never_weakly_typed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -307,3 +308,17 @@ def test_polyfit(options: dict[str, Any], columns: tuple[int, ...]) -> None:
     x, y = draw(8), draw(8, *columns)
     want = np.polyfit(x, y, 2, **options)
     check(lambda x, y: jnp.polyfit(x, y, 2, **options), want, x, y, rtol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_chain_of_products_takes_the_fewest_multiplications(seed):
+    sizes = [int(n) for n in np.random.RandomState(seed).randint(1, 30, 6)]
+
+    def fewest(sizes):
+        return min((fewest(sizes[:k + 1]) + fewest(sizes[k:]) + sizes[0] * sizes[k] * sizes[-1]
+                    for k in range(1, len(sizes) - 1)), default=0)
+
+    matrices = [np.ones(shape, "f") for shape in itertools.pairwise(sizes)]
+    program = anima.make_jaxpr(lambda *xs: jnp.linalg.multi_dot(xs))(*matrices)
+    products = [e for e in program.eqns if e.primitive.name == "dot_general"]
+    assert sum(math.prod(e.invars[0].aval.shape) * e.invars[1].aval.shape[1] for e in products) == fewest(sizes)

@@ -13,7 +13,7 @@ import anima.numpy as jnp
 from anima import random
 from anima.extend import random as extend_random
 from anima.ops.threefry import threefry2x32_p
-from anima.random import philox
+from anima.random import philox, primitives
 
 MODES = pytest.mark.parametrize("partitionable", [False, True])
 
@@ -229,6 +229,9 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: random.normal(jnp.zeros(3, jnp.uint32)), TypeError, r"expected key_data.shape to end with \(2,\)"),
     (lambda: random.normal(random.split(random.key(0)), (3,)), ValueError,
      r"normal accepts a single key, but was given a key array of shape \(2,\) != \(\)"),
+    *((lambda p=p: p.bind(jnp.ones(2), **({"shape": (2,)} if p is primitives.random_split_p else {})), TypeError,
+       f"{p.name} takes PRNG keys, got float32") for p in
+      (primitives.random_clone_p, primitives.random_unwrap_p, primitives.random_split_p)),
     (lambda: random.key(0) + 1, TypeError, "key<fry>"),
     (lambda: np.asarray(random.key(0)), TypeError, "cannot be converted to a NumPy array.*key_data"),
     (lambda: random.key(1.5), TypeError, "PRNG key seed must be an integer; got"),

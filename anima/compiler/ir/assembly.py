@@ -264,7 +264,7 @@ class Builder:
                   suffix: str | None = None) -> Value:
         """Call `llvm.<name>`, declared once a module; `result` defaults to the first argument's type.
 
-        Overloads are named by the result, or as the intrinsic needs (`fptosi.sat`: result and argument;
+        Overloads are named by the result, or as the intrinsic needs (`ldexp`: result and exponent;
         `vector.reduce.*`: the vector). `suffix` gives the name's end outright. Python numbers among the
         arguments take the first argument's type.
         """
@@ -274,11 +274,10 @@ class Builder:
         values = [a if isinstance(a, Value) else self.const(first.type, a) for a in args]
         result = result or first.type
         if suffix is None:
-            if name in ("fptosi.sat", "fptoui.sat", "lrint", "llrint", "ldexp", "powi"):
-                other = values[1].type if name in ("ldexp", "powi") else first.type
-                suffix = f"{result.mangled}.{other.mangled}"
-            elif name.startswith("vector.reduce.") or name == "is.fpclass":
-                suffix = values[-1 if name.startswith("vector") else 0].type.mangled
+            if name == "ldexp":
+                suffix = f"{result.mangled}.{values[1].type.mangled}"
+            elif name.startswith("vector.reduce."):
+                suffix = values[-1].type.mangled
             else:
                 suffix = result.mangled
         full = f"llvm.{name}.{suffix}" if suffix else f"llvm.{name}"
