@@ -106,6 +106,7 @@ CASES = [
     Conv((2, 32, 15, 21), (48, 32, 1, 1), NCHW, "gemm"),
     Conv((2, 15, 21, 32), (1, 1, 32, 48), NHWC, "gemm"),
     # Gradients of kernels.
+    Conv((3, 20, 21, 32), (3, 20, 21, 40), GRADIENT, "gemm", padding="VALID"),
     Conv((2, 20, 21, 64), (2, 18, 19, 60), GRADIENT, "lines", padding="VALID"),
     Conv((3, 17, 16, 96), (3, 9, 8, 14), GRADIENT, "lines", padding=((1, 1), (1, 1)), rhs_dilation=(2, 2)),
     Conv((1, 33, 41, 3), (1, 14, 18, 64), GRADIENT, "spans", padding=((2, 3), (2, 2)), rhs_dilation=(2, 2)),

@@ -94,6 +94,8 @@ def _how(f: Form, dtype: Any, size: int) -> str:
         return "zeros"
     if dtypes.issubdtype(dtype, np.complexfloating):
         return "parts"
+    if _is_whole(f):
+        return "whole"
     if _is_product(f) and not (f.groups == 1 and any(map(is_product, f.problems()))
                                and dtypes.issubdtype(dtype, np.floating)):
         return "product"
@@ -113,10 +115,16 @@ def _stays(f: Form) -> bool:
 
 
 def _is_product(f: Form) -> bool:
-    """Whether every output is a sum over the features at its own place, or there is one place."""
-    own = (all(n == 1 for n in (*f.taps, *f.get("window_strides"), *f.get("lhs_dilation")))
-           and not any(map(any, f.get("padding"))))
-    return own
+    """Whether every output is a sum over the features at its own place."""
+    return (all(n == 1 for n in (*f.taps, *f.get("window_strides"), *f.get("lhs_dilation")))
+            and not any(map(any, f.get("padding"))))
+
+
+def _is_whole(f: Form) -> bool:
+    """Whether every output is a sum over all of space, which lies alike in x and in the kernel, before the rest."""
+    lhs, rhs, _ = f.get("dimension_numbers")
+    return (f.taps == f.sizes and f.groups == 1 and all(n == 1 for n in (*f.get("rhs_dilation"), *f.get("lhs_dilation")))
+            and not any(map(any, f.get("padding"))) and lhs[0] == rhs[0] == len(lhs) - 1 and lhs[1:] == rhs[1:])
 
 
 def wants_rewrite(eqn: Eqn) -> bool:
@@ -148,6 +156,8 @@ def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
             return zeros(aval)
         case "parts":
             return _in_parts(x, w, params)
+        case "whole":
+            return _whole(x, w, f)
         case "product":
             return _product(x, w, f)
         case "taps" | "places" as how:
@@ -254,6 +264,16 @@ def _product(x: Any, w: Any, f: Form) -> Any:
     out = dot_general_p.bind(x, w, dimension_numbers=(((2,), (2,)), ((0,), (0,))), precision=None,
                              preferred_element_type=None)
     return _result(moveaxis(out, out.ndim - 1, 2), f)
+
+
+def _whole(x: Any, w: Any, f: Form) -> Any:
+    """One product of matrices, over features and space."""
+    lhs, rhs, res = f.get("dimension_numbers")
+    out = dot_general_p.bind(x, w, dimension_numbers=((tuple(lhs[1:]), tuple(rhs[1:])), ((), ())), precision=None,
+                             preferred_element_type=None)
+    places = (res[0], res[1])
+    out = out if places[0] < places[1] else transpose(out, (1, 0))
+    return expand_dims(out, tuple(sorted(res[2:])))
 
 
 def _terms(x: Any, w: Any) -> Any:
