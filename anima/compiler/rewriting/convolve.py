@@ -47,6 +47,9 @@ _FEW_TERMS = 12      # of a sum that is written out
 _FEW_SINGLE = 64     # of a sum over one feature, where every group has one output
 _FEW_PLACES = 64     # sums of a group that are written out
 _FEW_OUTPUTS = 16    # of all phases
+_SINGLE_OUTPUTS = 4  # a quarter of a vector: outputs of which products are spread ...
+_MANY_FEATURES = 8   # ... if they are sums over so many features
+_FEW_TERMS_SPREAD = 32  # ... for no more places in the kernel
 _MOST_SPACE = 3
 _TURN = 2.0          # cycles to move an element of a transposed array
 
@@ -110,6 +113,8 @@ def _how(f: Form, dtype: Any, size: int) -> str:
         return "places"
     if dtypes.issubdtype(dtype, np.floating) and _are_few(f):
         return "together"
+    if dtypes.issubdtype(dtype, np.floating) and _pays_to_spread(f):
+        return "spread"
     return "space" if len(f.taps) > _MOST_SPACE else "windows"
 
 
@@ -171,6 +176,8 @@ def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
             return (_by_taps if how == "taps" else _by_places)(x, w, f)
         case "together":
             return _together(x, w, f)
+        case "spread":
+            return _spread(x, w, f)
         case "space":
             return _by_space(x, w, f)
     last = _turned(f, lhs.shape, rhs.shape, aval)
@@ -253,6 +260,14 @@ def _seen(x: Any, f: Form, start: tuple[int, ...], counts: Shape, steps: Shape) 
     return sliced(x, first, last, (1, 1, 1, *steps))
 
 
+def _pays_to_spread(f: Form) -> bool:
+    """Whether outputs are too few for vectors, and their products, at all places of x and of the kernel, are not."""
+    steps = (*f.get("window_strides"), *f.get("lhs_dilation"))
+    return (f.groups == 1 and f.outputs <= _SINGLE_OUTPUTS and f.features >= _MANY_FEATURES
+            and 1 < math.prod(f.taps) <= _FEW_TERMS_SPREAD and all(n == 1 for n in steps)
+            and math.prod(f.sizes) <= 2 * math.prod(f.places))
+
+
 # ---------------------------------------------------------------- the ways
 
 
@@ -282,6 +297,29 @@ def _whole(x: Any, w: Any, f: Form) -> Any:
     places = (res[0], res[1])
     out = out if places[0] < places[1] else transpose(out, (1, 0))
     return expand_dims(out, tuple(sorted(res[2:])))
+
+
+def _spread(x: Any, w: Any, f: Form) -> Any:
+    """One product of matrices, of every place in x by every place in the kernel; then sums of what belongs together."""
+    lhs, rhs, res = f.get("dimension_numbers")
+    n = len(f.taps)
+    w = transpose(w, tuple(rhs))  # (output, feature, taps)
+    every = dot_general_p.bind(w, x, dimension_numbers=(((1,), (lhs[1],)), ((), ())), precision=None,
+                               preferred_element_type=None)  # (output, taps, x without features)
+    rest = [d for d in range(n + 2) if d != lhs[1]]
+    total: Any = None
+    for tap in np.ndindex(*f.taps):
+        start = (0, *map(int, tap), *(0,) * (n + 1))
+        stop = (f.outputs, *(int(k) + 1 for k in tap), *every.shape[n + 1:])
+        term = squeeze(sliced(every, start, stop), tuple(range(1, n + 1)))
+        config = [(0, 0, 0)] * term.ndim
+        for d in range(n):
+            low = f.get("padding")[d][0] - int(tap[d]) * f.get("rhs_dilation")[d]
+            config[1 + rest.index(lhs[2 + d])] = (low, f.places[d] - low - f.sizes[d], 0)
+        term = pad(term, constant(0, x.dtype), config)
+        total = term if total is None else el.add(total, term)
+    order = [1 + rest.index(lhs[0]), 0, *(1 + rest.index(d) for d in lhs[2:])]  # of batch, outputs, space
+    return transpose(total, tuple(order[int(d)] for d in np.argsort(res)))
 
 
 def _terms(x: Any, w: Any) -> Any:
@@ -419,9 +457,11 @@ def _are_few(f: Form) -> bool:
     """Whether the outputs of all phases are few, and the phases begin so that one convolution can have them all."""
     if f.groups > 1 or all(d == 1 for d in f.get("lhs_dilation")):
         return False
-    every = [[p for p in _along(f, d) if p.taps] for d in range(len(f.taps))]
-    return (f.outputs * math.prod(map(len, every)) <= _FEW_OUTPUTS and all(
-        phases and all((p.start - phases[0].start) % p.gap == 0 for p in phases) for phases in every))
+    every = [_along(f, d) for d in range(len(f.taps))]
+    if f.outputs * math.prod(map(len, every)) > _FEW_OUTPUTS:
+        return False
+    seen = [[p for p in phases if p.taps] for phases in every]
+    return all(phases and all((p.start - phases[0].start) % p.gap == 0 for p in phases) for phases in seen)
 
 
 def _with(f: Form, places: list[int]) -> Shape:
