@@ -100,12 +100,20 @@ CASES = [
     # Space last: channels are brought to the end, or windows packed.
     Conv((2, 32, 15, 21), (48, 32, 3, 3), NCHW, "strips"),
     Conv((1, 3, 20, 37), (2, 3, 3, 3), NCHW, "columns"),
-    Conv((3, 16, 40), (4, 16, 3), ("NCW", "OIW", "NCW"), "columns", strides=(1,), padding=[(2, 0)]),
+    Conv((3, 6, 40), (4, 6, 3), ("NCW", "OIW", "NCW"), "columns", strides=(1,), padding=[(2, 0)]),
     Conv((2, 7, 13, 12), (2, 7, 4, 3), NCHW, "strips", strides=(1, 2), padding=((3, 1), (0, 2))),
+    # Few outputs: a product at every place, whose results are added up.
+    Conv((3, 16, 40), (4, 16, 3), ("NCW", "OIW", "NCW"), "gemm", strides=(1,), padding=[(2, 0)]),
+    Conv((2, 15, 22, 24), (3, 4, 24, 3), NHWC, "gemm", padding=[(3, 1), (-1, 5)], rhs_dilation=(2, 1)),
+    Conv((2, 24, 9, 22), (1, 24, 5, 3), ("NCHW", "OIHW", "NHWC"), "gemm"),
+    # Few outputs of all phases: one convolution.
+    Conv((2, 12, 13, 40), (7, 7, 40, 3), NHWC, "strips", padding=((3, 3), (4, 2)), lhs_dilation=(2, 2)),
+    Conv((2, 10, 9, 5), (6, 10, 3, 2), ("NCHW", "OIHW", "NHWC"), "strips", (1, 3), ((1, 0), (2, 2)), (2, 2), (1, 3)),
     # One place in the kernel.
     Conv((2, 32, 15, 21), (48, 32, 1, 1), NCHW, "gemm"),
     Conv((2, 15, 21, 32), (1, 1, 32, 48), NHWC, "gemm"),
     # Gradients of kernels.
+    Conv((3, 20, 21, 32), (3, 20, 21, 40), GRADIENT, "gemm", padding="VALID"),
     Conv((2, 20, 21, 64), (2, 18, 19, 60), GRADIENT, "lines", padding="VALID"),
     Conv((3, 17, 16, 96), (3, 9, 8, 14), GRADIENT, "lines", padding=((1, 1), (1, 1)), rhs_dilation=(2, 2)),
     Conv((1, 33, 41, 3), (1, 14, 18, 64), GRADIENT, "spans", padding=((2, 3), (2, 2)), rhs_dilation=(2, 2)),

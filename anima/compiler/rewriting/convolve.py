@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -45,6 +46,10 @@ from anima.util import record
 _FEW_TERMS = 12      # of a sum that is written out
 _FEW_SINGLE = 64     # of a sum over one feature, where every group has one output
 _FEW_PLACES = 64     # sums of a group that are written out
+_FEW_OUTPUTS = 16    # of all phases
+_SINGLE_OUTPUTS = 4  # a quarter of a vector: outputs of which products are spread ...
+_MANY_FEATURES = 8   # ... if they are sums over so many features
+_FEW_TERMS_SPREAD = 32  # ... for no more places in the kernel
 _MOST_SPACE = 3
 _TURN = 2.0          # cycles to move an element of a transposed array
 
@@ -94,6 +99,8 @@ def _how(f: Form, dtype: Any, size: int) -> str:
         return "zeros"
     if dtypes.issubdtype(dtype, np.complexfloating):
         return "parts"
+    if _is_whole(f):
+        return "whole"
     if _is_product(f) and not (f.groups == 1 and any(map(is_product, f.problems()))
                                and dtypes.issubdtype(dtype, np.floating)):
         return "product"
@@ -104,6 +111,10 @@ def _how(f: Form, dtype: Any, size: int) -> str:
         return "taps"
     if f.groups > 1 == f.outputs and f.batch * math.prod(f.places) <= _FEW_PLACES and f.groups >= 8:
         return "places"
+    if dtypes.issubdtype(dtype, np.floating) and _are_few(f):
+        return "together"
+    if dtypes.issubdtype(dtype, np.floating) and _pays_to_spread(f):
+        return "spread"
     return "space" if len(f.taps) > _MOST_SPACE else "windows"
 
 
@@ -113,10 +124,17 @@ def _stays(f: Form) -> bool:
 
 
 def _is_product(f: Form) -> bool:
-    """Whether every output is a sum over the features at its own place, or there is one place."""
-    own = (all(n == 1 for n in (*f.taps, *f.get("window_strides"), *f.get("lhs_dilation")))
-           and not any(map(any, f.get("padding"))))
-    return own
+    """Whether every output is a sum over the features at its own place."""
+    return (all(n == 1 for n in (*f.taps, *f.get("window_strides"), *f.get("lhs_dilation")))
+            and not any(map(any, f.get("padding"))))
+
+
+def _is_whole(f: Form) -> bool:
+    """Whether every output is a sum over all of space, which lies alike in x and in the kernel, before the rest."""
+    lhs, rhs, _ = f.get("dimension_numbers")
+    apart = (*f.get("rhs_dilation"), *f.get("lhs_dilation"))
+    return (f.taps == f.sizes and f.groups == 1 and all(n == 1 for n in apart) and not any(map(any, f.get("padding")))
+            and lhs[0] == rhs[0] == len(lhs) - 1 and lhs[1:] == rhs[1:])
 
 
 def wants_rewrite(eqn: Eqn) -> bool:
@@ -148,11 +166,18 @@ def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
             return zeros(aval)
         case "parts":
             return _in_parts(x, w, params)
+        case "whole":
+            return _whole(x, w, f)
         case "product":
             return _product(x, w, f)
         case "taps" | "places" as how:
-            phases = _phases(x, w, f) if any(d > 1 for d in f.get("lhs_dilation")) else None
-            return phases if phases is not None else (_by_taps if how == "taps" else _by_places)(x, w, f)
+            if any(d > 1 for d in f.get("lhs_dilation")):
+                return _phases(x, w, f)
+            return (_by_taps if how == "taps" else _by_places)(x, w, f)
+        case "together":
+            return _together(x, w, f)
+        case "spread":
+            return _spread(x, w, f)
         case "space":
             return _by_space(x, w, f)
     last = _turned(f, lhs.shape, rhs.shape, aval)
@@ -235,6 +260,14 @@ def _seen(x: Any, f: Form, start: tuple[int, ...], counts: Shape, steps: Shape) 
     return sliced(x, first, last, (1, 1, 1, *steps))
 
 
+def _pays_to_spread(f: Form) -> bool:
+    """Whether outputs are too few for vectors, and their products, at all places of x and of the kernel, are not."""
+    steps = (*f.get("window_strides"), *f.get("lhs_dilation"))
+    return (f.groups == 1 and f.outputs <= _SINGLE_OUTPUTS and f.features >= _MANY_FEATURES
+            and 1 < math.prod(f.taps) <= _FEW_TERMS_SPREAD and all(n == 1 for n in steps)
+            and math.prod(f.sizes) <= 2 * math.prod(f.places))
+
+
 # ---------------------------------------------------------------- the ways
 
 
@@ -254,6 +287,39 @@ def _product(x: Any, w: Any, f: Form) -> Any:
     out = dot_general_p.bind(x, w, dimension_numbers=(((2,), (2,)), ((0,), (0,))), precision=None,
                              preferred_element_type=None)
     return _result(moveaxis(out, out.ndim - 1, 2), f)
+
+
+def _whole(x: Any, w: Any, f: Form) -> Any:
+    """One product of matrices, over features and space."""
+    lhs, rhs, res = f.get("dimension_numbers")
+    out = dot_general_p.bind(x, w, dimension_numbers=((tuple(lhs[1:]), tuple(rhs[1:])), ((), ())), precision=None,
+                             preferred_element_type=None)
+    places = (res[0], res[1])
+    out = out if places[0] < places[1] else transpose(out, (1, 0))
+    return expand_dims(out, tuple(sorted(res[2:])))
+
+
+def _spread(x: Any, w: Any, f: Form) -> Any:
+    """One product of matrices, of every place in x by every place in the kernel; then sums of what belongs together."""
+    lhs, rhs, res = f.get("dimension_numbers")
+    n = len(f.taps)
+    w = transpose(w, tuple(rhs))  # (output, feature, taps)
+    every = dot_general_p.bind(w, x, dimension_numbers=(((1,), (lhs[1],)), ((), ())), precision=None,
+                               preferred_element_type=None)  # (output, taps, x without features)
+    rest = [d for d in range(n + 2) if d != lhs[1]]
+    total: Any = None
+    for tap in np.ndindex(*f.taps):
+        start = (0, *map(int, tap), *(0,) * (n + 1))
+        stop = (f.outputs, *(int(k) + 1 for k in tap), *every.shape[n + 1:])
+        term = squeeze(sliced(every, start, stop), tuple(range(1, n + 1)))
+        config = [(0, 0, 0)] * term.ndim
+        for d in range(n):
+            low = f.get("padding")[d][0] - int(tap[d]) * f.get("rhs_dilation")[d]
+            config[1 + rest.index(lhs[2 + d])] = (low, f.places[d] - low - f.sizes[d], 0)
+        term = pad(term, constant(0, x.dtype), config)
+        total = term if total is None else el.add(total, term)
+    order = [1 + rest.index(lhs[0]), 0, *(1 + rest.index(d) for d in lhs[2:])]  # of batch, outputs, space
+    return transpose(total, tuple(order[int(d)] for d in np.argsort(res)))
 
 
 def _terms(x: Any, w: Any) -> Any:
@@ -306,36 +372,96 @@ def _by_places(x: Any, w: Any, f: Form) -> Any:
     return _result(reshape(out, (f.groups, f.batch, 1, *f.places)), f)
 
 
-def _phases(x: Any, w: Any, f: Form) -> Any | None:
+@record
+class Phase:
+    """What one place in every `every` of the output sees along one dimension: of the kernel, `taps` places from `first`
+    on, `some` apart; of x, elements from `start` on, `gap` apart, `stride` from window to window."""
+
+    every: int
+    count: int
+    first: int
+    some: int
+    taps: int
+    start: int
+    gap: int
+    stride: int
+
+
+def _along(f: Form, d: int) -> list[Phase]:
+    """The phases along a dimension of space."""
+    apart, step, gap, (low, _) = (f.get(k)[d] for k in ("lhs_dilation", "window_strides", "rhs_dilation", "padding"))
+    every, some = apart // math.gcd(step, apart), apart // math.gcd(gap, apart)
+    phases = []
+    for y in range(every):
+        base = y * step - low
+        first = next((k for k in range(min(some, f.taps[d])) if (base + k * gap) % apart == 0), f.taps[d])
+        phases.append(Phase(every, -(-f.places[d] // every), first, some, -(-(f.taps[d] - first) // some),
+                            (base + first * gap) // apart, some * gap // apart, every * step // apart))
+    return phases
+
+
+def _phases(x: Any, w: Any, f: Form) -> Any:
     """With gaps between the elements of x: each phase of the output by the part of the kernel that meets elements."""
-    rhs = f.get("dimension_numbers").rhs_spec
-    every = [apart // math.gcd(step, apart) for apart, step in zip(
-        f.get("lhs_dilation"), f.get("window_strides"), strict=True)]
-    counts = [-(-m // e) for m, e in zip(f.places, every, strict=True)]
     parts = []
-    for phase in itertools.product(*map(range, every)):
-        part, w_part, strides, gaps, pads = True, w, [], [], []
-        for d, y in enumerate(phase):
-            apart, step, gap = (f.get(k)[d] for k in ("lhs_dilation", "window_strides", "rhs_dilation"))
-            base, some = y * step - f.get("padding")[d][0], apart // math.gcd(gap, apart)
-            first = next((k for k in range(min(some, f.taps[d])) if (base + k * gap) % apart == 0), None)
-            if first is None:
-                part = False
-                break
-            w_part = _strided(w_part, rhs[2 + d], first, some)
-            strides.append(every[d] * step // apart)
-            gaps.append(some * gap // apart)
-            start, taps = (base + first * gap) // apart, w_part.shape[rhs[2 + d]]
-            reach = start + (counts[d] - 1) * strides[-1] + dilated(taps, gaps[-1])
-            pads.append((-start, reach - f.sizes[d]))
-        shape = _with(f, counts)
-        if not part:
-            parts.append(zeros(ShapedArray(shape, x.dtype)))
-            continue
-        parts.append(_convolve(x, w_part, {
-            **f.params, "window_strides": tuple(strides), "rhs_dilation": tuple(gaps), "padding": tuple(pads),
-            "lhs_dilation": (1,) * len(phase)}))
-    return _interleaved(parts, f, every)
+    every = [_along(f, d) for d in range(len(f.taps))]
+    for phase in itertools.product(*every):
+        if any(not p.taps for p in phase):
+            parts.append(zeros(ShapedArray(_with(f, [p.count for p in phase]), x.dtype)))
+        else:
+            starts, taps = [p.start for p in phase], [p.taps for p in phase]
+            parts.append(_convolve(x, _part(w, f, phase), _without_gaps(f, phase, starts, taps)))
+    whole = concatenate([expand_dims(p, (0,)) for p in parts], 0) if len(parts) > 1 else expand_dims(parts[0], (0,))
+    return _woven(reshape(whole, (*map(len, every), *parts[0].shape)), f)
+
+
+def _together(x: Any, w: Any, f: Form) -> Any:
+    """The same at once, for few outputs: those of all phases are the outputs of one convolution, by a kernel that is
+    zero where a phase sees less than another."""
+    rhs, res = f.get("dimension_numbers")[1:]
+    every = [_along(f, d) for d in range(len(f.taps))]
+    starts = [min(p.start for p in phases if p.taps) for phases in every]
+    ends = [max((p.start - low) // p.gap + p.taps for p in phases if p.taps)
+            for phases, low in zip(every, starts, strict=True)]
+    kernels = []
+    for phase in itertools.product(*every):
+        config = [(0, 0, 0)] * w.ndim
+        for d, (p, low, end) in enumerate(zip(phase, starts, ends, strict=True)):
+            before = (p.start - low) // p.gap if p.taps else 0
+            config[rhs[2 + d]] = (before, end - before - p.taps, 0)
+        kernels.append(pad(_part(w, f, phase), constant(0, w.dtype), config))
+    merged = concatenate(kernels, rhs[0])
+    out = _convolve(x, merged, _without_gaps(f, [phases[0] for phases in every], starts, ends))
+    c, n = res[1], len(every)
+    out = reshape(out, (*out.shape[:c], *map(len, every), f.outputs, *out.shape[c + 1:]))
+    order = [*range(c, c + n), *(d for d in range(out.ndim) if not c <= d < c + n)]
+    return _woven(transpose(out, tuple(order)), f)
+
+
+def _part(w: Any, f: Form, phase: Sequence[Phase]) -> Any:
+    """The part of the kernel that meets elements."""
+    for axis, p in zip(f.get("dimension_numbers").rhs_spec[2:], phase, strict=True):
+        w = _strided(w, axis, p.first, p.some)
+    return w
+
+
+def _without_gaps(f: Form, phase: Sequence[Phase], starts: Sequence[int], taps: Sequence[int]) -> dict[str, Any]:
+    """The parameters of a phase, or of several that begin at `starts`."""
+    pads = []
+    for p, start, size, k in zip(phase, starts, f.sizes, taps, strict=True):
+        pads.append((-start, start + (p.count - 1) * p.stride + dilated(k, p.gap) - size))
+    return {**f.params, "window_strides": tuple(p.stride for p in phase), "rhs_dilation": tuple(p.gap for p in phase),
+            "padding": tuple(pads), "lhs_dilation": (1,) * len(pads)}
+
+
+def _are_few(f: Form) -> bool:
+    """Whether the outputs of all phases are few, and the phases begin so that one convolution can have them all."""
+    if f.groups > 1 or all(d == 1 for d in f.get("lhs_dilation")):
+        return False
+    every = [_along(f, d) for d in range(len(f.taps))]
+    if f.outputs * math.prod(map(len, every)) > _FEW_OUTPUTS:
+        return False
+    seen = [[p for p in phases if p.taps] for phases in every]
+    return all(phases and all((p.start - phases[0].start) % p.gap == 0 for p in phases) for phases in seen)
 
 
 def _with(f: Form, places: list[int]) -> Shape:
@@ -351,22 +477,16 @@ def _strided(w: Any, axis: int, first: int, step: int) -> Any:
     return sliced(w, tuple(start), tuple(w.shape), tuple(step if d == axis else 1 for d in range(w.ndim)))
 
 
-def _interleaved(parts: list[Any], f: Form, every: list[int]) -> Any:
-    """The output from its phases."""
+def _woven(whole: Any, f: Form) -> Any:
+    """The output from its phases, whose numbers are the first dimensions."""
     res = f.get("dimension_numbers").out_spec
-    ndim = len(res)
-    whole = concatenate([expand_dims(p, (0,)) for p in parts], 0) if len(parts) > 1 else expand_dims(parts[0], (0,))
-    whole = reshape(whole, (*every, *whole.shape[1:]))
-    n = len(every)
+    n, ndim = len(res) - 2, len(res)
     order: list[int] = []
     for d in range(ndim):
-        order.append(n + d)
-        if d in res[2:]:
-            order.append(res[2:].index(d))
-    whole = transpose(whole, tuple(order))
-    shape = tuple(size * (every[res[2:].index(d)] if d in res[2:] else 1)
-                  for d, size in enumerate(parts[0].shape))
-    return sliced(reshape(whole, shape), (0,) * ndim, _with(f, list(f.places)))
+        order += [n + d, *([res[2:].index(d)] if d in res[2:] else [])]
+    shape = tuple(size * (whole.shape[res[2:].index(d)] if d in res[2:] else 1)
+                  for d, size in enumerate(whole.shape[n:]))
+    return sliced(reshape(transpose(whole, tuple(order)), shape), (0,) * ndim, _with(f, list(f.places)))
 
 
 def _by_space(x: Any, w: Any, f: Form) -> Any:
