@@ -240,7 +240,10 @@ def welch(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = Non
 def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
           nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1,
           freq_axis: int = -2) -> tuple[Any, Any]:
-    """Times and the signal that has the short-time Fourier transform `Zxx`, with the arguments it was made with."""
+    """Times and the signal that has the short-time Fourier transform `Zxx`, with the arguments it was made with.
+
+    As in SciPy, there are as many times as elements along the first axis of the signal.
+    """
     spectra = as_array(operand("istft", Zxx))
     if spectra.ndim < 2:
         raise ValueError("Input stft must be at least 2d!")
@@ -267,9 +270,8 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
         raise ValueError(f"window must have length of {size}")
     signal = _overlapped(spectra, jnp.asarray(values, dtypes.to_real(spectra.dtype)), size, size - overlap, int(nfft),
                          input_onesided, boundary)
-    times = jnp.asarray(np.arange(signal.shape[-1]).astype(dtypes.default_float())) / fs
-    place = time - (freq < time)
-    return times, jnp.moveaxis(signal, -1, place)
+    signal = jnp.moveaxis(signal, -1, time - (freq < time))
+    return jnp.asarray(np.arange(signal.shape[0]).astype(dtypes.default_float())) / fs, signal
 
 
 def _overlapped(spectra: Any, window: Any, size: int, step: int, nfft: int, onesided: bool, boundary: bool) -> Any:

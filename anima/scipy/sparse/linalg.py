@@ -221,15 +221,17 @@ def bicgstab(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0
 
 
 def gmres(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, restart: int = 20,
-          maxiter: int | None = None, M: Any = None, solve_method: str = "batched") -> tuple[Any, None]:
-    """As `cg`, for any `A`, by generalized minimal residuals, started again after `restart` vectors.
+          maxiter: int | None = None, M: Any = None, solve_method: str = "batched") -> tuple[Any, Any]:
+    """As `cg`, for any `A`, by generalized minimal residuals, started again after `restart` vectors; and 0, or -1 where
+    the solution has NaNs.
 
     solve_method="incremental" looks after each vector whether the residual is small enough, "batched" after all.
     ValueError for another.
     """
     if solve_method not in ("incremental", "batched"):
         raise ValueError(f"invalid solve_method {solve_method}, must be either 'incremental' or 'batched'")
-    return _solved(A, b, x0, tol, atol, maxiter, M, _gmres(restart, solve_method == "incremental"), False)
+    x, _ = _solved(A, b, x0, tol, atol, maxiter, M, _gmres(restart, solve_method == "incremental"), False)
+    return x, jnp.where(jnp.isnan(_norm(ravel_pytree(x)[0])), -1, 0)
 
 
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

@@ -19,6 +19,7 @@ import numpy as np
 import anima.numpy as jnp
 from anima.core import dtypes
 from anima.numpy.promote import as_array, operand, promote_dtypes_inexact
+from anima.ops.elementwise import convert
 from anima.random.draws import normal
 
 _AXES = "xyz"
@@ -26,7 +27,8 @@ _SMALL = 1e-3  # of a squared angle or sine, below which series are taken
 
 
 def _floats(name: str, x: Any) -> Any:
-    return promote_dtypes_inexact(name, jnp.asarray(x))[0]
+    (x,) = promote_dtypes_inexact(name, jnp.asarray(x))
+    return convert(x, x.dtype)
 
 
 def _unit(quat: Any) -> Any:
