@@ -81,7 +81,7 @@ def _owens_t(h: Any, a: Any) -> Any:
 
 
 def few(*ranges: tuple[float, float]) -> tuple[Case, ...]:
-    """Cases of functions that take long to compile: equal shapes, others that broadcast, more than a vector register."""
+    """Cases of functions that take long to compile: equal shapes, shapes that broadcast, more than a register."""
     shapes = [((2, 3),) * len(ranges), ((3, 1),) + ((1, 4),) * (len(ranges) - 1), ((19,),) * len(ranges)]
     return tuple(Case(tuple(Arg(s, lo, hi) for s, (lo, hi) in zip(case, ranges, strict=True)), plain=case[0] != (19,))
                  for case in shapes)

@@ -70,7 +70,7 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Any:
     `n_iter` is the order that Miller's recurrence starts from: more than |z| and `v` by about 20.
 
     >>> anima.scipy.special.bessel_jn(jnp.array([0., 1.]), v=1)
-    Array([[1.        , 0.7651977 ],
+    Array([[1.        , 0.76519763],
            [0.        , 0.44005057]], dtype=float32)
     """
     (z,) = inexact("bessel_jn", z, weak=False)
