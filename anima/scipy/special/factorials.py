@@ -143,7 +143,7 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:
     valid = (k >= 0) & (N >= 0) & (k <= N)
     n, m = jnp.where(valid, N, 1), jnp.where(valid, k, 0)
     count = 1 / ((n + 1) * formula.beta(n - m + 1, m + 1))
-    whole = (n == jnp.floor(n)) & (m == jnp.floor(m))
+    whole = (n == jnp.floor(n)) & (m == jnp.floor(m)) & (count < 1 / jnp.finfo(count.dtype).eps)
     count = count + stop_gradient(jnp.where(whole, jnp.round(count) - count, 0))
     return jnp.where(valid, count, 0)
 
