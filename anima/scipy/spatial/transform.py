@@ -37,6 +37,7 @@ def _unit(quat: Any) -> Any:
 
 def _product(p: Any, q: Any) -> Any:
     """The quaternion of rotation `q` followed by `p`."""
+    p, q = jnp.broadcast_arrays(p, q)
     vector = p[..., 3:] * q[..., :3] + q[..., 3:] * p[..., :3] + jnp.cross(p[..., :3], q[..., :3])
     scalar = p[..., 3] * q[..., 3] - jnp.sum(p[..., :3] * q[..., :3], -1)
     return jnp.concatenate([vector, scalar[..., None]], -1)
@@ -253,7 +254,7 @@ class Rotation(NamedTuple):
 
     def inv(self) -> Rotation:
         """The inverse."""
-        return Rotation(self.quat * jnp.asarray([-1, -1, -1, 1], self.quat.dtype))
+        return Rotation(jnp.concatenate([-self.quat[..., :3], self.quat[..., 3:]], -1))
 
     def mean(self, weights: Any = None) -> Rotation:
         """The rotation that is nearest to all (F. L. Markley et al., "Averaging quaternions", 2007)."""

@@ -16,6 +16,7 @@ from anima.numpy.promote import as_array, is_complex, operand
 from anima.ops import formula, special
 from anima.ops.elementwise import complex as make_complex, convert, stop_gradient
 from anima.ops.series import STIRLING
+from anima.scipy.shapes import along_last
 from anima.scipy.special.operands import inexact, real
 
 
@@ -65,7 +66,7 @@ def _loggamma(z: Any) -> Any:
     below = (z.imag < 0) | ((z.imag == 0) & jnp.signbit(z.imag))
     upper = jnp.where(below, jnp.conj(z), z)
     upper = make_complex(jnp.where(left, upper.real, 0.5), jnp.where(left, upper.imag, 1.0))
-    turn = jnp.exp(2j * math.pi * (upper - jnp.floor(upper.real)))
+    turn = jnp.exp(2j * math.pi * make_complex(upper.real - jnp.floor(upper.real), upper.imag))
     sine = jnp.log1p(-turn) - math.pi * 1j * upper + (math.pi / 2 * 1j - math.log(2))
     reflected = math.log(math.pi) - jnp.where(below, jnp.conj(sine), sine) - right
     return convert(jnp.where(left, reflected, right), z.dtype, z.weak_type)
@@ -152,8 +153,9 @@ def multigammaln(a: Any, d: Any) -> Any:
     """The logarithm of the multivariate gamma function of dimension `d`, an integer that is known."""
     (a,) = real("multigammaln", a)
     d = int(d)
-    steps = jnp.asarray(-0.5 * np.arange(d), a.dtype)
-    return jnp.sum(special.lgamma(a[..., None] + steps), -1) + a.dtype.type(0.25 * d * (d - 1) * math.log(math.pi))
+    a = a[..., None]
+    whole = jnp.sum(special.lgamma(a + along_last(-0.5 * np.arange(d), a)), -1)
+    return whole + 0.25 * d * (d - 1) * math.log(math.pi)
 
 
 def zeta(x: Any, q: Any = None) -> Any:
