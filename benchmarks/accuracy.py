@@ -19,6 +19,7 @@ import numpy as np
 
 import anima
 from anima import lax
+from anima.scipy import special
 
 Arrays = tuple[np.ndarray, ...]
 Sampler = Callable[[np.random.Generator, int, Any], Arrays]
@@ -36,6 +37,7 @@ class Function:
     sample: Sampler
     wide: Callable[..., Any] | None = None
     share: float = 0.1
+    call: Callable[..., Any] | None = None  # where its name is none of `lax` or `scipy.special`
 
 
 # ---------------------------------------------------------------- arguments
@@ -177,6 +179,45 @@ def _bessel(order: int) -> Callable[[Any], Any]:
     return exact
 
 
+def _owens_t(h: Any, a: Any) -> Any:
+    end = min(a, 20 / h)
+    pieces = [end * k / 8 for k in range(9)]
+    whole = mpmath.quad(lambda x: mpmath.exp(-h * h * x * x / 2) / (1 + x * x), pieces)
+    return mpmath.exp(-h * h / 2) * whole / (2 * mpmath.pi)
+
+
+def _log_ndtr(x: Any) -> Any:
+    with mpmath.workprec(400):
+        return mpmath.log1p(-mpmath.erfc(x / mpmath.sqrt(2)) / 2) if x > 0 else mpmath.log(mpmath.erfc(
+            -x / mpmath.sqrt(2)) / 2)
+
+
+def _ndtri(p: Any) -> Any:
+    """By Newton's method on the logarithm of the smaller tail."""
+    if p == 0.5:
+        return mpmath.mpf(0)
+    with mpmath.workprec(200):
+        tail = min(p, 1 - p)
+        y = -mpmath.sqrt(-2 * mpmath.log(tail)) if tail < 0.1 else mpmath.mpf(-0.5)
+        for _ in range(60):
+            value = mpmath.erfc(-y / mpmath.sqrt(2)) / 2
+            slope = mpmath.exp(-y * y / 2) / mpmath.sqrt(2 * mpmath.pi) / value
+            y -= (mpmath.log(value) - mpmath.log(tail)) / slope
+        return y if p < 0.5 else -y
+
+
+def _erfcx(x: Any) -> Any:
+    with mpmath.workprec(300):
+        return mpmath.exp(x * x) * mpmath.erfc(x) if x < 1e4 else (1 - 1 / (2 * x * x)) / x / mpmath.sqrt(mpmath.pi)
+
+
+def _dawsn(x: Any) -> Any:
+    with mpmath.workprec(300):
+        if abs(x) > 1e3:
+            return 1 / (2 * x) + 1 / (4 * x**3) + 3 / (8 * x**5)
+        return mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(-x * x) * mpmath.erfi(x)
+
+
 mp = mpmath
 FUNCTIONS = (
     Function("exp", mp.exp, anywhere(-750, 710), np.exp),
@@ -217,6 +258,28 @@ FUNCTIONS = (
     Function("igamma_grad_a", _precise(_in_order), around(2.8), share=0.02),
     Function("random_gamma_grad", _precise(_of_sample), around(2.8), share=0.02),
     Function("betainc", _beta, shares, share=0.02),
+    Function("gamma", mp.gamma, anywhere(-170, 171.6), share=0.03),
+    Function("beta", mp.beta, powers((-3, 2), (-3, 2)), share=0.03),
+    Function("betaln", lambda a, b: mp.loggamma(a) + mp.loggamma(b) - mp.loggamma(a + b), powers((-3, 6), (-3, 6)),
+             share=0.03),
+    Function("poch", mp.rf, powers((-3, 2), (-3, 1.5)), share=0.03),
+    Function("erfcx", _erfcx, anywhere(-26, 1e30), share=0.03),
+    Function("dawsn", _dawsn, anywhere(-1e30, 1e30), share=0.03),
+    Function("ndtr", lambda x: mp.erfc(-x / mp.sqrt(2)) / 2, anywhere(-37, 1e3), share=0.03),
+    Function("log_ndtr", _log_ndtr, anywhere(-1e3, 13), share=0.03),
+    Function("ndtri", _ndtri, anywhere(0, 1, 0.5), share=0.01),
+    Function("owens_t", _owens_t, powers((-3, 1), (-3, 2)), share=0.003),
+    Function("exp1", mp.e1, anywhere(0, 700), share=0.03),
+    Function("expi", mp.ei, anywhere(-700, 700, 0.37250741078136663), share=0.03),
+    Function("expn", lambda n, x: mp.expint(int(n), x), lambda random, count, dtype: (
+        random.integers(2, 30, count).astype(dtype), (10.0 ** random.uniform(-4, 2, count)).astype(dtype)), share=0.02),
+    Function("Si", mp.si, anywhere(-1e6, 1e6), share=0.03, call=lambda x: special.sici(x)[0]),
+    Function("Ci", mp.ci, anywhere(0, 3), share=0.03, call=lambda x: special.sici(x)[1]),
+    Function("fresnel S", mp.fresnels, anywhere(-1e4, 1e4), share=0.02, call=lambda x: special.fresnel(x)[0]),
+    Function("fresnel C", mp.fresnelc, anywhere(-1e4, 1e4), share=0.02, call=lambda x: special.fresnel(x)[1]),
+    Function("spence", lambda x: mp.polylog(2, 1 - x), anywhere(0, np.inf, 1), share=0.02),
+    Function("hyp1f1", mp.hyp1f1, powers((-1, 1), (-1, 1), (-3, 2)), share=0.01),
+    Function("hyp2f1", mp.hyp2f1, powers((-1, 0.5), (-1, 0.5), (-1, 0.5), (-3, -0.05)), share=0.01),
 )
 
 
@@ -250,7 +313,7 @@ def units(got: np.ndarray, exact: tuple[np.ndarray, np.ndarray], dtype: Any) -> 
 
 def rows(function: Function, points: int) -> Iterator[tuple[str, str, int, float, tuple[float, ...]]]:
     """(type, way, number of points, largest error, where) of one function."""
-    f = getattr(lax, function.name)
+    f = function.call or getattr(lax, function.name, None) or getattr(special, function.name)
     for dtype in LIKE:
         count = points if function.wide is not None and HAVE_WIDE else max(50, int(points * function.share))
         args = function.sample(np.random.default_rng(1), count, dtype)

@@ -126,7 +126,11 @@ def test_primitive_names_are_unique() -> None:
     assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
 
 
-PUBLIC = ["anima", "anima.numpy", "anima.lax", "anima.nn", "anima.random", "anima.tree", "anima.tree_util"]
+PUBLIC = ["anima", "anima.numpy", "anima.numpy.fft", "anima.lax", "anima.nn", "anima.random", "anima.tree",
+          "anima.tree_util",
+          *(f"anima.scipy.{name}" for name in (
+              "cluster.vq", "fft", "integrate", "interpolate", "ndimage", "optimize", "signal", "sparse.linalg",
+              "spatial.transform", "special"))]
 
 
 @pytest.mark.parametrize("module", PUBLIC)

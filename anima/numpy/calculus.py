@@ -27,6 +27,7 @@ from anima.numpy.promote import (
     promote_dtypes,
     promote_dtypes_inexact,
     static_int,
+    to_rank,
 )
 from anima.numpy.reductions import cumsum, sum
 from anima.numpy.selection import take
@@ -139,6 +140,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
         values, points = promote_dtypes_inexact("trapezoid", y, x)
         values = moveaxis(values, axis, -1)
         step = diff(points) if points.ndim == 1 else moveaxis(diff(points, axis=axis), axis, -1)
+        step = to_rank(step, values.ndim) if step.ndim < values.ndim else step
     n, last = values.shape[-1], values.ndim - 1
     pairs = ew.add(_from(values, 1, n, last), _from(values, 0, n - 1, last))
     area = sum(multiply(step, pairs), axis=-1)

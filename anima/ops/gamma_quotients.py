@@ -40,7 +40,8 @@ def gamma(x: Number, f: Functions, rest: Number = 0.0) -> Number:
     """The gamma function of x + rest; left of 0 by reflection, NaN at its poles but for 0."""
     a = f.abs(x)
     right = _gamma_right(f.select(a == 0.0, 1.0, a), f)
-    left = -1.0 / (f.select(x < 0.0, x, -0.5) * _half_turns(f.select(x < 0.0, x, -0.5), rest, f)) / right
+    negative = f.select(x < 0.0, x, -0.5)
+    left = -1.0 / negative / (_half_turns(negative, rest, f) * right)
     result = f.select(x < 0.0, left, right)
     return f.select((x < 0.0) & whole(x, f), nan, f.select(x == 0.0, 1.0 / x, result))
 

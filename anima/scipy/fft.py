@@ -22,6 +22,7 @@ from anima.core.avals import canonicalize_axis
 from anima.numpy.promote import promote_dtypes_inexact
 from anima.ops.elementwise import complex as make_complex
 from anima.ops.fft import fft as _fft
+from anima.scipy.shapes import along_last
 
 
 def _check(name: str, type: int, norm: str | None) -> None:
@@ -54,32 +55,33 @@ def _along(name: str, x: Any, type: int, sizes: Sequence[int] | None, axes: Sequ
     return x
 
 
-def _turns(n: int, dtype: Any) -> np.ndarray:
-    """exp(-i pi k / 2n), for the frequencies k of a real transform."""
-    return np.exp(-0.5j * np.pi / n * np.arange(n // 2 + 1)).astype(np.result_type(dtype, np.complex64))
+def _turns(n: int, x: Any) -> Any:
+    """exp(-i pi k / 2n), for the frequencies k of a real transform of x."""
+    angles = -0.5 * np.pi / n * np.arange(n // 2 + 1)
+    return make_complex(along_last(np.cos(angles), x), along_last(np.sin(angles), x))
 
 
-def _weights(n: int, dtype: Any) -> np.ndarray:
+def _weights(n: int, x: Any) -> Any:
     """What makes the transform of `n` elements orthogonal."""
-    weights = np.full(n, math.sqrt(0.5 / n), dtype)
+    weights = np.full(n, math.sqrt(0.5 / n))
     weights[0] = math.sqrt(0.25 / n)
-    return weights
+    return along_last(weights, x)
 
 
 def _forward(x: Any, orthogonal: bool) -> Any:
     n = x.shape[-1]
     v = jnp.concatenate([x[..., ::2], x[..., 1::2][..., ::-1]], -1)
-    spectrum = 2 * _fft(v, "RFFT", (n,)) * _turns(n, x.dtype)
+    spectrum = 2 * _fft(v, "RFFT", (n,)) * _turns(n, v)
     out = jnp.concatenate([spectrum.real, -spectrum.imag[..., (n - 1) // 2:0:-1]], -1)
-    return out * _weights(n, x.dtype) if orthogonal else out
+    return out * _weights(n, out) if orthogonal else out
 
 
 def _inverse(x: Any, orthogonal: bool) -> Any:
     n = x.shape[-1]
     if orthogonal:
-        x = x / _weights(n, x.dtype)
+        x = x / _weights(n, x)
     mirrored = jnp.concatenate([jnp.zeros_like(x[..., :1]), x[..., :(n - 1) // 2:-1]], -1)
-    spectrum = make_complex(x[..., :n // 2 + 1], -mirrored) * np.conj(_turns(n, x.dtype)) * 0.5
+    spectrum = make_complex(x[..., :n // 2 + 1], -mirrored) * jnp.conj(_turns(n, x)) * 0.5
     v = _fft(spectrum, "IRFFT", (n,))
     half = (n + 1) // 2
     even, odd = v[..., :half], v[..., half:][..., ::-1]

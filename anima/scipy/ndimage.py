@@ -41,10 +41,18 @@ def _nodes(coordinate: Any, order: int) -> list[tuple[Any, Any]]:
     if order == 0:
         whole = coordinate if dtypes.issubdtype(coordinate.dtype, np.integer) else jnp.floor(coordinate + 0.5)
         return [(whole.astype(np.int32), None)]
+    coordinate = jnp.asarray(coordinate, dtypes.to_inexact(coordinate.dtype))
     floor = jnp.floor(coordinate)
     upper = coordinate - floor
     index = floor.astype(np.int32)
     return [(index, 1 - upper), (index + 1, upper)]
+
+
+def _wider(dtype: Any, weights: Any) -> Any:
+    """The type to compute in with values of a dtype and floats as weights."""
+    if dtypes.issubdtype(dtype, np.complexfloating):
+        return dtype
+    return dtype if dtypes.issubdtype(dtype, np.floating) and dtype.itemsize >= weights.itemsize else weights
 
 
 def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: str = "constant",
@@ -78,7 +86,9 @@ def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: st
         else:
             value = x[places]
         for _, weight in corner:
-            value = value if weight is None else weight * value
+            if weight is not None:
+                value = value.astype(_wider(value.dtype, weight.dtype))
+                value = weight.astype(value.dtype) * value
         total = value if total is None else total + value
     if dtypes.issubdtype(x.dtype, np.integer) and not dtypes.issubdtype(total.dtype, np.integer):
         total = jnp.where(total < 0, jnp.ceil(total - 0.5), jnp.floor(total + 0.5))  # halves away from 0

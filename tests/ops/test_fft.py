@@ -74,7 +74,8 @@ def test_compiled_is_eager_to_the_bit(kind: lax.FftType) -> None:
         loops = anima.jit(f).lower(x)
         assert ("callback" in loops.loops) == bool(x.size)
     program = lower(anima.make_jaxpr(lambda x: lax.fft(x * 2, kind, (5,)))(
-        x := data("rfft" if kind == lax.FftType.RFFT else "fft", (3, 3 if kind == lax.FftType.IRFFT else 5), "float32")))
+        x := data("rfft" if kind == lax.FftType.RFFT else "fft", (3, 3 if kind == lax.FftType.IRFFT else 5),
+        "float32")))
     (got,) = interpret(program.loops, [x])
     want = np.asarray(lax.fft(x * 2, kind, (5,)))
     assert np.array_equal(got.reshape(want.shape), want)

@@ -48,7 +48,8 @@ def test_minima(problem: int, method: str, x64: None) -> None:
     np.testing.assert_allclose(found.x, want, atol=2e-5)
     np.testing.assert_allclose(found.jac, anima.grad(function)(found.x))
     np.testing.assert_allclose(found.fun, function(found.x))
-    reference = scipy.optimize.minimize(lambda x: float(function(x)), start, method="BFGS" if method == "BFGS" else "L-BFGS-B",
+    reference = scipy.optimize.minimize(lambda x: float(function(x)), start,
+    method="BFGS" if method == "BFGS" else "L-BFGS-B",
                                         jac=lambda x: np.asarray(anima.grad(function)(x)))
     assert int(found.nfev) <= 2 * reference.nfev + 5 and int(found.nit) <= 2 * reference.nit + 5
     compiled = anima.jit(lambda x: minimize(function, x, method=method, options=options))(start)

@@ -41,7 +41,8 @@ def test_images(mode: str, x64: None) -> None:
                 if mode == "constant" and order == 0:  # SciPy rounds after it has looked
                     rounded = np.floor(at + 0.5).astype(int)
                     fits = np.all((rounded >= 0) & (rounded < np.array(shape)[:, None]), 0)
-                    want = np.where(fits, x[tuple(np.clip(r, 0, n - 1) for r, n in zip(rounded, shape, strict=True))], 2.5)
+                    nearest = tuple(np.clip(r, 0, n - 1) for r, n in zip(rounded, shape, strict=True))
+                    want = np.where(fits, x[nearest], 2.5)
                 np.testing.assert_allclose(map_coordinates(x, at, order, mode, 2.5), want, atol=1e-13)
     compiled = anima.jit(lambda x, p: map_coordinates(x, p, 1, mode))(x, points)
     np.testing.assert_allclose(compiled, map_coordinates(x, points, 1, mode), atol=1e-14)
@@ -68,7 +69,8 @@ def test_grids(x64: None) -> None:
                     theirs = scipy.interpolate.RegularGridInterpolator(axes[:rank], values, method, False, fill)
                     np.testing.assert_allclose(ours(at), theirs(at), atol=1e-12)
                     np.testing.assert_allclose(ours(tuple(at.T)), theirs(tuple(at.T)), atol=1e-12)
-            np.testing.assert_allclose(anima.jit(lambda f, x: f(x, "linear"))(ours, at), theirs(at, "linear"), atol=1e-12)
+            compiled = anima.jit(lambda f, x: f(x, "linear"))(ours, at)
+            np.testing.assert_allclose(compiled, theirs(at, "linear"), atol=1e-12)
     def value(values: Any, x: Any) -> Any:
         return jnp.sum(RegularGridInterpolator(axes[:2], values)(x) ** 2)
 
@@ -79,7 +81,8 @@ def test_grids(x64: None) -> None:
 
 
 def test_nearest_codes(x64: None) -> None:
-    for obs, codes in ((RNG.standard_normal((20, 3)), RNG.standard_normal((4, 3))), (RNG.standard_normal(9), np.arange(3.0))):
+    points, line = RNG.standard_normal((24, 3)), RNG.standard_normal(9)
+    for obs, codes in ((points[:20], points[20:]), (line, np.arange(3.0))):
         got, want = vq(obs, codes), scipy.cluster.vq.vq(obs, codes)
         assert got[0].dtype == np.int32 and np.array_equal(got[0], want[0])
         np.testing.assert_allclose(got[1], want[1])
@@ -101,11 +104,13 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception]]] = [
     (lambda: map_coordinates(jnp.ones(3), [jnp.ones(2)] * 2, 1), ValueError),
     (lambda: RegularGridInterpolator(GRID, jnp.ones(2), "cubic"), ValueError),
     (lambda: RegularGridInterpolator(GRID, jnp.ones(2), bounds_error=True), NotImplementedError),
-    (lambda: RegularGridInterpolator(GRID, jnp.ones(3)), ValueError), (lambda: RegularGridInterpolator(GRID * 2, jnp.ones(2)), ValueError),
+    (lambda: RegularGridInterpolator(GRID, jnp.ones(3)), ValueError),
+    (lambda: RegularGridInterpolator(GRID * 2, jnp.ones(2)), ValueError),
     (lambda: RegularGridInterpolator((jnp.ones((1, 2)),), jnp.ones(2)), ValueError),
     (lambda: RegularGridInterpolator(GRID, jnp.ones(2), fill_value=1j), ValueError),
     (lambda: RegularGridInterpolator(GRID, jnp.ones(2))(jnp.ones((3, 2))), ValueError),
-    (lambda: vq(jnp.ones((2, 2)), jnp.ones(2)), ValueError), (lambda: vq(jnp.ones((2, 2)), jnp.ones((2, 3))), ValueError),
+    (lambda: vq(jnp.ones((2, 2)), jnp.ones(2)), ValueError),
+    (lambda: vq(jnp.ones((2, 2)), jnp.ones((2, 3))), ValueError),
     (lambda: vq(jnp.ones((1, 1, 1)), jnp.ones((1, 1, 1))), ValueError)]
 
 

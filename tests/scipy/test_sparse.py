@@ -31,7 +31,7 @@ def test_solutions(name: str, x64: None) -> None:
             a, b = matrix(name, n, dtype), matrix("", n, dtype)[0]
             want = np.linalg.solve(a, b)
             x, info = solve(a, b, tol=1e-10)
-            assert info is None and x.dtype == dtype
+            assert x.dtype == dtype and (info == 0 if "gmres" in name else info is None)
             np.testing.assert_allclose(x, want, rtol=1e-7)
     np.testing.assert_allclose(solve(lambda v: jnp.asarray(a) @ v, b, tol=1e-10)[0], want, rtol=1e-7)
     np.testing.assert_allclose(anima.jit(lambda a, b: solve(a, b, tol=1e-10)[0])(a, b), want, rtol=1e-7)
@@ -40,7 +40,7 @@ def test_solutions(name: str, x64: None) -> None:
     assert not np.asarray(solve(a, 0 * b)[0]).any()
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", ["cg", "bicgstab", "gmres"])
 def test_derivatives(name: str, x64: None) -> None:
     solve, a, b, ct = SOLVERS[name], matrix(name, 5), RNG.standard_normal(5), RNG.standard_normal(5)
 
@@ -57,7 +57,8 @@ def test_derivatives(name: str, x64: None) -> None:
     np.testing.assert_allclose(anima.jacfwd(anima.grad(lambda s: value(a * s, b)))(1.2),
                                anima.grad(anima.grad(lambda s: direct(a * s, b)))(1.2), rtol=1e-7)
     two = jnp.stack([b, 2 * b])
-    np.testing.assert_allclose(anima.vmap(lambda b: solve(a, b, tol=1e-10)[0])(two)[1], 2 * np.linalg.solve(a, b), rtol=1e-7)
+    both = anima.vmap(lambda b: solve(a, b, tol=1e-10)[0])(two)
+    np.testing.assert_allclose(both[1], 2 * np.linalg.solve(a, b), rtol=1e-7)
 
 
 def test_trees_of_arrays() -> None:

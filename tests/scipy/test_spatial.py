@@ -75,7 +75,8 @@ def test_rotations_act_and_compose(x64: None) -> None:
 
 
 def test_identity_and_random_ones() -> None:
-    assert Rotation.identity().quat.tolist() == [0, 0, 0, 1] and Rotation.identity(2, jnp.float16).quat.dtype == np.float16
+    assert Rotation.identity().quat.tolist() == [0, 0, 0, 1]
+    assert Rotation.identity(2, jnp.float16).quat.dtype == np.float16
     drawn = Rotation.random(anima.random.key(0), 1000)
     np.testing.assert_allclose(jnp.sum(drawn.quat**2, -1), 1, rtol=1e-5)
     assert np.abs(np.mean(np.asarray(drawn.as_matrix()), 0)).max() < 0.08
@@ -106,17 +107,21 @@ def test_curves(x64: None) -> None:
     knots, at = np.array([0.0, 1.0, 2.5, 4.0]), np.array([0.0, 0.3, 1.0, 2.0, 4.0])
     curve, reference = Slerp.init(knots, ours), ReferenceSlerp(knots, theirs)
     np.testing.assert_allclose(curve(at).as_matrix(), reference(at).as_matrix(), atol=1e-13)
-    np.testing.assert_allclose(anima.jit(lambda c, t: c(t).as_matrix())(curve, 1.7), reference(1.7).as_matrix(), atol=1e-13)
+    compiled = anima.jit(lambda c, t: c(t).as_matrix())(curve, 1.7)
+    np.testing.assert_allclose(compiled, reference(1.7).as_matrix(), atol=1e-13)
 
 
 ONE, MANY = Rotation.identity(), Rotation.identity(3)
 ERRORS: list[tuple[Callable[[], Any], type[Exception]]] = [
-    (lambda: ONE.as_euler("xy"), ValueError), (lambda: ONE.as_euler("xxy"), ValueError), (lambda: ONE.as_euler("xYz"), ValueError),
+    (lambda: ONE.as_euler("xy"), ValueError), (lambda: ONE.as_euler("xxy"), ValueError),
+    (lambda: ONE.as_euler("xYz"), ValueError),
     (lambda: ONE.as_euler("abc"), ValueError), (lambda: Rotation.from_euler("xyz", jnp.ones(2)), ValueError),
-    (lambda: Rotation.from_euler("", jnp.ones(1)), ValueError), (lambda: len(ONE), TypeError), (lambda: ONE[0], TypeError),
+    (lambda: Rotation.from_euler("", jnp.ones(1)), ValueError), (lambda: len(ONE), TypeError),
+    (lambda: ONE[0], TypeError),
     (lambda: MANY.mean(jnp.ones(2)), ValueError), (lambda: MANY.mean(jnp.ones((3, 1))), ValueError),
     (lambda: Slerp.init(jnp.arange(2.0), MANY), ValueError), (lambda: Slerp.init(jnp.arange(3.0), ONE), ValueError),
-    (lambda: Slerp.init(jnp.ones((3, 1)), MANY), ValueError), (lambda: Slerp.init(jnp.arange(3.0), jnp.ones(4)), TypeError),
+    (lambda: Slerp.init(jnp.ones((3, 1)), MANY), ValueError),
+    (lambda: Slerp.init(jnp.arange(3.0), jnp.ones(4)), TypeError),
     (lambda: Slerp.init(jnp.arange(3.0), MANY)(jnp.ones((1, 1))), ValueError)]
 
 

@@ -12,6 +12,7 @@ from anima.api.autodiff import value_and_grad
 from anima.lax.control import fori_loop, while_loop
 from anima.scipy.optimize.line_search import line_search
 
+_MOST = 2**31 - 1
 _MEMORY = "l-bfgs-experimental-do-not-rely-on-this"
 
 
@@ -81,7 +82,7 @@ def _bfgs(evaluate: Callable[[Any], Any], x0: Any, maxiter: int | None = None, n
     if x0.ndim != 1:
         raise ValueError(f"x0 must be a vector, got shape {x0.shape}")
     n = x0.shape[0]
-    limit = 200 * n if maxiter is None else maxiter
+    limit = 200 * n if maxiter is None else int(min(maxiter, _MOST))
     unit = jnp.eye(n, dtype=x0.dtype)
 
     def small(gradient: Any) -> Any:
@@ -113,8 +114,8 @@ def _lbfgs(evaluate: Callable[[Any], Any], x0: Any, maxiter: float | None = None
            maxgrad: float | None = None, maxls: int = 20) -> OptimizeResults:
     """Nocedal and Wright, "Numerical Optimization", 2006, algorithms 7.4 and 7.5."""
     n = x0.size
-    limit = 200 * n if maxiter is None else maxiter
-    calls = np.inf if maxfun is None and maxgrad is None else min(np.inf if m is None else m for m in (maxfun, maxgrad))
+    limit = 200 * n if maxiter is None else int(min(maxiter, _MOST))
+    calls = min([_MOST, *(int(min(m, _MOST)) for m in (maxfun, maxgrad) if m is not None)])
     shape = (maxcor, *x0.shape)
 
     def step(s: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.avals import canonicalize_axis
 from anima.numpy.promote import as_array, operand, promote_dtypes_inexact
+from anima.ops.elementwise import complex as make_complex
+from anima.scipy.shapes import along_last
 from anima.util import record
 
 
@@ -45,9 +47,8 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     for start, stop in itertools.pairwise(ends):
         piece = x[..., start:stop]
         t = np.arange(stop - start) - (stop - start - 1) / 2
-        weights = jnp.asarray(t / (np.sum(t * t) or 1.0), piece.dtype)
-        slope = jnp.sum(piece * weights, -1, keepdims=True)
-        pieces.append(piece - jnp.mean(piece, -1, keepdims=True) - slope * jnp.asarray(t, piece.dtype))
+        slope = jnp.sum(piece * along_last(t / (np.sum(t * t) or 1.0), piece), -1, keepdims=True)
+        pieces.append(piece - jnp.mean(piece, -1, keepdims=True) - slope * along_last(t, piece))
     return jnp.moveaxis(jnp.concatenate(pieces, -1) if pieces else x, -1, axis)
 
 
@@ -144,15 +145,16 @@ def _spectra(name: str, x: Any, y: Any, fs: Any, window: Any, nperseg: int | Non
         raise ValueError(f"Unknown scaling: {scaling}")
     scale = jnp.asarray(1 / total, dtypes.to_real(found[0].dtype))
     if density:
-        result = jnp.conj(found[0]) * found[-1] * scale
+        result = jnp.conj(found[0]) * found[-1]
+        result = result * scale.astype(result.dtype)
         if onesided:
             doubled = np.full(result.shape[-1], 2.0)
             doubled[0] = 1
             if cut.nfft % 2 == 0:
                 doubled[-1] = 1
-            result = result * jnp.asarray(doubled, scale.dtype)
+            result = result * along_last(doubled, result)
     else:
-        result = found[0] * jnp.sqrt(scale)
+        result = found[0] * jnp.sqrt(scale).astype(found[0].dtype)
     frequencies = (jnp.fft.rfftfreq if onesided else jnp.fft.fftfreq)(cut.nfft, 1 / fs)
     n, half = signals[0].shape[-1], cut.size / 2
     times = np.arange(half, n - half + 1, cut.step) - (half if boundary is not None else 0)
@@ -177,8 +179,8 @@ def _transformed(x: Any, cut: Segments, trend: Callable[[Any], Any], onesided: b
     count = (x.shape[-1] - cut.size) // cut.step + 1
     places = np.arange(count)[:, None] * cut.step + np.arange(cut.size)
     pieces = trend(jnp.take(x, places, axis=-1, mode="clip"))
-    pieces = pieces * jnp.asarray(cut.window).astype(
-        pieces.dtype if not jnp.iscomplexobj(cut.window) else dtypes.to_complex(pieces.dtype))
+    pieces = pieces.astype(dtypes.to_complex(pieces.dtype)) if jnp.iscomplexobj(cut.window) else pieces
+    pieces = pieces * along_last(cut.window, pieces)
     return (jnp.fft.rfft if onesided else jnp.fft.fft)(pieces, cut.nfft)
 
 
@@ -219,7 +221,7 @@ def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None
         elif average == "median":
             middle = jnp.median(spectra.real, -1)
             if jnp.iscomplexobj(spectra):
-                middle = middle + 1j * jnp.median(spectra.imag, -1)
+                middle = make_complex(middle, jnp.median(spectra.imag, -1))
             spectra = middle / _median_bias(spectra.shape[-1])
         elif average == "mean":
             spectra = jnp.mean(spectra, -1)
@@ -240,7 +242,10 @@ def welch(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = Non
 def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
           nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1,
           freq_axis: int = -2) -> tuple[Any, Any]:
-    """Times and the signal that has the short-time Fourier transform `Zxx`, with the arguments it was made with."""
+    """Times and the signal that has the short-time Fourier transform `Zxx`, with the arguments it was made with.
+
+    As in SciPy, there are as many times as elements along the first axis of the signal.
+    """
     spectra = as_array(operand("istft", Zxx))
     if spectra.ndim < 2:
         raise ValueError("Input stft must be at least 2d!")
@@ -267,15 +272,15 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
         raise ValueError(f"window must have length of {size}")
     signal = _overlapped(spectra, jnp.asarray(values, dtypes.to_real(spectra.dtype)), size, size - overlap, int(nfft),
                          input_onesided, boundary)
-    times = jnp.asarray(np.arange(signal.shape[-1]).astype(dtypes.default_float())) / fs
-    place = time - (freq < time)
-    return times, jnp.moveaxis(signal, -1, place)
+    signal = jnp.moveaxis(signal, -1, time - (freq < time))
+    return jnp.asarray(np.arange(signal.shape[0]).astype(dtypes.default_float())) / fs, signal
 
 
 def _overlapped(spectra: Any, window: Any, size: int, step: int, nfft: int, onesided: bool, boundary: bool) -> Any:
     """The sum of the segments, times the window, over the sum of its squares."""
     pieces = (jnp.fft.irfft if onesided else jnp.fft.ifft)(spectra, nfft, -2)[..., :size, :]
-    pieces = jnp.moveaxis(pieces, -2, -1) * (window * jnp.sum(window))
+    pieces = jnp.moveaxis(pieces, -2, -1)
+    pieces = pieces * along_last(window * jnp.sum(window), pieces)
     count = pieces.shape[-2]
     places = np.arange(count)[:, None] * step + np.arange(size)
     length = size + (count - 1) * step
@@ -283,4 +288,4 @@ def _overlapped(spectra: Any, window: Any, size: int, step: int, nfft: int, ones
     norm = jnp.zeros(length, window.dtype).at[places].add(window * window)
     if boundary:
         signal, norm = signal[..., size // 2:length - size // 2], norm[size // 2:length - size // 2]
-    return signal / jnp.where(norm > 1e-10, norm, 1)
+    return signal / along_last(jnp.where(norm > 1e-10, norm, 1), signal)

@@ -137,7 +137,7 @@ def _rotation(x: Any, y: Any) -> tuple[Any, Any]:
     size = jnp.sqrt(jnp.square(jnp.abs(x)) + jnp.square(jnp.abs(y)))
     safe = jnp.where(size == 0, 1, size)
     phase = jnp.where(x == 0, 1, x / jnp.where(x == 0, 1, jnp.abs(x)).astype(x.dtype))
-    return jnp.where(size == 0, 1, jnp.abs(x) / safe).astype(x.dtype), phase * jnp.conj(y) / safe
+    return jnp.where(size == 0, 1, jnp.abs(x) / safe).astype(x.dtype), phase * jnp.conj(y) / safe.astype(x.dtype)
 
 
 def _cycle(a: Function, m: Function, residual: Any, restart: int, tolerance: Any) -> Any:
@@ -174,7 +174,7 @@ def _cycle(a: Function, m: Function, residual: Any, restart: int, tolerance: Any
     errors = jnp.zeros(restart + 1, dtype).at[0].set(beta.astype(dtype))
     state = (jnp.int32(0), basis, jnp.eye(restart, dtype=dtype), jnp.zeros((restart, 2), dtype), errors)
     k, basis, upper, _, errors = while_loop(going, step, state)
-    used = jnp.arange(restart) < k
+    used = jnp.arange(restart, dtype=np.int32) < k
     diagonal = jnp.diagonal(upper)
     upper = upper + jnp.diag(jnp.where(diagonal == 0, 1, 0).astype(dtype))  # of steps that changed nothing
     y = jnp.linalg.solve(upper, jnp.where(used & (diagonal != 0), errors[:restart], 0))
@@ -221,15 +221,17 @@ def bicgstab(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0
 
 
 def gmres(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, restart: int = 20,
-          maxiter: int | None = None, M: Any = None, solve_method: str = "batched") -> tuple[Any, None]:
-    """As `cg`, for any `A`, by generalized minimal residuals, started again after `restart` vectors.
+          maxiter: int | None = None, M: Any = None, solve_method: str = "batched") -> tuple[Any, Any]:
+    """As `cg`, for any `A`, by generalized minimal residuals, started again after `restart` vectors; and 0, or -1 where
+    the solution has NaNs.
 
     solve_method="incremental" looks after each vector whether the residual is small enough, "batched" after all.
     ValueError for another.
     """
     if solve_method not in ("incremental", "batched"):
         raise ValueError(f"invalid solve_method {solve_method}, must be either 'incremental' or 'batched'")
-    return _solved(A, b, x0, tol, atol, maxiter, M, _gmres(restart, solve_method == "incremental"), False)
+    x, _ = _solved(A, b, x0, tol, atol, maxiter, M, _gmres(restart, solve_method == "incremental"), False)
+    return x, jnp.where(jnp.isnan(_norm(ravel_pytree(x)[0])), -1, 0)
 
 
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

@@ -19,6 +19,7 @@ import numpy as np
 import anima.numpy as jnp
 from anima.core import dtypes
 from anima.numpy.promote import as_array, operand, promote_dtypes_inexact
+from anima.ops.elementwise import convert
 from anima.random.draws import normal
 
 _AXES = "xyz"
@@ -26,7 +27,8 @@ _SMALL = 1e-3  # of a squared angle or sine, below which series are taken
 
 
 def _floats(name: str, x: Any) -> Any:
-    return promote_dtypes_inexact(name, jnp.asarray(x))[0]
+    (x,) = promote_dtypes_inexact(name, jnp.asarray(x))
+    return convert(x, x.dtype)
 
 
 def _unit(quat: Any) -> Any:
@@ -35,6 +37,7 @@ def _unit(quat: Any) -> Any:
 
 def _product(p: Any, q: Any) -> Any:
     """The quaternion of rotation `q` followed by `p`."""
+    p, q = jnp.broadcast_arrays(p, q)
     vector = p[..., 3:] * q[..., :3] + q[..., 3:] * p[..., :3] + jnp.cross(p[..., :3], q[..., :3])
     scalar = p[..., 3] * q[..., 3] - jnp.sum(p[..., :3] * q[..., :3], -1)
     return jnp.concatenate([vector, scalar[..., None]], -1)
@@ -251,7 +254,7 @@ class Rotation(NamedTuple):
 
     def inv(self) -> Rotation:
         """The inverse."""
-        return Rotation(self.quat * jnp.asarray([-1, -1, -1, 1], self.quat.dtype))
+        return Rotation(jnp.concatenate([-self.quat[..., :3], self.quat[..., 3:]], -1))
 
     def mean(self, weights: Any = None) -> Rotation:
         """The rotation that is nearest to all (F. L. Markley et al., "Averaging quaternions", 2007)."""

@@ -47,21 +47,22 @@ def _miller(count: int, start: int, z: Any) -> Any:
     small = jnp.abs(z) < 1e-30 if z.dtype == np.float64 else jnp.abs(z) < 1e-15
     inverse = 2 / jnp.where(small, 1, z)
     big = z.dtype.type(1e15)
+    orders = jnp.arange(count, dtype=np.int32).reshape((count,) + (1,) * z.ndim)
 
     def step(i: Any, state: Any) -> Any:
         above, here, total, kept = state
-        k = start - i  # `here` is J_k, up to a factor
+        k = start - i.astype(np.int32)  # `here` is J_k, up to a factor
         below = k.astype(z.dtype) * inverse * here - above
         total = total + jnp.where(k % 2 == 1, jnp.where(k == 1, 1, 2), 0).astype(z.dtype) * below
-        kept = jnp.where(jnp.arange(count).reshape((count,) + (1,) * z.ndim) == k - 1, below, kept)
+        kept = jnp.where(orders == k - 1, below[None], kept)
         scale = jnp.where(jnp.abs(below) > big, 1 / big, jnp.ones_like(below))
-        return here * scale, below * scale, total * scale, kept * scale
+        return here * scale, below * scale, total * scale, kept * scale[None]
 
     zero = jnp.zeros_like(z)
     start_values = (zero, jnp.full_like(z, 1e-15), zero, jnp.zeros((count, *z.shape), z.dtype))
     _, _, total, kept = fori_loop(0, start, step, start_values)
     at_zero = jnp.zeros_like(kept).at[0].set(1).at[1:2].set(z[None] / 2)
-    return jnp.where(small, at_zero, kept / total)
+    return jnp.where(small[None], at_zero, kept / total[None])
 
 
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Any:
@@ -70,7 +71,7 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Any:
     `n_iter` is the order that Miller's recurrence starts from: more than |z| and `v` by about 20.
 
     >>> anima.scipy.special.bessel_jn(jnp.array([0., 1.]), v=1)
-    Array([[1.        , 0.7651977 ],
+    Array([[1.        , 0.76519763],
            [0.        , 0.44005057]], dtype=float32)
     """
     (z,) = inexact("bessel_jn", z, weak=False)
@@ -87,7 +88,7 @@ def _bessel_jn(count: int, start: int, z: Any) -> Any:
         (z,), (t,) = primals, tangents
         values = _bessel_jn(count + 1, start, z)  # J_n' = (J_(n-1) - J_(n+1)) / 2
         slopes = jnp.concatenate([-values[1:2], (values[:-2] - values[2:]) / 2])
-        return values[:count], t * slopes[:count]
+        return values[:count], t[None] * slopes[:count]
 
     return function(z)
 
@@ -136,7 +137,7 @@ def _series(tops: Any, bottoms: Any, x: Any) -> Any:
 
     def going(state: Any) -> Any:
         k, term, total = state
-        return (k < 10000) & jnp.any(jnp.abs(term) * (1 + k) > jnp.abs(total) * tiny)
+        return (k < 10000) & jnp.any(jnp.abs(term) * (1 + k.astype(x.dtype)) > jnp.abs(total) * tiny)
 
     def step(state: Any) -> Any:
         k, term, total = state
