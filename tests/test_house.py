@@ -123,7 +123,8 @@ def test_primitive_names_are_unique() -> None:
     assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
 
 
-PUBLIC = ["anima", "anima.numpy", "anima.lax", "anima.nn", "anima.random", "anima.tree", "anima.tree_util"]
+PUBLIC = ["anima", "anima.numpy", "anima.lax", "anima.lax.linalg", "anima.nn", "anima.random", "anima.scipy.linalg",
+          "anima.scipy.stats", "anima.tree", "anima.tree_util"]
 
 
 @pytest.mark.parametrize("module", PUBLIC)
