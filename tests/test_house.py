@@ -126,11 +126,11 @@ def test_primitive_names_are_unique() -> None:
     assert len(names) == len(set(names)), sorted(n for n in names if names.count(n) > 1)
 
 
-PUBLIC = ["anima", "anima.numpy", "anima.numpy.fft", "anima.lax", "anima.nn", "anima.random", "anima.tree",
-          "anima.tree_util",
+PUBLIC = ["anima", "anima.numpy", "anima.numpy.fft", "anima.lax", "anima.lax.linalg", "anima.nn", "anima.random",
+          "anima.tree", "anima.tree_util",
           *(f"anima.scipy.{name}" for name in (
-              "cluster.vq", "fft", "integrate", "interpolate", "ndimage", "optimize", "signal", "sparse.linalg",
-              "spatial.transform", "special"))]
+              "cluster.vq", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse.linalg",
+              "spatial.transform", "special", "stats"))]
 
 
 @pytest.mark.parametrize("module", PUBLIC)

@@ -178,7 +178,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     largest. TypeError for dtypes or shapes that do not fit.
 
     >>> one = jnp.ones(3)
-    >>> lax.linalg.tridiagonal_solve(one, 4 * one, one, jnp.array([[5.0], [6.0], [5.0]]))
+    >>> lax.linalg.tridiagonal_solve(one, 4 * one, one, jnp.array([[5.0], [6.0], [5.0]])).round(3)
     Array([[1.],
            [1.],
            [1.]], dtype=float32)

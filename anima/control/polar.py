@@ -19,7 +19,7 @@ from anima.core import dtypes
 from anima.core.avals import tangent_aval
 from anima.core.primitive import Zero
 from anima.core.trace import aval_of
-from anima.ops.broadcast import broadcasted_iota, full_like, instantiate, reduce_sum, shape_of
+from anima.ops.broadcast import as_array, broadcasted_iota, full_like, instantiate, reduce_sum, shape_of
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import abs, add, and_, convert, div, gt, lt, mul, select, sqrt, sub
 from anima.ops.family import INEXACT, constant, is_kind
@@ -142,6 +142,7 @@ def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = Non
            [0., 2.]], dtype=float32), Array(True, dtype=bool))
     """
     m, n = shape_of(x)
+    x = as_array(x)
     if not is_kind(x.dtype, INEXACT):
         raise ValueError(f"qdwh needs a floating or complex matrix, got dtype {dtypes.name(x.dtype)}.")
     if m < n:

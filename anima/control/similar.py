@@ -222,10 +222,9 @@ def hessenberg(a: Any) -> tuple[Any, Any]:
     factors `taus`, as of LAPACK's gehrd. TypeError or ValueError unless `a` is square.
 
     >>> packed, taus = lax.linalg.hessenberg(jnp.ones((3, 3)))
-    >>> jnp.triu(packed, -1).round(3)
-    Array([[ 1.   , -1.414,  0.   ],
-           [-1.414,  2.   ,  0.   ],
-           [ 0.   ,  0.   ,  0.   ]], dtype=float32)
+    >>> packed[:2, :2].round(3)
+    Array([[ 1.   , -1.414],
+           [-1.414,  2.   ]], dtype=float32)
     """
     packed, taus = hessenberg_p.bind(a)
     return packed, taus

@@ -491,7 +491,7 @@ def _permutation(builder: ProgramBuilder, eqn: Eqn) -> None:
     source, target, dtype = builder.memory(pivots), builder.result(out), scalar_type(out.aval)
     scope = builder.scope()
     ix = scope.ix
-    with scope.loop(out.aval.size // size, "serial") as row:
+    with scope.loop(out.aval.size // size, "parallel") as row:
         start = ix.scale(row, size)
         with scope.loop(size, "serial") as i:
             scope.store(target, ix.add(start, i), scope.index_value(i, dtype))

@@ -158,9 +158,9 @@ def eigh(a: ArrayLike, b: ArrayLike | None = None, lower: bool = True, eigvals_o
     Those of (a + a^H) / 2 where `a` is not Hermitian. NotImplementedError for `b`, `eigvals` and types other than 1;
     the other arguments make no difference.
     """
-    for name, given, only in (("b", b, None), ("type", type, 1), ("eigvals", eigvals, None)):
-        if given is not only and given != only:
-            raise NotImplementedError(f"Only the {name}={only} case of eigh is implemented.")
+    for name, usual in (("b=None", b is None), ("type=1", type == 1), ("eigvals=None", eigvals is None)):
+        if not usual:
+            raise NotImplementedError(f"Only the {name} case of eigh is implemented.")
     (a,) = promote_dtypes_inexact("eigh", a)
     v, w = spectral.eigh(a, lower=lower)
     return w if eigvals_only else (w, v)

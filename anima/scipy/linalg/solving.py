@@ -211,4 +211,4 @@ def _by_eigenvectors(a: Array, b: Array, c: Array, tol: float) -> Array:
 def _by_eigenvectors_jvp(tol: float, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     (a, b, c), (da, db, dc) = primals, tangents
     x = _by_eigenvectors(a, b, c, tol)
-    return x, _by_eigenvectors(a, b, dc - matmul(da, x) - matmul(x, db), tol)
+    return x, _by_schur_forms(a, b, dc - matmul(da, x) - matmul(x, db), tol)

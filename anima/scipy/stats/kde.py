@@ -37,7 +37,7 @@ class gaussian_kde:
     NotImplementedError for complex samples.
 
     >>> kde = anima.scipy.stats.gaussian_kde(jnp.array([0.0, 1.0, 2.0]))
-    >>> kde.integrate_box_1d(-jnp.inf, 1.0)
+    >>> kde.integrate_box_1d(-jnp.inf, 1.0).round(3)
     Array(0.5, dtype=float32)
     """
 
@@ -182,6 +182,7 @@ class gaussian_kde:
 
 def _log_density(points: Array, centres: Array, covariance: Array, weights: Array) -> Array:
     """log of the sum of weighted normal densities around `centres` [d, n], at points [d, m]."""
+    points, centres, covariance, weights = promote_dtypes_inexact("gaussian_kde", points, centres, covariance, weights)
     factor = cholesky(covariance)
     x, y = (triangular(factor, v, lower=True) for v in (points, centres))
     rest = x[:, None, :] - y[:, :, None]

@@ -1,7 +1,7 @@
 """The normal distribution: density exp(-x^2 / 2) / sqrt(2 pi), moved by `loc` and stretched by `scale`.
 
-    >>> anima.scipy.stats.norm.logsf(40.0)
-    Array(-804.6084, dtype=float32)
+    >>> anima.scipy.stats.norm.logsf(40.0).round()
+    Array(-805., dtype=float32)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Poisson distribution: the number of events where `mu` are expected, moved by `loc`.
 
-    >>> anima.scipy.stats.poisson.logpmf(3, 3.0)
-    Array(-1.4959227, dtype=float32, weak_type=True)
+    >>> anima.scipy.stats.poisson.pmf(jnp.array([0, 1]), 0.5).round(3)
+    Array([0.607, 0.303], dtype=float32)
 """
 
 from __future__ import annotations
