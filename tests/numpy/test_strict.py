@@ -16,7 +16,7 @@ import pytest
 import anima
 import anima.image
 import anima.numpy as jnp
-import anima.ops  # noqa: F401
+import anima.ops
 from anima import lax
 
 CALLS = [line for line in (pathlib.Path(__file__).parent / "data" / "calls.txt").read_text().splitlines()

@@ -24,6 +24,8 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr, Load, Op, Ref, Store
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
 from anima.compiler.lowering.map import Run, Space, block_extent, even_blocks, merge_runs, open_loops, write_roots
+from anima.compiler.scalars.small import HALVES
+from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn, Var
 from anima.util import record
@@ -35,18 +37,17 @@ BLOCK = 8192             # least number of elements in a block
 RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
 MOST_BLOCKS = 4096
 
-_HALVES = frozenset(("f16", "bf16"))
 
 
 def _lowest(aval: ShapedArray) -> Any:
-    if aval.dtype.kind in "iu":
-        return np.iinfo(aval.dtype).min
+    if dtypes.issubdtype(aval.dtype, np.integer):
+        return int(dtypes.iinfo(aval.dtype).min)
     return False if aval.dtype.kind == "b" else -math.inf
 
 
 def _highest(aval: ShapedArray) -> Any:
-    if aval.dtype.kind in "iu":
-        return np.iinfo(aval.dtype).max
+    if dtypes.issubdtype(aval.dtype, np.integer):
+        return int(dtypes.iinfo(aval.dtype).max)
     return True if aval.dtype.kind == "b" else math.inf
 
 
@@ -56,8 +57,7 @@ REDUCTIONS: dict[str, tuple[str, Callable[[ShapedArray], Any]]] = {
     "reduce_prod": ("mul", lambda aval: 1),
     "reduce_max": ("max", _lowest),
     "reduce_min": ("min", _highest),
-    "reduce_and": ("and", lambda aval: True if aval.dtype.kind == "b" else -1 if aval.dtype.kind == "i"
-                   else np.iinfo(aval.dtype).max),
+    "reduce_and": ("and", lambda aval: -1 if dtypes.issubdtype(aval.dtype, np.signedinteger) else _highest(aval)),
     "reduce_or": ("or", lambda aval: 0),
     "reduce_xor": ("xor", lambda aval: 0),
 }
@@ -66,7 +66,7 @@ REDUCTIONS: dict[str, tuple[str, Callable[[ShapedArray], Any]]] = {
 def accumulator(aval: ShapedArray) -> str:
     """The scalar type in which values of a dtype are accumulated."""
     name = scalar_type(aval)
-    return "f32" if name in _HALVES or name.startswith(("f8", "f4")) else name
+    return "f32" if name in HALVES else name
 
 
 def combine(name: str, dtype: str) -> str:
