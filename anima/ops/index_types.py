@@ -29,6 +29,8 @@ def index_operand(index: Any) -> Any:
 
 def _saturated(index: np.ndarray, dtype: np.dtype) -> np.ndarray:
     info = np.iinfo(dtype)
+    if index.dtype.kind == "V":  # of less than a byte
+        return index.astype(dtype)
     return np.clip(index, max(info.min, int(dtypes.iinfo(index.dtype).min)), info.max).astype(dtype)
 
 

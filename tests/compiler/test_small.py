@@ -1,4 +1,4 @@
-"""Floats of 8 and 4 bits and integers of 4, 2 and 1 in compiled code: every conversion, and operations on every number."""
+"""Floats of 8 and 4 bits, integers of 4, 2 and 1, in compiled code: every conversion, operations on every number."""
 
 from __future__ import annotations
 

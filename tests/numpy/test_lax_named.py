@@ -27,7 +27,7 @@ def alike(f: Callable[..., Any], *args: Any) -> Any:
     out = np.asarray(f(*args))
     np.testing.assert_allclose(np.asarray(anima.jit(f)(*args), out.dtype), out, rtol=1e-5, atol=1e-5)
     stacks = [np.stack([x, x]) for x in map(np.asarray, args)]
-    np.testing.assert_allclose(np.asarray(anima.vmap(f)(*stacks), out.dtype), np.stack([out, out]), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(anima.vmap(f)(*stacks), out.dtype), np.stack([out] * 2), rtol=1e-5, atol=1e-5)
     return out
 
 
@@ -134,7 +134,8 @@ def test_approximate_top_k() -> None:
     np.testing.assert_array_equal(least, np.sort(x, 0))
     check_grads(lambda v: lax.approx_max_k(v, 3)[0], (x,), 1, atol=1e-2, rtol=1e-2, eps=1e-3)
     assert "approx_top_k[" in str(anima.make_jaxpr(lambda v: lax.approx_max_k(v, 2))(x))
-    for call, text in ((lambda: lax.approx_max_k(x.astype(int), 2), "floating"), (lambda: lax.approx_max_k(x, 8), "k must"),
+    for call, text in ((lambda: lax.approx_max_k(x.astype(int), 2), "floating"),
+                       (lambda: lax.approx_max_k(x, 8), "k must"),
                        (lambda: lax.approx_max_k(x, 2, recall_target=2.0), "recall_target")):
         with pytest.raises(ValueError, match=text):
             call()
@@ -194,8 +195,8 @@ def test_algorithms_that_cpus_do_not_have(name: str) -> None:
 
 
 # Of two dtypes, that of the product, as JAX gives it.
-MIXED = [("int8", "uint8", "int8"), ("int8", "uint16", "uint16"), ("uint32", "int32", "int32"), ("int4", "int8", "int8"),
-         ("float16", "bfloat16", "bfloat16"), ("float8_e4m3fn", "float16", "float16"), ("bool", "int8", "int8"),
+MIXED = [("int8", "uint8", "int8"), ("int8", "uint16", "uint16"), ("uint32", "int32", "int32"),
+         ("int4", "int8", "int8"), ("float16", "bfloat16", "bfloat16"), ("float8_e4m3fn", "float16", "float16"), ("bool", "int8", "int8"),
          ("float8_e4m3fn", "float8_e5m2", "float8_e5m2"), ("float8_e5m2", "int32", "float8_e5m2"),
          ("float32", "complex64", "complex64"), ("int32", "float16", "float16")]
 

@@ -100,7 +100,7 @@ def single_to_small(b: Builder, x: Value, dtype: str) -> Value:
 
 
 def _to_power(x: Num, pattern: Num) -> Num:
-    """The exponent of the nearest power of two (of two as near, the greater; above the least, the next); NaN for none."""
+    """The exponent of the nearest power of two (of two the greater, above the least the next one); NaN for none."""
     size = pattern & 0x7FFFFFFF
     rounded = (size + 0x400000).shift_right(23)
     rounded = select(size < 0x800000, select(size > 0x400000, 1, rounded & 0), rounded)
