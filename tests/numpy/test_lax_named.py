@@ -196,7 +196,8 @@ def test_algorithms_that_cpus_do_not_have(name: str) -> None:
 
 # Of two dtypes, that of the product, as JAX gives it.
 MIXED = [("int8", "uint8", "int8"), ("int8", "uint16", "uint16"), ("uint32", "int32", "int32"),
-         ("int4", "int8", "int8"), ("float16", "bfloat16", "bfloat16"), ("float8_e4m3fn", "float16", "float16"), ("bool", "int8", "int8"),
+         ("int4", "int8", "int8"), ("float16", "bfloat16", "bfloat16"), ("float8_e4m3fn", "float16", "float16"),
+         ("bool", "int8", "int8"),
          ("float8_e4m3fn", "float8_e5m2", "float8_e5m2"), ("float8_e5m2", "int32", "float8_e5m2"),
          ("float32", "complex64", "complex64"), ("int32", "float16", "float16")]
 
