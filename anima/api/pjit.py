@@ -23,7 +23,7 @@ from anima.util import lazy_module
 
 # Programs that compile nothing need not wait for the compiler to load.
 driver = lazy_module("anima.compiler.driver")
-recording = lazy_module("anima.runtime.recording")
+recording = lazy_module("anima.runtime.tapes.recording")
 
 
 def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:

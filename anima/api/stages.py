@@ -9,6 +9,8 @@ and likewise `.fused`, `.loops`, `.llvm`, `.asm`, and `.compile().as_text()`.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from anima import tree
+from anima import errors, tree
 from anima.api.pjit import driver, executable_of
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
@@ -113,7 +115,27 @@ class TracedFunction:
         return tree.unflatten(self.out_tree, self.jaxpr.out_avals)
 
     def lower(self, **_: Any) -> Lowered:
+        warn_of_unusable(self.jaxpr, self.donate_argnums)
         return Lowered(self)
+
+
+def warn_of_unusable(closed: ClosedJaxpr, donated: Sequence[int]) -> None:
+    """Warns of donated arguments that are in use, but whose memory no result can take over."""
+    if not donated:
+        return
+    results = Counter((a.size, a.dtype) for a in closed.out_avals)
+    used = {v for e in closed.eqns for v in e.invars} | set(closed.jaxpr.outvars)
+    unusable = []
+    for k in donated:
+        var = closed.jaxpr.invars[k]
+        kind = var.aval.size, var.aval.dtype
+        if results[kind]:
+            results[kind] -= 1
+        elif var in used:
+            unusable.append(var.aval.str_short())
+    if unusable:
+        warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nNo result has their size and "
+                      "dtype. Donate only arguments that a result replaces.", stacklevel=errors.user_stacklevel())
 
 
 class _OfTraced:

@@ -2,8 +2,9 @@
 
     jaxpr   dead_code inline hoist expand simplify dead_code equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
-    loops   lower registers plan_buffers                    loops over buffers
-            tile vectorize parallelize interrupt            ... in the order, lanes and threads of a target
+    loops   lower tile schedule                             loops over buffers, in the order of a target
+            registers plan_buffers                          what is where
+            vectorize parallelize interrupt                 lanes and threads
     llvm    emit_program                                    text, of which `machine/objects.py` makes machine code
 
 Passes work on the programs of loops and branches, too. Environment: `ANIMA_CHECK=1` checks the program after each
@@ -38,6 +39,7 @@ from anima.compiler.rewriting.inline import inline
 from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.compiler.scheduling.interrupt import interrupt
 from anima.compiler.scheduling.parallelize import parallelize
+from anima.compiler.scheduling.schedule import schedule
 from anima.compiler.scheduling.tile import tile
 from anima.compiler.scheduling.vectorize import vectorize
 from anima.compiler.storage.buffers import check_memory, plan_buffers
@@ -57,7 +59,7 @@ class Pass:
     level: str
 
 
-def to_loops(name: str, donated: Sequence[int]) -> list[Pass]:
+def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
     """The passes for a program of this name, whose inputs at `donated` may be overwritten."""
     return [
         Pass("dead_code", dead_code, "jaxpr"),           # no unused equations
@@ -66,8 +68,10 @@ def to_loops(name: str, donated: Sequence[int]) -> list[Pass]:
         Pass("expand", expand, "jaxpr"),                 # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
         Pass("dead_code_again", dead_code, "jaxpr"),
-        Pass("fuse", fuse, "fused"),                     # equations in groups, one for each kernel
+        Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel
         Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays
+        Pass("tile", partial(tile, target=target), "loops"),  # no loops that step across memory
+        Pass("schedule", partial(schedule, target=target), "loops"),  # an order for all loops
         Pass("registers", registers, "loops"),           # small arrays in loops are not in memory
         Pass("plan_buffers", plan_buffers, "loops"),     # temps have places
     ]
@@ -76,7 +80,6 @@ def to_loops(name: str, donated: Sequence[int]) -> list[Pass]:
 def to_text(target: Target) -> list[Pass]:
     """The passes of a loop program whose equal was not compiled yet."""
     return [
-        Pass("tile", tile, "loops"),                     # no loops that step across memory
         Pass("vectorize", partial(vectorize, target=target), "loops"),  # vector loops have lanes
         Pass("parallelize", parallelize, "loops"),       # parallel loops have a grain
         Pass("interrupt", interrupt, "loops"),           # long loops notice Ctrl-C
@@ -104,8 +107,9 @@ def compile(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] =
     NotImplementedError for what there are no instructions for, naming it.
     """
     run = _Run(name)
-    program = run.through(to_loops(name, donated), closed)
-    return program, _code(program, target or native.host(), run)
+    target = target or native.host()
+    program = run.through(to_loops(name, donated, target), closed)
+    return program, _code(program, target, run)
 
 
 def assemble(program: Program, target: Target | None = None) -> cache.Code:
@@ -113,22 +117,23 @@ def assemble(program: Program, target: Target | None = None) -> cache.Code:
     return _code(program, target or native.host(), _Run(program.name))
 
 
-def lower(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] = ()) -> Stages:
+def lower(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] = (),
+          target: Target | None = None) -> Stages:
     """The program at every level, down to loops; `donated` are positions of inputs that may be overwritten."""
     run = _Run(name)
-    run.through(to_loops(name, donated), closed)
+    run.through(to_loops(name, donated, target or native.host()), closed)
     return Stages(run.levels["jaxpr"], run.levels["fused"], run.levels["loops"])
 
 
 def texts(closed: ClosedJaxpr, target: Target, name: str = "program") -> Emitted:
     """The LLVM texts of a program for any target, which need not be a machine like this one."""
-    return _Run(name).through([*to_loops(name, ()), *to_text(target)], closed)
+    return _Run(name).through([*to_loops(name, (), target), *to_text(target)], closed)
 
 
 def explain(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] = ()) -> str:
     """What each pass makes of a program, and how long it takes, as a table."""
     run, target = _Run(name, measuring=True), native.host()
-    emitted = run.through([*to_loops(name, donated), *to_text(target)], closed)
+    emitted = run.through([*to_loops(name, donated, target), *to_text(target)], closed)
     start = time.perf_counter()
     size = sum(len(m.object_bytes()) for m in objects.modules(emitted.texts, emitted.shared, target))
     run.steps.append(("machine code", time.perf_counter() - start, f"{size} bytes"))

@@ -29,10 +29,11 @@ from anima.compiler.machine.target import Target
 from anima.compiler.storage.buffers import accesses
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
-from anima.runtime import memory, tapes, threads
+from anima.runtime import memory, threads
 from anima.runtime.callbacks import Callbacks
 from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
 from anima.runtime.guards import Guards
+from anima.runtime.tapes import routines as tapes
 from anima.util import check_level
 
 _ALIGNMENT = 64

@@ -160,8 +160,7 @@ def test_small_things() -> None:
         anima.devices("nothing")
     with pytest.raises(TypeError, match="not a valid Anima type"):
         anima.device_put("hello")
-
-
+@pytest.mark.filterwarnings("ignore:Some donated buffers:UserWarning")
 def test_every_stage_tells_arguments_results_and_what_is_donated() -> None:
     traced = anima.jit(lambda x, y, *, k: {"a": x + y["b"] + k}, donate_argnums=0, donate_argnames="k").trace(
         1.0, {"b": jnp.ones(2)}, k=jnp.int32(3))

@@ -31,6 +31,9 @@ ALMOST: dict[str, Step] = {
     "results kept": lambda x, i: [y := jnp.exp(x), y.sum(axis=1)][i % 7 != 3:],
     "types": lambda x, i: x.astype("int32" if i % 7 == 3 else "float32").sum(axis=1),
     "slices": lambda x, i: x[:, i % 3: i % 3 + 2].sum(axis=1),
+    "sums over columns": lambda x, i: jnp.exp(x).sum(axis=0),
+    "sums in blocks": lambda x, i: jnp.repeat(jnp.exp(x), 9001, axis=0).max(axis=0 if i % 7 == 3 else (0, 1)),
+    "running sums": lambda x, i: jnp.cumsum(x, axis=0 if i % 7 == 3 else 1),
     "products": lambda x, i: x.T @ (X[0] if i % 7 == 3 else X[1]),
     "longer rows": lambda x, i: jnp.concatenate([x] * (5 if i % 7 == 3 else 4), axis=1).max(axis=1),
 }

@@ -259,7 +259,7 @@ class Entry:
         if id(stmt.kernel) not in self._written:
             self._written[id(stmt.kernel)] = stored((stmt.kernel,))
         names = dict(stmt.names)
-        return [names[b] for b in self._written[id(stmt.kernel)]]
+        return [names[b] for b in self._written[id(stmt.kernel)] if b in names]  # others are its own
 
     def outer(self, stmt: Stmt) -> None:
         """A kernel or an external routine."""

@@ -7,13 +7,20 @@ from anima.util import record
 
 @record
 class Target:
-    """A machine to compile for: its LLVM names, and the width of its vector registers in bytes."""
+    """A machine to compile for: its LLVM names, the width of its vector registers in bytes, and how many it has.
+
+    `line` and the caches of one core are in bytes, too. They decide how sums are cut, and so what is computed: they are
+    the same for all machines until one needs others.
+    """
 
     triple: str
     cpu: str
     features: str
     vector_bytes: int
     registers: int
+    line: int = 64
+    first_cache: int = 1 << 15
+    second_cache: int = 1 << 18
 
     def has(self, feature: str) -> bool:
         """Whether the machine has an LLVM feature, such as `"avx512f"` or `"fma"`."""

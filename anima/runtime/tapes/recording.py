@@ -31,9 +31,9 @@ from anima.core.source import Source
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import EVAL, under
 from anima.ops.elementwise import add, lt
-from anima.runtime import tapes as native
 from anima.runtime.executable import Executable
 from anima.runtime.logs import timed
+from anima.runtime.tapes import routines as native
 from anima.util import split_list, weak_cache
 
 _UNLIMITED = 1 << 62
