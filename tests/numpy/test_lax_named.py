@@ -227,3 +227,32 @@ def test_accuracy_is_a_hint() -> None:
         lax.exp(1.0, accuracy="high")
     with pytest.raises(ValueError, match="non-negative"):
         lax.Tolerance(-1)
+
+
+# ---------------------------------------------------------------- arranging
+
+@pytest.mark.parametrize("f, name", [
+    (lambda x: lax.split(x, (1, 3), -1), "split[axis=1 sizes=(1, 3)]"), (lambda x: lax.tile(x, (2, 1)), "tile["),
+    (lambda x: lax.stack([x, 2 * x], -1), "stack[axis=2]"), (lambda x: lax.unstack(x, 1), "unstack[axis=1]")])
+def test_arranging_is_one_operation(f: Callable[..., Any], name: str) -> None:
+    x = normal(3, 4)
+    assert name in str(anima.make_jaxpr(f)(x))
+    want = list(map(np.asarray, anima.tree.leaves(f(x))))
+    for other in (anima.jit(f), lambda v: [y[1] for y in anima.tree.leaves(anima.vmap(f)(np.stack([v + 1, v])))],
+                  lambda v: anima.jvp(anima.jit(f), (v - 1,), (v,))[1]):
+        for a, b in zip(anima.tree.leaves(other(x)), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+    check_grads(anima.jit(f), (x,), 2, atol=1e-2, rtol=1e-2, eps=1e-2)
+
+
+def test_scaled_matmul() -> None:
+    x, y = (jnp.asarray(normal(2, n, 64), "float8_e4m3fn") for n in (3, 5))
+    s, t = (2.0 ** RNG.integers(-2, 3, (2, n, 2)).astype(np.float32) for n in (3, 5))
+    want = (np.asarray(x.astype("float32")) * np.repeat(s, 32, 2)) @ np.swapaxes(
+        np.asarray(y.astype("float32")) * np.repeat(t, 32, 2), 1, 2)
+    for f in (anima.nn.scaled_matmul, anima.jit(anima.nn.scaled_matmul)):
+        np.testing.assert_allclose(f(x, y, s, t), want, rtol=1e-5, atol=1e-4)
+    assert anima.nn.scaled_matmul(x, y, s, t, "bfloat16").dtype == jnp.bfloat16
+    for bad in ((x[0], y, s, t), (x, y, s[:, :, :1].repeat(3, 2), t)):
+        with pytest.raises(TypeError):
+            anima.nn.scaled_matmul(*bad)
