@@ -129,8 +129,8 @@ def test_primitive_names_are_unique() -> None:
 PUBLIC = ["anima", "anima.numpy", "anima.numpy.fft", "anima.lax", "anima.lax.linalg", "anima.nn", "anima.random",
           "anima.tree", "anima.tree_util",
           *(f"anima.scipy.{name}" for name in (
-              "cluster.vq", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse.linalg",
-              "spatial.transform", "special", "stats"))]
+              "cluster.vq", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
+              "sparse.linalg", "spatial.transform", "special", "stats"))]
 
 
 @pytest.mark.parametrize("module", PUBLIC)

@@ -32,6 +32,16 @@ from anima.core.dtypes import (
     dtype_of as dtype,
 )
 from anima.lax import linalg as linalg
+from anima.lax.arranging import (
+    split as split,
+    split_p as split_p,
+    stack as stack,
+    stack_p as stack_p,
+    tile as tile,
+    tile_p as tile_p,
+    unstack as unstack,
+    unstack_p as unstack_p,
+)
 from anima.lax.bits import (
     RandomAlgorithm as RandomAlgorithm,
     rng_bit_generator as rng_bit_generator,
@@ -357,14 +367,10 @@ from anima.ops.shape import (
     slice as slice,
     slice_in_dim as slice_in_dim,
     slice_p as slice_p,
-    split as split,
     squeeze as squeeze,
     squeeze_p as squeeze_p,
-    stack as stack,
-    tile as tile,
     transpose as transpose,
     transpose_p as transpose_p,
-    unstack as unstack,
 )
 from anima.ops.sort import (
     sort as sort,
@@ -379,6 +385,7 @@ from anima.ops.special import (
     bessel_i1e as bessel_i1e,
     bessel_i1e as bessel_i1e_p,
     betainc as betainc,
+    betainc as regularized_incomplete_beta_p,
     digamma as digamma,
     digamma as digamma_p,
     erf as erf,

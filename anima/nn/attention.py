@@ -34,9 +34,9 @@ def _visible(shape: tuple[int, int], is_causal: bool, lengths_q: Any, lengths_kv
     if window is not None:
         masks.append(((distance >= -window[0]) & (distance <= window[1]))[None, None])
     if lengths_q is not None:
-        masks.append((queries[None, :] < jnp.asarray(lengths_q)[:, None])[:, None, :, None])
+        masks.append((queries[None, :] < jnp.asarray(lengths_q, queries.dtype)[:, None])[:, None, :, None])
     if lengths_kv is not None:
-        masks.append((keys[None, :] < jnp.asarray(lengths_kv)[:, None])[:, None, None, :])
+        masks.append((keys[None, :] < jnp.asarray(lengths_kv, keys.dtype)[:, None])[:, None, None, :])
     return masks
 
 
@@ -77,7 +77,8 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
         scores = jnp.where(one, scores, np.asarray(_FAR_BELOW, scores.dtype))
     out = jnp.einsum("bnts,bsnh->btnh", softmax(scores).astype(value.dtype), value)
     if query_seq_lengths is not None:
-        kept = jnp.arange(out.shape[1])[None, :] < jnp.asarray(query_seq_lengths)[:, None]
+        places = jnp.arange(out.shape[1])
+        kept = places[None, :] < jnp.asarray(query_seq_lengths, places.dtype)[:, None]
         out = jnp.where(kept[:, :, None, None], out, 0)
     out = out.astype(query.dtype)
     if not batched:

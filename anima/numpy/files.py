@@ -9,7 +9,7 @@ import numpy as np
 from anima.core import dlpack, dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.core.device import CPU
+from anima.core.device import device_of
 from anima.numpy.creation import asarray
 
 save, savez = np.save, np.savez
@@ -50,13 +50,13 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
     Raises:
       TypeError: for an object that does not export DLPack.
+      RuntimeError: for another device.
       BufferError: for memory of another device; where `copy` is False and a copy would be needed.
 
     >>> jnp.from_dlpack(np.array([1, 2], np.int32))
     Array([1, 2], dtype=int32)
     """
-    if device not in (None, CPU, "cpu"):
-        raise ValueError(f"Unknown device {device!r}; there is {CPU!r}.")
+    device_of(device)
     value = dlpack.imported(x, copy)
     dtype = dtypes.canonicalize_dtype(value.dtype)
     if dtype == value.dtype and value.flags.c_contiguous and value.flags.aligned:

@@ -135,7 +135,7 @@ def find_places(shape: Shape, indices: np.ndarray, sizes: Shape, dims: GatherDim
     single = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
     rows = indices.reshape(math.prod(indices.shape[:-1]), indices.shape[-1])
     if rows.dtype.kind == "u":  # beyond any array, and still there when read as signed
-        rows = np.minimum(rows, np.array(min(2**62, np.iinfo(rows.dtype).max), rows.dtype))
+        rows = np.minimum(rows, np.array(min(2**62, int(dtypes.iinfo(rows.dtype).max)), rows.dtype))
     rows = rows.astype(np.int64)
     starts = {d: rows[:, j] for j, d in enumerate(dims.start_index_map)}
     grid = np.indices(indices.shape[:-1], sparse=True) if dims.operand_batching_dims else ()

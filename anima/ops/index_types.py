@@ -29,7 +29,9 @@ def index_operand(index: Any) -> Any:
 
 def _saturated(index: np.ndarray, dtype: np.dtype) -> np.ndarray:
     info = np.iinfo(dtype)
-    return np.clip(index, max(info.min, np.iinfo(index.dtype).min), info.max).astype(dtype)
+    if index.dtype.kind == "V":  # of less than a byte
+        return index.astype(dtype)
+    return np.clip(index, max(info.min, int(dtypes.iinfo(index.dtype).min)), info.max).astype(dtype)
 
 
 def narrow_index(index: Any) -> Any:
@@ -37,7 +39,7 @@ def narrow_index(index: Any) -> Any:
     if isinstance(index, np.ndarray):
         return _saturated(index, _I32)
     dtype = aval_of(index).dtype
-    if np.iinfo(dtype).max > _I32_INFO.max:
-        low = dtype.type(max(np.iinfo(dtype).min, _I32_INFO.min))
+    if dtypes.iinfo(dtype).max > _I32_INFO.max:
+        low = dtype.type(max(int(dtypes.iinfo(dtype).min), _I32_INFO.min))
         index = el.clamp(low, index, dtype.type(_I32_INFO.max))
     return el.convert(index, _I32, False)

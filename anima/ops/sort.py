@@ -20,6 +20,7 @@ from anima.core.avals import ShapedArray, canonicalize_axis, tangent_aval
 from anima.core.primitive import Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcasted_iota, expand_dims, instantiate, shape_of
+from anima.ops.family import WIDER
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from anima.ops.shape import batch_at_front
 
@@ -28,7 +29,7 @@ def _sort_keys(x: np.ndarray) -> list[np.ndarray]:
     """Arrays that NumPy orders, the first one foremost, as `x` is to be ordered."""
     if x.dtype.kind == "c":
         return [x.real, x.imag]
-    if x.dtype.kind == "V" or x.dtype == np.float16:
+    if x.dtype in WIDER:
         return [x.astype(np.float32)]
     return [x]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -26,7 +27,7 @@ def alike(f: Callable[..., Any], *args: Any) -> Any:
     out = np.asarray(f(*args))
     np.testing.assert_allclose(np.asarray(anima.jit(f)(*args), out.dtype), out, rtol=1e-5, atol=1e-5)
     stacks = [np.stack([x, x]) for x in map(np.asarray, args)]
-    np.testing.assert_allclose(np.asarray(anima.vmap(f)(*stacks), out.dtype), np.stack([out, out]), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(anima.vmap(f)(*stacks), out.dtype), np.stack([out] * 2), rtol=1e-5, atol=1e-5)
     return out
 
 
@@ -133,7 +134,8 @@ def test_approximate_top_k() -> None:
     np.testing.assert_array_equal(least, np.sort(x, 0))
     check_grads(lambda v: lax.approx_max_k(v, 3)[0], (x,), 1, atol=1e-2, rtol=1e-2, eps=1e-3)
     assert "approx_top_k[" in str(anima.make_jaxpr(lambda v: lax.approx_max_k(v, 2))(x))
-    for call, text in ((lambda: lax.approx_max_k(x.astype(int), 2), "floating"), (lambda: lax.approx_max_k(x, 8), "k must"),
+    for call, text in ((lambda: lax.approx_max_k(x.astype(int), 2), "floating"),
+                       (lambda: lax.approx_max_k(x, 8), "k must"),
                        (lambda: lax.approx_max_k(x, 2, recall_target=2.0), "recall_target")):
         with pytest.raises(ValueError, match=text):
             call()
@@ -193,8 +195,9 @@ def test_algorithms_that_cpus_do_not_have(name: str) -> None:
 
 
 # Of two dtypes, that of the product, as JAX gives it.
-MIXED = [("int8", "uint8", "int8"), ("int8", "uint16", "uint16"), ("uint32", "int32", "int32"), ("int4", "int8", "int8"),
-         ("float16", "bfloat16", "bfloat16"), ("float8_e4m3fn", "float16", "float16"), ("bool", "int8", "int8"),
+MIXED = [("int8", "uint8", "int8"), ("int8", "uint16", "uint16"), ("uint32", "int32", "int32"),
+         ("int4", "int8", "int8"), ("float16", "bfloat16", "bfloat16"), ("float8_e4m3fn", "float16", "float16"),
+         ("bool", "int8", "int8"),
          ("float8_e4m3fn", "float8_e5m2", "float8_e5m2"), ("float8_e5m2", "int32", "float8_e5m2"),
          ("float32", "complex64", "complex64"), ("int32", "float16", "float16")]
 
@@ -211,7 +214,8 @@ def test_products_of_two_types(a: str, b: str, want: str) -> None:
             assert got.dtype == want
             np.testing.assert_array_equal(np.asarray(got.astype("complex64")), product)
         if want not in ("complex64", "int32"):
-            got = f(x, y, preferred_element_type=np.float32)
+            wide = partial(lax.dot, preferred_element_type=np.float32)
+            got = (wide if f is lax.dot else anima.jit(wide))(x, y)
             assert got.dtype == np.float32
             np.testing.assert_array_equal(got, exact.real)
 
@@ -223,3 +227,32 @@ def test_accuracy_is_a_hint() -> None:
         lax.exp(1.0, accuracy="high")
     with pytest.raises(ValueError, match="non-negative"):
         lax.Tolerance(-1)
+
+
+# ---------------------------------------------------------------- arranging
+
+@pytest.mark.parametrize("f, name", [
+    (lambda x: lax.split(x, (1, 3), -1), "split[axis=1 sizes=(1, 3)]"), (lambda x: lax.tile(x, (2, 1)), "tile["),
+    (lambda x: lax.stack([x, 2 * x], -1), "stack[axis=2]"), (lambda x: lax.unstack(x, 1), "unstack[axis=1]")])
+def test_arranging_is_one_operation(f: Callable[..., Any], name: str) -> None:
+    x = normal(3, 4)
+    assert name in str(anima.make_jaxpr(f)(x))
+    want = list(map(np.asarray, anima.tree.leaves(f(x))))
+    for other in (anima.jit(f), lambda v: [y[1] for y in anima.tree.leaves(anima.vmap(f)(np.stack([v + 1, v])))],
+                  lambda v: anima.jvp(anima.jit(f), (v - 1,), (v,))[1]):
+        for a, b in zip(anima.tree.leaves(other(x)), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+    check_grads(anima.jit(f), (x,), 2, atol=1e-2, rtol=1e-2, eps=1e-2)
+
+
+def test_scaled_matmul() -> None:
+    x, y = (jnp.asarray(normal(2, n, 64), "float8_e4m3fn") for n in (3, 5))
+    s, t = (2.0 ** RNG.integers(-2, 3, (2, n, 2)).astype(np.float32) for n in (3, 5))
+    want = (np.asarray(x.astype("float32")) * np.repeat(s, 32, 2)) @ np.swapaxes(
+        np.asarray(y.astype("float32")) * np.repeat(t, 32, 2), 1, 2)
+    for f in (anima.nn.scaled_matmul, anima.jit(anima.nn.scaled_matmul)):
+        np.testing.assert_allclose(f(x, y, s, t), want, rtol=1e-5, atol=1e-4)
+    assert anima.nn.scaled_matmul(x, y, s, t, "bfloat16").dtype == jnp.bfloat16
+    for bad in ((x[0], y, s, t), (x, y, s[:, :, :1].repeat(3, 2), t)):
+        with pytest.raises(TypeError):
+            anima.nn.scaled_matmul(*bad)

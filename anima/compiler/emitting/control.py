@@ -58,6 +58,7 @@ from anima.compiler.ir.loops import (
     statements,
 )
 from anima.compiler.ir.routines import buffers_written
+from anima.compiler.scalars.small import HALVES, SMALL_FLOATS, SMALL_INTEGERS
 from anima.compiler.scalars.table import LONG, SUPPORT, call_support, convert, emit as emit_scalar
 
 _OFTEN = 4  # times that a long function is written in line in code that runs once
@@ -139,8 +140,11 @@ class Control(Scratch):
         if dtype in COMPLEX_TYPES:
             number = complex(value)  # type: ignore[call-overload]
             return self.b.const(type, number.real), self.b.const(type, number.imag)
-        if dtype == "bf16":
-            value = int(np.asarray(value, NUMPY[dtype]).view(np.int16))
+        if dtype == "bf16" or dtype in SMALL_FLOATS:
+            bits = np.asarray(value, np.float32).astype(NUMPY[dtype])
+            value = int(bits.view(np.int16 if dtype == "bf16" else np.int8))
+        if dtype in SMALL_INTEGERS:
+            value = int(value) & ((1 << SMALL_INTEGERS[dtype]) - 1)  # type: ignore[call-overload]
         return self.b.const(type, value)  # type: ignore[arg-type]
 
     def _operation(self, op: Op, values: list[Val]) -> Val:
@@ -321,7 +325,7 @@ class Control(Scratch):
 
     def combine(self, op: str, dtype: str, a: Val, c: Val) -> Val:
         """`op(a, c)`."""
-        if op in ("max", "min") and dtype in ("f16", "bf16", "f32", "f64"):
+        if op in ("max", "min") and (dtype in HALVES or dtype in ("f32", "f64")):
             op += "_of_many"
         return emit_scalar(self.b, op, self.even([a, c]), dtype)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anima.compiler.ir.assembly import Builder, Type, Value
+from anima.compiler.scalars.small import SMALL_FLOATS, SMALL_INTEGERS, byte_of
 from anima.core import dtypes
 
 I1, I8, I32, I64, PTR = Type("i1"), Type("i8"), Type("i32"), Type("i64"), Type("ptr")
@@ -33,12 +34,14 @@ class _Types(dict[str, str]):
 # moves a `bfloat` by way of instructions that flush subnormals, and does not know all vectors of it.
 REGISTER = _Types({"bool": "i1", "index": "i64", "i8": "i8", "u8": "i8", "i16": "i16", "u16": "i16", "i32": "i32",
                    "u32": "i32", "i64": "i64", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float",
-                   "f64": "double", "c64": "float", "c128": "double"})
+                   "f64": "double", "c64": "float", "c128": "double",
+                   **dict.fromkeys((*SMALL_FLOATS, *SMALL_INTEGERS), "i8")})
 MEMORY = _Types({**REGISTER, "bool": "i8"})
 COMPLEX_TYPES = frozenset(("c64", "c128"))
 NUMPY = {dtypes.short_name(d): d for d in dtypes.ALL_DTYPES}
 NUMPY["index"] = np.dtype("int64")
-INTEGER_BITS = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64}
+INTEGER_BITS = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64,
+                **dict.fromkeys(SMALL_INTEGERS, 8)}
 
 
 def itemsize(dtype: str) -> int:
@@ -269,6 +272,8 @@ class Indices:
     def from_integer(self, value: Value, dtype: str) -> Index:
         """An integer (or bool) as an index."""
         signed = dtype[0] == "i"
+        if dtype in SMALL_INTEGERS:
+            value = byte_of(self.b, value, dtype)
         bits = INTEGER_BITS.get(dtype, 1)
         lo, hi = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         small = value.type.width > 1 and (bits < 32 or (signed and bits == 32))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-_INTEGER_BITS = {"index": 64} | {f"{sign}{bits}": bits for sign in "iu" for bits in (8, 16, 32, 64)}
+_INTEGER_BITS = {"index": 64} | {f"{sign}{bits}": bits for sign in "iu" for bits in (1, 2, 4, 8, 16, 32, 64)}
 
 
 def neutral(op: str, dtype: str) -> bool | int | float:

@@ -20,13 +20,13 @@ from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Store
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.reduce import combine as combine_op
+from anima.compiler.scalars.small import HALVES
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, Eqn
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, default_fill, window_sizes
 
 UNROLLED = 4    # elements of a window that are written one by one: less than a vector, and the next window may overlap
 _COMBINE = {"scatter": None, "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
-_HALVES = frozenset(("f16", "bf16"))
 
 
 @at("dynamic_slice")
@@ -124,7 +124,7 @@ def _gather(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
 def _scatter(builder: ProgramBuilder, eqn: Eqn) -> None:
     operand, _, updates = eqn.invars
     dtype, combine = scalar_type(operand.aval), _COMBINE[eqn.primitive.name]
-    if combine is None or dtype not in _HALVES:
+    if combine is None or dtype not in HALVES:
         out = builder.updated(eqn)
         if updates.aval.size and operand.aval.size:
             _scatter_updates(builder, eqn, out, dtype, combine)

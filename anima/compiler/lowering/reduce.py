@@ -25,6 +25,7 @@ from anima.compiler.ir.loops import Const, Expr, Ref
 from anima.compiler.ir.neutral import neutral
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
 from anima.compiler.lowering.map import Run, Space, merge_runs, open_loops, write_roots
+from anima.compiler.scalars.small import HALVES
 from anima.core.jaxpr import Eqn, Var
 
 # Of each reduction: the operation.
@@ -42,7 +43,7 @@ def combine(name: str, dtype: str) -> str:
 def _accumulation(eqn: Eqn) -> tuple[str, Const]:
     """The scalar operation of a reduction, and what it starts with."""
     name = scalar_type(eqn.invars[0].aval)
-    dtype = "f32" if name in ("f16", "bf16") or name.startswith(("f8", "f4")) else name
+    dtype = "f32" if name in HALVES else name
     op = combine(REDUCTIONS[eqn.primitive.name], dtype)
     return op, constant(0 if op == "add" else neutral(op, dtype), dtype)
 

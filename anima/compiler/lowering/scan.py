@@ -15,11 +15,12 @@ from anima.compiler.ir.loops import Const, Expr
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.reduce import combine
+from anima.compiler.scalars.small import HALVES
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Eqn
 
-_WIDER = {"f32": "f64", "c64": "c128", "f16": "f64", "bf16": "f64"}
-_HALVES = {"f16": "f32", "bf16": "f32"}
+_WIDER = {"f32": "f64", "c64": "c128", **dict.fromkeys(HALVES, "f64")}
+_HALVES = dict.fromkeys(HALVES, "f32")
 _PARTS = {"c64": "f32", "c128": "f64"}
 
 

@@ -12,12 +12,22 @@ from typing import Any
 
 from anima.compiler.ir.assembly import Builder, Type, Value
 from anima.compiler.scalars.base import Num, select
+from anima.compiler.scalars.small import (
+    HALVES,
+    SMALL_FLOATS,
+    SMALL_INTEGERS,
+    byte_of,
+    cut,
+    single_to_small,
+    small_to_single,
+)
 
 _SCALARS = {"bool": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "u8": "i8", "u16": "i16",
-            "u32": "i32", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
+            "u32": "i32", "u64": "i64", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double",
+            **dict.fromkeys((*SMALL_FLOATS, *SMALL_INTEGERS), "i8")}
 _COMPLEX = {"c64": "f32", "c128": "f64"}
 _SIGNED = frozenset(("i8", "i16", "i32", "i64"))
-_FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+_FLOATS = frozenset(("f32", "f64", *HALVES))
 
 
 def llvm_type(dtype: str, width: int = 1) -> Type:
@@ -41,18 +51,24 @@ def convert(b: Builder, x: Any, from_dtype: str, to_dtype: str) -> Any:
         return convert(b, x[0], _COMPLEX[from_dtype], to_dtype)
     target = llvm_type(to_dtype, x.type.width)
     llvm_type(from_dtype)
+    if from_dtype in SMALL_INTEGERS:  # as the byte that it is
+        return convert(b, byte_of(b, x, from_dtype), f"{from_dtype[0]}8", to_dtype)
     if to_dtype == "bool":
-        if from_dtype in ("f16", "bf16"):
+        if from_dtype in HALVES:
             x = to_f32(b, x, from_dtype)
         return b.cmp("une" if x.type.is_float else "ne", x, 0)
     if from_dtype in _FLOATS:
         if to_dtype in _FLOATS:
             return _float_to_float(b, x, from_dtype, to_dtype)
-        if from_dtype in ("f16", "bf16"):
+        if from_dtype in HALVES:
             x = to_f32(b, x, from_dtype)
+        if to_dtype in SMALL_INTEGERS:
+            return _float_to_small(Num(b, x), SMALL_INTEGERS[to_dtype], to_dtype[0] == "i").v
         return _float_to_int(Num(b, x), target, to_dtype in _SIGNED).v
     if to_dtype in _FLOATS:
         return _int_to_float(b, x, from_dtype, to_dtype)
+    if to_dtype in SMALL_INTEGERS:
+        return cut(b, x if x.type.bits == 8 else convert(b, x, from_dtype, "u8"), to_dtype)
     if target.bits == x.type.bits:
         return x
     if target.bits < x.type.bits:
@@ -61,7 +77,9 @@ def convert(b: Builder, x: Any, from_dtype: str, to_dtype: str) -> Any:
 
 
 def to_f32(b: Builder, x: Value, dtype: str) -> Value:
-    """An f16, or the bits of a bf16, as f32, exactly."""
+    """An f16, or the bits of a bf16 or of a smaller float, as f32, exactly."""
+    if dtype in SMALL_FLOATS:
+        return small_to_single(b, x, dtype)
     if dtype == "f16":
         return b.cast("fpext", x, x.type.of("float")) if b.module.converts_halves else _half_to_single(Num(b, x)).v
     wide = Num(b, x).cast("zext", "i32") << 16
@@ -69,7 +87,7 @@ def to_f32(b: Builder, x: Value, dtype: str) -> Value:
 
 
 def _float_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Value:
-    if from_dtype in ("f16", "bf16"):
+    if from_dtype in HALVES:
         return _float_to_float(b, to_f32(b, x, from_dtype), "f32", to_dtype)
     if from_dtype == to_dtype:
         return x
@@ -81,6 +99,8 @@ def _float_to_float(b: Builder, x: Value, from_dtype: str, to_dtype: str) -> Val
         single = Num(b, x) if from_dtype == "f32" else _round_to_odd(Num(b, x))
         return single.cast("fptrunc", "half").v if b.module.converts_halves else _single_to_half(single).v
     single = Num(b, x) if from_dtype == "f32" else Num(b, x).cast("fptrunc", "float")
+    if to_dtype in SMALL_FLOATS:
+        return single_to_small(b, single.v, to_dtype)
     # Done on the bits: the instruction (vcvtneps2bf16) would flush subnormals.
     pattern = single.pattern()
     rounded = (pattern + ((pattern.shift_right(16) & 1) + 0x7FFF)).shift_right(16)
@@ -122,6 +142,12 @@ def _round_to_odd(x: Num) -> Num:
     lower = select(back.abs() > x.abs(), pattern - 1, pattern)
     odd = select((back == x) | x.compare("uno", x), pattern, lower | 1)
     return odd.number()
+
+
+def _float_to_small(x: Num, bits: int, signed: bool) -> Num:
+    low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
+    inside = select(x.compare("uno", x), 0.0, x.at_most(high).at_least(low))
+    return inside.cast("fptosi", "i32").cast("trunc", "i8") & ((1 << bits) - 1)
 
 
 def _float_to_int(x: Num, target: Type, signed: bool) -> Num:

@@ -53,6 +53,7 @@ from anima.compiler.scalars.exponential import (
     tanh,
 )
 from anima.compiler.scalars.incomplete import ARITY, INCOMPLETE
+from anima.compiler.scalars.small import HALVES, SMALL_FLOATS, SMALL_INTEGERS, byte_of, cut
 from anima.compiler.scalars.special import digamma, erf, erf_inv, erfc, lgamma
 from anima.compiler.scalars.trigonometric import acos, asin, atan, atan2, cos, large_loop, sin, tan
 
@@ -108,8 +109,13 @@ def emit(b: Builder, name: str, args: list[Any], dtype: str, **params: Any) -> A
         return _select_n(b, args)
     if name == "complex":
         return args[0], args[1]
-    if dtype in ("f16", "bf16"):
+    if dtype in SMALL_INTEGERS:
+        result = emit(b, name, [byte_of(b, a, dtype) for a in args], f"{dtype[0]}8", **params)
+        return result if result.type.scalar == "i1" else cut(b, result, dtype)
+    if dtype in HALVES:
         wide = [to_f32(b, a, dtype) for a in args]
+        if dtype in SMALL_FLOATS and name in ("nextafter", "reduce_precision"):
+            raise NotImplementedError(f"compiled code has no function '{name}' of {dtype}")
         if name == "nextafter":
             x, y = ((Num(b, a).cast("bitcast", "i16"), Num(b, w)) for a, w in zip(args, wide, strict=True))
             return small_nextafter(x, y, dtype).cast("bitcast", args[0].type.scalar).v

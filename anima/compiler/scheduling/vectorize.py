@@ -39,8 +39,8 @@ from anima.compiler.ir.loops import (
     with_kernels,
 )
 from anima.compiler.machine.target import Target
+from anima.compiler.scalars.small import HALVES
 
-_HALVES = frozenset(("f16", "bf16"))
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
 
 
@@ -72,7 +72,7 @@ def widest(stmts: Sequence[Stmt]) -> int:
     size = 1
     for node in walk(*stmts):
         if type(node) is Op:
-            if node.dtype in _HALVES and node.name not in _MOVES:
+            if node.dtype in HALVES and node.name not in _MOVES:
                 size = max(size, 4)     # computed in f32
             elif node.name == "cast" and node.args[0].dtype == INDEX:
                 size = max(size, 2)     # an index takes more than a byte

@@ -47,10 +47,11 @@ from anima.compiler.ir.loops import (
     walk,
 )
 from anima.compiler.ir.routines import arguments, buffers_read, buffers_written, operand_places, renamed
+from anima.compiler.scalars.small import SMALL_FLOATS, SMALL_INTEGERS
 from anima.util import check_level, record
 
 ALIGNMENT = 64
-BYTES = {"bool": 1, "i1": 1, "i2": 1, "i4": 1, "u1": 1, "u2": 1, "u4": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2,
+BYTES = {**dict.fromkeys((*SMALL_FLOATS, *SMALL_INTEGERS), 1), "bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2,
          "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16}
 
 

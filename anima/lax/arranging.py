@@ -1,0 +1,50 @@
+"""Arrays cut up, put side by side and repeated: one operation each of the programs that record them.
+
+    >>> anima.make_jaxpr(lambda x: lax.tile(x, (2,)))(jnp.ones(2))
+    { lambda ; a:f32[2]. let b:f32[4] = tile[reps=(2,)] a in (b,) }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+from anima.core.avals import canonicalize_axis
+from anima.core.trace import is_tracing
+from anima.ops import shape as sh
+from anima.transforms.composed import Composed
+
+split_p = Composed("split", lambda x, *, sizes, axis: sh.split(x, sizes, axis), multiple_results=True)
+stack_p = Composed("stack", lambda *xs, axis: sh.stack(xs, axis))
+tile_p = Composed("tile", lambda x, *, reps: sh.tile(x, reps))
+unstack_p = Composed("unstack", lambda x, *, axis: sh.unstack(x, axis), multiple_results=True)
+
+
+@wraps(sh.split)
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
+    if not is_tracing():
+        return sh.split(operand, sizes, axis)
+    axis = canonicalize_axis(axis, len(sh.shape_of(operand)))
+    return split_p.bind(operand, sizes=sh.as_shape(sizes, "split sizes"), axis=axis)
+
+
+@wraps(sh.stack)
+def stack(operands: Sequence[Any], axis: int = 0) -> Any:
+    if not is_tracing() or not len(operands):
+        return sh.stack(operands, axis)
+    return stack_p.bind(*operands, axis=canonicalize_axis(axis, len(sh.shape_of(operands[0])) + 1))
+
+
+@wraps(sh.tile)
+def tile(operand: Any, reps: Sequence[int]) -> Any:
+    if not is_tracing():
+        return sh.tile(operand, reps)
+    return tile_p.bind(operand, reps=sh.as_shape(reps, "tile reps"))
+
+
+@wraps(sh.unstack)
+def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
+    if not is_tracing():
+        return sh.unstack(x, axis)
+    return tuple(unstack_p.bind(x, axis=canonicalize_axis(axis, len(sh.shape_of(x)))))
