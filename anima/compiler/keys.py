@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from anima.compiler.ir.loops import (
     Accumulate,
+    Affine,
     Again,
     Assign,
     Call,
@@ -70,9 +71,12 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
         out.append(f" {node.value!r}:{node.dtype}")  # type: ignore[union-attr]
         return
     match node:
+        case Affine(values=values, coefficients=coefficients, const=const):
+            out.append(f"({coefficients}+{const}")
+            inside: tuple[Stmt | Expr, ...] = values
         case Op(name=name, args=args, dtype=dtype, params=params):
             out.append(f"({name}:{dtype}{params or ''}")
-            inside: tuple[Stmt | Expr, ...] = args
+            inside = args
         case Load(buffer=buffer, index=index):
             out.append(f"(load {buffers.get(buffer, buffer)}")
             inside = (index,)

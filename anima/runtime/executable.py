@@ -22,7 +22,7 @@ from anima.compiler.cache import Code
 from anima.compiler.emitting.emit import ENTRY, slots
 from anima.compiler.emitting.value import NUMPY, itemsize
 from anima.compiler.ir.costs import cost
-from anima.compiler.ir.loops import Buffer, Op, Program, walk
+from anima.compiler.ir.loops import Affine, Buffer, Op, Program, walk
 from anima.compiler.ir.show_loops import show
 from anima.compiler.machine import fortran
 from anima.compiler.machine.target import Target
@@ -206,7 +206,8 @@ class Executable:
         sizes = self.memory_analysis()
         return {
             "optimal_seconds": sum(cost(s) for s in self.code.program.body) * 1e-9,
-            "operations": float(sum(isinstance(n, Op) for n in walk(*self.program.body))),
+            "operations": float(sum(n.operations if isinstance(n, Affine) else isinstance(n, Op)
+                                    for n in walk(*self.program.body))),
             "bytes accessed": float(sizes["argument_size_in_bytes"] + sizes["output_size_in_bytes"]),
         }
 

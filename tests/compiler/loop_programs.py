@@ -28,6 +28,7 @@ from anima.compiler.ir.loops import (
     Store,
     Var,
     While,
+    affine,
 )
 from anima.compiler.ir.routines import GEMM_ARGUMENTS
 
@@ -40,25 +41,29 @@ def i(name: str) -> Ref:
     return Ref(name, INDEX)
 
 
-def ix(name: str, *args: Expr) -> Op:
+def ix(name: str, *args: Expr) -> Expr:
+    """An operation on indices; a sum, a difference or a multiple of them in the form that it has in programs."""
+    match name, args:
+        case "add", (a, b):
+            return affine(0, (a, 1), (b, 1))
+        case "sub", (a, b):
+            return affine(0, (a, 1), (b, -1))
+        case ("mul", (Const(value=number), a)) | ("mul", (a, Const(value=number))):
+            return affine(0, (a, number))
     return Op(name, args, INDEX)
 
 
 def at(*parts: str | int) -> Expr:
     """`at("i", 4, "j", 3)`: i*4 + j + 3 (a name followed by a number is multiplied by it, a lone number added)."""
-    total: Expr | None = None
+    terms: list[tuple[Expr, int]] = []
     items = list(parts)
     while items:
         item = items.pop(0)
         if isinstance(item, int):
-            term: Expr = c(item)
+            terms.append((c(item), 1))
         else:
-            term = i(item)
-            if items and isinstance(items[0], int):
-                term = ix("mul", term, c(items.pop(0)))
-        total = term if total is None else ix("add", total, term)
-    assert total is not None
-    return total
+            terms.append((i(item), items.pop(0) if items and isinstance(items[0], int) else 1))  # type: ignore[arg-type]
+    return affine(0, *terms)
 
 
 def op(name: str, *args: Expr, dtype: str = "f32", **params: object) -> Op:

@@ -21,6 +21,7 @@ from anima.compiler.driver import Stages
 from anima.compiler.ir.groups import Fused
 from anima.compiler.ir.loops import (
     INDEX,
+    Affine,
     Call,
     Const,
     For,
@@ -79,7 +80,8 @@ def _block(stmts: Sequence[Stmt]) -> str:
             case Local(size=size, held=held):
                 parts.append(f"local {size} {held or ''}".rstrip())
             case _:
-                counts.update(_kind(node) for node in walk(s))
+                for node in walk(s):
+                    counts[_kind(node)] += node.operations if isinstance(node, Affine) else 1
     counts.pop("", None)
     return " ".join(([" ".join(f"{k}{n}" for k, n in sorted(counts.items()))] if counts else []) + parts)
 
@@ -92,6 +94,8 @@ def _kind(node: Any) -> str:
             return "s"
         case Window():
             return "w"
+        case Affine():
+            return "i"
         case Op(dtype=dtype):
             return "i" if dtype == INDEX else "o"
     return ""

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anima.compiler.ir.affine import Nest, coefficient, injective, mentions, nest_of
+from anima.compiler.ir.affine import Nest, injective, known, nest_of, steps
 from anima.compiler.ir.index_math import FALSE, TRUE, Index, Indexer, conjunction
-from anima.compiler.ir.loops import INDEX, Const, Expr, For, Let, Op, Ref, Stmt, Store, walk
-from anima.compiler.ir.static import known
+from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, For, Let, Op, Ref, Stmt, Store, affine, walk
+from anima.compiler.ir.show_loops import text
 from anima.compiler.scheduling.vectorize import names_in
 from tests.compiler.loop_programs import at, c, i, ix, k, parallel, serial, vector, x_at
 
 RULES: dict[str, Any] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.floordiv, "rem": operator.mod,
+    "div": operator.floordiv, "rem": operator.mod,
     "max": max, "min": min, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
     "eq": operator.eq, "ne": operator.ne, "and": lambda a, b: bool(a and b), "or": lambda a, b: bool(a or b),
     "not": operator.not_, "cast": int, "select_n": lambda which, no, yes: yes if which else no}
@@ -31,6 +31,10 @@ def value(expr: Expr, names: Mapping[str, int]) -> Any:
             return number
         case Ref(name=name):
             return names[name]
+        case Affine(const=const):
+            return const + sum(value(v, names) * c for v, c in expr.terms)
+        case Op(name="mul", args=(a, b)):
+            return value(a, names) * value(b, names)
         case Op(name=name, args=args):
             return RULES[name](*(value(a, names) for a in args))
     raise TypeError(expr)
@@ -203,6 +207,34 @@ def test_equal_indices_are_one_object_with_the_simplest_text() -> None:
 # ---------------------------------------------------------------- affine
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_have_one_form(seed: int) -> None:
+    rng = random.Random(seed)
+    parts = [i("i"), i("j"), ix("rem", i("i"), c(3)), c(4), at("i", 2, "j", -1, 5), ix("max", at("j", 3), i("i"))]
+    terms = [(rng.choice(parts), rng.randrange(-2, 3)) for _ in range(rng.randrange(6))]
+    const = rng.randrange(-2, 3)
+    made = affine(const, *terms)
+    for p in points({"i": 4, "j": 3}):
+        assert value(made, p) == const + sum(value(part, p) * number for part, number in terms)
+    if isinstance(made, Affine):
+        assert not any(isinstance(v, (Affine, Const)) for v in made.values) and 0 not in made.coefficients
+        assert len(set(made.values)) == len(made.values) == len(made.coefficients)
+    assert affine(0, (made, 1)) == made and affine(const, *terms, (made, -1)) == c(0)
+    assert affine(-1, (made, 2)) == affine(2 * const - 1, *((part, 2 * number) for part, number in terms))
+
+
+@pytest.mark.parametrize("expr, want, operations", [
+    (at("i", 64, "j"), "i * 64 + j", 2), (at("i", 64, "j", 3), "i * 64 + j * 3", 3), (at("i", 2, 3), "i * 2 + 3", 2),
+    (at("i", "j", -1, 7), "i + 7 - j", 3), (at("i", -1, 7), "7 - i", 2), (at("i", -4), "-i * 4", 1),
+    (at("i", "j", 1, -1), "i + j - 1", 2), (at("i", -4, -2), "-i * 4 - 2", 2),
+    (affine(1, (ix("rem", i("i"), c(7)), 5)), "i % 7 * 5 + 1", 2),
+])
+def test_sums_in_print(expr: Affine, want: str, operations: int) -> None:
+    assert text(expr) == want and expr.operations == operations
+    assert text(ix("rem", expr, c(7))) == (f"{want} % 7" if len(want) == 6 else f"({want}) % 7")
+    assert text(ix("min", c(16), expr)) == f"min(16, {want})"
+
+
 def an_expression(rng: random.Random, depth: int) -> Expr:
     if depth == 0:
         return rng.choice([i("i"), i("j"), i("t"), i("u"), c(rng.randrange(-3, 4)), c(5)])
@@ -225,24 +257,25 @@ def test_coefficients_are_differences(seed: int) -> None:
     for _ in range(20):
         expr = an_expression(rng, rng.randrange(4))
         for name in "ij":
-            step = coefficient(expr, name, LETS)
+            step = steps(expr, LETS).get(name, 0)
             changes = {with_lets(expr, {**p, name: p[name] + 1}) - with_lets(expr, p) for p in points({"i": 7, "j": 7})}
             assert step is None or changes == {step}
-            assert mentions(expr, name, LETS) == bool(names_in(expr) & {name, "t", "u"}) >= (changes != {0})
+            assert (name in steps(expr, LETS)) == bool(names_in(expr) & {name, "t", "u"}) >= (changes != {0})
         extents = [("i", rng.choice([1, 2, 3])), ("j", rng.choice([1, 3, 4]))]
         every = [with_lets(expr, {"i": 0, "j": 0} | p) for p in points(dict(extents))]
         assert not injective(expr, extents, LETS) or len(set(every)) == len(every)
 
 
-@pytest.mark.parametrize("expr, steps", [
+@pytest.mark.parametrize("expr, want", [
     (at("i", 7, 3), (7, 0)), (ix("mul", c(4), i("i")), (4, 0)), (ix("sub", c(3), i("j")), (0, -1)),
     (ix("sub", at("i", 5), at("i", 2)), (3, 0)), (i("t"), (3, 2)), (i("u"), (-6, -3)), (c(9), (0, 0)),
     (ix("rem", i("j"), c(4)), (0, None)), (ix("mul", i("i"), i("j")), (None, None)), (i("else"), (0, 0)),
     (ix("add", ix("div", i("j"), c(2)), i("i")), (1, None)), (ix("mul", ix("div", i("j"), c(2)), c(3)), (0, None)),
     (ix("mul", c(2), ix("mul", i("i"), c(3))), (6, 0)), (ix("mul", c(3), c(4)), (0, 0)),
 ])
-def test_coefficients_that_show(expr: Expr, steps: tuple[int | None, int | None]) -> None:
-    assert (coefficient(expr, "i", LETS), coefficient(expr, "j", LETS)) == steps
+def test_coefficients_that_show(expr: Expr, want: tuple[int | None, int | None]) -> None:
+    found = steps(expr, LETS)
+    assert (found.get("i", 0), found.get("j", 0)) == want
 
 
 @pytest.mark.parametrize("row, column, extents, yes", [
@@ -267,17 +300,18 @@ ONE = Store("y", HERE, x_at(HERE))
 @pytest.mark.parametrize("loop, yes", [
     (nest(ONE), True), (nest(ONE, between=(Let("t", x_at(i("i"))),)), True), (nest(), True),
     (nest(ONE, between=(Store("z", i("i"), k(1.0)),)), False), (nest(ONE, rows=i("n")), False),
-    (nest(Store("y", HERE, k(1.0), op="add")), False), (vector("j", 4, ONE), False),
+    (nest(ONE, rows=ix("min", c(5), i("n"))), True), (vector("j", 4, ONE), True),
+    (nest(serial("m", 2, ONE), ONE), False),
     (parallel("i", 5, vector("j", 4, ONE), Let("t", c(1))), False),
     (parallel("i", 5, serial("m", 2, vector("j", 4, ONE))), True),
 ])
 def test_what_is_a_nest(loop: For, yes: bool) -> None:
-    assert (nest_of(loop) is not None) == yes
+    assert (nest_of((loop,)) is not None) == yes
 
 
 def test_a_nest_has_its_loops_and_what_stands_between_them() -> None:
     let = Let("t", at("i", 4))
-    found = nest_of(nest(Let("s", i("t")), ONE, between=(let,)))
+    found = nest_of((nest(Let("s", i("t")), ONE, between=(let,)),))
     assert isinstance(found, Nest)
     assert [loop.index for loop in found.loops] == ["i", "j"] and found.extents == [("i", 5), ("j", 4)]
     assert found.between == [let] and found.body == (Let("s", i("t")), ONE)

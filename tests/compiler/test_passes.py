@@ -14,7 +14,20 @@ import pytest
 
 from anima.compiler.driver import lower
 from anima.compiler.ir.index_math import TRUE, Indexer
-from anima.compiler.ir.loops import Const, Kernel, Let, Load, Op, Program, Ref, Store
+from anima.compiler.ir.loops import (
+    Accumulate,
+    Affine,
+    Const,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Op,
+    Program,
+    Ref,
+    Store,
+    Var as Variable,
+)
 from anima.compiler.ir.show_loops import LoopError, check
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.inline import inline
@@ -416,6 +429,7 @@ def test_indices_have_bounds() -> None:
 
 # ---------------------------------------------------------------- the checker
 
+I = Ref("i", "index")
 BROKEN = [
     ("is not bound", (Store("out0", Const(0, "index"), Ref("x", "f32")),)),
     ("bound twice", (Let("x", Const(1.0, "f32")), Let("x", Const(2.0, "f32")))),
@@ -424,12 +438,17 @@ BROKEN = [
     ("is not an index", (Store("out0", Const(0, "i32"), Const(1.0, "f32")),)),
     ("store to input", (Store("in0", Const(0, "index"), Const(1.0, "f32")),)),
     ("add of", (Let("x", Op("add", (Const(1.0, "f32"), Const(1, "i32")), "f32")),)),
+    ("add of indices", (For("i", Const(4, "index"), (Let("x", Op("add", (I, I), "index")),)),)),
+    ("not in its simplest form", (For("i", Const(4, "index"), (Let("x", Affine((I,), (1,), 0)),)),)),
+    ("not in its simplest form", (For("i", Const(4, "index"), (Let("x", Affine((I, Const(2, "index")), (2, 3))),)),)),
+    ("not a sum of indices", (Let("y", Const(1.0, "f32")), Let("x", Affine((Ref("y", "f32"),), (2,))))),
+    ("nothing is added", (Variable("s", "index", Const(0, "index")), Accumulate("s", "add", Const(1, "index")))),
     ("is not f32", (Let("x", Const(1, "f32")),)),
     ("load of i32", (Let("x", Load("in0", Const(0, "index"), "i32")),)),
 ]
 
 
-@pytest.mark.parametrize(("message", "body"), BROKEN, ids=[b[0] for b in BROKEN])
+@pytest.mark.parametrize(("message", "body"), BROKEN, ids=[f"{b[0]} {n}" for n, b in enumerate(BROKEN)])
 def test_checker_finds_broken_programs(message: str, body: tuple[Any, ...]) -> None:
     good = lowered(lambda x: el.sin(x), X).loops
     broken = Program("f", good.buffers, (Kernel("k", body),))

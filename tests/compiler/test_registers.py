@@ -16,7 +16,7 @@ from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import Buffer, Expr, For, If, Kernel, Load, Local, Program, Store, Var, While, statements
 from anima.compiler.ir.show_loops import check, show
 from anima.compiler.storage.registers import registers
-from tests.compiler.loop_programs import at, c, f, k, op, serial, v, vector
+from tests.compiler.loop_programs import at, c, f, ix, k, op, serial, vector
 from tests.compiler.test_emit import compiled
 
 
@@ -144,8 +144,8 @@ def test_scratch_memory_is_held_too() -> None:
 
 
 @pytest.mark.parametrize("source, places", [
-    ("backwards", lambda i: op("sub", c(6), v(i, "index"), dtype="index")),
-    ("every other, around", lambda i: op("rem", op("mul", v(i, "index"), c(2), dtype="index"), c(7), dtype="index")),
+    ("backwards", lambda i: at(i, -1, 6)),
+    ("every other, around", lambda i: ix("rem", at(i, 2), c(7))),
     ("the first", lambda i: c(0)),
 ])
 def test_lanes_move_as_the_indices_say(source: str, places: Callable[[str], Expr]) -> None:

@@ -31,10 +31,12 @@ from anima.compiler.emitting.value import (
     parts,
     rebuild,
 )
+from anima.compiler.ir.affine import Numbers, known
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
+    Affine,
     Again,
     Assign,
     Call,
@@ -56,11 +58,10 @@ from anima.compiler.ir.loops import (
     statements,
 )
 from anima.compiler.ir.routines import buffers_written
-from anima.compiler.ir.static import Numbers, known
 from anima.compiler.scalars.table import LONG, SUPPORT, call_support, convert, emit as emit_scalar
 
 _OFTEN = 4  # times that a long function is written in line in code that runs once
-_INDEX_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "rem", "max", "min"))
+_INDEX_ARITHMETIC = frozenset(("div", "rem", "max", "min"))
 
 
 def stored(stmts: Sequence[Stmt]) -> list[str]:
@@ -106,6 +107,8 @@ class Control(Scratch):
                 return self.env[name]
             case Const(value=value, dtype=dtype):
                 return self.constant(value, dtype)
+            case Affine(values=values, coefficients=coefficients, const=const):
+                return self.sum([self.index(v) for v in values], coefficients, const)
             case Load(buffer=buffer, index=index):
                 if buffer in self.held:
                     return self.element(buffer, index)
@@ -113,11 +116,11 @@ class Control(Scratch):
             case Op(name="select_n", args=(which, *cases)) if (chosen := self.number_of(which)) is not None:
                 return self.evaluate(cases[chosen])
             case Op(name=name, args=args):
-                values = [self.evaluate(a) for a in args]
-                key = (name, expr.dtype, args[0].dtype, expr.params, self.width, *map(identity, values))
+                given = [self.evaluate(a) for a in args]
+                key = (name, expr.dtype, args[0].dtype, expr.params, self.width, *map(identity, given))
                 found = self.known.get(key)
                 if found is None:
-                    found = self.known[key] = self._operation(expr, values)
+                    found = self.known[key] = self._operation(expr, given)
                 return found
         raise TypeError(f"not an expression: {expr!r}")
 
@@ -143,8 +146,6 @@ class Control(Scratch):
     def _operation(self, op: Op, values: list[Val]) -> Val:
         name, source = op.name, op.args[0].dtype
         if op.dtype == INDEX or source == INDEX:
-            return self._index_operation(op, values)
-        if name == "select_n" and op.args[1].dtype == INDEX:
             return self._index_operation(op, values)
         values = self.even(values)
         if name == "cast":
@@ -237,7 +238,6 @@ class Control(Scratch):
                 key = self.renamed.get(name, name)
                 old = self.env[key]
                 new = self.combine(op, value.dtype, old, self.evaluate(value))
-                new = self.variable(new) if isinstance(new, Index) else new
                 self.env[key] = self._where_active(new, old) if name in self.renamed or self.apart else new
             case Assign(name=name, value=value):
                 new = self.evaluate(value) if name in self.shared else self.variable(self.evaluate(value))
@@ -321,8 +321,6 @@ class Control(Scratch):
 
     def combine(self, op: str, dtype: str, a: Val, c: Val) -> Val:
         """`op(a, c)`."""
-        if isinstance(a, Index) and isinstance(c, Index):
-            return self.arithmetic(op, a, c)
         if op in ("max", "min") and dtype in ("f16", "bf16", "f32", "f64"):
             op += "_of_many"
         return emit_scalar(self.b, op, self.even([a, c]), dtype)

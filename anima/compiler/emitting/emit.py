@@ -18,7 +18,7 @@ from anima.compiler.emitting.control import part_types, stored
 from anima.compiler.emitting.function import Function, Module, Operands, operands
 from anima.compiler.emitting.lapack import emit_lapack
 from anima.compiler.emitting.memory import Place
-from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, Index, constant_index, i64, itemsize, parts
+from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, Index, i64, itemsize, parts
 from anima.compiler.ir import lapack
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -462,7 +462,7 @@ class Entry:
         def matrix(which: str, t: Value) -> Value:
             place = f.places[str(a[which])]
             stride, offset = int(a[which + "_stride"]), int(a[which + "_offset"])  # type: ignore[call-overload]
-            index = f.arithmetic("add", f.arithmetic("mul", Index(t), constant_index(stride)), constant_index(offset))
+            index = f.sum((Index(t),), (stride,), offset)
             return f.b.gep(f"[2 x {scalar}]" if dtype in COMPLEX_TYPES else scalar, place.pointer, f.total(index))
 
         def size(which: str) -> Value:

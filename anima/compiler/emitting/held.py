@@ -18,9 +18,9 @@ import numpy as np
 
 from anima.compiler.emitting.memory import Memory
 from anima.compiler.emitting.value import COMPLEX_TYPES, REGISTER, Val, parts, rebuild
+from anima.compiler.ir.affine import Numbers, known
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.loops import Expr, Local
-from anima.compiler.ir.static import Numbers, known
 
 
 def lanes_for(count: int) -> int:

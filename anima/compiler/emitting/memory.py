@@ -39,8 +39,7 @@ class Memory(Indices):
     """Access to buffers in a function that is being written.
 
     `mask` tells which lanes are active (None: all); `versions` counts the stores to each buffer, so that a
-    load is not taken for one made before a store; `known` has the values that were computed already in
-    blocks that dominate this one.
+    load is not taken for one made before a store.
     """
 
     def __init__(self, b: Builder) -> None:
@@ -48,7 +47,6 @@ class Memory(Indices):
         self.places: dict[str, Place] = {}
         self.mask: Value | None = None
         self.versions: dict[str, int] = {}
-        self.known: dict[object, Val] = {}
         self._epoch = 0
 
     def changed(self, root: str) -> None:

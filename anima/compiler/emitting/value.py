@@ -11,7 +11,7 @@ kept in 32 bits where they fit (a gather of 16 lanes is then one instruction, no
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,13 @@ class Index:
     def uniform(self) -> bool:
         return self.step == 0 and self.value.type.width == 1
 
+    def extend(self, index: Index, coefficient: int) -> None:
+        """Adds to the bounds those of an index times its coefficient."""
+        ends = index.lo * coefficient, index.hi * coefficient
+        self.lo, self.hi = self.lo + min(ends), self.hi + max(ends)
+        if self.lo < LEAST or self.hi > MOST:
+            self.lo, self.hi = LEAST, MOST
+
 
 def constant_index(number: int) -> Index:
     """A number as an index."""
@@ -116,48 +123,26 @@ def fits_i32(*indices: Index) -> bool:
 
 
 _FOLD: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "max": max, "min": min, "div": operator.floordiv,
-    "rem": operator.mod}
-_OPCODE = {"add": "add", "sub": "sub", "mul": "mul", "div": "udiv", "rem": "urem"}
+    "add": operator.add, "mul": operator.mul, "max": max, "min": min, "div": operator.floordiv, "rem": operator.mod}
+_OPCODE = {"add": "add", "mul": "mul", "div": "udiv", "rem": "urem"}
 _COMPARE = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 
 
-def bounds(name: str, a: Index, b: Index) -> tuple[int, int]:
-    """The range of `name(a, b)`, where that is known from the ranges of the operands."""
-    match name:
-        case "add":
-            lo, hi = a.lo + b.lo, a.hi + b.hi
-        case "sub":
-            lo, hi = a.lo - b.hi, a.hi - b.lo
-        case "mul":
-            corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-            lo, hi = min(corners), max(corners)
-        case "max":
-            lo, hi = max(a.lo, b.lo), max(a.hi, b.hi)
-        case "min":
-            lo, hi = min(a.lo, b.lo), min(a.hi, b.hi)
-        case "div" if b.lo > 0 and a.lo >= 0:
-            lo, hi = a.lo // b.hi, a.hi // b.lo
-        case "rem" if b.lo > 0 and a.lo >= 0:
-            lo, hi = 0, min(a.hi, b.hi - 1)
-        case _:
-            lo, hi = LEAST, MOST
-    return (lo, hi) if lo >= LEAST and hi <= MOST else (LEAST, MOST)
-
-
 class Indices:
-    """Index arithmetic on a builder; `width` is the number of lanes of the loop being written."""
+    """Index arithmetic on a builder; `width` is the number of lanes of the loop being written. `known` has the values
+    that were computed already in blocks that dominate this one."""
 
     def __init__(self, b: Builder) -> None:
         self.b = b
         self.width = 1
+        self.known: dict[object, Val] = {}
 
     def total(self, index: Index) -> Value:
         """The one number of a uniform index, that of the first lane of an affine one."""
         value = index.value
         if index.moving is not None:
-            value = self._scalar("add", value, index.moving)
-        return self._scalar("add", value, i64(index.offset)) if index.offset else value
+            value = self._op("add", value, index.moving)
+        return self._op("add", value, i64(index.offset)) if index.offset else value
 
     def lanes(self, index: Index, scalar: str) -> Value:
         """The index in every lane, as integers of kind `scalar` (modulo its size)."""
@@ -180,48 +165,74 @@ class Indices:
             return steps
         return b.op("add", b.splat(base, self.width), steps)
 
-    def _scalar(self, name: str, a: Value, c: Value) -> Value:
+    def _both(self, a: Index, c: Index, *results: Index) -> tuple[Value, Value]:
+        """Two indices as one number each, or in lanes."""
+        if a.uniform and c.uniform:
+            return self.total(a), self.total(c)
+        scalar = "i32" if fits_i32(a, c, *results) else "i64"
+        return self.lanes(a, scalar), self.lanes(c, scalar)
+
+    def _op(self, name: str, a: Value, c: Value) -> Value:
         x, y = constant_of(a), constant_of(c)
         if x is not None and y is not None and not (name in ("div", "rem") and y == 0):
             return i64(_FOLD[name](x, y))
         if name == "add" and (x == 0 or y == 0):
             return c if x == 0 else a
-        if name == "sub" and y == 0:
-            return a
-        if name == "mul" and (x == 1 or y == 1):
-            return c if x == 1 else a
-        if name == "mul" and (x == 0 or y == 0):
-            return i64(0)
-        if name in ("max", "min"):
-            return self.b.intrinsic("s" + name, a, c)
-        return self.b.op(_OPCODE[name], a, c, "nsw" if name in ("add", "sub", "mul") else "")
+        key = name, a.name, c.name, a.type
+        if key not in self.known:
+            flags = "nsw" if name in ("add", "mul") and a.type.width == 1 else ""
+            self.known[key] = (self.b.intrinsic("s" + name, a, c) if name in ("max", "min") else
+                               self.b.op(_OPCODE[name], a, c, flags))
+        return self.known[key]  # type: ignore[return-value]
+
+    def sum(self, values: Sequence[Index], coefficients: Sequence[int], const: int = 0) -> Index:
+        """`const` and each index times its coefficient: first what is one number for all lanes and a step."""
+        total = constant_index(const)
+        for index, c in sorted(zip(values, coefficients, strict=True), key=lambda term: term[0].general):
+            if index.general:
+                total = self._with_lanes(total, index, c)
+                continue
+            value, moving = index.value, index.moving
+            if moving is not None and c == 1 and total.moving is None:
+                total.moving, moving = moving, None  # one counter stays apart
+            if moving is not None:
+                value = self._op("add", value, moving)
+            if c != 1:
+                value = self._op("mul", value, i64(c))
+            total.value = self._op("add", total.value, value)
+            total.step += c * index.step
+            total.offset += c * index.offset
+            total.extend(index, c)
+        return total
+
+    def _with_lanes(self, total: Index, index: Index, c: int) -> Index:
+        """`total` and a general index times its coefficient."""
+        result = Index(ZERO, 0, total.lo, total.hi)
+        result.extend(index, c)
+        factor = constant_index(c)
+        scalar = "i32" if fits_i32(total, index, factor, result) else "i64"
+        key = "sum", scalar, self.width, c, *identity(total), *identity(index)
+        if key not in self.known:
+            value = self.lanes(index, scalar)
+            if c != 1:
+                value = self._op("mul", value, self.lanes(factor, scalar))
+            self.known[key] = value if self.number(total) == 0 else self._op("add", self.lanes(total, scalar), value)
+        result.value = self.known[key]  # type: ignore[assignment]
+        return result
 
     def arithmetic(self, name: str, a: Index, c: Index) -> Index:
-        """`add`, `sub`, `mul`, `div`, `rem`, `max` or `min` of two indices."""
-        lo, hi = bounds(name, a, c)
-        if not (a.general or c.general):
-            if name in ("add", "sub"):
-                # One counter stays apart: the left one, or a right one that is added.
-                moving, other = a.moving, c.moving
-                if moving is None and name == "add":
-                    moving, other = other, None
-                right = c.value if other is None else self._scalar("add", c.value, other)
-                sign = 1 if name == "add" else -1
-                return Index(self._scalar(name, a.value, right), a.step + sign * c.step, lo, hi, moving,
-                             a.offset + sign * c.offset)
-            if name == "mul" and (a.uniform or c.uniform):
-                for factor, other_one in ((self.number(a), c), (self.number(c), a)):
-                    if factor is not None:
-                        return self._scaled(other_one, factor, lo, hi)
-            if a.uniform and c.uniform:
-                return Index(self._scalar(name, self.total(a), self.total(c)), 0, lo, hi)
-        result = Index(i64(0), 0, lo, hi)
-        scalar = "i32" if fits_i32(a, c, result) else "i64"
-        x, y = self.lanes(a, scalar), self.lanes(c, scalar)
-        if name in ("max", "min"):
-            result.value = self.b.intrinsic("s" + name, x, y)
-        else:
-            result.value = self.b.op(_OPCODE[name], x, y)
+        """`div`, `rem`, `max` or `min` of two indices."""
+        result = Index(ZERO)
+        match name:
+            case "max":
+                result.lo, result.hi = max(a.lo, c.lo), max(a.hi, c.hi)
+            case "min":
+                result.lo, result.hi = min(a.lo, c.lo), min(a.hi, c.hi)
+            case "div" if c.lo > 0 and a.lo >= 0:
+                result.lo, result.hi = a.lo // c.hi, a.hi // c.lo
+            case "rem" if c.lo > 0 and a.lo >= 0:
+                result.lo, result.hi = 0, min(a.hi, c.hi - 1)
+        result.value = self._op(name, *self._both(a, c, result))
         return result
 
     @staticmethod
@@ -230,18 +241,9 @@ class Indices:
         known = None if index.moving is not None or not index.uniform else constant_of(index.value)
         return None if known is None else known + index.offset
 
-    def _scaled(self, a: Index, factor: int, lo: int, hi: int) -> Index:
-        if factor == 1:
-            return a
-        value = a.value if a.moving is None else self._scalar("add", a.value, a.moving)
-        return Index(self._scalar("mul", value, i64(factor)), a.step * factor, lo, hi, None, a.offset * factor)
-
     def compare(self, name: str, a: Index, c: Index) -> Value:
         """A comparison of two indices: i1, a vector where they differ between lanes."""
-        if a.uniform and c.uniform:
-            return self.b.cmp(_COMPARE[name], self.total(a), self.total(c))
-        scalar = "i32" if fits_i32(a, c) else "i64"
-        return self.b.cmp(_COMPARE[name], self.lanes(a, scalar), self.lanes(c, scalar))
+        return self.b.cmp(_COMPARE[name], *self._both(a, c))
 
     def select(self, condition: Value, x: Index, y: Index) -> Index:
         """`x` where `condition`, else `y`."""

@@ -140,11 +140,7 @@ class Vector(Control):
         for name, stmt in sums.items():
             key = f"{name}@{number}"
             start = self.constant(neutral(stmt.op, stmt.value.dtype), stmt.value.dtype)
-            if isinstance(start, Index):
-                start = Index(self.b.splat(self.total(start), width))
-            else:
-                start = rebuild(start, tuple(self.b.splat(p, width) for p in parts(start)))
-            self.env[key] = start
+            self.env[key] = rebuild(start, tuple(self.b.splat(p, width) for p in parts(start)))
             renamed[name] = key
         return renamed
 

@@ -1,64 +1,53 @@
-"""How an index expression depends on the indices of loops.
+"""What an index says: how it depends on loops, and its value where numbers are known.
 
-    coefficient(i*1024 + j + 3, "i") == 1024        coefficient(rem(i, 7), "i") is None
+    steps(i * 1024 + j % 7 + 3, {}) == {"i": 1024, "j": None}
+    known(j * 2 + 1, {"j": [0, 1, 2, 3]}) == [1, 3, 5, 7]          in the lanes of a loop that runs as a whole
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from anima.compiler.ir.loops import Const, Expr, For, Let, Op, Ref, Stmt, Store, walk
+import numpy as np
 
-
-def coefficient(expr: Expr, name: str, lets: Mapping[str, Expr]) -> int | None:
-    """What `name` is multiplied by in a linear expression (0: it does not occur); None if it is not linear in it.
-    `lets` has the values of names that stand for expressions."""
-    match expr:
-        case Const():
-            return 0
-        case Ref(name=other):
-            if other == name:
-                return 1
-            return coefficient(lets[other], name, lets) if other in lets else 0
-        case Op(name="add" | "sub", args=(a, b)):
-            left, right = coefficient(a, name, lets), coefficient(b, name, lets)
-            if left is None or right is None:
-                return None
-            return left + right if expr.name == "add" else left - right
-        case Op(name="mul", args=(a, b)):
-            for factor, scaled in ((a, b), (b, a)):
-                if isinstance(factor, Const):
-                    inner = coefficient(scaled, name, lets)
-                    return None if inner is None else inner * int(factor.value)
-    return None if mentions(expr, name, lets) else 0
+from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, For, Let, Load, Op, Ref, Stmt, Store, children
 
 
-def mentions(expr: Expr, name: str, lets: Mapping[str, Expr]) -> bool:
-    """Whether the value of an expression may depend on `name`."""
-    pending, seen = [expr], set()
+def steps(expr: Expr, lets: Mapping[str, Expr]) -> dict[str, int | None]:
+    """What each name in an expression is multiplied by; None where the expression is not linear in it. `lets` has the
+    values of names that stand for expressions."""
+    found: dict[str, int | None] = {}
+    pending: list[tuple[Expr | Stmt, int | None]] = [(expr, 1)]
     while pending:
-        for node in walk(pending.pop()):
-            if isinstance(node, Ref) and node.name not in seen:
-                if node.name == name:
-                    return True
-                seen.add(node.name)
-                if node.name in lets:
-                    pending.append(lets[node.name])
-    return False
+        node, factor = pending.pop()
+        if type(node) is Ref:
+            before = found.get(node.name, 0)
+            if before is None and factor is None:
+                continue
+            found[node.name] = None if before is None or factor is None else before + factor
+            if node.name in lets:
+                pending.append((lets[node.name], factor))
+        elif type(node) is Affine and factor is not None:
+            pending += ((value, c * factor) for value, c in node.terms)
+        else:
+            pending += ((child, None) for child in children(node))
+    return found
 
 
 def injective(expr: Expr, extents: Sequence[tuple[str, int]], lets: Mapping[str, Expr]) -> bool:
     """Whether different iterations of the loops (index and extent of each) surely give different indices."""
-    steps = []
+    found, moves = steps(expr, lets), []
     for name, extent in extents:
-        step = coefficient(expr, name, lets)
+        step = found.get(name, 0)
         if step is None:
             return False
         if extent > 1:
-            steps.append((abs(step), extent))
+            moves.append((abs(step), extent))
     reach = 0
-    for step, extent in sorted(steps):
+    for step, extent in sorted(moves):
         if step <= reach:
             return False
         reach += step * (extent - 1)
@@ -67,9 +56,10 @@ def injective(expr: Expr, extents: Sequence[tuple[str, int]], lets: Mapping[str,
 
 @dataclass(slots=True)
 class Nest:
-    """Loops inside of each other, outside in; the lets between them; the innermost body."""
+    """Loops inside of each other, outside in; how often each runs at most; the lets between them; the inner body."""
 
     loops: list[For]
+    extents: list[tuple[str, int]]
     between: list[Let]
     body: tuple[Stmt, ...]
 
@@ -77,26 +67,55 @@ class Nest:
     def lets(self) -> dict[str, Expr]:
         return {s.name: s.value for s in (*self.between, *self.body) if isinstance(s, Let)}
 
-    @property
-    def extents(self) -> list[tuple[str, int]]:
-        return [(loop.index, int(loop.extent.value)) for loop in self.loops if isinstance(loop.extent, Const)]
+
+def largest(extent: Expr) -> int | None:
+    """How often a loop runs at most, where that is known."""
+    match extent:
+        case Const(value=most) | Op(name="min", args=(Const(value=most), _) | (_, Const(value=most))):
+            return int(most)
+    return None
 
 
-def nest_of(loop: For) -> Nest | None:
-    """The nest that starts at a loop, if nothing but lets stands between its loops and nothing else inside."""
-    loops: list[For] = [loop]
+def nest_of(stmts: Sequence[Stmt]) -> Nest | None:
+    """The nest that statements are, if nothing but lets stands between its loops, and lets and stores inside."""
+    loops: list[For] = []
+    extents: list[tuple[str, int]] = []
     between: list[Let] = []
-    while True:
-        *lets, last = loops[-1].body or (None,)  # the elements of an empty array
-        if not isinstance(last, For):
-            break
-        if not all(isinstance(s, Let) for s in lets):
+    while stmts and isinstance(loop := stmts[-1], For):
+        extent = largest(loop.extent)
+        if extent is None or not all(isinstance(s, Let) for s in stmts[:-1]):
             return None
-        between += lets  # type: ignore[arg-type]
-        loops.append(last)
-    body = loops[-1].body
-    simple = all(isinstance(s, Let) or (isinstance(s, Store) and s.op is None) for s in body)
-    constant = all(isinstance(one.extent, Const) for one in loops)
-    if len(loops) < 2 or not simple or not constant:
+        between += stmts[:-1]  # type: ignore[arg-type]
+        loops.append(loop)
+        extents.append((loop.index, extent))
+        stmts = loop.body
+    return Nest(loops, extents, between, tuple(stmts)) if all(isinstance(s, (Let, Store)) for s in stmts) else None
+
+
+# ---------------------------------------------------------------- numbers
+
+Numbers = Any  # an int, a bool, or an array of such: one for each lane, or for each iteration of loops
+
+_RULES: dict[str, Callable[..., Numbers]] = {
+    "div": operator.floordiv, "rem": operator.mod, "max": np.maximum, "min": np.minimum, "lt": operator.lt,
+    "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "cast": lambda x: x,
+    "select_n": lambda which, no, yes: np.where(which, yes, no)}
+
+
+def known(expr: Expr, numbers: Mapping[str, Numbers]) -> Numbers | None:
+    """The value of an expression of indices and conditions on them; `numbers` are those of names. None: not known."""
+    kind = type(expr)
+    if kind is Const:
+        return expr.value if expr.dtype in (INDEX, "bool") else None  # type: ignore[union-attr]
+    if kind is Ref:
+        return numbers.get(expr.name)  # type: ignore[union-attr]
+    if kind is Load or expr.dtype not in (INDEX, "bool"):
         return None
-    return Nest(loops, between, body)
+    values = [known(part, numbers) for part in children(expr)]  # type: ignore[arg-type]
+    if any(value is None for value in values):
+        return None
+    if isinstance(expr, Affine):
+        return sum(map(operator.mul, values, expr.coefficients), expr.const)
+    assert isinstance(expr, Op)
+    return _RULES[expr.name](*values) if expr.name in _RULES else None

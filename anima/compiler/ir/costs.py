@@ -6,9 +6,11 @@ may be written twice, and how many accumulators a reduction gets.
 
 from __future__ import annotations
 
+from anima.compiler.ir.affine import largest
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
+    Affine,
     Call,
     Const,
     Expr,
@@ -31,15 +33,10 @@ UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
 _UNKNOWN_STEPS = 64  # iterations of a loop that ends when a condition fails
 
 
-def extent_of(extent: Expr, otherwise: int = UNKNOWN_TRIPS) -> int:
+def extent_of(extent: Expr) -> int:
     """The number of iterations, or a guess."""
-    if isinstance(extent, Const):
-        return int(extent.value)
-    if isinstance(extent, Op) and extent.name == "min":
-        known = [int(a.value) for a in extent.args if isinstance(a, Const)]
-        if known:
-            return known[0]
-    return otherwise
+    known = largest(extent)
+    return UNKNOWN_TRIPS if known is None else known
 
 
 def operation_cost(name: str) -> float:
@@ -58,6 +55,11 @@ def cost(node: Stmt | Expr) -> float:
             return own + sum(cost(a) for a in args)
         case Load(index=index):
             return 0.7 + 0.3 * cost(index)
+        case Affine(values=values, coefficients=coefficients, const=const):
+            total = 0.0
+            for n, value in enumerate(values):
+                total = total + (cost(value) + (0.2 if coefficients[n] != 1 else 0.0)) + (0.2 if n else 0.0)
+            return total + 0.2 if const else total
         case Store(index=index, value=value):
             return 1.0 + 0.3 * cost(index) + cost(value)
         case Accumulate(value=value):

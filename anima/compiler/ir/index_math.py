@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from anima.compiler.ir.loops import INDEX, Const, Expr, Op, Ref
+from anima.compiler.ir.loops import INDEX, Const, Expr, Op, Ref, normal
 
 TRUE, FALSE = Const(True, "bool"), Const(False, "bool")
 
@@ -71,15 +71,7 @@ class Index:
     def expr(self) -> Expr:
         """The index as an expression of the loop IR."""
         if self._expr is None:
-            total: Expr | None = None
-            for atom, coefficient in self.terms:
-                term = atom.expr if coefficient == 1 else Op("mul", (atom.expr, Const(coefficient, INDEX)), INDEX)
-                total = term if total is None else Op("add", (total, term), INDEX)
-            if total is None:
-                total = Const(self.const, INDEX)
-            elif self.const:
-                total = Op("add", (total, Const(self.const, INDEX)), INDEX)
-            self._expr = total
+            self._expr = normal([a.expr for a, _ in self.terms], [c for _, c in self.terms], self.const)
         return self._expr
 
 
@@ -233,6 +225,11 @@ class Indexer:
         if a.hi < c:
             return FALSE
         return Op("ge", (a.expr(), Const(c, INDEX)), "bool")
+
+    def in_row(self, row: Index, k: Index, n: int, inner: int) -> Index:
+        """The number of element `k` of a row along an axis of `n`, with `inner` elements in the axes after it."""
+        before, after = self.divmod(row, inner)
+        return self.add(self.scale(self.add(self.scale(before, n), k), inner), after)
 
     def flatten(self, indices: Sequence[Index], shape: Sequence[int]) -> Index:
         """The element number of `indices` in a row-major array of this shape."""

@@ -15,6 +15,7 @@ from anima.compiler.ir import lapack
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
+    Affine,
     Again,
     Assign,
     Call,
@@ -47,11 +48,9 @@ SCALARS: dict[str, Primitive] = {
     p.name: p for module in (special, elementwise) for p in vars(module).values() if isinstance(p, Primitive)}
 
 _INDEX_OPS: dict[str, Any] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "div": lambda a, b: a // b, "rem": lambda a, b: a % b, "max": max, "min": min,
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "neg": lambda a: -a,
-    "select_n": lambda which, a, b: b if which else a,
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "select_n": lambda which, a, b: b if which else a,
 }
 
 
@@ -142,6 +141,8 @@ class Machine:
                 return value if dtype == INDEX else np.asarray(value, DTYPES[dtype])
             case Ref(name=name):
                 return self.names[name]
+            case Affine(const=const):
+                return const + sum(self.value(v) * c for v, c in expr.terms)
             case Load(buffer=buffer, index=index):
                 place, array = self.value(index), self._array(buffer)
                 assert 0 <= place < array.size, f"load of {buffer}[{place}] of {array.size}"

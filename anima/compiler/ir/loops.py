@@ -14,11 +14,11 @@ All scalar types are named as in `core.dtypes.short_name`, plus `index` (a signe
 
     Program = name, buffers, body: Stmt*
     Stmt    = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
-    Expr    = Const | Ref | Load | Op
+    Expr    = Const | Ref | Affine | Load | Op
 
 `Op.name` is the name of an elementwise primitive (`add`, `exp`, `select_n`, `lt`, ...) with the
 semantics of its `eval`, or `cast` (JAX's convert_element_type), or `bitcast`. On `index` operands
-`add sub mul div rem max min` and comparisons exist (`div`, `rem` of non-negative by positive).
+`div rem max min` and comparisons exist (`div`, `rem` of non-negative by positive); sums are `Affine`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from anima.core.source import Source
 from anima.util import record
 
 INDEX = "index"
+Size = int  # what a coefficient is, see `Affine`
 
 
 # --- Expressions: pure scalars ---------------------------------------------------------------
@@ -53,6 +54,34 @@ class Ref:
 
 
 @record
+class Affine:
+    """A sum of values of type index, each times its coefficient, and a number: `i1 * 64 + i4 + 3`.
+
+    All sums and multiples of indices are such nodes, in their simplest form, which `affine` makes. A value is a name
+    (of a loop's index, or a Let) or the rest, what is not linear in names: `i3 % 7`; no Const, no Affine.
+
+    Coefficients and `const` are of type `Size`: numbers today. When sizes have names, so that one program serves every
+    batch, a `Size` may be a product of these, too, with `+`, `*` and `==`; who asks how far a loop steps
+    (`ir.affine.steps`) gets None for it, as for what is not linear. In an extent, an expression, such a name is a Ref.
+    """
+
+    values: tuple[Expr, ...]
+    coefficients: tuple[Size, ...]
+    const: Size = 0
+    dtype = INDEX
+
+    @property
+    def terms(self) -> Iterator[tuple[Expr, Size]]:
+        """Values with their coefficients."""
+        return zip(self.values, self.coefficients, strict=True)
+
+    @property
+    def operations(self) -> int:
+        """How many multiplications and additions it takes."""
+        return len(self.values) - 1 + sum(c != 1 for c in self.coefficients) + (self.const != 0)
+
+
+@record
 class Load:
     """Element `index` of a buffer. The index must be in bounds whenever the expression is evaluated;
     `select_n` evaluates all of its operands, so clamp an index that may be outside."""
@@ -72,7 +101,28 @@ class Op:
     params: tuple[tuple[str, Any], ...] = ()
 
 
-Expr = Const | Ref | Load | Op
+Expr = Const | Ref | Affine | Load | Op
+
+
+def affine(const: Size, *terms: tuple[Expr, Size]) -> Expr:
+    """The sum of a number and of values times their coefficients, in the simplest form that it has."""
+    total: dict[Expr, Size] = {}
+    for value, coefficient in terms:
+        inner = (value if type(value) is Affine else Affine((), (), value.value) if type(value) is Const
+                 else Affine((value,), (1,)))
+        const += inner.const * coefficient
+        for part, own in inner.terms:
+            total[part] = total.get(part, 0) + own * coefficient
+    return normal([v for v, c in total.items() if c], [c for c in total.values() if c], const)
+
+
+def normal(values: Sequence[Expr], coefficients: Sequence[Size], const: Size) -> Expr:
+    """The sum of such values as an Affine may have: an Affine, or the number or the one value that it is."""
+    if not values:
+        return Const(const, INDEX)
+    if not const and len(values) == 1 and coefficients[0] == 1:
+        return values[0]
+    return Affine(tuple(values), tuple(coefficients), const)
 
 
 # --- Statements ------------------------------------------------------------------------------
@@ -148,8 +198,8 @@ class Assign:
 
 @record
 class Accumulate:
-    """`var = op(var, value)` for an associative `op` (add, mul, max, min, and, or, xor): in a vector loop
-    the terms may be combined in any order that does not depend on the number of threads."""
+    """`var = op(var, value)` for an associative `op` (add, mul, max, min, and, or, xor), not of indices: in a vector
+    loop the terms may be combined in any order that does not depend on the number of threads."""
 
     name: str
     op: str
@@ -268,6 +318,7 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Expr | Stmt, ...]]] = {
     **dict.fromkeys((Ref, Const, Local, Call), lambda node: ()),
     **dict.fromkeys((Let, Assign, Accumulate), lambda node: (node.value,)),
     Op: lambda node: node.args,
+    Affine: lambda node: node.values,
     Load: lambda node: (node.index,),
     Store: lambda node: (node.index, node.value),
     Var: lambda node: (node.init,),

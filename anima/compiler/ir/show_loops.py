@@ -17,6 +17,7 @@ from typing import Any
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
+    Affine,
     Again,
     Assign,
     Buffer,
@@ -37,6 +38,7 @@ from anima.compiler.ir.loops import (
     Var,
     While,
     Window,
+    affine,
 )
 from anima.compiler.ir.routines import ROUTINES, buffers_read, buffers_written
 from anima.compiler.storage.buffers import written_out
@@ -44,6 +46,7 @@ from anima.compiler.storage.buffers import written_out
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
           "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^", "shift_left": "<<"}
 _TIGHT = {"mul": 3, "div": 3, "rem": 3, "add": 2, "sub": 2}
+_ON_INDICES = frozenset(("div", "rem", "max", "min", "select_n", "cast"))
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _ONE_TYPE = frozenset(("add", "sub", "mul", "div", "rem", "max", "min", "and", "or", "xor", "pow", "atan2",
                        "nextafter", "shift_left", "shift_right_logical", "shift_right_arithmetic"))
@@ -119,6 +122,12 @@ def text(expr: Expr, tightness: int = 0) -> str:
             return str(value) if dtype in (INDEX, "bool", "i32", "f32") else f"{value}:{dtype}"
         case Ref(name=name):
             return name
+        case Affine(const=const):
+            terms = [(c, text(v, 3) if abs(c) == 1 else f"{text(v, 3)} * {abs(c)}") for v, c in expr.terms]
+            terms += [(const, str(abs(const)))] if const else []
+            body = "".join(f" {'-' if c < 0 else '+'} {term}" for c, term in sorted(terms, key=lambda t: t[0] < 0))
+            body = ("-" if body[1] == "-" else "") + body[3:]
+            return f"({body})" if tightness > (2 if const or len(expr.values) > 1 else 3) else body
         case Load(buffer=buffer, index=index):
             return f"{buffer}[{text(index)}]"
         case Op(name=name, args=args, dtype=dtype, params=params):
@@ -236,6 +245,7 @@ class _Checker:
             case Assign(name=name, value=value) | Accumulate(name=name, value=value):
                 dtype, mutable = self.find(name)
                 self.need(mutable, f"'{name}' is not a variable")
+                self.need(dtype != INDEX or type(stmt) is Assign, f"'{name}' is an index, to which nothing is added")
                 self.need(self.expr(value) == dtype, f"'{name}' is {dtype}, its new value {self.expr(value)}")
             case Store(buffer=buffer, index=index, value=value):
                 self.need(self.expr(index) == INDEX, f"an index into {buffer} is not an index")
@@ -266,6 +276,9 @@ class _Checker:
             case Ref(name=name, dtype=dtype):
                 found = self.find(name)[0]
                 self.need(found == dtype, f"'{name}' is {found}, not {dtype}")
+            case Affine(values=values, const=const):
+                self.need(all(self.expr(v) == INDEX for v in values), f"{text(expr)} is not a sum of indices")
+                self.need(affine(const, *expr.terms) == expr, f"{text(expr)} is not in its simplest form")
             case Load(buffer=buffer, index=index, dtype=dtype):
                 self.need(self.expr(index) == INDEX, f"an index into {buffer} is not an index")
                 found = self.memory(buffer, False)
@@ -277,6 +290,7 @@ class _Checker:
         return expr.dtype
 
     def op(self, name: str, types: list[str], dtype: str) -> None:
+        self.need(dtype != INDEX or name in _ON_INDICES, f"{name} of indices")
         if name in _COMPARISONS:
             self.need(dtype == "bool" and types[0] == types[1], f"{name} of {types} gives {dtype}")
         elif name in _ONE_TYPE:

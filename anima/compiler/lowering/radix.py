@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 
-from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder
 from anima.core import dtypes
@@ -69,15 +68,11 @@ def radix_sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     scope = builder.scope()
     ix = scope.ix
 
-    def place(row: Index, k: Index) -> Index:
-        before, after = ix.divmod(row, inner)
-        return ix.add(ix.scale(ix.add(ix.scale(before, n), k), inner), after)
-
     with scope.loop(rows, "each") as row:
         start = scope.let(ix.scale(row, n).expr(), row.level, "n")
         counts = scope.local("i32", 1 << digit)
         with scope.loop(n, "each") as k:
-            x = scope.at(eqn.invars[0], ix.unflatten(place(row, k), shape))
+            x = scope.at(eqn.invars[0], ix.unflatten(ix.in_row(row, k, n, inner), shape))
             scope.store(keys[0], ix.add(ix.scale(row, n), k), ordered_bits(scope, x))
         for number, shift in enumerate(range(0, bits, digit)):
             here, there = number % 2, 1 - number % 2
@@ -86,9 +81,9 @@ def radix_sort(builder: ProgramBuilder, eqn: Eqn) -> None:
         last = places[len(range(0, bits, digit)) % 2]
         with scope.loop(n, "serial") as k:
             taken = scope.as_index(scope.load(last, ix.add(ix.scale(row, n), k), "i32", scope.depth), 0, n - 1)
-            source = ix.unflatten(place(row, taken), shape)
+            source = ix.unflatten(ix.in_row(row, taken, n, inner), shape)
             for operand, var in zip(eqn.invars, eqn.outvars, strict=True):
-                scope.store(builder.result(var), place(row, k), scope.at(operand, source))
+                scope.store(builder.result(var), ix.in_row(row, k, n, inner), scope.at(operand, source))
     builder.kernel("sort", scope, eqn.source)
 
 
@@ -102,7 +97,7 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
         return scope.let(value, scope.depth)
 
     def at(k: Ref) -> Expr:
-        return Op("add", (start, k), INDEX)
+        return affine(0, (start, 1), (k, 1))
 
     def digit_of(key: Expr) -> Expr:
         moved = Op("shift_right_logical", (key, Const(shift, key_type)), key_type) if shift else key
@@ -124,7 +119,7 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
         which = digit_of(key)
         to = here(Load(counts, which, "i32"))
         scope.emit(Store(counts, which, Op("add", (to, one), "i32")))
-        target = here(Op("add", (start, Op("cast", (to,), INDEX)), INDEX))
+        target = here(affine(0, (start, 1), (Op("cast", (to,), INDEX), 1)))
         scope.emit(Store(keys_out, target, key))
         came = Op("cast", (k,), "i32") if places is None else Load(places, at(k), "i32")
         scope.emit(Store(places_out, target, came))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from anima.compiler.ir.costs import UNKNOWN_TRIPS
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.radix import ordered_bits, radix_fits, radix_sort
@@ -24,7 +24,7 @@ _ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
 
 
 def _add(a: Expr, b: Expr) -> Expr:
-    return Op("add", (a, b), INDEX)
+    return affine(0, (a, 1), (b, 1))
 
 
 def _min(a: Expr, b: Expr) -> Expr:
@@ -49,15 +49,10 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     scope = builder.scope()
     ix = scope.ix
 
-    def place(row: Index, k: Index) -> Index:
-        """The place, in the operands, of an element of a row."""
-        before, after = ix.divmod(row, inner)
-        return ix.add(ix.scale(ix.add(ix.scale(before, n), k), inner), after)
-
     with scope.loop(outer, "each") as row:
         base = ix.scale(row, n)
         with scope.loop(n, "serial") as k:
-            index = ix.unflatten(place(row, k), shape)
+            index = ix.unflatten(ix.in_row(row, k, n, inner), shape)
             for operand, target in zip(eqn.invars, first, strict=True):
                 scope.store(target, ix.add(base, k), scope.at(operand, index))
         if n > 1:
@@ -67,7 +62,7 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
             with scope.loop(n, "serial") as k:
                 for source, target, dtype in zip(first, results, types, strict=True):
                     value = scope.let(Load(source, ix.add(base, k).expr(), dtype), scope.depth)
-                    scope.store(target, place(row, k), value)
+                    scope.store(target, ix.in_row(row, k, n, inner), value)
     builder.kernel("sort", scope, eqn.source)
 
 
@@ -91,7 +86,7 @@ def _merge_pass(scope: Scope, start: Expr, n: int, width: Expr, types: Sequence[
         middle = scope.let(_min(_add(low, width), size), scope.depth, "n")
         high = scope.let(_min(_add(middle, width), size), scope.depth, "n")
         left, right = scope.var(scope.read(low), "a"), scope.var(middle, "b")
-        count = scope.let(Op("sub", (high, low), INDEX), scope.depth, "n")
+        count = scope.let(affine(0, (high, 1), (low, -1)), scope.depth, "n")
         with scope.serial(count) as step:
             _merge_step(scope, start, _add(low, step), left, right, middle, high, types, source, target, num_keys)
         scope.assign(low, high)
@@ -104,7 +99,7 @@ def _merge_step(scope: Scope, start: Expr, place: Expr, left: Ref, right: Ref, m
         return scope.let(value, scope.depth)
 
     def first_of(run: Expr, end: Expr) -> Expr:
-        return here(_add(start, _min(run, Op("sub", (end, _ONE), INDEX))))
+        return here(_add(start, _min(run, affine(-1, (end, 1)))))
 
     a, b = first_of(left, middle), first_of(right, high)
     xs = [here(Load(s, a, t)) for s, t in zip(source, types, strict=True)]
@@ -116,7 +111,7 @@ def _merge_step(scope: Scope, start: Expr, place: Expr, left: Ref, right: Ref, m
         scope.emit(Store(t, _add(start, place), Op("select_n", (take, x, y), dtype)))
     moved = here(Op("cast", (take,), INDEX))
     scope.assign(right, _add(right, moved))
-    scope.assign(left, _add(left, Op("sub", (_ONE, moved), INDEX)))
+    scope.assign(left, affine(1, (left, 1), (moved, -1)))
 
 
 @call("top_k", inline="all")
@@ -131,13 +126,9 @@ def _top_k(builder: ProgramBuilder, eqn: Eqn) -> None:
     scope = builder.scope()
     ix = scope.ix
 
-    def place(row: Index, j: Index, size: int) -> Index:
-        before, after = ix.divmod(row, inner)
-        return ix.add(ix.scale(ix.add(ix.scale(before, size), j), inner), after)
-
     with scope.loop(math.prod(shape) // n, "each") as row:
         def candidate(j: Index) -> tuple[Expr, Expr]:
-            x = scope.at(operand, ix.unflatten(place(row, j, n), shape))
+            x = scope.at(operand, ix.unflatten(ix.in_row(row, j, n, inner), shape))
             return x, ordered_bits(scope, x, signed_zeros=True)
 
         _, first = candidate(ix.zero)
@@ -150,10 +141,9 @@ def _top_k(builder: ProgramBuilder, eqn: Eqn) -> None:
             better = Op("or", (Op("not", (full,), "bool"), Op("gt", (key, worst), "bool")), "bool")
             with scope.when(scope.let(better, scope.depth)):
                 _insert(scope, key, [(bits, key), (best, x), (places, scope.index_value(j, "i32"))], count, k)
-                last = Op("sub", (count, _ONE), INDEX)
-                scope.assign(worst, Load(bits, last, key.dtype))
+                scope.assign(worst, Load(bits, affine(-1, (count, 1)), key.dtype))
         with scope.loop(k, "serial") as j:
-            target = place(row, j, k)
+            target = ix.in_row(row, j, k, inner)
             for source, var, t in ((best, values, dtype), (places, order, "i32")):
                 value = scope.let(Load(source, j.expr(), t), scope.depth)
                 scope.store(builder.result(var), target, value)
@@ -167,7 +157,7 @@ def _insert(scope: Scope, key: Expr, rows: Sequence[tuple[str, Expr]], count: Re
     moving = scope.var(Const(True, "bool"), "b")
 
     def previous() -> Expr:
-        return Op("max", (Op("sub", (hole, _ONE), INDEX), _ZERO), INDEX)
+        return Op("max", (affine(-1, (hole, 1)), _ZERO), INDEX)
 
     with scope.while_(moving):
         smaller = Op("lt", (Load(bits, previous(), key.dtype), key), "bool")
@@ -175,11 +165,11 @@ def _insert(scope: Scope, key: Expr, rows: Sequence[tuple[str, Expr]], count: Re
         with scope.when(go):
             for row, value in rows:
                 scope.emit(Store(row, hole, Load(row, previous(), value.dtype)))
-            scope.assign(hole, Op("sub", (hole, _ONE), INDEX))
+            scope.assign(hole, affine(-1, (hole, 1)))
         scope.assign(moving, go)
     for row, value in rows:
         scope.emit(Store(row, hole, value))
-    scope.assign(count, _min(_add(count, _ONE), Const(k, INDEX)))
+    scope.assign(count, _min(affine(1, (count, 1)), Const(k, INDEX)))
 
 
 def before(here: Callable[[Expr], Expr], xs: Sequence[Expr], ys: Sequence[Expr]) -> Expr:

@@ -37,6 +37,7 @@ from anima.compiler.ir.loops import (
     Var as Variable,
     While,
     Window,
+    affine,
 )
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import Operand, ProgramBuilder, call
@@ -144,7 +145,7 @@ class _Table:
         """Makes the windows show elements number `step`."""
         for k, (window, size) in enumerate(zip(self.windows, self.sizes, strict=True)):
             if size:
-                distance = _as("i64", Op("mul", (step, Const(size, INDEX)), INDEX))
+                distance = _as("i64", affine(0, (step, size)))
                 self.builder.emit(Window(window, Op("add", (self.load(4 + 3 * k), distance), "i64")))
 
     def give(self, results: Sequence[Var]) -> None:
@@ -192,7 +193,7 @@ def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
     def advance() -> None:
         table.open_windows(step)
         carry.step(outputs=table.windows[1:])
-        builder.emit(Assign(step.name, Op("add", (step, Const(1, INDEX)), INDEX)))
+        builder.emit(Assign(step.name, affine(1, (step, 1))))
 
     before = builder.block(test)
     builder.emit(While(before, found[0], builder.block(advance)))
@@ -298,8 +299,7 @@ def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     def body() -> None:
         step: Expr = position
         if reverse:
-            last = Op("sub", (count, Const(1, INDEX)), INDEX)
-            step = read.named(Op("sub", (last, position), INDEX))
+            step = read.named(affine(-1, (count, 1), (position, -1)))
         if reader is not None:
             reader.find(step)
         read.open_windows(step)

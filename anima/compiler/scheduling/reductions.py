@@ -37,6 +37,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     Var,
+    affine,
     statements,
     with_blocks,
 )
@@ -285,5 +286,5 @@ def _place(loops: Sequence[For]) -> Expr:
     """The number of an iteration, the last loop's counted fastest."""
     total: Expr = Ref(loops[0].index, INDEX)
     for loop in loops[1:]:
-        total = Op("add", (Op("mul", (total, loop.extent), INDEX), Ref(loop.index, INDEX)), INDEX)
+        total = affine(0, (total, _extent((loop,))), (Ref(loop.index, INDEX), 1))
     return total

@@ -16,7 +16,7 @@ import operator
 from dataclasses import replace
 
 from anima.compiler.emitting.value import itemsize
-from anima.compiler.ir.affine import Nest, coefficient, nest_of
+from anima.compiler.ir.affine import Nest, nest_of, steps
 from anima.compiler.ir.loops import (
     INDEX,
     Const,
@@ -30,6 +30,7 @@ from anima.compiler.ir.loops import (
     Ref,
     Stmt,
     Store,
+    affine,
     walk,
     with_blocks,
     with_kernels,
@@ -53,8 +54,9 @@ def _kernel(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _tiled(loop: For, target: Target) -> Stmt:
-    nest = nest_of(loop)
-    if nest is None or any(one.kind != "each" for one in nest.loops):
+    nest = nest_of((loop,))
+    if (nest is None or len(nest.loops) < 2
+            or not all(one.kind == "each" and isinstance(one.extent, Const) for one in nest.loops)):
         return loop
     across, step = _across(nest, target)
     if not step:
@@ -81,11 +83,12 @@ def _across(nest: Nest, target: Target) -> tuple[int, int]:
     inner = nest.loops[-1].index
     total = math.prod(extent for _, extent in extents)
     for _, index, size in _accesses(nest):
-        step = abs(coefficient(index, inner, lets) or 0) * size
-        if step < min(target.line, _TILE * size) or total * size < target.first_cache:
+        step_of = steps(index, lets) if total * size >= target.first_cache else {}
+        step = abs(step_of.get(inner, 0) or 0) * size
+        if step < min(target.line, _TILE * size):
             continue
         for depth, (name, extent) in enumerate(extents[:-1]):
-            along = coefficient(index, name, lets)
+            along = step_of.get(name, 0)
             if along is not None and abs(along) == 1 and extent > 2:
                 return depth, step
     return 0, 0
@@ -117,10 +120,9 @@ def split(loop: For, size: int) -> tuple[For, For]:
     """
     extent = int(loop.extent.value)  # type: ignore[union-attr]
     block, inner = Ref(f"{loop.index}.block", INDEX), Ref(f"{loop.index}.in", INDEX)
-    start = Op("mul", (block, Const(size, INDEX)), INDEX)
     count: Expr = Const(min(size, extent), INDEX)
     if extent % size and extent > size:
-        count = Op("min", (count, Op("sub", (Const(extent, INDEX), start), INDEX)), INDEX)
-    body = (Let(loop.index, Op("add", (start, inner), INDEX)), *loop.body)
+        count = Op("min", (count, affine(extent, (block, -size))), INDEX)
+    body = (Let(loop.index, affine(0, (block, size), (inner, 1))), *loop.body)
     return (For(block.name, Const(-(-extent // size), INDEX), (), loop.kind),
             For(inner.name, count, body, loop.kind, loop.width))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from anima.compiler.emitting.held import lanes_for
+from anima.compiler.ir.affine import known, steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
@@ -25,7 +26,6 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
-    Op,
     Ref,
     Stmt,
     Store,
@@ -34,8 +34,7 @@ from anima.compiler.ir.loops import (
     map_blocks,
     statements,
 )
-from anima.compiler.ir.static import known
-from anima.compiler.scheduling.vectorize import fits, names_in
+from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.buffers import buffers_of
 from anima.util import record
 
@@ -133,19 +132,15 @@ class _Walk:
                 self.found.append(_Access(buffer, index, self.elements(index), loop, True, sure))
             case _:
                 for child in children(stmt):
-                    if isinstance(child, (Const, Ref, Load, Op)):
+                    if isinstance(child, Expr):
                         self.expr(child, loop)
                     else:
                         self.stmt(child, loop, False)
 
     def expr(self, expr: Expr, loop: For | None) -> None:
-        kind = type(expr)
-        if kind is Op:
-            for arg in expr.args:  # type: ignore[union-attr]
-                self.expr(arg, loop)
-        elif kind is Load:
-            assert isinstance(expr, Load)
-            self.expr(expr.index, loop)
+        for child in children(expr):
+            self.expr(child, loop)  # type: ignore[arg-type]
+        if type(expr) is Load:
             self.found.append(_Access(expr.buffer, expr.index, self.elements(expr.index), loop, False))
 
     def elements(self, index: Expr) -> frozenset[int] | None:
@@ -199,14 +194,13 @@ def _moves(access: _Access, held: set[str]) -> float:
     """What an access in a whole loop costs for elements that are in other lanes; in memory, that are apart."""
     loop = access.loop
     times = 1 if access.elements is None else len(access.elements)
-    if loop is None or loop.index not in names_in(access.index):
+    found = {} if loop is None else steps(access.index, {})
+    if loop is None or loop.index not in found:
         return _SHUFFLE * times if access.buffer in held else 0.0
     if access.buffer in held:
         return 0.0 if access.index == Ref(loop.index, INDEX) else _SHUFFLE
-    lanes = {loop.index: np.arange(2)} | {n: 0 for n in names_in(access.index) if n != loop.index}
-    found = known(access.index, lanes)
-    near = found is None or abs(int(found[1]) - int(found[0])) <= 1
-    return 0.0 if near else float(times)
+    step = found[loop.index]
+    return 0.0 if step is None or abs(step) <= 1 else float(times)
 
 
 # ---------------------------------------------------------------- over statements

@@ -19,9 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anima.compiler.ir.affine import injective
+from anima.compiler.ir.affine import injective, nest_of
 from anima.compiler.ir.loops import (
     Accumulate,
+    Affine,
     Again,
     Assign,
     Buffer,
@@ -281,6 +282,8 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
                 return Ref(named[name], dtype)
             case Load(buffer=buffer, index=index, dtype=dtype):
                 return Load(buffers.get(buffer, buffer), expr(index), dtype)
+            case Affine(values=values, coefficients=coefficients, const=const):
+                return Affine(tuple(map(expr, values)), coefficients, const)
             case Op(name=name, args=args, dtype=dtype, params=params):
                 return Op(name, tuple(map(expr, args)), dtype, params)
         return e
@@ -366,21 +369,19 @@ def _share_elementwise(program: Program, units: Sequence[Access], loops: Sequenc
 def overwrites(kernel: Kernel, target: str, source: str) -> bool:
     """Whether a kernel can write `target` to the memory of `source`, both of one size and type: each iteration of its
     loop nest uses one element of `source`, then writes the same one of `target`, and no other iteration does."""
-    nest = _nest(kernel)
+    nest = nest_of(kernel.body)
     if nest is None:
         return False
-    extents, stmts = nest
     used: set[Expr] = set()
     written: set[Expr] = set()
-    for stmt in stmts:
+    for stmt in (*nest.between, *nest.body):
         here = {node.index for node in walk(stmt) if isinstance(node, (Load, Store)) and node.buffer == source}
         if here and written:
             return False
         used |= here
         if isinstance(stmt, Store) and stmt.buffer == target:
             written.add(stmt.index)
-    lets = {s.name: s.value for s in stmts if isinstance(s, Let)}
-    return len(written) == 1 and used == written and injective(written.pop(), extents, lets)
+    return len(written) == 1 and used == written and injective(written.pop(), nest.extents, nest.lets)
 
 
 class _Kernels:
@@ -409,28 +410,6 @@ def outermost(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         if not out or start > out[-1][1]:
             out.append((start, end))
     return out
-
-
-def _nest(kernel: Kernel) -> tuple[list[tuple[str, int]], list[Stmt]] | None:
-    """The loops of a kernel with their largest extents, and the statements in them, in order; None where not every
-    element is computed and stored in one iteration of the innermost loop."""
-    extents: list[tuple[str, int]] = []
-    stmts: list[Stmt] = []
-    body: Sequence[Stmt] = kernel.body
-    while True:
-        loops = [s for s in body if isinstance(s, For)]
-        stmts += [s for s in body if not isinstance(s, For)]
-        if not loops:
-            return (extents, stmts) if all(isinstance(s, (Let, Store)) for s in body) else None
-        loop = loops[0]
-        if body[-1] is not loop or len(loops) > 1 or any(isinstance(s, (Store, While, If, Call)) for s in body):
-            return None
-        match loop.extent:
-            case Const(value=most) | Op(name="min", args=(Const(value=most), _)):
-                extents.append((loop.index, int(most)))
-            case _:
-                return None
-        body = loop.body
 
 
 # ---------------------------------------------------------------- the arena
