@@ -142,9 +142,9 @@ for i < 4:
   vector j.2 < 3:
     s.2 = s.row[j.2]
     old.2 = s.2
-    new.2 = old.2 + x[3 + i * 3 + j.2]
+    new.2 = old.2 + x[i * 3 + j.2 + 3]
     s.row[j.2] = new.2
-    y[3 + i * 3 + j.2] = new.2"""
+    y[i * 3 + j.2 + 3] = new.2"""
 
 
 def test_a_total_that_is_read_where_it_is_set_is_refused() -> None:
