@@ -284,7 +284,10 @@ def _stretched_weights(x: Array, w: Array, axis: Any) -> Array:
 def var(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
         *, where: ArrayLike | None = None, mean: ArrayLike | None = None,
         correction: float | None = None) -> Array:
-    """The variance over `axis`: the mean of abs(x - mean)**2, divided by N - ddof instead of N."""
+    """The variance over `axis`: the mean of abs(x - mean)**2, divided by N - ddof instead of N.
+
+    With an integer `dtype` a whole number, cut, but still a float, as in JAX.
+    """
     no_out("var", out)
     return _variance("var", a, axis, dtype, _degrees(ddof, correction), keepdims, where, mean)
 
@@ -316,6 +319,8 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: boo
     if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
         raise ValueError(f"anima.numpy.{name} does not yet support real dtype parameters when computing the variance "
                          "of an array of complex values.")
+    if wanted == np.bool_:
+        raise TypeError(f"anima.numpy.{name} does not accept dtype bool.")
     result_dtype = dtypes.to_real(dtypes.to_inexact(x.dtype) if wanted is None else wanted)
     compute = dtypes.to_inexact(x.dtype if wanted is None else dtypes.promote_types(x.dtype, wanted))
     compute = _accumulator(compute)
@@ -333,7 +338,8 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: boo
         result = ew.div(*_equal_shapes(total, count))
     else:  # no degrees of freedom: no variance
         result = ew.div(total, total.dtype.type(count - ddof if count > ddof else np.nan))
-    return result if result.dtype == result_dtype else ew.convert_element_type(result, result_dtype)
+    result = result if result.dtype == result_dtype else ew.convert_element_type(result, result_dtype)
+    return result if is_inexact(result_dtype) else ew.convert(result, dtypes.default_float(), True)
 
 
 def ptp(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
