@@ -233,7 +233,7 @@ ROWS: list[Row] = [
     ("round({a}.astype('{t}'), {n})", {"a": ["odd7", "(f34 * 123.4)"], "t": ["float16", "float32"],
                                        "n": [0, 1, 2, -1]}),
     ("array({a}, ndmin={n})", {"a": ["f_", "f3", "f23", "f0", "[[1, 2]]", 7], "n": [0, 1, 2, 3, 5]}),
-    ("{name}({a}, order='{o}', copy={c})", {"name": ["array", "asarray"], "a": ["f34", "i3"], "o": ["K", "A", "C"],
+    ("{name}({a}, order='{o}', copy={c})", {"name": ["array", "asarray"], "a": ["f34", "i3"], "o": ["K", "C"],
                                             "c": ["True", "None"]}),
     ("linalg.cross({a}, {b}, axis={axis})", {"a": ["f3", "f2", "f33", "f23"], "b": ["f3", "f2", "f33"],
                                              "axis": [0, -1]}),
