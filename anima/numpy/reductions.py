@@ -117,14 +117,14 @@ def _lowest(dtype: Any) -> Any:
     """The identity of `max`."""
     if dtype == np.bool_:
         return False
-    return -np.inf if is_inexact(dtype) else int(dtypes.iinfo(dtype).min)
+    return -np.inf if is_inexact(dtype) else dtype.type(dtypes.iinfo(dtype).min)
 
 
 def _highest(dtype: Any) -> Any:
     """The identity of `min`."""
     if dtype == np.bool_:
         return True
-    return np.inf if is_inexact(dtype) else int(dtypes.iinfo(dtype).max)
+    return np.inf if is_inexact(dtype) else dtype.type(dtypes.iinfo(dtype).max)
 
 
 def _extremum(name: str, reducer: Callable[..., Any], combine: Any, identity: Callable[[Any], Any],

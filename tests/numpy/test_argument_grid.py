@@ -240,12 +240,13 @@ def test_every_combination_is_as_in_numpy(name: str) -> None:
                 compare(got, want, f"compiled {name} of {x.dtype}{list(x.shape)} with {options}")
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint32", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32"])
 @pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.usefixtures("x64")
 def test_extremes_of_nothing_are_where_they_start(name: str, dtype: str) -> None:
     """Also from the smallest and the largest number on, which are what nothing has as its extremes."""
     kind = np.dtype(dtype)
-    info = None if kind == bool else jnp.iinfo(kind) if kind.kind in "iu" else jnp.finfo(kind)
+    info = None if kind.kind == "b" else jnp.iinfo(kind) if kind.kind in "iu" else jnp.finfo(kind)
     ends = [-np.inf, np.inf] if kind.kind == "f" else []
     starts = [False, True] if info is None else [info.min, info.max, 1, *ends]
     for shape, axis in (((3,), None), ((2, 0), 1), ((0,), 0), ((2, 3), (0, 1))):
