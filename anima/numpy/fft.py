@@ -76,12 +76,10 @@ def _fftn(name: str, kind: FftType, a: Any, s: Sequence[int] | None, axes: Seque
     last = range(x.ndim - len(places), x.ndim)
     x = moveaxis(x, places, last)
     sizes = list(s or x.shape[x.ndim - len(places):])
-    if kind == FftType.IRFFT:
-        if s is None:
-            sizes[-1] = max(2 * (sizes[-1] - 1), 0)
-        x = _fit(x, [*sizes[:-1], sizes[-1] // 2 + 1] if s else x.shape[x.ndim - len(places):])
-    else:
-        x = _fit(x, sizes)
+    if s is not None:
+        x = _fit(x, [*sizes[:-1], sizes[-1] // 2 + 1] if kind == FftType.IRFFT else sizes)
+    elif kind == FftType.IRFFT:
+        sizes[-1] = max(2 * (sizes[-1] - 1), 0)
     out = _transform(x, kind, sizes)
     scale = _scale(norm, kind, math.prod(sizes)) if out.size else 1.0
     if scale != 1:

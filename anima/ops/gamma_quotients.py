@@ -114,17 +114,16 @@ def poch(z: Number, m: Number, f: Functions) -> Number:
     total = two_sum(z, m)
     s = total.hi
     positive = (z > 0.0) & (s > 0.0)
-    right = _rising(Pair(f.select(positive, z, 1.0), 0.0 * z),
-                    Pair(f.select(positive, s, 1.0), f.select(positive, total.lo, 0.0)), f)
-    # (z)_m = sin(pi z) / sin(pi (z + m)) (1 - z - m)_m; the signs alone differ for whole m
     negative = (z <= 0.0) & (s <= 0.0)
+    # (z)_m = sin(pi z) / sin(pi (z + m)) (1 - z - m)_m; the signs alone differ for whole m
     start = two_sum(0.0 * s + 1.0, -f.select(negative, s, 0.0))
     end = two_sum(0.0 * z + 1.0, -f.select(negative, z, 0.0))
-    start = Pair(start.hi, start.lo - f.select(negative, total.lo, 0.0))
-    mirrored = _rising(start, end, f)
+    rest = f.select(positive | negative, total.lo, 0.0)
+    right = _rising(Pair(f.select(positive, z, start.hi), f.select(positive, 0.0, start.lo - rest)),
+                    Pair(f.select(positive, s, end.hi), f.select(positive, rest, end.lo)), f)
     turns = f.select(whole(m, f), f.select(whole(m * 0.5, f), 0.0 * m + 1.0, -1.0),
                      _half_turns(z, 0.0, f) / _half_turns(s, total.lo, f))
-    left = mirrored * turns
+    left = right * turns
     mixed = gamma(s, f, total.lo) / gamma(f.select(z == 0.0, 1.0, z), f)
     mixed = f.select((z <= 0.0) & whole(z, f), 0.0, mixed)
     result = f.select(positive, right, f.select(negative, left, mixed))

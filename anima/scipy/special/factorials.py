@@ -83,7 +83,7 @@ def polygamma(n: Any, x: Any) -> Any:
     if not dtypes.issubdtype(n.dtype, np.integer):
         raise ValueError(f"Argument `n` to polygamma must be of integer type. Got dtype {dtypes.name(n.dtype)}.")
     (x,) = real("polygamma", x, weak=True)
-    return special.polygamma(*inexact("polygamma", n.astype(x.dtype), x))
+    return special.polygamma(*inexact("polygamma", convert(n, x.dtype, n.weak_type), x))
 
 
 def gammainc(a: Any, x: Any) -> Any:
