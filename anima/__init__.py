@@ -73,7 +73,7 @@ from anima.config import (
     numpy_rank_promotion as numpy_rank_promotion,
     threefry_partitionable as threefry_partitionable,
 )
-from anima.core.array import Array as Array
+from anima.core.array import Array as Array, load_operators_by
 from anima.core.device import Device as Device
 from anima.core.dtypes import float0 as float0
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
@@ -99,6 +99,9 @@ remat = checkpoint
 __version__ = "0.1.0"
 
 _FACES = ("custom_batching", "debug", "dtypes", "lax", "nn", "numpy", "random", "stages", "typing")
+
+
+load_operators_by(lambda: importlib.import_module("anima.numpy"))
 
 
 def __getattr__(name: str) -> Any:

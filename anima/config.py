@@ -138,6 +138,13 @@ def _parse_int(name: str, value: Any) -> int | None:
     return None if value is None else int(value)
 
 
+def _parse_one(name: str, value: Any) -> int | None:
+    count = _parse_int(name, value)
+    if count not in (None, -1, 1):
+        raise NotImplementedError(f"anima_{name}={count}: the CPU is one device.")
+    return count
+
+
 def _parse_any(name: str, value: Any) -> Any:
     return value
 
@@ -204,7 +211,7 @@ platforms = Option("platforms", None, _parse_any, "The platforms to use, by name
 platform_name = Option("platform_name", None, _parse_any, "The default platform.")
 tape_budget = Option("tape_budget", None, _parse_int, "Bytes that reverse mode through while_loop may remember in one "
                      "program; None: a quarter of the memory that is free.")
-num_cpu_devices = Option("num_cpu_devices", None, _parse_int, "How many devices the CPU is shown as.")
+num_cpu_devices = Option("num_cpu_devices", None, _parse_one, "How many devices the CPU is shown as: one.")
 
 OPTIONS: dict[str, Option] = {option.name: option for option in (
     enable_x64, debug_nans, debug_infs, disable_jit, threefry_partitionable, numpy_dtype_promotion,

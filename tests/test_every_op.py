@@ -20,8 +20,8 @@ import pytest
 
 import anima
 import anima.ops
+from anima.compiler.driver import lower
 from anima.compiler.ir.interpret import run as interpret
-from anima.compiler.pipeline import lower
 from anima.core import dtypes as dt
 from anima.core.avals import ShapedArray
 from anima.core.primitive import Primitive

@@ -14,7 +14,7 @@ import anima
 from anima.core.primitive import Primitive
 
 ROOT = pathlib.Path(anima.__file__).parent
-FILE_LINES, FUNCTION_LINES = 600, 80
+FILE_LINES, FUNCTION_LINES = 600, 69
 
 LAYERS = [
     {"errors", "config", "util", "tree", "tree_engine", "tree_keys"},
@@ -53,8 +53,11 @@ def layer(name: str) -> int:
 
 
 def imports(tree: ast.AST) -> list[tuple[int, str]]:
+    """The modules that a tree imports, with the line: at once, late, or through a string."""
     out = []
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "lazy_module")):
+            out += [(node.lineno, a.value) for a in node.args if isinstance(a, ast.Constant) and a.value in NAMES]
         if isinstance(node, ast.Import):
             out += [(node.lineno, a.name) for a in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -83,8 +86,7 @@ def test_module(name: str, path: pathlib.Path, tree: ast.Module) -> None:
 
 
 def test_no_import_circles() -> None:
-    edges = {name: {t for _, t in imports(tree) if t in NAMES and t != name and (ROOT.parent / t.replace(".", "/"))
-                    .with_suffix(".py").exists()} for name, _, tree in MODULES}
+    edges = {name: {t for _, t in imports(tree) if t in NAMES and t != name} for name, _, tree in MODULES}
     state: dict[str, int] = {}
 
     def visit(name: str, stack: list[str]) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from anima import tree
+from anima.config import platform_name, platforms
 from anima.core.array import ConcreteArray
-from anima.core.device import CPU, Device
+from anima.core.device import CPU, Device, device_of
 from anima.core.trace import aval_of
 from anima.ops.elementwise import convert
 from anima.util import lazy_module
@@ -26,7 +27,13 @@ def block_until_ready(x: Any) -> Any:
 
 
 def device_put(x: Any, device: Any = None, **_: Any) -> Any:
-    """`x` with every leaf as an array on a device."""
+    """`x` with every leaf as an array on a device: one for all, or a tree with one for each leaf.
+
+    ValueError for what is no device, RuntimeError for one that is not there.
+    """
+    for place in [device] if isinstance(device, (Device, str, type(None))) else tree.leaves(device):
+        device_of(place)
+
     def put(leaf: Any) -> Any:
         try:
             aval = aval_of(leaf)
@@ -44,8 +51,9 @@ def device_get(x: Any) -> Any:
 
 def devices(backend: str | None = None) -> list[Device]:
     """The devices of a platform (default: all); RuntimeError for a platform that is not there."""
-    if backend not in (None, "cpu"):
-        raise RuntimeError(f"Unknown backend {backend}. Available backends are ['cpu']")
+    wanted = backend or platforms.value or platform_name.value or CPU.platform
+    if CPU.platform not in wanted.split(","):
+        raise RuntimeError(f"Unknown backend {wanted}. Available backends are {[CPU.platform]}")
     return [CPU]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial, update_wrapper
@@ -18,7 +19,7 @@ import numpy as np
 from anima import errors, tree
 from anima.api.pjit import all_finite, executable_of, pjit_p
 from anima.api.reading import reader
-from anima.api.stages import Lowered, TracedFunction, type_of
+from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
 from anima.config import config
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
@@ -29,7 +30,7 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array
 from anima.runtime.logs import explain_miss, timed
-from anima.util import cleared, exact_type, fun_name
+from anima.util import cleared, exact_type, fork_safe, fun_name
 
 
 class Signature:
@@ -165,6 +166,7 @@ class Entry:
 
         `run` comes last: other threads may call, and take the short way as soon as it is there.
         """
+        warn_of_unusable(self.closed, [k + len(self.outer) for k in self.donated])
         executable = executable_of(self.closed, self.name, () if self.outer else self.donated)
         spec = self.out_tree.spec
         flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1
@@ -184,20 +186,55 @@ class Entry:
         return self.out_tree.spec.unflatten(arrays)
 
 
-# The functions that have been traced. (The garbage collector knows them too, but it tells of tuples that other threads
-# are still making, which they then cannot finish.)
-_traced: weakref.WeakValueDictionary[int, JitFunction] = weakref.WeakValueDictionary()
+class Programs:
+    """What is known of the signatures of one function, jitted with the same options, by whoever and how often.
+
+    `simple` and `recent` are what was used lately, the last first, by the options: for calls whose arguments are leaves
+    by position (but for a leaf that is not the only one and donated: it might be given twice); for all calls.
+    """
+
+    __slots__ = ("__weakref__", "entries", "recent", "simple")
+
+    def __init__(self) -> None:
+        self.entries: dict[Any, Entry] = {}
+        self.simple: dict[Any, tuple[Entry, ...]] = {}
+        self.recent: dict[Any, tuple[Entry, ...]] = {}
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self.recent.clear()
+        self.simple.clear()
+
+
+_RECENT = 8       # signatures of each kind that a call is compared with before it is looked at in general
+_FUNCTIONS = 512  # functions of which programs are known though nothing refers to what `jit` made of them
+# Those that have been traced. (The garbage collector knows them too, but it tells of tuples that other threads are
+# still making, which they then cannot finish.)
+_traced: weakref.WeakValueDictionary[int, Programs] = weakref.WeakValueDictionary()
+_known: weakref.WeakKeyDictionary[Any, dict[Hashable, Programs]] = weakref.WeakKeyDictionary()
+_lock = fork_safe(threading.RLock())
 
 
 @cleared
 def _clear_functions() -> None:
-    for known in _traced.valuerefs():
-        function = known()
-        if function is not None:
-            function.clear_cache()
+    with _lock:
+        _known.clear()
+    for ref in _traced.valuerefs():
+        programs = ref()
+        if programs is not None:
+            programs.clear()
 
 
-_RECENT = 8  # signatures of each kind that a call is compared with before it is looked at in general
+def _programs(fun: Callable[..., Any], options: Hashable) -> Programs:
+    """Those of an equal function with the same options, if there are any. A program may refer to its function, so that
+    neither would ever be given back: the oldest of many are forgotten."""
+    try:
+        with _lock:
+            while len(_known) > _FUNCTIONS:
+                _known.pop(next(iter(_known)), None)
+            return _known.setdefault(fun, {}).setdefault(options, Programs())
+    except Exception:  # no hash, no equality, no weak references
+        return Programs()
 
 
 class JitFunction:
@@ -222,11 +259,12 @@ class JitFunction:
         self._check_donated()
         self.keep_unused, self.inline = keep_unused, inline
         self.donates = bool(self.donated_nums or self.donated_names)
-        self.entries: dict[Any, Entry] = {}
-        # What was used lately, the last first, by the options: for calls whose arguments are leaves by position (but
-        # for a leaf that is not the only one and donated: it might be given twice); for all calls.
-        self.simple: dict[Any, tuple[Entry, ...]] = {}
-        self.recent: dict[Any, tuple[Entry, ...]] = {}
+        self._remember(_programs(fun, (self.signature.static_argnums, self.signature.static_argnames, self.donated_nums,
+                                       self.donated_names, keep_unused, inline)))
+
+    def _remember(self, programs: Programs) -> None:
+        self.programs = programs
+        self.entries, self.simple, self.recent = programs.entries, programs.simple, programs.recent
 
     def _check_donated(self) -> None:
         self.signature.check("donate", self.fun, self.donated_nums, self.donated_names)
@@ -244,7 +282,12 @@ class JitFunction:
         return f"<jitted {self.fun!r}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "entries": {}, "simple": {}, "recent": {}}  # programs are of this process
+        programs = ("programs", "entries", "simple", "recent")  # these are of this process
+        return {k: v for k, v in self.__dict__.items() if k not in programs}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._remember(Programs())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -328,7 +371,7 @@ class JitFunction:
             if not entry.outer and config.version() == version:
                 entry.kept = True
                 self.entries[key] = entry
-                _traced[id(self)] = self
+                _traced[id(self.programs)] = self.programs
         return entry
 
     def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,
@@ -401,9 +444,7 @@ class JitFunction:
 
     def clear_cache(self) -> None:
         """Forgets every traced and compiled program."""
-        self.entries.clear()
-        self.recent.clear()
-        self.simple.clear()
+        self.programs.clear()
 
     @errors.api_boundary
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:

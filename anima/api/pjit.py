@@ -22,8 +22,8 @@ from anima.transforms.linearize import fill, linearize_apart
 from anima.util import lazy_module
 
 # Programs that compile nothing need not wait for the compiler to load.
-pipeline = lazy_module("anima.compiler.pipeline")
-recording = lazy_module("anima.runtime.recording")
+driver = lazy_module("anima.compiler.driver")
+recording = lazy_module("anima.runtime.tapes.recording")
 
 
 def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:

@@ -9,6 +9,8 @@ and likewise `.fused`, `.loops`, `.llvm`, `.asm`, and `.compile().as_text()`.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from anima import tree
-from anima.api.pjit import executable_of, pipeline
+from anima import errors, tree
+from anima.api.pjit import driver, executable_of
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -113,7 +115,27 @@ class TracedFunction:
         return tree.unflatten(self.out_tree, self.jaxpr.out_avals)
 
     def lower(self, **_: Any) -> Lowered:
+        warn_of_unusable(self.jaxpr, self.donate_argnums)
         return Lowered(self)
+
+
+def warn_of_unusable(closed: ClosedJaxpr, donated: Sequence[int]) -> None:
+    """Warns of donated arguments that are in use, but whose memory no result can take over."""
+    if not donated:
+        return
+    results = Counter((a.size, a.dtype) for a in closed.out_avals)
+    used = {v for e in closed.eqns for v in e.invars} | set(closed.jaxpr.outvars)
+    unusable = []
+    for k in donated:
+        var = closed.jaxpr.invars[k]
+        kind = var.aval.size, var.aval.dtype
+        if results[kind]:
+            results[kind] -= 1
+        elif var in used:
+            unusable.append(var.aval.str_short())
+    if unusable:
+        warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nNo result has their size and "
+                      "dtype. Donate only arguments that a result replaces.", stacklevel=errors.user_stacklevel())
 
 
 class _OfTraced:
@@ -136,8 +158,8 @@ class Lowered(_OfTraced):
 
     @cached_property
     def stages(self) -> Any:
-        """The program at every level (`compiler.pipeline.Stages`)."""
-        return pipeline.lower(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
+        """The program at every level (`compiler.driver.Stages`)."""
+        return driver.lower(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
 
     @property
     def jaxpr(self) -> ClosedJaxpr:
@@ -146,12 +168,12 @@ class Lowered(_OfTraced):
     @property
     def fused(self) -> str:
         """The jaxpr after simplification and the grouping of its equations into kernels, as text."""
-        return pipeline.show_fused(self.stages.fused)
+        return driver.show_fused(self.stages.fused)
 
     @property
     def loops(self) -> str:
         """The loop program, as text."""
-        return pipeline.show_loops(self.stages.loops)
+        return driver.show_loops(self.stages.loops)
 
     @property
     def kernel_count(self) -> int:
@@ -167,6 +189,10 @@ class Lowered(_OfTraced):
     def asm(self) -> str:
         """The machine code, as assembly text."""
         return self.compile().executable.asm
+
+    def explain(self) -> str:
+        """What each pass of the compiler makes of the program, and how long it takes, as a table."""
+        return driver.explain(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text: `dialect` is "jaxpr", "fused", "loops" (default), "llvm" or "asm"."""

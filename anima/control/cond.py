@@ -21,7 +21,7 @@ from anima.control.scan import scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import instantiate
@@ -51,6 +51,9 @@ class Cond(Primitive):
     def infer(self, index: ShapedArray, *avals: ShapedArray, branches: Branches, **params: Any) -> list[ShapedArray]:
         return [a.update(weak_type=all(b.out_avals[k].weak_type for b in branches))
                 for k, a in enumerate(branches[0].out_avals)]
+
+    def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
+        return tuple(map(Inner, params["branches"]))
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

@@ -20,7 +20,7 @@ from anima.control.common import check_carry, reorder, strong_like, trace_functi
 from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
@@ -54,6 +54,9 @@ class Scan(Primitive):
               ) -> list[ShapedArray]:
         outs = jaxpr.out_avals
         return outs[:num_carry] + [a.update(shape=(length, *a.shape)) for a in outs[num_carry:]]
+
+    def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
+        return (Inner(params["jaxpr"], params["num_consts"], params["num_carry"]),)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, length: int, **params: Any) -> Work:

@@ -21,7 +21,7 @@ from anima.control.tape import STEPS_AVAL, WORD, first_lanes, record, room_for, 
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Primitive, Zero
+from anima.core.primitive import Inner, Primitive, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.elementwise import add, convert, lt
@@ -40,6 +40,10 @@ class While(Primitive):
 
     def infer(self, *avals: ShapedArray, body_jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
         return body_jaxpr.out_avals
+
+    def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
+        body, first = params["body_jaxpr"], params["body_nconsts"]
+        return Inner(params["cond_jaxpr"]), Inner(body, first, len(body.jaxpr.invars) - first)
 
     def eval(self, *args: np.ndarray, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
              body_nconsts: int) -> list[np.ndarray]:

@@ -7,7 +7,6 @@ table below through `install_operators`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,14 +15,16 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
-from anima.core.device import CPU, Device
+from anima.core.device import CPU, Device, device_of
 
 
 class _Table(dict[str, Callable[..., Any]]):
-    """The meaning of operators and methods; the NumPy face, which fills it, is loaded when the first is used."""
+    """The meaning of operators and methods; what fills it is loaded when the first is used."""
+
+    load: Callable[[], Any]
 
     def __missing__(self, name: str) -> Callable[..., Any]:
-        importlib.import_module("anima.numpy")
+        self.load()
         if name not in self:
             raise KeyError(name)
         return self[name]
@@ -35,6 +36,11 @@ _table = _Table()
 def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
     """Gives operators and methods of arrays their meaning; called once, by the NumPy face."""
     _table.update(table)
+
+
+def load_operators_by(load: Callable[[], Any]) -> None:
+    """Says what is to be called when the first operator is used, and has it install them."""
+    _table.load = load
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -287,8 +293,7 @@ class ConcreteArray(Array):
     @errors.api_boundary
     def to_device(self, device: Any, *, stream: Any = None) -> ConcreteArray:
         """The array on a device: there is one."""
-        if device not in (CPU, "cpu"):
-            raise ValueError(f"Unknown device {device!r}; there is {CPU!r}.")
+        device_of(device)
         return self
 
     def unsafe_buffer_pointer(self) -> int:

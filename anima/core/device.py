@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform as _platform
+from typing import Any
 
+from anima.config import default_device
 from anima.util import record
 
 
@@ -40,3 +42,17 @@ class Device:
 
 
 CPU = Device()
+
+
+def device_of(device: Any = None) -> Device:
+    """The device that is meant: this one or "cpu", or by default that of the option `default_device`.
+
+    ValueError for what is no device; RuntimeError for a platform that is not there.
+    """
+    if device is None:
+        device = default_device.value
+    if device in (None, CPU, CPU.platform):
+        return CPU
+    if isinstance(device, (Device, str)):
+        raise RuntimeError(f"Unknown device {device!r}: there is {CPU!r} alone.")
+    raise ValueError(f"A device is one of anima.devices() or None, not {device!r}.")

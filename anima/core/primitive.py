@@ -52,6 +52,15 @@ def total_work(parts: Iterable[Work]) -> Work:
     return Work(flops, transcendentals)
 
 
+class Inner(NamedTuple):
+    """A program (a ClosedJaxpr) that an equation runs, and how many values it `carries` from one run to the next: its
+    arguments from number `first` on become its first results."""
+
+    program: Any
+    first: int = 0
+    carries: int = 0
+
+
 class Primitive:
     """An operation and its rules. Subclasses override the rules; `bind` applies the operation."""
 
@@ -124,6 +133,10 @@ class Primitive:
     def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
         """Whether the result is the elements of its one operand in the same order."""
         return False
+
+    def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
+        """The programs that an application runs, where lowering makes loops and branches around them."""
+        return ()
 
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
         """Names of the effects of an application beyond its results: what has one is never dropped, merged or moved."""

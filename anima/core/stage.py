@@ -20,6 +20,7 @@ from anima.config import config
 from anima.core import dtypes, source
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.check import check_jaxpr
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.state import current
@@ -171,6 +172,8 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
     finally:
         trace.alive = False
     check_leaks(trace)
+    if config.enable_checks:
+        check_jaxpr(result[0])
     return result
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from anima.compiler.scalars.table import enter
 from anima.core import primitive as core
 from anima.core.array import Array
 from anima.core.avals import ShapedArray as ShapedArray
@@ -29,9 +30,10 @@ from anima.core.primitive import Linear as Linear, Zero as Zero
 from anima.core.stage import eval_jaxpr as eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops.broadcast import as_array, instantiate as instantiate
+from anima.ops.family import ELEMENTWISE, REAL, Elementwise
 
 __all__ = ["ClosedJaxpr", "Jaxpr", "JaxprEqn", "Linear", "Literal", "Primitive", "ShapedArray", "Var", "Zero",
-           "eval_jaxpr", "instantiate", "jaxpr_as_fun", "jaxprs_in_params"]
+           "elementwise", "eval_jaxpr", "instantiate", "jaxpr_as_fun", "jaxprs_in_params"]
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
@@ -116,6 +118,33 @@ class Primitive(core.Primitive):
             raise self._missing("Compilation", "Set it by def_lowering.")
         rule = partial(self.lowering, **params)
         return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, lambda *xs: self._as_list(rule(*xs)), avals))
+
+
+def elementwise(name: str, fun: Callable[..., Any], formula: Callable[..., Any], *,
+                jvp: Sequence[Callable[..., Any] | None], operands: str = "x", cost: float = 10.0) -> Elementwise:
+    """A new operation on each element of arrays of floats, with instructions of its own.
+
+    Args:
+      name: as no other operation is called.
+      fun: the function on NumPy arrays, for use outside of compiled programs.
+      formula: the function on numbers of compiled code, f32 or f64 (float16 and bfloat16 are computed in f32), written
+        with operators, or with what else `anima.compiler.scalars.base.Num` has.
+      jvp: for each operand a rule `(t, y, *operands)`: how the result `y` changes with the operand's tangent `t`. None
+        where it does not.
+      operands: their names.
+      cost: nanoseconds of one core for one element, roughly; an addition takes 1.
+
+    Everything else (types, broadcasting, `vmap`, transposition, fusion) is that of all elementwise operations.
+
+    >>> gauss = elementwise("gauss", lambda x: 1 / (1 + x * x), lambda x: 1.0 / (x * x + 1.0), cost=4.0,
+    ...                     jvp=[lambda t, y, x: -2 * t * x * y * y])
+    >>> jit(grad(gauss))(1.0)
+    Array(-0.5, dtype=float32, weak_type=True)
+    """
+    if name in ELEMENTWISE:
+        raise ValueError(f"there is an operation '{name}' already")
+    enter(name, formula)
+    return Elementwise(name, fun, REAL, fun.__doc__ or "", jvp=jvp, operands=operands, cost=cost)
 
 
 def jaxpr_as_fun(closed: ClosedJaxpr) -> Callable[..., list[Any]]:

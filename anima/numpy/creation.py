@@ -17,6 +17,7 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
+from anima.core.device import device_of
 from anima.core.trace import Tracer, aval_of, is_array_like, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
@@ -52,6 +53,7 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: st
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
+    device_of(device)
     if order not in ("K", "C", None):
         raise NotImplementedError(f"array supports only order='C' and order='K', got {order!r}")
     wanted = _user_dtype(dtype, "array")
@@ -241,7 +243,7 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool |
     """`a` as an array, itself if it is one of this dtype already; see `array`."""
     if copy is False and not isinstance(a, Array):
         raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
-    return array(a, dtype=dtype, copy=bool(copy), order=order)
+    return array(a, dtype=dtype, copy=bool(copy), order=order, device=device)
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Array:
@@ -257,6 +259,7 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
     >>> jnp.astype(jnp.arange(254.0, 258.0), "uint8")
     Array([254, 255, 255, 255], dtype=uint8)
     """
+    device_of(device)
     x = as_array(x, "astype")
     dtype = dtypes.check_user_dtype(dtype, "astype")
     if is_complex(x.dtype) and not is_complex(dtype) and dtype != np.bool_:
@@ -277,6 +280,7 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = 
 
     A Python number as `fill_value` gives a weakly typed array unless `dtype` is given.
     """
+    device_of(device)
     dtype = _user_dtype(dtype, "full")
     fill = as_array(operand("full", fill_value))
     shape = canonical_shape(shape)
@@ -306,18 +310,21 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: No
 
     TypeError if the shape is not known when the program is made, or negative.
     """
+    device_of(device)
     dtype = dtypes.check_user_dtype(dtype, "zeros")
     return sh.full(canonical_shape(shape), 0, dtype)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
     """An array of ones; the default dtype is the default float."""
+    device_of(device)
     dtype = dtypes.check_user_dtype(dtype, "ones")
     return sh.full(canonical_shape(shape), 1, dtype)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
     """An array whose values nobody relies on: zeros."""
+    device_of(device)
     dtype = dtypes.check_user_dtype(dtype, "empty")
     return sh.full(canonical_shape(shape), 0, dtype)
 
@@ -325,6 +332,7 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: No
 def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None,
               out_sharding: None = None) -> Array:
     """As `full`, with the shape and dtype of `a` (an array, or anything with a shape and a dtype)."""
+    device_of(device)
     aval = _like(a, "full_like")
     dtype = _user_dtype(dtype, "full_like")
     shape = aval.shape if shape is None else canonical_shape(shape)
@@ -347,17 +355,20 @@ def _like(a: Any, name: str) -> ShapedArray:
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
                out_sharding: None = None) -> Array:
     """Zeros of the shape and dtype of `a`."""
+    device_of(device)
     return _filled_like("zeros_like", a, 0, dtype, shape)
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
               out_sharding: None = None) -> Array:
     """Ones of the shape and dtype of `a`."""
+    device_of(device)
     return _filled_like("ones_like", a, 1, dtype, shape)
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """An array of the shape and dtype of `prototype` whose values nobody relies on: zeros."""
+    device_of(device)
     return _filled_like("empty_like", prototype, 0, dtype, shape)
 
 
@@ -383,6 +394,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     >>> jnp.arange(1, 2, 0.25)
     Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
     """
+    device_of(device)
     wanted = _user_dtype(dtype, "arange")
     given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
     if stop is None and step is None:
@@ -420,6 +432,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
 
     ValueError if `num` is negative; it must be known when the program is made.
     """
+    device_of(device)
     num = static_int(num, "'num' argument of anima.numpy.linspace.")
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
@@ -499,6 +512,7 @@ def _with_exact_ends(values: Array, start: Array, stop: Array, num: int, endpoin
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """An N by M matrix with ones on the k-th diagonal and zeros elsewhere."""
+    device_of(device)
     dtype = dtypes.check_user_dtype(dtype, "eye")
     rows, columns = canonical_shape((N, N if M is None else M))
     if rows < 0 or columns < 0:
@@ -576,4 +590,5 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array of the values of any object that exports DLPack."""
+    device_of(device)
     return asarray(x) if isinstance(x, Array) else asarray(np.from_dlpack(x))

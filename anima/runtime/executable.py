@@ -17,20 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import cache
+from anima.compiler import driver
+from anima.compiler.cache import Code
 from anima.compiler.emitting.emit import ENTRY, slots
 from anima.compiler.emitting.value import NUMPY, itemsize
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import Buffer, Op, Program, walk
 from anima.compiler.ir.show_loops import show
-from anima.compiler.machine import fortran, native
+from anima.compiler.machine import fortran
+from anima.compiler.machine.target import Target
 from anima.compiler.storage.buffers import accesses
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
-from anima.runtime import memory, tapes, threads
+from anima.runtime import memory, threads
 from anima.runtime.callbacks import Callbacks
 from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
 from anima.runtime.guards import Guards
+from anima.runtime.tapes import routines as tapes
 from anima.util import check_level
 
 _ALIGNMENT = 64
@@ -38,19 +41,18 @@ _empty = np.empty  # as it is now: native code relies on what it gives
 
 
 def compile_program(program: Program, shapes: Sequence[Shape] | None = None,
-                    target: native.Target | None = None) -> Executable:
+                    target: Target | None = None) -> Executable:
     """Machine code for a program; `shapes` are those of the outputs (flat, if None), `target` the machine (this one).
 
     Raises NotImplementedError for what the back end has no instructions for, naming it.
     """
-    code = cache.compiled(program, target or native.host())
-    return Executable(program, code, shapes)
+    return Executable(program, driver.assemble(program, target), shapes)
 
 
 class Executable:
     """A compiled program. `executable(inputs)` gives the list of its outputs; inputs at `donors` are written over."""
 
-    def __init__(self, program: Program, code: cache.Code, shapes: Sequence[Shape] | None = None) -> None:
+    def __init__(self, program: Program, code: Code, shapes: Sequence[Shape] | None = None) -> None:
         self.program = program
         self.code = code
         self._inputs = [Input(NUMPY[b.dtype], b.size) for b in program.with_role("input")]

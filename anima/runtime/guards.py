@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.build import Code
+from anima.compiler.cache import Code
 from anima.compiler.emitting.scratch import OVERRUN
 from anima.compiler.ir.loops import Program
 from anima.compiler.storage.buffers import ALIGNMENT, size_in_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,7 @@ def test_memory_that_others_see_is_left_alone(name: str, size: int, seen: Any) -
     np.testing.assert_allclose(f(x), want, rtol=1e-6)
     assert x.is_deleted()
     np.testing.assert_array_equal(np.array(view), before)
-
-
+@pytest.mark.filterwarnings("ignore:Some donated buffers:UserWarning")
 def test_what_users_own_is_left_alone() -> None:
     f = anima.jit(lambda x, y: (x + y, x * y), donate_argnums=(0, 1))
     mine, other = np.arange(5, dtype=np.float32), np.float32(3)
@@ -107,3 +107,25 @@ def test_the_analysis_of_memory_tells() -> None:
     f = anima.jit(lambda x, y: x.at[0].set(y), donate_argnums=0)
     assert f.lower(fresh(100), 1.0).compile().memory_analysis().alias_size_in_bytes == 400
     assert anima.jit(f.fun).lower(fresh(100), 1.0).compile().memory_analysis().alias_size_in_bytes == 0
+
+
+@pytest.mark.parametrize("fun, given, unusable", [
+    (lambda x: x.sum(), [(3,)], "f32[3]"),
+    (lambda x, y: (x.sum(), y), [(3,), (5,)], "f32[3]"),
+    (lambda x, y: x + y, [(4,), (4,)], "f32[4]"),  # one of the two takes the result's place
+    (lambda x: x.reshape(3, 2), [(2, 3)], None),
+    (lambda x, y: y + 1, [(2, 3), (4,)], None),  # what is not used is no waste
+])
+def test_memory_that_no_result_can_use(fun: Any, given: list[tuple[int, ...]], unusable: str | None) -> None:
+    """A warning at the user's line, once for each way to compile it."""
+    args = [jnp.ones(shape) for shape in given]
+    jitted = anima.jit(fun, donate_argnums=tuple(range(len(args))))
+    for use in (jitted.lower, jitted):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            use(*args)
+        assert [f"not usable: {unusable}." in str(w.message) and w.filename == __file__ for w in caught] == (
+            [] if unusable is None else [True])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jitted(*[jnp.ones(shape) for shape in given])

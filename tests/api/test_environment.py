@@ -12,6 +12,8 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima.errors import JaxprTypeError
+from anima.extend.core import Primitive
 
 
 def test_one_process_and_one_device() -> None:
@@ -35,6 +37,49 @@ def test_default_device() -> None:
         assert anima.config.default_device == "cpu"
     with pytest.raises(RuntimeError, match="gpu"):
         anima.default_device("gpu")
+
+
+MAKERS = {
+    "device_put": lambda d: anima.device_put({"a": 1.0}, d), "array": lambda d: jnp.array([1], device=d),
+    "asarray": lambda d: jnp.asarray([1], device=d), "zeros": lambda d: jnp.zeros(2, device=d),
+    "ones": lambda d: jnp.ones(2, device=d), "empty": lambda d: jnp.empty(2, device=d),
+    "full": lambda d: jnp.full(2, 1, device=d), "zeros_like": lambda d: jnp.zeros_like(jnp.ones(2), device=d),
+    "full_like": lambda d: jnp.full_like(jnp.ones(2), 1, device=d), "arange": lambda d: jnp.arange(3, device=d),
+    "linspace": lambda d: jnp.linspace(0, 1, 3, device=d), "eye": lambda d: jnp.eye(3, device=d),
+    "astype": lambda d: jnp.astype(jnp.ones(2), int, device=d), "to_device": lambda d: jnp.ones(2).to_device(d),
+    "each leaf": lambda d: anima.device_put([1.0, 2.0], [None, d]),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_device_that_is_not_there(make: Any) -> None:
+    for there in (anima.devices()[0], None):
+        assert all(a.device == anima.devices()[0] for a in anima.tree.leaves(make(there)))
+    with pytest.raises(RuntimeError, match="Unknown device 'gpu'"):
+        make("gpu")
+    with pytest.raises(ValueError, match="A device is one of"):
+        make(3.5)
+
+
+def test_platforms() -> None:
+    for name in ("platforms", "platform_name"):
+        with anima.config.option(name)("cpu"):
+            assert anima.device_count() == 1
+        with anima.config.option(name)("cuda"), pytest.raises(RuntimeError, match="Unknown backend cuda"):
+            anima.devices()
+    with anima.config.option("platforms")("cuda,cpu"):
+        assert anima.devices() == anima.devices("cpu")
+    with pytest.raises(NotImplementedError, match="the CPU is one device"):
+        anima.config.update("anima_num_cpu_devices", 8)
+
+
+def test_enable_checks() -> None:
+    """A rule of an operation that does not keep to the types it promises is found out."""
+    wrong = Primitive("wrong")
+    types = iter((np.float32, np.int32))
+    wrong.def_abstract_eval(lambda x: x.update(dtype=np.dtype(next(types))))
+    with anima.enable_checks(True), pytest.raises(JaxprTypeError, match="wrong"):
+        anima.make_jaxpr(wrong.bind)(1.0)
 
 
 def test_live_arrays() -> None:

@@ -82,3 +82,49 @@ def test_rules_that_are_missing_or_wrong() -> None:
 
 def test_jaxpr_as_fun() -> None:
     equal(core.jaxpr_as_fun(anima.make_jaxpr(lambda x, y: (x * y, X))(2.0, 3.0))(4.0, 5.0), [20.0, X])
+
+
+def soft(x: Any) -> Any:
+    """x / (1 + |x|)."""
+    return x / (1 + np.abs(x))
+
+
+@pytest.fixture(scope="module")
+def soft_p() -> Any:
+    return core.elementwise("my_soft", soft, lambda x: x / (x.abs() + 1.0), cost=5.0,
+                            jvp=[lambda t, y, x: t * (1 - abs(y)) ** 2])
+
+
+def slope(x: Any) -> Any:
+    return 1 / (1 + np.abs(x)) ** 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 1000])
+@pytest.mark.usefixtures("x64")
+def test_an_elementwise_operation_with_instructions_of_its_own(soft_p: Any, size: int, dtype: str) -> None:
+    x = jnp.linspace(-3, 3, size).astype(dtype)
+    got = anima.jit(soft_p)(x)
+    assert got.dtype == x.dtype
+    np.testing.assert_allclose(np.asarray(got, float), np.asarray(soft_p(x), float), rtol=4 * jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(np.asarray(soft_p(x), float), soft(np.asarray(x, float)), rtol=4 * jnp.finfo(dtype).eps)
+
+
+def test_an_elementwise_operation_of_ones_own_is_like_all_others(soft_p: Any) -> None:
+    x = jnp.float32(np.linspace(-2, 2, 12).reshape(3, 4))
+    equal(anima.jit(anima.vmap(anima.grad(soft_p)))(x[0]), slope(np.asarray(x[0])))
+    equal(anima.jit(anima.vmap(soft_p, in_axes=1, out_axes=1))(x), soft(np.asarray(x)))
+    equal(anima.jvp(soft_p, (x,), (x,))[1], slope(np.asarray(x)) * np.asarray(x))
+    second = anima.jit(anima.grad(anima.grad(soft_p)))(0.5)
+    equal(second, np.float32(-2 / 1.5**3))
+
+    def chain(x: Any) -> Any:
+        return jnp.sum(soft_p(x * 2) + 1)
+
+    assert anima.jit(chain).lower(x).kernel_count == 1
+    dear = core.elementwise("my_dear", soft, lambda x: x / (x.abs() + 1.0), cost=5000.0, jvp=[None])
+    seconds = [anima.jit(f).lower(x).compile().cost_analysis()["optimal_seconds"] for f in (soft_p, dear)]
+    assert seconds[1] > 100 * seconds[0]
+    for taken in ("sin", "my_soft"):
+        with pytest.raises(ValueError, match="already"):
+            core.elementwise(taken, soft, lambda x: x, jvp=[None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import threading
 import weakref
 from collections.abc import Callable
@@ -158,13 +159,88 @@ def test_keyword_order_does_not_matter() -> None:
     assert f.traces == 2
 
 
-def test_jit_of_one_function_twice_are_two_caches() -> None:
-    def f(x: Any) -> Any:
-        return x
+class Scale:
+    """Callable objects that are equal if they compute the same."""
 
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.traces = 0
+
+    def __call__(self, x: Any) -> Any:
+        self.traces += 1
+        return x * self.factor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scale) and self.factor == other.factor
+
+    def __hash__(self) -> int:
+        return hash(self.factor)
+
+
+def test_a_function_that_is_jitted_again_is_not_traced_again() -> None:
+    f = Counted(lambda x, y=1.0: x * y)
+    for _ in range(3):
+        equal(anima.jit(f)(2.0), 2.0)
+    assert f.traces == 1
+    for options in ({"static_argnums": 1}, {"keep_unused": True}, {"inline": True}, {"donate_argnums": 1}):
+        anima.jit(f, **options)(2.0), anima.jit(f, **options)(3.0)
+    assert f.traces == 5
     a, b = anima.jit(f), anima.jit(f)
-    a(1.0)
-    assert (a._cache_size(), b._cache_size()) == (1, 0)
+    a.clear_cache()
+    equal(b(2.0), 2.0)
+    assert f.traces == 6 and a._cache_size() == b._cache_size() == 1
+    anima.clear_caches()
+    equal(anima.jit(f)(2.0), 2.0)
+    assert f.traces == 7
+
+
+def test_equal_functions_are_traced_once() -> None:
+    one, same, other = Scale(2.0), Scale(2.0), Scale(3.0)
+    for f in (one, same, other):
+        equal(anima.jit(f)(2.0), 2.0 * f.factor)
+    assert (one.traces, same.traces, other.traces) == (1, 0, 1)
+    p = functools.partial(one, 5.0)
+    equal([anima.jit(p)() for _ in range(2)], [10.0, 10.0])
+    assert one.traces == 2
+
+
+def test_functions_without_hash_equality_or_weak_references() -> None:
+    class NoHash(Scale):
+        __hash__ = None  # type: ignore[assignment]
+
+    class NoEquality(Scale):
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("ambiguous")
+
+        __hash__ = Scale.__hash__
+
+    class NoWeak:
+        __slots__ = ()
+
+        def __call__(self, x: Any) -> Any:
+            return x * 2.0
+
+    for kind in (NoHash(2.0), NoEquality(2.0), NoEquality(2.0), NoWeak(), abs):
+        equal(anima.jit(kind)(3.0), kind(3.0))
+
+
+def test_programs_go_with_their_function() -> None:
+    """Those of functions that a program refers to go when there are many of them."""
+    class Token:
+        pass
+
+    def made() -> tuple[Any, Any]:
+        token = Token()
+
+        def f(x: Any, token: Token = token) -> Any:
+            return x + 1
+
+        anima.jit(f)(1.0)
+        return weakref.ref(f), weakref.ref(token)
+
+    refs = [made() for _ in range(3)]
+    gc.collect()
+    assert all(ref() is None for pair in refs for ref in pair)
 
 
 def test_failures_are_not_cached() -> None:

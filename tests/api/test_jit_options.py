@@ -34,8 +34,7 @@ def test_a_donated_array_is_given_once() -> None:
         add(x, x)
     assert not x.is_deleted()
     assert add(x, y)[0] == 1.0 and x.is_deleted() and not y.is_deleted()
-
-
+@pytest.mark.filterwarnings("ignore:Some donated buffers:UserWarning")
 def test_a_donated_array_is_given_once_in_trees_and_by_name() -> None:
     x = jnp.ones(4)
     with pytest.raises(ValueError, match="twice"):

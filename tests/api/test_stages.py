@@ -160,8 +160,7 @@ def test_small_things() -> None:
         anima.devices("nothing")
     with pytest.raises(TypeError, match="not a valid Anima type"):
         anima.device_put("hello")
-
-
+@pytest.mark.filterwarnings("ignore:Some donated buffers:UserWarning")
 def test_every_stage_tells_arguments_results_and_what_is_donated() -> None:
     traced = anima.jit(lambda x, y, *, k: {"a": x + y["b"] + k}, donate_argnums=0, donate_argnames="k").trace(
         1.0, {"b": jnp.ones(2)}, k=jnp.int32(3))
@@ -231,3 +230,15 @@ def test_costs_of_a_product() -> None:
 def test_the_seconds_of_a_sort_are_of_the_order_of_its_comparisons(n: int) -> None:
     cost = anima.jit(jnp.sort).lower(jnp.ones((100, n))).compile().cost_analysis()
     assert 1e-9 < cost["optimal_seconds"] / (100 * n * max(1, (n - 1).bit_length())) < 1e-7
+
+
+def test_explain_tells_of_every_pass() -> None:
+    def f(x: Any) -> Any:
+        return anima.lax.fori_loop(0, 3, lambda _, y: jnp.sin(y) @ y, x)
+
+    said = anima.jit(f).lower(jnp.ones((8, 8))).explain().splitlines()
+    steps = [line.split()[0] for line in said]
+    assert steps[:2] == ["dead_code", "inline"] and steps[-2:] == ["emit_program", "machine"]
+    for line in said:
+        assert float(line.split(" ms")[0].split()[-1]) >= 0.0
+    assert "equations" in said[1] and "groups" in said[6] and said[-1].endswith("bytes")

@@ -133,7 +133,7 @@ def test_lazy_modules_load_late_and_stay_current():
 
 
 def test_what_import_anima_does_not_load():
-    late = ["optree", "llvmlite", "scipy", "anima.numpy", "anima.lax", "anima.random", "anima.compiler.pipeline"]
+    late = ["optree", "llvmlite", "scipy", "anima.numpy", "anima.lax", "anima.random", "anima.compiler.driver"]
     code = (f"import sys, anima; late = {late}; assert not [m for m in late if m in sys.modules]\n"
             "y = anima.jit(lambda x: x)(1.0); assert 'anima.numpy' not in sys.modules; assert float(y + 1) == 2.0\n"
             "assert anima.lax.sin and 'random' in dir(anima) and not hasattr(anima, 'nothing')")

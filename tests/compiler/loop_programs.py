@@ -90,6 +90,14 @@ def parallel(index: str, extent: int, *body: Stmt) -> For:
     return For(index, c(extent), body, "parallel")
 
 
+def each(index: str, extent: int, *body: Stmt) -> For:
+    return For(index, c(extent), body, "each")
+
+
+def reduce(index: str, extent: int, *body: Stmt) -> For:
+    return For(index, c(extent), body, "reduce")
+
+
 def serial(index: str, extent: int | Expr, *body: Stmt) -> For:
     return For(index, c(extent) if isinstance(extent, int) else extent, body)
 

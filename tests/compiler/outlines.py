@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anima
+from anima.compiler.driver import Stages
 from anima.compiler.ir.groups import Fused
 from anima.compiler.ir.loops import (
     INDEX,
@@ -34,7 +35,6 @@ from anima.compiler.ir.loops import (
     Window,
     walk,
 )
-from anima.compiler.pipeline import Stages
 from tests.compiler.outlined import THEMES
 from tests.compiler.stages import lowered
 

@@ -16,6 +16,7 @@ import numpy as np
 
 import anima
 from anima.compiler.machine import native
+from anima.compiler.machine.target import Target, target_of
 from anima.runtime.executable import compile_program
 from tests.compiler import outlined
 from tests.compiler.stages import lowered
@@ -28,14 +29,14 @@ PROGRAMS = {f"{theme}: {name}": program for theme, programs in outlined.THEMES.i
 _LACKING = {32: ("avx512",), 16: ("avx512", "avx2")}  # what narrower machines do not have
 
 
-def targets() -> dict[int, native.Target]:
+def targets() -> dict[int, Target]:
     """The targets that this machine can run, by the width of their vectors in bytes."""
     host = native.host()
     found = {host.vector_bytes: host}
     for width, lacking in _LACKING.items():
         if width < host.vector_bytes:
             features = [f"-{f[1:]}" if f[1:].startswith(lacking) else f for f in host.features.split(",")]
-            found[width] = native.target_of(host.triple, host.cpu, ",".join(features))
+            found[width] = target_of(host.triple, host.cpu, ",".join(features))
     return found
 
 
@@ -48,7 +49,7 @@ def uneven(x: Any) -> Any:
     return (x * rng.uniform(0.97, 1.03, x.shape) + rng.uniform(0, 0.01, x.shape)).astype(x.dtype)
 
 
-def digest(program: tuple[Callable[..., Any], tuple[Any, ...]], target: native.Target) -> str:
+def digest(program: tuple[Callable[..., Any], tuple[Any, ...]], target: Target) -> str:
     """Of the bytes of all results."""
     fun, args = program
     leaves, tree = anima.tree.flatten(args)

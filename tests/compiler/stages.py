@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from anima.compiler.driver import Stages, lower
 from anima.compiler.ir.interpret import run
 from anima.compiler.ir.show_loops import check
-from anima.compiler.pipeline import Stages, lower
+from anima.compiler.machine.native import host
+from anima.compiler.machine.target import Target
 from anima.compiler.storage.buffers import check_memory
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
@@ -27,18 +30,23 @@ def closed(fun: Callable[..., Any], *args: np.ndarray) -> ClosedJaxpr:
     return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, flat, avals))
 
 
-def lowered(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = ()) -> Stages:
+SMALL_CACHES = replace(host(), first_cache=128, second_cache=256)
+
+
+def lowered(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = (),
+            target: Target | None = None) -> Stages:
     """Every level of the program of a function."""
-    stages = lower(closed(fun, *args), "f", donated)
+    stages = lower(closed(fun, *args), "f", donated, target)
     check(stages.loops)
     check_memory(stages.loops)
     return stages
 
 
-def agree(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = (), rtol: float = 1e-5) -> Stages:
+def agree(fun: Callable[..., Any], *args: np.ndarray, donated: Sequence[int] = (), rtol: float = 1e-5,
+          target: Target | None = None) -> Stages:
     """Checks that the loops compute what eager evaluation does, whatever the order of independent iterations."""
     program = closed(fun, *args)
-    stages = lower(program, "f", donated)
+    stages = lower(program, "f", donated, target)
     check(stages.loops)
     check_memory(stages.loops)
     expected = [np.asarray(x) for x in eval_jaxpr(program.jaxpr, program.consts, *args)]

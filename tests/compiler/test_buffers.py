@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import anima
+from anima.compiler.driver import Stages
 from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import Buffer, Call, Const, For, If, Kernel, Let, Op, Program, Stmt, Store, While, walk
-from anima.compiler.pipeline import Stages
 from anima.compiler.storage.buffers import (
     ALIGNMENT,
     check_memory,

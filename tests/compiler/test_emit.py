@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anima.compiler.build import passes
-from anima.compiler.emitting.emit import emit_program
+from anima.compiler.driver import to_text
 from anima.compiler.emitting.value import NUMPY
 from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import (
@@ -399,9 +398,10 @@ def test_loops_inside_of_vector_loops():
 
 def text_of(p: Program) -> str:
     target = native.host()
-    for step in passes(target):
-        p = step(p)
-    return "\n".join(emit_program(p, target).texts)
+    emitted = p
+    for step in to_text(target):
+        emitted = step.run(emitted)
+    return "\n".join(emitted.texts)
 
 
 def test_equal_kernels_are_emitted_once():

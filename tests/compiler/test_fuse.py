@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
 import anima
 import anima.numpy as jnp
@@ -16,10 +15,9 @@ from anima import debug
 from anima.compiler.fusing import fuse as fuse_module
 from anima.compiler.ir.show_fused import show_fused
 from anima.compiler.ir.show_loops import show
-from anima.compiler.lowering import reduce as lower_reduce
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
-from tests.compiler.stages import agree, kernels, lowered
+from tests.compiler.stages import SMALL_CACHES, agree, kernels, lowered
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 20)).astype(np.float32)
@@ -127,12 +125,10 @@ def test_costly_column_vector_is_computed_before_the_row() -> None:
     assert kernels(stages) == ["map: add"]
 
 
-def test_softmax_over_columns_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_softmax_over_columns_and_blocks() -> None:
     agree(lambda x: softmax(x, (0,)), X)
-    monkeypatch.setattr(lower_reduce, "ROW_LIMIT", 64)
-    monkeypatch.setattr(lower_reduce, "BLOCK", 16)
     for axes in ((0,), (1,), (0, 1)):
-        agree(lambda x, axes=axes: softmax(x, axes), X)
+        agree(lambda x, axes=axes: softmax(x, axes), X, target=SMALL_CACHES)
 
 
 def test_a_kernel_between_two_others_keeps_them_apart() -> None:

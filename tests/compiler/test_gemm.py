@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import anima
-from anima.compiler import build
 from anima.compiler.ir.loops import Buffer, Call, Program
-from anima.compiler.machine import native
+from anima.compiler.machine import native, objects
+from anima.compiler.machine.target import Target
 from anima.compiler.products.blocking import (
     BLOCK_BYTES,
     DEPTH_BYTES,
@@ -102,7 +102,7 @@ class Product:
             view[:] = rng.normal(size=view.shape)
         return buffers
 
-    def check(self, target: native.Target = HOST) -> None:
+    def check(self, target: Target = HOST) -> None:
         """Compares with the product in higher precision: no worse than sums one after the other may be."""
         a, b, c = self.data()
         before = c.copy()
@@ -324,11 +324,11 @@ def test_programs_share_kernels() -> None:
     x = np.ones((128, 64), np.float32)
     first = anima.jit(lambda a, b: (a @ b, b @ a)).lower(x, x.T)
     first.compile()
-    known = dict(build._shared)
+    known = dict(objects._shared)
     assert known
     y = np.ones((256, 128), np.float32)
     anima.jit(lambda a, b: (a @ b, b @ a)).lower(y, y.T).compile()
-    assert dict(build._shared) == known
+    assert dict(objects._shared) == known
 
 
 def test_the_program_itself_stays_small() -> None:

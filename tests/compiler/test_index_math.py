@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anima.compiler.ir.affine import Nest, coefficient, independent, independent_nest, injective, mentions, nest_of
+from anima.compiler.ir.affine import Nest, coefficient, injective, mentions, nest_of
 from anima.compiler.ir.index_math import FALSE, TRUE, Index, Indexer, conjunction
 from anima.compiler.ir.loops import INDEX, Const, Expr, For, Let, Op, Ref, Stmt, Store, walk
 from anima.compiler.ir.static import known
@@ -260,31 +260,25 @@ def nest(*body: Stmt, between: tuple[Stmt, ...] = (), rows: Expr | int = 5) -> F
     return loop if rows == 5 else For("i", rows, loop.body, "parallel")  # type: ignore[arg-type]
 
 
-HERE, FLAT = at("i", 4, "j"), at("i", 3, "j")
+HERE = at("i", 4, "j")
 ONE = Store("y", HERE, x_at(HERE))
 
 
 @pytest.mark.parametrize("loop, yes", [
-    (nest(ONE), True), (nest(Store("y", FLAT, x_at(HERE))), False), (nest(Store("y", HERE, x_at(HERE, "y"))), True),
-    (nest(Store("y", HERE, x_at(at("i", 4, "j", 1), "y"))), False), (nest(ONE, Store("y", FLAT, k(0.0))), False),
-    (nest(ONE, Store("z", FLAT, k(0.0))), False), (nest(ONE, Store("z", HERE, k(0.0))), True),
-    (nest(ONE, between=(Let("t", x_at(i("i"), "y")),)), False), (nest(ONE, between=(Let("t", x_at(i("i"))),)), True),
-    (nest(Store("y", at("t", "j"), k(1.0)), between=(Let("t", at("i", 4)),)), True),
-    (nest(Store("y", at("t", "j"), k(1.0)), between=(Let("t", at("i", 2)),)), False),
+    (nest(ONE), True), (nest(ONE, between=(Let("t", x_at(i("i"))),)), True), (nest(), True),
     (nest(ONE, between=(Store("z", i("i"), k(1.0)),)), False), (nest(ONE, rows=i("n")), False),
-    (nest(Store("y", HERE, k(1.0), op="add")), False), (vector("j", 4, ONE), False), (nest(), True),
+    (nest(Store("y", HERE, k(1.0), op="add")), False), (vector("j", 4, ONE), False),
     (parallel("i", 5, vector("j", 4, ONE), Let("t", c(1))), False),
-    (parallel("i", 5, serial("m", 2, vector("j", 4, Store("y", at("i", 8, "m", 4, "j"), k(1.0))))), True),
-    (parallel("i", 5, serial("m", 2, vector("j", 4, ONE))), False),
+    (parallel("i", 5, serial("m", 2, vector("j", 4, ONE))), True),
 ])
-def test_loops_in_any_order(loop: For, yes: bool) -> None:
-    assert independent_nest(loop) == yes
+def test_what_is_a_nest(loop: For, yes: bool) -> None:
+    assert (nest_of(loop) is not None) == yes
 
 
 def test_a_nest_has_its_loops_and_what_stands_between_them() -> None:
     let = Let("t", at("i", 4))
     found = nest_of(nest(Let("s", i("t")), ONE, between=(let,)))
-    assert isinstance(found, Nest) and independent(found)
+    assert isinstance(found, Nest)
     assert [loop.index for loop in found.loops] == ["i", "j"] and found.extents == [("i", 5), ("j", 4)]
     assert found.between == [let] and found.body == (Let("s", i("t")), ONE)
     assert found.lets == {"t": let.value, "s": i("t")}

@@ -24,14 +24,12 @@ from anima.compiler.lowering import (
     contract as lower_contract,
     elements,
     index as lower_index,
-    map as lower_map,
     radix as lower_radix,
-    reduce as lower_reduce,
-    scan as lower_scan,
 )
+from anima.compiler.machine.native import host
 from anima.compiler.products import blocking as gemm_blocking, gemm, kernel as gemm_kernel, vector as gemm_vector
 from anima.compiler.rewriting import expand, hoist, invariant
-from anima.compiler.scheduling import parallelize, tile
+from anima.compiler.scheduling import parallelize, reductions, tile
 from anima.compiler.storage import accesses, registers
 from anima.control import reduce as control_reduce, residuals
 from anima.lax import reducing
@@ -40,6 +38,7 @@ from anima.ops import window
 from anima.runtime import calling, memory
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
+HOST = host()
 
 
 def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -252,22 +251,23 @@ LIMITS = (
     Limit("accesses.LONGEST", accesses.LONGEST, carried),
     Limit("elements.FEW", elements.FEW, carried),
     Limit("elements.MOST_ELEMENTS", elements.MOST_ELEMENTS, many_kernels, unit=30),
-    Limit("lower_map.TILE", lower_map.TILE, transposes),
     Limit("tile._TILE", tile._TILE, transposes),
-    Limit("tile._LINE", tile._LINE, transposes, unit=4),
-    Limit("tile._SMALL", tile._SMALL, lambda n: ((lambda x: x.T + 1), (numbers(n, 64),)), unit=4 * 64),
+    Limit("tile._LANES", tile._LANES, transposes),
+    Limit("Target.line", HOST.line, transposes, unit=4),
+    Limit("Target.first_cache", HOST.first_cache, lambda n: ((lambda x: x.T + 1), (numbers(n, 64),)), unit=4 * 64),
     Limit("lower_radix.LENGTH", lower_radix.LENGTH, sorts),
     Limit("lower_radix.LONG", lower_radix.LONG, sorts),
     Limit("invariant.LARGER", invariant.LARGER, stretched),
     Limit("hoist.LARGER", hoist.LARGER, invariant_product),
-    Limit("lower_reduce.ROW_LIMIT", lower_reduce.ROW_LIMIT, row_sums),
-    Limit("lower_reduce.UNROLLED", lower_reduce.UNROLLED, row_sums),
-    Limit("lower_reduce.COLUMNS", lower_reduce.COLUMNS, column_sums),
-    Limit("lower_reduce.BLOCK", lower_reduce.BLOCK, row_sums),
-    Limit("lower_reduce.RUN_LIMIT", lower_reduce.RUN_LIMIT, row_sums),
-    Limit("lower_reduce.MOST_BLOCKS", lower_reduce.MOST_BLOCKS, lambda n: ((lambda x: [x.sum(), x.sum(1)]),
-                                                                           (numbers(n, 9),))),
-    Limit("lower_scan.LANES", lower_scan.LANES, column_sums),
+    Limit("reductions.row_limit", reductions.row_limit(HOST), row_sums),
+    Limit("reductions.UNROLLED", reductions.UNROLLED, row_sums),
+    Limit("reductions.columns", reductions.columns(HOST), column_sums),
+    Limit("elements of a block", HOST.first_cache // 4, row_sums),
+    Limit("reductions.RUN_LIMIT", reductions.RUN_LIMIT, row_sums),
+    Limit("reductions.MOST_BLOCKS", reductions.MOST_BLOCKS, lambda n: ((lambda x: [x.sum(), x.sum(1)]),
+                                                                       (numbers(n, 9),))),
+    Limit("reductions._ENOUGH", reductions._ENOUGH, lambda n: ((lambda x: x.sum(1)), (numbers(n, 70000),))),
+    Limit("reductions._ROWS", reductions._ROWS, lambda n: ((lambda x: x.sum(0)), (numbers(n, 7000),))),
     Limit("lower_index.UNROLLED", lower_index.UNROLLED, gathers),
     Limit("materialise.CHEAP", materialise.CHEAP, chain),
     Limit("materialise.POLYNOMIAL", materialise.POLYNOMIAL, chain),

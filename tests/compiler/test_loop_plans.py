@@ -41,6 +41,7 @@ from tests.compiler.loop_programs import (
     c,
     collatz,
     copy,
+    each,
     f,
     i,
     ix,
@@ -117,42 +118,52 @@ def test_what_differs_between_lanes(body: tuple[Stmt, ...], varying: str) -> Non
 def across(rows: int, columns: int, step: int | None = None, dtype: str = "f32") -> Program:
     """y[j, i] = x[i, j], where rows of x are `step` apart."""
     step = step or columns
-    return one_kernel("t", {"x": (dtype, rows * step)}, {"y": (dtype, rows * columns)}, parallel(
-        "j", columns, vector("i", rows, Store("y", at("j", rows, "i"), x_at(at("i", step, "j"), dtype=dtype)))))
+    return one_kernel("t", {"x": (dtype, rows * step)}, {"y": (dtype, rows * columns)}, each(
+        "j", columns, each("i", rows, Store("y", at("j", rows, "i"), x_at(at("i", step, "j"), dtype=dtype)))))
 
 
 @pytest.mark.parametrize("p, tiled", [
     (across(128, 64), True), (across(127, 64), False), (across(64, 64, dtype="f64"), True),  # 32 KiB
     (across(63, 64, dtype="f64"), False), (across(4096, 8, 15), False), (across(4096, 8, 16), True),  # 64 bytes
     (across(4096, 8, 7, dtype="f64"), False), (across(4096, 8, 8, dtype="f64"), True),
+    (across(4096, 8, 15, dtype="u8"), False), (across(4096, 8, 16, dtype="u8"), True),  # 16 elements
     (across(8192, 2, 64), False), (across(8192, 3, 64), True),
+    (one_kernel("s", {"x": ("f32", 1 << 20)}, {"y": ("f32", 1 << 20)}, serial("j", 1024, each("i", 1024, Store(
+        "y", at("j", 1024, "i"), x_at(at("i", 1024, "j")))))), False),  # in this order
 ])
 def test_tiles_where_they_pay(p: Program, tiled: bool) -> None:
-    assert (tile(p) != p) == tiled
+    assert (tile(p, WIDE) is not p) == tiled
+
+
+@pytest.mark.parametrize("step, dtype, lanes", [
+    (1000, "f32", 64), (1024, "f32", 16), (256, "f32", 32), (128, "f32", 64), (1024, "u8", 32), (1023, "u8", 64)])
+def test_tiles_have_no_more_lines_than_the_cache_holds_at_once(step: int, dtype: str, lanes: int) -> None:
+    assert extent_of(loops(tile(across(1 << 16, 64, step, dtype), WIDE))["i.in"].extent) == lanes
 
 
 def test_tiles_in_print() -> None:
-    p = one_kernel("deep", {"x": ("f32", 12000)}, {"y": ("f32", 12000)}, parallel("g", 2, parallel("j", 50, Let(
-        "o", at("g", 6000)), serial("q", 3, vector("i", 40, Store("y", at("o", "j", 120, "q", 40, "i"), x_at(
-            at("g", 6000, "q", 2000, "i", 50, "j"))))))))
-    assert printed(tile(p)) == """\
-parallel g < 2:
-  parallel j.tile < 4:
-    for q < 3:
-      for i.tile < 3:
-        for j.in < min(16, 50 - j.tile * 16):
-          j = j.tile * 16 + j.in
-          o = g * 6000
-          vector i.in < min(16, 40 - i.tile * 16):
-            i = i.tile * 16 + i.in
-            y[o + j * 120 + q * 40 + i] = x[g * 6000 + q * 2000 + i * 50 + j]"""
-    assert printed(tile(across(2048, 16))) == """\
-parallel j.tile < 1:
-  for i.tile < 128:
-    for j.in < 16:
-      j = j.tile * 16 + j.in
-      vector i.in < 16:
-        i = i.tile * 16 + i.in
+    p = one_kernel("deep", {"x": ("f32", 23000)}, {"y": ("f32", 23000)}, Let("n", c(7)), each("g", 2, each("j", 50, Let(
+        "o", at("g", 11500)), each("q", 3, each("i", 70, Store("y", at("o", "j", 210, "q", 70, "i"), x_at(
+            at("g", 11500, "q", 3500, "i", 50, "j"))))))))
+    assert printed(tile(p, WIDE)) == """\
+n = 7
+each g < 2:
+  each q < 3:
+    each j.block < 5:
+      each i.block < 2:
+        each j.in < 10:
+          j = j.block * 10 + j.in
+          o = g * 11500
+          each i.in < min(64, 70 - i.block * 64):
+            i = i.block * 64 + i.in
+            y[o + j * 210 + q * 70 + i] = x[g * 11500 + q * 3500 + i * 50 + j]"""
+    assert printed(tile(across(2048, 16), WIDE)) == """\
+each j.block < 1:
+  each i.block < 32:
+    each j.in < 16:
+      j = j.block * 16 + j.in
+      each i.in < 64:
+        i = i.block * 64 + i.in
         y[j * 2048 + i] = x[i * 16 + j]"""
 
 
@@ -218,27 +229,27 @@ def test_blocks_of_a_lone_loop(n: int, width: int) -> None:
     assert (lanes.kind, lanes.width, blocks.kind) == ("vector", width, "parallel")
 
 
-def rows(count: int, each: int, width: int = 1, middle: int = 1) -> For:
-    """A parallel loop of `count` iterations, in each of which are `each` in order, in each `middle`."""
-    place = at("i", each * middle, "q", middle, "j")
-    return parallel("i", count, serial("q", each, replace(vector("j", middle, Store("y", place, f("exp", x_at(place)))),
-                                                          width=width)))
+def rows(count: int, times: int, width: int = 1, middle: int = 1) -> For:
+    """A parallel loop of `count` iterations, in each of which are `times`, in each `middle`."""
+    place = at("i", times * middle, "q", middle, "j")
+    return parallel("i", count, each("q", times, replace(vector("j", middle, Store("y", place, f("exp", x_at(place)))),
+                                                         width=width)))
 
 
-@pytest.mark.parametrize("count, each, middle, together", [
+@pytest.mark.parametrize("count, times, middle, together", [
     (63, 1000, 100, True), (64, 1000, 100, False), (3, 1000, 100, True), (3, 20, 2, False), (1, 1000, 100, True),
 ])
-def test_few_long_iterations_are_cut(count: int, each: int, middle: int, together: bool) -> None:
-    found = loops(after(rows(count, each, 16, middle)))
+def test_few_long_iterations_are_cut(count: int, times: int, middle: int, together: bool) -> None:
+    found = loops(after(rows(count, times, 16, middle)))
     assert ("i.q" in found) == together
     if together:
-        assert found["i.q"].extent == c(count * each)
+        assert found["i.q"].extent == c(count * times)
 
 
 def test_long_enough_to_be_cut() -> None:
     seen = set()
-    for each in range(50, 1000, 3):
-        loop = rows(4, each, 16, 100)
+    for times in range(50, 1000, 3):
+        loop = rows(4, times, 16, 100)
         seen.add(together := "i.q" in loops(after(loop)))
         assert together == (sum(map(cost, loop.body)) >= 32_000)
     assert seen == {False, True}
@@ -247,8 +258,8 @@ def test_long_enough_to_be_cut() -> None:
 def test_blocks_in_print() -> None:
     assert printed(parallelize(vectorize(axpy(100_003), WIDE))) == """\
 parallel j.block < 13:
-  vector(16) j.lane < min(8192, 100003 - j.block * 8192):
-    j = j.block * 8192 + j.lane
+  vector(16) j.in < min(8192, 100003 - j.block * 8192):
+    j = j.block * 8192 + j.in
     z[j] = 2.5 * x[j] + y[j]"""
     assert printed(after(Let("a", c(1)), parallel("i", 3, Let("o", at("i", 500)), *rows(3, 500, 16, 100).body))) == """\
 a = 1

@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 
 import anima
+from anima.compiler.ir.loops import Again, For, statements
 from anima.compiler.ir.show_loops import show
-from anima.compiler.lowering import radix as lower_radix, reduce as lower_reduce
+from anima.compiler.lowering import radix as lower_radix
 from anima.compiler.rewriting import expand as expand_module
+from anima.compiler.scheduling import reductions
 from anima.control.cond import cond, switch
 from anima.control.scan import scan
 from anima.control.while_loop import fori_loop, while_loop
 from anima.ops import elementwise as el, gather as ga, index, reduce as rd, shape as sh, sort as so
 from anima.ops.contract import dot_general_p
 from anima.ops.threefry import threefry2x32_p
-from tests.compiler.stages import agree, lowered
+from tests.compiler.stages import SMALL_CACHES, agree, lowered
 
 RNG = np.random.default_rng(1)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -82,17 +84,17 @@ def test_column_reduction_in_print() -> None:
     assert show(stages.loops) == """\
 program f(in0: f32[120]) -> (out0: f32[4])
   kernel reduce_max:
-    local row1: f32[4] in lanes
-    whole(4) i2 < 4:
-      row1[i2] = -inf
+    local s2.row: f32[4] in lanes
+    whole(4) i1.1 < 4:
+      s2.row[i1.1] = -inf
     for i3 < 30:
-      whole(4) i4 < 4:
-        x5 = in0[i3 * 4 + i4]
-        v6 = row1[i4]
-        row1[i4] = max(v6, x5)
-    whole(4) i7 < 4:
-      v8 = row1[i7]
-      out0[i7] = v8"""
+      whole(4) i1.2 < 4:
+        s2.2 = s2.row[i1.2]
+        x4.2 = in0[i1.2 + i3 * 4]
+        s2.row[i1.2] = max(s2.2, x4.2)
+    whole(4) i1.3 < 4:
+      s2.3 = s2.row[i1.3]
+      out0[i1.3] = s2.3"""
 
 
 def test_values_that_do_not_depend_on_a_loop_stand_before_it() -> None:
@@ -232,24 +234,34 @@ def test_reductions(name: str, dtype: Any) -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every strategy on arrays that the interpreter can manage."""
-    for name, value in [("ROW_LIMIT", 64), ("BLOCK", 16), ("COLUMNS", 4), ("MOST_BLOCKS", 8), ("RUN_LIMIT", 16)]:
-        monkeypatch.setattr(lower_reduce, name, value)
+    """Every form of reductions, with `SMALL_CACHES`, on arrays that the interpreter can manage."""
+    for name, value in [("MOST_BLOCKS", 8), ("RUN_LIMIT", 16)]:
+        monkeypatch.setattr(reductions, name, value)
 
 
-@pytest.mark.parametrize("shape", [(40, 7), (7, 40), (3, 40, 5), (101,), (37, 3, 11), (2, 3, 67)], ids=str)
+@pytest.mark.parametrize("shape", [(40, 7), (7, 40), (3, 40, 5), (101,), (37, 3, 11), (2, 3, 67), (12, 2, 3, 9)],
+                         ids=str)
 @pytest.mark.usefixtures("small_blocks")
 def test_reductions_in_blocks(shape: tuple[int, ...]) -> None:
     x = array(shape)
     for count in range(1, len(shape) + 1):
         for axes in itertools.combinations(range(len(shape)), count):
-            agree(lambda x, axes=axes: [sh.reduce_sum(el.exp(x), axes), rd.reduce_max(x, axes), el.exp(x)], x)
+            agree(lambda x, axes=axes: [sh.reduce_sum(el.exp(x), axes), rd.reduce_max(x, axes), el.exp(x)], x,
+                  target=SMALL_CACHES)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_equal_reductions_in_blocks_are_lowered_once() -> None:
+    xs = [array((90, 3)) for _ in range(9)]
+    stages = agree(lambda *xs: [sh.reduce_sum(x, (0,)) for x in xs], *xs, target=SMALL_CACHES)
+    assert sum(isinstance(s, Again) for s in stages.loops.body) == 16
+    assert len(stages.loops.with_role("temp")) == 1
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_blocks_depend_on_sizes_alone_and_round_little() -> None:
     x = np.full(3000, 0.1, np.float32)
-    stages = agree(lambda x: sh.reduce_sum(x, (0,)), x, rtol=1e-6)
+    stages = agree(lambda x: sh.reduce_sum(x, (0,)), x, rtol=1e-6, target=SMALL_CACHES)
     assert stages.kernel_count == 2
 
 
@@ -266,12 +278,12 @@ def test_positions(name: str, dtype: Any) -> None:
 def test_running_reductions(name: str, dtype: Any) -> None:
     if name == "cumlogsumexp" and dtype.kind == "i":
         return
-    for shape, axis, reverse in itertools.product([(5, 7), (1, 4), (2, 3, 4), (0, 2)], (0, 1), (False, True)):
+    for shape, axis, reverse in itertools.product([(5, 7), (1, 4), (2, 3, 4), (0, 2), (3, 11)], (0, 1), (False, True)):
         x = array(shape, dtype)
         if name == "cumprod":
             x = np.sign(x) + np.asarray(0.1 if dtype.kind == "f" else 1, dtype)
         agree(lambda x, a=axis, r=reverse: getattr(rd, name)(x, a, r), x.astype(dtype),
-              rtol=2e-2 if dtype.itemsize == 2 else 1e-5)
+              rtol=2e-2 if dtype.itemsize == 2 else 1e-5, target=SMALL_CACHES)
 
 
 def test_running_logsumexp_of_infinities() -> None:
@@ -376,8 +388,9 @@ def test_top_k_of_long_and_short_rows(k: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_transposition_goes_through_tiles() -> None:
-    stages = agree(lambda x: el.exp(sh.transpose(x, (0, 2, 1))), array((2, 37, 40)))
-    assert show(stages.loops).count("for ") == 2
+    stages = agree(lambda x: el.exp(sh.transpose(x, (0, 2, 1))), array((2, 37, 40)), target=SMALL_CACHES)
+    found = [s.kind for s in statements(*stages.loops.body) if isinstance(s, For)]
+    assert found == ["parallel", "each", "each", "each", "vector"]
     assert show(agree(lambda x: sh.transpose(x, (1, 0)), array((4, 40))).loops).count("for ") == 0
 
 

@@ -5,8 +5,8 @@ anima.compiler.ir.costs, anima.compiler.lowering.elements, anima.compiler.rewrit
 anima.compiler.fusing.fuse, anima.compiler.ir.groups, anima.compiler.rewriting.hoist, anima.compiler.rewriting.inline,
 anima.compiler.rewriting.invariant, anima.compiler.lowering.lower, anima.compiler.lowering.control,
 anima.compiler.lowering.tape, anima.compiler.fusing.materialise, anima.compiler.fusing.overwrite,
-anima.compiler.pipeline, anima.compiler.storage.registers, anima.compiler.storage.rows,
-anima.compiler.rewriting.simplify.
+anima.compiler.driver, anima.compiler.scheduling.schedule, anima.compiler.scheduling.reductions,
+anima.compiler.storage.registers, anima.compiler.storage.rows, anima.compiler.rewriting.simplify.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from anima.compiler.driver import lower
 from anima.compiler.ir.index_math import TRUE, Indexer
 from anima.compiler.ir.loops import Const, Kernel, Let, Load, Op, Program, Ref, Store
 from anima.compiler.ir.show_loops import LoopError, check
-from anima.compiler.pipeline import lower
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.inline import inline
 from anima.compiler.rewriting.simplify import clean, dead_code

@@ -10,7 +10,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.compiler import pipeline
+from anima.compiler import driver
 from anima.compiler.fusing.repeats import LEAST
 from anima.compiler.ir.loops import Again, Kernel
 
@@ -31,6 +31,9 @@ ALMOST: dict[str, Step] = {
     "results kept": lambda x, i: [y := jnp.exp(x), y.sum(axis=1)][i % 7 != 3:],
     "types": lambda x, i: x.astype("int32" if i % 7 == 3 else "float32").sum(axis=1),
     "slices": lambda x, i: x[:, i % 3: i % 3 + 2].sum(axis=1),
+    "sums over columns": lambda x, i: jnp.exp(x).sum(axis=0),
+    "sums in blocks": lambda x, i: jnp.repeat(jnp.exp(x), 9001, axis=0).max(axis=0 if i % 7 == 3 else (0, 1)),
+    "running sums": lambda x, i: jnp.cumsum(x, axis=0 if i % 7 == 3 else 1),
     "products": lambda x, i: x.T @ (X[0] if i % 7 == 3 else X[1]),
     "longer rows": lambda x, i: jnp.concatenate([x] * (5 if i % 7 == 3 else 4), axis=1).max(axis=1),
 }
@@ -67,7 +70,7 @@ def test_chains_of_equal_steps(donated: bool) -> None:
 
 
 def test_equal_groups_are_lowered_once() -> None:
-    loops = pipeline.lower(anima.make_jaxpr(lambda xs: [jnp.exp(x).sum(axis=1) for x in xs])([*X] * 5)).loops
+    loops = driver.lower(anima.make_jaxpr(lambda xs: [jnp.exp(x).sum(axis=1) for x in xs])([*X] * 5)).loops
     again = [s for s in loops.body if isinstance(s, Again)]
     assert len(again) > LEAST and sum(isinstance(s, Kernel) for s in loops.body) <= 3
 

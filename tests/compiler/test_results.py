@@ -1,4 +1,4 @@
-"""Programs compute the same bits on every day, with any number of threads and on every machine of one width of vectors."""
+"""Programs compute the same bits every day, with any number of threads, and wherever vectors are as wide."""
 
 from __future__ import annotations
 

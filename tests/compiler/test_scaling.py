@@ -15,8 +15,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler import build, pipeline
-from anima.compiler.emitting.emit import emit_program
+from anima.compiler import driver
 from anima.compiler.machine import native
 
 N = 50
@@ -87,10 +86,7 @@ FAMILIES: dict[str, Callable[[int], Program]] = {
 def _texts(program: Program) -> tuple[str, ...]:
     """All that is done for a program but the code generator's work."""
     fun, args = program
-    loops = pipeline.lower(anima.make_jaxpr(fun)(*args)).loops
-    for run in build.passes(native.host()):
-        loops = run(loops)
-    return emit_program(loops, native.host()).texts
+    return driver.texts(anima.make_jaxpr(fun)(*args), native.host()).texts
 
 
 def _calls(program: Program) -> int:

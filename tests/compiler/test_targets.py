@@ -12,9 +12,14 @@ import pytest
 
 import anima
 from anima import lax, numpy as jnp
+from anima.compiler import driver
 from anima.compiler.machine import native
+from anima.compiler.machine.target import target_of
+from anima.core.jaxpr import ClosedJaxpr
 from anima.runtime.executable import compile_program
+from tests.compiler import results
 from tests.compiler.stages import lowered
+from tests.op_records import ELEMENTWISE, Record
 
 BF16 = ml_dtypes.bfloat16
 X86 = "x86_64-unknown-linux-gnu"
@@ -30,7 +35,7 @@ on_x86 = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"
     ("aarch64-unknown-linux-gnu", "+neon", 16, 32), ("arm64-apple-darwin", "", 16, 32),
 ])
 def test_registers_are_the_architectures(triple: str, features: str, lanes: int, registers: int) -> None:
-    target = native.target_of(triple, "", features)
+    target = target_of(triple, "", features)
     assert (target.vector_bytes, target.registers) == (lanes, registers)
 
 
@@ -39,7 +44,7 @@ def on(cpu: str, features: str, fun: Callable[..., Any], *args: np.ndarray) -> n
     host = native.host()
     if "avx2" in features and not host.has("avx2"):
         pytest.skip("this machine has no AVX2")
-    target = native.target_of(host.triple, cpu, features)
+    target = target_of(host.triple, cpu, features)
     stages = lowered(fun, *args)
     [result] = stages.jaxpr.out_avals
     [out] = compile_program(stages.loops, [result.shape], target)(args)
@@ -163,3 +168,45 @@ def test_operations_give_what_they_do_eagerly(cpu: str, features: str, fun: Call
     with anima.disable_jit():
         want = np.asarray(fun(jnp.asarray(x)))
     np.testing.assert_array_equal(on(cpu, features, fun, x), want)
+
+
+# ---------------------------------------------------------------- machines that this one is not
+
+ELF_MACHINE = {"x86_64": 62, "aarch64": 183}
+OTHERS = {name: target_of(*target) for name, target in {
+    "AVX2": ("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c"),
+    "NEON": ("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon"),
+}.items()}
+SAMPLE = list(results.PROGRAMS)[::16]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("program", SAMPLE)
+def test_object_code_for_another_cpu(program: str, name: str) -> None:
+    fun, args = results.PROGRAMS[program]
+    check_object(anima.make_jaxpr(fun)(*anima.device_put(args)), name)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("record", [pytest.param(r, id=r.name) for r in ELEMENTWISE])
+def test_scalar_functions_for_another_cpu(record: Record) -> None:
+    """No function knows the instructions of one architecture alone."""
+    def all_of_them(*args: Any) -> list[Any]:
+        given = iter(args)
+        return [record.primitive.bind(*(next(given) for _ in case.args), **case.params_for(dtype))
+                for dtype, case in chosen]
+
+    rng = np.random.default_rng(1)
+    chosen = [(dtype, case) for dtype in record.dtypes if not dtype.startswith("float8") for case in record.cases[:1]
+              if case.only is None or dtype in case.only]
+    args = [a.draw(dtype, rng) for dtype, case in chosen for a in case.args]
+    check_object(anima.make_jaxpr(all_of_them)(*args), "NEON")
+
+
+def check_object(closed: ClosedJaxpr, name: str) -> None:
+    """Every text of a program makes an object file for the machine."""
+    target = OTHERS[name]
+    texts = driver.texts(closed, target).texts
+    for text in texts:
+        made = native.compile_object(text, target=target)
+        assert made[:4] == b"\x7fELF" and made[18] == ELF_MACHINE[target.triple.partition("-")[0]]

@@ -12,7 +12,9 @@ from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import Accumulate, Assign, Const, For, If, Let, Local, Program, Store, Var, walk
 from anima.compiler.ir.show_loops import check, show
 from anima.compiler.machine import native
+from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.parallelize import parallelize
+from anima.compiler.scheduling.schedule import schedule
 from anima.compiler.scheduling.tile import tile
 from anima.compiler.scheduling.vectorize import fits, vectorize
 from anima.runtime.executable import compile_program
@@ -21,6 +23,7 @@ from tests.compiler.loop_programs import (
     axpy,
     c,
     copy,
+    each,
     f,
     full_sum,
     i,
@@ -45,7 +48,7 @@ def loops(p: Program) -> dict[str, For]:
     return {node.index: node for node in walk(*p.body) if isinstance(node, For)}
 
 
-def widths(p: Program, target: native.Target = WIDE) -> dict[str, tuple[str, int]]:
+def widths(p: Program, target: Target = WIDE) -> dict[str, tuple[str, int]]:
     return {name: (loop.kind, loop.width) for name, loop in loops(vectorize(p, target)).items()}
 
 
@@ -112,28 +115,29 @@ def transpose(rows: int, columns: int) -> Program:
     """y[j, i] = x[i, j] + 1, x of shape (rows, columns)."""
     value = f("add", x_at(at("i", columns, "j")), k(1.0))
     return one_kernel("transpose", {"x": ("f32", rows * columns)}, {"y": ("f32", rows * columns)},
-                      parallel("j", columns, vector("i", rows, Store("y", at("j", rows, "i"), value))))
+                      each("j", columns, each("i", rows, Store("y", at("j", rows, "i"), value))))
 
 
 def test_tiles_look_like_this():
-    [kernel] = tile(transpose(512, 128)).body
-    outer = kernel.body[0]
+    p = schedule(tile(transpose(512, 128), WIDE), WIDE)
+    outer = p.body[0].body[0]
     nest = [outer.index, outer.body[0].index, outer.body[0].body[0].index]
-    assert nest == ["j.tile", "i.tile", "j.in"]
+    assert nest == ["j.block", "i.block", "j.in"]
     assert (outer.kind, outer.extent) == ("parallel", Const(8, "index"))
-    assert "vector i.in < 16" in show(tile(transpose(512, 128)))
+    assert "vector i.in < 64" in show(p)
 
 
 @pytest.mark.parametrize("rows, columns", ((512, 128), (515, 129), (100, 101), (17, 2000)))
 def test_tiles_compute_the_same(rows, columns):
     p = transpose(rows, columns)
-    assert tile(p) != p
-    check(tile(p))
+    assert tile(p, HOST) != p
+    p = schedule(tile(p, HOST), HOST)
+    check(p)
     x = np.arange(rows * columns, dtype=np.float32)
     np.testing.assert_array_equal(compile_program(p)([x])[0].reshape(columns, rows), x.reshape(rows, columns).T + 1)
 
 
-def test_no_tiles_where_they_do_not_pay_or_are_not_allowed():
+def test_no_tiles_where_they_do_not_pay_or_nothing_says_that_they_are_allowed():
     untouched = [transpose(20, 20), axpy(100_000), softmax(100, 1000), full_sum(100_000)]
     # Reads what it writes elsewhere.
     untouched.append(one_kernel("shift", {"x": ("f32", 4)}, {"y": ("f32", 1 << 16)}, serial("i", 255, vector(
@@ -142,7 +146,7 @@ def test_no_tiles_where_they_do_not_pay_or_are_not_allowed():
     untouched.append(one_kernel("again", {"x": ("f32", 1 << 16)}, {"y": ("f32", 256)}, serial("i", 256, vector(
         "j", 256, Store("y", i("j"), x_at(at("j", 256, "i")))))))
     for p in untouched:
-        assert tile(p) == p
+        assert tile(p, HOST) is p
 
 
 # --- parallelize -------------------------------------------------------------------------------
@@ -163,8 +167,8 @@ def test_a_lone_vector_loop_is_cut_into_blocks(n):
     p = parallelize(vectorize(axpy(n), WIDE))
     check(p)
     found = loops(p)
-    assert set(found) == {"j.block", "j.lane"}
-    assert found["j.block"].kind == "parallel" and found["j.lane"].kind == "vector"
+    assert set(found) == {"j.block", "j.in"}
+    assert found["j.block"].kind == "parallel" and found["j.in"].kind == "vector"
     x = np.arange(n, dtype=np.float32)
     np.testing.assert_array_equal(compile_program(axpy(n))([x, x])[0], x * np.float32(3.5))
 
@@ -172,7 +176,7 @@ def test_a_lone_vector_loop_is_cut_into_blocks(n):
 def few_rows(rows: int, middle: int, n: int) -> Program:
     value = f("exp", x_at(at("i", middle * n, "q", n, "j")))
     return one_kernel("few", {"x": ("f32", rows * middle * n)}, {"y": ("f32", rows * middle * n)},
-                      parallel("i", rows, Let("o", at("i", middle)), serial("q", middle, vector(
+                      parallel("i", rows, Let("o", at("i", middle)), each("q", middle, vector(
                           "j", n, Store("y", at("i", middle * n, "q", n, "j"), value)))))
 
 
@@ -183,7 +187,7 @@ def test_few_long_iterations_are_split_further():
     rows = one_kernel("rows", {"x": ("f32", 2_000_002)}, {"y": ("f32", 2_000_002)}, parallel("i", 2, vector(
         "j", 1_000_001, Store("y", at("i", 1_000_001, "j"), f("exp", x_at(at("i", 1_000_001, "j")))))))
     found = loops(parallelize(vectorize(rows, WIDE)))
-    assert set(found) == {"i.j.block", "j.lane"}
+    assert set(found) == {"i.j.block", "j.in"}
     for p in (inner, rows):
         check(parallelize(vectorize(p, WIDE)))
         [buffer] = p.with_role("input")
@@ -206,7 +210,7 @@ def test_passes_keep_the_meaning(p):
     """The loop interpreter runs the program before and after all passes."""
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(b.size).astype(np.float32) for b in p.with_role("input")]
-    after = parallelize(vectorize(tile(p), WIDE))
+    after = parallelize(vectorize(schedule(tile(p, WIDE), WIDE), WIDE))
     check(after)
     for before_value, after_value in zip(run(p, inputs), run(after, inputs), strict=True):
         np.testing.assert_array_equal(before_value, after_value)

@@ -23,8 +23,8 @@ import anima
 import anima.numpy as jnp
 from anima import debug, lax
 from anima.api.pjit import executable_of
+from anima.compiler.driver import lower
 from anima.compiler.ir.interpret import run as interpret
-from anima.compiler.pipeline import lower
 from anima.core.jaxpr import ClosedJaxpr
 from anima.experimental import io_callback
 from anima.runtime import memory

@@ -19,7 +19,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.config import config
 from anima.experimental import io_callback
-from anima.runtime import recording, tapes
+from anima.runtime.tapes import recording, routines as tapes
 
 PLENTY = 1 << 28
 

@@ -18,10 +18,9 @@ def test_side_effects_appear_when_tracing(capsys):
         print("Executing function")
         return x
 
-    f = jit(impure_print_side_effect)
-    print("First call: ", f(4.0))
-    print("Second call: ", f(5.0))
-    print("Third call, different type: ", f(jnp.array([5.0])))
+    print("First call: ", jit(impure_print_side_effect)(4.0))
+    print("Second call: ", jit(impure_print_side_effect)(5.0))
+    print("Third call, different type: ", jit(impure_print_side_effect)(jnp.array([5.0])))
     assert capsys.readouterr().out == ("Executing function\nFirst call:  4.0\nSecond call:  5.0\n"
                                        "Executing function\nThird call, different type:  [5.]\n")
 
@@ -35,11 +34,10 @@ def impure_uses_globals(x):
 
 def test_globals_are_captured_at_the_first_run(monkeypatch):
     monkeypatch.setitem(globals(), "g", 0.0)
-    f = jit(impure_uses_globals)
-    assert str(f(4.0)) == "4.0"
+    assert str(jit(impure_uses_globals)(4.0)) == "4.0"
     monkeypatch.setitem(globals(), "g", 10.0)
-    assert str(f(5.0)) == "5.0"
-    assert str(f(jnp.array([4.0]))) == "[14.]"
+    assert str(jit(impure_uses_globals)(5.0)) == "5.0"
+    assert str(jit(impure_uses_globals)(jnp.array([4.0]))) == "[14.]"
 
 
 def test_saving_a_tracer(capsys):

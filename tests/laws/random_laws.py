@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import anima
+from anima.compiler.driver import lower
 from anima.compiler.ir.interpret import run as interpret
-from anima.compiler.pipeline import lower
 from anima.compiler.scheduling import parallelize
 from anima.runtime import threads
 from tests.laws.random_control import told

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import anima
+from anima.compiler.driver import lower
 from anima.compiler.ir.show_loops import check
-from anima.compiler.pipeline import lower
 from anima.compiler.storage.buffers import check_memory
 from anima.runtime.executable import compile_program
 from tests.compiler.stages import closed

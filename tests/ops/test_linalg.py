@@ -13,8 +13,8 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima.compiler.driver import lower
 from anima.compiler.ir import interpret
-from anima.compiler.pipeline import lower
 from anima.core import dtypes
 from anima.lax import linalg
 from anima.ops.linalg import lu_solve_p

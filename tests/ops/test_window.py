@@ -11,8 +11,8 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.compiler.driver import lower
 from anima.compiler.ir.loops import Load, walk
-from anima.compiler.pipeline import lower
 from tests import op_records_window as records
 
 X = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], np.float32)

@@ -15,7 +15,7 @@ import pytest
 import anima
 from anima.compiler import cache
 from anima.compiler.ir.loops import Buffer, Kernel, Program, Store
-from anima.compiler.machine import native
+from anima.compiler.machine import native, objects
 from anima.config import compilation_cache_dir
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -321,21 +321,21 @@ def test_constants_are_not_part_of_the_code():
 
 
 def test_code_on_disk(tmp_path, monkeypatch):
-    text = cache.compiled(axpy(77), native.host()).texts[0]
+    text = compile_program(axpy(77)).code.texts[0]
     with compilation_cache_dir(str(tmp_path)):
-        first = cache.load(text, native.host())
+        first = objects.load(text, native.host())
         [file] = tmp_path.iterdir()
         good = file.read_bytes()
         monkeypatch.setattr(native, "compile_module", lambda *a, **k: pytest.fail("compiled again"))
-        assert cache.load(text, native.host()).object_bytes() == first.object_bytes()
+        assert objects.load(text, native.host()).object_bytes() == first.object_bytes()
         monkeypatch.undo()
         for bad in (b"", b"nonsense", good[:-5], good[:40] + b"!" + good[41:], good + b"more"):
             file.write_bytes(bad)
-            assert cache.load(text, native.host()).object_bytes() == first.object_bytes()
+            assert objects.load(text, native.host()).object_bytes() == first.object_bytes()
             assert file.read_bytes() == good
         assert [f.name for f in tmp_path.iterdir()] == [file.name]
     with compilation_cache_dir(str(file / "not-a-folder")):
-        assert cache.load(text, native.host()).address("entry")
+        assert objects.load(text, native.host()).address("entry")
 
 
 def test_no_files_without_a_folder(tmp_path, monkeypatch):

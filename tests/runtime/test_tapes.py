@@ -12,7 +12,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.runtime import recording, tapes
+from anima.runtime.tapes import recording, routines as tapes
 
 
 class Failed(Exception):

@@ -37,7 +37,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.routines import arguments, buffers_written
 from anima.compiler.keys import statements_key
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 from anima.compiler.products.gemm import Product, emit_product, shared_text
 from anima.compiler.storage.buffers import written_out
 from anima.util import record
@@ -259,7 +259,7 @@ class Entry:
         if id(stmt.kernel) not in self._written:
             self._written[id(stmt.kernel)] = stored((stmt.kernel,))
         names = dict(stmt.names)
-        return [names[b] for b in self._written[id(stmt.kernel)]]
+        return [names[b] for b in self._written[id(stmt.kernel)] if b in names]  # others are its own
 
     def outer(self, stmt: Stmt) -> None:
         """A kernel or an external routine."""

@@ -31,9 +31,11 @@ from anima.compiler.fusing.materialise import (
 )
 from anima.compiler.fusing.overwrite import Pairs, ReadsFirst, is_single, overwritten, pairs
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Fused, Group
-from anima.compiler.lowering.reduce import strategy
+from anima.compiler.machine.target import Target
+from anima.compiler.scheduling.reductions import form
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
+from anima.core.primitive import Inner
 
 MOST_ROOTS = 24        # results of one kernel
 SMALL = 4096           # elements: kernels that share nothing are merged below this
@@ -44,26 +46,34 @@ Relation = tuple[int, ...] | None  # for each dimension of an array: that of the
 Place = tuple[tuple[int, int] | None, ...] | None  # the same with what is added to the space's index; None: unknown
 
 
-def fuse(closed: ClosedJaxpr, carried: Pairs = ()) -> Fused:
-    """Cuts a program into groups of equations, one for each kernel. `carried` are arguments and the results that a
-    loop puts in their place.
+def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
+    """Cuts a program, and those of its loops and branches, into groups of equations, one for each kernel. `carried` are
+    arguments and the results that a loop puts in their place.
 
     After this pass every equation is in a group, or folded into one; unused equations are gone.
     """
     jaxpr = closed.jaxpr
-    kinds = {id(e): kind_of(e) for e in jaxpr.eqns}
+    kinds = {id(e): kind_of(e, target) for e in jaxpr.eqns}
     views, stored, roots = materialise(jaxpr, kinds)
     reads = ReadsFirst(jaxpr, views, roots, carried).run()
     if reads.early:
         views, stored, roots = materialise(jaxpr, kinds, reads.early)
         reads = ReadsFirst(jaxpr, views, roots, carried).run()
     producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
-    grouping = _Grouping(producers, stored, views, kinds)
+    grouping = _Grouping(producers, stored, views, kinds, target)
     for number in reads.order:
         grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
     groups, kept = grouping.finish(jaxpr.outvars)
     fused = Fused(closed, groups, producers, views, kept)
-    return replace(fused, over=overwritten(fused))
+    inner = {e: tuple(_inner(i, target) for i in found) for e in jaxpr.eqns
+             if (found := e.primitive.inner(e.params))}
+    return replace(fused, over=overwritten(fused), inner=inner)
+
+
+def _inner(inner: Inner, target: Target) -> Fused:
+    program, first, carries = inner
+    jaxpr = program.jaxpr
+    return fuse(program, target, [*zip(jaxpr.invars[first:first + carries], jaxpr.outvars[:carries], strict=True)])
 
 
 # ---------------------------------------------------------------- which roots share a kernel
@@ -90,10 +100,6 @@ class _Builder:
         self.paired = False
         self.size = 0  # instructions, about
 
-    def multilevel(self) -> bool:
-        """Whether equations of the group may depend on its reductions."""
-        return strategy(self.shape, self.axes) == "rows"
-
     def kept(self) -> tuple[int, ...]:
         return tuple(d for d in range(len(self.shape)) if d not in self.axes)
 
@@ -101,7 +107,9 @@ class _Builder:
 class _Grouping:
     """Places roots, in program order, into groups."""
 
-    def __init__(self, producers: dict[Var, Eqn], stored: set[Var], views: dict[Var, Var], kinds: dict[int, str]):
+    def __init__(self, producers: dict[Var, Eqn], stored: set[Var], views: dict[Var, Var], kinds: dict[int, str],
+                 target: Target):
+        self.target = target
         self.producers = producers
         self.stored = stored
         self.views = views
@@ -235,10 +243,14 @@ class _Grouping:
             atom = self.views[atom]
         return atom
 
+    def _in_rows(self, group: _Builder) -> bool:
+        """Whether equations of the group may depend on its reductions."""
+        return form(group.shape, group.axes, self.target) == "rows"
+
     def _announce(self, group: _Builder) -> None:
         """Lists a group under the spaces whose roots it may take."""
         self.by_space.setdefault((group.shape, group.kind), []).append(group)
-        if group.kind == "reduce" and group.multilevel():
+        if group.kind == "reduce" and self._in_rows(group):
             kept = tuple(group.shape[d] for d in group.kept())
             self.by_space.setdefault((kept, "row"), []).append(group)
 
@@ -259,8 +271,6 @@ class _Grouping:
         if len(group.roots) >= MOST_ROOTS or group.size + self.size > LARGE:
             return False
         if kind == "reduce" and group.kind == "reduce" and group.axes != axes:
-            return False
-        if kind == "reduce" and group.kind == "map" and strategy(group.shape, axes) == "unrolled":
             return False
         if group.kind not in (role, "reduce"):
             return False
@@ -286,7 +296,7 @@ class _Grouping:
             if self.home.get(var) is not group:
                 continue
             whole = var.aval.shape == group.shape and not (group.kind == "reduce" and self._is_total(var, group))
-            if group.kind == "reduce" and not whole and not group.multilevel():
+            if group.kind == "reduce" and not whole and not self._in_rows(group):
                 return False
             if role == "row":
                 if whole:

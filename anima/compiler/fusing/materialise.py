@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES
 from anima.compiler.lowering.array import AT, is_elementwise, not_lowered
 from anima.compiler.lowering.calls import CALLS, INLINE_OPERANDS
-from anima.compiler.lowering.reduce import REDUCTIONS, strategy
+from anima.compiler.lowering.reduce import REDUCTIONS
+from anima.compiler.machine.target import Target
+from anima.compiler.scheduling.reductions import form
 from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
@@ -27,14 +29,13 @@ CONCATENATED = 3       # most operands of a concatenation that is folded into it
 
 POLYNOMIAL = 10        # the cost of functions that are polynomials, written in line: instructions are more
 
-def kind_of(eqn: Eqn) -> str:
+def kind_of(eqn: Eqn, target: Target) -> str:
     """How an equation is lowered: "map" (a value at each index), "reduce" or "call"."""
     name = eqn.primitive.name
     if is_elementwise(eqn):
         return "map"
     if name in REDUCTIONS:
-        unrolled = strategy(eqn.invars[0].aval.shape, eqn.params["axes"]) == "unrolled"
-        return "map" if unrolled else "reduce"
+        return "map" if form(eqn.invars[0].aval.shape, eqn.params["axes"], target) == "unrolled" else "reduce"
     if name in CALLS:
         return "call"
     if name in AT:

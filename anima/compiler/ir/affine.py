@@ -1,4 +1,4 @@
-"""How an index expression depends on the indices of loops, and whether loops may run in any order.
+"""How an index expression depends on the indices of loops.
 
     coefficient(i*1024 + j + 3, "i") == 1024        coefficient(rem(i, 7), "i") is None
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anima.compiler.ir.loops import Const, Expr, For, Let, Load, Op, Ref, Stmt, Store, walk
+from anima.compiler.ir.loops import Const, Expr, For, Let, Op, Ref, Stmt, Store, walk
 
 
 def coefficient(expr: Expr, name: str, lets: Mapping[str, Expr]) -> int | None:
@@ -100,29 +100,3 @@ def nest_of(loop: For) -> Nest | None:
     if len(loops) < 2 or not simple or not constant:
         return None
     return Nest(loops, between, body)
-
-
-def independent(nest: Nest) -> bool:
-    """Whether the loops of a nest may run in any order: every element is stored once, by an index that shows it, and
-    what is stored is loaded at the same index only."""
-    lets = nest.lets
-    loads: dict[str, set[Expr]] = {}
-    for node in walk(*nest.between, *nest.body):
-        if isinstance(node, Load):
-            loads.setdefault(node.buffer, set()).add(node.index)
-    stores: dict[str, set[Expr]] = {}
-    for stmt in nest.body:
-        if isinstance(stmt, Store):
-            stores.setdefault(stmt.buffer, set()).add(stmt.index)
-    for buffer, indices in stores.items():
-        if len(indices) > 1 or loads.get(buffer, indices) != indices:
-            return False
-        if not all(injective(index, nest.extents, lets) for index in indices):
-            return False
-    return True
-
-
-def independent_nest(loop: For) -> bool:
-    """Whether the loop and those nested in it may run in any order."""
-    nest = nest_of(loop)
-    return nest is not None and independent(nest)

@@ -56,7 +56,7 @@ class Fused:
 
     `producers` has the equations that can be computed at one index; `views` the variables that are
     another one's memory under a different shape. `over` has results and the operands over whose memory they may be
-    written, those of later groups first.
+    written, those of later groups first. `inner` has the programs of loops and branches, cut into groups as well.
     """
 
     closed: ClosedJaxpr
@@ -65,6 +65,7 @@ class Fused:
     views: dict[Var, Var]
     stored: frozenset[Var]
     over: dict[Var, Var] = field(default_factory=dict)
+    inner: dict[Eqn, tuple[Fused, ...]] = field(default_factory=dict)
 
     def home(self, var: Var) -> Var:
         """The variable whose memory holds `var`."""

@@ -83,9 +83,10 @@ class For:
     """`body` for each index in 0 <= index < extent.
 
     serial    in order
+    each      iterations are independent
+    reduce    iterations are independent but for `Accumulate`, whose terms may be taken in any order
     parallel  iterations are independent and may run on any thread; outermost in a kernel only
-    vector    iterations are independent but for `Accumulate`, whose terms may be taken in any order
-              (the emitter runs `width` lanes at once and the rest one by one or masked)
+    vector    `each` or `reduce` (the emitter runs `width` lanes at once and the rest one by one or masked)
     unrolled  written out, one iteration after the other; the extent is a constant
     whole     a vector loop in a single round, of `width` lanes; the extent is a constant
     """
@@ -93,7 +94,7 @@ class For:
     index: str
     extent: Expr
     body: tuple[Stmt, ...]
-    kind: Literal["serial", "parallel", "vector", "unrolled", "whole"] = "serial"
+    kind: Literal["serial", "each", "reduce", "parallel", "vector", "unrolled", "whole"] = "serial"
     width: int = 1
     grain: int = 1  # parallel: least number of iterations worth handing to a thread
 
@@ -198,12 +199,14 @@ class Call:
 @record
 class Kernel:
     """A loop nest that runs as one unit; its free buffers are its operands. Equal bodies (up to the names
-    of operands) are compiled once. One that works on registers is written `inline`, where it stands."""
+    of operands) are compiled once. One that works on registers is written `inline`, where it stands.
+    `reduces` says what a plain nest adds up, until it is scheduled: the shape of that, and its axes."""
 
     name: str
     body: tuple[Stmt, ...]
     source: Source | None = field(default=None, compare=False)
     inline: bool = False
+    reduces: tuple[tuple[int, ...], tuple[int, ...]] | None = field(default=None, compare=False)
 
 
 @record
@@ -323,7 +326,7 @@ def with_blocks(stmt: Stmt, blocks: Sequence[tuple[Stmt, ...]]) -> Stmt:
         return stmt
     match stmt:
         case For():
-            return replace(stmt, body=blocks[0])
+            return For(stmt.index, stmt.extent, blocks[0], stmt.kind, stmt.width, stmt.grain)
         case While():
             return replace(stmt, before=blocks[0], body=blocks[1])
         case If():
@@ -336,19 +339,22 @@ def map_blocks(change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]], stmt: Stm
     return with_blocks(stmt, [change(block) for block in blocks_of(stmt)])
 
 
-def with_kernels(change: Callable[[Stmt], Stmt], stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """The statements of a program's body changed, a kernel that stands there several times once."""
-    changed: dict[int, Stmt] = {}
-    out: list[Stmt] = []
-    for stmt in stmts:
-        if type(stmt) is Again:
-            out.append(Again(changed[id(stmt.kernel)], stmt.names))  # type: ignore[arg-type]
-            continue
-        new = change(stmt)
-        if type(stmt) is Kernel:
-            changed[id(stmt)] = new
-        out.append(new)
-    return tuple(out)
+def with_kernels(change: Callable[[Kernel], Kernel], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements of a program's body with its kernels changed, one that stands there several times once; the same
+    statements, if none is another one then."""
+    changed: dict[int, tuple[Kernel, Kernel]] = {}
+
+    def stmt(old: Stmt) -> Stmt:
+        if type(old) is Again:
+            return Again(changed[id(old.kernel)][1], old.names)
+        if type(old) is not Kernel:
+            return map_blocks(lambda block: tuple(map(stmt, block)), old)
+        if id(old) not in changed:
+            changed[id(old)] = old, change(old)
+        return changed[id(old)][1]
+
+    new = tuple(map(stmt, stmts))
+    return stmts if all(old is new for old, new in changed.values()) else new
 
 
 def statements_outside(stmts: Sequence[Stmt]) -> Iterator[Stmt]:

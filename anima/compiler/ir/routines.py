@@ -26,9 +26,11 @@ and the routines of LAPACK, whose arguments are described in `lapack.py`.
 
 What lowering promises the passes after it:
 
-- Every loop is `serial`, or (innermost, independent but for `Accumulate`) `vector` with width 1, or (outermost in a
-  kernel, independent) `parallel` with grain 1. `vectorize` chooses widths or turns a vector loop serial;
+- Every loop of a kernel is `serial`, `each`, or `reduce`, or `unrolled`; `schedule` makes innermost ones `vector`, with
+  width 1, and outermost ones `parallel`, with grain 1. `vectorize` chooses widths or turns a vector loop serial;
   `parallelize` chooses grains, turns a parallel loop serial, or cuts a kernel's lone vector loop into parallel blocks.
+- A kernel that `reduces` is a nest of `each` for what is kept, with lets beside the loops; inside, totals (variables),
+  loops over what is added up or gone through in order, and stores. A block that sets a total does not read it after.
 - A kernel's body is a sequence of statements; a kernel with several loops side by side runs them in order.
 - Names (indices, lets, vars, locals) are unique within a kernel. Index expressions are sums of products
   `index*constant` first, whatever is not affine (`div`, `rem`, casts of loaded integers) after; a `Let` may be of type index.

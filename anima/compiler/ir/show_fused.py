@@ -13,20 +13,22 @@ from anima.core.jaxpr import Eqn, Var
 from anima.core.show import letters
 
 
-def show_fused(fused: Fused) -> str:
-    """The groups as text; results in memory are marked with `!`."""
+def show_fused(fused: Fused, margin: str = "") -> str:
+    """The groups as text; results in memory are marked with `!`. Below an equation stand the programs that it runs."""
     names: dict[Var, str] = {}
     for var in (*fused.closed.jaxpr.constvars, *fused.closed.jaxpr.invars):
         names[var] = letters(len(names))
     for eqn in fused.closed.eqns:
         for var in eqn.outvars:
             names[var] = letters(len(names))
-    lines = ["fused"]
+    lines = [f"{margin}fused"]
     for group in fused.groups:
         shape = ",".join(map(str, group.shape))
         over = f" over ({','.join(map(str, group.axes))})" if group.axes else ""
-        lines.append(f"  {group.kind} [{shape}]{over}:")
-        lines += ["    " + _equation(eqn, names, fused) for eqn in _equations(group, fused)]
+        lines.append(f"{margin}  {group.kind} [{shape}]{over}:")
+        for eqn in _equations(group, fused):
+            lines.append(f"{margin}    {_equation(eqn, names, fused)}")
+            lines += [show_fused(inner, margin + " " * 6) for inner in fused.inner.get(eqn, ())]
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from anima.compiler.ir.groups import Fused
 from anima.compiler.ir.loops import Expr, Stmt
 from anima.compiler.lowering.array import Elements, Memory, Scope
-from anima.core.avals import ShapedArray
+from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Var
 from anima.core.source import Source
 
@@ -30,8 +30,9 @@ class ProgramBuilder(Protocol):
     def scope(self) -> Scope:
         """An empty kernel that can read every array of the program."""
 
-    def kernel(self, name: str, scope: Scope, source: Source | None = None) -> None:
-        """Appends the finished kernel."""
+    def kernel(self, name: str, scope: Scope, source: Source | None = None,
+               reduces: tuple[Shape, tuple[int, ...]] | None = None) -> None:
+        """Appends the finished kernel; `reduces` are the shape that it goes through in order along some axes."""
 
     def emit(self, stmt: Stmt) -> None:
         """Appends a statement."""
@@ -60,7 +61,7 @@ class ProgramBuilder(Protocol):
         """Appends a kernel that sets every element (a Python number of the buffer's type)."""
 
     def copy(self, source: str, target: str, size: int) -> None:
-        """Appends a kernel that copies a buffer."""
+        """Appends a kernel that copies a buffer, to one of another type perhaps."""
 
     def move(self, source: Operand, target: Memory, aval: ShapedArray) -> None:
         """Appends a kernel that copies an array (or a scalar's value) from one place to another."""
@@ -82,6 +83,9 @@ class ProgramBuilder(Protocol):
 
     callbacks: list[Any]
     """What the program calls back into Python for."""
+
+    def inner(self, eqn: Eqn) -> tuple[Fused, ...]:
+        """The programs that an equation runs."""
 
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
         """Appends a whole program that reads `inputs` and writes `outputs`. For results whose output is None,

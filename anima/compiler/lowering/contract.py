@@ -20,7 +20,6 @@ import numpy as np
 from anima.compiler.ir.loops import Call
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.map import loop_kinds
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn
@@ -210,9 +209,8 @@ def _packed(builder: ProgramBuilder, operand: Atom, order: Shape) -> str:
     scope = builder.scope()
     strides = _strides(aval.shape)
     ix = scope.ix
-    kinds = iter(loop_kinds(sum(n != 1 for n in shape)))
     with ExitStack() as stack:
-        index = [stack.enter_context(scope.loop(n, next(kinds) if n != 1 else "serial")) for n in shape]
+        index = [stack.enter_context(scope.loop(n, "each")) for n in shape]
         source = ix.zero
         for i, a in zip(index, order, strict=True):
             source = ix.add(source, ix.scale(i, strides[a]))

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from anima.compiler.fusing.fuse import fuse
 from anima.compiler.ir.groups import Fused
 from anima.compiler.ir.loops import (
     INDEX,
@@ -34,7 +33,7 @@ from anima.compiler.lowering.array import Memory, Sliced, constant, scalar_type
 from anima.compiler.lowering.calls import Operand, ProgramBuilder, Result, call
 from anima.compiler.lowering.elements import FEW, splits
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
+from anima.core.jaxpr import Atom, Eqn, Var
 from anima.util import record, split_list
 
 CONTROL = frozenset(("scan", "while", "cond", "tape_while", "tape_scan"))
@@ -125,12 +124,6 @@ def _variables(builder: ProgramBuilder, values: Sequence[Expr], aval: ShapedArra
     return slot
 
 
-def fuse_body(closed: ClosedJaxpr, first: int, count: int) -> Fused:
-    """The body of a loop that carries `count` values, its arguments from number `first` on and first results."""
-    jaxpr = closed.jaxpr
-    return fuse(closed, list(zip(jaxpr.invars[first:first + count], jaxpr.outvars[:count], strict=True)))
-
-
 # ---------------------------------------------------------------- scan
 
 
@@ -138,7 +131,7 @@ def fuse_body(closed: ClosedJaxpr, first: int, count: int) -> Fused:
 def _scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     length, num_carry, reverse = p["length"], p["num_carry"], p["reverse"]
-    fused = fuse_body(p["jaxpr"], p["num_consts"], num_carry)
+    (fused,) = builder.inner(eqn)
     jaxpr = fused.closed.jaxpr
     consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
     results, ys = split_list(eqn.outvars, [num_carry])
@@ -181,7 +174,7 @@ def _slice(whole: Memory | None, position: Expr, aval: ShapedArray, length: int,
 def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
-    cond, body = fuse(p["cond_jaxpr"]), fuse_body(p["body_jaxpr"], len(body_consts), len(initial))
+    cond, body = builder.inner(eqn)
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
     carry = Carry(builder, body, for_body, initial, eqn.outvars)
@@ -203,7 +196,6 @@ def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
 @call("cond")
 def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
     index, *operands = eqn.invars
-    branches: Sequence[ClosedJaxpr] = eqn.params["branches"]
     given = [builder.operand(x) for x in operands]
     which = builder.value(index)
     targets = [builder.place(v) for v in eqn.outvars]
@@ -211,13 +203,13 @@ def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
                  _variables(builder, [constant(0, scalar_type(v.aval))] * v.aval.size, v.aval)
                  for v, place in zip(eqn.outvars, targets, strict=True)]
 
-    def branch(closed: ClosedJaxpr) -> None:
-        values = builder.program(fuse(closed), given, targets)
+    def branch(fused: Fused) -> None:
+        values = builder.program(fused, given, targets)
         for slot, value in zip(variables, values, strict=True):
             if slot is not None and value is not None:
                 slot.assign(builder, value)
 
-    blocks = [builder.block(partial(branch, closed)) for closed in branches]
+    blocks = [builder.block(partial(branch, fused)) for fused in builder.inner(eqn)]
     orelse: tuple[Stmt, ...] = blocks[-1]
     for number in range(len(blocks) - 2, -1, -1):
         chosen: Expr = Op("lt", (which, constant(number + 1, which.dtype)), "bool")

@@ -51,21 +51,16 @@ def _dynamic_update_slice(builder: ProgramBuilder, eqn: Eqn) -> None:
     scope = builder.scope()
     first = _starts(scope, starts, aval.shape, update.aval.shape)
     with ExitStack() as stack:
-        index = tuple(_loops(scope, stack, update.aval.shape, "parallel"))
+        index = tuple(_loops(scope, stack, update.aval.shape))
         place = [scope.ix.add(s, i) for s, i in zip(first, index, strict=True)]
         scope.store(out, scope.ix.flatten(place, aval.shape), scope.at(update, index))
     builder.kernel("dynamic_update_slice", scope, eqn.source)
 
 
-def _loops(scope: Scope, stack: ExitStack, sizes: Sequence[int], outer: str, inner: str = "vector") -> list[Index]:
+def _loops(scope: Scope, stack: ExitStack, sizes: Sequence[int], inner: str = "each") -> list[Index]:
     """Loops over all indices of a shape, the innermost one of kind `inner`."""
     last = max((d for d, n in enumerate(sizes) if n != 1), default=-1)
-    indices = []
-    for d, n in enumerate(sizes):
-        first = not any(m != 1 for m in sizes[:d])
-        kind = inner if d == last else outer if first else "serial"
-        indices.append(stack.enter_context(scope.loop(n, kind)))
-    return indices
+    return [stack.enter_context(scope.loop(n, inner if d == last else "each")) for d, n in enumerate(sizes)]
 
 
 # ---------------------------------------------------------------- windows
@@ -136,19 +131,10 @@ def _scatter(builder: ProgramBuilder, eqn: Eqn) -> None:
         return
     out, size = builder.result(eqn.outvars[0]), operand.aval.size
     wide = builder.temp("f32", size)  # halves add up in f32 and are rounded once
-    _convert(builder, builder.memory(operand), dtype, wide, "f32", size)
+    builder.copy(builder.memory(operand), wide, size)
     if updates.aval.size and size:
         _scatter_updates(builder, eqn, wide, "f32", combine)
-    _convert(builder, wide, "f32", out, dtype, size)
-
-
-def _convert(builder: ProgramBuilder, source: str, dtype: str, target: str, new: str, size: int) -> None:
-    """Appends a kernel that copies a buffer to one of another type."""
-    scope = builder.scope()
-    with scope.loop(size, "vector") as i:
-        scope.store(target, i, scope.cast(scope.load(source, i, dtype), new))
-    if size:
-        builder.kernel("convert", scope)
+    builder.copy(wide, out, size)
 
 
 def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, combine: str | None) -> None:
@@ -165,15 +151,10 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
     independent = bool(params.get("unique_indices"))
     scope = builder.scope()
     with ExitStack() as stack:
-        batch = []
-        for d, n in enumerate(batch_sizes):
-            outermost = not any(m != 1 for m in batch_sizes[:d])
-            kind = "parallel" if independent and outermost else "serial"
-            batch.append(stack.enter_context(scope.loop(n, kind)))
+        batch = [stack.enter_context(scope.loop(n, "each" if independent else "serial")) for n in batch_sizes]
         starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact)
         stack.enter_context(scope.when(inside))
-        window = _loops(scope, stack, window_shape, "serial",
-                        "unrolled" if math.prod(window_shape) <= UNROLLED else "vector")
+        window = _loops(scope, stack, window_shape, "unrolled" if math.prod(window_shape) <= UNROLLED else "each")
         in_window, in_batch = iter(window), iter(batch)
         source = tuple(next(in_window) if d in window_dims else next(in_batch) for d in range(updates.aval.ndim))
         offsets = iter(window)

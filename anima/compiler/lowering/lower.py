@@ -36,10 +36,10 @@ from anima.compiler.lowering.calls import CALLS, Operand, Result
 from anima.compiler.lowering.control import CONTROL
 from anima.compiler.lowering.elements import FEW, all_indices, splits
 from anima.compiler.lowering.map import map_kernels
-from anima.compiler.lowering.reduce import reduce_kernels, rows_kernel, strategy
+from anima.compiler.lowering.reduce import reduce_kernel
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
-from anima.core.avals import ShapedArray
+from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
@@ -196,22 +196,23 @@ class Builder:
         self._names = scope.count
         self.body.extend(scope.take())
 
-    def kernel(self, name: str, scope: Scope, source: Source | None = None) -> None:
-        body = scope.body
-        if body:
-            self.body.append(Kernel(name, body, source))
+    def kernel(self, name: str, scope: Scope, source: Source | None = None,
+               reduces: tuple[Shape, tuple[int, ...]] | None = None) -> None:
+        if scope.body:
+            self.body.append(Kernel(name, scope.body, source, reduces=reduces))
 
     def fill(self, buffer: str, size: int, value: Any) -> None:
         scope = Scope({}, {})
-        with scope.loop(size, "vector") as i:
+        with scope.loop(size, "each") as i:
             scope.store(buffer, i, constant(value, self.buffers[buffer].dtype))
         if size:
             self.kernel("fill", scope)
 
     def copy(self, source: str, target: str, size: int) -> None:
         scope = Scope({}, {})
-        with scope.loop(size, "vector") as i:
-            scope.store(target, i, scope.load(source, i, self.buffers[source].dtype))
+        with scope.loop(size, "each") as i:
+            scope.store(target, i, scope.cast(scope.load(source, i, self.buffers[source].dtype),
+                                              self.buffers[target].dtype))
         if size and source != target:
             self.kernel("copy", scope)
 
@@ -233,7 +234,7 @@ class Builder:
         flat = Var(ShapedArray((aval.size,), aval.dtype))
         other = Var(flat.aval)
         scope = Scope({flat: source, other: target}, {})
-        with scope.loop(aval.size, "vector") as i:
+        with scope.loop(aval.size, "each") as i:
             scope.write(other, (i,), scope.at(flat, (i,)))
         self.kernel("copy", scope)
 
@@ -248,6 +249,10 @@ class Builder:
             self.inside -= 1
 
     # ---------------------------------------------------------------- programs
+
+    def inner(self, eqn: Eqn) -> tuple[Fused, ...]:
+        assert self.fused is not None
+        return self.fused.inner[eqn]
 
     def program(self, fused: Fused, inputs: list[Operand], outputs: list[Memory | None]) -> list[Any]:
         outer = self.places, self.values, self.fused, self.split, self.plain, self.beside_kernels, self.repeats
@@ -401,11 +406,9 @@ class Builder:
         if group.kind == "map":
             for scope in map_kernels(self.scope, group, fused.stored):
                 self.kernel(_kernel_name(group), scope, first.source)
-        elif strategy(group.shape, group.axes) == "rows":
-            self.kernel(_kernel_name(group), rows_kernel(self.scope, group, fused.stored), first.source)
         else:
-            reduce_kernels(self.scope, group, fused.stored,
-                           lambda name, scope: self.kernel(name, scope, first.source), self.temp)
+            self.kernel(_kernel_name(group), reduce_kernel(self.scope, group, fused.stored), first.source,
+                        (group.shape, group.axes))
         if structure is not None and self.repeats is not None:
             self.repeats.note(structure, self.body[start:])
 

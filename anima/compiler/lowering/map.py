@@ -17,23 +17,20 @@ from dataclasses import replace
 
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Group
 from anima.compiler.ir.index_math import Atom, Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Op
 from anima.compiler.lowering.array import Indices, Scope
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn, Var
 
 Run = tuple[int, ...]
-TILE = 16     # elements: a line of memory of f32
 SMALL = 1024  # elements of boxes that share a kernel where there are many
 
 
 class Space:
     """A shape and the runs of its dimensions; dimensions of size 1 are in no run."""
 
-    def __init__(self, shape: Shape, runs: Sequence[Run], tile: Run | None = None):
+    def __init__(self, shape: Shape, runs: Sequence[Run]):
         self.shape = shape
         self.runs = list(runs)
-        self.tile = tile  # a run that something steps through one by one, while it jumps along the last one
 
     @classmethod
     def separate(cls, shape: Shape) -> Space:
@@ -68,18 +65,10 @@ class Space:
         return tuple(out)
 
 
-def open_loops(scope: Scope, stack: ExitStack, space: Space, runs: Sequence[Run], kinds: Sequence[str]
+def open_loops(scope: Scope, stack: ExitStack, space: Space, runs: Sequence[Run], kind: str = "each"
                ) -> dict[Run, Index]:
     """Opens a loop for each run until the stack unwinds; their indices."""
-    return {run: stack.enter_context(scope.loop(space.extent(run), kind))
-            for run, kind in zip(runs, kinds, strict=True)}
-
-
-def loop_kinds(count: int) -> list[str]:
-    """Kinds of the loops of an independent nest: parallel outside, vector inside."""
-    if count <= 1:
-        return ["vector"] * count
-    return ["parallel"] + ["serial"] * (count - 2) + ["vector"]
+    return {run: stack.enter_context(scope.loop(space.extent(run), kind)) for run in runs}
 
 
 def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Scope, Indices], None]) -> Space:
@@ -91,7 +80,7 @@ def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Sc
         return separate
     scope = new_scope()
     with ExitStack() as stack:
-        values = open_loops(scope, stack, separate, separate.runs, ["serial"] * len(separate.runs))
+        values = open_loops(scope, stack, separate, separate.runs)
         write(scope, separate.index(scope, values))
         atoms = {run: index.terms[0][0] for run, index in values.items()}
     runs: list[Run] = [separate.runs[0]]
@@ -102,20 +91,7 @@ def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Sc
             runs[-1] += run
         else:
             runs.append(run)
-    return Space(group.shape, runs, _transposed(scope.used, runs, atoms, separate))
-
-
-def _transposed(used: Sequence[Index], runs: Sequence[Run], atoms: dict[Run, Atom], space: Space) -> Run | None:
-    """A run along which some access is contiguous that jumps along the last run, if both are long."""
-    last = atoms[runs[-1][-1:]]
-    if space.extent(runs[-1]) < 2 * TILE:
-        return None
-    for index in used:
-        if abs(index.coefficient(last)) >= TILE:
-            for run in runs[:-1]:
-                if abs(index.coefficient(atoms[run[-1:]])) == 1 and space.extent(run) >= 2 * TILE:
-                    return run
-    return None
+    return Space(group.shape, runs)
 
 
 def _alike(used: Sequence[Index], outer: Atom, inner: Atom, extent: int) -> bool:
@@ -210,42 +186,4 @@ def _write_box(new_scope: Callable[[], Scope], scope: Scope, group: Group, store
     box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
     space = merge_runs(new_scope, box, write)
     with ExitStack() as stack:
-        if space.tile is None:
-            values = open_loops(scope, stack, space, space.runs, loop_kinds(len(space.runs)))
-        else:
-            values = _open_tiles(scope, stack, space, space.tile)
-        write(scope, space.index(scope, values))
-
-
-def _open_tiles(scope: Scope, stack: ExitStack, space: Space, across: Run) -> dict[Run, Index]:
-    """Loops over tiles of two runs, so that lines of memory read across the last run are used as a whole."""
-    along = space.runs[-1]
-    others = [r for r in space.runs if r not in (across, along)]
-    values = open_loops(scope, stack, space, others, ["parallel"] + ["serial"] * (len(others) - 1) if others else [])
-    blocks: dict[Run, tuple[Index, int]] = {}
-    for run, size in ((across, TILE), (along, 4 * TILE)):
-        count, size = even_blocks(space.extent(run), size)
-        kind = "serial" if others or blocks else "parallel"
-        blocks[run] = stack.enter_context(scope.loop(count, kind)), size
-    for run, kind in ((across, "serial"), (along, "vector")):
-        block, size = blocks[run]
-        inner = stack.enter_context(scope.loop(block_extent(block, size, space.extent(run)), kind, size))
-        values[run] = scope.ix.add(scope.ix.scale(block, size), inner)
-    return values
-
-
-def even_blocks(extent: int, most: int) -> tuple[int, int]:
-    """(number of blocks, size of a block), without a smaller last one if there is a good divisor."""
-    for size in range(min(most, extent), most // 2, -1):
-        if extent % size == 0:
-            return extent // size, size
-    size = min(most, extent)
-    return -(-extent // size), size
-
-
-def block_extent(block: Index, size: int, extent: int) -> int | Expr:
-    """The number of iterations of a block: `size`, or what is left for the last one."""
-    if extent % size == 0:
-        return size
-    left = Op("sub", (Const(extent, INDEX), Op("mul", (block.expr(), Const(size, INDEX)), INDEX)), INDEX)
-    return Op("min", (Const(size, INDEX), left), INDEX)
+        write(scope, space.index(scope, open_loops(scope, stack, space, space.runs)))

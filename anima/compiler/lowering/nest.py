@@ -4,8 +4,8 @@ A `Nest` holds the blocks that are open. A value is written into the outermost b
 everything that it depends on is known, so what does not depend on a loop is computed before it:
 
     nest = Nest()
-    with nest.loop(n, "parallel") as i:
-        with nest.loop(m, "vector") as j:
+    with nest.loop(n, "each") as i:
+        with nest.loop(m, "each") as j:
             x = nest.load("b", nest.ix.add(nest.ix.scale(i, m), j), "f32")
             ...
 """

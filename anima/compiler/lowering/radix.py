@@ -73,10 +73,10 @@ def radix_sort(builder: ProgramBuilder, eqn: Eqn) -> None:
         before, after = ix.divmod(row, inner)
         return ix.add(ix.scale(ix.add(ix.scale(before, n), k), inner), after)
 
-    with scope.loop(rows, "parallel") as row:
+    with scope.loop(rows, "each") as row:
         start = scope.let(ix.scale(row, n).expr(), row.level, "n")
         counts = scope.local("i32", 1 << digit)
-        with scope.loop(n, "vector") as k:
+        with scope.loop(n, "each") as k:
             x = scope.at(eqn.invars[0], ix.unflatten(place(row, k), shape))
             scope.store(keys[0], ix.add(ix.scale(row, n), k), ordered_bits(scope, x))
         for number, shift in enumerate(range(0, bits, digit)):
@@ -109,7 +109,7 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
         mask = Const((1 << digit) - 1 if digit < int(key_type[1:]) else (1 << int(key_type[1:])) - 1, key_type)
         return here(Op("cast", (here(Op("and", (moved, mask), key_type)),), INDEX))
 
-    with scope.loop(1 << digit, "vector") as d:
+    with scope.loop(1 << digit, "each") as d:
         scope.emit(Store(counts, d.expr(), zero))
     with scope.serial(n) as k:
         which = digit_of(here(Load(keys, at(k), key_type)))

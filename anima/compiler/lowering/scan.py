@@ -1,7 +1,7 @@
 """Running reductions along an axis: cumsum and its like.
 
-The axis is a serial loop; the dimensions before it run in parallel, those after it in vectors with a row of
-running totals. `cumsum` of f32 adds in f64, as NumPy's reference does here, halves in f32.
+For each of the other indices a serial loop along the axis, with a running total. `cumsum` of f32 adds in f64, as
+NumPy's reference does here, halves in f32.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable
 from functools import reduce
 
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import Const, Expr, Load, Store
+from anima.compiler.ir.loops import Const, Expr
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.reduce import combine
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Eqn
 
-LANES = 1024  # running totals kept at once
 _WIDER = {"f32": "f64", "c64": "c128", "f16": "f64", "bf16": "f64"}
 _HALVES = {"f16": "f32", "bf16": "f32"}
 _PARTS = {"c64": "f32", "c128": "f64"}
@@ -85,40 +84,14 @@ def _cumulative(builder: ProgramBuilder, eqn: Eqn) -> None:
     def store(flat: Index, total: Expr) -> None:
         scope.store(target, flat, scope.cast(total, scalar_type(out.aval)))
 
-    with scope.loop(outer, "parallel") as i:
-        if inner == 1:
-            x, flat = element(i, ix.zero, ix.zero)
-            total = scope.var(x)
-            store(flat, x)
-            with scope.serial(n - 1) as counter:
-                k = ix.opaque(counter, 0, max(n - 2, 0), scope.depth)
-                x, flat = element(i, ix.offset(k, 1), ix.zero)
+    with scope.loop(outer, "each") as i, scope.loop(inner, "each") as j:
+        x, flat = element(i, ix.zero, j)
+        total = scope.var(x)
+        store(flat, x)
+        if n > 1:
+            with scope.serial(n - 1) as k:
+                x, flat = element(i, ix.offset(ix.opaque(k, 0, n - 2, scope.depth), 1), j)
                 value = step(scope, scope.read(total), x)
                 scope.assign(total, value)
                 store(flat, value)
-        else:
-            _lanes(scope, lambda k, j: element(i, k, j), step, store, n, inner, total_type)
-    builder.kernel(name, scope, eqn.source)
-
-
-def _lanes(scope: Scope, element: Callable[[Index, Index], tuple[Expr, Index]],
-           step: Callable[[Scope, Expr, Expr], Expr], store: Callable[[Index, Expr], None], n: int, inner: int,
-           total_type: str) -> None:
-    """Running totals side by side, a block of them at a time."""
-    ix = scope.ix
-    size = next(s for s in range(min(inner, LANES), 0, -1) if inner % s == 0)
-    with scope.loop(inner // size, "serial") as c:
-        totals = scope.local(total_type, size)
-        base = ix.scale(c, size)
-        with scope.loop(size, "vector") as j:
-            x, flat = element(ix.zero, ix.add(base, j))
-            scope.emit(Store(totals, j.expr(), x))
-            store(flat, x)
-        if n == 1:
-            return
-        with scope.loop(n - 1, "serial") as k, scope.loop(size, "vector") as j:
-            x, flat = element(ix.offset(k, 1), ix.add(base, j))
-            old = scope.let(Load(totals, j.expr(), total_type), scope.depth)
-            value = step(scope, old, x)
-            scope.emit(Store(totals, j.expr(), value))
-            store(flat, value)
+    builder.kernel(name, scope, eqn.source, (shape, (axis,)))

@@ -54,7 +54,7 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
         before, after = ix.divmod(row, inner)
         return ix.add(ix.scale(ix.add(ix.scale(before, n), k), inner), after)
 
-    with scope.loop(outer, "parallel") as row:
+    with scope.loop(outer, "each") as row:
         base = ix.scale(row, n)
         with scope.loop(n, "serial") as k:
             index = ix.unflatten(place(row, k), shape)
@@ -135,7 +135,7 @@ def _top_k(builder: ProgramBuilder, eqn: Eqn) -> None:
         before, after = ix.divmod(row, inner)
         return ix.add(ix.scale(ix.add(ix.scale(before, size), j), inner), after)
 
-    with scope.loop(math.prod(shape) // n, "parallel") as row:
+    with scope.loop(math.prod(shape) // n, "each") as row:
         def candidate(j: Index) -> tuple[Expr, Expr]:
             x = scope.at(operand, ix.unflatten(place(row, j, n), shape))
             return x, ordered_bits(scope, x, signed_zeros=True)

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anima.compiler.fusing.fuse import fuse
 from anima.compiler.ir.loops import (
     INDEX,
     Assign,
@@ -41,7 +40,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import Operand, ProgramBuilder, call
-from anima.compiler.lowering.control import Carry, fuse_body
+from anima.compiler.lowering.control import Carry
 from anima.compiler.rewriting.expand import RECORDED, RECORDS as RECORDS
 from anima.compiler.storage.buffers import BYTES
 from anima.core.avals import ShapedArray
@@ -162,7 +161,7 @@ def _as(dtype: str, value: Expr) -> Expr:
 def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     cond_consts, body_consts, initial = split_list(eqn.invars, [p["cond_nconsts"], p["body_nconsts"]])
-    cond, body = fuse(p["cond_jaxpr"]), fuse_body(p["body_jaxpr"], len(body_consts), len(initial))
+    cond, body = builder.inner(eqn)
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
     count = len(initial)
@@ -273,7 +272,7 @@ class _Reader:
 def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     p = eqn.params
     num_carry, counting, reverse = p["num_carry"], p["length"], p["reverse"]
-    fused = fuse_body(p["jaxpr"], p["num_consts"], num_carry)
+    (fused,) = builder.inner(eqn)
     jaxpr = fused.closed.jaxpr
     consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
     given: list[Operand] = [builder.operand(c) for c in consts]

@@ -22,23 +22,9 @@ import threading
 import llvmlite
 import llvmlite.binding as llvm
 
+from anima.compiler.machine.target import Target, target_of
 from anima.compiler.scalars.table import support_text
-from anima.util import once, record
-
-
-@record
-class Target:
-    """A machine to compile for: its LLVM names, and the width of its vector registers in bytes."""
-
-    triple: str
-    cpu: str
-    features: str
-    vector_bytes: int
-    registers: int
-
-    def has(self, feature: str) -> bool:
-        """Whether the machine has an LLVM feature, such as `"avx512f"` or `"fma"`."""
-        return f"+{feature}" in self.features.split(",")
+from anima.util import once
 
 
 @once
@@ -46,16 +32,6 @@ def host() -> Target:
     """The machine we run on."""
     _initialize()
     return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
-
-
-def target_of(triple: str, cpu: str, features: str) -> Target:
-    """The machine with these LLVM names; `features` as `"+avx2,-avx512f"`."""
-    has = {name[1:] for name in features.split(",") if name.startswith("+")}
-    wide = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= has
-    vector_bytes = 64 if wide else 32 if "avx2" in has else 16
-    # x86 alone has few registers, unless they are wide; elsewhere 32 are part of the architecture.
-    few = triple.startswith(("x86", "i386", "i686", "amd64")) and not wide
-    return Target(triple, cpu, features, vector_bytes, 16 if few else 32)
 
 
 def version() -> str:
@@ -177,7 +153,15 @@ def _engine() -> llvm.LLJIT:
     return _engines.pop()
 
 
+@once
+def _initialize_all() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
 def _machine(target: Target, level: int = 1) -> llvm.TargetMachine:
+    if target.triple != host().triple:
+        _initialize_all()
     with _lock:
         return llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small", jit=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import cache
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 from anima.compiler.products.blocking import Shape, blocking, vector_blocking
 from anima.compiler.products.driver import CONTEXT, DRIVER, Driver
 from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, Writer, i64, write_kernel

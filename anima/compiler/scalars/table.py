@@ -85,6 +85,14 @@ _TABLES = {"f32": SCALARS, "f64": SCALARS, "bool": BOOLEAN, "c64": COMPLEX, "c12
            **dict.fromkeys(("i8", "i16", "i32", "i64"), SIGNED),
            **dict.fromkeys(("u8", "u16", "u32", "u64"), UNSIGNED)}
 
+
+def enter(name: str, formula: Function) -> None:
+    """Gives a function of f32 and f64 numbers its instructions; ValueError for a name that has some."""
+    if name in SCALARS:
+        raise ValueError(f"compiled code has a function '{name}' already")
+    SCALARS[name] = formula
+
+
 Operand = Value | tuple[Value, Value]
 
 

@@ -13,24 +13,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anima.compiler.ir.affine import independent_nest
 from anima.compiler.ir.costs import cost, extent_of
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
     Const,
-    Expr,
     For,
-    Kernel,
     Let,
     Op,
     Program,
     Ref,
     Stmt,
-    map_blocks,
+    Store,
     statements,
     with_kernels,
 )
+from anima.compiler.scheduling.tile import even_block, split
 
 _WORTH = 25_000.0   # nanoseconds of work from which threads are used
 _PIECE = 8_000.0    # least work for one piece
@@ -43,15 +41,8 @@ def parallelize(program: Program) -> Program:
 
     After this pass every `parallel` loop has the grain that it runs with.
     """
-    return replace(program, body=with_kernels(_top, program.body))
-
-
-def _top(stmt: Stmt) -> Stmt:
-    """A statement outside of kernels."""
-    match stmt:
-        case Kernel(body=body):
-            return replace(stmt, body=tuple(_outermost(s) for s in body))
-    return map_blocks(lambda block: tuple(map(_top, block)), stmt)
+    return replace(program, body=with_kernels(
+        lambda kernel: replace(kernel, body=tuple(map(_outermost, kernel.body))), program.body))
 
 
 def _outermost(stmt: Stmt) -> Stmt:
@@ -87,8 +78,8 @@ def _collapsed(loop: For) -> For:
         return loop
     if inner.kind == "vector":
         inner = _blocks(inner)
-    elif not independent_nest(loop):
-        return loop
+    elif inner.kind != "each" or not all(isinstance(s, (For, Let, Store)) for s in statements(*inner.body)):
+        return loop  # totals stay with the thread that has the data near
     if inner.kind == "vector" or not isinstance(inner.extent, Const):
         return loop
     count = int(inner.extent.value)
@@ -114,22 +105,5 @@ def _blocks(loop: For) -> For:
     if extent < 2 * loop.width or total < 2 * _PIECE:
         return loop
     most = max(loop.width, min(_BLOCK, int(extent * _PIECE / total)) // loop.width * loop.width)
-    size = _even_block(extent, most, loop.width)
-    blocks = -(-extent // size)
-    name = f"{loop.index}.block"
-    start = Op("mul", (Ref(name, INDEX), Const(size, INDEX)), INDEX)
-    inner: Expr = Const(size, INDEX)
-    if extent % size:
-        left = Op("sub", (Const(extent, INDEX), start), INDEX)
-        inner = Op("min", (Const(size, INDEX), left), INDEX)
-    place = Let(loop.index, Op("add", (start, Ref(f"{loop.index}.lane", INDEX)), INDEX))
-    lanes = replace(loop, index=f"{loop.index}.lane", extent=inner, body=(place, *loop.body))
-    return For(name, Const(blocks, INDEX), (lanes,), "parallel")
-
-
-def _even_block(extent: int, most: int, width: int) -> int:
-    """A multiple of `width`, at most `most`, that divides the extent if some multiple from half of that on does."""
-    for size in range(most, most // 2, -width):
-        if extent % size == 0:
-            return size
-    return most
+    blocks, lanes = split(loop, even_block(extent, most, loop.width))
+    return replace(blocks, kind="parallel", body=(lanes,))

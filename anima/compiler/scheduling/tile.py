@@ -1,21 +1,22 @@
 """Loops over two dimensions that an array lies across go in tiles, so that what is fetched is used.
 
-    parallel i < 1024:                           parallel i.tile < 64:
-      vector j < 4096:                             for j.tile < 256:
-        y[i*4096 + j] = x[j*1024 + i]     ->         for i.in < 16:
-                                                       vector j.in < 16:  i = ..., j = ...
+    each i < 1024:                               each i.block < 64:
+      each j < 4096:                               each j.block < 256:
+        y[i*4096 + j] = x[j*1024 + i]     ->         each i.in < 16:
+                                                       each j.in < 16:  i = ..., j = ...
                                                          y[i*4096 + j] = x[j*1024 + i]
 
-Without tiles each step over x takes a line of memory to use one element of it. Only kernels are touched
-whose iterations are independent: every element is stored once, by an index that shows it.
+Without tiles each step over x takes a line of memory to use one element of it.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import replace
 
 from anima.compiler.emitting.value import itemsize
-from anima.compiler.ir.affine import Nest, coefficient, independent, nest_of
+from anima.compiler.ir.affine import Nest, coefficient, nest_of
 from anima.compiler.ir.loops import (
     INDEX,
     Const,
@@ -29,36 +30,37 @@ from anima.compiler.ir.loops import (
     Ref,
     Stmt,
     Store,
-    map_blocks,
     walk,
+    with_blocks,
     with_kernels,
 )
+from anima.compiler.machine.target import Target
 
-_TILE = 16
-_SMALL = 1 << 15      # bytes: what stays in the nearest cache needs no tiles
-_LINE = 64            # bytes that are fetched together
+_TILE = 16         # iterations of a tile, at least
+_LANES = 64        # and at most, along the innermost loop
+_SAME_PLACE = 4096  # bytes: addresses so far apart share a place in a first-level cache
 
 
-def tile(program: Program) -> Program:
+def tile(program: Program, target: Target) -> Program:
     """Cuts loops that step across memory into tiles."""
-    return replace(program, body=with_kernels(_top, program.body))
+    body = with_kernels(lambda kernel: _kernel(kernel, target), program.body)
+    return program if body is program.body else replace(program, body=body)
 
 
-def _top(stmt: Stmt) -> Stmt:
-    match stmt:
-        case Kernel(body=(For() as loop,)):
-            return replace(stmt, body=(_tiled(loop),))
-    return map_blocks(lambda block: tuple(map(_top, block)), stmt)
+def _kernel(kernel: Kernel, target: Target) -> Kernel:
+    body = tuple(_tiled(s, target) if isinstance(s, For) else s for s in kernel.body)
+    return kernel if all(map(operator.is_, body, kernel.body)) else replace(kernel, body=body)
 
 
-def _tiled(loop: For) -> For:
+def _tiled(loop: For, target: Target) -> Stmt:
     nest = nest_of(loop)
-    if nest is None or nest.loops[-1].kind != "vector":
+    if nest is None or any(one.kind != "each" for one in nest.loops):
         return loop
-    across = _across(nest)
-    if across is None or not independent(nest):
+    across, step = _across(nest, target)
+    if not step:
         return loop
-    return _rebuild(nest, across)
+    near = target.first_cache // math.gcd(step, _SAME_PLACE)  # lines so far apart that the cache holds at once
+    return _rebuild(nest, across, min(max(near, _TILE), _LANES))
 
 
 def _accesses(nest: Nest) -> list[tuple[str, Expr, int]]:
@@ -72,42 +74,53 @@ def _accesses(nest: Nest) -> list[tuple[str, Expr, int]]:
     return found
 
 
-def _across(nest: Nest) -> int | None:
-    """The loop (its depth) along which memory lies that the innermost loop steps across, if that is worth tiles."""
+def _across(nest: Nest, target: Target) -> tuple[int, int]:
+    """The loop (its depth) along which memory lies that the innermost loop steps across, and how many bytes it steps:
+    0, if that is not worth tiles."""
     lets, extents = nest.lets, nest.extents
     inner = nest.loops[-1].index
-    total = 1
-    for _, extent in extents:
-        total *= extent
+    total = math.prod(extent for _, extent in extents)
     for _, index, size in _accesses(nest):
-        step = coefficient(index, inner, lets)
-        if step is None or abs(step) * size < _LINE or total * size < _SMALL:
+        step = abs(coefficient(index, inner, lets) or 0) * size
+        if step < min(target.line, _TILE * size) or total * size < target.first_cache:
             continue
         for depth, (name, extent) in enumerate(extents[:-1]):
             along = coefficient(index, name, lets)
             if along is not None and abs(along) == 1 and extent > 2:
-                return depth
-    return None
+                return depth, step
+    return 0, 0
 
 
-def _rebuild(nest: Nest, across: int) -> For:
-    outer, inner = nest.loops[across], nest.loops[-1]
-    places: list[Stmt] = []
-    tiles: dict[str, tuple[Expr, Expr]] = {}   # number of tiles, size of one
-    for loop in (outer, inner):
-        extent = int(loop.extent.value)  # type: ignore[union-attr]
-        start = Op("mul", (Ref(f"{loop.index}.tile", INDEX), Const(_TILE, INDEX)), INDEX)
-        size: Expr = Const(min(_TILE, extent), INDEX)
-        if extent % _TILE and extent > _TILE:
-            size = Op("min", (size, Op("sub", (Const(extent, INDEX), start), INDEX)), INDEX)
-        tiles[loop.index] = Const(-(-extent // _TILE), INDEX), size
-        places.append(Let(loop.index, Op("add", (start, Ref(f"{loop.index}.in", INDEX)), INDEX)))
-    body: For = For(f"{inner.index}.in", tiles[inner.index][1], (places[1], *nest.body), "vector")
-    body = For(f"{outer.index}.in", tiles[outer.index][1], (places[0], *nest.between, body))
-    body = For(f"{inner.index}.tile", tiles[inner.index][0], (body,))
-    for loop in reversed(nest.loops[across + 1:-1]):
-        body = replace(loop, body=(body,))
-    body = For(f"{outer.index}.tile", tiles[outer.index][0], (body,), outer.kind)
-    for loop in reversed(nest.loops[:across]):
-        body = replace(loop, body=(body,))
+def _rebuild(nest: Nest, across: int, lanes: int) -> Stmt:
+    tiles, row = split(nest.loops[across], even_block(nest.extents[across][1], _TILE))
+    steps, lane = split(nest.loops[-1], lanes)
+    body = with_blocks(row, [(row.body[0], *nest.between, lane)])
+    for loop in reversed((*nest.loops[:across], *nest.loops[across + 1:-1], tiles, steps)):
+        body = with_blocks(loop, [(body,)])
     return body
+
+
+# ---------------------------------------------------------------- blocks
+
+
+def even_block(extent: int, most: int, step: int = 1) -> int:
+    """The size of blocks of at most `most` iterations, a multiple of `step`: a divisor of the extent, if one of more
+    than half of `most` is."""
+    size = min(most, extent)
+    return next((n for n in range(size, most // 2, -step) if extent % n == 0), size)
+
+
+def split(loop: For, size: int) -> tuple[For, For]:
+    """The loop over the blocks of a loop of constant extent, which is empty, and the loop over one block.
+
+        for i < 100: ...      ->      for i.block < 7:  for i.in < min(16, 100 - i.block * 16): i = ...
+    """
+    extent = int(loop.extent.value)  # type: ignore[union-attr]
+    block, inner = Ref(f"{loop.index}.block", INDEX), Ref(f"{loop.index}.in", INDEX)
+    start = Op("mul", (block, Const(size, INDEX)), INDEX)
+    count: Expr = Const(min(size, extent), INDEX)
+    if extent % size and extent > size:
+        count = Op("min", (count, Op("sub", (Const(extent, INDEX), start), INDEX)), INDEX)
+    body = (Let(loop.index, Op("add", (start, inner), INDEX)), *loop.body)
+    return (For(block.name, Const(-(-extent // size), INDEX), (), loop.kind),
+            For(inner.name, count, body, loop.kind, loop.width))

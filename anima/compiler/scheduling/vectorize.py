@@ -23,7 +23,6 @@ from anima.compiler.ir.loops import (
     Expr,
     For,
     If,
-    Kernel,
     Let,
     Load,
     Local,
@@ -39,7 +38,7 @@ from anima.compiler.ir.loops import (
     walk,
     with_kernels,
 )
-from anima.compiler.machine.native import Target
+from anima.compiler.machine.target import Target
 
 _HALVES = frozenset(("f16", "bf16"))
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
@@ -47,20 +46,13 @@ _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
 
 def vectorize(program: Program, target: Target) -> Program:
     """Chooses the width of each vector loop."""
-    return replace(program, body=with_kernels(lambda stmt: _stmt(stmt, target), program.body))
+    return replace(program, body=with_kernels(
+        lambda kernel: replace(kernel, body=_block(kernel.body, target)), program.body))
 
 
 def _block(stmts: Iterable[Stmt], target: Target) -> tuple[Stmt, ...]:
-    return tuple(_stmt(s, target) for s in stmts)
-
-
-def _stmt(stmt: Stmt, target: Target) -> Stmt:
-    match stmt:
-        case For(kind="vector", width=1):
-            return _widen(stmt, target)
-        case Kernel(body=body):
-            return replace(stmt, body=_block(body, target))
-    return map_blocks(lambda block: _block(block, target), stmt)
+    return tuple(_widen(s, target) if isinstance(s, For) and s.kind == "vector" and s.width == 1
+                 else map_blocks(lambda block: _block(block, target), s) for s in stmts)
 
 
 def _widen(loop: For, target: Target) -> For:
@@ -142,10 +134,10 @@ def _loaded(expr: Expr) -> set[str]:
     return {node.buffer for node in walk(expr) if type(node) is Load}
 
 
-def names_in(expr: Expr) -> set[str]:
-    """The names that an expression mentions."""
+def names_in(node: Expr | Stmt) -> set[str]:
+    """The names whose values an expression or a statement takes."""
     found: set[str] = set()
-    stack: list[Expr | Stmt] = [expr]
+    stack = [node]
     while stack:
         node = stack.pop()
         if type(node) is Ref:

@@ -294,8 +294,8 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
                 return kernels[id(s)]
             case Again(kernel=kernel, names=pairs):
                 return Again(stmt(kernel), tuple((buffers.get(a, a), buffers.get(b, b)) for a, b in pairs))  # type: ignore[arg-type]
-            case For(index=index):
-                return replace(s, index=named.get(index, index), extent=expr(s.extent), body=block(s.body))
+            case For(index, extent, body, kind, width, grain):
+                return For(named.get(index, index), expr(extent), block(body), kind, width, grain)
             case While(before=before, cond=cond, body=body):
                 return replace(s, before=block(before), cond=expr(cond), body=block(body))
             case If(cond=cond, then=then, orelse=orelse):

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler import pipeline
+from anima.compiler import driver
 from anima.compiler.lowering.tape import TAPES, Refill, TapedLoop, source_code
 from anima.compiler.rewriting.expand import RECORDED, RECORDS
 from anima.control.online import Checkpoints, Plan
@@ -31,9 +31,9 @@ from anima.core.source import Source
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import EVAL, under
 from anima.ops.elementwise import add, lt
-from anima.runtime import tapes as native
-from anima.runtime.executable import Executable, compile_program
+from anima.runtime.executable import Executable
 from anima.runtime.logs import timed
+from anima.runtime.tapes import routines as native
 from anima.util import split_list, weak_cache
 
 _UNLIMITED = 1 << 62
@@ -46,10 +46,10 @@ def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ())
     """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call."""
     shapes = [(*a.shape, *getattr(a.dtype, "element_shape", ())) for a in closed.out_avals]
     with timed(f"compilation of jit({name})"):
-        program = pipeline.lower(closed, name, donated).loops
+        program, code = driver.compile(closed, name, donated)
         if any(isinstance(c, (TapedLoop, Refill)) for c in program.callbacks):
             program = replace(program, callbacks=tuple(map(_at_run_time, program.callbacks)))
-        made = compile_program(program, shapes)
+        made = Executable(program, code, shapes)
     recorded = TapeExecutable(made, closed)
     return recorded if recorded.records or recorded.given or recorded.results else made
 

@@ -1,0 +1,289 @@
+"""How reductions run: in rows, in columns, in blocks.
+
+    each j < n:                          local s.row: f32[n]
+      var s: f32 = 0.0                   each j < n: s.row[j] = 0.0
+      reduce i < m: s += x[i*n + j]  ->  for i < m:
+      y[j] = s                             each j < n: s.row[j] = s.row[j] + x[i*n + j]
+                                         each j < n: y[j] = s.row[j]
+
+rows      the last dimension is reduced: the totals of a row are in registers; long sums have parts, for accuracy
+columns   the last dimension is kept: the totals of many columns are a row, so that memory is read in order
+blocks    few results from many elements: blocks of the outermost reduced loop give partial results in parallel,
+          and a second kernel adds these. Rows and columns alike.
+
+What is decided depends on shapes and the target, never on the number of threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from anima.compiler.ir.loops import (
+    INDEX,
+    Accumulate,
+    Assign,
+    Expr,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+    statements,
+    with_blocks,
+)
+from anima.compiler.machine.target import Target
+from anima.compiler.scheduling.tile import even_block, split
+from anima.compiler.scheduling.vectorize import names_in
+from anima.compiler.storage.buffers import rename
+from anima.core.avals import Shape
+
+UNROLLED = 8             # rows up to this length are written out term by term
+RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
+MOST_BLOCKS = 4096
+_ENOUGH = 16             # rows, or blocks of columns, that need no blocks
+_ROWS = 32               # of a block of columns, at least: partial results must stay few beside the elements
+
+
+def row_limit(target: Target) -> int:
+    """The longest row that one iteration reduces, and the most elements for one thread."""
+    return target.second_cache // 4
+
+
+def columns(target: Target) -> int:
+    """The most totals in a row."""
+    return target.first_cache // 32
+
+
+def form(shape: Shape, axes: Sequence[int], target: Target) -> str:
+    """How a reduction is done: "unrolled" (an expression of its elements), "rows", "columns" or "blocks"."""
+    row = math.prod(shape[a] for a in axes)
+    outer = math.prod(n for d, n in enumerate(shape) if d not in axes)
+    if row <= UNROLLED:
+        return "unrolled"
+    if _keeps_last(shape, axes):
+        return "columns"
+    limit = row_limit(target)
+    return "rows" if row * outer <= limit or (outer >= UNROLLED and row <= limit) else "blocks"
+
+
+def _keeps_last(shape: Shape, axes: Sequence[int]) -> bool:
+    return max((d for d, n in enumerate(shape) if n != 1), default=-1) not in axes
+
+
+def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) -> list[tuple[str, Sequence[Stmt]]]:
+    """The name and the body of a plain kernel as it runs, or of the two that it becomes; `temp` makes buffers."""
+    name, body = kernel.name, kernel.body
+    if kernel.reduces is None:
+        return [(name, body)]
+    if form(*kernel.reduces, target) == "rows":
+        return [(name, _long_sums(body, {}))]
+    outer, block, inner = _nest(body)
+    if not inner:
+        return [(name, body)]
+    across, in_columns = _keeps_last(*kernel.reduces), partial(_in_columns, target=target)
+    size = _block_size(outer, inner, across, target)
+    if size is None:
+        return [(name, _inside(body, len(outer) - 1, in_columns) if across else body)]
+    first, second = _in_blocks(body, outer, block, inner, size, temp)
+    if across:
+        first = _inside(first, len(outer), in_columns)
+    if outer:
+        second = _inside(second, len(outer) - 1, in_columns)
+    return [(f"{name}_blocks", first), (name, second)]
+
+
+def _nest(stmts: Sequence[Stmt]) -> tuple[list[For], Sequence[Stmt], list[For]]:
+    """The loops over what is kept, the block in them, and its loops over what is reduced: none for several sweeps."""
+    outer: list[For] = []
+    while isinstance(stmts[-1], For) and stmts[-1].kind == "each":
+        outer.append(stmts[-1])
+        stmts = stmts[-1].body
+    block = stmts
+    inner: list[For] = []
+    while len(loops := [s for s in stmts if isinstance(s, For)]) == 1:
+        inner += loops
+        stmts = loops[0].body
+    return outer, block, inner
+
+
+def _inside(stmts: Sequence[Stmt], depth: int, change: Callable[[Sequence[Stmt]], Sequence[Stmt]]) -> tuple[Stmt, ...]:
+    """Statements with what stands in the last `depth` loops of them changed."""
+    if not depth:
+        return tuple(change(stmts))
+    *before, loop = stmts
+    assert isinstance(loop, For)
+    return (*before, with_blocks(loop, [_inside(loop.body, depth - 1, change)]))
+
+
+def _extent(loops: Sequence[For]) -> int:
+    return math.prod(int(loop.extent.value) for loop in loops)  # type: ignore[union-attr, misc]
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Var]) -> tuple[Stmt, ...]:
+    """Statements in which long sums have parts; `totals` are the variables around them."""
+    totals = totals | {s.name: s for s in stmts if isinstance(s, Var)}
+    return tuple(_long_sum(s, totals) if isinstance(s, For) else s for s in stmts)
+
+
+def _long_sum(loop: For, totals: dict[str, Var]) -> Stmt:
+    added = [s for s in loop.body if isinstance(s, Accumulate)]
+    if not added:
+        return with_blocks(loop, [_long_sums(loop.body, totals)])
+    if _extent([loop]) <= RUN_LIMIT or not any(s.op == "add" for s in added):
+        return loop
+    blocks, block = split(loop, even_block(_extent([loop]), RUN_LIMIT // 2))
+    parts = {s.name: replace(totals[s.name], name=f"{s.name}.part") for s in added}
+    ends = [Accumulate(s.name, s.op, Ref(parts[s.name].name, s.value.dtype)) for s in added]
+    body = (*parts.values(), *rename([block], {}, {n: v.name for n, v in parts.items()}), *ends)
+    return with_blocks(blocks, [body])
+
+
+# ---------------------------------------------------------------- columns
+
+
+def _in_columns(stmts: Sequence[Stmt], target: Target) -> Sequence[Stmt]:
+    """Statements whose last loop, over columns, runs inside of those in it."""
+    *before, loop = stmts
+    assert isinstance(loop, For)
+    size = even_block(_extent([loop]), columns(target))
+    if size == _extent([loop]):
+        return (*before, *_Columns(loop, size).stmts())
+    blocks, block = split(loop, size)
+    return (*before, with_blocks(blocks, [_Columns(block, size).stmts()]))
+
+
+class _Columns:
+    """The statements of a loop over columns, put inside of the loops among them. Totals become rows; other values are
+    computed again where they are used."""
+
+    def __init__(self, lanes: For, size: int) -> None:
+        self.lanes = lanes
+        self.rows = {s.name: Local(f"{s.name}.row", s.dtype, size) for s in lanes.body if isinstance(s, Var)}
+        self.varying = {lanes.index, *self.rows}
+        self.count = 0
+
+    def stmts(self) -> tuple[Stmt, ...]:
+        return (*self.rows.values(), *self.block(self.lanes.body, ()))
+
+    def block(self, stmts: Sequence[Stmt], before: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """The statements of a block, after the values `before`, in loops over columns of their own."""
+        out: list[Stmt] = []
+        own: list[Stmt] = []
+        known = list(before)
+        for stmt in stmts:
+            if isinstance(stmt, For):
+                out += self.columns(known, own)
+                known += [s for s in own if isinstance(s, Let)]
+                own = []
+                out.append(with_blocks(stmt, [self.block(stmt.body, known)]))
+            elif isinstance(stmt, Let) and self.varying.isdisjoint(names_in(stmt.value)):
+                out.append(stmt)
+            else:
+                own.append(stmt)
+                if isinstance(stmt, Let):
+                    self.varying.add(stmt.name)
+        return (*out, *self.columns(known, own))
+
+    def columns(self, known: Sequence[Stmt], own: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """The loop over columns for a block's `own` statements."""
+        if all(isinstance(s, Let) for s in own):
+            return ()
+        index, used = Ref(self.lanes.index, INDEX), set[str]()
+        body: list[Stmt] = []
+        for stmt in reversed((*known, *own)):
+            if isinstance(stmt, Let) and stmt.name not in used:
+                continue
+            if isinstance(stmt, (Var, Assign, Accumulate)):
+                assert stmt.name not in used, f"'{stmt.name}' is read where it is set"
+            if isinstance(stmt, Accumulate):
+                used.add(stmt.name)
+            used |= names_in(stmt)
+            body.append(self.on_rows(stmt, index))
+        body += (Let(v, Load(row.buffer, index, row.dtype)) for v, row in self.rows.items() if v in used)
+        self.count += 1
+        names = {name: f"{name}.{self.count}" for name in (index.name, *(s.name for s in body if isinstance(s, Let)))}
+        body.reverse()
+        return (For(names[index.name], self.lanes.extent, rename(body, {}, names), "each"),)
+
+    def on_rows(self, stmt: Stmt, index: Expr) -> Stmt:
+        match stmt:
+            case Var(name=name, init=value) | Assign(name=name, value=value):
+                return Store(self.rows[name].buffer, index, value)
+            case Accumulate(name=name, op=op, value=value):
+                total = Op(op, (Ref(name, value.dtype), value), value.dtype)
+                return Store(self.rows[name].buffer, index, total)
+        return stmt
+
+
+def _needed(stmts: Sequence[Stmt], used: set[str]) -> tuple[Stmt, ...]:
+    """Statements without the values that none of them uses, nor what comes after them; puts in `used` what they do."""
+    out: list[Stmt] = []
+    for stmt in reversed(stmts):
+        if isinstance(stmt, Let) and stmt.name not in used:
+            continue
+        if isinstance(stmt, For):
+            stmt = with_blocks(stmt, [_needed(stmt.body, used)])
+        else:
+            used |= names_in(stmt)
+        out.append(stmt)
+    return tuple(reversed(out))
+
+
+# ---------------------------------------------------------------- blocks
+
+
+def _block_size(outer: Sequence[For], inner: Sequence[For], across: bool, target: Target) -> int | None:
+    """Iterations of the first reduced loop in a block; None to do without blocks."""
+    kept, first = _extent(outer), _extent(inner[:1])
+    last = _extent(outer[-1:]) if across else 1  # columns
+    tasks = kept // last * -(-last // columns(target))
+    if inner[0].kind != "reduce" or kept * _extent(inner) <= row_limit(target) or tasks >= _ENOUGH or first < 2:
+        return None
+    least = -(-target.first_cache // 4 // (last * _extent(inner[1:])))
+    size = max(least, -(-first // MOST_BLOCKS), min(first, _ROWS if across else 1))
+    return None if size >= first else even_block(first, size)
+
+
+def _in_blocks(stmts: Sequence[Stmt], outer: Sequence[For], block: Sequence[Stmt], inner: Sequence[For], size: int,
+               temp: Callable[[str, int], str]) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
+    """The plain nest with which each block stores its totals, and that which adds these."""
+    number, part = split(inner[0], size)
+    ops = {s.name: s.op for s in statements(*inner) if isinstance(s, Accumulate)}
+    at = block.index(inner[0])
+    head = sorted(block[:at], key=lambda s: isinstance(s, Var))
+    loop = (part,) if size > 1 else (Let(inner[0].index, Ref(number.index, INDEX)), *inner[0].body)
+    stores: list[Stmt] = []
+    sums: list[Stmt] = []  # one by one: in what order a loop adds up depends on what else it does
+    for var in head:
+        if isinstance(var, Var):
+            buffer, total = temp(var.dtype, _extent((number, *outer))), Ref(var.name, var.dtype)
+            stores.append(Store(buffer, _place((number, *outer)), total))
+            again, term = For(f"{var.name}.block", number.extent, ()), Ref(f"{var.name}.part", var.dtype)
+            value = Load(buffer, _place((again, *outer)), var.dtype)
+            add = Accumulate(var.name, ops[var.name], term)
+            sums.append(For(again.index, again.extent, (Let(term.name, value), add), "reduce"))
+    body = _inside(stmts, len(outer), lambda _: (*head, *loop, *stores))
+    before = tuple(itertools.takewhile(lambda s: isinstance(s, Let), body))
+    first = (*before, For(number.index, number.extent, body[len(before):], "each"))
+    second = _inside(stmts, len(outer), lambda _: (*head, *sums, *block[at + 1:]))
+    return first, _needed(second, set())
+
+
+def _place(loops: Sequence[For]) -> Expr:
+    """The number of an iteration, the last loop's counted fastest."""
+    total: Expr = Ref(loops[0].index, INDEX)
+    for loop in loops[1:]:
+        total = Op("add", (Op("mul", (total, loop.extent), INDEX), Ref(loop.index, INDEX)), INDEX)
+    return total

@@ -1,0 +1,229 @@
+"""Plain nests before and after they get their order, in print; that both compute the same; what nothing may reorder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anima.compiler.driver import to_loops
+from anima.compiler.ir.interpret import run
+from anima.compiler.ir.loops import (
+    Accumulate,
+    Assign,
+    For,
+    If,
+    Kernel,
+    Let,
+    Program,
+    Stmt,
+    Store,
+    Var,
+    statements,
+)
+from anima.compiler.ir.show_loops import check, show
+from anima.compiler.scheduling import reductions
+from anima.compiler.scheduling.reductions import form
+from anima.compiler.scheduling.schedule import schedule
+from anima.compiler.scheduling.tile import even_block, split
+from anima.compiler.storage.buffers import plan_buffers
+from anima.ops import elementwise as el, reduce as rd, shape as sh
+from tests.compiler.loop_programs import (
+    at,
+    c,
+    each,
+    f,
+    i,
+    k,
+    one_kernel,
+    op,
+    program,
+    reduce,
+    serial,
+    v,
+    x_at,
+)
+from tests.compiler.stages import SMALL_CACHES, closed
+
+
+def ordered(stmts: Stmt, reduces: Any = None) -> str:
+    """The loops that a plain nest over x becomes, in print."""
+    p = program("p", {"x": ("f32", 1 << 20)}, {"y": ("f32", 1 << 20)}, Kernel("k", (stmts,), reduces=reduces))
+    new = schedule(p, SMALL_CACHES)
+    check(new)
+    return "\n".join(line[4:] for line in show(new).splitlines()[2:])
+
+
+def plain(fun: Any, *args: np.ndarray) -> Program:
+    """The plain nests of a function."""
+    result: Any = closed(fun, *args)
+    for step in to_loops("f", (), SMALL_CACHES):
+        if step.name == "tile":
+            break
+        result = step.run(result)
+    return result
+
+
+ELEMENT = Store("y", at("a", 12, "b", 4, "j"), x_at(i("j")))
+
+
+def test_threads_outside_vectors_inside() -> None:
+    assert ordered(each("j", 9, Store("y", i("j"), k(1.0)))) == "vector j < 9:\n  y[j] = 1.0"
+    assert ordered(each("a", 2, each("b", 3, each("j", 4, ELEMENT)))) == """\
+parallel a < 2:
+  each b < 3:
+    vector j < 4:
+      y[a * 12 + b * 4 + j] = x[j]"""
+
+
+def test_loops_in_order_stay_in_order() -> None:
+    assert ordered(serial("a", 2, each("b", 3, each("j", 4, ELEMENT)))) == """\
+for a < 2:
+  each b < 3:
+    vector j < 4:
+      y[a * 12 + b * 4 + j] = x[j]"""
+    found = ordered(each("a", 2, serial("b", 3, Store("y", at("a", 3, "b"), k(1.0)))))
+    assert found.startswith("parallel a < 2:\n  for b < 3")
+
+
+def test_what_branches_runs_on_threads_and_not_in_vectors() -> None:
+    branch = If(op("lt", x_at(i("j")), k(0.0), dtype="bool"), (Store("y", i("j"), k(1.0)),))
+    assert ordered(each("j", 9, branch)).startswith("parallel j < 9:\n  if")
+    assert ordered(each("a", 9, each("j", 9, branch))).startswith("parallel a < 9:\n  each j < 9:\n    if")
+
+
+ADD = Accumulate("s", "add", x_at(at("i", 5, "j")))
+
+
+def test_sums_over_all_are_no_work_for_threads() -> None:
+    assert ordered(each("q", 1, Var("s", "f32", k(0.0)), reduce("i", 3, reduce("j", 5, ADD)))) == """\
+parallel q < 1:
+  var s: f32 = 0.0
+  for i < 3:
+    vector j < 5:
+      s += x[i * 5 + j]"""
+
+
+def test_columns() -> None:
+    """What does not depend on the column is computed before the loop over columns, what does again where it is used."""
+    nest = each("j", 3, Let("t", x_at(i("j"))), Var("s", "f32", k(0.0)), reduce("i", 9, Let("u", x_at(i("i"))), Let(
+        "w", x_at(at("i", 3, "j"))), Accumulate("s", "add", f("mul", f("mul", v("u"), v("w")), v("t")))),
+        Store("y", i("j"), f("add", v("s"), v("t"))))
+    assert ordered(nest, ((9, 3), (0,))) == """\
+local s.row: f32[3]
+vector j.1 < 3:
+  s.row[j.1] = 0.0
+for i < 9:
+  u = x[i]
+  vector j.2 < 3:
+    s.2 = s.row[j.2]
+    t.2 = x[j.2]
+    w.2 = x[i * 3 + j.2]
+    s.row[j.2] = s.2 + u * w.2 * t.2
+vector j.3 < 3:
+  s.3 = s.row[j.3]
+  t.3 = x[j.3]
+  y[j.3] = s.3 + t.3"""
+
+
+def test_running_totals_side_by_side() -> None:
+    step = (Let("old", v("s")), Let("new", f("add", v("old"), x_at(at(3, "i", 3, "j")))), Assign("s", v("new")),
+            Store("y", at(3, "i", 3, "j"), v("new")))
+    first = Let("t", x_at(i("j"))), Var("s", "f32", v("t")), Store("y", i("j"), v("t"))
+    nest = each("j", 3, *first, serial("i", 4, *step))
+    assert ordered(nest, ((5, 3), (0,))) == """\
+local s.row: f32[3]
+vector j.1 < 3:
+  t.1 = x[j.1]
+  s.row[j.1] = t.1
+  y[j.1] = t.1
+for i < 4:
+  vector j.2 < 3:
+    s.2 = s.row[j.2]
+    old.2 = s.2
+    new.2 = old.2 + x[3 + i * 3 + j.2]
+    s.row[j.2] = new.2
+    y[3 + i * 3 + j.2] = new.2"""
+
+
+def test_a_total_that_is_read_where_it_is_set_is_refused() -> None:
+    nest = each("j", 3, Var("s", "f32", k(0.0)), Store("y", i("j"), v("s")), reduce("i", 9, Accumulate(
+        "s", "add", x_at(at("i", 3, "j")))))
+    with pytest.raises(AssertionError, match="'s' is read"):
+        ordered(nest, ((9, 3), (0,)))
+
+
+def test_blocks_and_long_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = (Var("s", "f32", k(0.0)), reduce("i", 100, Accumulate("s", "add", x_at(i("i")))), Store("y", c(0), v("s")))
+    p = program("p", {"x": ("f32", 100)}, {"y": ("f32", 1)}, Kernel("sum", total, reduces=((100,), (0,))))
+    assert show(schedule(p, SMALL_CACHES)) == """\
+program p(x: f32[100]) -> (y: f32[1])
+  temp part0: f32[4]
+  kernel sum_blocks:
+    parallel i.block < 4:
+      var s: f32 = 0.0
+      vector i.in < 25:
+        i = i.block * 25 + i.in
+        s += x[i]
+      part0[i.block] = s
+  kernel sum:
+    var s: f32 = 0.0
+    vector s.block < 4:
+      s.part = part0[s.block]
+      s += s.part
+    y[0] = s"""
+    monkeypatch.setattr(reductions, "RUN_LIMIT", 16)
+    long = reduce("i", 20, Accumulate("s", "add", x_at(at("r", 20, "i"))))
+    assert ordered(each("r", 2, Var("s", "f32", k(0.0)), long, Store("y", i("r"), v("s"))), ((2, 20), (1,))) == """\
+parallel r < 2:
+  var s: f32 = 0.0
+  for i.block < 4:
+    var s.part: f32 = 0.0
+    vector i.in < 5:
+      i = i.block * 5 + i.in
+      s.part += x[r * 20 + i]
+    s += s.part
+  y[r] = s"""
+
+
+@pytest.mark.parametrize("shape, axes, how", [
+    ((9, 8), (1,), "unrolled"), ((9, 9), (1,), "rows"), ((9, 9), (0,), "columns"), ((9, 2, 4), (1, 2), "unrolled"),
+    ((9, 9, 1), (1,), "rows"), ((9, 9, 1), (0, 2), "columns"), ((64,), (0,), "rows"), ((65,), (0,), "blocks"),
+    ((7, 64), (1,), "blocks"), ((8, 64), (1,), "rows"), ((8, 65), (1,), "blocks"), ((1, 64), (0, 1), "rows"),
+    ((2, 100, 3), (0, 1), "columns"), ((0, 9), (1,), "rows"), ((9, 0), (1,), "unrolled"),
+])
+def test_forms(shape: tuple[int, ...], axes: tuple[int, ...], how: str) -> None:
+    """With room for 64 elements in a row, and 4 totals side by side."""
+    assert form(shape, axes, SMALL_CACHES) == how
+
+
+@pytest.mark.parametrize("shape, axes", [
+    ((40, 3), (0,)), ((3, 40), (1,)), ((90, 6), (0,)), ((70,), (0,)), ((2, 40, 6), (1,)), ((5, 4, 30), (0, 2)),
+    ((30, 2, 11), (0, 1)), ((12, 2, 3, 9), (0, 2))], ids=str)
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_the_order_changes_nothing(shape: tuple[int, ...], axes: tuple[int, ...], order: str) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    before = plain(lambda x: [sh.reduce_sum(el.mul(x, 2.0), axes), rd.reduce_max(x, axes), el.neg(x)], x)
+    kinds = {s.kind for s in statements(*before.body) if isinstance(s, For)}
+    assert kinds <= {"each", "reduce"}
+    after = schedule(before, SMALL_CACHES)
+    assert "reduce" not in {s.kind for s in statements(*after.body) if isinstance(s, For)}
+    for p in (before, after):
+        check(p)
+    for a, b in zip(run(plan_buffers(before), [x], order), run(plan_buffers(after), [x], order), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("extent", [1, 5, 16, 17, 30, 96, 97])
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_blocks_cover_a_loop_once(extent: int, size: int) -> None:
+    blocks, block = split(each("i", extent, Store("y", i("i"), k(1.0), op="add")), size)
+    p = one_kernel("p", {}, {"y": ("f32", extent)}, each("i", extent, Store("y", i("i"), k(0.0))),
+                   For(blocks.index, blocks.extent, (block,), "each"))
+    assert run(p, [])[0].tolist() == [1.0] * extent
+
+
+def test_even_blocks() -> None:
+    assert [even_block(n, 16) for n in (7, 16, 17, 30, 90, 97, 1000)] == [7, 16, 16, 15, 15, 16, 10]
+    assert [even_block(n, 64, 16) for n in (1000, 96, 160, 1024)] == [64, 48, 64, 64]
