@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 import anima
 import anima.numpy as jnp

@@ -13,7 +13,20 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.compiler.ir.interpret import run
-from anima.compiler.ir.loops import Buffer, Expr, For, If, Kernel, Load, Local, Program, Store, Var, While, statements
+from anima.compiler.ir.loops import (
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Local,
+    Program,
+    Store,
+    Var,
+    While,
+    statements,
+)
 from anima.compiler.ir.show_loops import check, show
 from anima.compiler.storage.registers import registers
 from tests.compiler.loop_programs import at, c, f, ix, k, op, serial, vector
@@ -261,3 +274,22 @@ def test_bfloat16_is_moved_bit_for_bit(count: int) -> None:
         want = anima.tree.leaves(run(jnp.asarray(tiny)))
     for got, expected in zip(anima.tree.leaves(anima.jit(run)(tiny)), want, strict=True):
         np.testing.assert_array_equal(np.asarray(got).view(np.uint16), np.asarray(expected).view(np.uint16))
+
+
+FIRST = If(op("lt", at("n"), c(1), dtype="bool"), (Store("t", c(0), load("x", 0)), Store("t", c(1), load("x", 1))), ())
+WRITES = {
+    "nothing": (), "in a branch": (If(op("ge", at("n"), c(2), dtype="bool"), (Store("t", c(0), k(7.0)),), ()),),
+    "onto what is there": (Store("t", c(0), k(7.0), "add"), Store("t", c(1), k(0.5), "mul")),
+    "one of two": (Store("t", c(1), k(7.0)),),
+}
+
+
+@pytest.mark.parametrize("writes", WRITES.values(), ids=WRITES)
+def test_what_may_not_be_written_is_as_the_last_step_left_it(writes: tuple[Any, ...]) -> None:
+    """What only a loop uses is not of each step alone, if a step may read what it does not write."""
+    kernel = Kernel("step", (FIRST, *writes, Store("y", c(0), load("t", 0)), Store("y", c(1), load("t", 1))))
+    before = program(serial("n", 3, kernel), temps=(temp("t"),))
+    after = registers(before)
+    check(after)
+    x = np.array([0.5, -0.25], np.float32)
+    np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])

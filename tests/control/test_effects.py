@@ -13,7 +13,6 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -222,43 +221,6 @@ def test_loops_and_branches(jit: Wrap) -> None:
 
     assert jit(lambda x: lax.while_loop(test, lambda c: c + 1, x))(0) == 3
     assert record.seen == [0, 1, 2, 3]
-
-
-STEPS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "a literal": lambda x, k, c: 1.5, "an argument": lambda x, k, c: x, "made of arguments": lambda x, k, c: x * x + 1,
-    "the counter": lambda x, k, c: k, "the carry": lambda x, k, c: c, "a half of the carry": lambda x, k, c: c * 0.5}
-LOOPS: dict[str, Callable[..., Any]] = {
-    "scan": lambda step, n, c: lax.scan(lambda c, k: (step(k, c), None), c, jnp.arange(3))[0],
-    "fori_loop": lambda step, n, c: lax.fori_loop(0, 3, step, c),
-    "of a length that is found": lambda step, n, c: lax.fori_loop(0, n, step, c),
-    "a condition": lambda step, n, c: lax.while_loop(lambda s: (s[0] < n) & (step(s[0], s[1]) > -9.0),
-                                                     lambda s: (s[0] + 1, s[1] + 1.0), (0, c))[1],
-    "lanes": lambda step, n, c: jnp.sum(anima.vmap(lambda k: step(k, c))(jnp.arange(3)))}
-
-
-@pytest.mark.parametrize("of", STEPS)
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("kind", ["debug", "ordered", "io", "pure"])
-def test_effects_happen_at_each_step_whatever_they_are_given(kind: str, loop: str, of: str) -> None:
-    """Those of pure callbacks may be fewer; their results are what counts."""
-    record = Record()
-
-    def step(x: Any, k: Any, c: Any) -> Any:
-        operand = jnp.asarray(STEPS[of](x, k, c), np.float32)
-        if kind == "debug" or kind == "ordered":
-            debug.callback(record, operand, ordered=kind == "ordered")
-            return c + 1.0
-        call = io_callback if kind == "io" else partial(anima.pure_callback, vmap_method="sequential")
-        return c + call(lambda v: (record(v), np.float32(v + 1))[1], F32, operand)
-
-    def f(x: Any, n: Any) -> Any:
-        return LOOPS[loop](partial(step, x), n, 0.25 + x * 0)
-
-    with anima.disable_jit():
-        want, expected = f(2.0, 3), list(record.seen)
-    record.seen.clear()
-    assert float(anima.jit(f)(2.0, 3)) == float(want)
-    assert kind == "pure" or record.seen == expected
 
 
 @both
