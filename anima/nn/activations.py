@@ -6,6 +6,7 @@ relu'(0) = 0, relu6'(0) = relu6'(6) = 0.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,7 @@ def sparse_sigmoid(x: Any) -> Any:
 def log1mexp(x: Any) -> Any:
     """log(1 - exp(-x)) for x > 0, precise for small and large x (Maechler, 2012)."""
     x = _floating(x)
-    return jnp.where(x < np.log(2.0), jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
+    return jnp.where(x < math.log(2.0), jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
 
 
 @log1mexp.defjvp
