@@ -31,8 +31,16 @@ from anima.ops.broadcast import (
 from anima.ops.composite import Composite
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import abs, add, convert, div, eq, ge, gt, max, min, mul, select, sign, sqrt, sub
-from anima.ops.family import REAL, is_kind
-from anima.ops.linalg import check_dtype, check_rank, masked, matrix_transpose, triangular_solve, upper_part
+from anima.ops.linalg import (
+    check_dtype,
+    check_rank,
+    check_real,
+    check_same,
+    masked,
+    matrix_transpose,
+    triangular_solve,
+    upper_part,
+)
 from anima.ops.linalg_factor import lapack, last
 from anima.ops.linalg_spectral import column, row
 from anima.ops.reduce import reduce_max
@@ -55,9 +63,7 @@ class TridiagonalSolve(Primitive):
     def infer(self, dl: ShapedArray, d: ShapedArray, du: ShapedArray, b: ShapedArray, *,
               perturb_singular: bool) -> ShapedArray:
         check_dtype(self.name, dl.dtype)
-        if not dl.dtype == d.dtype == du.dtype == b.dtype:
-            listed = ", ".join(dtypes.name(x.dtype) for x in (dl, d, du, b))
-            raise TypeError(f"lax.tridiagonal_solve requires arguments to have the same dtypes, got {listed}.")
+        check_same("lax.tridiagonal_solve", dl, d, du, b)
         check_rank(self.name, b, 3)
         if not dl.shape == d.shape == du.shape:
             raise TypeError("tridiagonal_solve requires that all diagonal arguments have the same shape.")
@@ -193,13 +199,7 @@ class CholeskyUpdate(Composite):
     """The upper triangular S with S^T S = R^T R + w w^T: rotations of each row of R and what is left of w."""
 
     def infer(self, r: ShapedArray, w: ShapedArray) -> ShapedArray:
-        for i, x in enumerate((r, w)):
-            if not is_kind(x.dtype, REAL):
-                raise TypeError(f"cholesky_update does not accept dtype {dtypes.name(x.dtype)} at position {i}. "
-                                f"Accepted dtypes at position {i} are subtypes of floating.")
-        if r.dtype != w.dtype:
-            raise TypeError("lax.cholesky_update requires arguments to have the same dtypes, got "
-                            f"{dtypes.name(r.dtype)}, {dtypes.name(w.dtype)}.")
+        check_real(self.name, r, w)
         if r.shape[-2:] != w.shape[-1:] * 2 or r.shape[:-2] != w.shape[:-1]:
             raise ValueError("Rank-1 update to Cholesky decomposition takes a square matrix and a vector of the same "
                              f"size as input. Got shapes {r.shape} and {w.shape} instead")

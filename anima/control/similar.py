@@ -23,6 +23,7 @@ from anima.ops.elementwise import (
     add,
     and_,
     complex as make_complex,
+    conj,
     convert,
     div,
     eq,
@@ -286,7 +287,7 @@ def block_rotations(t: Any) -> Any:
 
     first_of, second_of = (ended(blocks, no, k) for k in (0, 1))
     diagonal = select(first_of, ended(cosine, zero, 0), select(
-        second_of, _conj(ended(cosine, zero, 1)), full_like(ended(cosine, zero, 0), 1)))
+        second_of, conj(ended(cosine, zero, 1)), full_like(ended(cosine, zero, 0), 1)))
     down = select(first_of, ended(sine, zero, 0), full_like(diagonal, 0))
     shape = (*t.shape[:-2], n, n)
 
@@ -297,10 +298,6 @@ def block_rotations(t: Any) -> Any:
 
     up = ended(select(blocks, sine, full_like(sine, 0)), zero, 1)
     return add(add(put(diagonal, 0), put(down, 1)), neg(put(up, -1)))
-
-
-def _conj(x: Any) -> Any:
-    return make_complex(real(x), neg(imag(x)))
 
 
 class Schur(Factorization):

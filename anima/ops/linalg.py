@@ -131,6 +131,22 @@ def check_dtype(name: str, dtype: Any, position: int = 0) -> None:
         raise NotImplementedError(f"{name}: unsupported dtype {dtypes.name(dtype)}. Convert to float32 first.")
 
 
+def check_real(name: str, *avals: ShapedArray) -> None:
+    """TypeError unless the operands have one floating dtype."""
+    for i, x in enumerate(avals):
+        if not is_kind(x.dtype, REAL):
+            raise TypeError(f"{name} does not accept dtype {dtypes.name(x.dtype)} at position {i}. "
+                            f"Accepted dtypes at position {i} are subtypes of floating.")
+    check_same("lax." + name, *avals)
+
+
+def check_same(name: str, *avals: ShapedArray) -> None:
+    """TypeError unless the operands have one dtype."""
+    if len({x.dtype for x in avals}) > 1:
+        listed = ", ".join(dtypes.name(x.dtype) for x in avals)
+        raise TypeError(f"{name} requires arguments to have the same dtypes, got {listed}.")
+
+
 def check_rank(name: str, aval: ShapedArray, position: int = 0) -> None:
     """TypeError for what is no matrix."""
     if aval.ndim < 2:
@@ -274,9 +290,7 @@ class TriangularSolve(Primitive):
 
     def infer(self, a: ShapedArray, b: ShapedArray, *, left_side: bool, lower: bool, transpose_a: bool,
               conjugate_a: bool, unit_diagonal: bool) -> ShapedArray:
-        if a.dtype != b.dtype:
-            raise TypeError("lax.triangular_solve requires arguments to have the same dtypes, got "
-                            f"{dtypes.name(a.dtype)}, {dtypes.name(b.dtype)}.")
+        check_same("lax.triangular_solve", a, b)
         if a.dtype not in WIDER:
             check_dtype(self.name, a.dtype)
         check_square(self.name, a, "first input")
@@ -429,18 +443,12 @@ class SymmetricProduct(Composite):
     """alpha A A^T + beta C."""
 
     def infer(self, a: ShapedArray, c: ShapedArray, *, alpha: float, beta: float) -> ShapedArray:
-        for i, x in enumerate((a, c)):
-            if not is_kind(x.dtype, REAL):
-                raise TypeError(f"{self.name} does not accept dtype {dtypes.name(x.dtype)} at position {i}. "
-                                f"Accepted dtypes at position {i} are subtypes of floating.")
-        if a.dtype != c.dtype:
-            raise TypeError(f"lax.{self.name} requires arguments to have the same dtypes, got "
-                            f"{dtypes.name(a.dtype)}, {dtypes.name(c.dtype)}.")
         check_rank(self.name, a)
         check_rank(self.name, c, 1)
         if c.shape != (*a.shape[:-1], a.shape[-2]):
             raise ValueError("symmetric_product requires shapes [..., n, k] and [..., n, n], "
                              f"got {a.shape} and {c.shape}")
+        check_real(self.name, a, c)
         return ShapedArray(c.shape, c.dtype)
 
     def program(self, a: Any, c: Any, *, alpha: float, beta: float) -> Any:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
@@ -28,6 +27,7 @@ from anima.ops.linalg import (
     adjoint,
     check_dtype,
     check_rank,
+    check_same,
     compare,
     conjugate,
     diagonal_part,
@@ -110,8 +110,7 @@ class Reflections(Primitive):
     def check(self, a: ShapedArray, taus: ShapedArray) -> None:
         check_rank(self.name, a)
         check_dtype(self.name, a.dtype)
-        if a.dtype != taus.dtype:
-            raise TypeError(f"lax.{self.name} requires arguments to have the same dtypes, got {a.dtype}, {taus.dtype}.")
+        check_same("lax." + self.name, a, taus)
         if a.shape[:-2] != taus.shape[:-1] or taus.shape[-1] > min(a.shape[-2:]):
             raise ValueError(f"Incompatible arguments to {self.name}: {a} and {taus}.")
 
@@ -156,9 +155,7 @@ class Ormqr(Reflections):
         return Work(4.0 * outs[0].size * avals[1].shape[-1])
 
     def infer(self, a: ShapedArray, taus: ShapedArray, c: ShapedArray, *, left: bool, transpose: bool) -> ShapedArray:
-        if len({a.dtype, taus.dtype, c.dtype}) > 1:
-            names = ", ".join(dtypes.name(x.dtype) for x in (a, taus, c))
-            raise TypeError(f"lax.ormqr requires arguments to have the same dtypes, got {names}.")
+        check_same("lax.ormqr", a, taus, c)
         check_rank(self.name, c, 2)
         if not a.ndim == taus.ndim + 1 == c.ndim:
             raise TypeError("All inputs to ormqr must have the same number of batch dimensions, but got "

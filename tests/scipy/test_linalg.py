@@ -150,6 +150,27 @@ def test_functions_of_matrices(dtype: str) -> None:
     np.testing.assert_allclose(value, reference.expm(p), rtol=1e-3 if error > 1e-12 else 1e-9)
 
 
+@pytest.mark.parametrize("mode", [anima.numpy_dtype_promotion("strict"), anima.numpy_rank_promotion("raise")])
+def test_nothing_is_promoted(mode: Any) -> None:
+    """Arguments of one type are enough under the strictest rules."""
+    p, b = positive((2, 3, 3), "float32"), matrix((2, 3, 3), "float32")
+    with mode:
+        for name in ("cho_factor", "cholesky", "det", "eigh", "expm", "hessenberg", "inv", "lu", "lu_factor", "qr",
+                     "schur", "svd", "polar", "sqrtm", "toeplitz", "hankel", "circulant", "fiedler", "companion",
+                     "fiedler_companion", "convolution_matrix"):
+            extra = (2,) if name == "convolution_matrix" else ()
+            outs = anima.tree.leaves(getattr(linalg, name)(p, *extra))
+            assert all(jnp.asarray(o).dtype in ("float32", "complex64", "int32", "bool") for o in outs), name
+        for name in ("solve", "solve_triangular", "qr_multiply", "expm_frechet"):
+            outs = anima.tree.leaves(getattr(linalg, name)(p, b))
+            assert all(o.dtype == np.float32 for o in outs), name
+        for method in ("schur", "eigen"):
+            assert linalg.solve_sylvester(p, p, b, method=method).dtype == np.float32
+        assert linalg.leslie(b[0], b[0, :, :2]).dtype == np.float32
+        assert linalg.lu_solve(linalg.lu_factor(p), b).dtype == np.float32
+        assert linalg.funm(p[0], jnp.exp, disp=False)[0].dtype == np.complex64
+
+
 SMOOTH: list[tuple[str, Callable[..., Any], tuple[int, ...], tuple[str, ...]]] = [
     *[(f"expm {s}", lambda x, s=s: linalg.expm(s * x), (2, 3, 3), ("float64", "complex128")) for s in (0.1, 6.0)],
     ("expm_frechet", lambda x: linalg.expm_frechet(x, x @ x, compute_expm=False), (3, 3), ("float64",)),

@@ -225,6 +225,21 @@ def test_integers_scalars_and_shapes() -> None:
     np.testing.assert_allclose(mapped, [float(stats.beta.logpdf(v, 2.0, v + 1)) for v in x], rtol=1e-12)
 
 
+@pytest.mark.parametrize("mode", [anima.numpy_dtype_promotion("strict"), anima.numpy_rank_promotion("raise")])
+def test_nothing_is_promoted(mode: Any) -> None:
+    """Arguments of one type are enough under the strictest rules."""
+    x = np.array([0.25, 0.5, 2.0], np.float32)
+    with mode:
+        for distribution, function in FUNCTIONS:
+            args = CASES[distribution][1][0]
+            out = getattr(getattr(stats, distribution), function)(x, *(np.full(3, a, np.float32) for a in args))
+            assert out.dtype == np.float32 and out.shape == (3,)
+        square = np.eye(3, dtype=np.float32) + 1
+        assert stats.multivariate_normal.logpdf(square, x, square).dtype == np.float32
+        assert stats.poisson.entropy(x).dtype == np.float32
+        assert stats.gaussian_kde(square).logpdf(square).dtype == np.float32
+
+
 # ---------------------------------------------------------------- vectors
 
 

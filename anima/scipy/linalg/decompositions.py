@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from anima.api.mapping import vmap
 from anima.control import polar as polar_iteration, similar
 from anima.core import dtypes
@@ -66,7 +64,7 @@ def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_f
     packed, _, order = factor.lu(a)
     m, n = a.shape[-2:]
     k = min(m, n)
-    low = la.strictly_lower(packed)[..., :k] + np.eye(m, k, dtype=a.dtype)
+    low = la.strictly_lower(packed)[..., :k] + la.identity((*a.shape[:-1], k), a.dtype)
     up = la.upper_part(packed)[..., :k, :]
     places = sh.broadcasted_iota(order.dtype, (*order.shape, m), order.ndim - 1)
     p = ew.convert(places == sh.expand_dims(order, (order.ndim - 1,)), dtypes.to_real(a.dtype))
@@ -198,9 +196,9 @@ def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, 
         return w
     v = outs[1][..., first:last]
     if is_complex(e.dtype):  # a diagonal of phases makes the elements beside the diagonal real
-        phase = where(sizes == 0, 1, e / where(sizes == 0, 1, sizes))
+        phase = where(sizes == 0, 1, e / ew.convert(where(sizes == 0, 1, sizes), e.dtype))
         turns = cumprod(concatenate([sh.full((*d.shape[:-1], 1), 1, e.dtype), conj(phase)], -1), axis=-1)
-        v = sh.expand_dims(turns, (turns.ndim,)) * v
+        v = sh.expand_dims(turns, (turns.ndim,)) * ew.convert(v, e.dtype)
     return w, v
 
 

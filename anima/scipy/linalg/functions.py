@@ -224,7 +224,8 @@ def funm(A: ArrayLike, func: Callable[[Array], Array], disp: bool = True) -> Any
     if disp:
         return out
     tol = float(dtypes.finfo(t.dtype).eps)
-    gaps = abs(sh.expand_dims(eigenvalues, (1,)) - eigenvalues) + where(la.compare(ew.gt, t.shape), 0, np.inf)
+    gaps = abs(sh.expand_dims(eigenvalues, (1,)) - sh.expand_dims(eigenvalues, (0,)))
+    gaps = where(la.compare(ew.gt, t.shape), gaps, np.inf)
     least = min_of(gaps, initial=np.inf)
     above = sum_of(abs(la.masked(t, lambda i, j: ew.gt(j, i))), axis=0)
     error = tol / where(least == 0, tol, least) * max_of(above, initial=0)

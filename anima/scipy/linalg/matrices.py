@@ -16,7 +16,7 @@ from anima.numpy.elementwise import abs, conj
 from anima.numpy.manipulation import atleast_1d, broadcast_shapes, broadcast_to, concatenate
 from anima.numpy.promote import as_array, promote_dtypes, promote_dtypes_inexact
 from anima.numpy.selection import where
-from anima.ops import elementwise as ew, shape as sh
+from anima.ops import elementwise as ew, linalg as la, shape as sh
 
 ArrayLike = Any
 
@@ -177,7 +177,7 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
     if s.shape[-1] != n - 1:
         raise ValueError("Incorrect lengths for f and s. The length of s along the last axis must be one less than the "
                          f"length of f; got f shape {f.shape} and s shape {s.shape}.")
-    below = sh.expand_dims(s, (s.ndim,)) * np.eye(n - 1, n, dtype=s.dtype)
+    below = sh.expand_dims(s, (s.ndim,)) * la.identity((*s.shape, n), s.dtype)
     return concatenate([sh.expand_dims(f, (f.ndim - 1,)), below], -2)
 
 

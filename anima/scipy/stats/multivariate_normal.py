@@ -8,6 +8,7 @@ from anima.core.array import Array
 from anima.numpy.diagonals import diagonal
 from anima.numpy.functions import exp, log
 from anima.numpy.linalg import cholesky
+from anima.numpy.manipulation import broadcast_shapes, broadcast_to
 from anima.numpy.promote import promote_dtypes_inexact
 from anima.numpy.reductions import sum as sum_of
 from anima.scipy.linalg.solving import triangular
@@ -32,12 +33,14 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
     n = mean.shape[-1]
     if (cov.ndim and (cov.ndim < 2 or cov.shape[-2:] != (n, n))) or (x.ndim and x.shape[-1] not in (1, n)):
         raise ValueError("multivariate_normal.logpdf got incompatible shapes")
-    rest = x - mean
+    shape = broadcast_shapes(x.shape, mean.shape)
+    rest = broadcast_to(x, shape) - broadcast_to(mean, shape)
     if not cov.ndim:
         return -0.5 * sum_of(rest * rest, axis=-1) / cov - 0.5 * n * (fn.LOG_2PI + log(cov))
     factor = cholesky(cov)
     y = triangular(factor, rest[..., None], lower=True)[..., 0]
-    return -0.5 * sum_of(y * y, axis=-1) - 0.5 * n * fn.LOG_2PI - sum_of(log(diagonal(factor, 0, -2, -1)), axis=-1)
+    size = broadcast_to(sum_of(log(diagonal(factor, 0, -2, -1)), axis=-1), y.shape[:-1])
+    return -0.5 * sum_of(y * y, axis=-1) - 0.5 * n * fn.LOG_2PI - size
 
 
 def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:

@@ -48,7 +48,7 @@ def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The entropy, in nats: -sum of p log p. NaN unless `mu` >= 0."""
     large = mu > _SUMMED
     few = expand_dims(where(large, 1, mu), (mu.ndim,))
-    k = np.arange(2 * _SUMMED).astype(mu.dtype)
+    k = np.arange(2 * _SUMMED).astype(mu.dtype).reshape((1,) * mu.ndim + (-1,))
     logs = -fn.excess(k) - fn.deviance(k, few)
     summed = sum_of(where(logs > -700, -exp(logs) * where(logs > -700, logs, 0), 0), axis=-1)
     many = where(large, mu, _SUMMED)

@@ -93,7 +93,6 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, 
     if not x.size:
         out = sh.full(x.shape, 0, kind)
     else:
-        last = x.ndim - 1
         order = argsort(x, axis=-1, stable=True)
         own = argsort(order, axis=-1)
         if method == "ordinal":
@@ -101,7 +100,7 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, 
         else:
             ranks = take_along_axis(_tied(take_along_axis(x, order, axis=-1), method).astype(kind), own, axis=-1)
         missing = any_of(x != x, axis=-1, keepdims=True)
-        out = where(sh.broadcast_to(missing, x.shape[:last] + x.shape[last:]), np.nan, ranks)
+        out = where(missing, np.nan, ranks)
     return out if axis is None else moveaxis(out, -1, axis)
 
 

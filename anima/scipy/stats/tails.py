@@ -20,7 +20,7 @@ from anima.numpy.functions import exp, log, log1p
 from anima.numpy.manipulation import broadcast_arrays
 from anima.numpy.reductions import any as any_of
 from anima.numpy.selection import where
-from anima.ops import special
+from anima.ops import elementwise as ew, special
 from anima.ops.broadcast import full_like
 from anima.scipy.stats import functions as fn
 from anima.transforms.custom import SymbolicZero, custom_jvp
@@ -45,7 +45,7 @@ def _series(here: Array, ratio: Callable[[Any], Array]) -> Array:
 
     def step(state: Any) -> Any:
         n, term, total = state
-        term = where(here, term * ratio(n), 0)
+        term = where(here, term * ratio(ew.convert(n, one.dtype)), 0)
         return n + 1, term, total + term
 
     return log(while_loop(more, step, (np.int32(0), one, one))[2])
@@ -83,8 +83,9 @@ def log_igammac(a: Array, x: Array) -> Array:
         return (state[0] > 0) & any_of(low)
 
     def step(state: Any) -> Any:
-        k, fraction = state
-        return k - 1, x + (2 * k - 1) - a + k * (a - k) / fraction
+        count, fraction = state
+        k = ew.convert(count, x.dtype)
+        return count - 1, x + (2 * k - 1) - a + k * (a - k) / fraction
 
     fraction = while_loop(more, step, (np.int32(_FRACTIONS), x + (2 * _FRACTIONS + 1) - a))[1]
     tail = fn.gamma_density(x, a) + log(x) - log(where(low, fraction, 1))
