@@ -179,7 +179,8 @@ AT_POINTS = [
     (lambda l: sp.boxcox(np.e, l), 0.0, 0.5, 1 / 3),
     (sp.dawsn, 0.0, 1.0, 0.0), (sp.i1, 0.0, 0.5, 0.0), (lambda x: sp.bessel_jn(x, v=1)[1], 0.0, 0.5, 0.0),
     (lambda x: sp.bessel_jn(x, v=0)[0], 0.0, 0.0, -0.5), (lambda x: sp.xlogy(x, x + 1), 0.0, 0.0, 2.0),
-    (lambda x: sp.fresnel(x)[0], 0.0, 0.0, 0.0), (sp.entr, 0.0, np.inf, -np.inf),
+    (lambda x: sp.fresnel(x)[0], 0.0, 0.0, 0.0),
+    (lambda x: sp.fresnel(x)[1], 300.0, 1.0, 0.0), (sp.entr, 0.0, np.inf, -np.inf),
     (lambda x: sp.hyp2f1(1.0, 2.0, 3.0, x), 0.0, 2 / 3, 1.0), (lambda x: sp.log_ndtr(x), 50.0, 0.0, 0.0)]
 
 
