@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,26 +69,26 @@ class Fft(Primitive):
     def eval(self, x: np.ndarray, *, fft_type: FftType, fft_lengths: Shape) -> np.ndarray:
         aval = self.infer(ShapedArray(x.shape, x.dtype), fft_type=fft_type, fft_lengths=fft_lengths)
         out = np.empty(aval.shape, aval.dtype)
-        self.into([out], 1, x, fft_type=fft_type, fft_lengths=fft_lengths)
+        self.into([out], lambda: 1, x, fft_type=fft_type, fft_lengths=fft_lengths)
         return out
 
-    def into(self, outs: Sequence[np.ndarray], threads: int, x: np.ndarray, *, fft_type: FftType,
+    def into(self, outs: Sequence[np.ndarray], threads: Callable[[], int], x: np.ndarray, *, fft_type: FftType,
              fft_lengths: Shape) -> None:
         import scipy.fft  # slow to load, and not always needed
 
         (out,) = outs
         if not out.size:
             return
-        axes = tuple(range(-len(fft_lengths), 0))
-        workers = threads if out.size >= _PARALLEL else 1
-        if fft_type == FftType.RFFT:
-            found = scipy.fft.rfftn(x, axes=axes, workers=workers)
-        elif fft_type == FftType.IRFFT:
-            found = scipy.fft.irfftn(x, s=fft_lengths, axes=axes, workers=workers)
-        else:
+        workers = threads() if out.size >= _PARALLEL else 1
+        single, kind = len(fft_lengths) == 1, fft_type.name.lower()
+        given: dict[str, Any] = {"axis": -1} if single else {"axes": tuple(range(-len(fft_lengths), 0))}
+        transform = getattr(scipy.fft, kind if single else f"{kind}n")  # the first has much less to do around it
+        if fft_type in (FftType.FFT, FftType.IFFT):
             out[...] = x
-            transform = scipy.fft.fftn if fft_type == FftType.FFT else scipy.fft.ifftn
-            found = transform(out, axes=axes, overwrite_x=True, workers=workers)
+            x, given["overwrite_x"] = out, True
+        elif fft_type == FftType.IRFFT:
+            given["n" if single else "s"] = fft_lengths[0] if single else fft_lengths
+        found = transform(x, workers=workers, **given)
         if not np.may_share_memory(found, out):
             out[...] = found
 

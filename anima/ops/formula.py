@@ -23,10 +23,13 @@ from anima.ops.elementwise import (
     cos,
     div,
     exp,
+    floor,
     log,
     lt,
     mul,
     neg,
+    rem,
+    round,
     select_n_p,
     sin,
     square,
@@ -84,6 +87,14 @@ def _spence_slope(t: Any, y: Any, x: Any) -> Any:
 
 def _sine_slope(t: Any, y: Any, x: Any) -> Any:
     return mul(t, _near_zero(x, 0.5, lambda v: _SINE_OVER_X(square(v)), lambda v: div(sin(v), v)))
+
+
+def _quarter_turns(x: Any) -> Any:
+    """pi x**2 / 2 less whole turns: x = n + r, n**2 is 0 or 1 besides multiples of 4, and 2 n r + r**2 is small."""
+    n = round(x)
+    r = sub(x, n)
+    odd = sub(n, mul(2.0, floor(mul(0.5, n))))
+    return mul(math.pi / 2, rem(add(odd, add(mul(2.0, mul(n, r)), square(r))), 4.0))
 
 
 def _density(x: Any) -> Any:
@@ -147,9 +158,9 @@ sine_integral = Formula("sine_integral", integrals.sine_integral, "The sine inte
 cosine_integral = Formula("cosine_integral", integrals.cosine_integral, "The cosine integral Ci of |x|.", cost=60,
                           jvp=(lambda t, y, x: mul(t, div(cos(x), x)),))
 fresnel_sine = Formula("fresnel_sine", integrals.fresnel_sine, "Fresnel's integral S.", cost=60,
-                       jvp=(lambda t, y, x: mul(t, sin(mul(math.pi / 2, square(x)))),))
+                       jvp=(lambda t, y, x: mul(t, sin(_quarter_turns(x))),))
 fresnel_cosine = Formula("fresnel_cosine", integrals.fresnel_cosine, "Fresnel's integral C.", cost=60,
-                         jvp=(lambda t, y, x: mul(t, cos(mul(math.pi / 2, square(x)))),))
+                         jvp=(lambda t, y, x: mul(t, cos(_quarter_turns(x))),))
 spence = Formula("spence", integrals.spence, "Spence's function, the dilogarithm of 1 - x.", cost=40,
                  jvp=(_spence_slope,))
 hyp1f1 = Formula("hyp1f1", hypergeometric.hyp1f1, "Kummer's hypergeometric function.", operands="a b x", cost=400,

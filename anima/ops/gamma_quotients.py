@@ -73,6 +73,7 @@ def beta(a: Number, b: Number, f: Functions) -> Number:
     exponent, factor = _beta_parts(_positive(a, f), _positive(b, f), f)
     power = f.exp(exponent.hi)
     regular = fused(power, exponent.lo, power) * factor
+    regular = f.select(a == 1.0, 1.0 / b, f.select(b == 1.0, 1.0 / a, regular))
     other = gamma(a, f) * gamma(b, f) / gamma(a + b, f)
     low, high = f.select(a < b, a, b), f.select(a < b, b, a)
     limit = f.select((low == 0.0) & (high >= 0.0), inf, f.select((high == inf) & (low > 0.0), 0.0, other))
@@ -84,6 +85,8 @@ def betaln(a: Number, b: Number, f: Functions) -> Number:
     both = (a > 0.0) & (b > 0.0) & (a < 1e300) & (b < 1e300)
     exponent, factor = _beta_parts(_positive(a, f), _positive(b, f), f)
     regular = exponent.hi + (exponent.lo + f.log(factor))
+    other = f.select(a == 1.0, b, a)  # B(1, b) = 1 / b
+    regular = f.select((a == 1.0) | (b == 1.0), 0.0 - f.log(_positive(other, f)), regular)
     low, high = f.select(a < b, a, b), f.select(a < b, b, a)
     limit = f.select((low == 0.0) & (high >= 0.0), inf, f.select((high >= 1e300) & (low > 0.0), -inf, 0.0 * a + nan))
     return f.select(both, regular, limit)

@@ -32,7 +32,7 @@ class Callbacks:
         addresses = (ctypes.c_int64 * (len(operands) + len(results))).from_address(address)
         if isinstance(callback, InPlace):
             given = [_view(a, *kind) for a, kind in zip(addresses, [*operands, *results], strict=True)]
-            callback.write(given[len(operands):], num_threads(), given[:len(operands)])
+            callback.write(given[len(operands):], num_threads, given[:len(operands)])
             return
         found = callback([_copy(a, *kind) for a, kind in zip(addresses, operands, strict=False)])
         for a, (_, dtype, size), value in zip(addresses[len(operands):], results, found, strict=True):

@@ -25,7 +25,8 @@ UNARY: dict[str, tuple[float, ...]] = {
     "exp1": tuple(v for v in REAL if not v < 0), "expi": tuple(v for v in REAL if abs(v) < np.inf or v != v),
     "spence": REAL[:-3], "factorial": (0.0, 1.0, 2.5, 20.0, -3.0)}
 PAIRS = {
-    "beta": ((0.3, 2.5), (4.0, 1e-3), (150.0, 0.5)), "betaln": ((0.3, 2.5), (4.0, 1e-3), (1500.0, 1e5), (-0.5, 2.0)),
+    "beta": ((0.3, 2.5), (4.0, 1e-3), (150.0, 0.5)),
+    "betaln": ((0.3, 2.5), (4.0, 1e-3), (1.0, 1.0), (1.0, 3.0), (1500.0, 1e5), (-0.5, 2.0)),
     "boxcox": ((0.3, 2.0), (2.5, 0.0), (2.5, -1.5), (0.0, 2.0), (4.0, 1e-9)),
     "comb": ((5, 2), (10.5, 3), (3, 5), (60, 30)),
     "boxcox1p": ((0.3, 2.0), (1e-6, 0.5), (2.5, 0.0)), "gammainc": ((0.5, 2.0), (3.0, 0.1)),
@@ -178,7 +179,8 @@ AT_POINTS = [
     (lambda l: sp.boxcox(np.e, l), 0.0, 0.5, 1 / 3),
     (sp.dawsn, 0.0, 1.0, 0.0), (sp.i1, 0.0, 0.5, 0.0), (lambda x: sp.bessel_jn(x, v=1)[1], 0.0, 0.5, 0.0),
     (lambda x: sp.bessel_jn(x, v=0)[0], 0.0, 0.0, -0.5), (lambda x: sp.xlogy(x, x + 1), 0.0, 0.0, 2.0),
-    (lambda x: sp.fresnel(x)[0], 0.0, 0.0, 0.0), (sp.entr, 0.0, np.inf, -np.inf),
+    (lambda x: sp.fresnel(x)[0], 0.0, 0.0, 0.0),
+    (lambda x: sp.fresnel(x)[1], 300.0, 1.0, 0.0), (sp.entr, 0.0, np.inf, -np.inf),
     (lambda x: sp.hyp2f1(1.0, 2.0, 3.0, x), 0.0, 2 / 3, 1.0), (lambda x: sp.log_ndtr(x), 50.0, 0.0, 0.0)]
 
 

@@ -10,7 +10,7 @@ of Python's computes (`fft`) are called in the same way by their `into` rule, on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,8 @@ class Callback:
 class InPlace(Callback):
     """An operation that reads and writes the program's memory."""
 
-    def write(self, outs: Sequence[np.ndarray], threads: int, arrays: Sequence[np.ndarray]) -> None:
-        """Computes the results where they belong."""
+    def write(self, outs: Sequence[np.ndarray], threads: Callable[[], int], arrays: Sequence[np.ndarray]) -> None:
+        """Computes the results where they belong, by no more than `threads()` threads."""
         assert self.primitive.into is not None
         self.primitive.into(outs, threads, *arrays, **self.params)
 

@@ -155,10 +155,10 @@ def _spectra(name: str, x: Any, y: Any, fs: Any, window: Any, nperseg: int | Non
             result = result * along_last(doubled, result)
     else:
         result = found[0] * jnp.sqrt(scale).astype(found[0].dtype)
-    frequencies = (jnp.fft.rfftfreq if onesided else jnp.fft.fftfreq)(cut.nfft, 1 / fs)
+    frequencies = (jnp.fft.rfftfreq if onesided else jnp.fft.fftfreq)(cut.nfft, 1 / fs, dtype=scale.dtype)
     n, half = signals[0].shape[-1], cut.size / 2
     times = np.arange(half, n - half + 1, cut.step) - (half if boundary is not None else 0)
-    times = jnp.asarray(times.astype(dtypes.default_float())) / fs
+    times = jnp.asarray(times, scale.dtype) / fs
     result = result.real if density and y is None else result
     return frequencies, times, jnp.moveaxis(result, -1, axis if axis >= 0 else axis - 1)
 
@@ -273,7 +273,7 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
     signal = _overlapped(spectra, jnp.asarray(values, dtypes.to_real(spectra.dtype)), size, size - overlap, int(nfft),
                          input_onesided, boundary)
     signal = jnp.moveaxis(signal, -1, time - (freq < time))
-    return jnp.asarray(np.arange(signal.shape[0]).astype(dtypes.default_float())) / fs, signal
+    return jnp.arange(signal.shape[0], dtype=dtypes.to_real(signal.dtype)) / fs, signal
 
 
 def _overlapped(spectra: Any, window: Any, size: int, step: int, nfft: int, onesided: bool, boundary: bool) -> Any:
