@@ -205,7 +205,8 @@ class Convolution(Primitive):
         if preferred_element_type is not None and preferred_element_type != dtype:
             _check_preferred(dtype, preferred_element_type)
             dtype = preferred_element_type
-        return ShapedArray(_permuted(shape, _inverse(dimension_numbers.out_spec)), dtype, False)
+        weak = lhs.weak_type and rhs.weak_type
+        return ShapedArray(_permuted(shape, _inverse(dimension_numbers.out_spec)), dtype, weak)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, dimension_numbers: ConvDimensionNumbers, **params: Any) -> Work:
@@ -340,7 +341,10 @@ def _convolve(lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: ConvDimens
     w = np.moveaxis(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), 1, 2)
     out: Any = np.zeros((groups, batch, *places, w.shape[2]), x.dtype)
     rest: Any = ...
-    if out.size and math.prod(window) <= math.prod(places):
+    vectors = len(places) == 1 == math.prod((*x.shape[:3], w.shape[2], *window_strides, *rhs_dilation))
+    if out.size and vectors and x.dtype.kind in "fc":
+        out[0, 0, :, 0] = np.correlate(x.ravel(), np.conj(w.ravel()))  # which conjugates
+    elif out.size and math.prod(window) <= math.prod(places):
         for tap in np.ndindex(*window):
             seen = x[(rest, *(slice(k * gap, k * gap + (m - 1) * step + 1, step) for k, gap, m, step in zip(
                 tap, rhs_dilation, places, window_strides, strict=True)))]
