@@ -15,7 +15,6 @@ from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import aval_of
 from anima.numpy.elementwise import broadcast_array, floor_divide, less, multiply, remainder, select_where
-from anima.numpy.linear import dot
 from anima.numpy.manipulation import moveaxis, ravel
 from anima.numpy.promote import (
     as_array,
@@ -33,9 +32,9 @@ from anima.numpy.reductions import cumsum, sum
 from anima.numpy.selection import take
 from anima.numpy.sorting import argsort, searchsorted
 from anima.ops import elementwise as ew, shape as sh
+from anima.ops.convolution import conv_general_dilated
 
 ArrayLike = Any
-_UNROLLED = 16
 
 
 def _from(x: Array, start: int, stop: int, axis: int) -> Array:
@@ -276,12 +275,6 @@ def _slide(a: Array, v: Array, mode: str, precision: Any, preferred: Any) -> Arr
         low = high = m - 1
     else:
         raise ValueError("mode must be one of ['full', 'same', 'valid']")
-    zero = ew.convert(a.dtype.type(0), a.dtype, a.weak_type)
-    padded = sh.pad(a, zero, [(low, high, 0)])
-    count = padded.size - m + 1
-    if m <= _UNROLLED:
-        windows = sh.concatenate([sh.expand_dims(_from(padded, i, i + count, 0), (1,)) for i in range(m)], 1)
-    else:
-        places = ew.add(sh.broadcasted_iota(np.int32, (count, m), 0), sh.broadcasted_iota(np.int32, (count, m), 1))
-        windows = take(padded, places, mode="clip")
-    return dot(windows, v, precision=precision, preferred_element_type=preferred)
+    a, v = (sh.expand_dims(x, (0, 1)) for x in (a, v))
+    out = conv_general_dilated(a, v, (1,), ((low, high),), precision=precision, preferred_element_type=preferred)
+    return sh.squeeze(out, (0, 1))

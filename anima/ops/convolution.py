@@ -54,6 +54,9 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Shape, 
 
     Each is in the order of `ConvDimensionNumbers`, space in the order of the second string. TypeError for strings
     without their letters (N and C, O and I), or with different letters for space.
+
+    >>> lax.conv_general_permutations(("NHWC", "HWIO", "NCHW"))
+    ((0, 3, 1, 2), (3, 2, 0, 1), (0, 1, 2, 3))
     """
     lhs, rhs, out = dimension_numbers
     for number, (text, letters) in enumerate(((lhs, "NC"), (rhs, "OI"), (out, "NC"))):
@@ -70,7 +73,11 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Shape, 
 
 def conv_dimension_numbers(lhs_shape: Shape, rhs_shape: Shape, dimension_numbers: Any) -> ConvDimensionNumbers:
     """Dimension numbers from three strings (see `conv_general_permutations`), or from None: batch (output feature),
-    feature (input feature), then space. TypeError for anything else, or strings that do not fit the shapes."""
+    feature (input feature), then space. TypeError for anything else, or strings that do not fit the shapes.
+
+    >>> lax.conv_dimension_numbers((1, 8, 3), (2, 3, 5), ("NWC", "WIO", "NWC"))
+    ConvDimensionNumbers(lhs_spec=(0, 2, 1), rhs_spec=(2, 1, 0), out_spec=(0, 2, 1))
+    """
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
     if len(lhs_shape) != len(rhs_shape):
@@ -96,7 +103,12 @@ def conv_dimension_numbers(lhs_shape: Shape, rhs_shape: Shape, dimension_numbers
 
 def conv_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, strides: Sequence[int], pads: Any,
                      batch_group_count: int = 1) -> Shape:
-    """The output's shape (batch, feature, space), for shapes in the order of `ConvDimensionNumbers`."""
+    """The output's shape (batch, feature, space), for shapes in the order of `ConvDimensionNumbers`. TypeError or
+    ValueError for sizes that do not fit.
+
+    >>> lax.conv_shape_tuple((2, 3, 8, 8), (16, 3, 3, 3), (2, 2), "SAME")
+    (2, 16, 4, 4)
+    """
     if isinstance(pads, str):
         pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
     if len(pads) != len(lhs_shape) - 2:
@@ -123,7 +135,11 @@ def _inverse(order: Sequence[int]) -> Shape:
 
 def conv_general_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, window_strides: Sequence[int], padding: Any,
                              dimension_numbers: Any) -> Shape:
-    """The shape of the output of a convolution without dilation, in the layout that `dimension_numbers` name."""
+    """The shape of the output of a convolution without dilation, in the layout that `dimension_numbers` name.
+
+    >>> lax.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", ("NHWC", "HWIO", "NHWC"))
+    (2, 4, 4, 16)
+    """
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     shape = conv_shape_tuple(_permuted(lhs_shape, lhs), _permuted(rhs_shape, rhs), window_strides, padding)
     return _permuted(shape, _inverse(out))
@@ -131,7 +147,11 @@ def conv_general_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, window_strides:
 
 def conv_transpose_shape_tuple(lhs_shape: Shape, rhs_shape: Shape, window_strides: Sequence[int], padding: Any,
                                dimension_numbers: Any) -> Shape:
-    """The shape of the output of the adjoint of a convolution with this padding ("SAME", "VALID" or pairs)."""
+    """The shape of the output of the adjoint of a convolution with this padding ("SAME", "VALID" or pairs).
+
+    >>> lax.conv_transpose_shape_tuple((2, 4, 4, 3), (3, 3, 3, 16), (2, 2), "SAME", ("NHWC", "HWIO", "NHWC"))
+    (2, 8, 8, 16)
+    """
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     given, kernel = _permuted(lhs_shape, lhs), _permuted(rhs_shape, rhs)
     if isinstance(padding, str):
@@ -205,7 +225,8 @@ class Convolution(Primitive):
         if preferred_element_type is not None and preferred_element_type != dtype:
             _check_preferred(dtype, preferred_element_type)
             dtype = preferred_element_type
-        return ShapedArray(_permuted(shape, _inverse(dimension_numbers.out_spec)), dtype, False)
+        weak = lhs.weak_type and rhs.weak_type
+        return ShapedArray(_permuted(shape, _inverse(dimension_numbers.out_spec)), dtype, weak)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, dimension_numbers: ConvDimensionNumbers, **params: Any) -> Work:
@@ -340,7 +361,10 @@ def _convolve(lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: ConvDimens
     w = np.moveaxis(w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), 1, 2)
     out: Any = np.zeros((groups, batch, *places, w.shape[2]), x.dtype)
     rest: Any = ...
-    if out.size and math.prod(window) <= math.prod(places):
+    vectors = len(places) == 1 == math.prod((*x.shape[:3], w.shape[2], *window_strides, *rhs_dilation))
+    if out.size and vectors and x.dtype.kind in "fc":
+        out[0, 0, :, 0] = np.correlate(x.ravel(), np.conj(w.ravel()))  # which conjugates
+    elif out.size and math.prod(window) <= math.prod(places):
         for tap in np.ndindex(*window):
             seen = x[(rest, *(slice(k * gap, k * gap + (m - 1) * step + 1, step) for k, gap, m, step in zip(
                 tap, rhs_dilation, places, window_strides, strict=True)))]

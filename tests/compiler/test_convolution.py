@@ -106,9 +106,13 @@ CASES = [
     Conv((3, 16, 40), (4, 16, 3), ("NCW", "OIW", "NCW"), "gemm", strides=(1,), padding=[(2, 0)]),
     Conv((2, 15, 22, 24), (3, 4, 24, 3), NHWC, "gemm", padding=[(3, 1), (-1, 5)], rhs_dilation=(2, 1)),
     Conv((2, 24, 9, 22), (1, 24, 5, 3), ("NCHW", "OIHW", "NHWC"), "gemm"),
+    # One output along lines: at once for many places.
+    Conv((3, 1, 200), (1, 1, 19), ("NCW", "OIW", "NCW"), "rows", strides=(1,)),
+    Conv((2, 2, 6, 131), (1, 2, 3, 40), NCHW, "rows", strides=(2, 1), padding=[(1, 1), (20, 39)]),
+    Conv((1, 5, 1, 90), (5, 13, 1, 1), ("NHCW", "HWIO", "NHWC"), "rows", padding=[(1, 2), (-2, 7)]),
     # Few outputs of all phases: one convolution.
     Conv((2, 12, 13, 40), (7, 7, 40, 3), NHWC, "strips", padding=((3, 3), (4, 2)), lhs_dilation=(2, 2)),
-    Conv((2, 10, 9, 5), (6, 10, 3, 2), ("NCHW", "OIHW", "NHWC"), "strips", (1, 3), ((1, 0), (2, 2)), (2, 2), (1, 3)),
+    Conv((2, 10, 9, 5), (6, 10, 3, 2), ("NCHW", "OIHW", "NHWC"), "rows", (1, 3), ((1, 0), (2, 2)), (2, 2), (1, 3)),
     # One place in the kernel.
     Conv((2, 32, 15, 21), (48, 32, 1, 1), NCHW, "gemm"),
     Conv((2, 15, 21, 32), (1, 1, 32, 48), NHWC, "gemm"),

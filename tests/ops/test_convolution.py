@@ -93,6 +93,22 @@ def test_halves_add_up_in_single_precision(dtype: str) -> None:
     assert wide.dtype == jnp.float32
 
 
+def test_weak_types() -> None:
+    x, w = (jnp.broadcast_to(jnp.asarray(1.0), (1, 1, n)) for n in (5, 2))
+    for call in (lax.conv, anima.jit(lax.conv, static_argnums=(2, 3))):
+        assert call(x, w, (1,), "SAME").weak_type and not call(x, jnp.ones((1, 1, 2)), (1,), "SAME").weak_type
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+@pytest.mark.parametrize(("n", "k"), [(300, 9), (40, 64), (1000, 700)])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+def test_vectors_are_convolved_as_numpy_does(n: int, k: int, mode: Any, dtype: Any) -> None:
+    x, w = normal(n, dtype=dtype), normal(k, dtype=dtype, seed=3)
+    got = both(lambda x, w: jnp.convolve(x, w, mode), x, w)
+    wide = np.complex128 if np.dtype(dtype).kind == "c" else np.float64
+    np.testing.assert_allclose(got, np.convolve(x.astype(wide), w.astype(wide), mode), atol=1e-4 * np.sqrt(k))
+
+
 def test_integers_wrap_unless_a_wider_result_is_asked_for() -> None:
     x, w = jnp.full((1, 2, 5), 100, jnp.int8), jnp.full((1, 2, 5), 100, jnp.int8)
     assert both(lambda x, w: lax.conv(x, w, (1,), "VALID"), x, w).item() == -96

@@ -195,8 +195,10 @@ class Ways:
         steps = first * max(high + 1, 6) + (tiles - first) * max(low + 1, 6)
         sums = lines * steps * _ceil(p.outputs, _LANES) * p.terms / 2
         runs = p.terms // (features * s.taps)
-        vectors = strip / _LANES * 1.2 if s.x == features else strip / features * (4.0 + _ceil(features, _LANES))
-        pack = lines * tiles * runs * (20.0 + vectors)
+        vectors = strip / _LANES * 1.2 if s.x == features else strip / features * (12.0 + _ceil(features, _LANES))
+        stretches = 1 if s.gap == 1 and s.w == features * p.w[1] else s.taps
+        calls = _ceil(p.outputs, 2 * _LANES) * (60.0 + 15.0 * stretches * runs)
+        pack = lines * tiles * (runs * (20.0 + vectors) + calls)
         write = p.positions * p.outputs * (2 / _LANES if p.out[2] == 1 else 0.4 if s.out == 1 else 1.5)
         copy = 0.0 if self._straight() else p.terms * p.outputs * _COPY
         return Plan("strips", rows, terms, _run(self.places[d]), _run(self.taps[d]), (features, 1, p.w[1], 0), d,

@@ -3,7 +3,7 @@
     gemm f32 N N 512 512 512   ->   plan = [512, 256, ...]; ctx = {plan, a, b, c, kernels}
                                     gemm(pool, ctx, units, grain)
 
-For each scalar type there is one driver (`gemm_driver`) and there are a few register kernels (`kernel`); what
+For each scalar type there is one driver (`gemm_driver`) and there are a few register kernels (`gemm_kernel`); what
 differs between products is data that the driver reads. So a program's own module only has numbers, and drivers and
 kernels are modules of their own, made once in a process. A product by a vector has drivers of its own
 (`gemm_vector`).

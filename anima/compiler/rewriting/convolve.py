@@ -49,6 +49,8 @@ _FEW_PLACES = 64     # sums of a group that are written out
 _FEW_OUTPUTS = 16    # of all phases
 _SINGLE_OUTPUTS = 4  # a quarter of a vector: outputs of which products are spread ...
 _MANY_FEATURES = 8   # ... if they are sums over so many features
+_SHIFTS = 32         # outputs next to each other that become outputs of one place
+_LONG_KERNEL = 8     # places in a line of the kernel from which that pays
 _FEW_TERMS_SPREAD = 32  # ... for no more places in the kernel
 _MOST_SPACE = 3
 _TURN = 2.0          # cycles to move an element of a transposed array
@@ -115,6 +117,8 @@ def _how(f: Form, dtype: Any, size: int) -> str:
         return "together"
     if dtypes.issubdtype(dtype, np.floating) and _pays_to_spread(f):
         return "spread"
+    if dtypes.issubdtype(dtype, np.floating) and _pays_to_shift(f):
+        return "shifted"
     return "space" if len(f.taps) > _MOST_SPACE else "windows"
 
 
@@ -178,6 +182,8 @@ def _convolve(x: Any, w: Any, params: dict[str, Any]) -> Any:
             return _together(x, w, f)
         case "spread":
             return _spread(x, w, f)
+        case "shifted":
+            return _shifted(x, w, f)
         case "space":
             return _by_space(x, w, f)
     last = _turned(f, lhs.shape, rhs.shape, aval)
@@ -268,6 +274,13 @@ def _pays_to_spread(f: Form) -> bool:
             and math.prod(f.sizes) <= 2 * math.prod(f.places))
 
 
+def _pays_to_shift(f: Form) -> bool:
+    """Whether there is one output, of few features, along a line that is long, as the kernel is."""
+    return (f.groups == f.outputs == 1 and f.features <= _SINGLE_OUTPUTS and len(f.taps) in range(1, _MOST_SPACE + 1)
+            and f.taps[-1] >= _LONG_KERNEL and f.places[-1] >= 2 * _SHIFTS and f.get("rhs_dilation")[-1] == 1
+            and all(n == 1 for n in (f.get("window_strides")[-1], *f.get("lhs_dilation"))))
+
+
 # ---------------------------------------------------------------- the ways
 
 
@@ -320,6 +333,29 @@ def _spread(x: Any, w: Any, f: Form) -> Any:
         total = term if total is None else el.add(total, term)
     order = [1 + rest.index(lhs[0]), 0, *(1 + rest.index(d) for d in lhs[2:])]  # of batch, outputs, space
     return transpose(total, tuple(order[int(d)] for d in np.argsort(res)))
+
+
+def _shifted(x: Any, w: Any, f: Form) -> Any:
+    """Outputs next to each other in a line as the outputs of one place: the kernel at each of its shifts."""
+    _, rhs, res = f.get("dimension_numbers")
+    w = squeeze(transpose(w, tuple(rhs)), (0,))  # (feature, taps)
+    *before, taps = w.shape
+    wide, size = taps + _SHIFTS - 1, math.prod(before)
+    # Rows of `wide + 1` elements that are read as rows of `wide` begin one further from row to row.
+    rows = pad(reshape(w, (size, 1, taps)), constant(0, w.dtype), [(0, 0, 0), (0, 0, 0), (0, _SHIFTS, 0)])
+    rows = reshape(broadcast_in_dim(rows, (size, _SHIFTS, wide + 1), (0, 1, 2)), (size, _SHIFTS * (wide + 1)))
+    rows = sliced(rows, (0, 0), (size, _SHIFTS * wide))
+    kernel = moveaxis(reshape(rows, (*before, _SHIFTS, wide)), len(before), 0)
+    count = -(-f.places[-1] // _SHIFTS)
+    low, n = f.get("padding")[-1][0], len(f.taps)
+    pads = (*f.get("padding")[:-1], (low, (count - 1) * _SHIFTS + wide - low - f.sizes[-1]))
+    last = (0, n + 1, *range(1, n + 1))  # (batch, space, outputs)
+    numbers = ConvDimensionNumbers(f.get("dimension_numbers").lhs_spec, tuple(range(n + 2)), last)
+    out = _convolve(x, kernel, {**f.params, "dimension_numbers": numbers, "padding": pads,
+                                "window_strides": (*f.get("window_strides")[:-1], _SHIFTS)})
+    out = reshape(out, (f.batch, *f.places[:-1], count * _SHIFTS))
+    out = expand_dims(sliced(out, (0,) * out.ndim, (f.batch, *f.places)), (1,))
+    return transpose(out, tuple(np.argsort(res).tolist()))
 
 
 def _terms(x: Any, w: Any) -> Any:
