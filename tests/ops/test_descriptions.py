@@ -11,8 +11,8 @@ import pytest
 import anima
 import anima.numpy as jnp
 import anima.random
-from anima.compiler import lower  # noqa: F401  its rules are in the tables then
 from anima.compiler.ir.costs import operation_cost
+from anima.compiler.lowering import lower  # noqa: F401  its rules are in the tables then
 from anima.compiler.lowering.array import AT
 from anima.compiler.lowering.calls import CALLS
 from anima.compiler.lowering.reduce import REDUCTIONS
