@@ -32,7 +32,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(objects, "modules", modules)
     emit = Pass("emit", lambda program: Emitted((f"<{program.name}>",), (), False), "llvm")
-    monkeypatch.setattr(driver, "to_text", lambda target: [emit])
+    monkeypatch.setattr(driver, "to_text", lambda target: [Pass("nothing", lambda program: program, "loops"), emit])
     cache.clear()
     yield names
     cache.clear()

@@ -113,11 +113,11 @@ def varying_names(loop: For) -> set[str]:
     for stmt in statements(*loop.body):
         match stmt:
             case Let(name=name, value=value) | Var(name=name, init=value):
-                reads.append((name, names_in(value) | _loaded(value)))
+                reads.append((name, names_in(value, True)))
             case Store(buffer=name, index=index, value=value):
-                reads.append((name, names_in(value) | names_in(index) | _loaded(value)))
+                reads.append((name, names_in(value, True) | names_in(index)))
             case Assign(name=name, value=value) | Accumulate(name=name, value=value):
-                reads.append((name, names_in(value) | _loaded(value)))
+                reads.append((name, names_in(value, True)))
     names = {loop.index}
     grown = True
     while grown:
@@ -129,19 +129,19 @@ def varying_names(loop: For) -> set[str]:
     return names
 
 
-def _loaded(expr: Expr) -> set[str]:
-    """The buffers that an expression loads from."""
-    return {node.buffer for node in walk(expr) if type(node) is Load}
-
-
-def names_in(node: Expr | Stmt) -> set[str]:
-    """The names whose values an expression or a statement takes."""
+def names_in(node: Expr | Stmt, buffers: bool = False) -> set[str]:
+    """The names whose values an expression or a statement takes; with `buffers`, those that it loads from, too."""
     found: set[str] = set()
     stack = [node]
     while stack:
         node = stack.pop()
-        if type(node) is Ref:
-            found.add(node.name)
-        else:
+        kind = type(node)
+        if kind is Ref:
+            found.add(node.name)  # type: ignore[union-attr]
+        elif kind is Op:
+            stack += node.args  # type: ignore[union-attr, arg-type]
+        elif kind is not Const:
+            if buffers and kind is Load:
+                found.add(node.buffer)  # type: ignore[union-attr]
             stack += children(node)
     return found
