@@ -139,7 +139,7 @@ def _method(method: str | ResizeMethod) -> ResizeMethod:
 
 
 def _floating(image: Any) -> Any:
-    return image if dtypes.issubdtype(image.dtype, np.inexact) else image.astype(dtypes.default_float())
+    return image if dtypes.issubdtype(image.dtype, np.inexact) else image.astype(dtypes.to_inexact(image.dtype))
 
 
 def _weight_dtype(image: Any) -> Any:

@@ -82,6 +82,7 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, 
     axes = (*own, *mapped)
     largest = _largest(jnp.real(a), axes, where)
     largest = jnp.where(jnp.isfinite(largest), largest, 0)
+    largest = largest.astype(a.dtype)
     terms = jnp.exp(a - largest)
     total = jnp.sum(terms if b is None else b * terms, axes, where=where, keepdims=True)
     sign = jnp.sign(total)

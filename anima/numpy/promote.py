@@ -158,7 +158,7 @@ def reduction_axes(axis: Any, ndim: int) -> tuple[tuple[int, ...], tuple[Any, ..
     if axis is None or isinstance(axis, int):
         return normalize_axes(axis, ndim), ()
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    names = tuple(a for a in given if not hasattr(type(a), "__index__"))
+    names = tuple(a for a in given if not (hasattr(type(a), "__index__") or isinstance(a, (float, complex))))
     return normalize_axes(tuple(a for a in given if a not in names) if names else axis, ndim), names
 
 

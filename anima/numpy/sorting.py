@@ -86,10 +86,10 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 
 
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """The indices that `partition` would take."""
+    """The indices, int32, that `partition` would take."""
     x = as_array(a, "argpartition")
     _check_kth("argpartition", x, kth, axis)
-    return argsort(x, axis)
+    return ew.convert_element_type(argsort(x, axis), np.int32)
 
 
 def _check_kth(name: str, x: Array, kth: int, axis: int) -> None:

@@ -25,6 +25,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.show_loops import check
 from anima.compiler.machine import native
+from anima.core import dtypes
 from anima.runtime import threads
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import (
@@ -306,10 +307,10 @@ def test_sum_of_negative_zeros():
     assert np.signbit(compiled(p, np.full(77, -0.0, np.float32))[0][0])
 
 
-def test_unsupported_type_is_named():
-    p = copy(4, "f8_e4m3fn")
-    with pytest.raises(NotImplementedError, match="f8_e4m3fn"):
-        compile_program(p)
+@pytest.mark.parametrize("dtype", dtypes.ALL_DTYPES, ids=str)
+def test_every_type_is_copied(dtype):
+    x = np.array([1, 2, 1, 1]).astype(dtype)
+    np.testing.assert_array_equal(compiled(copy(4, dtypes.short_name(dtype)), x)[0], x)
 
 
 # --- Control flow ------------------------------------------------------------------------------
