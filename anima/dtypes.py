@@ -14,7 +14,6 @@ from anima.core.dtypes import (
     finfo,
     float0,
     iinfo,
-    issubdtype,
     itemsize_bits,
     prng_key,
     result_type,
@@ -27,6 +26,11 @@ __all__ = [
 ]
 
 bfloat16: type = _core.bfloat16.type
+
+
+def issubdtype(a: Any, b: Any) -> bool:
+    """Whether `a` is a dtype of the kind `b`, as `anima.numpy.issubdtype`: it knows small dtypes and random keys."""
+    return _core.issubdtype(a, b)
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> _core.DType:
