@@ -17,7 +17,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Zero
 from anima.core.stage import StageTrace, eval_numpy
 from anima.core.trace import Trace, under
-from anima.transforms.call import Call
+from anima.transforms.call import CallPrimitive
 from anima.transforms.linearize import fill, linearize_apart
 from anima.util import lazy_module
 
@@ -43,7 +43,7 @@ def all_finite(name: str, outs: Sequence[np.ndarray]) -> bool:
         return False
 
 
-class PJit(Call):
+class PJit(CallPrimitive):
     """`jaxpr(*args)`; `name` is the user's function."""
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, name: str, **params: Any) -> list[np.ndarray]:

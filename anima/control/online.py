@@ -101,7 +101,7 @@ class Placement:
         return None if best is None else best[1]
 
 
-class Plan:
+class Budget:
     """How the room of a loop is used, in bytes: `chunk` steps are recorded at once, `prefix` of the steps that were
     taped stay so as long as the rest of the room, for `slots()` states, is enough."""
 

@@ -50,7 +50,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Index:
+class Subscript:
     """An index taken apart. `axes[i]` says what is done to axis i of the operand; `layout` what the result's
     dimensions are: an axis, None (a new one), or BATCH (the place of the common shape of the index arrays)."""
 
@@ -71,7 +71,7 @@ class Index:
         return tuple(out)
 
 
-    def without_new(self) -> Index:
+    def without_new(self) -> Subscript:
         """The index without its new axes."""
         return replace(self, layout=[item for item in self.layout if item is not None])
 
@@ -93,14 +93,14 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
     return (index,)
 
 
-def analyse(x: Array, index: Any, clamp_ints: bool = True) -> Index:
+def analyse(x: Array, index: Any, clamp_ints: bool = True) -> Subscript:
     """The parts of `index`, checked against the shape of `x`.
 
     With `clamp_ints`, known ints are brought into bounds; without, they are only wrapped around.
     """
     entries = [_entry(e, i) for i, e in enumerate(as_tuple(index))]
     entries = _with_ellipsis(x, entries)
-    out = Index(x)
+    out = Subscript(x)
     advanced: list[int] = []        # positions among the entries of index arrays and, with them, ints
     first = 0                       # and how many dimensions of the result come before the first of them
     consumed = 0
@@ -235,14 +235,14 @@ def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
     return min(max(entry, 0), size - 1) if clamp else entry
 
 
-def _check_not_empty(plan: Index) -> None:
+def _check_not_empty(plan: Subscript) -> None:
     """IndexError where an index array reads along an axis of size 0."""
     for axis, (entry, size) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
         if not (size or isinstance(entry, Span)):
             raise IndexError(f"index is out of bounds for axis {axis} with size 0")
 
 
-def _place_batch(out: Index, advanced: Sequence[int], first: int) -> None:
+def _place_batch(out: Subscript, advanced: Sequence[int], first: int) -> None:
     """Puts the index arrays' common shape where NumPy puts it: in the place of the arrays if they are
     together, else in front."""
     shapes = [a.shape for a in out.axes if isinstance(a, (Array, np.ndarray))]
@@ -291,7 +291,7 @@ def _row(x: Array, index: int) -> Array:
     return sh.squeeze_p.bind(x, dimensions=(0,))
 
 
-def _insert_new(plan: Index, picked: Array) -> Array:
+def _insert_new(plan: Subscript, picked: Array) -> Array:
     """The new axes (None) of the index."""
     new, position = [], 0
     for item in plan.layout:
@@ -301,7 +301,7 @@ def _insert_new(plan: Index, picked: Array) -> Array:
     return sh.expand_dims(picked, new) if new else picked
 
 
-def _static(plan: Index) -> Array:
+def _static(plan: Subscript) -> Array:
     """Known ints and slices: slice, rev, squeeze."""
     x = plan.operand
     spans = [Span(a, 1, 1) if isinstance(a, int) else a for a in plan.axes]
@@ -312,7 +312,7 @@ def _static(plan: Index) -> Array:
     return sh.squeeze(x, ints) if ints else x
 
 
-def _dynamic(plan: Index) -> Array:
+def _dynamic(plan: Subscript) -> Array:
     """Traced ints, all scalars: one dynamic_slice, which also takes the contiguous slices."""
     _check_not_empty(plan)
     starts: list[Any] = []
@@ -329,7 +329,7 @@ def _dynamic(plan: Index) -> Array:
             rest.append(Span(0, 1, 1))
             removed.append(i)
     x = dynamic_slice(plan.operand, [_as_i32(s) for s in starts], sizes, allow_negative_indices=False)
-    return sh.squeeze(_static(Index(x, rest)), removed)
+    return sh.squeeze(_static(Subscript(x, rest)), removed)
 
 
 def _as_i32(index: Any) -> Any:
@@ -350,7 +350,7 @@ def wrapped(index: Any, size: int) -> Any:
     return ew.select_n(negative, index, ew.add(index, np.int32(size)))
 
 
-def _gathered(plan: Index, mode: Any, fill_value: Any, is_sorted: bool, unique: bool, wrap: bool,
+def _gathered(plan: Subscript, mode: Any, fill_value: Any, is_sorted: bool, unique: bool, wrap: bool,
               clamp_ints: bool = True) -> Array:
     """Index arrays: slices first, then one gather over the indexed axes."""
     if 0 in (plan.batch_shape or ()):  # nothing is read, be it of an axis of size 0
@@ -361,11 +361,12 @@ def _gathered(plan: Index, mode: Any, fill_value: Any, is_sorted: bool, unique: 
     if clamp_ints:
         spans = [Span(a, 1, 1) if isinstance(a, int) else a if isinstance(a, Span) else Span(0, 1, n)
                  for a, n in zip(axes, x.shape, strict=True)]
-        x = _static(Index(x, spans))
+        x = _static(Subscript(x, spans))
         ints = [i for i, a in enumerate(axes) if isinstance(a, int)]
     else:
         by_array = [i for i, a in enumerate(axes) if not isinstance(a, Span)]
-        x = _static(Index(x, [a if isinstance(a, Span) else Span(0, 1, n) for a, n in zip(axes, x.shape, strict=True)]))
+        spans = [a if isinstance(a, Span) else Span(0, 1, n) for a, n in zip(axes, x.shape, strict=True)]
+        x = _static(Subscript(x, spans))
         ints = []
     if ints:
         x = sh.squeeze(x, ints)
@@ -383,7 +384,7 @@ def _gathered(plan: Index, mode: Any, fill_value: Any, is_sorted: bool, unique: 
                   fill_value=fill_value)
 
 
-def _batch_position(plan: Index) -> int:
+def _batch_position(plan: Subscript) -> int:
     """How many of the operand's own dimensions come before the index arrays' shape in the result."""
     if BATCH not in plan.layout:
         return 0

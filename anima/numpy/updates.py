@@ -22,7 +22,7 @@ from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.trace import is_tracing
 from anima.numpy.elementwise import power, true_divide
-from anima.numpy.indexing import BATCH, Index, Span, analyse, stacked, take_indexed, wrapped
+from anima.numpy.indexing import BATCH, Span, Subscript, analyse, stacked, take_indexed, wrapped
 from anima.numpy.manipulation import broadcast_to
 from anima.numpy.promote import as_array, convert_operand, operand
 from anima.numpy.reductions import any as any_
@@ -173,7 +173,7 @@ def _common_dtype(dtype: Any, values: Array) -> Any:
     return common
 
 
-def _to_result_shape(plan: Index, values: Array) -> Array:
+def _to_result_shape(plan: Subscript, values: Array) -> Array:
     """`values` broadcast to the shape of `x[index]`, without its new axes, and against backward slices."""
     values = broadcast_to(values, plan.shape)
     new, backwards, position = [], [], 0
@@ -190,7 +190,7 @@ def _to_result_shape(plan: Index, values: Array) -> Array:
     return sh.squeeze(values, new) if new else values
 
 
-def _scatter_numbers(plan: Index, wrap: bool) -> tuple[Array | None, ix.ScatterDimensionNumbers, bool]:
+def _scatter_numbers(plan: Subscript, wrap: bool) -> tuple[Array | None, ix.ScatterDimensionNumbers, bool]:
     """(indices, dimension numbers, whether index arrays take part) for updates laid out as `x[index]` is."""
     sizes = plan.operand.shape
     batch, windows, places = _batch_layout(plan)
@@ -219,7 +219,7 @@ def _scatter_numbers(plan: Index, wrap: bool) -> tuple[Array | None, ix.ScatterD
     return stacked(arrays, [0] * len(arrays), batch, False), numbers, unordered
 
 
-def _batch_layout(plan: Index) -> tuple[tuple[int, ...], list[int], dict[int, int]]:
+def _batch_layout(plan: Subscript) -> tuple[tuple[int, ...], list[int], dict[int, int]]:
     """(shape of the indices, positions of window dimensions in the updates, where each indexed axis stands
     in the shape of the indices)."""
     batch: list[int] = []

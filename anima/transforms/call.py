@@ -20,7 +20,7 @@ from anima.transforms.vmap import batch_jaxpr
 from anima.util import weak_cache
 
 
-class Call(Primitive):
+class CallPrimitive(Primitive):
     """`jaxpr(*args)`. Subclasses say how it is evaluated and linearised."""
 
     multiple_results = True

@@ -7,7 +7,7 @@ from math import comb
 
 import pytest
 
-from anima.control.online import Checkpoints, Placement, Plan, extra_steps
+from anima.control.online import Budget, Checkpoints, Placement, extra_steps
 
 
 @cache
@@ -41,7 +41,7 @@ class Loop:
 
     def __init__(self, n: int, room: int, state_bytes: int = 1, step_bytes: int = 1, taped: int = 0):
         self.n, self.evaluations, self.taped = n, min(n, taped), min(n, taped)
-        self.plan = Plan(room, state_bytes, step_bytes, self.taped)
+        self.plan = Budget(room, state_bytes, step_bytes, self.taped)
         self.kept = Checkpoints(self.advance, 0, self.plan.chunk, self.plan.slots(), self.plan.prefix)
         self.visited: list[int] = []
 
@@ -118,7 +118,7 @@ def test_forward_after_anything(reverse: bool) -> None:
 def test_fewer_slots_afterwards() -> None:
     loop = Loop(500, 33)
     loop.run()
-    loop.plan = Plan(9, 1, 1, 0)
+    loop.plan = Budget(9, 1, 1, 0)
     loop.kept.shrink(loop.plan.slots())
     loop.back()
     assert loop.visited == list(range(500))[::-1]
@@ -146,7 +146,7 @@ def test_within_1_3_of_the_offline_optimum(slots: int) -> None:
 @pytest.mark.parametrize("step_bytes", [1, 2, 10])
 @pytest.mark.parametrize("slots", [16, 17, 31, 64, 500])
 def test_loops_that_begin_on_tapes_stay_within_1_3(slots: int, step_bytes: int, state_bytes: int) -> None:
-    budget = next(b for b in range(1 << 20) if Plan(b * 7 // 8, state_bytes, step_bytes, 0).slots() >= slots)
+    budget = next(b for b in range(1 << 20) if Budget(b * 7 // 8, state_bytes, step_bytes, 0).slots() >= slots)
     taped = budget // step_bytes
     for n in [*range(taped + 1, taped + 60), *range(taped + 60, 6 * taped, taped // 4 + 1), 20 * taped]:
         loop = Loop(n, budget * 7 // 8, state_bytes, step_bytes, taped)

@@ -22,7 +22,7 @@ from anima.compiler.emitting.value import (
     NUMPY,
     PTR,
     REGISTER,
-    Index,
+    LaneIndex,
     Val,
     constant_index,
     constant_of,
@@ -125,10 +125,10 @@ class Control(Scratch):
                 return found
         raise TypeError(f"not an expression: {expr!r}")
 
-    def index(self, expr: Expr) -> Index:
+    def index(self, expr: Expr) -> LaneIndex:
         """The value of an expression of type index."""
         value = self.evaluate(expr)
-        if not isinstance(value, Index):
+        if not isinstance(value, LaneIndex):
             raise TypeError(f"{expr!r} is not an index")
         return value
 
@@ -177,8 +177,8 @@ class Control(Scratch):
 
     def wide(self, value: Val) -> Val:
         """A value in every lane."""
-        if isinstance(value, Index):
-            return Index(self.lanes(value, "i64"), 0, value.lo, value.hi)
+        if isinstance(value, LaneIndex):
+            return LaneIndex(self.lanes(value, "i64"), 0, value.lo, value.hi)
         return rebuild(value, tuple(self.b.splat(p, self.width) if p.type.width == 1 else p for p in parts(value)))
 
     def _bitcast(self, value: Val, source: str, target: str) -> Val:
@@ -191,7 +191,7 @@ class Control(Scratch):
     def _index_operation(self, op: Op, values: list[Val]) -> Val:
         first = values[0]
         if op.name in ("cast", "bitcast"):
-            if not isinstance(first, Index):
+            if not isinstance(first, LaneIndex):
                 return self.from_integer(first, op.args[0].dtype)  # type: ignore[arg-type]
             if op.dtype == INDEX:
                 return first
@@ -206,13 +206,13 @@ class Control(Scratch):
             result = values[1]
             for number, case in enumerate(values[2:], 1):
                 chosen = first
-                assert isinstance(chosen, Value) and isinstance(case, Index) and isinstance(result, Index)
+                assert isinstance(chosen, Value) and isinstance(case, LaneIndex) and isinstance(result, LaneIndex)
                 if chosen.type.scalar != "i1":
                     chosen = self.b.cmp("sge", chosen, number)
                 result = self.select(chosen, case, result)
             return result
         second = values[1]
-        assert isinstance(first, Index) and isinstance(second, Index), op
+        assert isinstance(first, LaneIndex) and isinstance(second, LaneIndex), op
         if op.name in _INDEX_ARITHMETIC:
             return self.arithmetic(op.name, first, second)
         return self.compare(op.name, first, second)
@@ -321,7 +321,7 @@ class Control(Scratch):
     def stored_value(self, expr: Expr) -> Val:
         """The value of an expression, to put in memory; an index is stored as an i64."""
         value = self.evaluate(expr)
-        return self.to_integer(value, "i64") if isinstance(value, Index) else value
+        return self.to_integer(value, "i64") if isinstance(value, LaneIndex) else value
 
     def combine(self, op: str, dtype: str, a: Val, c: Val) -> Val:
         """`op(a, c)`."""
@@ -333,9 +333,9 @@ class Control(Scratch):
         """A value as a variable holds it: in vectors inside of a vector loop, an index as plain integers."""
         if self.width > 1:
             value = self.wide(value)
-        elif isinstance(value, Index):
-            value = Index(self.total(value))
-        return Index(value.value) if isinstance(value, Index) else value
+        elif isinstance(value, LaneIndex):
+            value = LaneIndex(self.total(value))
+        return LaneIndex(value.value) if isinstance(value, LaneIndex) else value
 
     def _where_active(self, new: Val, old: Val) -> Val:
         if self.mask is None:
@@ -415,7 +415,7 @@ class Control(Scratch):
             raise ValueError("the extent of a loop differs between lanes of a vector loop around it")
 
         def body(i: Value) -> None:
-            self.env[loop.index] = Index(i, 0, 0, max(extent.hi - 1, 0))
+            self.env[loop.index] = LaneIndex(i, 0, 0, max(extent.hi - 1, 0))
             self.block(loop.body)
 
         self.counted(i64(0), self.total(extent), 1, self.carried(loop.body), loop.body, body)

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from anima.compiler.emitting.control import part_types, stored
-from anima.compiler.emitting.function import Function, Module, Operands, operands
+from anima.compiler.emitting.function import Function, Operands, TextModule, operands
 from anima.compiler.emitting.lapack import emit_lapack
 from anima.compiler.emitting.memory import Place
-from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, Index, i64, itemsize, parts
+from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, LaneIndex, i64, itemsize, parts
 from anima.compiler.ir import lapack
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -39,7 +39,7 @@ from anima.compiler.ir.routines import arguments, buffers_written
 from anima.compiler.keys import statements_key
 from anima.compiler.machine.target import Target
 from anima.compiler.products.convolution import WindowProduct, emit_convolution, shared_text as convolution_text
-from anima.compiler.products.gemm import Product, emit_product, shared_text
+from anima.compiler.products.gemm import ProductText, emit_product, shared_text
 from anima.compiler.storage.buffers import written_out
 from anima.util import record
 
@@ -76,7 +76,7 @@ def emit_program(program: Program, target: Target) -> Emitted:
 
     After this pass loops, lets and variables no longer appear; blocks, phis and vector instructions do.
     """
-    entry = Entry(program, target)
+    entry = EntryFunction(program, target)
     entry.write()
     modules = [m for m in entry.modules if m.builder.has_functions]
     texts = [*(m.builder.text() for m in modules), *entry.shared]
@@ -94,7 +94,7 @@ class Outer(Function):
     """The entry function or a part of it. Long blocks are cut: code generation takes more than twice the time for a
     function of twice the size."""
 
-    def __init__(self, entry: Entry, b: Builder) -> None:
+    def __init__(self, entry: EntryFunction, b: Builder) -> None:
         super().__init__(entry.modules[0], b, b.params[2])
         self.entry = entry
         self.outside = entry.outer
@@ -152,7 +152,7 @@ class Outer(Function):
         return not self.held or self.held.keys().isdisjoint(self.entry.uses(stmt).buffers)
 
 
-class Entry:
+class EntryFunction:
     """Writes what stands outside of kernels: the addresses of buffers, calls of kernels and of routines."""
 
     def __init__(self, program: Program, target: Target) -> None:
@@ -160,9 +160,9 @@ class Entry:
         self.buffers = {b.name: b for b in program.buffers}
         self.target = target
         self.slots = {b.name: n for n, b in enumerate(slots(program))}
-        self.callees: dict[str, tuple[int, str, Module | str | None]] = {}  # and where their addresses are
+        self.callees: dict[str, tuple[int, str, TextModule | str | None]] = {}  # and where their addresses are
         self.shared: list[str] = []  # texts of parts of matrix products
-        self.kernels: dict[str, tuple[Module, str]] = {}
+        self.kernels: dict[str, tuple[TextModule, str]] = {}
         self.parts = 0
         self._functions: dict[tuple[int, tuple[int, ...], tuple[bool, ...]], Any] = {}  # of kernels, by their identity
         self._written: dict[int, list[str]] = {}  # by kernels that stand several times
@@ -173,7 +173,7 @@ class Entry:
         self.inline = count <= _INLINE
         spread = 0 if count < _SPREAD else 2 if count < 4 * _SPREAD else 4
         masks = target.has("avx512f") and target.vector_bytes == 64
-        self.modules = [Module(ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features), masks)
+        self.modules = [TextModule(ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features), masks)
                         for _ in range(1 + spread)]
         self.written = [0] * spread  # how much is in each module but the first, about
         self.function = Outer(self, self.modules[0].builder.function(ENTRY, _PARAMS))
@@ -327,7 +327,7 @@ class Entry:
                 f.block(kernel.body)
 
     def _function(self, kernel: Kernel, uses: Operands, roots: dict[str, int], sharing: tuple[bool, ...]
-                  ) -> tuple[Module, str, bool, tuple[int, ...]]:
+                  ) -> tuple[TextModule, str, bool, tuple[int, ...]]:
         """The function of a kernel, that of an equal one if there is one; whether it takes the pool, and which of its
         operands it writes."""
         numbers = {name: f"{roots[self.root(name)]}:{self.buffers[name].dtype}" for name in uses.buffers}
@@ -379,7 +379,7 @@ class Entry:
 
     # -- external routines ----------------------------------------------------------------------
 
-    def _callee(self, name: str, module: Module | str | None, key: str | None = None) -> Value:
+    def _callee(self, name: str, module: TextModule | str | None, key: str | None = None) -> Value:
         """The address of a routine or of a function in another module, loaded at the function's start."""
         key = key or name
         place, *_ = self.callees.setdefault(key, (len(self.slots) + len(self.callees), name, module))
@@ -435,7 +435,7 @@ class Entry:
         if dtype in COMPLEX_TYPES:
             self._blas(a, dtype)
             return
-        product = Product(a, self.target)
+        product = ProductText(a, self.target)
         assert f.pool is not None
         emit_product(f.b, product, self._operands(a, "abc"), f.pool,
                      lambda name: self._shared_function(name, dtype, shared_text(name, dtype, self.target)))
@@ -479,7 +479,7 @@ class Entry:
         def matrix(which: str, t: Value) -> Value:
             place = f.places[str(a[which])]
             stride, offset = int(a[which + "_stride"]), int(a[which + "_offset"])  # type: ignore[call-overload]
-            index = f.sum((Index(t),), (stride,), offset)
+            index = f.sum((LaneIndex(t),), (stride,), offset)
             return f.b.gep(f"[2 x {scalar}]" if dtype in COMPLEX_TYPES else scalar, place.pointer, f.total(index))
 
         def size(which: str) -> Value:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from anima.compiler.emitting.control import part_types
 from anima.compiler.emitting.memory import Place
-from anima.compiler.emitting.value import I1, I8, I64, PTR, Index, Val, constant_of, i64, parts
+from anima.compiler.emitting.value import I1, I8, I64, PTR, LaneIndex, Val, constant_of, i64, parts
 from anima.compiler.emitting.vector import Vector
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -64,7 +64,7 @@ def operands(stmts: Sequence[Stmt]) -> Operands:
 
 
 @dataclass(slots=True)
-class Module:
+class TextModule:
     """The LLVM module under construction."""
 
     builder: ModuleBuilder
@@ -76,7 +76,7 @@ class Module:
 class Function(Vector):
     """One LLVM function under construction; `pool` is its parameter for the thread pool, if it has one."""
 
-    def __init__(self, module: Module, b: Builder, pool: Value | None) -> None:
+    def __init__(self, module: TextModule, b: Builder, pool: Value | None) -> None:
         super().__init__(b)
         self.module = module
         self.masks = module.masks
@@ -94,7 +94,7 @@ class Function(Vector):
         """Outline the body and hand it to the pool."""
         b, module = self.b, self.module
         extent = self.index(loop.extent)
-        extent = Index(self.total(extent), 0, extent.lo, extent.hi)
+        extent = LaneIndex(self.total(extent), 0, extent.lo, extent.hi)
         if self.pool is None or constant_of(extent.value) in (0, 1):
             self.serial(loop)
             return
@@ -121,7 +121,7 @@ class Function(Vector):
             b.store(value, b.gep("i64", context, number), 8)
         return context
 
-    def _body(self, name: str, loop: For, uses: Operands, extent: Index) -> None:
+    def _body(self, name: str, loop: For, uses: Operands, extent: LaneIndex) -> None:
         """`void body(ptr ctx, i64 begin, i64 end)`."""
         b = self.module.builder.function(name, [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
         inner = Function(self.module, b, None)
@@ -144,7 +144,7 @@ class Function(Vector):
                 inner.env[value] = self._received(dtype, [word(t) for t in part_types(dtype, 1)], self.env[value])
 
         def body(i: Value) -> None:
-            inner.env[loop.index] = Index(i, 0, 0, max(extent.hi - 1, 0))
+            inner.env[loop.index] = LaneIndex(i, 0, 0, max(extent.hi - 1, 0))
             inner.block(loop.body)
 
         inner.counted(begin, end, 1, [], loop.body, body)
@@ -156,19 +156,19 @@ class Function(Vector):
         for name, dtype in names:
             registers = [next(given) for _ in part_types(dtype, 1)]
             if dtype == INDEX:
-                self.env[name] = Index(registers[0])
+                self.env[name] = LaneIndex(registers[0])
             else:
                 self.env[name] = registers[0] if len(registers) == 1 else (registers[0], registers[1])
 
     def plain(self, value: Val) -> Val:
         """A uniform value as registers hold it."""
-        return Index(self.total(value)) if isinstance(value, Index) else value
+        return LaneIndex(self.total(value)) if isinstance(value, LaneIndex) else value
 
     @staticmethod
     def _received(dtype: str, values: list[Value], original: Val) -> Val:
         if dtype == INDEX:
-            assert isinstance(original, Index)
-            return Index(values[0], 0, original.lo, original.hi)
+            assert isinstance(original, LaneIndex)
+            return LaneIndex(values[0], 0, original.lo, original.hi)
         return values[0] if len(values) == 1 else (values[0], values[1])
 
     def _hand_out(self, body: str, context: Value, extent: Value, grain: int) -> None:

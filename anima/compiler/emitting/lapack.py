@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anima.compiler.emitting.function import Function
-from anima.compiler.emitting.value import COMPLEX_TYPES, MEMORY, Index, i64
+from anima.compiler.emitting.value import COMPLEX_TYPES, MEMORY, LaneIndex, i64
 from anima.compiler.ir.assembly import Value
 from anima.compiler.ir.lapack import SCALARS, SIGNATURES
 from anima.compiler.ir.loops import Call
@@ -34,7 +34,7 @@ def emit_lapack(f: Function, call: Call, routine: Value, constant: Callable[...,
             value = next(given)
             if argument[0] in "<>=":
                 place = f.places[str(value)]
-                offset = f.sum((Index(t),), (int(next(given)),))
+                offset = f.sum((LaneIndex(t),), (int(next(given)),))
                 values.append(f.b.gep(element(place.dtype), place.pointer, f.total(offset)))
             elif argument[0] == "*":
                 values.append(constant(MEMORY[scalar], float(value), *([0.0] if scalar in COMPLEX_TYPES else [])))

@@ -15,8 +15,8 @@ from anima.compiler.emitting.value import (
     COMPLEX_TYPES,
     MEMORY,
     REGISTER,
-    Index,
     Indices,
+    LaneIndex,
     Val,
     constant_of,
     i64,
@@ -54,7 +54,7 @@ class Memory(Indices):
         self._epoch += 1
         self.versions[root] = self._epoch
 
-    def load(self, buffer: str, index: Index) -> Val:
+    def load(self, buffer: str, index: LaneIndex) -> Val:
         """The elements at an index: a scalar if that is uniform."""
         place = self.places[buffer]
         key = ("load", place.pointer.name, place.dtype, self.versions.get(place.root, 0), *identity(index), self.width,
@@ -64,7 +64,7 @@ class Memory(Indices):
             found = self.known[key] = self._load(place, index)
         return found
 
-    def _load(self, place: Place, index: Index) -> Val:
+    def _load(self, place: Place, index: LaneIndex) -> Val:
         if place.dtype in COMPLEX_TYPES:
             return self._load_complex(place, index)
         value = self._load_real(place.pointer, MEMORY[place.dtype], index)
@@ -72,7 +72,7 @@ class Memory(Indices):
             return self.b.cmp("ne", value, 0)
         return value
 
-    def store(self, buffer: str, index: Index, value: Val) -> None:
+    def store(self, buffer: str, index: LaneIndex, value: Val) -> None:
         """Puts a value (of one lane, for a uniform index) where the index says."""
         place = self.places[buffer]
         self.changed(place.root)
@@ -95,14 +95,14 @@ class Memory(Indices):
             found = self.known[key] = self.b.gep(element, pointer, index)
         return found  # type: ignore[return-value]
 
-    def _address(self, pointer: Value, element: str, index: Index, back: int = 0) -> Value:
+    def _address(self, pointer: Value, element: str, index: LaneIndex, back: int = 0) -> Value:
         """The address of the first lane's element, less `back`: what is the same in all rounds of a loop first."""
         address = self._step(pointer, element, index.value)
         if index.moving is not None:
             address = self._step(address, element, index.moving)
         return self._step(address, element, i64(index.offset - back))
 
-    def _addresses(self, pointer: Value, element: str, index: Index, small: bool) -> Value:
+    def _addresses(self, pointer: Value, element: str, index: LaneIndex, small: bool) -> Value:
         """The lanes' own addresses; of `small` elements, those of inactive lanes are that of the first."""
         if index.general:
             addresses = self._step(pointer, element, index.value)
@@ -116,7 +116,7 @@ class Memory(Indices):
 
     # -- real numbers ---------------------------------------------------------------------------
 
-    def _load_real(self, pointer: Value, scalar: str, index: Index) -> Value:
+    def _load_real(self, pointer: Value, scalar: str, index: LaneIndex) -> Value:
         b = self.b
         if index.uniform:
             return b.load(Type(scalar), self._address(pointer, scalar, index))
@@ -130,7 +130,7 @@ class Memory(Indices):
         small = type.bits < 32
         return b.gather(type, self._addresses(pointer, scalar, index, small), None if small else self.mask)
 
-    def _turned_mask(self, index: Index) -> Value | None:
+    def _turned_mask(self, index: LaneIndex) -> Value | None:
         if self.mask is None or index.step == 1:
             return self.mask
         return self._reversed(self.mask)
@@ -139,7 +139,7 @@ class Memory(Indices):
         order = list(range(self.width - 1, -1, -1))
         return self.b.shuffle(value, self.b.undef(value.type), order)
 
-    def _store_real(self, pointer: Value, scalar: str, index: Index, value: Value) -> None:
+    def _store_real(self, pointer: Value, scalar: str, index: LaneIndex, value: Value) -> None:
         b = self.b
         if index.uniform:
             if value.type.width > 1:
@@ -161,7 +161,7 @@ class Memory(Indices):
 
     # -- complex numbers ------------------------------------------------------------------------
 
-    def _load_complex(self, place: Place, index: Index) -> tuple[Value, Value]:
+    def _load_complex(self, place: Place, index: LaneIndex) -> tuple[Value, Value]:
         b, scalar = self.b, REGISTER[place.dtype]
         element = f"[2 x {scalar}]"
         if index.uniform:
@@ -180,7 +180,7 @@ class Memory(Indices):
         evens = [2 * lane for lane in range(self.width)]
         return b.shuffle(both, undef, evens), b.shuffle(both, undef, [e + 1 for e in evens])
 
-    def _store_complex(self, place: Place, index: Index, value: tuple[Value, Value]) -> None:
+    def _store_complex(self, place: Place, index: LaneIndex, value: tuple[Value, Value]) -> None:
         b, scalar = self.b, REGISTER[place.dtype]
         element = f"[2 x {scalar}]"
         if index.uniform:

@@ -50,7 +50,7 @@ def itemsize(dtype: str) -> int:
 
 
 @dataclass(slots=True)
-class Index:
+class LaneIndex:
     """An integer of type `index`, with bounds.
 
     General: `value` is a vector of lanes. Else lane k is `value + moving + offset + k*step`, where `moving` (or
@@ -72,7 +72,7 @@ class Index:
     def uniform(self) -> bool:
         return self.step == 0 and self.value.type.width == 1
 
-    def extend(self, index: Index, coefficient: int) -> None:
+    def extend(self, index: LaneIndex, coefficient: int) -> None:
         """Adds to the bounds those of an index times its coefficient."""
         ends = index.lo * coefficient, index.hi * coefficient
         self.lo, self.hi = self.lo + min(ends), self.hi + max(ends)
@@ -80,20 +80,20 @@ class Index:
             self.lo, self.hi = LEAST, MOST
 
 
-def constant_index(number: int) -> Index:
+def constant_index(number: int) -> LaneIndex:
     """A number as an index."""
-    return Index(ZERO, 0, number, number, None, number)
+    return LaneIndex(ZERO, 0, number, number, None, number)
 
 
 Complex = tuple[Value, Value]
-Val = Value | Complex | Index
+Val = Value | Complex | LaneIndex
 
 
 def parts(value: Val) -> tuple[Value, ...]:
     """The registers that hold a value."""
     if type(value) is tuple:
         return value
-    if isinstance(value, Index):
+    if isinstance(value, LaneIndex):
         assert value.moving is None and not value.offset, "an index in parts is in no register"
         return (value.value,)
     return (value,)  # type: ignore[return-value]
@@ -103,8 +103,8 @@ def rebuild(like: Val, values: tuple[Value, ...]) -> Val:
     """A value of the same sort from other registers."""
     if type(like) is tuple:
         return values  # type: ignore[return-value]
-    if isinstance(like, Index):
-        return Index(values[0])
+    if isinstance(like, LaneIndex):
+        return LaneIndex(values[0])
     return values[0]
 
 
@@ -121,7 +121,7 @@ def i64(number: int) -> Value:
 ZERO = i64(0)
 
 
-def fits_i32(*indices: Index) -> bool:
+def fits_i32(*indices: LaneIndex) -> bool:
     return all(i.lo >= -(1 << 31) and i.hi < 1 << 31 for i in indices)
 
 
@@ -140,14 +140,14 @@ class Indices:
         self.width = 1
         self.known: dict[object, Val] = {}
 
-    def total(self, index: Index) -> Value:
+    def total(self, index: LaneIndex) -> Value:
         """The one number of a uniform index, that of the first lane of an affine one."""
         value = index.value
         if index.moving is not None:
             value = self._op("add", value, index.moving)
         return self._op("add", value, i64(index.offset)) if index.offset else value
 
-    def lanes(self, index: Index, scalar: str) -> Value:
+    def lanes(self, index: LaneIndex, scalar: str) -> Value:
         """The index in every lane, as integers of kind `scalar` (modulo its size)."""
         b, type = self.b, Type(scalar, self.width)
         if index.general:
@@ -168,7 +168,7 @@ class Indices:
             return steps
         return b.op("add", b.splat(base, self.width), steps)
 
-    def _both(self, a: Index, c: Index, *results: Index) -> tuple[Value, Value]:
+    def _both(self, a: LaneIndex, c: LaneIndex, *results: LaneIndex) -> tuple[Value, Value]:
         """Two indices as one number each, or in lanes."""
         if a.uniform and c.uniform:
             return self.total(a), self.total(c)
@@ -188,7 +188,7 @@ class Indices:
                                self.b.op(_OPCODE[name], a, c, flags))
         return self.known[key]  # type: ignore[return-value]
 
-    def sum(self, values: Sequence[Index], coefficients: Sequence[int], const: int = 0) -> Index:
+    def sum(self, values: Sequence[LaneIndex], coefficients: Sequence[int], const: int = 0) -> LaneIndex:
         """`const` and each index times its coefficient: first what is one number for all lanes and a step."""
         total = constant_index(const)
         for index, c in sorted(zip(values, coefficients, strict=True), key=lambda term: term[0].general):
@@ -208,9 +208,9 @@ class Indices:
             total.extend(index, c)
         return total
 
-    def _with_lanes(self, total: Index, index: Index, c: int) -> Index:
+    def _with_lanes(self, total: LaneIndex, index: LaneIndex, c: int) -> LaneIndex:
         """`total` and a general index times its coefficient."""
-        result = Index(ZERO, 0, total.lo, total.hi)
+        result = LaneIndex(ZERO, 0, total.lo, total.hi)
         result.extend(index, c)
         factor = constant_index(c)
         scalar = "i32" if fits_i32(total, index, factor, result) else "i64"
@@ -223,9 +223,9 @@ class Indices:
         result.value = self.known[key]  # type: ignore[assignment]
         return result
 
-    def arithmetic(self, name: str, a: Index, c: Index) -> Index:
+    def arithmetic(self, name: str, a: LaneIndex, c: LaneIndex) -> LaneIndex:
         """`div`, `rem`, `max` or `min` of two indices."""
-        result = Index(ZERO)
+        result = LaneIndex(ZERO)
         match name:
             case "max":
                 result.lo, result.hi = max(a.lo, c.lo), max(a.hi, c.hi)
@@ -239,18 +239,18 @@ class Indices:
         return result
 
     @staticmethod
-    def number(index: Index) -> int | None:
+    def number(index: LaneIndex) -> int | None:
         """The constant that an index is."""
         known = None if index.moving is not None or not index.uniform else constant_of(index.value)
         return None if known is None else known + index.offset
 
-    def compare(self, name: str, a: Index, c: Index) -> Value:
+    def compare(self, name: str, a: LaneIndex, c: LaneIndex) -> Value:
         """A comparison of two indices: i1, a vector where they differ between lanes."""
         return self.b.cmp(_COMPARE[name], *self._both(a, c))
 
-    def select(self, condition: Value, x: Index, y: Index) -> Index:
+    def select(self, condition: Value, x: LaneIndex, y: LaneIndex) -> LaneIndex:
         """`x` where `condition`, else `y`."""
-        result = Index(i64(0), 0, min(x.lo, y.lo), max(x.hi, y.hi))
+        result = LaneIndex(i64(0), 0, min(x.lo, y.lo), max(x.hi, y.hi))
         if condition.type.width == 1 and x.uniform and y.uniform:
             result.value = self.b.select(condition, self.total(x), self.total(y))
             return result
@@ -258,7 +258,7 @@ class Indices:
         result.value = self.b.select(condition, self.lanes(x, scalar), self.lanes(y, scalar))
         return result
 
-    def to_integer(self, index: Index, dtype: str) -> Value:
+    def to_integer(self, index: LaneIndex, dtype: str) -> Value:
         """The index as an integer of an array type, modulo its size."""
         scalar = REGISTER[dtype]
         if not index.uniform:
@@ -269,7 +269,7 @@ class Indices:
         total = self.total(index)
         return total if scalar == "i64" else self.b.cast("trunc", total, Type(scalar))
 
-    def from_integer(self, value: Value, dtype: str) -> Index:
+    def from_integer(self, value: Value, dtype: str) -> LaneIndex:
         """An integer (or bool) as an index."""
         signed = dtype[0] == "i"
         if dtype in SMALL_INTEGERS:
@@ -284,12 +284,12 @@ class Indices:
                 number = int({"true": "1", "false": "0"}.get(value.name, value.name))
                 return constant_index(number if signed or number >= 0 else number + (1 << bits))
             value = self.b.cast("sext" if signed else "zext", value, type)
-        return Index(value, 0, max(lo, LEAST), min(hi, MOST))
+        return LaneIndex(value, 0, max(lo, LEAST), min(hi, MOST))
 
 
 def identity(value: Val) -> tuple[object, ...]:
     """What two values have in common if they are one."""
-    if isinstance(value, Index):
+    if isinstance(value, LaneIndex):
         moving = None if value.moving is None else value.moving.name
         return value.value.name, value.value.type, value.step, moving, value.offset
     return tuple((p.name, p.type) for p in parts(value))

@@ -17,7 +17,7 @@ import numpy as np
 
 from anima.compiler.emitting.control import Control
 from anima.compiler.emitting.held import elements_of
-from anima.compiler.emitting.value import ZERO, Index, Val, constant_of, i64, parts, rebuild
+from anima.compiler.emitting.value import ZERO, LaneIndex, Val, constant_of, i64, parts, rebuild
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import Accumulate, Assign, Call, Const, For, If, Stmt, While, statements
@@ -38,7 +38,7 @@ class Vector(Control):
         if self.width > 1:
             raise ValueError("a vector loop inside of a vector loop")
         extent = self.index(loop.extent)
-        extent = Index(self.total(extent), 0, extent.lo, extent.hi)
+        extent = LaneIndex(self.total(extent), 0, extent.lo, extent.hi)
         count = constant_of(extent.value)
         if count == 0:
             return
@@ -63,7 +63,7 @@ class Vector(Control):
         mask = None if count == width else self._first_lanes(count, width)
         with self.inlined(loop.body):
             self.numbers[loop.index] = np.array(elements_of(width, count))
-            self._round(loop, Index(i64(count), 0, count, count), i64(0), totals, mask)
+            self._round(loop, LaneIndex(i64(count), 0, count, count), i64(0), totals, mask)
             partial = {name: self.env[key] for name, key in totals[0].items()}
         for name, stmt in sums.items():
             self._combine(name, stmt, [partial[name]], width)
@@ -144,7 +144,7 @@ class Vector(Control):
             renamed[name] = key
         return renamed
 
-    def _rounds_and_rest(self, loop: For, extent: Index, count: int | None, weight: float,
+    def _rounds_and_rest(self, loop: For, extent: LaneIndex, count: int | None, weight: float,
                          totals: list[dict[str, str]]) -> None:
         step = loop.width * len(totals)
         keys = [key for renamed in totals for key in renamed.values()]
@@ -165,7 +165,7 @@ class Vector(Control):
         else:
             self._one_by_one(loop, extent, main, totals[0])
 
-    def _round(self, loop: For, extent: Index, i: Value, totals: list[dict[str, str]], mask: Value | None) -> None:
+    def _round(self, loop: For, extent: LaneIndex, i: Value, totals: list[dict[str, str]], mask: Value | None) -> None:
         """The body once for each set of accumulators, at iterations i, i + width, ..."""
         outer_renamed, outer_mask = self.renamed, self.mask
         self.width = loop.width
@@ -174,11 +174,12 @@ class Vector(Control):
             self.mask = mask
             first = constant_of(i)
             moving, offset = (i, 0) if first is None else (None, first)
-            self.env[loop.index] = Index(ZERO, 1, 0, max(extent.hi - 1, 0), moving, offset + number * loop.width)
+            self.env[loop.index] = LaneIndex(ZERO, 1, 0, max(extent.hi - 1, 0), moving, offset + number * loop.width)
             self.block(loop.body)
         self.renamed, self.mask, self.width = outer_renamed, outer_mask, 1
 
-    def _masked(self, loop: For, extent: Index, count: int | None, start: Value, totals: list[dict[str, str]]) -> None:
+    def _masked(self, loop: For, extent: LaneIndex, count: int | None, start: Value,
+                totals: list[dict[str, str]]) -> None:
         """Rounds from `start` in which only the lanes within the extent are active."""
         b, lanes = self.b, Type("i32", loop.width)
         first = constant_of(start)
@@ -201,7 +202,7 @@ class Vector(Control):
             return self.b.first_lanes(count, width)
         return self.b.const_lanes(Type("i1", width), [i < count for i in range(width)])
 
-    def _one_by_one(self, loop: For, extent: Index, start: Value, renamed: dict[str, str]) -> None:
+    def _one_by_one(self, loop: For, extent: LaneIndex, start: Value, renamed: dict[str, str]) -> None:
         """Scalar iterations from `start`; their terms go to lane 0 of the accumulators."""
         vectors = {key: self.env[key] for key in renamed.values()}
         for key, value in vectors.items():
@@ -212,7 +213,7 @@ class Vector(Control):
         self.renamed = outer | renamed
 
         def body(i: Value) -> None:
-            self.env[loop.index] = Index(i, 0, 0, max(extent.hi - 1, 0))
+            self.env[loop.index] = LaneIndex(i, 0, 0, max(extent.hi - 1, 0))
             self.block(loop.body)
 
         self.counted(start, extent.value, 1, list(renamed.values()), loop.body, body)

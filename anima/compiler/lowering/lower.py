@@ -4,7 +4,7 @@
                                                         kernel exp_mul:
                                                           vector i1 < 8: out0[i1] = exp(in0[i1]) * 2.0
 
-Control flow lowers its inner programs through the same `Builder`.
+Control flow lowers its inner programs through the same `Lowering`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
 
     After this pass there are no arrays and no equations, only buffers, loops and scalars.
     """
-    builder = Builder()
+    builder = Lowering()
     jaxpr = fused.closed.jaxpr
     inputs = [builder.buffer(f"in{n}", scalar_type(v.aval), v.aval.size, "input")
               for n, v in enumerate(jaxpr.invars)]
@@ -67,7 +67,7 @@ def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
 SMALL = 1024  # bytes of constants of which equal ones are found
 
 
-class Builder:
+class Lowering:
     """A program under construction: see `calls.ProgramBuilder` for what lowering rules use of it.
 
     `places` and `values` are those of the program (of a loop's body, ...) that is being lowered.

@@ -67,7 +67,7 @@ def _bits(number: float) -> int:
     return struct.unpack("<q", struct.pack("<d", number))[0]
 
 
-class Product:
+class ProductText:
     """A call of `gemm` as a driver takes it.
 
     `driver` is its name; `operands`: which of a, b, c stand first in the context; `functions`: names of functions by
@@ -132,7 +132,7 @@ class Product:
         return True
 
 
-def emit_product(b: Builder, product: Product, operands: dict[str, Value], pool: Value,
+def emit_product(b: Builder, product: ProductText, operands: dict[str, Value], pool: Value,
                  function: Callable[[str], Value]) -> None:
     """Write the call of a driver: `operands` are addresses of the first elements of a, b and c, `pool` that of the pool
     or null, `function` gives addresses of shared functions."""

@@ -22,7 +22,7 @@ import numpy as np
 from anima.compiler import driver
 from anima.compiler.lowering.tape import TAPES, Refill, TapedLoop, source_code
 from anima.compiler.rewriting.expand import RECORDED, RECORDS
-from anima.control.online import Checkpoints, Plan
+from anima.control.online import Budget, Checkpoints
 from anima.control.tape import WORD, Tape, TapeDType, budget, handles, over_budget, tapes
 from anima.control.while_loop import tape_while_p, while_p
 from anima.core.avals import ShapedArray
@@ -209,7 +209,7 @@ class _Loop:
     """
 
     def __init__(self, run: int, entries: list[tuple[int, int]], programs: tuple[Any, Any],
-                 consts: tuple[list[Any], list[Any]], plan: Plan, initial: list[Any]):
+                 consts: tuple[list[Any], list[Any]], plan: Budget, initial: list[Any]):
         self.run, self.entries, self.programs, self.plan = run, entries, programs, plan
         self.cond_consts, self.body_consts = consts
         self.states = Checkpoints(self._advance, initial, plan.chunk, plan.slots(), plan.prefix)
@@ -244,7 +244,7 @@ class _Loop:
     def shrink(self, room: int) -> None:
         """Makes do with fewer bytes."""
         kept = self.plan.prefix if self.prefix_in_use else 0
-        self.plan = Plan(room, self.plan.state_bytes, self.plan.step_bytes, 0)
+        self.plan = Budget(room, self.plan.state_bytes, self.plan.step_bytes, 0)
         self.plan.prefix = kept
         self._trim()
         self.states.chunk = self.plan.chunk
@@ -296,7 +296,7 @@ class _GoOn:
         step_bytes = sum(size for _, size in entries)
         if nested:
             step_bytes = own // length if length else room
-        plan = Plan(room, sum(a.nbytes for a in initial), step_bytes, 0 if nested else length)
+        plan = Budget(room, sum(a.nbytes for a in initial), step_bytes, 0 if nested else length)
         if plan.slots() < 1:
             raise over_budget(loop.source)
         programs = _segments(loop.cond, loop.body, loop.cond_nconsts, loop.body_nconsts)
