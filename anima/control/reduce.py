@@ -27,6 +27,7 @@ from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, close, eval_jaxpr, eval_numpy
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops import elementwise as ew, reduce as rd, window as win
+from anima.ops.composite import Composite
 from anima.ops.family import known_scalar
 from anima.ops.index import dynamic_slice
 from anima.ops.shape import (
@@ -153,11 +154,15 @@ def fold_windows(computation: ClosedJaxpr, consts: Sequence[Any], xs: Arrays, in
 # ---------------------------------------------------------------- the primitives
 
 
-class Fold(win.Composite):
+class Fold(Composite):
     """A loop as one operation: `computation` runs through the elements of the first half of the operands, from the
     initial values, which are the second half. Derivatives, and batches of initial values, are those of the loop."""
 
     multiple_results = True
+
+    def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+        """The loop, which is not kept: the program in it is a user's."""
+        return self.trace(params, avals)
 
     def checked(self, avals: Sequence[ShapedArray], jaxpr: ClosedJaxpr) -> Sequence[ShapedArray]:
         """The operands among the arguments; errors where types do not fit together."""

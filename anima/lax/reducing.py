@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -11,6 +12,8 @@ from anima import errors, tree
 from anima.control import reduce as reductions
 from anima.core.trace import aval_of
 from anima.lax.control import _compiled
+from anima.lax.mapping import mul
+from anima.ops import elementwise as ew
 
 STEPS = 64  # elements that are combined one after the other on NumPy sooner than by a program that is compiled first
 
@@ -19,6 +22,7 @@ STEPS = 64  # elements that are combined one after the other on NumPy sooner tha
 @errors.api_boundary
 def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], Any], dimensions: Sequence[int],
            out_sharding: None = None) -> Any:
+    computation = _as_primitive(computation)
     known, leaves = _is_known(computation, operands, init_values), tree.leaves(operands)
     shape = aval_of(leaves[0]).shape if leaves else ()
     steps = 0 if known else math.prod(shape[d] for d in dimensions if -len(shape) <= d < len(shape))
@@ -32,10 +36,15 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any
                   window_dimensions: Sequence[int], window_strides: Sequence[int] | None = None,
                   padding: str | Sequence[tuple[int, int]] = "VALID", base_dilation: Sequence[int] | None = None,
                   window_dilation: Sequence[int] | None = None) -> Any:
+    computation = _as_primitive(computation)
     known = _is_known(computation, operand, init_value)
     return _run("reduce_window", (sum if known else math.prod)(window_dimensions), known, operand, init_value,
                 lambda xs, inits: reductions.reduce_window(
                     xs, inits, computation, window_dimensions, window_strides, padding, base_dilation, window_dilation))
+
+
+def _as_primitive(computation: Any) -> Any:
+    return ew.mul if inspect.unwrap(computation) is mul else computation
 
 
 def _is_known(computation: Any, operands: Any, init_values: Any) -> bool:

@@ -33,14 +33,14 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[[Ca
         f, guess, solve, tangent_solve, has_aux))
 
 
-class Composite(CallPrimitive):
+class Named(CallPrimitive):
     """`jaxpr(*args)`, an operation of the user's by name, version and attributes."""
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, **params: Any) -> list[np.ndarray]:
         return eval_numpy(jaxpr, args)
 
 
-composite_p = Composite("composite")
+composite_p = Named("composite")
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:

@@ -1,7 +1,8 @@
 """Primitives that are defined by a program of other operations.
 
 `program` is what eager mode runs on NumPy and what the compiler puts in the primitive's place; being a primitive gives
-it a name in jaxprs, and rules of its own for derivatives and batches.
+it a name and parameters in jaxprs. Rules for derivatives and batches are its own, or those of its program:
+`transforms/composed.py`.
 """
 
 from __future__ import annotations
@@ -13,34 +14,50 @@ from typing import Any
 import numpy as np
 
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import ClosedJaxpr
-from anima.core.primitive import Primitive
+from anima.core.jaxpr import ClosedJaxpr, work_of
+from anima.core.primitive import Primitive, Work
 from anima.core.stage import eval_numpy, trace_to_jaxpr
 from anima.core.trace import EVAL, under
 from anima.util import cleared
 
 
 class Composite(Primitive):
-    """Subclasses write `program(*args, **params)` with one result, and `jvp` and `batch`."""
+    """Subclasses have `program(*args, **params)`, whose result is an array, or a sequence with `multiple_results`."""
 
     def program(self, *args: Any, **params: Any) -> Any:
         raise self._missing("The program")
 
-    def infer(self, *avals: ShapedArray, **params: Any) -> Any:
-        return self.body(params, avals).out_avals[0]
+    def trace(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+        """The program for these types, made anew."""
+        def run(*xs: Any) -> Sequence[Any]:
+            out = self.program(*xs, **params)
+            return out if self.multiple_results else [out]
+
+        return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, run, list(avals)))
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program for these types."""
-        return _traced(self, tuple(a.update(weak_type=False) for a in avals), tuple(params.items()))
+        return _traced(self, tuple(avals), tuple(sorted(params.items())))
+
+    def infer(self, *avals: ShapedArray, **params: Any) -> Any:
+        outs = self.body(params, avals).out_avals
+        return outs if self.multiple_results else outs[0]
 
     def eval(self, *args: np.ndarray, **params: Any) -> Any:
-        return eval_numpy(self.body(params, [ShapedArray(x.shape, x.dtype) for x in args]), args)[0]
+        return self.eval_extended([ShapedArray(x.shape, x.dtype) for x in args], args, params)
+
+    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        outs = eval_numpy(self.body(params, avals), args)
+        return outs if self.multiple_results else outs[0]
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        return work_of(self.body(params, avals))
 
 
 @functools.lru_cache(maxsize=1024)
 def _traced(primitive: Composite, avals: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...]) -> ClosedJaxpr:
-    jaxpr, consts = under(EVAL, trace_to_jaxpr, lambda *xs: [primitive.program(*xs, **dict(params))], list(avals))
-    return ClosedJaxpr(jaxpr, consts)
+    return primitive.trace(dict(params), avals)
 
 
 cleared(_traced.cache_clear)

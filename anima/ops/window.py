@@ -21,11 +21,10 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.jaxpr import ClosedJaxpr
-from anima.core.primitive import Linear, Primitive, Work, Zero
-from anima.core.stage import trace_to_jaxpr
-from anima.core.trace import EVAL, aval_of, under
+from anima.core.primitive import Linear, Work, Zero
+from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, reference as ref
+from anima.ops.composite import Composite
 from anima.ops.family import NUMBER, ORDERED, REAL, WIDER, constant, is_kind
 from anima.ops.gather import GatherScatterMode, ScatterDimensionNumbers, scatter_add
 from anima.ops.reduce import largest, reduce_max, reduce_min, smallest
@@ -282,22 +281,6 @@ def _spread(combine: Combine, x: Any, fill: Any, axis: int, w: dict[str, Any]) -
         term = pad(term, constant(fill, term.dtype), widths)
         total = term if total is None else combine([total], [term])[0]
     return total
-
-
-class Composite(Primitive):
-    """An operation that is compiled as a program of others."""
-
-    def program(self, *args: Any, **params: Any) -> Any:
-        """The operation in terms of others."""
-        raise self._missing("The program")
-
-    def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
-        """The program for operands of these types."""
-        def flat(*args: Any) -> list[Any]:
-            out = self.program(*args, **params)
-            return list(out) if self.multiple_results else [out]
-
-        return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, flat, list(avals)))
 
 
 # ---------------------------------------------------------------- sums and extremes

@@ -11,47 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from anima.core.avals import ShapedArray
-from anima.core.jaxpr import ClosedJaxpr, work_of
-from anima.core.primitive import Linear, Primitive, Work, Zero
-from anima.core.stage import eval_jaxpr, eval_numpy, trace_to_jaxpr
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.primitive import Linear, Zero
+from anima.core.stage import eval_jaxpr
 from anima.core.trace import aval_of
+from anima.ops.composite import Composite
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import fill
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import batch_jaxpr
-from anima.util import weak_cache
 
 
-class Composed(Primitive):
+class Composed(Composite):
     """`fun(*operands, **parameters)`, an array, or a sequence of arrays with `multiple_results`."""
 
     cost = 10.0
 
     def __init__(self, name: str, fun: Callable[..., Any], multiple_results: bool = False):
         super().__init__(name)
-        self.fun, self.multiple_results = fun, multiple_results
-
-    def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
-        """The program that an application stands for."""
-        return _program(self, tuple(avals), tuple(sorted(params.items())))
-
-    def infer(self, *avals: ShapedArray, **params: Any) -> Any:
-        outs = self.body(params, avals).out_avals
-        return outs if self.multiple_results else outs[0]
-
-    def eval(self, *args: np.ndarray, **params: Any) -> Any:
-        return self.eval_extended([ShapedArray(a.shape, a.dtype) for a in args], args, params)
-
-    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
-        outs = eval_numpy(self.body(params, avals), args)
-        return outs if self.multiple_results else outs[0]
-
-    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
-             **params: Any) -> Work:
-        return work_of(self.body(params, avals))
+        self.program, self.multiple_results = fun, multiple_results  # type: ignore[method-assign]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         new, mask = jvp_jaxpr(self._of(primals, params), tuple(not isinstance(t, Zero) for t in tangents))
@@ -73,12 +51,3 @@ class Composed(Primitive):
 
     def _of(self, args: Sequence[Any], params: dict[str, Any]) -> ClosedJaxpr:
         return self.body(params, [a.aval if isinstance(a, Linear) else aval_of(a) for a in args])
-
-
-@weak_cache
-def _program(primitive: Composed, avals: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...]) -> ClosedJaxpr:
-    def run(*xs: Any) -> Sequence[Any]:
-        out = primitive.fun(*xs, **dict(params))
-        return out if primitive.multiple_results else [out]
-
-    return ClosedJaxpr(*trace_to_jaxpr(run, avals))
