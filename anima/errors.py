@@ -140,6 +140,12 @@ def public_face(module: str, names: Mapping[str, Any]) -> dict[str, Any]:
     return faces
 
 
+def behind_face(fun: Any) -> Any:
+    """The bare function behind the one that users call; anything else as it is."""
+    bare = getattr(fun, "__wrapped__", None)
+    return bare if isinstance(bare, FunctionType) and _faces.get(bare) is fun else fun
+
+
 # ---------------------------------------------------------------- texts about tracers
 
 def describe(aval: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -44,7 +43,7 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[[Any, Any
 
 
 def _as_primitive(computation: Any) -> Any:
-    return ew.mul if inspect.unwrap(computation) is mul else computation
+    return ew.mul if errors.behind_face(computation) is mul else computation
 
 
 def _is_known(computation: Any, operands: Any, init_values: Any) -> bool:

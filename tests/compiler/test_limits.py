@@ -33,7 +33,6 @@ from anima.compiler.scheduling import parallelize, reductions, tile
 from anima.compiler.storage import accesses, registers
 from anima.control import reduce as control_reduce, residuals
 from anima.lax import reducing
-from anima.numpy import calculus
 from anima.ops import window
 from anima.runtime import calling, memory
 
@@ -217,11 +216,6 @@ def alone(n: int) -> Program:
     return (lambda x: [x * 2 + 1, jnp.where(x > 0, x, -x)]), (numbers(n),)
 
 
-def integrals(n: int) -> Program:
-    return (lambda x: jnp.unwrap(x, period=8.0)) if n < 0 else (lambda x: [jnp.trapezoid(x), jnp.gradient(x)]), (
-        numbers(max(n, 2)),)
-
-
 LIMITS = (
     Limit("expand.MOST_KEPT", expand.MOST_KEPT, top),
     Limit("fuse.MOST_ROOTS", fuse.MOST_ROOTS, many_results),
@@ -289,7 +283,6 @@ LIMITS = (
     Limit("reducing.STEPS", reducing.STEPS, own_reduction),
     Limit("window.RADIX", window.RADIX, windows),
     Limit("window.TERMS", window.TERMS, windows),
-    Limit("calculus._UNROLLED", calculus._UNROLLED, integrals),
 )
 
 

@@ -18,6 +18,7 @@ from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, special
+from anima.ops.accuracy import AccuracyMode
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F8 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -272,7 +273,9 @@ def test_scalars_take_the_dtype_of_arrays() -> None:
         assert out.dtype == dtype and not out.aval.weak_type
     with pytest.raises(OverflowError):
         ew.add(arr([1], np.uint8), 300)
-    assert float(ew.add(x=np.float32(1), y=2.0)) == 3 and float(ew.exp(0.0, accuracy="highest")) == 1
+    assert float(ew.add(x=np.float32(1), y=2.0)) == 3 and float(ew.exp(0.0, accuracy=AccuracyMode.HIGHEST)) == 1
+    with pytest.raises(NotImplementedError, match="Accuracy 'highest'"):
+        ew.exp(0.0, accuracy="highest")
 
 
 def test_weak_types() -> None:
