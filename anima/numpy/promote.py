@@ -223,7 +223,10 @@ def equal_ranks(name: str, args: list[Any]) -> list[Any]:
     if len(ranks) < 2 and numpy_rank_promotion.value == "allow":
         return args
     if len({len(s) for s in shapes if s}) > 1:
-        broadcast_shapes(*shapes, name=name)
+        try:
+            broadcast_shapes(*shapes)
+        except TypeError:
+            raise ValueError(f"Incompatible shapes for broadcasting: shapes={shapes} of {name}") from None
         if numpy_rank_promotion.value != "allow":
             raising = numpy_rank_promotion.value == "raise"
             message = errors.rank_promotion_message(name, shapes, raising)
