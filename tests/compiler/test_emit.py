@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -403,6 +404,19 @@ def text_of(p: Program) -> str:
     for step in to_text(target):
         emitted = step.run(emitted)
     return "\n".join(emitted.texts)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_whatever_memory_a_function_takes_it_gives_back(count: int) -> None:
+    size = 100_000
+    rows = [(Local(f"t{n}", "f32", size), vector(f"j{n}", size, Store(f"t{n}", i(f"j{n}"), x_at(i(f"j{n}")))),
+             vector(f"k{n}", size, Store("y", i(f"k{n}"), x_at(i(f"k{n}"), f"t{n}")))) for n in range(count)]
+    p = one_kernel("scratch", {"x": ("f32", size)}, {"y": ("f32", size)},
+                   serial("i", 2, *(stmt for row in rows for stmt in row)))
+    text = text_of(p)
+    taken = re.findall(r"(\S+) = (?:tail )?call ptr @malloc", text)
+    assert len(taken) == count
+    assert sorted(re.findall(r"call void @free\(ptr (\S+)\)", text)) == sorted(taken)
 
 
 def test_equal_kernels_are_emitted_once():

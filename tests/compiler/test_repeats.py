@@ -55,6 +55,24 @@ def test_results_are_those_of_single_operations(name: str) -> None:
         np.testing.assert_array_equal(np.signbit(a[a == 0]), np.signbit(b[a == 0]))
 
 
+@pytest.mark.parametrize("name, step", [
+    ("types of operands", lambda x, i: (y := x[i % 7 != 3]) * y),
+    ("signs of zero in parameters", lambda x, i: jnp.take(
+        x[1], np.array([0, 7]), axis=0, mode="fill", fill_value=-0.0 if i % 7 == 3 else 0.0)),
+])
+def test_groups_that_are_almost_equal_among_many_equal_ones(name: str, step: Step) -> None:
+    pairs = [(np.asarray(3 * x, np.int32), x) for x in X * 5]
+
+    def fun(xs: list[Any]) -> list[Any]:
+        return [step(x, i).max(axis=1) for i, x in enumerate(xs)]
+
+    assert any(isinstance(s, Again) for s in driver.lower(anima.make_jaxpr(fun)(pairs)).loops.body)
+    want, got = _leaves(fun(anima.tree.map(jnp.asarray, pairs))), _leaves(anima.jit(fun)(pairs))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+        np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
+
+
 @pytest.mark.parametrize("donated", [False, True])
 def test_chains_of_equal_steps(donated: bool) -> None:
     """Temporaries and donated arrays, whose memory is shared."""

@@ -312,7 +312,8 @@ X = np.ones((2, 3), np.float32)
     (lambda: lax.reduce((), (), horner, ()), ValueError, "at least one operand"),
     (lambda: lax.reduce_window(X, np.int32(0), horner, (1, 1)), TypeError, "dtypes should match"),
     (lambda: lax.reduce_window((X, X.T), (0.0, 0.0), lambda a, b: a, (1, 1)), ValueError, "equal shapes"),
-    (lambda: lax.reduce_window(X, np.zeros(3, np.float32), horner, (1, 1)), ValueError, "to be scalars")])
+    (lambda: lax.reduce_window(X, np.zeros(3, np.float32), horner, (1, 1)), ValueError, "to be scalars"),
+    (lambda: lax.reduce(X, 0.0, horner, (0, -X.ndim)), ValueError, "duplicate value in 'axis'")])
 def test_mistakes(call: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         call()

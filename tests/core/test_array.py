@@ -14,6 +14,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima.core.array import ConcreteArray
+from anima.experimental import io_callback
 from anima.extend.core import Primitive, ShapedArray
 from anima.runtime import memory
 
@@ -147,6 +148,22 @@ def test_what_callbacks_return_may_be_written_to_later(frozen: bool) -> None:
     results = [f(1.0), anima.jit(f)(1.0)]
     mine[:] = 5
     assert [r.tolist() for r in results] == [[1, 1, 1]] * 2
+
+
+def test_operands_of_callbacks_stay_what_they_were() -> None:
+    """Views that cannot be written to, of memory that can be."""
+    mine, kept = np.ones(3, np.float32), []
+    view = mine.view()
+    view.flags.writeable = False
+    results = anima.ShapeDtypeStruct((), np.float32)
+
+    def f(x: Any) -> Any:
+        return io_callback(lambda x: kept.append(x) or np.float32(0), results, x)
+
+    f(view)
+    anima.jit(f)(view)
+    mine[:] = 5
+    assert [x.tolist() for x in kept] == [[1, 1, 1]] * 2
 
 
 def test_what_implementations_return_may_be_written_to_later() -> None:

@@ -56,6 +56,10 @@ def test_bias_scale_residual() -> None:
     np.testing.assert_allclose(out, reference(np.ones((T, S), bool), BIAS, 0.5), rtol=2e-5, atol=1e-6)
     scores = 0.5 * np.einsum("btnh,bsnh->btns", Q, np.repeat(KEY, 2, axis=2)) + BIAS[0].transpose(1, 0, 2)
     np.testing.assert_allclose(residual, np.log(np.exp(scores).sum(-1)), rtol=1e-5)
+    single = nn.dot_product_attention(Q[0], KEY[0], VALUE[0], BIAS, scale=0.5, return_residual=True)
+    for got, want in zip(single, (out[0], residual[0]), strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_query_lengths_and_no_batch() -> None:

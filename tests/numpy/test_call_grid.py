@@ -248,6 +248,7 @@ ROWS: list[Row] = [
                                      "s": ["None", "(2, 2)", "()", "(0, 3)"]}),
     ("full_like({a}, {v}, shape={s})", {"a": ["f3", "i3"], "v": [7, "f_"], "s": ["None", "(2, 3)", "()"]}),
     ("unique({a}, equal_nan={e})", {"a": ["nan5", "f5", "odd7"], "e": FLAGS}),
+    *((f"unique_{what}({{a}})", {"a": ["nan5", "f5", "odd7"]}) for what in ("values", "counts", "inverse")),
     ("nan{name}({a}, {q}, axis={axis}, keepdims={k}, method='{m}')", {
         "name": ["percentile", "quantile"], "a": ["nan5", "np.float32([[1, np.nan, 3], [5, 4, 2], [9, 7, np.nan]])"],
         "q": [0.3, "[0.6, 1.0]"], "axis": ["None", 0, -1], "k": FLAGS,

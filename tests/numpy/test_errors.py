@@ -29,6 +29,7 @@ CASES = [
     ("jnp.stack([jnp.ones(2), jnp.ones(3)])", ValueError, "All input arrays must have the same shape."),
     ("jnp.sum(jnp.ones((2, 3)), axis=2)", ValueError, "axis 2 is out of bounds for array of dimension 2"),
     ("jnp.sum(jnp.ones((2, 3)), axis=(0, 0))", ValueError, "duplicate value in 'axis': (0, 0)"),
+    ("jnp.sum(jnp.ones((2, 3)), axis=(0, -2))", ValueError, "duplicate value in 'axis': (0, -2)"),
     ("jnp.transpose(jnp.ones((2, 3)), (0, 0))", TypeError, "transpose permutation isn't a permutation"),
     ("jnp.squeeze(jnp.ones((2, 3)), axis=0)", ValueError, "cannot select an axis to squeeze out"),
     ("jnp.expand_dims(jnp.ones(2), 5)", ValueError, "axis 5 is out of bounds"),

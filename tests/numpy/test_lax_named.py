@@ -80,6 +80,9 @@ def test_scaled_dot() -> None:
         np.testing.assert_allclose(np.asarray(got, np.float32), wide[0] @ wide[1], rtol=1e-2, atol=0.1)
     plain = lax.scaled_dot(normal(3, 4), normal(4, 2), preferred_element_type=np.float32)
     assert plain.dtype == np.float32
+    with anima.enable_x64(True):
+        a, b = RNG.normal(size=(3, 8)), RNG.normal(size=(8, 2))
+        np.testing.assert_allclose(lax.scaled_dot(a, b, preferred_element_type=np.float64), a @ b, rtol=1e-13)
     check_grads(lambda x, s: lax.scaled_dot(x, wide[1], lhs_scale=s, preferred_element_type=np.float32),
                 (wide[0].astype(np.float32), left.astype(np.float32)), 1, atol=0.1, rtol=0.05, eps=1e-2)
 

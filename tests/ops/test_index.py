@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import anima
 from anima.config import enable_x64
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
@@ -214,6 +215,22 @@ def test_indices_of_every_integer_type() -> None:
         assert np.isnan(np.asarray(ix.gather(x, big, dims, (1,), mode="fill"))).all()
         low = np.array([[-2**63]])
         np.testing.assert_array_equal(ix.gather(x, low, dims, (1,), mode="clip"), x[:1])
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)], ids=str)
+@pytest.mark.parametrize("scatter, combine", [(ix.scatter_add, np.add), (ix.scatter_mul, np.multiply)])
+def test_scatters_into_halves_are_rounded_once(dtype: Any, scatter: Any, combine: np.ufunc) -> None:
+    rng, dims = np.random.default_rng(0), ix.ScatterDimensionNumbers((), (0,), (0,))
+    x, updates, places = rng.uniform(0.9, 1.1, 3), rng.uniform(0.9, 1.1, 60), rng.integers(0, 3, 60)
+    x, updates = x.astype(dtype), updates.astype(dtype)
+    want = x.astype(np.float32)
+    combine.at(want, places, updates.astype(np.float32))
+
+    def run(x: Any, updates: Any) -> Any:
+        return scatter(x, places[:, None].astype(np.int32), updates, dims)
+
+    for f in (run, anima.jit(run)):
+        np.testing.assert_array_equal(f(x, updates), want.astype(dtype))
 
 
 def test_scatter_into_small_types() -> None:

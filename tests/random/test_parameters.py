@@ -99,6 +99,8 @@ def test_what_has_no_probability_is_not_drawn() -> None:
     for mode in ("low", "high"):
         assert set(drawn("choice", 4, (200,), p=p, mode=mode).tolist()) == {1, 3}
     assert set(drawn("choice", jnp.array([7, 8, 9, 10]), (2,), False, p=p).tolist()) == {8, 10}
+    for replace in (True, False):  # certain, in integers
+        assert drawn("choice", 3, (1,), replace, p=np.array([0, 1, 0])).tolist() == [1]
     logits = jnp.log(p)
     assert set(drawn("categorical", logits, shape=(200,)).tolist()) == {1, 3}
     counts = drawn("multinomial", jnp.array([0.0, 7.0, 100.0]), p)
