@@ -7,13 +7,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import array_api_strict as xp
 import numpy as np
 import pytest
 
 import anima
 import anima.numpy as jnp
 
-xp = pytest.importorskip("array_api_strict")
 xp.set_array_api_strict_flags(api_version="2024.12")
 
 pytestmark = pytest.mark.usefixtures("x64")

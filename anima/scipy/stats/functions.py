@@ -20,11 +20,12 @@ from anima.core.array import Array
 from anima.core.primitive import Zero
 from anima.nn.activations import log1mexp
 from anima.numpy.elementwise import abs, maximum, minimum
-from anima.numpy.functions import exp, log, log1p, sqrt
+from anima.numpy.functions import exp, log, log1p
 from anima.numpy.manipulation import broadcast_arrays
 from anima.numpy.selection import where
 from anima.ops import special
 from anima.ops.broadcast import full_like
+from anima.ops.formula import log_ndtr, ndtr
 from anima.transforms.custom import SymbolicZero, custom_jvp
 
 LOG_2PI = math.log(2 * math.pi)
@@ -182,25 +183,6 @@ def betainc(a: Array, b: Array, x: Array) -> Array:
 _FAR = 10.0  # standard deviations from which the asymptotic series is accurate: 24 terms
 
 
-def ndtr(x: Array) -> Array:
-    """The probability that a standard normal number is below x."""
-    return 0.5 * special.erfc(x * -math.sqrt(0.5))
-
-
-def log_ndtr(x: Array) -> Array:
-    """log of `ndtr`."""
-    right, left = x > 0, x < -_FAR
-    far = where(left, x, -_FAR)
-    inverse = 1 / (far * far)
-    series = full_like(far, 1)
-    for k in range(23, 0, -1):
-        series = 1 - (2 * k - 1) * inverse * series
-    tail = -0.5 * far * far - log(-far) - 0.5 * LOG_2PI + log(series)
-    middle = log(ndtr(where(right | left, 0, x)))
-    upper = log1p(-ndtr(-where(right, x, 1)))
-    return where(left, tail, where(right, upper, where(x == x, middle, np.nan)))
-
-
 def log_difference(x: Array, y: Array) -> Array:
     """log(e^x - e^y) for x >= y; -inf where they are equal."""
     equal = x <= y
@@ -217,33 +199,6 @@ def log_ndtr_between(a: Array, b: Array) -> Array:
     out = right | left
     around = log1p(-ndtr(where(out, -1, a)) - ndtr(-where(out, 1, b)))
     return where(out, one_side, around)
-
-
-@custom_jvp
-def ndtri(p: Array) -> Array:
-    """The x with ndtr(x) = p; NaN outside of [0, 1].
-
-    From a rational approximation (Abramowitz and Stegun 26.2.23) by two of Halley's steps for the logarithm.
-    """
-    upper = p > 0.5
-    tail = where(upper, 1 - p, p)
-    deep = (tail < 0.1) & (tail > 0)
-    goal = log(where(deep, tail, 0.05))
-    t = sqrt(-2 * goal)
-    x = (2.515517 + (0.802853 + 0.010328 * t) * t) / (1 + (1.432788 + (0.189269 + 0.001308 * t) * t) * t) - t
-    for _ in range(2):
-        value = log_ndtr(x)
-        slope = exp(-0.5 * x * x - value - 0.5 * LOG_2PI)
-        step = (value - goal) / slope
-        x = x - step / (1 + 0.5 * step * (x + slope))
-    middle = special.erf_inv(2 * where(deep, 0.5, p) - 1) * math.sqrt(2)
-    return where(deep, where(upper, -x, x), middle)
-
-
-@ndtri.defjvp
-def _ndtri_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    x = ndtri(primals[0])
-    return x, tangents[0] * exp(0.5 * x * x + 0.5 * LOG_2PI)
 
 
 # ---------------------------------------------------------------- others

@@ -21,6 +21,7 @@ from anima.numpy.manipulation import atleast_1d, atleast_2d, reshape
 from anima.numpy.promote import as_array, promote_dtypes_inexact
 from anima.numpy.reductions import sum as sum_of
 from anima.numpy.stats import cov
+from anima.ops import formula
 from anima.scipy.linalg.solving import triangular
 from anima.scipy.stats import functions as fn
 
@@ -153,7 +154,7 @@ class gaussian_kde:
         if np.ndim(low) or np.ndim(high):
             raise ValueError("the limits of integration in integrate_box_1d must be scalars")
         sigma = sqrt(self.covariance[0, 0])
-        low, high = (fn.ndtr((x - self.dataset[0]) / sigma) for x in (low, high))
+        low, high = (formula.ndtr((x - self.dataset[0]) / sigma) for x in (low, high))
         return sum_of(self.weights * (high - low))
 
     def integrate_kde(self, other: gaussian_kde) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 
 from anima.core.array import Array
 from anima.numpy.functions import exp, log
+from anima.ops import formula
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import promoted, strongly, valid
 
@@ -32,34 +33,34 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 @strongly
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
-    return valid(x, fn.ndtr((x - loc) / scale), scale > 0)
+    return valid(x, formula.ndtr((x - loc) / scale), scale > 0)
 
 
 @strongly
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `cdf`, accurate where that vanishes."""
-    return valid(x, fn.log_ndtr((x - loc) / scale), scale > 0)
+    return valid(x, formula.log_ndtr((x - loc) / scale), scale > 0)
 
 
 @strongly
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
-    return valid(x, fn.ndtr((loc - x) / scale), scale > 0)
+    return valid(x, formula.ndtr((loc - x) / scale), scale > 0)
 
 
 @strongly
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes."""
-    return valid(x, fn.log_ndtr((loc - x) / scale), scale > 0)
+    return valid(x, formula.log_ndtr((loc - x) / scale), scale > 0)
 
 
 @strongly
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `cdf` is `q`; NaN outside of [0, 1]."""
-    return valid(q, loc + scale * fn.ndtri(q), scale > 0)
+    return valid(q, loc + scale * formula.ndtri(q), scale > 0)
 
 
 @strongly
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `sf` is `q`; NaN outside of [0, 1]."""
-    return valid(q, loc - scale * fn.ndtri(q), scale > 0)
+    return valid(q, loc - scale * formula.ndtri(q), scale > 0)
