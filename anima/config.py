@@ -77,7 +77,7 @@ class Option:
             value = self._on_call
         if value is _REQUIRED:
             raise TypeError(f"{self.name}() needs a value, as in `with anima.{self.name}(value):`")
-        return _Override(self, self._parse(self.name, value))
+        return _Override((self,), (self._parse(self.name, value),))
 
     def __get__(self, instance: object | None, owner: type | None = None) -> Any:
         return self if instance is None else self.value
@@ -90,36 +90,38 @@ class Option:
 
 
 class _Override(contextlib.ContextDecorator):
-    """Holds one thread-local value of an option between enter and exit."""
+    """Holds one thread's values of some options between enter and exit."""
 
-    __slots__ = ("new", "option", "saved")
+    __slots__ = ("new", "options", "saved")
 
-    def __init__(self, option: Option, new: Any) -> None:
-        self.option = option
+    def __init__(self, options: Sequence[Option], new: Sequence[Any]) -> None:
+        self.options = options
         self.new = new
-        self.saved: list[Any] = []
+        self.saved: list[list[Any]] = []
 
     def _recreate_cm(self) -> _Override:
-        return _Override(self.option, self.new)     # as a decorator: one state for each call
+        return _Override(self.options, self.new)     # as a decorator: one state for each call
 
     def __enter__(self) -> None:
         values = _thread.values
-        self.saved.append(values.get(self.option.name, _REQUIRED))
-        values[self.option.name] = self.new
+        self.saved.append([values.get(option.name, _REQUIRED) for option in self.options])
+        for option, value in zip(self.options, self.new, strict=True):
+            values[option.name] = value
         self._changed(+1)
 
     def __exit__(self, *exception: object) -> None:
-        previous = self.saved.pop()
-        if previous is _REQUIRED:
-            del _thread.values[self.option.name]
-        else:
-            _thread.values[self.option.name] = previous
+        for option, previous in zip(self.options, self.saved.pop(), strict=True):
+            if previous is _REQUIRED:
+                del _thread.values[option.name]
+            else:
+                _thread.values[option.name] = previous
         self._changed(-1)
 
     def _changed(self, count: int) -> None:
         global _total_overrides
         with _lock:
-            self.option._overrides += count
+            for option in self.options:
+                option._overrides += count
             _total_overrides += count
         _thread.key = (-1, ())
 
@@ -302,9 +304,12 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
             key = _global_key = (_version, _key(tuple([option._global for option in _KEYED])))
         return key[1]
 
-    def version(self) -> int:
-        """Counts the changes of values that hold for all threads."""
-        return _version
+    def held(self, key: Any) -> contextlib.AbstractContextManager[None]:
+        """A context manager under which this thread sees the values that `key`, a `trace_key()`, stands for.
+
+        What is traced and compiled under it fits together, whatever is updated meanwhile, by whichever thread.
+        """
+        return _Override(_KEYED, key.values)
 
     def parse_flags_with_absl(self) -> None:
         """Set the options that the command line gives (`--anima_enable_x64`, `--jax_debug_nans=True`)."""

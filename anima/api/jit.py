@@ -167,7 +167,8 @@ class Entry:
         `run` comes last: other threads may call, and take the short way as soon as it is there.
         """
         warn_of_unusable(self.closed, [k + len(self.outer) for k in self.donated])
-        executable = executable_of(self.closed, self.name, () if self.outer else self.donated)
+        with config.held(self.options):
+            executable = executable_of(self.closed, self.name, () if self.outer else self.donated)
         spec = self.out_tree.spec
         flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1
         form = "single" if spec.is_leaf(strict=True) else "tuple" if flat else "list"
@@ -353,22 +354,22 @@ class JitFunction:
                find: Callable[[Any], ShapedArray] = aval_of) -> Entry:
         """The program for these arguments, traced now if it is new; `find` tells the type of one.
 
-        A program that closes over tracers belongs to the trace they live in, and is not kept; nor is one during whose
-        tracing an option was changed, perhaps by another thread.
+        A program that closes over tracers belongs to the trace they live in, and is not kept. An option that is changed
+        while it is traced, perhaps by another thread, counts from the next call.
         """
         try:
             avals = tuple([x.aval if isinstance(x, Array) else find(x) for x in leaves])
         except TypeError:
             self._explain_bad_argument(args, kwargs, static)
             raise
-        version, options = config.version(), config.trace_key()
+        options = config.trace_key()
         key = in_tree, avals, static, options, current.axes
         entry = self.entries.get(key)
         if entry is None:
             explain_miss(self.name, list(self.entries), key, self.signature.leaf_names(args, kwargs, static))
-            with timed(f"tracing {self.name} for jit"):
+            with timed(f"tracing {self.name} for jit"), config.held(options):
                 entry = self._trace(args, kwargs, static, avals, in_tree, options)
-            if not entry.outer and config.version() == version:
+            if not entry.outer:
                 entry.kept = True
                 self.entries[key] = entry
                 _traced[id(self.programs)] = self.programs

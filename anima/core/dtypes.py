@@ -19,7 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from anima.config import enable_x64, numpy_dtype_promotion
+from anima.config import config, enable_x64, numpy_dtype_promotion
 from anima.errors import promotion_message, truncation_message, user_stacklevel
 
 DType = Any     # np.dtype | ExtendedDType
@@ -386,18 +386,19 @@ def lattice_result_type(*dtypes_and_weak: tuple[DType, bool]) -> tuple[DType, bo
     >>> lattice_result_type((np.dtype("int8"), False), (np.dtype("float32"), True))
     (dtype('float32'), True)
     """
-    x64, strict = enable_x64.value, numpy_dtype_promotion.value == "strict"
-    key = (dtypes_and_weak, x64, strict)
-    known = _joined.get(key)
+    options = config.trace_key()
+    known = _joined.get((dtypes_and_weak, options))
     if known is None:
         if not dtypes_and_weak:
             raise ValueError("at least one array or dtype is required")
-        node = _join(strict, (_node(canonicalize_dtype(d), weak) for d, weak in dtypes_and_weak))
-        if node in _WEAK_DEFAULTS:
-            known = _WEAK_DEFAULTS[node](), True
-        else:   # bool keeps its flag: a weak bool is a bool
-            known = canonicalize_dtype(node), False
-        _joined[key] = known
+        with config.held(options):
+            strict = numpy_dtype_promotion.value == "strict"
+            node = _join(strict, (_node(canonicalize_dtype(d), weak) for d, weak in dtypes_and_weak))
+            if node in _WEAK_DEFAULTS:
+                known = _WEAK_DEFAULTS[node](), True
+            else:   # bool keeps its flag: a weak bool is a bool
+                known = canonicalize_dtype(node), False
+        _joined[dtypes_and_weak, options] = known
     return known
 
 

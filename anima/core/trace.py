@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.config import config
+from anima.config import config, enable_x64
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
@@ -150,7 +150,13 @@ def _is_masked(x: Any) -> bool:
     return masked is not None and isinstance(x, masked)
 
 
-_scalar_avals: dict[tuple[type, bool], ShapedArray] = {}
+def _scalars(x64: bool) -> dict[type, ShapedArray]:
+    with enable_x64(x64):
+        return {kind: ShapedArray((), dtypes.dtype_of(kind()), kind is not bool)
+                for kind in (bool, int, float, complex)}
+
+
+_scalar_avals = {x64: _scalars(x64) for x64 in (False, True)}  # of Python's, while `enable_x64` is so
 
 
 def aval_of(x: Any) -> ShapedArray:
@@ -161,10 +167,7 @@ def aval_of(x: Any) -> ShapedArray:
     if kind in (bool, int, float, complex):
         if kind is int:
             dtypes.check_python_int(x)
-        key = kind, config.enable_x64
-        if key not in _scalar_avals:
-            _scalar_avals[key] = ShapedArray((), dtypes.dtype_of(x), kind is not bool)
-        return _scalar_avals[key]
+        return _scalar_avals[config.enable_x64][kind]
     if isinstance(x, (np.ndarray, np.generic)):
         if kind is not np.ndarray and _is_masked(x):
             raise ValueError("NumPy masked arrays are not supported as inputs: the mask would be lost. "

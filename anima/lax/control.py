@@ -37,8 +37,9 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any]) -> Any:
         found.append(out_tree)
         return outs
 
-    jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by=name))
-    closed = interned(ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])))
+    with config.held(config.trace_key()):
+        jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by=name))
+        closed = interned(ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])))
     return tree.unflatten(found[0], pjit_p.bind(*consts, *leaves, jaxpr=closed, name=name, inline=False))
 
 

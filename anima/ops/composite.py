@@ -8,11 +8,12 @@ it a name and parameters in jaxprs. Rules for derivatives and batches are its ow
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
+from anima.config import config
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.primitive import Primitive, Work
@@ -37,7 +38,7 @@ class Composite(Primitive):
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program for these types."""
-        return _traced(self, tuple(avals), tuple(sorted(params.items())))
+        return _traced(self, tuple(avals), tuple(sorted(params.items())), config.trace_key())
 
     def infer(self, *avals: ShapedArray, **params: Any) -> Any:
         outs = self.body(params, avals).out_avals
@@ -56,8 +57,10 @@ class Composite(Primitive):
 
 
 @functools.lru_cache(maxsize=1024)
-def _traced(primitive: Composite, avals: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...]) -> ClosedJaxpr:
-    return primitive.trace(dict(params), avals)
+def _traced(primitive: Composite, avals: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...],
+            options: Hashable) -> ClosedJaxpr:
+    with config.held(options):
+        return primitive.trace(dict(params), avals)
 
 
 cleared(_traced.cache_clear)

@@ -11,12 +11,12 @@ That program is what eager mode runs and what the compiler inlines:
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from anima.config import config, enable_x64, threefry_partitionable
+from anima.config import config
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
@@ -48,7 +48,7 @@ class KeyPrimitive(Primitive):
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The operation as a program on words, for these types of keys."""
-        return _expand(self, tuple(avals), tuple(params.items()), config.threefry_partitionable, config.enable_x64)
+        return _expand(self, tuple(avals), tuple(params.items()), config.trace_key())
 
     def eval(self, *args: Any, **params: Any) -> Any:
         avals = [ShapedArray(x.shape, x.dtype) for x in args]
@@ -68,10 +68,10 @@ class KeyPrimitive(Primitive):
 
 @functools.lru_cache(maxsize=1024)
 def _expand(primitive: KeyPrimitive, avals: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...],
-            partitionable: bool, x64: bool) -> ClosedJaxpr:
+            options: Hashable) -> ClosedJaxpr:
     known = dict(params)
     impl = known.pop("impl", None) or of_dtype(avals[0].dtype)
-    with threefry_partitionable(partitionable), enable_x64(x64):  # whatever other threads set meanwhile
+    with config.held(options):
         jaxpr, consts = under(EVAL, trace_to_jaxpr, lambda *words: [primitive.program(impl, *words, **known)],
                               [words_aval(a) for a in avals])
     return ClosedJaxpr(jaxpr, consts)

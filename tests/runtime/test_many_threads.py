@@ -12,6 +12,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 from anima.runtime import threads
 from tests.runtime import storm
 
@@ -64,15 +65,19 @@ def test_the_same_bits_for_any_number_of_threads():
     assert results[0] == results[1] == results[2]
 
 
-def test_a_program_traced_while_an_option_changed_is_not_kept():
-    begun, changed = threading.Event(), threading.Event()
+def test_an_option_that_changes_while_a_program_is_traced_counts_from_the_next_call():
+    traces, begun, changed = [], threading.Event(), threading.Event()
 
     @anima.jit
     def f(x):
+        traces.append(x.dtype)
+        return x + jnp.arange(3.0) + lax.fori_loop(0, 3, body, 0)
+
+    def body(i, total):
         if not begun.is_set():
             begun.set()
             assert changed.wait(10)
-        return x + jnp.arange(3.0)
+        return total + i
 
     def change():
         assert begun.wait(10)
@@ -81,12 +86,15 @@ def test_a_program_traced_while_an_option_changed_is_not_kept():
 
     worker = threading.Thread(target=change)
     worker.start()
+    x = np.ones(3, np.float32)
     try:
-        f(np.ones(3, np.float32))
+        assert f(x).dtype == np.float32
+        worker.join()
+        assert f(x).dtype == np.float64
     finally:
         worker.join()
         anima.config.update("enable_x64", False)
-    assert f._cache_size() == 0 and f(np.ones(3, np.float32)).dtype == np.float32
+    assert f(x).dtype == np.float32 and len(traces) == 2
 
 
 def test_a_draw_while_an_option_changes():
