@@ -6,7 +6,7 @@
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 from anima import ad_checkpoint as ad_checkpoint, errors as errors, tree as tree, tree_util as tree_util
 from anima.api.autodiff import (
@@ -73,14 +73,14 @@ from anima.config import (
     numpy_rank_promotion as numpy_rank_promotion,
     threefry_partitionable as threefry_partitionable,
 )
-from anima.core.array import Array as Array, load_operators_by
+from anima.core.array import Array as Array, load_operators_by as _load_operators_by
 from anima.core.device import Device as Device
 from anima.core.dtypes import float0 as float0
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from anima import (
         custom_batching as custom_batching,
         debug as debug,
@@ -98,24 +98,16 @@ if TYPE_CHECKING:
         typing as typing,
     )
 
-globals().update(errors.public_face(__name__, globals()))  # errors show the user's frames only
 jacobian = jacrev
 remat = checkpoint
 __version__ = "0.1.0"
 
-_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "scipy",
-          "stages", "test_util", "typing")
+_FACES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes", "errors",
+          "experimental", "extend", "flatten_util", "image", "lax", "nn", "numpy", "ops", "random", "scipy", "stages",
+          "test_util", "tree", "tree_util", "typing")
+_DEVICES = dict.fromkeys(("distributed", "make_mesh", "pmap", "set_mesh", "shard_map", "sharding"),
+                         "it is for programs on many devices, and Anima's are for one")
 
-
-load_operators_by(lambda: importlib.import_module("anima.numpy"))
-
-
-def __getattr__(name: str) -> Any:
-    """The faces, which are loaded when they are first used: `import anima` loads the core alone."""
-    if name not in _FACES:
-        raise AttributeError(f"module 'anima' has no attribute {name!r}")
-    return importlib.import_module(f"anima.{name}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_FACES})
+# Errors show the user's frames only. The faces are loaded when they are first used: `import anima` loads the core.
+globals().update(errors.public_face(__name__, globals(), _FACES, _DEVICES))
+_load_operators_by(lambda: importlib.import_module("anima.numpy"))

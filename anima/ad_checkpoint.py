@@ -1,5 +1,6 @@
 """Checkpointing: what reverse mode keeps, and how to say so."""
 
+from anima import names as _names
 from anima.transforms.checkpoint import (
     Offloadable as Offloadable,
     Recompute as Recompute,
@@ -12,3 +13,6 @@ from anima.transforms.checkpoint import (
 )
 
 remat = checkpoint
+
+
+globals().update(_names.access(__name__, globals()))

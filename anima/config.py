@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from anima.names import did_you_mean
 from anima.util import fork_safe
 
 _PREFIXES = ("anima_", "jax_")
@@ -254,7 +255,7 @@ def _find(name: str) -> Option:
         name_alone = name
     option = OPTIONS.get(name_alone)
     if option is None:
-        raise AttributeError(f"Unrecognized config option: {name}")
+        raise AttributeError(f"Unrecognized config option: {name}.{did_you_mean(name_alone, OPTIONS)}")
     return option
 
 

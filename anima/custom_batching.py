@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anima import tree
+from anima import names as _names, tree
 from anima.lax.mapping import map as lax_map
 from anima.transforms.custom_vmap import custom_vmap as custom_vmap
 
@@ -35,3 +35,6 @@ def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
         return outs, tree.map(lambda _: True, outs)
 
     return mapped
+
+
+globals().update(_names.access(__name__, globals()))

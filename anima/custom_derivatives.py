@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anima import tree
+from anima import names as _names, tree
 from anima.control.linear_call import linear_call as linear_call
 from anima.core import dtypes
 from anima.core.jaxpr import ClosedJaxpr
@@ -115,3 +115,6 @@ class _Rule:
 
     def __init__(self, closed: ClosedJaxpr, grad_tree: Any):
         self.closed, self.grad_tree = closed, grad_tree
+
+
+globals().update(_names.access(__name__, globals()))

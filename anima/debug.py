@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from anima import errors
+from anima import errors, names as _names
 from anima.api.debugger import breakpoint as breakpoint
 from anima.api.effects import flatten_call
 from anima.control.effects import FlatCallback, debug_callback_p, debug_print_p
@@ -126,3 +126,8 @@ def _fields(fmt: str) -> Iterator[str]:
         if field is not None:
             yield field.split(".")[0].split("[")[0]
             yield from _fields(spec or "")
+
+
+globals().update(_names.access(__name__, globals()))
+
+__all__ = ["breakpoint", "callback", "log", "print"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anima import names as _names
 from anima.core import dtypes as _core
 from anima.core.dtypes import (
     TypePromotionError,
@@ -19,6 +20,8 @@ from anima.core.dtypes import (
     result_type,
     scalar_type_of,
 )
+
+globals().update(_names.access(__name__, globals()))
 
 __all__ = [
     "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo",

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anima.config import debug_infs, debug_nans, traceback as traceback_option
+from anima.names import access
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -122,13 +123,14 @@ def api_boundary(fun: F) -> F:
 _BOUNDARY = api_boundary(is_internal).__code__
 
 
-def public_face(module: str, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Anima's plain functions among the names of a public module, each behind an `api_boundary`.
+def public_face(module: str, names: Mapping[str, Any], submodules: Sequence[str] = (),
+                later: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Anima's plain functions among the names of a public module, each behind an `api_boundary`; and its `access`.
 
     The module takes them in place of its own: users call functions whose errors show their own frames only,
     while inside of Anima the bare functions call each other. One function has one face, whatever its names.
     """
-    faces = {}
+    faces: dict[str, Any] = access(module, names, submodules, later)
     for name, fun in names.items():
         plain = isinstance(fun, FunctionType) and fun.__code__ is not _BOUNDARY and is_internal(fun.__code__)
         if plain and not name.startswith("_"):
@@ -186,6 +188,16 @@ def _about(tracer: Any, happened: str, fix: str, context: str = "") -> str:
     advice = _fix(fix, "" if tracer.aval.shape else origin)
     parts = (happened, context.strip(), origin, "  " + line if line else "", advice)
     return "\n".join(part for part in parts if part)
+
+
+def shape_message(given: Any, tracers: Sequence[Any]) -> str:
+    """The text for a shape whose sizes are not all known integers; `tracers` are those that are traced."""
+    text = f"Shapes must be 1D sequences of concrete values of integer type, got {given}."
+    if not tracers:
+        return text
+    return _about(
+        tracers[0], f"{text}\nIf using `jit`, try using `static_argnums` or applying `jit` to smaller subfunctions.",
+        "take the size from the shape of an argument, which is known while tracing")
 
 
 class AnimaTypeError(TypeError):

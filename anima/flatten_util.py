@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from anima import tree
+from anima import names as _names, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.trace import aval_of
@@ -48,3 +48,6 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
         return tree.unflatten(treedef, [convert(p, a.dtype) if mixed else p for p, a in zip(parts, avals, strict=True)])
 
     return flat, unravel
+
+
+globals().update(_names.access(__name__, globals()))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from anima import tree
+from anima import names as _names, tree
 from anima.tree import (
     Partial,
     PyTreeDef,
@@ -30,6 +30,8 @@ from anima.tree import (
     treedef_tuple,
 )
 from anima.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
+
+globals().update(_names.access(__name__, globals()))
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef",

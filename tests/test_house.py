@@ -17,7 +17,7 @@ ROOT = pathlib.Path(anima.__file__).parent
 FILE_LINES, FUNCTION_LINES = 600, 69
 
 LAYERS = [
-    {"errors", "config", "util", "tree", "tree_engine", "tree_keys"},
+    {"errors", "config", "names", "util", "tree", "tree_engine", "tree_keys"},
     {"core"},
     {"ops"},
     {"transforms"},

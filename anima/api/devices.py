@@ -102,7 +102,7 @@ def live_arrays(platform: str | None = None) -> list[ConcreteArray]:
     # Instances refer to their class. Asking for all objects would refer, too, to tuples that other threads are making,
     # which then fail there. What another thread is making has no value yet.
     return [x for x in gc.get_referrers(ConcreteArray)
-            if type(x) is ConcreteArray and getattr(x, "_value", None) is not None]
+            if type(x) is ConcreteArray and hasattr(x, "_value") and not x.is_deleted()]
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

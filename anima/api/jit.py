@@ -207,6 +207,9 @@ class Programs:
         self.simple.clear()
 
 
+_SELF = ("The function is a method, whose object jit takes for an argument: register the object's class as a pytree "
+         "(anima.tree_util.register_dataclass), jit a function of its arrays inside of the method, or make `self` "
+         "static (static_argnums=0), which needs an object that has a hash and does not change.")
 _RECENT = 8       # signatures of each kind that a call is compared with before it is looked at in general
 _FUNCTIONS = 512  # functions of which programs are known though nothing refers to what `jit` made of them
 # Those that have been traced. (The garbage collector knows them too, but it tells of tuples that other threads are
@@ -342,7 +345,7 @@ class JitFunction:
             return result
         for k in entry.donated:
             if isinstance(leaves[k], ConcreteArray):
-                leaves[k].delete()
+                leaves[k].delete(self.name)
         if entry.run is not None and entry.kept:
             plain = all(map(operator.is_, args, leaves)) and len(args) == len(leaves) and not kwargs
             known = self.simple if plain and (len(args) == 1 or not entry.donated) else self.recent
@@ -405,11 +408,12 @@ class JitFunction:
             try:
                 aval_of(leaf)
             except (TypeError, OverflowError) as e:
+                why = _SELF if name == "self" else (
+                    "This typically means that a jit-wrapped function was called with a non-array argument, and this "
+                    "argument was not marked as static using the static_argnums or static_argnames parameters of jit.")
                 raise type(e)(f"Error interpreting argument to {self.fun} as an abstract array. The problematic value "
                               f"is of type {type(leaf)} and was passed to the function at path {name}. {e} "
-                              "This typically means that a jit-wrapped function was called with a non-array argument, "
-                              "and this argument was not marked as static using the static_argnums or static_argnames "
-                              "parameters of jit.") from None
+                              f"{why}") from None
 
     def _check_finite(self, outs: Sequence[Any], in_tree: Any, leaves: Sequence[Any], static: Any) -> None:
         """Finds the operation that made a NaN by running the function again, one operation at a time."""

@@ -25,7 +25,9 @@ from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.trace import Tracer, aval_of, numpy_value
-from anima.util import record
+from anima.util import lazy_module, record
+
+notebook = lazy_module("anima.core.notebook")
 
 
 class ShapeDtypeStruct:
@@ -114,6 +116,9 @@ class TracedFunction:
     def out_avals(self) -> Any:
         return tree.unflatten(self.out_tree, self.jaxpr.out_avals)
 
+    def _repr_html_(self) -> str:
+        return notebook.folded(f"{self.fun_name}, traced", notebook.program_html(self.jaxpr), opened=True)
+
     def lower(self, **_: Any) -> Lowered:
         warn_of_unusable(self.jaxpr, self.donate_argnums)
         return Lowered(self)
@@ -201,6 +206,12 @@ class Lowered(_OfTraced):
             raise ValueError(f"Unknown dialect {dialect!r}; expected one of {', '.join(forms)}.")
         return str(getattr(self, dialect or "loops"))
 
+    def _repr_html_(self) -> str:
+        forms = [("jaxpr", notebook.program_html(self.jaxpr)), *(
+            (form, notebook.verbatim(self.as_text(form))) for form in ("fused", "loops"))]
+        body = "".join(notebook.folded(form, html) for form, html in forms)
+        return notebook.folded(f"{self.traced.fun_name}, lowered to {self.kernel_count} kernels", body, opened=True)
+
     def cost_analysis(self) -> dict[str, float]:
         """Estimates for one call, as those of `Compiled.cost_analysis`."""
         return self.compile().cost_analysis()
@@ -247,6 +258,12 @@ class Compiled(_OfTraced):
         """Bytes of arguments, results, temporaries and code."""
         return MemoryAnalysis(**self.executable.memory_analysis())
 
+    def _repr_html_(self) -> str:
+        measures = {**self.cost_analysis(), **self.executable.memory_analysis()}
+        costs = notebook.table(("one call", ""), [(name, f"{value:,.6g}") for name, value in measures.items()])
+        body = notebook.folded("costs", costs) + notebook.folded("code", notebook.verbatim(self.as_text()))
+        return notebook.folded(f"{self.traced.fun_name}, compiled", body + self.lowered._repr_html_(), opened=True)
+
     def runtime_executable(self) -> Any:
         return self.executable
 
@@ -272,7 +289,7 @@ class Compiled(_OfTraced):
         outs = self.executable(values)
         for k in self.donate_argnums:
             if isinstance(leaves[k], ConcreteArray):
-                leaves[k].delete()
+                leaves[k].delete(self.traced.fun_name)
         return tree.unflatten(self.out_tree, [ConcreteArray(v, a) for v, a in zip(outs, jaxpr.out_avals, strict=True)])
 
     call = __call__

@@ -257,6 +257,7 @@ def _sealed(value: np.ndarray) -> np.ndarray:
 
 class ConcreteArray(Array):
     """An array with a value, held as a read-only NumPy array (`_value`), which is sealed before anyone else sees it.
+    In its place a deleted array has the name of the function that it was donated to, if it was.
 
     Arrays of extended element types (random keys) hold their base elements, one more dimension.
     """
@@ -273,22 +274,24 @@ class ConcreteArray(Array):
     def value(self) -> np.ndarray:
         """The elements, read-only for ever; RuntimeError if the array was deleted or donated."""
         value = _sealed(self.elements())
-        if self._value is not None:  # another thread may have deleted it meanwhile
+        if not self.is_deleted():  # another thread may have deleted it meanwhile
             self._value = value
         return value
 
     def elements(self) -> np.ndarray:
         """The elements for code of Anima's, which neither writes to them nor hands them on."""
-        if self._value is None:
-            raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
-        return self._value
+        value = self._value
+        if value.__class__ is str:
+            by = f" It was donated to a call of {value}." if len(value) else ""
+            raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.{by}")
+        return value
 
-    def delete(self) -> None:
-        """Frees the array's memory now; later use raises RuntimeError."""
-        self._value = None  # type: ignore[assignment]
+    def delete(self, by: str = "") -> None:
+        """Frees the array's memory now; later use raises RuntimeError, which names the function `by` that took it."""
+        self._value = by  # type: ignore[assignment]
 
     def is_deleted(self) -> bool:
-        return self._value is None
+        return self._value.__class__ is str
 
     def block_until_ready(self) -> ConcreteArray:
         """The array itself: on a CPU results are ready when a call returns."""
@@ -421,7 +424,7 @@ class ConcreteArray(Array):
         return repr(self) if self._is_key() else str(self.value)
 
     def __repr__(self) -> str:
-        if self._value is None:
+        if self.is_deleted():
             return f"Array({self.aval.str_short()}, deleted)"
         if self._is_key():
             return f"Array({self.shape}, dtype={self.dtype}) overlaying:\n{self.value}"
@@ -437,3 +440,6 @@ class ConcreteArray(Array):
 
 def _rebuild(value: np.ndarray, shape: tuple[int, ...], dtype: Any, weak_type: bool) -> ConcreteArray:
     return ConcreteArray(value, ShapedArray(shape, dtype, weak_type))
+
+
+ConcreteArray.__name__ = ConcreteArray.__qualname__ = "Array"  # to users there is one kind: errors call it so

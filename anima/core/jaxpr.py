@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from anima.core.primitive import Primitive
 
 show = lazy_module("anima.core.show")
+notebook = lazy_module("anima.core.notebook")
 
 
 class Var:
@@ -104,6 +105,9 @@ class Jaxpr:
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
 
+    def _repr_html_(self) -> str:
+        return notebook.program_html(self)
+
 
 @record(eq=False)
 class ClosedJaxpr:
@@ -157,6 +161,9 @@ class ClosedJaxpr:
 
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
+
+    def _repr_html_(self) -> str:
+        return notebook.program_html(self)
 
 
 def work_of(jaxpr: ClosedJaxpr | Jaxpr) -> Work:

@@ -114,11 +114,12 @@ def _open(x: Any) -> Any:
     return getattr(x, "jaxpr", x)
 
 
-def _programs(params: dict[str, Any]) -> Iterator[Any]:
-    for value in params.values():
+def programs_in(params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The programs among parameters, or in sequences there, each with the parameter's name."""
+    for key, value in params.items():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if _is_program(item):
-                yield _open(item)
+                yield key, _open(item)
 
 
 def letters(number: int) -> str:
@@ -169,15 +170,19 @@ class Printer:
         """One equation; `used` are the variables that somebody uses (None: all)."""
         binders = [self.binder(v, used) for v in eqn.outvars]
         head: Doc = (_spaced(binders), " = ") if binders else ()
-        shown = [(k, v) for k, v in eqn.params.items() if not self._unsaid(k, v)]
-        shown.sort(key=lambda item: (_FIRST.get(item[0], 2), item[0]))
-        params: Doc = ()
-        if shown:
-            parts = [Group((f"{k}=", self.value(k, v))) for k, v in shown]
-            params = Group(("[", Nest(2, (Line(""), join(Line(), parts))), Line(""), "]"))
         args = [(Group(Line()), self.atom(v)) for v in eqn.invars]
         place = f"  # {eqn.source}" if self.source_info and eqn.source else ""
-        return (Nest(2, head), eqn.primitive.name, params, Nest(2, tuple(args)), place)
+        return (Nest(2, head), eqn.primitive.name, self.params(eqn), Nest(2, tuple(args)), place)
+
+    def params(self, eqn: Any, *, inner: bool = True) -> Doc:
+        """The parameters of an equation that do not go without saying, `inner` programs among them or not."""
+        programs = () if inner else {key for key, _ in programs_in(eqn.params)}
+        shown = [(k, v) for k, v in eqn.params.items() if k not in programs and not self._unsaid(k, v)]
+        shown.sort(key=lambda item: (_FIRST.get(item[0], 2), item[0]))
+        if not shown:
+            return ()
+        parts = [Group((f"{k}=", self.value(k, v))) for k, v in shown]
+        return Group(("[", Nest(2, (Line(""), join(Line(), parts))), Line(""), "]"))
 
     def _unsaid(self, key: str, value: Any) -> bool:
         if key == "donated" and isinstance(value, (tuple, list)):
@@ -218,7 +223,7 @@ class Printer:
 
 def _count_calls(jaxpr: Any, calls: Counter[int], order: list[tuple[str, Any]]) -> None:
     for eqn in jaxpr.eqns:
-        for inner in _programs(eqn.params):
+        for _, inner in programs_in(eqn.params):
             if eqn.primitive.name == "pjit":
                 calls[id(inner)] += 1
                 if calls[id(inner)] > 1:

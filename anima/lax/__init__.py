@@ -418,4 +418,4 @@ from anima.ops.window import (
     select_and_scatter_add_p as select_and_scatter_add_p,
 )
 
-globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
+globals().update(_errors.public_face(__name__, globals(), ("linalg",)))  # errors show the user's frames only

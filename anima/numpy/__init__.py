@@ -470,7 +470,7 @@ from anima.numpy.ufuncs import (
 
 _operators.install(lambda: sys.modules[__name__])
 __array_api_version__ = "2024.12"
-globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
+globals().update(_errors.public_face(__name__, globals(), ("fft", "linalg")))  # errors show the user's frames only
 
 __all__ = [
     "ComplexWarning", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle",

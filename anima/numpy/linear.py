@@ -31,6 +31,14 @@ def _scaled(a: Array, b: Array, preferred: Any) -> Array:
     return multiply(a, b)
 
 
+def _check_sizes(what: str, a: Array, b: Array) -> None:
+    last, row = a.shape[-1], b.shape[max(b.ndim - 2, 0)]
+    if last != row:
+        raise TypeError(f"dot_general requires contracting dimensions to have the same shape, got {(last,)} and "
+                        f"{(row,)}.\n{what} contracts the last axis of a with the {'second to last' * (b.ndim > 1)}"
+                        f"{'only' * (b.ndim == 1)} axis of b; their shapes are {a.shape} and {b.shape}.")
+
+
 def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None,
         out_sharding: None = None) -> Array:
     """The sum of products over the last axis of `a` and the second to last (of a vector, only) axis of `b`.
@@ -42,6 +50,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_
     if not a.ndim or not b.ndim:
         return _scaled(a, b, preferred)
     contract = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
+    _check_sizes("dot(a, b)", a, b)
     return dot_general(a, b, (contract, ((), ())), precision, preferred)
 
 
@@ -56,6 +65,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
     for i, x in enumerate((a, b)):
         if not x.ndim:
             raise ValueError(f"matmul input operand {i} must have ndim at least 1, but it has ndim 0")
+    _check_sizes("a @ b (matmul)", a, b)
     if a.ndim <= 2 and b.ndim <= 2:
         return dot_general(a, b, (((a.ndim - 1,), (b.ndim - 2 if b.ndim == 2 else 0,)), ((), ())), precision, preferred)
     return _batched_matmul(a, b, precision, preferred)

@@ -141,16 +141,8 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
     try:
         return tuple(map(operator.index, shape))
     except TypeError:
-        raise TypeError(_shape_message(tuple(shape))) from None
-
-
-def _shape_message(shape: tuple[Any, ...]) -> str:
-    text = f"Shapes must be 1D sequences of concrete values of integer type, got {shape}."
-    tracers = [size for size in shape if isinstance(size, Tracer)]
-    if not tracers:
-        return text
-    text += "\nIf using `jit`, try using `static_argnums` or applying `jit` to smaller subfunctions."
-    return "\n".join(part for part in (text, tracers[0].origin_text()) if part)
+        tracers = [size for size in shape if isinstance(size, Tracer)]
+        raise TypeError(errors.shape_message(tuple(shape), tracers)) from None
 
 
 def reduction_axes(axis: Any, ndim: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:

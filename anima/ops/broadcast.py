@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
@@ -32,15 +33,12 @@ def as_shape(sizes: Any, context: str = "") -> Shape:
     try:
         return tuple(map(operator.index, given))
     except TypeError:
-        if not any(isinstance(d, Tracer) for d in given):
+        tracers = [d for d in given if isinstance(d, Tracer)]
+        if not tracers:
             kinds = ", ".join(str(type(d)) for d in given)
             raise TypeError(f"{context or 'Shapes'} must have every element be an integer type, "
                             f"got ({kinds}).") from None
-        origin = next(d for d in given if isinstance(d, Tracer)).origin_text()
-        raise TypeError(
-            f"Shapes must be 1D sequences of concrete values of integer type, got {given}.\n"
-            "If using `jit`, try using `static_argnums` or applying `jit` to smaller subfunctions."
-            + (f"\n{origin}" if origin else "")) from None
+        raise TypeError(errors.shape_message(given, tracers)) from None
 
 
 def check_nonnegative(sizes: Sequence[int], what: str) -> None:

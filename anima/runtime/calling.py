@@ -133,7 +133,7 @@ class Input:
     dtype: np.dtype
     size: int
     aval: ShapedArray | None = None
-    donated: bool = False
+    donated: str | None = None  # to the function of this name
 
 
 @record
@@ -204,7 +204,7 @@ def _record(given: Input) -> list[int]:
         number = {1: float, 2: int, 3: int, 4: bool}.get(kind)
         record = [tag, id(aval.dtype), id(type(aval.dtype)) if plain else 0, id(bool(aval.weak_type)),
                   int(plain and not aval.weak_type), id(scalar) if scalar else 0, id(number) if number else 0, kind,
-                  int(given.donated), len(sizes)]
+                  0 if given.donated is None else id(given.donated), len(sizes)]
     return [8 * (1 + len(record) + len(sizes)), *record, *sizes]
 
 

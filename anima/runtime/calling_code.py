@@ -16,7 +16,8 @@ FORMS = {"single": 0, "tuple": 1, "list": 2}
 # An input's record: its bytes; the 8 bytes of its dtype that tell kind, order and number; the dtype of its type,
 # and the class of that (0 for an extended dtype); True or False, whether it is weak (0: NumPy arrays only);
 # whether NumPy arrays are taken; the type whose objects hold such an element as NumPy does; the Python number
-# that becomes one, and how; whether it is deleted; the rank (-1: any), the sizes (in place of them: the size).
+# that becomes one, and how; what it holds when it has been deleted (0: it is kept); the rank (-1: any), the sizes
+# (in place of them: the size).
 RECORD = {"bytes": 0, "tag": 8, "want.dtype": 16, "class": 24, "want.weak": 32, "bare": 40, "scalar": 48,
            "number": 56, "kind": 64, "donated": 72, "rank": 80}
 RECORD_BYTES = 88
@@ -154,8 +155,9 @@ delete:
   br i1 %drop, label %empty, label %delete.next
 empty:
   %old = field ptr %gone, value
-  call void {Py_IncRef}(ptr {None})
-  set ptr {None}, %gone, value
+  %taker = inttoptr i64 %donated to ptr
+  call void {Py_IncRef}(ptr %taker)
+  set ptr %taker, %gone, value
   call void {Py_DecRef}(ptr %old)
   br label %delete.next
 delete.next:

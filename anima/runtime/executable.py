@@ -86,7 +86,7 @@ class Executable:
             run = self._over_donors(run)
         if run is None or self._guards is None:
             return run
-        return self._guards.around(run, [k for k, given in enumerate(inputs) if given.donated])
+        return self._guards.around(run, [k for k, given in enumerate(inputs) if given.donated is not None])
 
     def _is_direct(self, output: Output, inputs: Sequence[Input]) -> bool:
         """Whether an output is made, or can be the very array of an input: it has the type of that."""
@@ -114,7 +114,7 @@ class Executable:
             finally:
                 if result is not NotImplemented:
                     for donor in donors:
-                        donor.delete()
+                        donor.delete(self.program.name)
             return result
 
         return writing
@@ -134,7 +134,7 @@ class Executable:
         Its results are arrays of the types `out_avals`, as a "list", a "tuple" or a "single" one; the arguments at
         `donated` are deleted. It gives NotImplemented for other arguments. None where there is no such function.
         """
-        inputs = [replace(given, aval=aval, donated=k in donated)
+        inputs = [replace(given, aval=aval, donated=self.program.name if k in donated else None)
                   for k, (given, aval) in enumerate(zip(self._inputs, avals, strict=True))]
         return self._caller(inputs, out_avals, form)
 

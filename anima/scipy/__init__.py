@@ -4,18 +4,8 @@
     Array(0.5, dtype=float32, weak_type=True)
 """
 
-import importlib
-from typing import Any
+from anima import errors as _errors
 
-_SUBMODULES = ("cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse",
-               "spatial", "special", "stats")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _SUBMODULES:
-        raise AttributeError(f"module 'anima.scipy' has no attribute {name!r}")
-    return importlib.import_module(f"anima.scipy.{name}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES})
+globals().update(_errors.public_face(__name__, globals(), (
+    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial",
+    "special", "stats")))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima import tree_util
+from anima import errors as _errors, tree_util
 
 
 @tree_util.register_pytree_node_class
@@ -108,5 +108,7 @@ def _check_method(method: str) -> None:
     if method not in ("linear", "nearest"):
         raise ValueError(f"method {method!r} is not defined")
 
+
+globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
 
 __all__ = ["RegularGridInterpolator"]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import anima.numpy as jnp
+from anima import errors as _errors
 from anima.core import dtypes
 from anima.numpy.promote import as_array, operand, promote_dtypes_inexact
 from anima.ops.elementwise import convert
@@ -323,5 +324,7 @@ class Slerp(NamedTuple):
         part = (at - self.times[place]) / self.timedelta[place]
         return self.rotations[place] * Rotation.from_rotvec(self.rotvecs[place] * part[..., None])
 
+
+globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
 
 __all__ = ["Rotation", "Slerp"]

@@ -1,0 +1,55 @@
+"""The names of public modules: which of them people see, and which one they meant.
+
+    >>> import anima.numpy as jnp
+    >>> jnp.arrange
+    Traceback (most recent call last):
+        ...
+    AttributeError: module 'anima.numpy' has no attribute 'arrange'. Did you mean 'arange'?
+"""
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+_TOOLS = {"__future__", "collections.abc", "functools", "typing"}
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """" Did you mean 'arange'?", or "" if nothing known is close to `name`."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def public(names: Mapping[str, Any]) -> set[str]:
+    """The names of a public module that are there for its users, not those that it is made with."""
+    if "__all__" in names:
+        return {*names["__all__"], *(name for name in names if name.endswith("__"))}
+    return {name for name, value in [*names.items()] if name.endswith("__") or not (
+        name.startswith("_") or isinstance(value, ModuleType)
+        or {getattr(value, "__module__", None), type(value).__module__} & _TOOLS)}
+
+
+def access(module: str, names: Mapping[str, Any], submodules: Sequence[str] = (),
+           later: Mapping[str, str] | None = None) -> dict[str, Callable[..., Any]]:
+    """`__getattr__` and `__dir__` of a public module.
+
+    Its `submodules` are loaded when they are first used, if they are not there already; of the names in `later` an
+    error says why they are not there; of others, which one is near.
+    """
+    def get(name: str) -> Any:
+        if name in submodules:
+            return importlib.import_module(f"{module}.{name}")
+        missing = f"module {module!r} has no attribute {name!r}"
+        if later and name in later:
+            missing += f": {later[name]}."
+        elif not name.startswith("_"):
+            missing += f".{did_you_mean(name, listed())}"
+        raise AttributeError(missing, name=name, obj=None)  # with the module, Python would suggest a name, too
+
+    def listed() -> list[str]:
+        return sorted(public(names).union(submodules))
+
+    return {"__getattr__": get, "__dir__": listed}
