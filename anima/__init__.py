@@ -88,9 +88,11 @@ if _typing.TYPE_CHECKING:
         dtypes as dtypes,
         image as image,
         lax as lax,
+        monitoring as monitoring,
         nn as nn,
         numpy as numpy,
         ops as ops,
+        profiler as profiler,
         random as random,
         scipy as scipy,
         stages as stages,
@@ -103,8 +105,8 @@ remat = checkpoint
 __version__ = "0.1.0"
 
 _FACES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes", "errors",
-          "experimental", "extend", "flatten_util", "image", "lax", "nn", "numpy", "ops", "random", "scipy", "stages",
-          "test_util", "tree", "tree_util", "typing")
+          "experimental", "extend", "flatten_util", "image", "lax", "monitoring", "nn", "numpy", "ops", "profiler",
+          "random", "scipy", "stages", "test_util", "tree", "tree_util", "typing")
 _DEVICES = dict.fromkeys(("distributed", "make_mesh", "pmap", "set_mesh", "shard_map", "sharding"),
                          "it is for programs on many devices, and Anima's are for one")
 

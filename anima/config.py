@@ -204,6 +204,8 @@ check_tracer_leaks = Option("check_tracer_leaks", False, _parse_bool,
 default_device = Option("default_device", None, _parse_device, "Where arrays are made when nothing says.",
                         in_trace_key=True)
 enable_checks = Option("enable_checks", False, _parse_bool, "Check the invariants of every jaxpr made.")
+profiling = Option("profiling", False, _parse_bool, "Compile programs that note times: profiler.start_trace sets it.",
+                   in_trace_key=True)
 log_compiles = Option("log_compiles", False, _parse_bool, "Log each compilation and its time.")
 explain_cache_misses = Option("explain_cache_misses", False, _parse_bool, "Say why jit traced again.")
 traceback = Option("traceback", "filtered", _one_of("Traceback", "filtered", "full"),
@@ -219,7 +221,7 @@ num_cpu_devices = Option("num_cpu_devices", None, _parse_one, "How many devices 
 OPTIONS: dict[str, Option] = {option.name: option for option in (
     enable_x64, debug_nans, debug_infs, disable_jit, threefry_partitionable, numpy_dtype_promotion,
     numpy_rank_promotion, default_matmul_precision, default_prng_impl, enable_custom_prng, debug_key_reuse,
-    check_tracer_leaks, default_device, enable_checks, log_compiles, explain_cache_misses, traceback,
+    check_tracer_leaks, default_device, enable_checks, profiling, log_compiles, explain_cache_misses, traceback,
     compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices)}
 _KEYED: tuple[Option, ...] = tuple(option for option in OPTIONS.values() if option.in_trace_key)
 _global_key: tuple[int, Hashable] = (-1, ())

@@ -370,7 +370,7 @@ class JitFunction:
         entry = self.entries.get(key)
         if entry is None:
             explain_miss(self.name, list(self.entries), key, self.signature.leaf_names(args, kwargs, static))
-            with timed(f"tracing {self.name} for jit"), config.held(options):
+            with timed("trace", self.name), config.held(options):
                 entry = self._trace(args, kwargs, static, avals, in_tree, options)
             if not entry.outer:
                 entry.kept = True

@@ -53,6 +53,12 @@ def keep(key: Key, code: Code) -> Code:
     return code
 
 
+def alive() -> list[Code]:
+    """The compiled programs that are in use, or kept for those that may come."""
+    with _lock:
+        return [*_known.values()]
+
+
 @cleared
 def clear() -> None:
     """Forgets the programs compiled by this process; objects in the folder stay."""

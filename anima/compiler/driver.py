@@ -3,7 +3,7 @@
     jaxpr   dead_code inline hoist expand simplify dead_code equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower tile schedule                             loops over buffers, in the order of a target
-            registers plan_buffers                          what is where
+            registers plan_buffers stamp                    what is where; when, under a profile
             vectorize parallelize interrupt                 lanes and threads
     llvm    emit_program                                    text, of which `machine/objects.py` makes machine code
 
@@ -40,6 +40,7 @@ from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.compiler.scheduling.interrupt import interrupt
 from anima.compiler.scheduling.parallelize import parallelize
 from anima.compiler.scheduling.schedule import schedule
+from anima.compiler.scheduling.stamp import stamp
 from anima.compiler.scheduling.tile import tile
 from anima.compiler.scheduling.vectorize import vectorize
 from anima.compiler.storage.buffers import check_memory, plan_buffers
@@ -47,6 +48,7 @@ from anima.compiler.storage.registers import registers
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.show import show_jaxpr
+from anima.spans import span
 from anima.util import check_level, record
 
 
@@ -74,6 +76,7 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("schedule", partial(schedule, target=target), "loops"),  # an order for all loops
         Pass("registers", registers, "loops"),           # small arrays in loops are not in memory
         Pass("plan_buffers", plan_buffers, "loops"),     # temps have places
+        Pass("stamp", stamp, "loops"),                   # under a profile, times are noted
     ]
 
 
@@ -148,9 +151,10 @@ def _code(program: Program, target: Target, run: _Run) -> cache.Code:
         # Programs that differ in constants and callbacks alone share the code, which keeps none of these alive.
         last = run.levels["loops"]
         bare = tuple(replace(b, value=None) if b.role == "const" else b for b in last.buffers)
-        code = cache.keep(key, cache.Code(replace(last, buffers=bare, callbacks=()), emitted.texts,
-                                          objects.modules(emitted.texts, emitted.shared, target), emitted.callees,
-                                          emitted.parallel))
+        with span("machine code", "pass", program=run.name):
+            modules = objects.modules(emitted.texts, emitted.shared, target)
+        code = cache.keep(key, cache.Code(replace(last, buffers=bare, callbacks=()), emitted.texts, modules,
+                                          emitted.callees, emitted.parallel))
     return code
 
 
@@ -172,7 +176,8 @@ class _Run:
         self.levels.setdefault("jaxpr", program)
         for step in passes:
             start = time.perf_counter()
-            result = step.run(program)
+            with span(step.name, "pass", program=self.name):
+                result = step.run(program)
             seconds = time.perf_counter() - start
             if self.timing:
                 print(f"{self.name}: {step.name:16} {1e3 * seconds:8.2f} ms", file=sys.stderr)

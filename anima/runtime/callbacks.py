@@ -18,6 +18,9 @@ import numpy as np
 from anima.compiler.lowering.callback import Callback, InPlace
 from anima.core.avals import ShapedArray
 from anima.runtime.threads import num_threads
+from anima.spans import span
+
+_Memory = tuple[tuple[int, ...], np.dtype, int]
 
 
 class Callbacks:
@@ -29,6 +32,11 @@ class Callbacks:
 
     def __call__(self, number: int, address: int) -> None:
         callback, operands, results = self._known[number]
+        name, source = (callback.primitive.name, callback.source) if isinstance(callback, Callback) else ("tape", None)
+        with span(name, "callback", source=str(source or "")):
+            self._call(callback, operands, results, address)
+
+    def _call(self, callback: Callback, operands: Sequence[_Memory], results: Sequence[_Memory], address: int) -> None:
         addresses = (ctypes.c_int64 * (len(operands) + len(results))).from_address(address)
         if isinstance(callback, InPlace):
             given = [_view(a, *kind) for a, kind in zip(addresses, [*operands, *results], strict=True)]
@@ -52,6 +60,6 @@ def _view(address: int, shape: tuple[int, ...], dtype: np.dtype, size: int) -> n
         shape, dtype)
 
 
-def _memory(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype, int]:
+def _memory(aval: ShapedArray) -> _Memory:
     """Shape, dtype and bytes of an array."""
     return aval.shape, aval.dtype, math.prod(aval.shape) * aval.dtype.itemsize

@@ -9,6 +9,7 @@ the program runs, and an executable may be called from several threads at once.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,10 +27,11 @@ from anima.compiler.ir.loops import Affine, Buffer, Op, Program, walk
 from anima.compiler.ir.show_loops import show
 from anima.compiler.machine import fortran
 from anima.compiler.machine.target import Target
+from anima.compiler.scheduling.stamp import stamped
 from anima.compiler.storage.buffers import accesses
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
-from anima.runtime import memory, threads
+from anima.runtime import memory, stamps, threads
 from anima.runtime.callbacks import Callbacks
 from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
 from anima.runtime.guards import Guards
@@ -70,6 +72,7 @@ class Executable:
         if self._guards is not None:
             self._guard(self._guards)
         self._function = Callbacks(program.callbacks)
+        self._stamped = stamps.register(names) if (names := stamped(program)) else None
         self._more = [a.ctypes.data for a in self._constants] + [
             self._address_of(name) if module is None else code.modules[module].address(name)
             for module, name in code.callees]
@@ -81,7 +84,7 @@ class Executable:
         if self.donors and (avals is None or not all(self._is_direct(o, inputs) for o in self._outputs)):
             return None
         run = caller(self._entry, inputs, self._outputs, self._scratch, self._more, self.code.parallel,
-                     (self.code, self._constants, self._function), avals, form)
+                     (self.code, self._constants, self._function, self._stamped), avals, form)
         if run is not None and self.donors:
             run = self._over_donors(run)
         if run is None or self._guards is None:
@@ -142,6 +145,10 @@ class Executable:
         """What a program calls outside of its own modules."""
         if name == "function":
             return id(self._function)
+        if name == "stamped":
+            return ctypes.addressof(self._stamped)
+        if name == "stamp":
+            return stamps.address()
         if name.startswith("tape_"):
             return tapes.routine(name)
         return way_back(name) if name in ("callback", "poll", "look") else fortran.address(name)

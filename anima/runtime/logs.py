@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from anima import errors
+from anima import errors, monitoring
 from anima.config import OPTIONS, config
+from anima.spans import span
 from anima.util import lazy_module
 
 logging = lazy_module("logging")
@@ -24,13 +25,23 @@ def _say(text: str) -> None:
     logging.getLogger("anima").warning(text)
 
 
+_KINDS = {"trace": ("tracing {} for jit", "/jax/core/compile/jaxpr_trace_duration"),
+          "compile": ("compilation of jit({})", "/jax/core/compile/backend_compile_duration")}
+
+
 @contextmanager
-def timed(what: str) -> Iterator[None]:
-    """Logs, under `log_compiles`, what the block does and how long it takes."""
-    start = time.perf_counter()
-    yield
+def timed(kind: str, name: str) -> Iterator[None]:
+    """What the block does, "trace" or "compile", for the function `name`, and how long it takes: for profiles,
+    listeners (`monitoring`) and, under `log_compiles`, the log."""
+    text, event = _KINDS[kind]
+    begun, start = time.time(), time.perf_counter()
+    with span(text.format(name), kind):
+        yield
+    seconds = time.perf_counter() - start
+    monitoring.record_event_duration_secs(event, seconds, fun_name=name)
+    monitoring.record_event_time_span(event, begun, begun + seconds, fun_name=name)
     if config.log_compiles:
-        _say(f"Finished {what} in {time.perf_counter() - start:.6f} s")
+        _say(f"Finished {text.format(name)} in {seconds:.6f} s")
 
 
 def explain_miss(name: str, known: Iterable[tuple[Any, ...]], key: tuple[Any, ...], names: Sequence[str]) -> None:

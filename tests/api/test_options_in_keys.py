@@ -120,8 +120,9 @@ WITNESSES: dict[str, Callable[[Any], Any]] = {
     "debug_key_reuse": _reused,
     "check_tracer_leaks": _leaks,
     "default_device": lambda x: x + 1,
+    "profiling": lambda x: x + 1,
 }
-WITHOUT_EFFECT = {"default_matmul_precision", "default_device"}  # on the values of a CPU
+WITHOUT_EFFECT = {"default_matmul_precision", "default_device", "profiling"}  # on the values of a CPU
 
 
 def outcome(fun: Callable[[Any], Any]) -> tuple[str, ...]:

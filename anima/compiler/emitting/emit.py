@@ -276,6 +276,9 @@ class EntryFunction:
             self._callback(stmt)
         elif isinstance(stmt, Call) and stmt.routine.startswith("tape_"):
             self._tape(stmt)
+        elif isinstance(stmt, Call) and stmt.routine == "stamp":
+            cell, stamp = self._callee("stamped", None), self._callee("stamp", None)
+            self.function.b.call(stamp, [cell, i64(int(stmt.args[0]))])
         elif isinstance(stmt, Call) and stmt.routine in ("poll", "watch", "stopped"):
             self._interrupt(stmt)
         else:

@@ -244,6 +244,7 @@ class Call:
 
     routine: str
     args: tuple[str | int | float, ...]
+    source: Source | None = field(default=None, compare=False)
 
 
 @record

@@ -14,6 +14,7 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 | watch | flag | makes a buffer of two words one by which threads tell each other to stop. |
 | look | flag | in a kernel: like poll; or if another thread says so, the kernel ends there. |
 | stopped | flag | ends the program if `look` has ended a kernel. |
+| stamp | number | notes the time, for a profile: `scheduling/stamp.py`. |
 | gemm | dtype (f32 f64 c64 c128), transa, transb ("N" or "T"), m, n, k, alpha, a, a_offset, lda, b, b_offset, ldb, beta, c, c_offset, ldc, batch, a_stride, b_stride, c_stride | for each t < batch: C = alpha * op(A) op(B) + beta * C, where op(A) is m x k, op(B) is k x n, C is m x n; A is at a_offset + t*a_stride, and so on. "T": the matrix is stored transposed (A as k x m with rows lda apart). beta = 0 means that C is not read. m, n, batch >= 1, k >= 1. C overlaps neither A nor B. Strides of A and B may be 0 (one matrix for the whole batch). |
 | convolution | dtype (f32 f64), side (how: see `products.convolution`), x, x_offset, w, w_offset, out, out_offset, and the numbers of `CONVOLUTION_NUMBERS` | for each group, row, place and output: out = the sum over terms, taps and features of x * w where each coordinate is in 0 <= c < size. All have distances in the three arrays, by which indices and coordinates (from `start` on) grow; places and taps move the last coordinate by a step. Rows and terms are four nested counters ("wheels"), whose steps add x, out (of terms: in w), c0, c1 and c2. `term` is the distance in w of all that is summed, in order, if side is rows or columns. |
 
@@ -63,6 +64,7 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "convolution": (CONVOLUTION_ARGUMENTS, ("x", "w"), ("out",)),
     "callback": (("number", "count"), (), ()),  # then any number of buffers
     "poll": ((), (), ()),
+    "stamp": (("number",), (), ()),
     "watch": (("flag",), (), ("flag",)),
     "look": (("flag",), ("flag",), ("flag",)),
     "stopped": (("flag",), ("flag",), ()),

@@ -20,7 +20,7 @@ import numpy as np
 from anima.compiler.fusing.overwrite import Places
 from anima.compiler.fusing.repeats import LEAST, Repeats
 from anima.compiler.ir.groups import LARGE, Fused, Group
-from anima.compiler.ir.loops import Buffer, Expr, Kernel, Program, Stmt
+from anima.compiler.ir.loops import Buffer, Call, Expr, Kernel, Program, Stmt
 from anima.compiler.lowering import callback, contract, control, convolution, index, linalg, scan, sort, tape
 from anima.compiler.lowering.array import (
     Elements,
@@ -417,9 +417,14 @@ class Lowering:
         rule = CALLS.get(eqn.primitive.name)
         if rule is None:
             raise not_lowered(eqn)
+        start = len(self.body)
         if eqn.primitive.name in CONTROL:
             rule(self, eqn)
-            return
+        else:
+            self._apart(rule, eqn)
+        self.body[start:] = [replace(s, source=eqn.source) if isinstance(s, Call) else s for s in self.body[start:]]
+
+    def _apart(self, rule: Callable[[Any, Eqn], None], eqn: Eqn) -> None:
         # Rules write whole buffers: results that are parts of others are copied there.
         parts = [(v, self.places[v]) for v in eqn.outvars if isinstance(self.places.get(v), Sliced)]
         for var, _ in parts:

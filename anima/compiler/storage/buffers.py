@@ -319,7 +319,7 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
             case Window(buffer=buffer, address=address):
                 return Window(buffers.get(buffer, buffer), expr(address))
             case Call(routine=routine, args=args):
-                return Call(routine, renamed(routine, args, buffers))  # type: ignore[arg-type]
+                return replace(s, args=renamed(routine, args, buffers))  # type: ignore[arg-type]
         return s
 
     def block(body: Sequence[Stmt]) -> tuple[Stmt, ...]:

@@ -45,7 +45,7 @@ _readers = count(1)
 def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:
     """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call."""
     shapes = [(*a.shape, *getattr(a.dtype, "element_shape", ())) for a in closed.out_avals]
-    with timed(f"compilation of jit({name})"):
+    with timed("compile", name):
         program, code = driver.compile(closed, name, donated)
         if any(isinstance(c, (TapedLoop, Refill)) for c in program.callbacks):
             program = replace(program, callbacks=tuple(map(_at_run_time, program.callbacks)))
