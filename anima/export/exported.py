@@ -138,6 +138,7 @@ class Exported:
 
     # ---------------------------------------------------------------- calls
 
+    @errors.api_boundary
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The result for arguments of the structure and the types of the exported function's.
 
@@ -147,13 +148,6 @@ class Exported:
           ValueError: for arguments of another structure, shape or dtype; on another platform; for a derivative that
             was not exported.
         """
-        try:
-            return self._call(args, kwargs)
-        except Exception as error:
-            errors.filter_traceback(error)
-            raise
-
-    def _call(self, args: Any, kwargs: Any) -> Any:
         if "cpu" not in self.platforms and DisabledSafetyCheck.platform() not in self.disabled_safety_checks:
             raise ValueError(f"Function '{self.fun_name}' was exported for platforms '{self.platforms}' but it is used "
                              "on '('cpu',)'.")
@@ -203,6 +197,7 @@ class Exported:
         """Whether there is a derivative."""
         return self._vjp is not None
 
+    @errors.api_boundary
     def vjp(self) -> Exported:
         """The derivative, exported: a function of the leaves of the arguments and of cotangents for those of the
         results, which gives cotangents for those of the arguments. ValueError if it was not exported."""
@@ -243,6 +238,7 @@ class Exported:
 
     # ---------------------------------------------------------------- bytes
 
+    @errors.api_boundary
     def serialize(self, vjp_order: int = 0) -> bytes:
         """The function as bytes, with its derivatives up to an order, for `deserialize`.
 

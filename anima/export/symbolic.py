@@ -66,9 +66,10 @@ def _size(part: str, known: int | None, place: int, spec: str | None) -> int:
         if known is None:
             raise ValueError(f"symbolic shape '{spec}' has '_' in dimension {place}, but there is no size `like` it")
         return known
-    if part.isidentifier() or not part.lstrip("-").isdecimal():
-        raise _unsupported(f"The symbolic shape '{spec}'") if part[:1].isalpha() else ValueError(
-            f"syntax error in symbolic shape '{spec}' in dimension {place}: {part!r}")
+    if any(map(str.isalpha, part)):
+        raise _unsupported(f"The symbolic shape '{spec}'")
+    if not part.lstrip("-").isdecimal():
+        raise ValueError(f"syntax error in symbolic shape '{spec}' in dimension {place}: {part!r}")
     size = int(part)
     if size < 0 or known not in (None, size):
         raise ValueError(f"symbolic shape '{spec}' has the size {size} in dimension {place}, different from {known}")
