@@ -16,6 +16,7 @@ from typing import Any
 
 from anima.compiler.emitting.control import part_types, stored
 from anima.compiler.emitting.function import Function, Operands, TextModule, operands
+from anima.compiler.emitting.foreign import emit_foreign
 from anima.compiler.emitting.lapack import emit_lapack
 from anima.compiler.emitting.memory import Place
 from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, LaneIndex, i64, itemsize, parts
@@ -272,6 +273,8 @@ class EntryFunction:
             self._convolution(stmt)
         elif isinstance(stmt, Call) and stmt.routine in lapack.ROUTINES:
             emit_lapack(self.function, stmt, self._callee(stmt.routine, None), self._constant)
+        elif isinstance(stmt, Call) and stmt.routine == "foreign":
+            emit_foreign(self.function, stmt, self._constant)
         elif isinstance(stmt, Call) and stmt.routine == "callback":
             self._callback(stmt)
         elif isinstance(stmt, Call) and stmt.routine.startswith("tape_"):
