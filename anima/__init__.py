@@ -79,6 +79,7 @@ from anima.core.dtypes import float0 as float0
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from anima.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from anima import (
@@ -86,6 +87,8 @@ if TYPE_CHECKING:
         debug as debug,
         dlpack as dlpack,
         dtypes as dtypes,
+        export as export,
+        ffi as ffi,
         image as image,
         lax as lax,
         nn as nn,
@@ -101,9 +104,8 @@ if TYPE_CHECKING:
 globals().update(errors.public_face(__name__, globals()))  # errors show the user's frames only
 jacobian = jacrev
 remat = checkpoint
-__version__ = "0.1.0"
 
-_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "scipy",
+_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "export", "ffi", "image", "lax", "nn", "numpy", "ops", "random", "scipy",
           "stages", "test_util", "typing")
 
 
