@@ -105,8 +105,8 @@ globals().update(errors.public_face(__name__, globals()))  # errors show the use
 jacobian = jacrev
 remat = checkpoint
 
-_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "export", "ffi", "image", "lax", "nn", "numpy", "ops", "random", "scipy",
-          "stages", "test_util", "typing")
+_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "export", "ffi", "image", "lax", "nn", "numpy", "ops",
+          "random", "scipy", "stages", "test_util", "typing")
 
 
 load_operators_by(lambda: importlib.import_module("anima.numpy"))

@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from anima import errors
+from anima.api.jit import jit
 from anima.control.effects import VMAP_METHODS
 from anima.control.foreign import ffi_call_p, ffi_elementwise_p, widens
 from anima.core import dtypes, foreign
 from anima.core.avals import ShapedArray
-from anima.core.trace import aval_of
+from anima.core.state import current
+from anima.core.trace import EVAL, aval_of
 from anima.ops.broadcast import as_array
 
 _api: Any = ctypes.PyDLL(None) if os.name != "nt" else ctypes.pythonapi  # argument types of our own
@@ -53,7 +55,7 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
 
     Args:
       name: as no other function is called.
-      fn: a capsule (`pycapsule`, or one of `__pyx_capi__` of a module of Cython's), a function of ctypes, or an address.
+      fn: a capsule (`pycapsule`, or one of `__pyx_capi__` of a module of Cython's), a function of ctypes, an address.
       platform: "cpu".
       api_version: 1. There is no other convention than C's own.
       signature: the function's declaration in C; that in the name of the capsule, if None.
@@ -84,8 +86,8 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
         raise TypeError(f"register_ffi_target: {name!r} is to be a capsule, a function of ctypes or an address, got "
                         f"{fn!r}.")
     if not signature:
-        raise ValueError(f"register_ffi_target: the declaration of {name!r} is not known; give it as signature=, such as "
-                         "'void (const float *x, float *out, int64_t x_size)'.")
+        raise ValueError(f"register_ffi_target: the declaration of {name!r} is not known; give it as signature=, such "
+                         "as 'void (const float *x, float *out, int64_t x_size)'.")
     known = _targets.get(name)
     if known is not None and (known.address, known.signature.text) != (address, signature):
         raise ValueError(f"register_ffi_target: there is another function {name!r} already.")
@@ -141,7 +143,8 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
         given = tuple(sorted(attributes.items()))
         if target.signature.scalar and target.signature.returns:
             _check_numbers(target, avals, results, aliases, attributes)
-            outs = [ffi_elementwise_p.bind(*arrays, target=target, attributes=given, dtype=results[0].dtype)]
+            apply = _compiled if current.trace is EVAL else ffi_elementwise_p.bind
+            outs = [apply(*arrays, target=target, attributes=given, dtype=results[0].dtype)]
         else:
             outs = ffi_call_p.bind(*arrays, target=target, attributes=given, result_avals=results,
                                    has_side_effect=has_side_effect, vmap_method=vmap_method,
@@ -149,6 +152,10 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
         return outs if several else outs[0]
 
     return call
+
+
+# Outside of programs, too, a function of numbers is called for each element by compiled code.
+_compiled = jit(ffi_elementwise_p.bind, static_argnames=("target", "attributes", "dtype"))
 
 
 def _result(given: Any) -> ShapedArray:
@@ -190,8 +197,8 @@ def _check_numbers(target: foreign.Function, avals: Sequence[ShapedArray], resul
         if isinstance(place, int):
             aval = avals[place]
             if not widens(aval.dtype, parameter.type):
-                raise TypeError(f"ffi_call: {target.name} is declared as {target.signature.text!r}, but argument {place} "
-                                f"is of type {aval.str_short()}.")
+                raise TypeError(f"ffi_call: {target.name} is declared as {target.signature.text!r}, but argument "
+                                f"{place} is of type {aval.str_short()}.")
             if aval.shape not in ((), results[0].shape):
                 raise TypeError(f"ffi_call: {target.name} is applied to each element, but argument {place} is of type "
                                 f"{aval.str_short()}, and the result {results[0].str_short()}.")
@@ -208,14 +215,14 @@ def include_dir() -> str:
 
 
 def register_ffi_target_as_batch_partitionable(name: str) -> None:
-    """Says that calls may be cut along the axes that `vmap` adds, over devices: there is one. KeyError for a name that is
-    not registered."""
+    """Says that calls may be cut along the axes that `vmap` adds, over devices: there is one. KeyError for a name that
+    is not registered."""
     if name not in _targets:
         raise KeyError(name)
 
 
 def _means_nothing(what: str, instead: str) -> NoReturn:
-    raise NotImplementedError(f"{what} is of another calling convention than C's, which Anima's programs use: {instead}.")
+    raise NotImplementedError(f"{what} is of another calling convention than C's, which programs use: {instead}.")
 
 
 def register_ffi_type(name: str, type_registration: Any, platform: str = "cpu") -> None:

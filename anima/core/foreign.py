@@ -34,7 +34,8 @@ _NUMBERS = {
     "intptr_t": f"i{_WORD}", "Py_ssize_t": f"i{_WORD}",
     **{f"{'' if s == 'i' else 'u'}int{bits}_t": f"{s}{bits}" for s in "iu" for bits in (8, 16, 32, 64)}}
 _BEHIND = {  # what only pointers lead to: C has no such numbers, or passes them in ways of its own
-    "long double": "f80", "float complex": "c64", "double complex": "c128", "float _Complex": "c64", "double _Complex": "c128",
+    "long double": "f80", "float complex": "c64", "double complex": "c128", "float _Complex": "c64",
+    "double _Complex": "c128",
     "__pyx_t_float_complex": "c64", "__pyx_t_double_complex": "c128", "_Float16": "f16", "float16": "f16",
     "bfloat16": "bf16", **{d.name: dtypes.short_name(d) for d in dtypes.SMALL_FLOATS}}
 _CTYPES: dict[str, Any] = {
@@ -169,8 +170,8 @@ def _is_shape(p: Parameter) -> bool:
 
 def _check_type(function: Function, wanted: str, aval: ShapedArray, what: str) -> None:
     if wanted and dtypes.short_name(aval.dtype) != wanted:
-        raise TypeError(f"ffi_call: {function.name} is declared as {function.signature.text!r}, but {what or 'an array'} "
-                        f"is of type {aval.str_short()}.")
+        raise TypeError(f"ffi_call: {function.name} is declared as {function.signature.text!r}, but "
+                        f"{what or 'an array'} is of type {aval.str_short()}.")
 
 
 def _argument(function: Function, p: Parameter, places: Mapping[Parameter, int], arrays: Mapping[str, ShapedArray],
@@ -196,8 +197,8 @@ def _argument(function: Function, p: Parameter, places: Mapping[Parameter, int],
 def _check_used(function: Function, attributes: Mapping[str, Any], used: set[str]) -> None:
     unknown = sorted(set(attributes) - used)
     if unknown:
-        raise TypeError(f"ffi_call: {function.name}, declared as {function.signature.text!r}, has no parameters for the "
-                        f"attributes {', '.join(unknown)}.")
+        raise TypeError(f"ffi_call: {function.name}, declared as {function.signature.text!r}, has no parameters for "
+                        f"the attributes {', '.join(unknown)}.")
 
 
 def number(type: str, value: Any, function: Function, name: str) -> str:

@@ -46,7 +46,8 @@ from anima.random.implementation import Implementation
 from anima.transforms import checkpoint
 
 _WINDOW = "base_dilation:ints padding:pairs window_dilation:ints window_dimensions:ints window_strides:ints"
-_SCATTER = "dimension_numbers:ScatterDimensionNumbers indices_are_sorted:bool mode:GatherScatterMode unique_indices:bool"
+_SCATTER = ("dimension_numbers:ScatterDimensionNumbers indices_are_sorted:bool mode:GatherScatterMode "
+            "unique_indices:bool")
 _WHILE = "body_jaxpr:program body_nconsts:int cond_jaxpr:program cond_nconsts:int"
 
 # Parameters and their kinds -> the primitives that have them.
@@ -115,8 +116,8 @@ _SCHEMAS = {name: dict(pair.split(":") for pair in kinds.split()) for kinds, nam
             for name in names.split()}
 
 ENUMS: dict[str, type[enum.Enum]] = {e.__name__: e for e in (
-    contract.DotAlgorithmPreset, contract.Precision, fft.FftType, gather.GatherScatterMode, linalg_spectral.SvdAlgorithm,
-    elementwise.RoundingMethod)}
+    contract.DotAlgorithmPreset, contract.Precision, fft.FftType, gather.GatherScatterMode,
+    linalg_spectral.SvdAlgorithm, elementwise.RoundingMethod)}
 RECORDS: dict[str, type[Any]] = {r.__name__: r for r in (
     contract.DotAlgorithm, convolution.ConvDimensionNumbers, gather.GatherDimensionNumbers,
     gather.ScatterDimensionNumbers)}

@@ -114,7 +114,7 @@ class Programs:
         if not dtype.itemsize:
             return np.zeros(aval.size, dtype)
         whole = np.frombuffer(data, np.uint8)
-        if dtype == bool and whole.size and whole.max() > 1:
+        if dtype == dtypes.bool_ and whole.size and whole.max() > 1:
             self._reader.fail("a bool is neither 0 nor 1")
         if dtype in _SMALL:
             given = whole.view(np.int8)
@@ -165,7 +165,7 @@ class Programs:
         except JaxprTypeError as error:
             raise FormatError(f"The exported program is damaged: {error}") from None
         except Exception as error:  # rules of operations meet what no tracing makes
-            raise FormatError(f"The exported program is damaged: {type(error).__name__} of its types: {error}") from None
+            raise FormatError(f"The exported program is damaged: {type(error).__name__}: {error}") from None
         self._checked.add(id(closed.jaxpr))
 
     def _equation(self, bound: list[Var]) -> Eqn:

@@ -1,4 +1,4 @@
-"""Programs to bytes: tables of texts, types, places, constants and programs, each of which names entries of earlier ones.
+"""Programs to bytes: tables of texts, types, places, constants and programs; each names entries of earlier ones.
 
     tables = Tables();  number = tables.program(closed);  tables.write(writer)
 
@@ -154,7 +154,8 @@ class Tables:
         for name in sorted(given.keys() | kinds.keys()):
             value = given.get(name)
             if name not in kinds or not fits(kinds[name], value):
-                raise NotImplementedError(f"{_asked(eqn)} has the parameter {name}={value!r}, which cannot be exported.")
+                raise NotImplementedError(f"{_asked(eqn)} has the parameter {name}={value!r}, which cannot be "
+                                          "exported.")
             w.natural(self.text(name))
             self._value(w, value)
         w.natural(len(eqn.outvars))

@@ -85,10 +85,12 @@ ROUGH: dict[str, Case] = {
     "keys": (lambda key: random.split(key, 3), (random.key(1),)),
     "rbg": (lambda key: random.uniform(key, (5,)), (random.key(1, impl="rbg"),)),
     "complex": (lambda x: (jnp.linalg.eig(x)[0], jnp.conj(x) * (1 + 2j)), (A.astype("complex64"),)),
-    "integers": (lambda n: (n // 3, n % 3, n << 1, ~n, lax.population_count(n), jnp.argmax(n), n > 2), (jnp.arange(9),)),
+    "integers": (lambda n: (n // 3, n % 3, n << 1, ~n, lax.population_count(n), jnp.argmax(n), n > 2), (
+        jnp.arange(9),)),
     "small": (lambda x: [x.astype(d) for d in ("bfloat16", "float16", "float8_e4m3fn", "int4", "uint4", "bool")], (
         jnp.asarray([0.0, 1.0, 3.0]),)),
-    "folds": (lambda x: (lax.reduce(x, 1.0, lambda a, b: a * b + 1.0, (1,)), jnp.tile(x, 2), jnp.histogram(x)[0]), (X,)),
+    "folds": (lambda x: (lax.reduce(x, 1.0, lambda a, b: a * b + 1.0, (1,)), jnp.tile(x, 2), jnp.histogram(x)[0]), (
+        X,)),
     "empty": (lambda x: (x, jnp.sum(x), jnp.zeros((0, 3))), (jnp.zeros((2, 0)),)),
     "nothing": (lambda: (), ()),
 }

@@ -72,7 +72,7 @@ def test_damage_is_seen() -> None:
 
 
 def test_damage_under_a_right_checksum_makes_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composite, "eval_numpy", None)  # whatever runs a program would fail otherwise than by a FormatError
+    monkeypatch.setattr(composite, "eval_numpy", None)  # what runs a program fails, and not by a FormatError
     rng, originals = random.Random(1), blobs()
     slowest, errors = 0.0, 0
     tracemalloc.start()
@@ -98,7 +98,7 @@ def test_damage_under_a_right_checksum_makes_nothing_wrong(monkeypatch: pytest.M
 @pytest.mark.parametrize("damage,message", [
     (lambda b: b"", "are not an exported program"),
     (lambda b: b"pickle" + b, "are not an exported program"),
-    (lambda b: b[:8] + struct.pack("<I", VERSION + 1) + b[12:], f"version {VERSION + 1} of the format; this Anima reads"),
+    (lambda b: b[:8] + struct.pack("<I", VERSION + 1) + b[12:], f"version {VERSION + 1} of the format; this"),
     (lambda b: b[:8] + struct.pack("<I", 0) + b[12:], "version 0 of the format"),
     (lambda b: b[:-1], "incomplete"),
     (lambda b: b + b"!", "incomplete"),

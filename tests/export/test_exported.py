@@ -71,7 +71,7 @@ def test_derivatives_are_those_of_the_function(name: str) -> None:
 
 
 def test_derivatives_of_derivatives() -> None:
-    fun = lambda x: jnp.sum(jnp.sin(x) * newtons(x))  # noqa: E731
+    fun = lambda x: jnp.sum(jnp.sin(x) * newtons(x))
     newtons = CASES["while"][0]
     x = jnp.asarray([1.0, 2.0])
     wanted = anima.grad(lambda y: jnp.sum(anima.grad(fun)(y) ** 2))(x)
@@ -120,7 +120,7 @@ def test_64_bits() -> None:
         args = (jnp.asarray([1.0, 1e-12]),)
         wanted, blob = fun(*args), ex.export(fun)(*args).serialize(vjp_order=1)
     exported = ex.deserialize(blob)
-    with pytest.raises(ValueError, match="Dtype mismatch for args.0.: expected float64 and called with float32. 64-bit"):
+    with pytest.raises(ValueError, match=r"Dtype mismatch for args.0.: expected float64 and called with float32. 64"):
         exported.call(jnp.ones(2))
     with anima.enable_x64(True):
         same(exported.call(*args), wanted)
@@ -202,7 +202,7 @@ def test_types_of_derivatives() -> None:
 
 @pytest.mark.parametrize("call,message", [
     (lambda e: e.call(jnp.ones(4), z=2.0), r"Shape mismatch for args\[0\]: expected \(3,\) and called with \(4,\)"),
-    (lambda e: e.call(jnp.ones(3, int), z=2.0), r"Dtype mismatch for args\[0\]: expected float32 and called with int32"),
+    (lambda e: e.call(jnp.ones(3, int), z=2.0), r"Dtype mismatch for args\[0\]: expected float32 and called with int"),
     (lambda e: e.call(jnp.ones(3), z=2), r"Dtype mismatch for kwargs\['z'\]: expected float32 and called with int32"),
     (lambda e: e.call(jnp.ones(3), y=2.0), "must have the same pytree structure as when the function 'f' was exported"),
     (lambda e: again(e).vjp(), "No VJP is available"),
@@ -226,7 +226,7 @@ def test_forward_mode_is_refused() -> None:
 
 def test_platforms() -> None:
     fun = ex.export(anima.jit(jnp.sin), platforms=("tpu",))
-    with pytest.raises(ValueError, match="was exported for platforms '.'tpu',.' but it is used on"):
+    with pytest.raises(ValueError, match=r"was exported for platforms '.'tpu',.' but it is used on"):
         again(fun(1.0)).call(1.0)
     allowed = ex.export(anima.jit(jnp.sin), platforms=("tpu",), disabled_checks=[ex.DisabledSafetyCheck.platform()])
     same(again(allowed(0.0)).call(0.0), anima.jit(jnp.sin)(0.0))
@@ -243,7 +243,7 @@ def _prints(x: Any) -> Any:
 
 @pytest.mark.parametrize("fun,why", [
     (lambda x: anima.pure_callback(np.sin, x, x), "'pure_callback' at test_exported.py:.*: it calls Python"),
-    (lambda x: lax.fori_loop(0, 2, lambda i, c: _prints(c), x), "'debug_print' at test_exported.py:.*: it calls Python"),
+    (lambda x: lax.fori_loop(0, 2, lambda i, c: _prints(c), x), "'debug_print' at test_exported.py:.*: it calls"),
     (lambda x: anima.vmap(lambda y: lax.all_gather(y, "i"), axis_name="i")(x), None),
 ])
 def test_what_calls_python_is_refused(fun: Any, why: str | None) -> None:
@@ -279,7 +279,7 @@ class Box:
 
 def test_nodes_need_names() -> None:
     exported = ex.export(anima.jit(lambda p: p))(Pair(1.0, 2.0))
-    with pytest.raises(ValueError, match="unregistered type `<class .*Pair"):
+    with pytest.raises(ValueError, match=r"unregistered type `<class .*Pair"):
         exported.serialize()
     with pytest.raises(ValueError, match="is no type of pytree nodes"):
         ex.register_pytree_node_serialization(Box, serialized_name="box", serialize_auxdata=str.encode,
@@ -290,7 +290,7 @@ def test_nodes_need_names() -> None:
     with pytest.raises(ValueError, match="Duplicate serialization registration for type"):
         ex.register_namedtuple_serialization(Pair, serialized_name="tests.Pair2")
     tree.register_pytree_node(Box, lambda b: ((b.content,), b.label), lambda label, c: Box(*c, label))
-    with pytest.raises(ValueError, match="for serialized_name `tests.Pair`"):
+    with pytest.raises(ValueError, match=r"for serialized_name `tests.Pair`"):
         ex.register_pytree_node_serialization(Box, serialized_name="tests.Pair", serialize_auxdata=str.encode,
                                               deserialize_auxdata=bytes.decode)
     ex.register_pytree_node_serialization(Box, serialized_name="tests.Box", serialize_auxdata=str.encode,
@@ -303,7 +303,7 @@ def test_nodes_need_names() -> None:
     ex_trees = sys.modules["anima.export.trees"]
     node = ex_trees._by_name.pop("tests.Box")  # type: ignore[attr-defined]
     try:
-        with pytest.raises(ex.FormatError, match="unregistered type `tests.Box`"):
+        with pytest.raises(ex.FormatError, match=r"unregistered type `tests.Box`"):
             ex.deserialize(blob)
     finally:
         ex_trees._by_name["tests.Box"] = node  # type: ignore[attr-defined]

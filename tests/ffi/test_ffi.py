@@ -135,7 +135,7 @@ def test_halves(library: Any) -> None:
 
 
 def test_results_in_the_memory_of_operands(library: Any) -> None:
-    added = lambda x: call("add_in_place", Struct(x.shape, x.dtype), input_output_aliases={0: 0})(x, k=-3)  # noqa: E731
+    added = lambda x: call("add_in_place", Struct(x.shape, x.dtype), input_output_aliases={0: 0})(x, k=-3)
     check(added, (X,), np.asarray(X) - 3)
     check(lambda x: (added(x), x, added(x * 2)), (X,), np.asarray(X) - 3, X, np.asarray(X) * 2 - 3)
 
@@ -183,7 +183,7 @@ def test_side_effects(library: Any) -> None:
 
 def test_numbers(library: Any) -> None:
     y = jnp.asarray([[0.5, -1.0, 2.0]])
-    hyp = lambda x, y: call("hyp", Struct(x.shape, x.dtype))(x, y)  # noqa: E731
+    hyp = lambda x, y: call("hyp", Struct(x.shape, x.dtype))(x, y)
     check(lambda x, y: hyp(x * 2, jnp.broadcast_to(y, x.shape)) + 1, (X, y),
           (2 * np.asarray(X)) ** 2 + 2 * np.asarray(y) + 1)
     check(lambda x: call("powers", Struct(x.shape, x.dtype))(x, n=3), (X,), np.asarray(X) ** 3)
@@ -197,7 +197,7 @@ def test_numbers(library: Any) -> None:
 @pytest.mark.parametrize("size", [0, 1, 7, 16, 33, 70_000])
 def test_functions_of_scipy_fuse_into_loops(size: int) -> None:
     ffi.register_ffi_target("tests.ndtr", cython_special.__pyx_capi__["__pyx_fuse_1ndtr"])
-    ndtr = lambda x: call("ndtr", Struct(x.shape, x.dtype))(x)  # noqa: E731
+    ndtr = lambda x: call("ndtr", Struct(x.shape, x.dtype))(x)
     x = jnp.asarray(np.linspace(-3, 3, size, dtype=np.float32))
     fun = anima.jit(lambda x: jnp.sum(2 * ndtr(x * x) - 1))
     wanted = scipy.special.ndtr(np.asarray(x, np.float64) ** 2)
@@ -218,7 +218,7 @@ def test_derivatives_by_a_rule_of_the_user() -> None:
     x = jnp.asarray([0.0, 0.5, 1.0])
     slope = anima.jit(anima.vmap(anima.grad(erfi)))(x)
     np.testing.assert_allclose(slope, 2 / np.sqrt(np.pi) * np.exp(np.asarray(x) ** 2), rtol=1e-6)
-    with pytest.raises(ValueError, match="The FFI call to `tests.erfi` cannot be differentiated"):
+    with pytest.raises(ValueError, match=r"The FFI call to `tests.erfi` cannot be differentiated"):
         anima.grad(lambda x: call("erfi", Struct((), "float32"))(x))(1.0)
 
 
@@ -237,7 +237,7 @@ S3, S0 = Struct((3,), "float32"), Struct((), "float32")
     (lambda: call("scale", S3)(X[0], X[0], by=2.0), "with 1 operands and 1 results, but is called with 2 and 1"),
     (lambda: call("scale", [S3, S3])(X[0], by=2.0), "with 1 operands and 1 results, but is called with 1 and 2"),
     (lambda: call("outer", S3)(X[0, 0], X[0]), r"wants x_dim0, but x has shape \(\)"),
-    (lambda: call("weighed", Struct((3,), "int32"))(X[0].astype("int8"), weight=1, negative=True), "returns one number"),
+    (lambda: call("weighed", Struct((3,), "int32"))(X[0].astype("int8"), weight=1, negative=True), "one number"),
     (lambda: call("hyp", S3)(X[0], X), r"argument 1 is of type f32\[2,3\], and the result f32\[3\]"),
     (lambda: call("hyp", S3)(X[0], X[0].astype("complex64")), r"argument 1 is of type c64\[3\]"),
     (lambda: call("hyp", S3)(X[0]), "with 2 operands, but is called with 1"),
@@ -282,9 +282,9 @@ def test_wrong_options(library: Any) -> None:
 def test_registration(library: Any) -> None:
     capsule = ffi.pycapsule(library.scale, DECLARED["scale"])
     ffi.register_ffi_target("tests.scale", capsule)  # the same once more
-    with pytest.raises(ValueError, match="there is another function 'tests.scale' already"):
+    with pytest.raises(ValueError, match=r"there is another function 'tests.scale' already"):
         ffi.register_ffi_target("tests.scale", ffi.pycapsule(library.outer, DECLARED["scale"]))
-    with pytest.raises(ValueError, match="the declaration of 'tests.new' is not known"):
+    with pytest.raises(ValueError, match=r"the declaration of 'tests.new' is not known"):
         ffi.register_ffi_target("tests.new", ffi.pycapsule(library.scale))
     with pytest.raises(TypeError, match="a capsule, a function of ctypes or an address"):
         ffi.register_ffi_target("tests.new", max)
@@ -317,7 +317,8 @@ def test_declarations(text: str, returns: str, parameters: list[str]) -> None:
     ("double", ValueError), ("double (thing x)", ValueError), ("thing (double x)", ValueError),
     ("double (double x, double x)", ValueError), ("double (double **x)", NotImplementedError),
     ("__pyx_t_double_complex (double)", NotImplementedError), ("float (float16 x)", NotImplementedError),
-    ("long double (long double)", NotImplementedError), ("double (unsigned signed)", ValueError), ("void (__pyx_t_double_complex)", NotImplementedError),
+    ("long double (long double)", NotImplementedError),
+    ("double (unsigned signed)", ValueError), ("void (__pyx_t_double_complex)", NotImplementedError),
 ])
 def test_declarations_that_are_not_understood(text: str, error: type[Exception]) -> None:
     with pytest.raises(error):

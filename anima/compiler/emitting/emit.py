@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from anima.compiler.emitting.control import part_types, stored
-from anima.compiler.emitting.function import Function, Operands, TextModule, operands
 from anima.compiler.emitting.foreign import emit_foreign
+from anima.compiler.emitting.function import Function, Operands, TextModule, operands
 from anima.compiler.emitting.lapack import emit_lapack
 from anima.compiler.emitting.memory import Place
 from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, LaneIndex, i64, itemsize, parts

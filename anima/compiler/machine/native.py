@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -122,7 +122,7 @@ def support_objects(modules: Sequence[Module], target: Target) -> dict[str, byte
     return found
 
 
-def keep_support(objects: Mapping[str, bytes], target: Target) -> None:
+def keep_support(objects: dict[str, bytes], target: Target) -> None:
     """Makes objects those of functions that modules call, so that they need not be compiled. Those that others call
     come last."""
     for name, data in reversed(objects.items()):
