@@ -18,7 +18,7 @@ from anima import errors, tree
 from anima.api.autodiff import vjp
 from anima.api.jit import JitFunction
 from anima.api.pjit import pjit_p
-from anima.config import enable_x64
+from anima.config import config, enable_x64
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
@@ -91,6 +91,7 @@ class Exported:
         self.out_tree, self.out_avals = out_tree, tuple(out_avals)
         self.platforms, self.disabled_safety_checks = tuple(platforms), tuple(disabled_safety_checks)
         self._get_vjp = self._exported_vjp if get_vjp is None else get_vjp
+        self._options = config.trace_key()  # that the program was traced under: what it becomes depends on them
 
     @property
     def ordered_effects(self) -> tuple[str, ...]:
@@ -207,7 +208,8 @@ class Exported:
 
     @cached_property
     def _vjp(self) -> Exported | None:
-        return self._get_vjp()
+        with config.held(self._options):
+            return self._get_vjp()
 
     def _exported_vjp(self) -> Exported:
         """The derivative of a program of this process."""
@@ -244,29 +246,38 @@ class Exported:
 
         Raises:
           NotImplementedError: for programs that call Python, or C functions by their address; the message says where.
-          ValueError: for pytree nodes that have no name (`register_pytree_node_serialization`).
+          ValueError: for pytree nodes that have no name (`register_pytree_node_serialization`), and for an order
+            that is not from 0 to 15.
         """
+        if not 0 <= vjp_order < _MOST_VJPS:
+            raise ValueError(f"vjp_order is from 0 to {_MOST_VJPS - 1}, got {vjp_order}.")
         chain = [self]
         for _ in range(vjp_order):
             chain.append(chain[-1].vjp())
-        tables, body = Tables(), Writer()
-        body.natural(len(chain))
-        for exported in chain:
-            body.text(exported.fun_name)
-            for texts in (exported.platforms, exported.disabled_safety_checks):
-                body.natural(len(texts))
-                for text in texts:
-                    body.text(text)
-            body.natural(tables.program(exported.jaxpr))
-            for treedef, avals in ((exported.in_tree, exported.in_avals), (exported.out_tree, exported.out_avals)):
-                write_tree(body, treedef)
-                for aval in avals:
-                    body.natural(tables.type(aval))
-        out = Writer()
-        out.flag(enable_x64.value)
-        tables.write(out)
-        out.append(body)
-        return sealed(MAGIC, VERSION, out.bytes())
+        with config.held(self._options):
+            return sealed(MAGIC, VERSION, _content(chain))
+
+
+def _content(chain: Sequence[Exported]) -> bytes:
+    """A function and its derivatives as bytes."""
+    tables, body = Tables(), Writer()
+    body.natural(len(chain))
+    for exported in chain:
+        body.text(exported.fun_name)
+        for texts in (exported.platforms, exported.disabled_safety_checks):
+            body.natural(len(texts))
+            for text in texts:
+                body.text(text)
+        body.natural(tables.program(exported.jaxpr))
+        for treedef, avals in ((exported.in_tree, exported.in_avals), (exported.out_tree, exported.out_avals)):
+            write_tree(body, treedef)
+            for aval in avals:
+                body.natural(tables.type(aval))
+    out = Writer()
+    out.flag(enable_x64.value)
+    tables.write(out)
+    out.append(body)
+    return out.bytes()
 
 
 def deserialize(blob: bytes | bytearray) -> Exported:
@@ -286,10 +297,10 @@ def deserialize(blob: bytes | bytearray) -> Exported:
     with enable_x64(reader.flag()):  # types are those of the options that the programs were traced under
         programs = Programs(reader)
         chain = [_read(reader, programs) for _ in range(min(reader.count(), _MOST_VJPS))]
-    reader.end()
-    found: Exported | None = None
-    for parts in reversed(chain):
-        found = Exported(**parts, get_vjp=lambda derivative=found: derivative)
+        reader.end()
+        found: Exported | None = None
+        for parts in reversed(chain):
+            found = Exported(**parts, get_vjp=lambda derivative=found: derivative)
     if found is None:
         reader.fail("there is no function")
     return found

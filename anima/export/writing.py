@@ -28,7 +28,10 @@ from anima.export.primitives import RECORDS, TAGS, fits, is_exported, kinds_of
 from anima.random.implementation import Implementation, of_dtype
 from anima.random.primitives import random_unwrap_p, random_wrap_p, words_aval
 
-_WHY = {
+WHY = {  # operations that are not exported
+    **dict.fromkeys(("all_gather", "all_to_all", "axis_index", "pbroadcast", "ppermute", "reduce_scatter"),
+                    "it is about a mapped axis that the program is inside of"),
+    "lapack": "only the compiler makes it",
     "custom_lin": "only a whole derivative can be; export the function, and serialize it with vjp_order=1",
     "ffi_call": "it is a C function at an address of this process",
     "ffi_elementwise": "it is a C function at an address of this process",
@@ -252,7 +255,7 @@ def exportable(eqn: Eqn) -> list[Eqn]:
     if is_exported(primitive):
         return [eqn]
     if primitive.body is None or primitive.effects_of(eqn.params):
-        why = _WHY.get(primitive.name, "it is no operation of Anima's own, and stands for no program")
+        why = WHY.get(primitive.name, "it is no operation of Anima's own, and stands for no program")
         raise NotImplementedError(f"{_asked(eqn)} cannot be exported: {why}.")
     body = primitive.body(eqn.params, [v.aval for v in eqn.invars])
     if not primitive.on_words:
