@@ -369,6 +369,9 @@ def export(fun_jit: Any, *, platforms: Sequence[str] | None = None,
     @errors.api_boundary
     def do_export(*args: Any, **kwargs: Any) -> Exported:
         traced = fun_jit.trace(*args, **kwargs)
+        if len(traced.jaxpr.in_avals) != traced.in_tree.num_leaves:
+            raise ValueError(f"Function '{traced.fun_name}' cannot be exported here: it closes over values that are "
+                             "being traced. Pass them as arguments.")
         return Exported(traced.fun_name, traced.in_tree, traced.jaxpr.in_avals, traced.out_tree,
                         traced.jaxpr.out_avals, traced.jaxpr, tuple(platforms) if platforms else ("cpu",), checks)
 

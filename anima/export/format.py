@@ -17,7 +17,7 @@ from typing import NoReturn, TypeVar
 T = TypeVar("T")
 
 _HEAD = struct.Struct("<8sIQ32s")  # magic, version, bytes that follow, their SHA-256
-_DEPTH = 64                        # values and trees in one another
+DEPTH = 64                        # values and trees in one another
 _WORD = 1 << 64
 
 
@@ -156,8 +156,8 @@ class Reader:
 
     def inside(self, read: Callable[[], T]) -> T:
         """What is read inside of something else; FormatError if it is too deep inside."""
-        if self._depth == _DEPTH:
-            self.fail(f"values are more than {_DEPTH} deep")
+        if self._depth == DEPTH:
+            self.fail(f"values are more than {DEPTH} deep")
         self._depth += 1
         value = read()
         self._depth -= 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from anima import tree
-from anima.export.format import FormatError, Reader, Writer
+from anima.export.format import DEPTH, FormatError, Reader, Writer
 from anima.tree_engine import NAMESPACE, optree
 
 _LEAF, _NONE, _TUPLE, _LIST, _DICT, _ORDERED, _CUSTOM = range(7)
@@ -94,8 +94,10 @@ def _unflatten(nodetype: type, data: Any, children: list[Any]) -> Any:
     return node.unflatten_func(data, children)
 
 
-def write_tree(w: Writer, treedef: tree.PyTreeDef) -> None:
-    """Appends a structure; ValueError for nodes that have no name."""
+def write_tree(w: Writer, treedef: tree.PyTreeDef, depth: int = 0) -> None:
+    """Appends a structure; ValueError for nodes that have no name, and for what readers refuse."""
+    if depth > DEPTH:
+        raise ValueError(f"Cannot serialize a PyTreeDef that is more than {DEPTH} nodes deep.")
     node = treedef.node_data()
     if node is None:
         w.natural(_LEAF)
@@ -121,7 +123,7 @@ def write_tree(w: Writer, treedef: tree.PyTreeDef) -> None:
     children = treedef.children()
     w.natural(len(children))
     for child in children:
-        write_tree(w, child)
+        write_tree(w, child, depth + 1)
 
 
 def read_tree(r: Reader) -> tree.PyTreeDef:

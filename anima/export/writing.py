@@ -27,6 +27,7 @@ from anima.export.format import Writer
 from anima.export.primitives import RECORDS, TAGS, fits, is_exported, kinds_of
 from anima.random.implementation import Implementation, of_dtype
 from anima.random.primitives import random_unwrap_p, random_wrap_p, words_aval
+from anima.util import deeper
 
 WHY = {  # operations that are not exported
     **dict.fromkeys(("all_gather", "all_to_all", "axis_index", "pbroadcast", "ppermute", "reduce_scatter"),
@@ -122,7 +123,8 @@ class Tables:
     def program(self, closed: ClosedJaxpr) -> int:
         """The number of a program, after those that it holds."""
         if id(closed) not in self._programs:
-            written = self._body(closed)
+            with deeper():
+                written = self._body(closed)
             self._programs[id(closed)] = len(self._programs), closed
             self._written["programs"].append(written)
         return self._programs[id(closed)][0]

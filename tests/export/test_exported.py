@@ -326,3 +326,23 @@ def test_symbolic_shapes() -> None:
     assert specs["x"].shape == (2, 3) and specs["n"].dtype == np.int32
     with pytest.raises(ValueError, match="different from"):
         ex.symbolic_args_specs((jnp.ones(3),), "4")
+
+
+def test_what_is_deep() -> None:
+    f = anima.jit(lambda x: x + 1.0)
+    for _ in range(300):
+        f = anima.jit(lambda x, f=f: f(x) * 1.0)
+    same(again(ex.export(f)(1.0)).call(1.0), jnp.float32(2.0) + jnp.zeros(()))
+    tree_of_depth = [1.0]
+    for _ in range(70):
+        tree_of_depth = [tree_of_depth]
+    with pytest.raises(ValueError, match="more than 64 nodes deep"):
+        ex.export(anima.jit(lambda x: x))(tree_of_depth).serialize()
+
+
+def test_closed_over_tracers_are_refused() -> None:
+    def outer(x: Any) -> Any:
+        return ex.export(anima.jit(lambda y: x * y))(1.0)
+
+    with pytest.raises(ValueError, match="closes over values that are being traced"):
+        anima.jit(outer)(2.0)
