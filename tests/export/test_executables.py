@@ -82,6 +82,19 @@ def test_another_process(tmp_path: pathlib.Path) -> None:
     assert done.stdout == "all well\n", done.stderr
 
 
+def test_equal_parts_products_and_threads(unchecked: None) -> None:
+    """Kernels that stand several times, code that products of all programs share, and threads."""
+    def fun(x: Any, big: Any) -> Any:
+        for _ in range(3):
+            x = jnp.tanh(x @ x.T @ x) + 1.0
+        return x, jnp.sum(jnp.sin(big) * big), jnp.exp(big)
+
+    args = jnp.cos(jnp.arange(70.0 * 70).reshape(70, 70)) / 70, jnp.linspace(0.0, 1.0, 1_000_000)
+    program = compiled(fun, *args)
+    assert program.executable.code.parallel and len(program.executable.code.modules) > 1
+    same(deserialize_and_load(*serialize(program))(*args), program(*args))
+
+
 def test_functions_called_apart_come_along() -> None:
     program = compiled(lambda x: jnp.tan(x) + lax.lgamma(x), jnp.linspace(0.1, 3.0, 37))
     blob, *trees = serialize(program)
