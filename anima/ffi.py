@@ -142,7 +142,7 @@ def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: boo
         _check_aliases(aliases, avals, results)
         given = tuple(sorted(attributes.items()))
         if target.signature.scalar and target.signature.returns:
-            _check_numbers(target, avals, results, aliases, attributes)
+            _check_numbers(target, avals, results, aliases, has_side_effect, attributes)
             apply = _compiled if current.trace is EVAL else ffi_elementwise_p.bind
             outs = [apply(*arrays, target=target, attributes=given, dtype=results[0].dtype)]
         else:
@@ -187,11 +187,11 @@ def _check_aliases(aliases: Sequence[tuple[int, int]], avals: Sequence[ShapedArr
 
 
 def _check_numbers(target: foreign.Function, avals: Sequence[ShapedArray], results: Sequence[ShapedArray],
-                   aliases: Sequence[tuple[int, int]], attributes: Mapping[str, Any]) -> None:
+                   aliases: Sequence[tuple[int, int]], has_side_effect: bool, attributes: Mapping[str, Any]) -> None:
     """TypeError unless a function of numbers can be applied to each element of such arrays."""
-    if len(results) != 1 or aliases:
-        raise TypeError(f"ffi_call: {target.name}, declared as {target.signature.text!r}, has one result, which shares "
-                        "no memory.")
+    if len(results) != 1 or aliases or has_side_effect:
+        raise TypeError(f"ffi_call: {target.name}, declared as {target.signature.text!r}, is a function of numbers: it "
+                        "has one result, no memory to share, and no side effects.")
     places = foreign.arguments_of(target, len(avals), attributes)
     for place, parameter in zip(places, target.signature.parameters, strict=True):
         if isinstance(place, int):

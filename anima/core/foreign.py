@@ -48,10 +48,10 @@ _WORDS = frozenset(" ".join((*_NUMBERS, *_BEHIND, "void signed")).split())  # no
 _SIZE = re.compile(r"(\w+)_(size|ndim|dim(\d+)|shape)")
 
 
-@record
+@record(eq=False)
 class Parameter:
-    """A parameter of a C function: its name, the short name of its type ("" of `void`), whether it is a pointer, and
-    to what is constant."""
+    """A parameter of a C function: its name ("" where it has none), the short name of its type ("" of `void`), whether
+    it is a pointer, and to what is constant."""
 
     name: str
     type: str
@@ -189,8 +189,9 @@ def _argument(function: Function, p: Parameter, places: Mapping[Parameter, int],
         return number(p.type, sizes.get(match[2], shape[int(match[3])] if match[3] else 0), function, p.name)
     used.add(p.name)
     if p.pointer or p.name not in attributes:
+        lacking = f"attribute {p.name!r}, and no array it is a size of" if p.name else "name for one of its numbers"
         raise TypeError(f"ffi_call: {function.name} is declared as {function.signature.text!r}, but there is no "
-                        f"attribute {p.name!r}, and no array that it is a size of.")
+                        f"{lacking}.")
     return number(p.type, attributes[p.name], function, p.name)
 
 

@@ -45,10 +45,10 @@ from anima.random import primitives as random
 from anima.random.implementation import Implementation
 from anima.transforms import checkpoint
 
-_WINDOW = "base_dilation:naturals padding:pairs window_dilation:naturals window_dimensions:naturals window_strides:naturals"
+_WINDOW = "base_dilation:sizes padding:pairs window_dilation:sizes window_dimensions:sizes window_strides:sizes"
 _SCATTER = ("dimension_numbers:ScatterDimensionNumbers indices_are_sorted:bool mode:GatherScatterMode "
             "unique_indices:bool")
-_WHILE = "body_jaxpr:program body_nconsts:natural cond_jaxpr:program cond_nconsts:natural"
+_WHILE = "body_jaxpr:program body_nconsts:count cond_jaxpr:program cond_nconsts:count"
 
 # Parameters and their kinds -> the primitives that have them.
 _TABLE = {
@@ -61,41 +61,41 @@ _TABLE = {
         tanh xor zeta eq ne ge gt le lt select_n dynamic_update_slice threefry2x32 householder_product geqrf
         cholesky cholesky_update lu hessenberg random_unwrap""",
     "y:int": "integer_pow",
-    "exponent_bits:natural mantissa_bits:natural": "reduce_precision",
+    "exponent_bits:count mantissa_bits:count": "reduce_precision",
     "rounding_method:RoundingMethod": "round",
     "input_dtype:dtype": "conj",
     "new_dtype:dtype weak_type:bool": "convert_element_type",
     "new_dtype:dtype": "bitcast_convert_type",
-    "dimension:natural dtype:dtype shape:naturals": "iota",
-    "broadcast_dimensions:naturals shape:naturals": "broadcast_in_dim",
-    "new_sizes:naturals dimensions:none": "reshape",
-    "dimensions:naturals": "squeeze rev",
-    "permutation:naturals": "transpose",
-    "dimension:natural": "concatenate",
+    "dimension:count dtype:dtype shape:sizes": "iota",
+    "broadcast_dimensions:sizes shape:sizes": "broadcast_in_dim",
+    "new_sizes:sizes dimensions:none": "reshape",
+    "dimensions:sizes": "squeeze rev",
+    "permutation:sizes": "transpose",
+    "dimension:count": "concatenate",
     "padding_config:triples": "pad",
-    "limit_indices:naturals start_indices:naturals strides:naturals?": "slice",
-    "slice_sizes:naturals": "dynamic_slice",
-    "axes:naturals": "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor",
-    "axes:naturals index_dtype:dtype": "argmax argmin",
-    "axis:natural reverse:bool": "cumsum cumprod cummax cummin cumlogsumexp",
-    "dimension:natural is_stable:bool num_keys:natural": "sort",
-    "axis:natural k:natural": "top_k",
+    "limit_indices:sizes start_indices:sizes strides:sizes?": "slice",
+    "slice_sizes:sizes": "dynamic_slice",
+    "axes:sizes": "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor",
+    "axes:sizes index_dtype:dtype": "argmax argmin",
+    "axis:count reverse:bool": "cumsum cumprod cummax cummin cumlogsumexp",
+    "dimension:count is_stable:bool num_keys:count": "sort",
+    "axis:count k:count": "top_k",
     "dimension_numbers:GatherDimensionNumbers fill_value:number indices_are_sorted:bool mode:GatherScatterMode "
-    "slice_sizes:naturals unique_indices:bool": "gather",
+    "slice_sizes:sizes unique_indices:bool": "gather",
     _SCATTER: "scatter scatter-add scatter-mul scatter-min scatter-max",
     _WINDOW: "reduce_window_sum reduce_window_max reduce_window_min",
     f"{_WINDOW} select_prim:comparison": "select_and_gather_add select_and_scatter_add",
     "dimension_numbers:contraction precision:precision preferred_element_type:dtype?": "dot_general",
-    "batch_group_count:natural dimension_numbers:ConvDimensionNumbers feature_group_count:natural lhs_dilation:naturals "
-    "padding:pairs precision:precision preferred_element_type:dtype? rhs_dilation:naturals window_strides:naturals":
+    "batch_group_count:count dimension_numbers:ConvDimensionNumbers feature_group_count:count lhs_dilation:sizes "
+    "padding:pairs precision:precision preferred_element_type:dtype? rhs_dilation:sizes window_strides:sizes":
         "conv_general_dilated",
-    "fft_lengths:naturals fft_type:FftType": "fft",
+    "fft_lengths:sizes fft_type:FftType": "fft",
     "name:text": "name",
     "impl:generator": "random_wrap",
     "alpha:real beta:real": "symmetric_product",
     "conjugate_a:bool left_side:bool lower:bool transpose_a:bool unit_diagonal:bool": "triangular_solve",
     "conjugate_a:bool transpose_a:bool": "lu_solve",
-    "permutation_size:natural": "lu_pivots_to_permutation",
+    "permutation_size:count": "lu_pivots_to_permutation",
     "full_matrices:bool pivoting:bool": "qr",
     "left:bool transpose:bool": "ormqr",
     "compute_left_eigenvectors:bool compute_right_eigenvectors:bool enable_eigvec_derivs:bool": "eig",
@@ -108,18 +108,18 @@ _TABLE = {
     "perturb_singular:bool": "tridiagonal_solve",
     "inline:bool jaxpr:program name:text": "pjit",
     "branches:programs linear:bools": "cond",
-    "jaxpr:program length:natural linear:bools num_carry:natural num_consts:natural reverse:bool unroll:natural": "scan",
+    "jaxpr:program length:count linear:bools num_carry:count num_consts:count reverse:bool unroll:count": "scan",
     _WHILE: "while tape_while",
-    "jaxpr:program length:bools linear:bools num_carry:natural num_consts:natural reverse:bool unroll:natural": "tape_scan",
+    "jaxpr:program length:bools linear:bools num_carry:count num_consts:count reverse:bool unroll:count": "tape_scan",
 }
 _SCHEMAS = {name: dict(pair.split(":") for pair in kinds.split()) for kinds, names in _TABLE.items()
             for name in names.split()}
 
 ENUMS: dict[str, type[enum.Enum]] = {e.__name__: e for e in (
-    contract.DotAlgorithmPreset, contract.Precision, fft.FftType, gather.GatherScatterMode,
+    contract.Precision, fft.FftType, gather.GatherScatterMode,
     linalg_spectral.SvdAlgorithm, elementwise.RoundingMethod)}
 RECORDS: dict[str, type[Any]] = {r.__name__: r for r in (
-    contract.DotAlgorithm, convolution.ConvDimensionNumbers, gather.GatherDimensionNumbers,
+    convolution.ConvDimensionNumbers, gather.GatherDimensionNumbers,
     gather.ScatterDimensionNumbers)}
 
 _MODULES = (broadcast, checkpoint, cond, contract, convolution, elementwise, elimination, family, fft, formula, gather,
@@ -151,7 +151,7 @@ def fits(kind: str, value: Any) -> bool:
     if kind in ENUMS:
         return type(value) is ENUMS[kind]
     if kind in RECORDS:
-        return type(value) is RECORDS[kind] and all(map(_naturals, value))
+        return type(value) is RECORDS[kind] and all(map(_sizes, value))
     return _KINDS[kind](value)
 
 
@@ -159,7 +159,7 @@ def _ints(value: Any) -> bool:
     return type(value) is tuple and all(type(n) is int for n in value)
 
 
-def _naturals(value: Any) -> bool:
+def _sizes(value: Any) -> bool:
     return _ints(value) and all(n >= 0 for n in value)
 
 
@@ -168,14 +168,13 @@ def _rows(length: int) -> Callable[[Any], bool]:
 
 
 def _is_precision(value: Any) -> bool:
-    if type(value) is tuple:
-        return len(value) == 2 and all(type(p) is contract.Precision for p in value)
-    return value is None or type(value) in (contract.Precision, contract.DotAlgorithm, contract.DotAlgorithmPreset)
+    return value is None or (
+        type(value) is tuple and len(value) == 2 and all(type(p) is contract.Precision for p in value))
 
 
 def _is_contraction(value: Any) -> bool:
     return type(value) is tuple and len(value) == 2 and all(
-        type(half) is tuple and len(half) == 2 and all(map(_naturals, half)) for half in value)
+        type(half) is tuple and len(half) == 2 and all(map(_sizes, half)) for half in value)
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
@@ -185,8 +184,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "real": lambda v: type(v) in (int, float),
     "number": lambda v: v is None or type(v) in (bool, int, float, complex) or isinstance(v, np.generic),
     "text": lambda v: type(v) is str,
-    "natural": lambda v: type(v) is int and v >= 0,
-    "naturals": _naturals,
+    "count": lambda v: type(v) is int and v >= 0,
+    "sizes": _sizes,
     "bools": lambda v: type(v) is tuple and all(type(n) is bool for n in v),
     "pairs": _rows(2),
     "triples": _rows(3),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -209,15 +209,10 @@ class Tables:
         elif type(value) in RECORDS.values():
             tag("record")
             w.natural(self.text(type(value).__name__))
-            fields = list(record_fields(value))
-            w.natural(len(fields))
-            for part in fields:
-                self._value(w, part)
+            self._values(w, value)
         elif isinstance(value, tuple):
             tag("tuple")
-            w.natural(len(value))
-            for part in value:
-                self._value(w, part)
+            self._values(w, value)
         elif isinstance(value, ClosedJaxpr):
             number = self.program(value)
             tag("program")
@@ -226,10 +221,10 @@ class Tables:
             tag("primitive" if isinstance(value, Primitive) else "generator")
             w.natural(self.text(value.name))
 
-
-def record_fields(value: Any) -> Iterable[Any]:
-    """The fields of a record among parameters, in order."""
-    return value if isinstance(value, tuple) else [getattr(value, name) for name in value.__dataclass_fields__]
+    def _values(self, w: Writer, values: tuple[Any, ...]) -> None:
+        w.natural(len(values))
+        for value in values:
+            self._value(w, value)
 
 
 def plain(value: Any) -> Any:

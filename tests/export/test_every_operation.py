@@ -13,7 +13,6 @@ from tests.op_records import Record
 from tests.test_every_op import EACH, whole
 
 
-
 @pytest.mark.parametrize("record", EACH)
 def test_it_is_the_same_program(record: Record) -> None:
     with anima.enable_x64(True):

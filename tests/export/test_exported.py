@@ -141,6 +141,16 @@ def test_every_primitive_is_exported_stands_for_a_program_or_says_why_not() -> N
     assert refused == set(WHY)
 
 
+@pytest.mark.parametrize("path", sorted((pathlib.Path(__file__).parent / "data").glob("*.anima")), ids=lambda p: p.stem)
+def test_files_of_earlier_versions_are_read(path: pathlib.Path) -> None:
+    """`NAME-VERSION.anima` is the function of that name, as it was written in that version of the format."""
+    name, version = path.stem.split("-")
+    blob = path.read_bytes()
+    assert int.from_bytes(blob[8:12], "little") == int(version)
+    fun, args = CASES[name]
+    same(ex.deserialize(blob).call(*args), anima.jit(fun)(*args), exact=False)
+
+
 OTHER = """
 import sys, pathlib
 import numpy as np

@@ -56,6 +56,9 @@ int64_t count(void) { return calls; }
 double hyp(double x, double y) { return x * x + 2 * y; }
 float powers(float x, int32_t n) { float y = 1; for (int k = 0; k < n; k++) y *= x; return y; }
 bool odd(int64_t n) { return n & 1; }
+void sum_and_difference(const double *x, const double *y, double *sum, double *difference) {
+    *sum = *x + *y; *difference = *x - *y;
+}
 uint8_t low(uint16_t n) { return (uint8_t)n; }
 """
 DECLARED = {
@@ -68,7 +71,8 @@ DECLARED = {
     "swap16": "void (const bfloat16 *x, bfloat16 *out, int64_t x_size)",
     "counted": "void (const float *x, float *out)",
     "hyp": "double hyp(double, double)", "powers": "float (float, int32_t n)", "odd": "bool (int64_t)",
-    "low": "uint8_t (uint16_t)"}
+    "low": "uint8_t (uint16_t)",
+    "sum_and_difference": "void (const double *, const double *, double *, double *)"}
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +124,7 @@ def test_several_results_and_shapes(library: Any) -> None:
         results = [Struct((2, 3), "float64")] * 2
         check(call("rows", results), (x,), np.asarray(x).sum(-1), np.asarray(x).max(-1))
         assert isinstance(call("rows", results)(x), list)
+        check(call("sum_and_difference", [Struct((), "float64")] * 2), (jnp.asarray(5.0), jnp.asarray(3.0)), 8.0, 2.0)
 
 
 def test_what_is_returned_is_the_last_result(library: Any) -> None:
@@ -224,7 +229,7 @@ def test_derivatives_by_a_rule_of_the_user() -> None:
 
 # ---------------------------------------------------------------- errors
 
-S3, S0 = Struct((3,), "float32"), Struct((), "float32")
+S3 = Struct((3,), "float32")
 
 
 @pytest.mark.parametrize("wrong,message", [
@@ -243,6 +248,7 @@ S3, S0 = Struct((3,), "float32"), Struct((), "float32")
     (lambda: call("hyp", S3)(X[0]), "with 2 operands, but is called with 1"),
     (lambda: call("hyp", Struct((3,), "int32"))(X[0], X[0]), "returns numbers of type float64, not i32"),
     (lambda: call("hyp", S3)(1.0, 2.0), r"is a number, not f32\[3\]"),
+    (lambda: call("hyp", S3, has_side_effect=True)(X[0], X[0]), "no side effects"),
     (lambda: call("powers", S3)(X[0], n=1.5), "wants a number of type i32 for n, got 1.5"),
     (lambda: ffi.ffi_call("tests.hyp", 3), "are to have a shape and a dtype, got 3"),
 ])
@@ -323,3 +329,9 @@ def test_declarations(text: str, returns: str, parameters: list[str]) -> None:
 def test_declarations_that_are_not_understood(text: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         foreign.parse(text)
+
+
+def test_numbers_among_arrays_need_names() -> None:
+    ffi.register_ffi_target("tests.fresnel", 1, signature="void (double, double *, double *)")
+    with anima.enable_x64(True), pytest.raises(TypeError, match="there is no name for one of its numbers"):
+        call("fresnel", [Struct((), "float64")] * 2)()
