@@ -20,6 +20,7 @@ import anima.numpy as jnp
 from anima import ShapeDtypeStruct as Struct, ffi, lax
 from anima.compiler import driver
 from anima.compiler.ir.interpret import run as interpret
+from anima.config import compilation_cache_dir
 from anima.core import foreign
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -335,3 +336,12 @@ def test_numbers_among_arrays_need_names() -> None:
     ffi.register_ffi_target("tests.fresnel", 1, signature="void (double, double *, double *)")
     with anima.enable_x64(True), pytest.raises(TypeError, match="there is no name for one of its numbers"):
         call("fresnel", [Struct((), "float64")] * 2)()
+
+
+def test_code_with_addresses_of_this_process_is_not_kept_on_disk(tmp_path: pathlib.Path) -> None:
+    ffi.register_ffi_target("tests.ndtr", cython_special.__pyx_capi__["__pyx_fuse_1ndtr"])
+    with compilation_cache_dir(str(tmp_path)):
+        anima.jit(lambda x: call("ndtr", Struct(x.shape, x.dtype))(x) + 17.0)(jnp.ones(5))
+        assert not list(tmp_path.iterdir())
+        anima.jit(lambda x: x * 17.0 + 3.0)(jnp.ones(5))
+        assert list(tmp_path.iterdir())

@@ -21,7 +21,7 @@ from anima.util import cleared, lazy_module, once
 hashlib, tempfile = lazy_module("hashlib"), lazy_module("tempfile")  # for the disk only, and slow to load
 futures = lazy_module("concurrent.futures")
 _FORMAT = b"anima-object-1\n"
-_ADDRESS = "call inttoptr (i64"  # of a C function of this process: no other has use for such code
+_ADDRESS = "inttoptr (i64"  # of a C function of this process: in others, such code is of no use
 _shared: dict[tuple[str, Target], native.Module] = {}  # modules that many programs use: parts of matrix products
 cleared(_shared.clear)
 
