@@ -213,6 +213,20 @@ def test_functions_of_scipy_fuse_into_loops(size: int) -> None:
     np.testing.assert_allclose(lanes, scipy.special.ndtr(np.stack([x, -x])), rtol=1e-6)
 
 
+def test_integers_and_attributes_of_functions_of_scipy() -> None:
+    ffi.register_ffi_target("tests.hermite", cython_special.__pyx_capi__["eval_hermite"])
+    jv = _address(cython_special.__pyx_capi__["__pyx_fuse_1jv"])
+    ffi.register_ffi_target("tests.jv", jv, signature="double (double order, double, int __pyx_skip_dispatch)")
+    n, x = jnp.arange(5), jnp.linspace(0.0, 2.0, 5)
+    check(lambda n, x: call("hermite", Struct(x.shape, x.dtype))(n, x), (n, x), scipy.special.eval_hermite(
+        np.asarray(n), np.asarray(x, np.float64)))
+    check(lambda x: call("jv", Struct(x.shape, x.dtype))(x, order=1.5), (x,), scipy.special.jv(1.5, np.asarray(x)))
+
+
+def _address(capsule: Any) -> int:
+    return ffi._api.PyCapsule_GetPointer(capsule, ffi._api.PyCapsule_GetName(capsule))
+
+
 def test_derivatives_by_a_rule_of_the_user() -> None:
     ffi.register_ffi_target("tests.erfi", cython_special.__pyx_capi__["__pyx_fuse_1erfi"])
 
