@@ -79,6 +79,7 @@ from anima.core.dtypes import float0 as float0
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from anima.version import __version__ as __version__
 
 if _typing.TYPE_CHECKING:
     from anima import (
@@ -86,6 +87,8 @@ if _typing.TYPE_CHECKING:
         debug as debug,
         dlpack as dlpack,
         dtypes as dtypes,
+        export as export,
+        ffi as ffi,
         image as image,
         lax as lax,
         monitoring as monitoring,
@@ -102,11 +105,10 @@ if _typing.TYPE_CHECKING:
 
 jacobian = jacrev
 remat = checkpoint
-__version__ = "0.1.0"
 
 _FACES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes", "errors",
-          "experimental", "extend", "flatten_util", "image", "lax", "monitoring", "nn", "numpy", "ops", "profiler",
-          "random", "scipy", "stages", "test_util", "tree", "tree_util", "typing")
+          "experimental", "export", "extend", "ffi", "flatten_util", "image", "lax", "monitoring", "nn", "numpy", "ops",
+          "profiler", "random", "scipy", "stages", "test_util", "tree", "tree_util", "typing")
 _DEVICES = dict.fromkeys(("distributed", "make_mesh", "pmap", "set_mesh", "shard_map", "sharding"),
                          "it is for programs on many devices, and Anima's are for one")
 

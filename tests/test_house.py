@@ -17,7 +17,7 @@ ROOT = pathlib.Path(anima.__file__).parent
 FILE_LINES, FUNCTION_LINES = 600, 69
 
 LAYERS = [
-    {"errors", "config", "monitoring", "names", "spans", "util", "tree", "tree_engine", "tree_keys"},
+    {"errors", "config", "monitoring", "names", "spans", "util", "tree", "tree_engine", "tree_keys", "version"},
     {"core"},
     {"ops"},
     {"transforms"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"api"},
     {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint", "debug", "experimental",
      "extend", "flatten_util", "custom_derivatives", "stages", "typing", "custom_batching", "dlpack",
-     "image", "test_util", "profiler"},
+     "image", "test_util", "profiler", "export", "ffi"},
     {"anima"},
 ]
 

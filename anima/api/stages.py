@@ -268,28 +268,34 @@ class Compiled(_OfTraced):
         return self.executable
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, in_tree = tree.flatten((args, kwargs))
-        if in_tree != self.in_tree:
-            raise TypeError(f"Function compiled with input pytree does not match the input pytree it was called with. "
-                            f"Expected {self.in_tree}, got {in_tree}.")
         jaxpr = self.traced.jaxpr
-        if any(isinstance(x, Tracer) for x in leaves):
-            raise TypeError("Cannot apply Anima transformations to a function lowered and compiled for a particular "
-                            "signature. Detected an argument that is being traced. Transform the function itself, "
-                            "before `lower`.")
-        avals = list(map(aval_of, leaves))
-        for k, (got, expected) in enumerate(zip(avals, jaxpr.in_avals, strict=True)):
-            if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-                raise TypeError(f"Argument types differ from the types for which this computation was compiled: "
-                                f"argument {k} was compiled with {expected.str_short()} and called with "
-                                f"{got.str_short()}.")
-        values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
-        for k in self.executable.donors:  # others may see them
-            values[k] = values[k].copy()
-        outs = self.executable(values)
-        for k in self.donate_argnums:
-            if isinstance(leaves[k], ConcreteArray):
-                leaves[k].delete(self.traced.fun_name)
-        return tree.unflatten(self.out_tree, [ConcreteArray(v, a) for v, a in zip(outs, jaxpr.out_avals, strict=True)])
+        return call_compiled(self, jaxpr.in_avals, jaxpr.out_avals, args, kwargs)
 
     call = __call__
+
+
+def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], args: Any,
+                  kwargs: Any) -> Any:
+    """The result of what has an `executable`, for arguments that must be of its types and in its structure."""
+    leaves, in_tree = tree.flatten((args, kwargs))
+    if in_tree != compiled.in_tree:
+        raise TypeError(f"Function compiled with input pytree does not match the input pytree it was called with. "
+                        f"Expected {compiled.in_tree}, got {in_tree}.")
+    if any(isinstance(x, Tracer) for x in leaves):
+        raise TypeError("Cannot apply Anima transformations to a function lowered and compiled for a particular "
+                        "signature. Detected an argument that is being traced. Transform the function itself, "
+                        "before `lower`.")
+    avals = list(map(aval_of, leaves))
+    for k, (got, expected) in enumerate(zip(avals, in_avals, strict=True)):
+        if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+            raise TypeError(f"Argument types differ from the types for which this computation was compiled: "
+                            f"argument {k} was compiled with {expected.str_short()} and called with "
+                            f"{got.str_short()}.")
+    values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
+    for k in compiled.executable.donors:  # others may see them
+        values[k] = values[k].copy()
+    outs = compiled.executable(values)
+    for k in compiled.donate_argnums:
+        if isinstance(leaves[k], ConcreteArray):
+            leaves[k].delete(compiled.executable.program.name)
+    return tree.unflatten(compiled.out_tree, [ConcreteArray(v, a) for v, a in zip(outs, out_avals, strict=True)])

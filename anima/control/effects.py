@@ -175,23 +175,29 @@ class PureCallback(ResultCallback):
         raise ValueError("Pure callbacks do not support JVP. Please use `anima.custom_jvp` to use callbacks while "
                          "taking gradients.")
 
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, vmap_method: str | None,
-              result_avals: Sequence[ShapedArray], **params: Any) -> tuple[Any, Any]:
-        if vmap_method is None:
-            listed = ", ".join(map(repr, VMAP_METHODS[:-1]))
-            raise NotImplementedError("vmap is only supported for the pure_callback primitive when vmap_method is one "
-                                      f"of {listed}, or {VMAP_METHODS[-1]!r}. Got vmap_method=None.")
-        if vmap_method.startswith("sequential"):
-            return super().batch(size, args, dims, vmap_method=vmap_method, result_avals=result_avals, **params)
-        given = []
-        for x, d in zip(args, dims, strict=True):
-            if d is not None or vmap_method == "broadcast_all":
-                given.append(move_to(x, d, 0, size))
-            else:
-                given.append(broadcast(x, (1,)) if vmap_method == "expand_dims" else x)
-        avals = tuple(a.update(shape=(size, *a.shape)) for a in result_avals)
-        outs = self.bind(*given, vmap_method=vmap_method, result_avals=avals, **params)
-        return outs, [0] * len(outs)
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        return batch_stacked(self, size, args, dims, params)
+
+
+def batch_stacked(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequence[int | None],
+                  params: dict[str, Any]) -> tuple[Any, Any]:
+    """What `vmap` makes of a call of a function from outside, by the `vmap_method` among its parameters."""
+    vmap_method = params["vmap_method"]
+    if vmap_method is None:
+        listed = ", ".join(map(repr, VMAP_METHODS[:-1]))
+        raise NotImplementedError(f"vmap is only supported for the {primitive.name} primitive when vmap_method is one "
+                                  f"of {listed}, or {VMAP_METHODS[-1]!r}. Got vmap_method=None.")
+    if vmap_method.startswith("sequential"):
+        return batch_lanes(primitive, size, args, dims, params)
+    given = []
+    for x, d in zip(args, dims, strict=True):
+        if d is not None or vmap_method == "broadcast_all":
+            given.append(move_to(x, d, 0, size))
+        else:
+            given.append(broadcast(x, (1,)) if vmap_method == "expand_dims" else x)
+    avals = tuple(a.update(shape=(size, *a.shape)) for a in params["result_avals"])
+    outs = primitive.bind(*given, **{**params, "result_avals": avals})
+    return outs, [0] * len(outs)
 
 
 class IOCallback(ResultCallback):

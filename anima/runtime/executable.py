@@ -54,12 +54,13 @@ def compile_program(program: Program, shapes: Sequence[Shape] | None = None,
 class Executable:
     """A compiled program. `executable(inputs)` gives the list of its outputs; inputs at `donors` are written over."""
 
-    def __init__(self, program: Program, code: Code, shapes: Sequence[Shape] | None = None) -> None:
+    def __init__(self, program: Program, code: Code, shapes: Sequence[Shape] | None = None,
+                 donors: Sequence[int] | None = None) -> None:
         self.program = program
         self.code = code
         self._inputs = [Input(NUMPY[b.dtype], b.size) for b in program.with_role("input")]
         self._outputs = _outputs(program, shapes)
-        self.donors = _donors(program)
+        self.donors = _donors(program) if donors is None else list(donors)
         arena = code.program.arena
         self._scratch = _fresh((arena + _ALIGNMENT,), np.dtype(np.uint8)) if arena else None
         self._constants = [np.ascontiguousarray(b.value, NUMPY[b.dtype]) for b in program.with_role("const")]
@@ -140,6 +141,11 @@ class Executable:
         inputs = [replace(given, aval=aval, donated=self.program.name if k in donated else None)
                   for k, (given, aval) in enumerate(zip(self._inputs, avals, strict=True))]
         return self._caller(inputs, out_avals, form)
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shapes of the outputs."""
+        return [o.shape for o in self._outputs]
 
     def _address_of(self, name: str) -> int:
         """What a program calls outside of its own modules."""

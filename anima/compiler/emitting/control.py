@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from anima.compiler.emitting.foreign import emit_function
 from anima.compiler.emitting.memory import Place
 from anima.compiler.emitting.scratch import Scratch
 from anima.compiler.emitting.value import (
@@ -151,6 +152,8 @@ class Control(Scratch):
         name, source = op.name, op.args[0].dtype
         if op.dtype == INDEX or source == INDEX:
             return self._index_operation(op, values)
+        if name == "foreign":
+            return emit_function(self.b, op, values)
         values = self.even(values)
         if name == "cast":
             return convert(self.b, values[0], source, op.dtype)

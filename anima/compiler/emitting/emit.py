@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from anima.compiler.emitting.control import part_types, stored
+from anima.compiler.emitting.foreign import emit_foreign
 from anima.compiler.emitting.function import Function, Operands, TextModule, operands
 from anima.compiler.emitting.lapack import emit_lapack
 from anima.compiler.emitting.memory import Place
@@ -272,6 +273,8 @@ class EntryFunction:
             self._convolution(stmt)
         elif isinstance(stmt, Call) and stmt.routine in lapack.ROUTINES:
             emit_lapack(self.function, stmt, self._callee(stmt.routine, None), self._constant)
+        elif isinstance(stmt, Call) and stmt.routine == "foreign":
+            emit_foreign(self.function, stmt, self._constant)
         elif isinstance(stmt, Call) and stmt.routine == "callback":
             self._callback(stmt)
         elif isinstance(stmt, Call) and stmt.routine.startswith("tape_"):

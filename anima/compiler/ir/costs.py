@@ -28,7 +28,8 @@ from anima.compiler.ir.loops import (
 )
 from anima.ops.family import ELEMENTWISE
 
-_OPS = {"cast": 0.5, "bitcast": 0.0}  # operations of loops that are not primitives; others of these are instructions
+# Operations of loops that are not primitives; others of these are instructions.
+_OPS = {"cast": 0.5, "bitcast": 0.0, "foreign": 50.0}
 UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
 _UNKNOWN_STEPS = 64  # iterations of a loop that ends when a condition fails
 

@@ -37,7 +37,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.routines import WHEEL, arguments, buffers_read, buffers_written
 from anima.compiler.storage.buffers import written_out
-from anima.core import dtypes
+from anima.core import dtypes, foreign
 from anima.core.primitive import Primitive
 from anima.ops import elementwise, formula, special
 
@@ -152,6 +152,9 @@ class Machine:
         raise NotImplementedError(f"no such expression: {expr}")
 
     def _apply(self, name: str, args: list[Any], dtype: str | None, params: dict[str, Any] | None = None) -> Any:
+        if name == "foreign":
+            assert params is not None and dtype is not None
+            return foreign.apply(params["address"], dtype, params["types"], [np.asarray(a) for a in args])[()]
         if any(type(a) is int for a in args) and name != "cast":
             return _INDEX_OPS[name](*args)
         if name == "cast":
@@ -170,6 +173,10 @@ class Machine:
     def _call(self, stmt: Call) -> None:
         if stmt.routine == "callback":
             self._callback(stmt)
+            return
+        if stmt.routine == "foreign":
+            address, layout, _, *buffers = stmt.args
+            foreign.run(int(address), str(layout), [self.memory[str(b)] for b in buffers])
             return
         if stmt.routine in lapack.ROUTINES:
             lapack.run(stmt.routine, stmt.args, self.memory)

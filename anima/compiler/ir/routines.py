@@ -10,6 +10,7 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 | routine | arguments in order | meaning |
 |---|---|---|
 | callback | number, count, buffers... | calls back into Python: the program's callback of that number, with the first `count` buffers to read and the others to write, all after all are read: a buffer may be both. If it raises, the program ends there. |
+| foreign | address, layout, count, buffers... | calls a C function as `core/foreign.py` writes it; the first `count` buffers are read, the others written. |
 | poll | | looks for signals (Ctrl-C); if a handler raises, the program ends there. This one and the next three are `interrupt`'s. |
 | watch | flag | makes a buffer of two words one by which threads tell each other to stop. |
 | look | flag | in a kernel: like poll; or if another thread says so, the kernel ends there. |
@@ -63,6 +64,7 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "gemm": (GEMM_ARGUMENTS, ("a", "b"), ("c",)),
     "convolution": (CONVOLUTION_ARGUMENTS, ("x", "w"), ("out",)),
     "callback": (("number", "count"), (), ()),  # then any number of buffers
+    "foreign": (("address", "layout", "count"), (), ()),  # then any number of buffers
     "poll": ((), (), ()),
     "stamp": (("number",), (), ()),
     "watch": (("flag",), (), ("flag",)),
@@ -73,6 +75,7 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "tape_mark": (("tapes", "mark"), ("tapes",), ("mark",)),
     "tape_release": (("tapes", "mark"), ("tapes", "mark"), ()),
 } | lapack.ROUTINES
+_OPEN = ("callback", "foreign")  # routines with any number of buffers, of which the last argument before them is read
 
 
 def arguments(routine: str, args: tuple[object, ...]) -> dict[str, object]:
@@ -80,7 +83,7 @@ def arguments(routine: str, args: tuple[object, ...]) -> dict[str, object]:
     if routine not in ROUTINES:
         raise NotImplementedError(f"there is no external routine '{routine}'")
     names = ROUTINES[routine][0]
-    return dict(zip(names, args[:len(names)] if routine == "callback" else args, strict=True))
+    return dict(zip(names, args[:len(names)] if routine in _OPEN else args, strict=True))
 
 
 def buffers_read(routine: str, args: tuple[object, ...]) -> list[str]:
@@ -107,8 +110,9 @@ def operand_places(routine: str, args: tuple[object, ...]) -> set[int]:
 
 def _places(routine: str, args: tuple[object, ...]) -> tuple[Sequence[int], Sequence[int]]:
     """Positions among the arguments of buffers that are read, and of those that are written."""
-    if routine == "callback":
-        first, middle = 2, 2 + int(args[1])  # type: ignore[call-overload]
+    if routine in _OPEN:
+        first = len(ROUTINES[routine][0])
+        middle = first + int(args[first - 1])  # type: ignore[call-overload]
         return range(first, middle), range(middle, len(args))
     if routine not in ROUTINES:
         raise NotImplementedError(f"there is no external routine '{routine}'")

@@ -18,6 +18,7 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Sequence
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -108,6 +109,25 @@ def compile_object(ir_text: str, check: bool = False, level: int = 1, target: Ta
 def load_object(object_bytes: bytes, ir_text: str | None = None, target: Target | None = None) -> Module:
     """Link an object file that `compile_object` made for the target."""
     return Module(object_bytes, ir_text, target or host())
+
+
+def support_objects(modules: Sequence[Module], target: Target) -> dict[str, bytes]:
+    """The objects of the functions that modules, and those functions, call apart from themselves, by name."""
+    found: dict[str, bytes] = {}
+    waiting = [m.object_bytes() for m in modules]
+    while waiting:
+        for name in {name.decode() for name in _SUPPORT_NAME.findall(waiting.pop())} - found.keys():
+            found[name] = _support(name, target).object_bytes()
+            waiting.append(found[name])
+    return found
+
+
+def keep_support(objects: dict[str, bytes], target: Target) -> None:
+    """Makes objects those of functions that modules call, so that they need not be compiled. Those that others call
+    come last."""
+    for name, data in reversed(objects.items()):
+        if (name, target) not in _support_modules:
+            _support_modules.setdefault((name, target), Module(data, None, target, support=name))
 
 
 # Implementation -----------------------------------------------------------------------------------
