@@ -226,13 +226,17 @@ def _span(entry: slice, size: int, position: int) -> Span:
 
 
 def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
-    """A known int wrapped around (and clamped); index arrays as they are."""
+    """A known int wrapped around; index arrays as they are.
+
+    To `clamp`, one that is out of bounds is an index like those that are not known, so that programs show it.
+    """
     if not isinstance(entry, int):
         return entry
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
-    entry = entry + size if entry < 0 else entry
-    return min(max(entry, 0), size - 1) if clamp else entry
+    if clamp and not -size <= entry < size:
+        return as_array(narrow_index(np.asarray(entry)))
+    return entry + size if entry < 0 else entry
 
 
 def _check_not_empty(plan: Subscript) -> None:
@@ -284,7 +288,9 @@ def _row(x: Array, index: int) -> Array:
     n = shape[0]
     if not n:
         raise IndexError("index is out of bounds for axis 0 with size 0")
-    index = min(max(index + n if index < 0 else index, 0), n - 1)
+    if not -n <= index < n:
+        return _dynamic(analyse(x, index))
+    index = index + n if index < 0 else index
     if n > 1:
         rest = shape[1:]
         x = sh.slice_p.bind(x, start_indices=(index, *(0,) * len(rest)), limit_indices=(index + 1, *rest), strides=None)
