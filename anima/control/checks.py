@@ -25,7 +25,7 @@ from anima.core.primitive import Primitive
 from anima.core.source import Source
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcast, iota, scalar, zeros
-from anima.ops.elementwise import add, ge, lt, min as lower, select_n
+from anima.ops.elementwise import add, ge, lt, max as higher, min as lower, select_n
 from anima.ops.index import dynamic_index_in_dim
 from anima.ops.reduce import reduce_min
 from anima.transforms.vmap import move_to
@@ -61,6 +61,14 @@ class BatchedError(JaxException):
         super().__init__("\n".join(f"at mapped index {', '.join(map(str, index))}: {error}"
                                    for index, error in error_mapping.items()))
         self.error_mapping = error_mapping
+
+
+class SomeError(JaxException):
+    """Among the kinds of checks that are asked for: tell only whether something may have failed.
+
+    A program that tells this is followed by one that finds out what, in case: nothing else is carried through loops,
+    and a NaN is looked for only where it cannot be seen later.
+    """
 
 
 class JaxRuntimeError(ValueError):
@@ -105,6 +113,8 @@ class Layout(NamedTuple):
 
     def plus(self, other: Layout) -> Layout:
         """The sites of both, and the slots that they share."""
+        if SOME in (self, other):
+            return SOME
         more = [a for a, k in zip(other.slots, self.places(other.slots), strict=True) if k >= len(self.slots)]
         return Layout((*self.sites, *other.sites), (*self.slots, *more))
 
@@ -125,6 +135,8 @@ class Layout(NamedTuple):
         """The state of a part, whose sites begin at number `offset`, as a state of the whole."""
         if not part.sites:
             return self.no_error()
+        if part is SOME:
+            return list(values)
         own = dict(zip(self.places(part.slots), values[1:], strict=True))
         return [shifted(values[0], offset), *(own[k] if k in own else zeros(a) for k, a in enumerate(self.slots))]
 
@@ -134,11 +146,18 @@ def shifted(code: Any, offset: int) -> Any:
     return select_n(lt(code, scalar(0, _CODE)), add(code, scalar(offset, _CODE)), code) if offset else code
 
 
-class ErrorState:
-    """What is known of failures while a program is gone through; `values` are the number and the slots."""
+SOME = Layout((Site(SomeError, "some check failed", None, tree.structure(((), {})), ()),))
 
-    def __init__(self, layout: Layout = Layout(), values: Sequence[Any] = ()):
+
+class ErrorState:
+    """What is known of failures while a program is gone through; `values` are the number and the slots.
+
+    One of the layout `SOME` stays so, whatever is merged.
+    """
+
+    def __init__(self, layout: Layout = Layout(), values: Sequence[Any] = (), brief: bool = False):
         self.layout, self.values = layout, list(values)
+        self.brief = brief or layout is SOME
 
     def fail(self, failed: Any, site: Site, values: Sequence[Any]) -> None:
         """A check of one site, which failed if `failed`."""
@@ -148,6 +167,10 @@ class ErrorState:
     def merge(self, layout: Layout, values: Sequence[Any], offset: int | None = None) -> None:
         """What happened next: kept if nothing failed before. Its sites are new ones, or begin at number `offset`."""
         if not layout.sites:
+            return
+        if self.brief:
+            code = lower(values[0], scalar(0, _CODE))
+            self.layout, self.values = SOME, [higher(self.values[0], code) if self.values else code]
             return
         if not self.values:
             self.layout, self.values = layout, list(values)

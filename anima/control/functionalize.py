@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from anima.control.automatic import Kinds, check_operands, check_results
-from anima.control.checks import CHECK, Check, ErrorState, FailedCheckError, Layout
-from anima.control.cond import Cond
+import numpy as np
+
+from anima.control.automatic import Kinds, check_frontier, check_operands, check_results
+from anima.control.checks import CHECK, Check, SOME, ErrorState, FailedCheckError, Layout, NaNError, SomeError
+from anima.control.cond import Cond, cond_p
 from anima.control.scan import Scan
 from anima.control.while_loop import While
 from anima.core.avals import ShapedArray, tangent_aval
@@ -26,10 +28,11 @@ from anima.core.state import current
 from anima.core.trace import aval_of
 from anima.errors import line_of
 from anima.ops.broadcast import scalar
-from anima.ops.elementwise import eq, or_, select_n
+from anima.ops.elementwise import convert, eq, ge, or_, select_n, stop_gradient
 from anima.transforms.call import CallPrimitive
 from anima.transforms.custom import CustomJVPCall, CustomVJPCall, refuse_closed_over
 from anima.transforms.custom_vmap import CustomVmapCall
+from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import fill
 from anima.transforms.vmap import batch_jaxpr
 from anima.util import deeper, split_list, weak_cache
@@ -39,7 +42,7 @@ Rule = Callable[[ErrorState, Eqn, Sequence[Any], frozenset[Any]], Sequence[Any]]
 
 def run(closed: ClosedJaxpr, args: Sequence[Any], kinds: Kinds) -> tuple[ErrorState, list[Any]]:
     """Applies a program under the current trace: what failed, of these kinds of checks, and the results."""
-    state = ErrorState()
+    state = ErrorState(brief=SomeError in kinds)
     return state, _run(state, closed, args, frozenset(kinds))
 
 
@@ -56,6 +59,8 @@ def _run(state: ErrorState, closed: ClosedJaxpr, args: Sequence[Any], kinds: fro
             current.source = eqn.source
             outs = _rule(eqn)(state, eqn, list(map(read, eqn.invars)), kinds)
             env.update(zip(eqn.outvars, outs, strict=True))
+        if state.brief and NaNError in kinds:
+            check_frontier(state, closed.jaxpr, read)
     finally:
         current.source = before
     return [read(a) for a in closed.jaxpr.outvars]
@@ -85,6 +90,28 @@ def _traced(fun: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> 
     return ClosedJaxpr(*trace_to_jaxpr(fun, avals))
 
 
+def first_failure(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[Any]) -> tuple[Layout, list[Any]]:
+    """The error state of a program and its results, for one that is compiled.
+
+    Where that costs less, the program tells only whether something may have failed, and in case runs once more to tell
+    what: always if there are loops or NaNs to look for, but not if it has effects.
+    """
+    new, layout = functionalized(closed, kinds)
+    loops = any(e.primitive.inner(e.params) for e in closed.eqns)
+    twice = loops or any(site.kind is NaNError for site in layout.sites)
+    if not layout.sites or closed.effects - {CHECK} or not twice:
+        state, outs = run(closed, args, kinds)
+        return state.layout, [*state.values, *outs]
+    assert new is not None
+    state, outs = run(closed, args, kinds | {SomeError})
+    wanted = [k < layout.size for k in range(len(new.out_avals))]
+    part = dce_jaxpr(new.jaxpr, wanted)[0].replace(invars=new.jaxpr.invars, constvars=new.jaxpr.constvars)
+    nothing = _traced(lambda *xs: layout.no_error(), new.in_avals)
+    index = convert(ge(state.values[0], scalar(0, aval_of(state.values[0]).dtype)), np.dtype(np.int32))
+    known = cond_p.call([nothing, ClosedJaxpr(part, new.consts)], index, stop_gradient(list(args)))
+    return layout, [*known, *outs]
+
+
 # ---------------------------------------------------------------- operations
 
 def _rule(eqn: Eqn) -> Rule:
@@ -98,7 +125,8 @@ def _rule(eqn: Eqn) -> Rule:
 def _operation(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[Any]) -> Sequence[Any]:
     check_operands(state, eqn, values, kinds)
     outs = bind_eqn(eqn, values)
-    check_results(state, eqn, values, outs, kinds)
+    if not state.brief:
+        check_results(state, eqn, values, outs, kinds)
     return outs
 
 
@@ -301,13 +329,13 @@ def _silent(rule: Callable[..., Sequence[Any]], args: Sequence[Any], layout: Lay
 
     Raises NotImplementedError for others: results have no place for their failures.
     """
-    if all(site.kind is not FailedCheckError for site in layout.sites):
+    if all(site.kind not in (FailedCheckError, SomeError) for site in layout.sites):
         return rule(*args)
     jaxpr, consts = trace_to_jaxpr(rule, list(map(aval_of, args)))
     closed, outer = close(jaxpr, consts)
     new, found = functionalized(closed, frozenset((FailedCheckError,)))
     for site in found.sites:
-        if site not in layout.sites:
+        if layout is not SOME and site not in layout.sites:
             raise NotImplementedError(
                 f"A check in a rule of the function {name} cannot tell of its failure where the function was "
                 "transformed by checkify before. Fix: checkify(grad(f)) in place of grad(checkify(f)).\n  "

@@ -38,7 +38,7 @@ from anima.control.checks import (
     Site,
     check_p,
 )
-from anima.control.functionalize import run
+from anima.control.functionalize import first_failure, run
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.intern import interned
@@ -242,18 +242,19 @@ def checkify(f: Callable[..., Any], errors: Collection[ErrorCategory] = user_che
 
 def _applied(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[ErrorCategory]) -> tuple[Layout, list[Any]]:
     """The error state and results of a program; one with loops or branches that would run now is compiled."""
+    if is_tracing():
+        return first_failure(closed, args, kinds)
+    if config.disable_jit or not any(e.primitive.inner(e.params) for e in closed.eqns):
+        state, outs = run(closed, args, kinds)
+        return state.layout, [*state.values, *outs]
     found: list[Layout] = []
 
     def fun(*xs: Any) -> list[Any]:
-        state, outs = run(closed, xs, kinds)
-        found.append(state.layout)
-        return [*state.values, *outs]
+        layout, outs = first_failure(closed, xs, kinds)
+        found.append(layout)
+        return outs
 
-    if is_tracing() or config.disable_jit or not any(e.primitive.inner(e.params) for e in closed.eqns):
-        outs = fun(*args)
-    else:
-        with config.held(config.trace_key()):
-            jaxpr, consts = trace_to_jaxpr(fun, list(map(aval_of, args)), Traced("checkify", by="checkify"))
-            program = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
-        outs = pjit_p.bind(*consts, *args, jaxpr=interned(program), name="checkify", inline=False)
-    return found[0], outs
+    with config.held(config.trace_key()):
+        jaxpr, consts = trace_to_jaxpr(fun, list(map(aval_of, args)), Traced("checkify", by="checkify"))
+        program = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
+    return found[0], pjit_p.bind(*consts, *args, jaxpr=interned(program), name="checkify", inline=False)
