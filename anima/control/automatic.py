@@ -14,12 +14,12 @@ import numpy as np
 
 from anima import tree
 from anima.control.checks import (
+    SOME,
     DivisionByZeroError,
     ErrorState,
     JaxException,
     NaNError,
     OOBError,
-    SOME,
     Site,
     first_where,
     part,
@@ -30,7 +30,7 @@ from anima.core.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcast_to, scalar
-from anima.ops.elementwise import and_, div, eq, gt, lt, ne, not_, or_, select_n
+from anima.ops.elementwise import and_, convert, div, eq, gt, lt, ne, not_, or_, select_n
 from anima.ops.family import Elementwise
 from anima.ops.gather import Scatter, gather_p
 from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
@@ -73,10 +73,10 @@ def _outside(index: Any, last: int) -> Any:
     """Where indices are not in 0 .. last; None if none can be."""
     dtype = aval_of(index).dtype
     info = dtypes.iinfo(dtype)
-    flags = [lt(index, scalar(0, dtype))] if info.min < 0 else []
-    if last < info.max:
-        flags.append(gt(index, scalar(last, dtype)))
-    return or_(*flags) if len(flags) > 1 else flags[0] if flags else None
+    if last >= info.max:
+        return lt(index, scalar(0, dtype)) if info.min < 0 else None
+    unsigned = np.dtype(f"u{dtype.name}") if info.min < 0 else dtype  # where numbers below 0 are beyond the last
+    return gt(convert(index, unsigned), scalar(last, unsigned))
 
 
 def _out_of_bounds(shape: Shape, axis: str, size: str) -> str:
@@ -127,16 +127,19 @@ def _check_vectors(state: ErrorState, eqn: Eqn, shape: Shape, sizes: Sequence[in
 
 # ---------------------------------------------------------------- division, NaN
 
-def _any(flags: Any) -> Any:
+def _any(flags: Any, rows_first: bool = False) -> Any:
     """Whether any of some bools, of any shape, holds."""
-    return reduce_or(flags, tuple(range(aval_of(flags).ndim)))
+    rank = aval_of(flags).ndim
+    if rows_first and rank > 1:
+        flags, rank = reduce_or(flags, (rank - 1,)), rank - 1
+    return reduce_or(flags, tuple(range(rank)))
 
 
 def _check_divisor(state: ErrorState, eqn: Eqn, divisor: Any) -> None:
     if not isinstance(eqn.invars[1], Literal) or eqn.invars[1].val == 0:
         zero = scalar(0, aval_of(divisor).dtype)
-        state.fail(_any(eq(divisor, zero)), Site(DivisionByZeroError, "division by zero", eqn.source, _VALUES[0], ()),
-                   [])
+        site = Site(DivisionByZeroError, "division by zero", eqn.source, _VALUES[0], ())
+        state.fail(_any(eq(divisor, zero)), site, [])
 
 
 def _is_number(dtype: Any) -> bool:
@@ -182,6 +185,8 @@ def check_frontier(state: ErrorState, jaxpr: Jaxpr, read: Callable[[Atom], Any])
             if isinstance(atom, Var):
                 readers.setdefault(atom, []).append((eqn, k))
     seen: set[Atom] = set()
+    by_row = {e.invars[0].aval.shape for e in jaxpr.eqns  # what is computed in one loop over rows with reductions
+              if e.invars and e.invars[0].aval.ndim - 1 in e.params.get("axes", ())}
     for eqn in jaxpr.eqns:
         makes = _may_make_nan(eqn)
         for v in eqn.outvars:
@@ -189,7 +194,7 @@ def check_frontier(state: ErrorState, jaxpr: Jaxpr, read: Callable[[Atom], Any])
                 after = next((e for e, k in readers.get(v, ()) if _passes_nan(e, k)), None)
                 if after is None:
                     value = read(v)
-                    state.fail(_any(ne(value, value)), SOME.sites[0], [])
+                    state.fail(_any(ne(value, value), v.aval.shape in by_row), SOME.sites[0], [])
                 else:
                     seen.update(after.outvars)
 
@@ -271,5 +276,6 @@ def _special(dtype: np.dtype) -> np.ndarray:
         with np.errstate(all="ignore"):
             return (parts[:, None] + 1j * parts).reshape(-1).astype(dtype)
     largest = float(dtypes.finfo(dtype).max)
+    numbers = np.array([-np.inf, -largest, -2.5, -2, -1, -0.5, -0.0, 0.0, 0.5, 1, 2, 2.5, largest, np.inf])
     with np.errstate(all="ignore"):
-        return np.array([-np.inf, -largest, -2.5, -2, -1, -0.5, -0.0, 0.0, 0.5, 1, 2, 2.5, largest, np.inf]).astype(dtype)
+        return numbers.astype(dtype)

@@ -25,7 +25,7 @@ from anima.core.primitive import Primitive
 from anima.core.source import Source
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcast, iota, scalar, zeros
-from anima.ops.elementwise import add, ge, lt, max as higher, min as lower, select_n
+from anima.ops.elementwise import add, ge, lt, min as lower, or_, select_n
 from anima.ops.index import dynamic_index_in_dim
 from anima.ops.reduce import reduce_min
 from anima.transforms.vmap import move_to
@@ -129,6 +129,8 @@ class Layout(NamedTuple):
 
     def no_error(self) -> list[Any]:
         """The state before anything failed."""
+        if self is SOME:
+            return [scalar(False, np.dtype(bool))]
         return [scalar(-1, _CODE), *map(zeros, self.slots)]
 
     def widened(self, part: Layout, offset: int, values: Sequence[Any]) -> list[Any]:
@@ -152,7 +154,7 @@ SOME = Layout((Site(SomeError, "some check failed", None, tree.structure(((), {}
 class ErrorState:
     """What is known of failures while a program is gone through; `values` are the number and the slots.
 
-    One of the layout `SOME` stays so, whatever is merged.
+    One of the layout `SOME` stays so, whatever is merged: its only value is whether anything failed.
     """
 
     def __init__(self, layout: Layout = Layout(), values: Sequence[Any] = (), brief: bool = False):
@@ -161,6 +163,8 @@ class ErrorState:
 
     def fail(self, failed: Any, site: Site, values: Sequence[Any]) -> None:
         """A check of one site, which failed if `failed`."""
+        if self.brief:
+            return self.merge(SOME, [failed])
         code = select_n(failed, scalar(-1, _CODE), scalar(0, _CODE))
         self.merge(Layout((site,), site.avals), [code, *values])
 
@@ -169,8 +173,8 @@ class ErrorState:
         if not layout.sites:
             return
         if self.brief:
-            code = lower(values[0], scalar(0, _CODE))
-            self.layout, self.values = SOME, [higher(self.values[0], code) if self.values else code]
+            failed = values[0] if layout is SOME else ge(values[0], scalar(0, _CODE))
+            self.layout, self.values = SOME, [or_(self.values[0], failed) if self.values else failed]
             return
         if not self.values:
             self.layout, self.values = layout, list(values)
@@ -216,8 +220,8 @@ class Check(Primitive):
             return ClosedJaxpr(Jaxpr([], list(map(Var, avals)), [], []))
         source = params["layout"].sites[0].source
         where = f"\n  {errors.line_of(source)}" if source else ""
-        raise ValueError("Cannot abstractly evaluate a checkify.check which was not functionalized. This probably means "
-                         "that a `check` was staged (by jit, scan, cond, ...) without functionalizing it through "
+        raise ValueError("Cannot abstractly evaluate a checkify.check which was not functionalized. This probably "
+                         "means that a `check` was staged (by jit, scan, cond, ...) without functionalizing it through "
                          f"`checkify.checkify`.{where}")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:

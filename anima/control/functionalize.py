@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anima.control.automatic import Kinds, check_frontier, check_operands, check_results
-from anima.control.checks import CHECK, Check, SOME, ErrorState, FailedCheckError, Layout, NaNError, SomeError
+from anima.control.checks import CHECK, SOME, Check, ErrorState, FailedCheckError, Layout, NaNError, SomeError
 from anima.control.cond import Cond, cond_p
 from anima.control.scan import Scan
 from anima.control.while_loop import While
@@ -28,7 +28,7 @@ from anima.core.state import current
 from anima.core.trace import aval_of
 from anima.errors import line_of
 from anima.ops.broadcast import scalar
-from anima.ops.elementwise import convert, eq, ge, or_, select_n, stop_gradient
+from anima.ops.elementwise import convert, eq, or_, select_n, stop_gradient
 from anima.transforms.call import CallPrimitive
 from anima.transforms.custom import CustomJVPCall, CustomVJPCall, refuse_closed_over
 from anima.transforms.custom_vmap import CustomVmapCall
@@ -104,10 +104,12 @@ def first_failure(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[Any
         return state.layout, [*state.values, *outs]
     assert new is not None
     state, outs = run(closed, args, kinds | {SomeError})
+    if not state.values:  # of arrays without elements
+        return layout, [*layout.no_error(), *outs]
     wanted = [k < layout.size for k in range(len(new.out_avals))]
     part = dce_jaxpr(new.jaxpr, wanted)[0].replace(invars=new.jaxpr.invars, constvars=new.jaxpr.constvars)
     nothing = _traced(lambda *xs: layout.no_error(), new.in_avals)
-    index = convert(ge(state.values[0], scalar(0, aval_of(state.values[0]).dtype)), np.dtype(np.int32))
+    index = convert(state.values[0], np.dtype(np.int32))
     known = cond_p.call([nothing, ClosedJaxpr(part, new.consts)], index, stop_gradient(list(args)))
     return layout, [*known, *outs]
 

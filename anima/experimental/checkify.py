@@ -194,7 +194,8 @@ def check_error(error: Error) -> None:
     check_p.bind(code, *payload, layout=error._metadata, debug=False)
 
 
-def checkify(f: Callable[..., Any], errors: Collection[ErrorCategory] = user_checks) -> Callable[..., tuple[Error, Any]]:
+def checkify(f: Callable[..., Any],
+             errors: Collection[ErrorCategory] = user_checks) -> Callable[..., tuple[Error, Any]]:
     """A function that returns `(error, f(...))`: what checks of `f` failed, and its results.
 
     The error is that of the first check that failed; what comes after it runs all the same. Without `jit`, loops and

@@ -402,7 +402,7 @@ def stacked(indices: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...]
     columns: list[Any] = []
     for a, n in zip(indices, sizes, strict=True):
         if isinstance(a, int):
-            columns.append(narrow_index(np.asarray(min(max(a, -1), 2**62))))
+            columns.append(narrow_index(np.asarray(min(max(a, -2**62), 2**62))))
         else:
             columns.append(wrapped(a, n) if wrap else narrow_index(a))
     if all(isinstance(c, np.ndarray) for c in columns) and (any(c.ndim for c in columns) or not is_tracing()):
