@@ -235,7 +235,7 @@ def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
     if clamp and not -size <= entry < size:
-        return as_array(narrow_index(np.asarray(entry)))
+        return as_array(_narrow_int(entry))
     return entry + size if entry < 0 else entry
 
 
@@ -342,6 +342,11 @@ def _as_i32(index: Any) -> Any:
     return np.int32(index) if isinstance(index, int) else index
 
 
+def _narrow_int(index: int) -> np.ndarray:
+    """A known index of any size as `narrow_index` has it."""
+    return narrow_index(np.asarray(min(max(index, -2**62), 2**62)))
+
+
 def wrapped(index: Any, size: int) -> Any:
     """An index array with negative indices counted from the end; known ones at once."""
     if isinstance(index, np.ndarray):
@@ -402,7 +407,7 @@ def stacked(indices: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...]
     columns: list[Any] = []
     for a, n in zip(indices, sizes, strict=True):
         if isinstance(a, int):
-            columns.append(narrow_index(np.asarray(min(max(a, -2**62), 2**62))))
+            columns.append(_narrow_int(a))
         else:
             columns.append(wrapped(a, n) if wrap else narrow_index(a))
     if all(isinstance(c, np.ndarray) for c in columns) and (any(c.ndim for c in columns) or not is_tracing()):
