@@ -119,7 +119,8 @@ INF, NAN = F32(jnp.inf), F32(jnp.nan)
 MADE: list[tuple[Callable[..., Any], tuple[Any, ...], str | None]] = [
     (jnp.log, (F32(-1),), "log"), (jnp.log, (NAN,), None), (jnp.log, (F32(0),), None),
     (jnp.sqrt, (jnp.array([1.0, -1.0]),), "sqrt"), (jnp.sin, (INF,), "sin"), (jnp.arccos, (F32(2),), "acos"),
-    (lambda x: x - x, (INF,), "sub"), (lambda x: x * 0, (INF,), "mul"), (lambda x, y: x ** y, (F32(-2), F32(0.5)), "pow"),
+    (lambda x: x - x, (INF,), "sub"), (lambda x: x * 0, (INF,), "mul"),
+    (lambda x, y: x ** y, (F32(-2), F32(0.5)), "pow"),
     (lambda x: jnp.log(x) + jnp.nan, (F32(1),), None), (lambda x: x + jnp.nan, (F32(1),), None),
     (lambda x: jnp.where(x > 0, jnp.log(x), 0.0), (F32(-1),), "log"),
     (lambda x: jnp.maximum(jnp.exp(x) - jnp.exp(2 * x), 1.0), (F32(1000),), "sub"),
@@ -186,7 +187,8 @@ QUIET: list[Callable[[], Any]] = [
     lambda: special.xlogy(0 * V, 0 * V), lambda: anima.nn.log_softmax(V), lambda: anima.nn.softmax(V, where=B),
     lambda: anima.nn.silu(V * 100), lambda: anima.nn.softplus(V * 100), lambda: anima.nn.one_hot(I, 3),
     lambda: anima.nn.elu(V * 200), lambda: anima.nn.logsumexp(jnp.array([-jnp.inf, -jnp.inf])),
-    lambda: anima.random.normal(anima.random.key(0), (4,)), lambda: anima.random.gamma(anima.random.key(0), jnp.ones(3)),
+    lambda: anima.random.normal(anima.random.key(0), (4,)),
+    lambda: anima.random.gamma(anima.random.key(0), jnp.ones(3)),
     lambda: anima.random.permutation(anima.random.key(0), V), lambda: anima.random.categorical(anima.random.key(0), X),
     lambda: jnp.nanmean(jnp.array([1.0, jnp.nan])), lambda: jnp.arctan2(0 * V, 0 * V), lambda: jnp.var(X, axis=0),
     lambda: anima.ops.segment_max(V, I, 4), lambda: lax.associative_scan(jnp.add, V), lambda: lax.top_k(V, 2),
@@ -266,7 +268,8 @@ class Random:
             elif kind == "branch":
                 x = lax.cond(x[n] > 0, lambda x, ops=rest[0]: self.anima(ops, x), lambda x: x, x)
             elif n == 2:
-                x = lax.while_loop(lambda c: c[0] < 2, lambda c, ops=rest[0]: (c[0] + 1, self.anima(ops, c[1])), (0, x))[1]
+                x = lax.while_loop(lambda c: c[0] < 2, lambda c, ops=rest[0]: (c[0] + 1, self.anima(ops, c[1])),
+                                   (0, x))[1]
             else:
                 x = lax.fori_loop(0, n, lambda _, x, ops=rest[0]: self.anima(ops, x), x)
         return x
