@@ -60,7 +60,7 @@ def _run(state: ErrorState, closed: ClosedJaxpr, args: Sequence[Any], kinds: fro
             outs = _rule(eqn)(state, eqn, list(map(read, eqn.invars)), kinds)
             env.update(zip(eqn.outvars, outs, strict=True))
         if state.brief and NaNError in kinds:
-            check_frontier(state, closed.jaxpr, read)
+            check_frontier(state, closed.jaxpr, lambda eqn: _rule(eqn) is _operation, read)
     finally:
         current.source = before
     return [read(a) for a in closed.jaxpr.outvars]

@@ -17,6 +17,7 @@ message ends with the user's line.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from typing import Any
@@ -37,6 +38,8 @@ from anima.control.checks import (
     OOBError,
     Site,
     check_p,
+    first_where,
+    part,
 )
 from anima.control.functionalize import first_failure, run
 from anima.core import dtypes
@@ -48,6 +51,7 @@ from anima.core.stage import Traced, close, trace_to_jaxpr
 from anima.core.trace import Tracer, aval_of, is_tracing
 from anima.ops.broadcast import scalar
 from anima.ops.elementwise import convert, ge, select_n, stop_gradient
+from anima.ops.shape import reshape
 from anima.tree_util import register_pytree_node_class
 from anima.util import fun_name
 
@@ -179,7 +183,8 @@ def check_error(error: Error) -> None:
 
     Raises:
       TypeError: for what is not an `Error`.
-      JaxRuntimeError: if something failed and nothing is traced; of lanes, with the messages of all that failed.
+      JaxRuntimeError: if something failed and nothing is traced; of lanes, with the messages of all that failed
+        (where functions are traced, with that of the first).
     """
     if not isinstance(error, Error):
         raise TypeError(f"check_error takes an Error as argument, got type {type(error)} instead.")
@@ -191,6 +196,14 @@ def check_error(error: Error) -> None:
         if found is not None:
             raise JaxRuntimeError(str(found))
         return
+    lanes = aval_of(code).shape
+    if lanes:  # the first that failed
+        size = math.prod(lanes)
+        if not size:
+            return
+        flat = [reshape(x, (size, *aval_of(x).shape[len(lanes):])) for x in (code, *payload)]
+        lane = first_where(ge(flat[0], scalar(0, _CODE)))[1]
+        code, *payload = [part(x, lane) for x in flat]
     check_p.bind(code, *payload, layout=error._metadata, debug=False)
 
 

@@ -136,7 +136,10 @@ MADE: list[tuple[Callable[..., Any], tuple[Any, ...], str | None]] = [
     (lambda x: anima.nn.softmax(x), (jnp.array([jnp.inf, 1.0]),), "sub"),
     (lambda x: jnp.real(jnp.log(x)), (F32(-1),), "log"), (lambda x: jnp.isnan(jnp.log(x)), (F32(-1),), "log"),
     (lambda x: jnp.log(x)[1:], (jnp.array([-1.0, 1.0]),), "log"), (lambda x: jnp.log(x) > 0, (F32(-1),), "log"),
-    (lambda x: jnp.log(x) ** 0, (F32(-1),), "log"),
+    (lambda x: jnp.log(x) ** 0, (F32(-1),), "log"), (lambda x: jnp.log(x).astype(int), (F32(-1),), "log"),
+    (lambda x: lax.custom_linear_solve(lambda y: y * x, x, lambda mv, b: b / x * jnp.log(x)), (F32(-1),),
+     "custom_linear_solve"),
+    (lambda x: lax.reduce(x, 0.0, lambda a, b: a + b * 0, (0,)), (jnp.array([jnp.inf, jnp.inf]),), "reduce"),
 ]
 
 

@@ -416,6 +416,19 @@ def test_nested() -> None:
                 errors=checkify.user_checks) == FAILED
 
 
+def test_errors_of_lanes_become_checks_again() -> None:
+    def f(xs: Any) -> Any:
+        error, ys = anima.vmap(anima.vmap(checkify.checkify(positive)))(xs)
+        checkify.check_error(error)
+        return ys
+
+    assert told(f, jnp.array([[1.0, 2.0], [3.0, -1.0], [-2.0, 1.0]]), errors=checkify.user_checks) == FAILED
+    assert told(f, jnp.ones((2, 2)), errors=checkify.user_checks) is None
+    assert told(f, jnp.ones((0, 2)), errors=checkify.user_checks) is None
+    with pytest.raises(checkify.JaxRuntimeError, match=r"(?s)at mapped index 1, 1: .*at mapped index 2, 0: "):
+        f(jnp.array([[1.0, 2.0], [3.0, -1.0], [-2.0, 1.0]]))
+
+
 def test_errors_of_steps() -> None:
     def f(xs: Any) -> Any:
         return lax.scan(lambda c, x: (c, checkify.checkify(positive)(x)[0]), 0.0, xs)[1]
