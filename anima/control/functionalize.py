@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from anima.control.automatic import Kinds, check_frontier, check_operands, check_results
+from anima.control.automatic import (
+    Kinds,
+    check_frontier,
+    check_number,
+    check_operands,
+    check_results,
+    kept_carries,
+)
 from anima.control.checks import CHECK, SOME, Check, ErrorState, FailedCheckError, Layout, NaNError, SomeError
 from anima.control.cond import Cond, cond_p
 from anima.control.scan import Scan
@@ -40,13 +47,18 @@ from anima.util import deeper, split_list, weak_cache
 Rule = Callable[[ErrorState, Eqn, Sequence[Any], frozenset[Any]], Sequence[Any]]
 
 
-def run(closed: ClosedJaxpr, args: Sequence[Any], kinds: Kinds) -> tuple[ErrorState, list[Any]]:
-    """Applies a program under the current trace: what failed, of these kinds of checks, and the results."""
+def run(closed: ClosedJaxpr, args: Sequence[Any], kinds: Kinds,
+        later: Sequence[int] = ()) -> tuple[ErrorState, list[Any]]:
+    """Applies a program under the current trace: what failed, of these kinds of checks, and the results.
+
+    With `SomeError` among the kinds, results at `later` are not looked at for NaNs.
+    """
     state = ErrorState(brief=SomeError in kinds)
-    return state, _run(state, closed, args, frozenset(kinds))
+    return state, _run(state, closed, args, frozenset(kinds), later)
 
 
-def _run(state: ErrorState, closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[Any]) -> list[Any]:
+def _run(state: ErrorState, closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[Any],
+         later: Sequence[int] = ()) -> list[Any]:
     env: dict[Var, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     env.update(zip(closed.jaxpr.invars, args, strict=True))
 
@@ -60,19 +72,21 @@ def _run(state: ErrorState, closed: ClosedJaxpr, args: Sequence[Any], kinds: fro
             outs = _rule(eqn)(state, eqn, list(map(read, eqn.invars)), kinds)
             env.update(zip(eqn.outvars, outs, strict=True))
         if state.brief and NaNError in kinds:
-            check_frontier(state, closed.jaxpr, lambda eqn: _rule(eqn) is _operation, read)
+            outvars = [closed.jaxpr.outvars[k] for k in later]
+            check_frontier(state, closed.jaxpr, lambda eqn: _rule(eqn) is _operation, outvars, read)
     finally:
         current.source = before
     return [read(a) for a in closed.jaxpr.outvars]
 
 
 @weak_cache
-def functionalized(closed: ClosedJaxpr, kinds: frozenset[Any]) -> tuple[ClosedJaxpr | None, Layout]:
+def functionalized(closed: ClosedJaxpr, kinds: frozenset[Any],
+                   later: tuple[int, ...] = ()) -> tuple[ClosedJaxpr | None, Layout]:
     """The program whose results begin with an error state, and what that holds; None if there is nothing to check."""
     found: list[Layout] = []
 
     def fun(*args: Any) -> list[Any]:
-        state, outs = run(closed, args, kinds)
+        state, outs = run(closed, args, kinds, later)
         found.append(state.layout)
         return [*state.values, *outs]
 
@@ -81,9 +95,14 @@ def functionalized(closed: ClosedJaxpr, kinds: frozenset[Any]) -> tuple[ClosedJa
     return (new if found[0].sites or CHECK in closed.effects else None), found[0]
 
 
-def _checked(closed: ClosedJaxpr, kinds: frozenset[Any]) -> tuple[ClosedJaxpr, Layout]:
-    new, layout = functionalized(closed, kinds)
+def _checked(closed: ClosedJaxpr, kinds: frozenset[Any], later: tuple[int, ...] = ()) -> tuple[ClosedJaxpr, Layout]:
+    new, layout = functionalized(closed, kinds, later)
     return new or closed, layout
+
+
+def _later(state: ErrorState, body: ClosedJaxpr, first: int, count: int, kinds: frozenset[Any]) -> tuple[int, ...]:
+    """The carries of a loop in which a NaN is to be looked for after the loop."""
+    return kept_carries(body.jaxpr, first, count) if state.brief and NaNError in kinds else ()
 
 
 def _traced(fun: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
@@ -182,34 +201,40 @@ def _cond(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[A
 
 def _scan(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[Any]) -> Sequence[Any]:
     p = eqn.params
-    body, layout = _checked(p["jaxpr"], kinds)
     sizes = [p["num_consts"], p["num_carry"]]
+    later = _later(state, p["jaxpr"], *sizes, kinds)
+    checked, layout = _checked(p["jaxpr"], kinds, later)
     consts, carry, xs = split_list(values, sizes)
     options = {"length": p["length"], "reverse": p["reverse"], "unroll": p["unroll"]}
     call = eqn.primitive.call  # type: ignore[attr-defined]
-    if not layout.sites:
-        return call(body, consts, carry, xs, **options)
 
     def step(*args: Any) -> list[Any]:
         own, carried, rest = split_list(args, [len(consts), layout.size])
         inner = ErrorState(layout, carried)
-        outs = eval_jaxpr(body.jaxpr, body.consts, *own, *rest)
+        outs = eval_jaxpr(checked.jaxpr, checked.consts, *own, *rest)
         inner.merge(layout, outs[:layout.size], 0)
         return [*inner.values, *outs[layout.size:]]
 
-    start = layout.no_error()
-    avals = body.in_avals
-    new = _traced(step, [*avals[:len(consts)], *map(aval_of, start), *avals[len(consts):]])
-    return state.take(layout, call(new, consts, [*start, *carry], xs, **options))
+    if layout.sites:
+        start, avals = layout.no_error(), p["jaxpr"].in_avals
+        body = _traced(step, [*avals[:len(consts)], *map(aval_of, start), *avals[len(consts):]])
+        carry = [*start, *carry]
+    else:
+        body = checked
+    outs = state.take(layout, call(body, consts, carry, xs, **options))
+    for k in later:
+        check_number(state, outs[k])
+    return outs
 
 
 def _while(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[Any]) -> Sequence[Any]:
     """Where the condition has checks, it runs at the end of each step, and the loop carries its result."""
     p = eqn.params
     cond, cond_layout = _checked(p["cond_jaxpr"], kinds)
-    body, body_layout = _checked(p["body_jaxpr"], kinds)
     sizes = [p["cond_nconsts"], p["body_nconsts"]]
     cond_consts, body_consts, carry = split_list(values, sizes)
+    later = _later(state, p["body_jaxpr"], sizes[1], len(carry), kinds)
+    body, body_layout = _checked(p["body_jaxpr"], kinds, later)
     offset, total = len(body_layout.sites), body_layout.plus(cond_layout)
     begin = list(total.no_error()) if total.sites else []
     leads = bool(cond_layout.sites)  # the carry begins with the condition
@@ -241,7 +266,10 @@ def _while(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[
               "body_jaxpr": _traced(step, [*map(aval_of, consts), *avals])}
     outs = eqn.primitive.bind(*([] if leads else cond_consts), *consts, *whole, **params)
     carries, steps, ys = eqn.primitive.outputs(outs, len(whole))  # type: ignore[attr-defined]
-    return [*state.take(total, carries[leads:]), *steps, *ys]
+    finals = state.take(total, carries[leads:])
+    for k in later:
+        check_number(state, finals[k])
+    return [*finals, *steps, *ys]
 
 
 # ---------------------------------------------------------------- functions with rules of their own
