@@ -1,0 +1,443 @@
+"""Factors of small matrices, and systems with them, as loops of the program itself.
+
+    vector b < 10000:                  a matrix in each lane
+      local a: f32[64] apart
+      ...
+      for k < 8:
+        ...                            pivots are searched, and rows exchanged, by selects
+        for j < 7 - k:  for i < 7 - k:  a[..] = a[..] - l[..] * t
+
+Many matrices run one in each lane; few have their rows in vectors; those of up to 4 rows are written out, element by
+element, and need no scratch memory. Methods: Golub and Van Loan, "Matrix computations" (2013), algorithms 3.4.1 (LU by
+outer products, with partial pivoting), 4.2.2 (Cholesky by outer products), 3.1.3 and 3.1.4 (substitution by columns).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.ir.index_math import Index
+from anima.compiler.ir.loops import Const, Expr, Load, Local, Op, Store
+from anima.compiler.lowering.array import Scope, scalar_type
+from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Atom, Eqn
+from anima.core.primitive import Primitive
+from anima.ops.linalg import LAPACK_TYPES, lu_solve_p
+
+LARGEST = 16     # rows and columns of what counts as small
+WRITTEN_OUT = 4  # rows and columns of what is written out
+FEW = 4          # matrices, or right sides: fewer run one after the other
+MANY = 8         # right sides that are enough for lanes, be there more matrices or not
+
+_I32 = np.dtype(np.int32)
+_REAL = {"c64": "f32", "c128": "f64"}
+Element = Callable[[Index, Index], Expr]
+Thunk = Callable[[], Expr]
+Choose = Callable[..., Expr]
+
+
+def small(eqn: Eqn) -> bool:
+    """Whether the matrices of an equation are small."""
+    matrix = eqn.invars[0].aval
+    return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= LARGEST
+            and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
+
+
+class Substitution(Primitive):
+    """`lu_solve` by the factors alone: what the compiler makes of it."""
+
+    def infer(self, lu: ShapedArray, permutation: ShapedArray, b: ShapedArray, **params: Any) -> ShapedArray:
+        return b
+
+    def eval(self, lu: np.ndarray, permutation: np.ndarray, b: np.ndarray, **params: Any) -> np.ndarray:
+        return lu_solve_p.eval(lu, lu, permutation, b, **params)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Forward-mode differentiation", "The compiler makes it after all transformations.")
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Batching (vmap)", "The compiler makes it after all transformations.")
+
+
+substitution_p = Substitution("substitution")
+
+
+# ---------------------------------------------------------------- elements, numbers and loops
+
+
+class _Number:
+    """A number that changes: a variable, or what a name stands for where all is written out."""
+
+    def __init__(self, work: _Work, init: Expr) -> None:
+        self.work = work
+        self.current = init if work.written_out else work.scope.var(init)
+
+    @property
+    def value(self) -> Expr:
+        return self.current if self.work.written_out else self.work.scope.read(self.current)  # type: ignore[arg-type]
+
+    def set(self, value: Expr) -> None:
+        if self.work.written_out:
+            self.current = value
+        else:
+            self.work.scope.assign(self.current, value)  # type: ignore[arg-type]
+
+
+class _Room:
+    """A matrix of work: scratch memory, or the elements themselves where all is written out."""
+
+    def __init__(self, work: _Work, dtype: str, rows: int, columns: int = 1) -> None:
+        self.work, self.dtype, self.columns = work, dtype, columns
+        self.elements: dict[Index, Expr] = {}
+        if not work.written_out:
+            scope = work.scope
+            self.buffer = scope.name("row")
+            scope.emit(Local(self.buffer, dtype, rows * columns, "apart" if work.lanes else ""))
+
+    def place(self, i: Index, j: Index | None) -> Index:
+        ix = self.work.scope.ix
+        flat = ix.scale(i, self.columns)
+        return flat if j is None else ix.add(flat, j)
+
+    def get(self, i: Index, j: Index | None = None) -> Expr:
+        place, scope = self.place(i, j), self.work.scope
+        if self.work.written_out:
+            return self.elements[place]
+        return scope.let(Load(self.buffer, place.expr(), self.dtype), scope.depth, "x")
+
+    def put(self, i: Index, j: Index | None, value: Expr) -> None:
+        place = self.place(i, j)
+        if self.work.written_out:
+            self.elements[place] = value
+        else:
+            self.work.scope.emit(Store(self.buffer, place.expr(), value))
+
+
+class _Work:
+    """Writes an algorithm into a kernel: written out, for a matrix in each lane, or for one whose rows are vectors."""
+
+    def __init__(self, scope: Scope, dtype: str, written_out: bool, lanes: bool) -> None:
+        self.scope, self.dtype = scope, dtype
+        self.real = _REAL.get(dtype, dtype)
+        self.written_out, self.lanes = written_out, lanes
+        self.zero = scope.ix.zero
+
+    def const(self, value: float, dtype: str | None = None) -> Const:
+        dtype = dtype or self.dtype
+        return Const(complex(value, value if math.isnan(value) else 0.0) if dtype in _REAL else value, dtype)
+
+    def op(self, name: str, *args: Expr, to: str | None = None) -> Expr:
+        return self.scope.op(name, args, to or self.dtype)
+
+    def select(self, condition: Expr, yes: Expr, no: Expr) -> Expr:
+        if isinstance(condition, Const):
+            return yes if condition.value else no
+        return self.op("select_n", condition, no, yes, to=yes.dtype)
+
+    def conj(self, x: Expr) -> Expr:
+        return self.op("conj", x) if self.dtype in _REAL else x
+
+    def index(self, name: str, i: Index, j: Index) -> Expr:
+        """A comparison of indices."""
+        if not i.terms and not j.terms:
+            return Const(i.const < j.const if name == "lt" else i.const == j.const, "bool")
+        return self.scope.condition(Op(name, (i.expr(), j.expr()), "bool"), max(i.level, j.level))
+
+    def room(self, rows: int, columns: int = 1, dtype: str | None = None) -> _Room:
+        return _Room(self, dtype or self.dtype, rows, columns)
+
+    def steps(self, low: Index | int, high: Index | int, kind: str = "serial") -> Iterator[Index]:
+        """Indices from `low` on, below `high`: for the body of one loop, or for one of each."""
+        ix = self.scope.ix
+        low, high = (ix.const(n) if isinstance(n, int) else n for n in (low, high))
+        extent = ix.sub(high, low)
+        if self.written_out:
+            yield from map(ix.const, range(low.const, high.const))
+        elif extent.terms:
+            with self.scope.loop(extent.expr(), kind, extent.hi) as i:
+                yield ix.add(low, i)
+        elif extent.const > 0:
+            with self.scope.loop(extent.const, kind) as i:
+                yield ix.add(low, i)
+
+    def after(self, k: Index, n: int) -> Iterator[Index]:
+        """Rows after row k."""
+        return self.steps(self.scope.ix.offset(k, 1), n)
+
+    def row(self, low: Index, high: Index, n: int) -> Iterator[Index]:
+        """The columns from `low` on, below `high`; in vectors all, for they are one: values elsewhere mean nothing."""
+        return self.steps(low, high) if self.written_out or self.lanes else self.steps(0, n, "vector")
+
+    def columns(self, k: Index, n: int) -> Iterator[tuple[Index, Choose]]:
+        """Columns, and what chooses among three functions: for those before column k, at k, and after k."""
+        if self.written_out or self.lanes:
+            for j in self.steps(0, k):
+                yield j, lambda before, at, after: before()
+            if k.lo < n:
+                yield k, lambda before, at, after: at()
+            for j in self.after(k, n):
+                yield j, lambda before, at, after: after()
+            return
+        for j in self.steps(0, n, "vector"):
+            yield j, partial(self._chosen, self.index("lt", j, k), self.index("eq", j, k))
+
+    def _chosen(self, first: Expr, second: Expr, before: Thunk, at: Thunk, after: Thunk) -> Expr:
+        return self.select(first, before(), self.select(second, at(), after()))
+
+
+@contextmanager
+def _matrices(scope: Scope, count: int, size: int, dtype: str) -> Iterator[tuple[_Work, Index]]:
+    """The work on each of `count` matrices of `size` rows or columns, and the index of the matrix."""
+    written_out = size <= WRITTEN_OUT
+    lanes = written_out or count >= FEW
+    with scope.loop(count, "vector" if lanes else "each") as b:
+        yield _Work(scope, dtype, written_out, lanes and count > 1), b
+
+
+def _reader(scope: Scope, atom: Atom, b: Index) -> Element:
+    """The elements of matrix b of an operand."""
+    shape = atom.aval.shape
+    batch = scope.ix.unflatten(b, shape[:-2])
+    return lambda i, j: scope.at(atom, (*batch, i, j))
+
+
+# ---------------------------------------------------------------- Cholesky
+
+
+@call("cholesky", inline="all")
+def _cholesky(builder: ProgramBuilder, eqn: Eqn) -> None:
+    operand, out = eqn.invars[0], eqn.outvars[0]
+    n, target = out.aval.shape[-1], builder.result(out)
+    scope = builder.scope()
+    ix = scope.ix
+    with _matrices(scope, out.aval.size // n**2, n, scalar_type(out.aval)) as (work, b):
+        factor, failed = _cholesky_factor(work, n, _reader(scope, operand, b))
+
+        def element(i: Index, j: Index) -> Expr:
+            return work.select(failed, work.const(math.nan), factor.get(i, j))
+
+        for i in work.steps(0, n):
+            for j, choose in work.columns(i, n):
+                lower = partial(element, i, j)
+                place = ix.add(ix.scale(b, n * n), ix.add(ix.scale(i, n), j))
+                scope.store(target, place, choose(lower, lower, lambda: work.const(0.0)))
+    builder.kernel("cholesky", scope, eqn.source)
+
+
+def _cholesky_factor(work: _Work, n: int, read: Element) -> tuple[_Room, Expr]:
+    """The lower triangle of the factor, and whether there is none: a pivot is not positive (NaN are as numbers are)."""
+    ix = work.scope.ix
+    a, column = work.room(n, n), work.room(n)
+    for i in work.steps(0, n):
+        for j in work.row(work.zero, ix.offset(i, 1), n):
+            a.put(i, j, read(i, j))
+    factor = a if work.written_out or work.lanes else work.room(n, n)  # rows of `a` are written as vectors only
+    failed = _Number(work, Const(False, "bool"))
+    for k in work.steps(0, n):
+        pivot = a.get(k, k) if work.dtype not in _REAL else work.op("real", a.get(k, k), to=work.real)
+        failed.set(work.op("or", failed.value, work.op("le", pivot, work.const(0.0, work.real), to="bool"), to="bool"))
+        root = work.op("sqrt", pivot, to=work.real)
+        scale = work.op("div", work.const(1.0, work.real), root, to=work.real)
+        if work.dtype in _REAL:
+            root, scale = (work.op("complex", x, work.const(0.0, work.real)) for x in (root, scale))
+        factor.put(k, k, root)
+        for i in work.after(k, n):
+            value = work.op("mul", a.get(i, k), scale)
+            column.put(i, None, value)
+            factor.put(i, k, value)
+        for i in work.after(k, n):
+            value = column.get(i)
+            for j in work.row(ix.offset(k, 1), ix.offset(i, 1), n):
+                product = work.op("mul", value, work.conj(column.get(j)))
+                a.put(i, j, work.op("sub", a.get(i, j), product))
+    return factor, failed.value
+
+
+# ---------------------------------------------------------------- LU
+
+
+@call("lu", inline="all")
+def _lu(builder: ProgramBuilder, eqn: Eqn) -> None:
+    operand, outs = eqn.invars[0], eqn.outvars
+    m, n = operand.aval.shape[-2:]
+    factors, pivots, order = (builder.result(v) for v in outs)
+    scope = builder.scope()
+    ix = scope.ix
+    with _matrices(scope, operand.aval.size // (m * n), max(m, n), scalar_type(operand.aval)) as (work, b):
+        read = _reader(scope, operand, b)
+        a, rows = work.room(m, n), work.room(m, 1, "i32")
+        for i in work.steps(0, m):
+            rows.put(i, None, scope.index_value(i, "i32"))
+            for j in work.row(work.zero, ix.const(n), n):
+                a.put(i, j, read(i, j))
+        for k in work.steps(0, min(m, n)):
+            place = _eliminate(work, a, rows, k, m, n)
+            scope.store(pivots, ix.add(ix.scale(b, min(m, n)), k), place)
+        for i in work.steps(0, m):
+            scope.store(order, ix.add(ix.scale(b, m), i), rows.get(i))
+            for j in work.row(work.zero, ix.const(n), n):
+                scope.store(factors, ix.add(ix.scale(b, m * n), ix.add(ix.scale(i, n), j)), a.get(i, j))
+    builder.kernel("lu", scope, eqn.source)
+
+
+def _eliminate(work: _Work, a: _Room, rows: _Room, k: Index, m: int, n: int) -> Expr:
+    """A step of the elimination: the row that row k is exchanged with."""
+    scope = work.scope
+    pivot, place = _pivot(work, a, k, m)
+
+    def is_pivot(i: Index) -> Expr:
+        return work.op("eq", place, scope.index_value(i, "i32"), to="bool")
+
+    def reduced(i: Index, x: Expr, t: Expr) -> Expr:
+        return work.op("sub", x, work.op("mul", factor.get(i), t))
+
+    singular = work.op("eq", pivot, work.const(0.0), to="bool")
+    factor = work.room(m)
+    old, first = rows.get(k), _Number(work, rows.get(k))
+    top = a.get(k, k)
+    for i in work.after(k, m):
+        here = is_pivot(i)
+        row = rows.get(i)
+        first.set(work.select(here, row, first.value))
+        rows.put(i, None, work.select(here, old, row))
+        x = work.select(here, top, a.get(i, k))
+        factor.put(i, None, work.select(singular, x, work.op("div", x, pivot)))
+    rows.put(k, None, first.value)
+    for j, choose in work.columns(k, n):
+        above = a.get(k, j)
+        found = _Number(work, above)
+        for i in work.after(k, m):
+            found.set(work.select(is_pivot(i), a.get(i, j), found.value))
+        t = found.value
+        a.put(k, j, t)
+        for i in work.after(k, m):
+            x = work.select(is_pivot(i), above, a.get(i, j))
+            a.put(i, j, choose(lambda x=x: x, partial(factor.get, i), partial(reduced, i, x, t)))
+    return place
+
+
+def _pivot(work: _Work, a: _Room, k: Index, m: int) -> tuple[Expr, Expr]:
+    """The largest element of column k from row k on, the first of equal ones, and its row."""
+    def size(x: Expr) -> Expr:
+        if work.dtype not in _REAL:
+            return work.op("abs", x)
+        real, imaginary = (work.op("abs", work.op(part, x, to=work.real), to=work.real) for part in ("real", "imag"))
+        return work.op("add", real, imaginary, to=work.real)
+
+    first = a.get(k, k)
+    pivot, largest = _Number(work, first), _Number(work, size(first))
+    place = _Number(work, work.scope.index_value(k, "i32"))
+    for i in work.after(k, m):
+        x = a.get(i, k)
+        new = size(x)
+        better = work.op("gt", new, largest.value, to="bool")
+        largest.set(work.select(better, new, largest.value))
+        pivot.set(work.select(better, x, pivot.value))
+        place.set(work.select(better, work.scope.index_value(i, "i32"), place.value))
+    return pivot.value, place.value
+
+
+# ---------------------------------------------------------------- triangular systems
+
+
+@contextmanager
+def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[_Work, Element], Element]
+             ) -> Iterator[tuple[_Work, Element, Index, Index]]:
+    """The work on each system, one right side at a time: the elements that `turned` makes of the matrix, its number,
+    and that of the side. Lanes are sides, where these are many, or else matrices."""
+    n, count, dtype = matrix.aval.shape[-1], math.prod(matrix.aval.shape[:-2]), scalar_type(matrix.aval)
+    written_out = n <= WRITTEN_OUT
+    vectors = sides >= MANY or sides > count
+    matrices = not vectors and (written_out or count >= FEW)
+    vectors = vectors and (written_out or sides >= FEW)
+    with scope.loop(count, "vector" if matrices else "each") as b:
+        work = _Work(scope, dtype, written_out, (matrices and count > 1) or (vectors and sides > 1))
+        a = turned(work, _reader(scope, matrix, b))
+        if matrices and count > 1 and sides > 1 and not written_out:  # what lies apart in memory is read once
+            room = work.room(n, n)
+            for i in work.steps(0, n):
+                for j in work.steps(0, n):
+                    room.put(i, j, a(i, j))
+            a = room.get
+        with scope.loop(sides, "vector" if vectors else "serial" if matrices else "each") as c:
+            yield work, a, b, c
+
+
+def _substitute(work: _Work, a: Element, x: _Room, n: int, lower: bool, unit: bool) -> None:
+    """Solves with a triangle, in place."""
+    ix = work.scope.ix
+
+    def at(k: Index) -> Index:
+        return k if lower else ix.offset(ix.scale(k, -1), n - 1)
+
+    for k in work.steps(0, n):
+        j = at(k)
+        value = x.get(j)
+        if not unit:
+            value = work.op("div", value, a(j, j))
+            x.put(j, None, value)
+        for step in work.after(k, n):
+            i = at(step)
+            x.put(i, None, work.op("sub", x.get(i), work.op("mul", a(i, j), value)))
+
+
+def _turned(work: _Work, a: Element, transposed: bool, conjugated: bool) -> Element:
+    """op(A)."""
+    def element(i: Index, j: Index) -> Expr:
+        x = a(j, i) if transposed else a(i, j)
+        return work.conj(x) if conjugated else x
+
+    return element
+
+
+@call("triangular_solve", inline=(1,))
+def _triangular_solve(builder: ProgramBuilder, eqn: Eqn) -> None:
+    (matrix, sides), out, p = eqn.invars, eqn.outvars[0], eqn.params
+    n, left = matrix.aval.shape[-1], p["left_side"]
+    rows = out.aval.shape[-1 if left else -2]
+    target = builder.result(out)
+    scope = builder.scope()
+    ix = scope.ix
+    # X op(A) = B says op(A)^T X^T = B^T
+    turned = partial(_turned, transposed=p["transpose_a"] == left, conjugated=p["conjugate_a"])
+    with _systems(scope, matrix, rows, turned) as (work, a, b, c):
+        read, x = _reader(scope, sides, b), work.room(n)
+        for i in work.steps(0, n):
+            x.put(i, None, read(i, c) if left else read(c, i))
+        _substitute(work, a, x, n, (p["lower"] != p["transpose_a"]) == left, p["unit_diagonal"])
+        for i in work.steps(0, n):
+            place = ix.flatten((i, c) if left else (c, i), out.aval.shape[-2:])
+            scope.store(target, ix.add(ix.scale(b, n * rows), place), x.get(i))
+    builder.kernel("triangular_solve", scope, eqn.source)
+
+
+@call("substitution", inline=(2,))
+def _substitution(builder: ProgramBuilder, eqn: Eqn) -> None:
+    (matrix, order, sides), out, p = eqn.invars, eqn.outvars[0], eqn.params
+    n, columns = sides.aval.shape[-2:]
+    transposed, target = p["transpose_a"], builder.result(out)
+    scope = builder.scope()
+    ix = scope.ix
+    turned = partial(_turned, transposed=transposed, conjugated=p["conjugate_a"])
+    with _systems(scope, matrix, columns, turned) as (work, a, b, c):
+        read, x = _reader(scope, sides, b), work.room(n)
+        batch = ix.unflatten(b, order.aval.shape[:-1])
+
+        def row(i: Index) -> Index:
+            return scope.as_index(scope.at(order, (*batch, i)), 0, n - 1)
+
+        for i in work.steps(0, n):
+            x.put(i, None, read(i if transposed else row(i), c))
+        for lower in (True, False):
+            _substitute(work, a, x, n, lower, lower != transposed)
+        for i in work.steps(0, n):
+            place = ix.flatten((row(i) if transposed else i, c), (n, columns))
+            scope.store(target, ix.add(ix.scale(b, n * columns), place), x.get(i))
+    builder.kernel("substitution", scope, eqn.source)
