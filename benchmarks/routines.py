@@ -173,14 +173,14 @@ def in_scans() -> Iterator[Routine]:
 # ---------------------------------------------------------------- sorting, and sums along an axis
 
 
-def summed_by(module: Any, count: int) -> Function:
+def summed_by(module: Any, count: int, ordered: bool) -> Function:
     """The sums of segments, in the form that all versions have."""
-    return lambda x, ids: module.numpy.zeros(count, x.dtype).at[ids].add(x)
+    return lambda x, ids: module.numpy.zeros(count, x.dtype).at[ids].add(x, indices_are_sorted=ordered)
 
 
 def sparse(module: Any, rows: int) -> Function:
     """A sparse matrix, by its elements, times a vector."""
-    return lambda v, i, j, x: module.numpy.zeros(rows, x.dtype).at[i].add(v * x[j])
+    return lambda v, i, j, x: module.numpy.zeros(rows, x.dtype).at[i].add(v * x[j], indices_are_sorted=True)
 
 
 def orders() -> Iterator[Routine]:
@@ -205,8 +205,8 @@ def segments() -> Iterator[Routine]:
     for count in (10, 1000, 100_000):
         ids = RNG.integers(0, count, x.size).astype(np.int32)
         for name, places in (("", ids), ("in order ", np.sort(ids))):
-            yield Routine(f"segment_sum {name}into {count}", (x, places), lambda m, count=count: summed_by(m, count),
-                          lambda x, ids, count=count: np.bincount(ids, x, count))
+            yield Routine(f"segment_sum {name}into {count}", (x, places), lambda m, count=count, name=name: summed_by(
+                m, count, bool(name)), lambda x, ids, count=count: np.bincount(ids, x, count))
     wide = normal(100_000, 32)
     ids = RNG.integers(0, 1000, len(wide)).astype(np.int32)
     yield Routine("segment_sum of rows of 32", (wide, ids),

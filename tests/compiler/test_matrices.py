@@ -11,7 +11,8 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.lowering.matrices import LARGEST, WRITTEN_OUT
+from anima.compiler.lowering.lanes import WRITTEN_OUT
+from anima.compiler.lowering.matrices import LARGEST
 from tests.compiler.stages import agree
 from tests.ops.matrix_checks import check_derivatives, h, matrix, positive
 

@@ -23,24 +23,21 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import Const, Expr, Load, Local, Op, Store
+from anima.compiler.ir.loops import Const, Expr
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.lanes import REAL, WRITTEN_OUT, Number, Room, Work
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn
 from anima.core.primitive import Primitive
 from anima.ops.linalg import LAPACK_TYPES, lu_solve_p
 
 LARGEST = 16     # rows and columns of what counts as small
-WRITTEN_OUT = 4  # rows and columns of what is written out
 FEW = 4          # matrices, or right sides: fewer run one after the other
 MANY = 8         # right sides that are enough for lanes, be there more matrices or not
 
 _I32 = np.dtype(np.int32)
-_REAL = {"c64": "f32", "c128": "f64"}
 Element = Callable[[Index, Index], Expr]
-Thunk = Callable[[], Expr]
-Choose = Callable[..., Expr]
 
 
 def small(eqn: Eqn) -> bool:
@@ -69,136 +66,16 @@ class Substitution(Primitive):
 substitution_p = Substitution("substitution")
 
 
-# ---------------------------------------------------------------- elements, numbers and loops
-
-
-class _Number:
-    """A number that changes: a variable, or what a name stands for where all is written out."""
-
-    def __init__(self, work: _Work, init: Expr) -> None:
-        self.work = work
-        self.current = init if work.written_out else work.scope.var(init)
-
-    @property
-    def value(self) -> Expr:
-        return self.current if self.work.written_out else self.work.scope.read(self.current)  # type: ignore[arg-type]
-
-    def set(self, value: Expr) -> None:
-        if self.work.written_out:
-            self.current = value
-        else:
-            self.work.scope.assign(self.current, value)  # type: ignore[arg-type]
-
-
-class _Room:
-    """A matrix of work: scratch memory, or the elements themselves where all is written out."""
-
-    def __init__(self, work: _Work, dtype: str, rows: int, columns: int = 1) -> None:
-        self.work, self.dtype, self.columns = work, dtype, columns
-        self.elements: dict[Index, Expr] = {}
-        if not work.written_out:
-            scope = work.scope
-            self.buffer = scope.name("row")
-            scope.emit(Local(self.buffer, dtype, rows * columns, "apart" if work.lanes else ""))
-
-    def place(self, i: Index, j: Index | None) -> Index:
-        ix = self.work.scope.ix
-        flat = ix.scale(i, self.columns)
-        return flat if j is None else ix.add(flat, j)
-
-    def get(self, i: Index, j: Index | None = None) -> Expr:
-        place, scope = self.place(i, j), self.work.scope
-        if self.work.written_out:
-            return self.elements[place]
-        return scope.let(Load(self.buffer, place.expr(), self.dtype), scope.depth, "x")
-
-    def put(self, i: Index, j: Index | None, value: Expr) -> None:
-        place = self.place(i, j)
-        if self.work.written_out:
-            self.elements[place] = value
-        else:
-            self.work.scope.emit(Store(self.buffer, place.expr(), value))
-
-
-class _Work:
-    """Writes an algorithm into a kernel: written out, for a matrix in each lane, or for one whose rows are vectors."""
-
-    def __init__(self, scope: Scope, dtype: str, written_out: bool, lanes: bool) -> None:
-        self.scope, self.dtype = scope, dtype
-        self.real = _REAL.get(dtype, dtype)
-        self.written_out, self.lanes = written_out, lanes
-        self.zero = scope.ix.zero
-
-    def const(self, value: float, dtype: str | None = None) -> Const:
-        dtype = dtype or self.dtype
-        return Const(complex(value, value if math.isnan(value) else 0.0) if dtype in _REAL else value, dtype)
-
-    def op(self, name: str, *args: Expr, to: str | None = None) -> Expr:
-        return self.scope.op(name, args, to or self.dtype)
-
-    def select(self, condition: Expr, yes: Expr, no: Expr) -> Expr:
-        if isinstance(condition, Const):
-            return yes if condition.value else no
-        return self.op("select_n", condition, no, yes, to=yes.dtype)
-
-    def conj(self, x: Expr) -> Expr:
-        return self.op("conj", x) if self.dtype in _REAL else x
-
-    def index(self, name: str, i: Index, j: Index) -> Expr:
-        """A comparison of indices."""
-        if not i.terms and not j.terms:
-            return Const(i.const < j.const if name == "lt" else i.const == j.const, "bool")
-        return self.scope.condition(Op(name, (i.expr(), j.expr()), "bool"), max(i.level, j.level))
-
-    def room(self, rows: int, columns: int = 1, dtype: str | None = None) -> _Room:
-        return _Room(self, dtype or self.dtype, rows, columns)
-
-    def steps(self, low: Index | int, high: Index | int, kind: str = "serial") -> Iterator[Index]:
-        """Indices from `low` on, below `high`: for the body of one loop, or for one of each."""
-        ix = self.scope.ix
-        low, high = (ix.const(n) if isinstance(n, int) else n for n in (low, high))
-        extent = ix.sub(high, low)
-        if self.written_out:
-            yield from map(ix.const, range(low.const, high.const))
-        elif extent.terms:
-            with self.scope.loop(extent.expr(), kind, extent.hi) as i:
-                yield ix.add(low, i)
-        elif extent.const > 0:
-            with self.scope.loop(extent.const, kind) as i:
-                yield ix.add(low, i)
-
-    def after(self, k: Index, n: int) -> Iterator[Index]:
-        """Rows after row k."""
-        return self.steps(self.scope.ix.offset(k, 1), n)
-
-    def row(self, low: Index, high: Index, n: int) -> Iterator[Index]:
-        """The columns from `low` on, below `high`; in vectors all, for they are one: values elsewhere mean nothing."""
-        return self.steps(low, high) if self.written_out or self.lanes else self.steps(0, n, "vector")
-
-    def columns(self, k: Index, n: int) -> Iterator[tuple[Index, Choose]]:
-        """Columns, and what chooses among three functions: for those before column k, at k, and after k."""
-        if self.written_out or self.lanes:
-            for j in self.steps(0, k):
-                yield j, lambda before, at, after: before()
-            if k.lo < n:
-                yield k, lambda before, at, after: at()
-            for j in self.after(k, n):
-                yield j, lambda before, at, after: after()
-            return
-        for j in self.steps(0, n, "vector"):
-            yield j, partial(self._chosen, self.index("lt", j, k), self.index("eq", j, k))
-
-    def _chosen(self, first: Expr, second: Expr, before: Thunk, at: Thunk, after: Thunk) -> Expr:
-        return self.select(first, before(), self.select(second, at(), after()))
+# ---------------------------------------------------------------- one of many
 
 
 @contextmanager
-def _matrices(scope: Scope, count: int, size: int, dtype: str) -> Iterator[tuple[_Work, Index]]:
+def _matrices(scope: Scope, count: int, size: int, dtype: str) -> Iterator[tuple[Work, Index]]:
     """The work on each of `count` matrices of `size` rows or columns, and the index of the matrix."""
     written_out = size <= WRITTEN_OUT
     lanes = written_out or count >= FEW
     with scope.loop(count, "vector" if lanes else "each") as b:
-        yield _Work(scope, dtype, written_out, lanes and count > 1), b
+        yield Work(scope, dtype, written_out, lanes and count > 1), b
 
 
 def _reader(scope: Scope, atom: Atom, b: Index) -> Element:
@@ -231,7 +108,7 @@ def _cholesky(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("cholesky", scope, eqn.source)
 
 
-def _cholesky_factor(work: _Work, n: int, read: Element) -> tuple[_Room, Expr]:
+def _cholesky_factor(work: Work, n: int, read: Element) -> tuple[Room, Expr]:
     """The lower triangle of the factor, and whether there is none: a pivot is not positive (NaN are as numbers are)."""
     ix = work.scope.ix
     a, column = work.room(n, n), work.room(n)
@@ -239,13 +116,13 @@ def _cholesky_factor(work: _Work, n: int, read: Element) -> tuple[_Room, Expr]:
         for j in work.row(work.zero, ix.offset(i, 1), n):
             a.put(i, j, read(i, j))
     factor = a if work.written_out or work.lanes else work.room(n, n)  # rows of `a` are written as vectors only
-    failed = _Number(work, Const(False, "bool"))
+    failed = Number(work, Const(False, "bool"))
     for k in work.steps(0, n):
-        pivot = a.get(k, k) if work.dtype not in _REAL else work.op("real", a.get(k, k), to=work.real)
+        pivot = a.get(k, k) if work.dtype not in REAL else work.op("real", a.get(k, k), to=work.real)
         failed.set(work.op("or", failed.value, work.op("le", pivot, work.const(0.0, work.real), to="bool"), to="bool"))
         root = work.op("sqrt", pivot, to=work.real)
         scale = work.op("div", work.const(1.0, work.real), root, to=work.real)
-        if work.dtype in _REAL:
+        if work.dtype in REAL:
             root, scale = (work.op("complex", x, work.const(0.0, work.real)) for x in (root, scale))
         factor.put(k, k, root)
         for i in work.after(k, n):
@@ -287,7 +164,7 @@ def _lu(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("lu", scope, eqn.source)
 
 
-def _eliminate(work: _Work, a: _Room, rows: _Room, k: Index, m: int, n: int) -> Expr:
+def _eliminate(work: Work, a: Room, rows: Room, k: Index, m: int, n: int) -> Expr:
     """A step of the elimination: the row that row k is exchanged with."""
     scope = work.scope
     pivot, place = _pivot(work, a, k, m)
@@ -300,7 +177,7 @@ def _eliminate(work: _Work, a: _Room, rows: _Room, k: Index, m: int, n: int) -> 
 
     singular = work.op("eq", pivot, work.const(0.0), to="bool")
     factor = work.room(m)
-    old, first = rows.get(k), _Number(work, rows.get(k))
+    old, first = rows.get(k), Number(work, rows.get(k))
     top = a.get(k, k)
     for i in work.after(k, m):
         here = is_pivot(i)
@@ -312,7 +189,7 @@ def _eliminate(work: _Work, a: _Room, rows: _Room, k: Index, m: int, n: int) -> 
     rows.put(k, None, first.value)
     for j, choose in work.columns(k, n):
         above = a.get(k, j)
-        found = _Number(work, above)
+        found = Number(work, above)
         for i in work.after(k, m):
             found.set(work.select(is_pivot(i), a.get(i, j), found.value))
         t = found.value
@@ -323,17 +200,17 @@ def _eliminate(work: _Work, a: _Room, rows: _Room, k: Index, m: int, n: int) -> 
     return place
 
 
-def _pivot(work: _Work, a: _Room, k: Index, m: int) -> tuple[Expr, Expr]:
+def _pivot(work: Work, a: Room, k: Index, m: int) -> tuple[Expr, Expr]:
     """The largest element of column k from row k on, the first of equal ones, and its row."""
     def size(x: Expr) -> Expr:
-        if work.dtype not in _REAL:
+        if work.dtype not in REAL:
             return work.op("abs", x)
         real, imaginary = (work.op("abs", work.op(part, x, to=work.real), to=work.real) for part in ("real", "imag"))
         return work.op("add", real, imaginary, to=work.real)
 
     first = a.get(k, k)
-    pivot, largest = _Number(work, first), _Number(work, size(first))
-    place = _Number(work, work.scope.index_value(k, "i32"))
+    pivot, largest = Number(work, first), Number(work, size(first))
+    place = Number(work, work.scope.index_value(k, "i32"))
     for i in work.after(k, m):
         x = a.get(i, k)
         new = size(x)
@@ -348,8 +225,8 @@ def _pivot(work: _Work, a: _Room, k: Index, m: int) -> tuple[Expr, Expr]:
 
 
 @contextmanager
-def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[_Work, Element], Element]
-             ) -> Iterator[tuple[_Work, Element, Index, Index]]:
+def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[Work, Element], Element]
+             ) -> Iterator[tuple[Work, Element, Index, Index]]:
     """The work on each system, one right side at a time: the elements that `turned` makes of the matrix, its number,
     and that of the side. Lanes are sides, where these are many, or else matrices."""
     n, count, dtype = matrix.aval.shape[-1], math.prod(matrix.aval.shape[:-2]), scalar_type(matrix.aval)
@@ -358,7 +235,7 @@ def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[_Work, El
     matrices = not vectors and (written_out or count >= FEW)
     vectors = vectors and (written_out or sides >= FEW)
     with scope.loop(count, "vector" if matrices else "each") as b:
-        work = _Work(scope, dtype, written_out, (matrices and count > 1) or (vectors and sides > 1))
+        work = Work(scope, dtype, written_out, (matrices and count > 1) or (vectors and sides > 1))
         a = turned(work, _reader(scope, matrix, b))
         if matrices and count > 1 and sides > 1 and not written_out:  # what lies apart in memory is read once
             room = work.room(n, n)
@@ -370,7 +247,7 @@ def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[_Work, El
             yield work, a, b, c
 
 
-def _substitute(work: _Work, a: Element, x: _Room, n: int, lower: bool, unit: bool) -> None:
+def _substitute(work: Work, a: Element, x: Room, n: int, lower: bool, unit: bool) -> None:
     """Solves with a triangle, in place."""
     ix = work.scope.ix
 
@@ -388,7 +265,7 @@ def _substitute(work: _Work, a: Element, x: _Room, n: int, lower: bool, unit: bo
             x.put(i, None, work.op("sub", x.get(i), work.op("mul", a(i, j), value)))
 
 
-def _turned(work: _Work, a: Element, transposed: bool, conjugated: bool) -> Element:
+def _turned(work: Work, a: Element, transposed: bool, conjugated: bool) -> Element:
     """op(A)."""
     def element(i: Index, j: Index) -> Expr:
         x = a(j, i) if transposed else a(i, j)
