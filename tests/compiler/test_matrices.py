@@ -19,7 +19,7 @@ from tests.ops.matrix_checks import check_derivatives, h, matrix, positive
 TYPES = ("float32", "float64", "complex64", "complex128")
 SIZES = (1, 2, 3, WRITTEN_OUT, WRITTEN_OUT + 1, 8, LARGEST)
 BATCHES = ((), (3,), (2, 9))
-LAPACK = ("potrf", "getrf", "trsm")
+LAPACK = ("potrf", "getrf", "trsm", "geqrf")
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +117,33 @@ def test_pivots_of_any_size(n: int, scale: float) -> None:
     assert largest(left @ np.triu(lu) - rows) <= 4 * n * (eps("float64") * largest(x) + 5e-324)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 3), (3, 4), (5, 5), (8, 5), (6, 9), (16, 16), (1, 7)], ids=str)
+def test_qr(shape: tuple[int, int], dtype: str) -> None:
+    """LAPACK's, to rounding, signs and all; columns may be of any size."""
+    m, n = shape
+    for batch in ((), (9,)):
+        for scale, full in ((1, True), (1e-30, False), (1e30, False)):
+            x = (matrix((*batch, m, n), dtype) * np.asarray(scale, dtype)).astype(dtype)
+            q, r = compiled(lambda x, full=full: jnp.linalg.qr(x, "complete" if full else "reduced"), x)
+            for got, want in zip((q, r), jnp.linalg.qr(x, "complete" if full else "reduced"), strict=True):
+                np.testing.assert_allclose(got, want, rtol=0, atol=300 * eps(dtype) * largest(want))
+            assert largest(q @ r - x) <= 4 * (m + n) * eps(dtype) * largest(x)
+            assert largest(h(q) @ q - np.eye(q.shape[-1])) <= 4 * (m + n) * eps(dtype)
+            np.testing.assert_array_equal(r, np.triu(r))
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_columns_that_are_zero_already_are_not_reflected(n: int) -> None:
+    x = np.zeros((6, n, n))
+    x[1, n - 1, 1], x[2], x[3, 0, 0], x[4] = 1, 1, -2, -np.eye(n)
+    q, r = compiled(jnp.linalg.qr, x)
+    np.testing.assert_allclose(q @ r, x, atol=1e-14)
+    for k in (0, 1, 3, 4):
+        for got, want in zip((q, r), jnp.linalg.qr(x), strict=True):
+            np.testing.assert_allclose(got[k], want[k], atol=1e-15)
+
+
 FLAGS = [(left, lower, mode, unit) for left in (True, False) for lower in (True, False)
          for mode in ((False, False), (True, False), (True, True)) for unit in (True, False)]
 
@@ -201,6 +228,7 @@ def test_loops_compute_what_lapack_does(n: int, batch: tuple[int, ...]) -> None:
     agree(lax.linalg.lu, x, rtol=1e-9)
     agree(lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True), x, b, rtol=1e-9)
     agree(jnp.linalg.solve, x, b, rtol=1e-9)
+    agree(jnp.linalg.qr, x[..., 1:], rtol=1e-9)
 
 
 def step(x: Any, z: Any) -> Any:
@@ -250,13 +278,13 @@ def test_inside_of_loops(n: int) -> None:
 @pytest.mark.parametrize("n", [2, 4, 6])
 def test_derivatives(n: int) -> None:
     check_derivatives(lambda z: filtered(z)[1].sum(), matrix((3, n - 1)), "a filter")
-    for fun in (lower_factor, jnp.linalg.inv, jnp.linalg.det, lambda x: lax.linalg.lu(x)[0]):
+    for fun in (lower_factor, jnp.linalg.inv, jnp.linalg.det, jnp.linalg.qr, lambda x: lax.linalg.lu(x)[0]):
         check_derivatives(lambda x, fun=fun: fun(x @ x.swapaxes(-1, -2) + jnp.eye(n)), matrix((3, n, n)), "a function")
 
 
 def test_large_matrices_go_to_lapack() -> None:
     x = positive((3, LARGEST + 1, LARGEST + 1))
-    text = anima.jit(lambda x: (lower_factor(x), jnp.linalg.inv(x))).lower(x).loops
+    text = anima.jit(lambda x: (lower_factor(x), jnp.linalg.inv(x), jnp.linalg.qr(x))).lower(x).loops
     assert all(name in text for name in LAPACK)
 
 

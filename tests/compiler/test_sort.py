@@ -30,7 +30,8 @@ REAL: dict[str, Callable[[Any], Any]] = {
     "partition": lambda x: (jnp.partition(x, 0), jnp.argpartition(x, 0)) if x.shape[-1] else x,
     "search": lambda x: jnp.searchsorted(jnp.sort(x.ravel()), x),
 }
-SHAPES = [(1, n) for n in (0, 1, 2, 3, 17, 520)] + [(n, 1) for n in (0, 2, 3)] + [(3, 2), (5, 33)]
+SHAPES = [(1, n) for n in (0, 1, 2, 3, 17, 520)] + [(n, 1) for n in (0, 2, 3)] + [
+    (3, 2), (5, 33), (4, 4), (19, 7), (6, 32)]
 
 
 def values(shape: tuple[int, ...], dtype: str) -> Any:

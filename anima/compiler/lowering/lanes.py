@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, reduce
 
 from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr, Load, Local, Op, Store
@@ -46,7 +46,7 @@ class Room:
     """A matrix of work: scratch memory, or the elements themselves where all is written out."""
 
     def __init__(self, work: Work, dtype: str, rows: int, columns: int = 1) -> None:
-        self.work, self.dtype, self.columns = work, dtype, columns
+        self.work, self.dtype, self.rows, self.columns = work, dtype, rows, columns
         self.elements: dict[Index, Expr] = {}
         if not work.written_out:
             scope = work.scope
@@ -95,6 +95,28 @@ class Work:
 
     def conj(self, x: Expr) -> Expr:
         return self.op("conj", x) if self.dtype in REAL else x
+
+    def part(self, name: str, x: Expr) -> Expr:
+        """The real or imaginary part."""
+        return self.op(name, x, to=self.real) if self.dtype in REAL else x if name == "real" else self.const(0.0)
+
+    def size(self, x: Expr) -> Expr:
+        """|x|, or for complex numbers |re x| + |im x|."""
+        if self.dtype not in REAL:
+            return self.op("abs", x)
+        real, imaginary = (self.op("abs", self.part(name, x), to=self.real) for name in ("real", "imag"))
+        return self.op("add", real, imaginary, to=self.real)
+
+    def square(self, x: Expr, unit: Expr) -> Expr:
+        """|x / unit|^2."""
+        parts = [self.part(name, x) for name in (("real", "imag") if self.dtype in REAL else ("real",))]
+        parts = [self.op("div", part, unit, to=self.real) for part in parts]
+        return reduce(lambda a, b: self.op("add", a, b, to=self.real),
+                      [self.op("mul", part, part, to=self.real) for part in parts])
+
+    def whole(self, x: Expr) -> Expr:
+        """A real number as one of the matrix's type."""
+        return self.op("complex", x, self.const(0.0, self.real)) if self.dtype in REAL else x
 
     def index(self, name: str, i: Index, j: Index) -> Expr:
         """A comparison of indices."""

@@ -9,7 +9,8 @@
 
 Many matrices run one in each lane; few have their rows in vectors; those of up to 4 rows are written out, element by
 element, and need no scratch memory. Methods: Golub and Van Loan, "Matrix computations" (2013), algorithms 3.4.1 (LU by
-outer products, with partial pivoting), 4.2.2 (Cholesky by outer products), 3.1.3 and 3.1.4 (substitution by columns).
+outer products, with partial pivoting), 4.2.2 (Cholesky by outer products), 5.2.1 (QR by reflections), 3.1.3 and 3.1.4
+(substitution by columns).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.lanes import REAL, WRITTEN_OUT, Number, Room, Work
+from anima.compiler.lowering.lanes import WRITTEN_OUT, Number, Room, Work
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn
 from anima.core.primitive import Primitive
@@ -43,7 +44,7 @@ Element = Callable[[Index, Index], Expr]
 def small(eqn: Eqn) -> bool:
     """Whether the matrices of an equation are small."""
     matrix = eqn.invars[0].aval
-    return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= LARGEST
+    return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= LARGEST and not eqn.params.get("pivoting")
             and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
 
 
@@ -118,13 +119,11 @@ def _cholesky_factor(work: Work, n: int, read: Element) -> tuple[Room, Expr]:
     factor = a if work.written_out or work.lanes else work.room(n, n)  # rows of `a` are written as vectors only
     failed = Number(work, Const(False, "bool"))
     for k in work.steps(0, n):
-        pivot = a.get(k, k) if work.dtype not in REAL else work.op("real", a.get(k, k), to=work.real)
+        pivot = work.part("real", a.get(k, k))
         failed.set(work.op("or", failed.value, work.op("le", pivot, work.const(0.0, work.real), to="bool"), to="bool"))
         root = work.op("sqrt", pivot, to=work.real)
-        scale = work.op("div", work.const(1.0, work.real), root, to=work.real)
-        if work.dtype in REAL:
-            root, scale = (work.op("complex", x, work.const(0.0, work.real)) for x in (root, scale))
-        factor.put(k, k, root)
+        scale = work.whole(work.op("div", work.const(1.0, work.real), root, to=work.real))
+        factor.put(k, k, work.whole(root))
         for i in work.after(k, n):
             value = work.op("mul", a.get(i, k), scale)
             column.put(i, None, value)
@@ -202,23 +201,115 @@ def _eliminate(work: Work, a: Room, rows: Room, k: Index, m: int, n: int) -> Exp
 
 def _pivot(work: Work, a: Room, k: Index, m: int) -> tuple[Expr, Expr]:
     """The largest element of column k from row k on, the first of equal ones, and its row."""
-    def size(x: Expr) -> Expr:
-        if work.dtype not in REAL:
-            return work.op("abs", x)
-        real, imaginary = (work.op("abs", work.op(part, x, to=work.real), to=work.real) for part in ("real", "imag"))
-        return work.op("add", real, imaginary, to=work.real)
-
     first = a.get(k, k)
-    pivot, largest = Number(work, first), Number(work, size(first))
+    pivot, largest = Number(work, first), Number(work, work.size(first))
     place = Number(work, work.scope.index_value(k, "i32"))
     for i in work.after(k, m):
         x = a.get(i, k)
-        new = size(x)
+        new = work.size(x)
         better = work.op("gt", new, largest.value, to="bool")
         largest.set(work.select(better, new, largest.value))
         pivot.set(work.select(better, x, pivot.value))
         place.set(work.select(better, work.scope.index_value(i, "i32"), place.value))
     return pivot.value, place.value
+
+
+# ---------------------------------------------------------------- QR
+
+
+@call("qr", inline="all")
+def _qr(builder: ProgramBuilder, eqn: Eqn) -> None:
+    operand, (q, r) = eqn.invars[0], eqn.outvars
+    (m, n), size = operand.aval.shape[-2:], q.aval.shape[-1]
+    rank = min(m, n)
+    left, right = builder.result(q), builder.result(r)
+    scope = builder.scope()
+    ix = scope.ix
+
+    def store(buffer: str, rows: int, columns: int, b: Index, i: Index, j: Index, value: Expr) -> None:
+        scope.store(buffer, ix.add(ix.scale(b, rows * columns), ix.add(ix.scale(i, columns), j)), value)
+
+    with _matrices(scope, operand.aval.size // (m * n), max(m, n), scalar_type(operand.aval)) as (work, b):
+        read, a, diagonal = _reader(scope, operand, b), work.room(m, n), work.room(rank)
+        for i in work.steps(0, m):
+            for j in work.row(work.zero, ix.const(n), n):
+                a.put(i, j, read(i, j))
+        vectors = a if work.written_out or work.lanes else work.room(m, rank)  # rows of `a` are written as vectors only
+        factors = work.room(rank)
+        for k in work.steps(0, rank):
+            factor = _reflection(work, a, vectors, diagonal, k, m)
+            factors.put(k, None, factor)
+            for j in work.row(ix.offset(k, 1), ix.const(n), n):
+                _reflect(work, a, vectors, work.conj(factor), k, j)
+        for i in work.steps(0, rank):
+            for j, choose in work.columns(i, n):
+                store(right, size, n, b, i, j, choose(
+                    lambda: work.const(0.0), partial(diagonal.get, i), partial(a.get, i, j)))
+        for i in work.steps(rank, size):
+            for j in work.row(work.zero, ix.const(n), n):
+                store(right, size, n, b, i, j, work.const(0.0))
+        out = _product(work, vectors, factors, rank, m, size)
+        for i in work.steps(0, m):
+            for j in work.row(work.zero, ix.const(size), size):
+                store(left, m, size, b, i, j, out.get(i, j))
+    builder.kernel("qr", scope, eqn.source)
+
+
+def _reflection(work: Work, a: Room, vectors: Room, diagonal: Room, k: Index, m: int) -> Expr:
+    """The factor of the reflection that makes column k zero below the diagonal, as LAPACK's larfg chooses it; its
+    vector begins with 1. Lengths are measured in the largest number, so that none overflows."""
+    real, zero = work.real, work.const(0.0, work.real)
+    top = a.get(k, k)
+    largest = Number(work, work.size(top))
+    for i in work.after(k, m):
+        largest.set(work.op("max", largest.value, work.size(a.get(i, k)), to=real))
+    unit = largest.value
+    unit = work.select(work.op("gt", unit, zero, to="bool"), unit, work.const(1.0, real))
+    total = Number(work, zero)
+    for i in work.after(k, m):
+        total.set(work.op("add", total.value, work.square(a.get(i, k), unit), to=real))
+    below = total.value
+    length = work.op("mul", unit, work.op("sqrt", work.op("add", below, work.square(top, unit), to=real), to=real),
+                     to=real)
+    up = work.op("ge", work.part("real", top), zero, to="bool")
+    done = work.op("and", work.op("eq", below, zero, to="bool"),
+                   work.op("eq", work.part("imag", top), zero, to="bool"), to="bool")
+    beta = work.select(done, top, work.whole(work.select(up, work.op("neg", length, to=real), length)))
+    diagonal.put(k, None, beta)
+    apart = work.op("sub", top, beta)
+    for i in work.after(k, m):
+        vectors.put(i, k, work.select(done, work.const(0.0), work.op("div", a.get(i, k), apart)))
+    return work.select(done, work.const(0.0), work.op("div", work.op("neg", apart), beta))
+
+
+def _reflect(work: Work, a: Room, vectors: Room, factor: Expr, k: Index, j: Index) -> None:
+    """Column j of `a` less its part along vector k times `factor`."""
+    rows = a.rows
+    top = a.get(k, j)
+    along = Number(work, top)
+    for i in work.after(k, rows):
+        along.set(work.op("add", along.value, work.op("mul", work.conj(vectors.get(i, k)), a.get(i, j))))
+    t = work.op("mul", factor, along.value)
+    a.put(k, j, work.op("sub", top, t))
+    for i in work.after(k, rows):
+        a.put(i, j, work.op("sub", a.get(i, j), work.op("mul", vectors.get(i, k), t)))
+
+
+def _product(work: Work, vectors: Room, factors: Room, rank: int, m: int, size: int) -> Room:
+    """The first columns of the product of all reflections."""
+    ix, out = work.scope.ix, work.room(m, size)
+    for i in work.steps(0, size):
+        for j, choose in work.columns(i, size):
+            out.put(i, j, choose(*(partial(work.const, x) for x in (0.0, 1.0, 0.0))))
+    for i in work.steps(size, m):
+        for j in work.row(work.zero, ix.const(size), size):
+            out.put(i, j, work.const(0.0))
+    for step in work.steps(0, rank):
+        k = ix.offset(ix.scale(step, -1), rank - 1)
+        factor = factors.get(k)
+        for j in work.row(k, ix.const(size), size):
+            _reflect(work, out, vectors, factor, k, j)
+    return out
 
 
 # ---------------------------------------------------------------- triangular systems
