@@ -26,7 +26,7 @@ from anima.core.jaxpr import Atom, Eqn
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, default_fill, window_sizes
 
 UNROLLED = 4    # elements of a window that are written one by one: less than a vector, and the next window may overlap
-_RUNS = 64      # updates in order from which those that go to one place are looked for
+RUNS = 64       # updates in order from which those that go to one place are looked for
 _COMBINE = {"scatter": None, "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
 
 
@@ -152,8 +152,8 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
     independent = bool(params.get("unique_indices"))
     # What is in order goes to one place several times (segments, rows of sparse matrices): its total stays in a
     # register meanwhile. The next place would be foreseen worse than it is found in memory, were it any.
-    runs = (combine is not None and params["indices_are_sorted"] and math.prod(window_shape) == 1 and not independent
-            and math.prod(batch_sizes) >= _RUNS)
+    runs = (combine is not None and params.get("indices_are_sorted") and not independent
+            and math.prod(window_shape) == 1 and math.prod(batch_sizes) >= RUNS)
     scope = builder.scope()
     if runs:
         here, total = scope.var(Const(-1, INDEX), "a"), scope.var(constant(0, dtype))

@@ -3,9 +3,8 @@
     width = 1, 2, 4, ...:   merge neighbouring runs of that width from one buffer to another
 
 Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part. Many short rows
-are sorted one in each lane. Long
-rows with one key are sorted by its digits (`lower_radix.py`). Methods: Knuth, The Art of Computer
-Programming 3, 5.2.4 (straight merge sort).
+are sorted one in each lane, long rows with one key by its digits (`radix.py`). Methods: Knuth, The Art of Computer
+Programming 3, 5.2.4 (straight merge sort), 5.3.4 (odd-even transposition).
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from anima.compiler.lowering.lanes import WRITTEN_OUT, Work
 from anima.compiler.lowering.radix import ordered_bits, radix_fits, radix_sort
 from anima.core.jaxpr import Eqn
 
-_SHORT = 32  # elements of rows that are sorted in lanes
-_MANY = 4    # rows that are enough for lanes
+SHORT = 32  # elements of rows that are sorted in lanes
+MANY = 4    # rows that are enough for lanes
 _ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
 
 
@@ -47,7 +46,7 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     outer = math.prod(shape) // n
     types = [scalar_type(v.aval) for v in eqn.outvars]
     results = [builder.result(v) for v in eqn.outvars]
-    if n <= _SHORT and outer >= _MANY:
+    if n <= SHORT and outer >= MANY:
         _sort_in_lanes(builder, eqn, types, results)
         return
     # Rows are sorted where they lie one behind the other: in the results, if the axis is the last one.
