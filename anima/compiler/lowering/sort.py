@@ -21,8 +21,8 @@ from anima.compiler.lowering.lanes import WRITTEN_OUT, Work
 from anima.compiler.lowering.radix import ordered_bits, radix_fits, radix_sort
 from anima.core.jaxpr import Eqn
 
-SHORT = 32  # elements of rows that are sorted in lanes
-MANY = 4    # rows that are enough for lanes
+SHORT = 256  # elements of rows that are sorted in lanes: merges take longer, though their steps are fewer
+MANY = 4     # rows that are enough for lanes
 _ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
 
 
