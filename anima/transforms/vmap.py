@@ -64,7 +64,8 @@ class BatchTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         stacks, dims = zip(*map(self.split, args), strict=True) if args else ((), ())
-        if all(d is None for d in dims) and (self.name is None or not mentions(primitive, params, self.name)):
+        if all(d is None for d in dims) and not primitive.maps_all and (
+                self.name is None or not mentions(primitive, params, self.name)):
             return under(self.parent, primitive.bind, *stacks, **params)
         out, dim = under(self.parent, primitive.batch, self.size, stacks, dims, **params)
         if primitive.multiple_results:

@@ -1,0 +1,77 @@
+"""Who is told of operations now: the current trace, as what wraps transformations asks for it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from anima.core.state import current
+from anima.core.trace import EVAL, Trace, check_leaks as _check_leaks, inside, installed
+
+
+class TraceTag:
+    """The identity of a transformation in progress."""
+
+
+class OpaqueTraceState:
+    """Which trace was the current one, to be compared: values made in one trace mean nothing in another."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = weakref.ref(trace)
+
+    def __eq__(self, other: object) -> bool:
+        mine = self._trace()
+        return isinstance(other, OpaqueTraceState) and mine is not None and mine is other._trace()
+
+    def __hash__(self) -> int:
+        return hash(self._trace)
+
+
+def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
+    """The current trace, to be compared with what it is later. `convention` is of no consequence."""
+    return OpaqueTraceState(current.trace)
+
+
+def find_top_trace(_: Any) -> Trace:
+    """The current trace, whatever the values are."""
+    return current.trace
+
+
+@contextmanager
+def set_current_trace(trace: Trace | None, check_leaks: bool = False) -> Iterator[Trace]:
+    """A block in which `trace` is told of operations; None: they are done at once."""
+    chosen = EVAL if trace is None else trace
+    with installed(chosen):
+        yield chosen
+    if check_leaks:
+        _check_leaks(chosen)
+
+
+@contextmanager
+def take_current_trace() -> Iterator[Trace]:
+    """A block that is handed the current trace, and in which operations are done at once."""
+    trace = current.trace
+    with installed(EVAL):
+        yield trace
+
+
+def nonempty_axis_env_DO_NOT_USE() -> bool:
+    """Whether some mapped axis has a name here."""
+    return bool(current.axes)
+
+
+def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:
+    """Names of the mapped axes here."""
+    return [name for name, _ in current.axes]
+
+
+def unsafe_am_i_under_a_jit_DO_NOT_USE() -> bool:
+    """Whether a program is being recorded."""
+    return inside("DynamicJaxprTrace")
+
+
+def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
+    """Whether a function is being mapped."""
+    return inside("BatchTrace")

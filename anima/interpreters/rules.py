@@ -1,0 +1,60 @@
+"""Tables of rules by primitive: views of the primitives, whose methods the rules are.
+
+    table[p] = rule      # p's own method from now on, wherever p is transformed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+from anima.core.primitive import Primitive
+from anima.extend.core import primitives
+
+Rule = Callable[..., Any]
+
+
+class RuleTable(MutableMapping[Any, Rule]):
+    """The rules that primitives have as their method `method`; those that are set are `adapted` to what it takes,
+    and those that are read, from what it takes."""
+
+    def __init__(self, method: str, adapted: Callable[[Any, Rule], Rule] | None = None,
+                 read: Callable[[Any, Rule], Rule] | None = None, also: dict[str, Any] | None = None):
+        self.method, self.adapted, self.read = method, adapted, read
+        self.also = also or {}  # other attributes of a primitive whose rule is set
+        self.changed: dict[Any, None] = {}  # primitives with a rule from outside
+
+    def __contains__(self, primitive: object) -> bool:
+        none = getattr(Primitive, self.method)
+        mine = getattr(primitive, self.method, none)
+        return mine is not none and getattr(mine, "__func__", mine) is not none
+
+    def __getitem__(self, primitive: Any) -> Rule:
+        if primitive not in self:
+            raise KeyError(primitive)
+        rule = getattr(primitive, self.method)
+        table, given = getattr(rule, "given", (None, None))
+        if table is self:
+            return given
+        return self.read(primitive, rule) if self.read else rule
+
+    def __setitem__(self, primitive: Any, rule: Rule) -> None:
+        method = rule
+        if self.adapted:
+            method = self.adapted(primitive, rule)
+            method.given = self, rule  # type: ignore[attr-defined]
+        for name, value in {self.method: method, **self.also}.items():
+            setattr(primitive, name, value)
+        self.changed[primitive] = None
+
+    def __delitem__(self, primitive: Any) -> None:
+        del self.changed[primitive]
+        for name in (self.method, *self.also):
+            vars(primitive).pop(name, None)
+
+    def __iter__(self) -> Iterator[Any]:
+        known = dict.fromkeys([*(p for p in vars(primitives).values() if isinstance(p, Primitive)), *self.changed])
+        return (p for p in known if p in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

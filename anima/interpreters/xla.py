@@ -1,0 +1,19 @@
+"""Applying single operations as compiled code, and values of other types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from anima.api.jit import jit
+from anima.core.primitive import Primitive
+from anima.extend.backend import Backend as Backend
+
+# Entries of other libraries, by type. Values with a `dtype` and an `__array__` method are arrays without any.
+canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {}
+
+
+def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
+    """The results of an operation, as a compiled program of this one operation gives them."""
+    return jit(partial(prim.bind, **params))(*args)
