@@ -265,7 +265,7 @@ class CompileTimeTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         waits = any(isinstance(x, Tracer) for x in args)
-        return under(self.parent if waits else EVAL, primitive.bind, *args, **params)
+        return under(self.parent if waits and self.parent else EVAL, primitive.bind, *args, **params)
 
 
 @contextmanager

@@ -39,6 +39,8 @@ def dead_code(closed: ClosedJaxpr) -> ClosedJaxpr:
         shrink = eqn.primitive.dce
         if shrink is not None and not all(used):
             eqn, changed = shrink(eqn, used), True
+            if eqn is None:
+                continue
         kept.append(eqn)
         live.update(v for v in eqn.invars if type(v) is Var)
     if not changed:

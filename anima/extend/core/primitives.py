@@ -3,6 +3,7 @@
     [e for e in jaxpr.eqns if e.primitive is primitives.dot_general_p]
 """
 
+from anima.api.pjit import pjit_p as _jit_p
 from anima.control.similar import (
     hessenberg_p as hessenberg_p,
     schur_p as schur_p,
@@ -163,6 +164,7 @@ from anima.lax.linalg import (
     triangular_solve_p as triangular_solve_p,
     tridiagonal_solve_p as tridiagonal_solve_p,
 )
+from anima.ops.elementwise import add_any
 from anima.ops.threefry import (
     threefry2x32_p as threefry2x32_p,
 )
@@ -176,6 +178,7 @@ from anima.random.primitives import (
     random_split_p as random_split_p,
 )
 from anima.transforms.checkpoint import (
+    checkpoint_p as _checkpoint_p,
     name_p as name_p,
 )
 from anima.transforms.custom import (
@@ -183,3 +186,5 @@ from anima.transforms.custom import (
     custom_lin_p as custom_lin_p,
     custom_vjp_call_p as custom_vjp_call_p,
 )
+
+jit_p, remat_p, add_jaxvals_p = _jit_p, _checkpoint_p, add_any
