@@ -17,7 +17,7 @@ ROOT = pathlib.Path(anima.__file__).parent
 FILE_LINES, FUNCTION_LINES = 600, 69
 
 LAYERS = [
-    {"errors", "config", "util", "tree", "tree_engine", "tree_keys"},
+    {"errors", "config", "util", "tree", "tree_engine", "tree_forms", "tree_keys"},
     {"core"},
     {"ops"},
     {"transforms"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"api"},
     {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint", "debug", "experimental",
      "extend", "flatten_util", "custom_derivatives", "stages", "typing", "custom_batching", "dlpack",
-     "image", "test_util"},
+     "image", "test_util", "api_util", "example_libraries", "interpreters"},
     {"anima"},
 ]
 
