@@ -3,4 +3,6 @@
 from anima.api.jit import JitFunction as Wrapped
 from anima.api.stages import ArgInfo as ArgInfo, Compiled as Compiled, Lowered as Lowered, TracedFunction as Traced
 
-__all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]
+CompilerOptions = dict[str, str | bool]
+
+__all__ = ["ArgInfo", "Compiled", "CompilerOptions", "Lowered", "Traced", "Wrapped"]

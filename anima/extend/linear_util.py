@@ -121,25 +121,31 @@ def wrap_init(f: Callable[..., Any], params: dict[str, Any] | None = None, *, de
     return WrappedFun(f, partial(f, **params) if params else f, (), (), tuple(sorted(params.items())), None, debug_info)
 
 
+def _named(step: Callable[..., Any], gen: Callable[..., Any]) -> Callable[..., Any]:
+    """The step under the name of what it does; its parameters are its own."""
+    del wraps(gen)(step).__wrapped__  # type: ignore[attr-defined]
+    return step
+
+
 def transformation2(gen: Callable[..., Any], fun: WrappedFun | None = None, *gen_static_args: Any) -> Any:
     """A step `gen(f, *static, *args, **kwargs)` around functions: `step(fun, *static)` is a WrappedFun."""
-    def step(fun: WrappedFun, *static: Any) -> WrappedFun:
-        return fun.wrap(gen, static, None)
+    def step(fun: WrappedFun, *gen_static_args: Any) -> WrappedFun:
+        return fun.wrap(gen, gen_static_args, None)
 
-    return wraps(gen)(step) if fun is None else step(fun, *gen_static_args)
+    return _named(step, gen) if fun is None else step(fun, *gen_static_args)
 
 
 def transformation_with_aux2(gen: Callable[..., Any], fun: WrappedFun | None = None, *gen_static_args: Any,
                              use_eq_store: bool = False, unk_names: bool = False) -> Any:
     """A step `gen(f, store, *static, *args, **kwargs)` that leaves a value in the store: `step(fun, *static)` is a
     WrappedFun, and a function that gives the value once that has been called."""
-    def step(fun: WrappedFun, *static: Any, use_eq_store: bool = use_eq_store,
+    def step(fun: WrappedFun, *gen_static_args: Any, use_eq_store: bool = use_eq_store,
              unk_names: bool = unk_names) -> tuple[WrappedFun, Callable[[], Any]]:
         store = EqualStore() if use_eq_store else Store()
-        wrapped = fun.wrap(gen, static, store)
+        wrapped = fun.wrap(gen, gen_static_args, store)
         return wrapped.with_unknown_names() if unk_names else wrapped, lambda: store.val
 
-    return wraps(gen)(step) if fun is None else step(fun, *gen_static_args)
+    return _named(step, gen) if fun is None else step(fun, *gen_static_args)
 
 
 def _stepping(gen: Callable[..., Any], f: Callable[..., Any], static: Sequence[Any], args: Sequence[Any],
@@ -159,10 +165,10 @@ def transformation(gen: Callable[..., Any], fun: WrappedFun | None = None, *gen_
     def run(f: Callable[..., Any], static: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         return _stepping(gen, f, static, args, kwargs)
 
-    def step(fun: WrappedFun, *static: Any) -> WrappedFun:
-        return fun.wrap(run, (static,), None)
+    def step(fun: WrappedFun, *gen_static_args: Any) -> WrappedFun:
+        return fun.wrap(run, (gen_static_args,), None)
 
-    return wraps(gen)(step) if fun is None else step(fun, *gen_static_args)
+    return _named(step, gen) if fun is None else step(fun, *gen_static_args)
 
 
 def transformation_with_aux(gen: Callable[..., Any], fun: WrappedFun | None = None, *gen_static_args: Any) -> Any:
@@ -172,11 +178,11 @@ def transformation_with_aux(gen: Callable[..., Any], fun: WrappedFun | None = No
         store.store(aux)
         return result
 
-    def step(fun: WrappedFun, *static: Any) -> tuple[WrappedFun, Callable[[], Any]]:
+    def step(fun: WrappedFun, *gen_static_args: Any) -> tuple[WrappedFun, Callable[[], Any]]:
         store = Store()
-        return fun.wrap(run, (static,), store), lambda: store.val
+        return fun.wrap(run, (gen_static_args,), store), lambda: store.val
 
-    return wraps(gen)(step) if fun is None else step(fun, *gen_static_args)
+    return _named(step, gen) if fun is None else step(fun, *gen_static_args)
 
 
 def merge_linear_aux(aux1: Callable[[], Any], aux2: Callable[[], Any]) -> tuple[bool, Any]:

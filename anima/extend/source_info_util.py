@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ContextDecorator
 from typing import Any
 
 from anima import errors
@@ -46,19 +46,58 @@ def register_exclusion(path: str) -> None:
     errors.hide_files(os.fspath(path))
 
 
-@contextmanager
-def user_context(traceback: Source | None, *, name_stack: NameStack | None = None) -> Iterator[None]:
+class _Setting(ContextDecorator):
+    """A block with another place, or other names, than around it. `stack` finds the names from those around it."""
+
+    place: Source | None = None
+
+    def __init__(self, stack: Callable[[NameStack], NameStack]) -> None:
+        self.stack = stack
+        self.before: list[tuple[Any, NameStack]] = []
+
+    def __enter__(self) -> None:
+        self.before.append((_state.source, _names.stack))
+        _names.stack = self.stack(_names.stack)
+        if self.place is not None:
+            _state.source = self.place
+
+    def __exit__(self, *exception: object) -> None:
+        _state.source, _names.stack = self.before.pop()
+
+
+class user_context(_Setting):
     """A block in which what is recorded was asked for at another place."""
-    before = _state.source
-    _state.source = before if traceback is None else traceback
-    try:
-        with set_name_stack(_names.stack if name_stack is None else name_stack):
-            yield
-    finally:
-        _state.source = before
+
+    def __init__(self, traceback: Source | None, *, name_stack: NameStack | None = None) -> None:
+        super().__init__(lambda around: around if name_stack is None else name_stack)
+        self.place = traceback
 
 
-# ---------------------------------------------------------------- names
+class set_name_stack(_Setting):
+    """A block with other names around it."""
+
+    def __init__(self, name_stack: NameStack) -> None:
+        super().__init__(lambda _: name_stack)
+
+
+class extend_name_stack(_Setting):
+    """A block within one more name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(lambda around: around.extend(name))
+
+
+class transform_name_stack(_Setting):
+    """A block within a transformation of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(lambda around: around.transform(name))
+
+
+def reset_name_stack() -> set_name_stack:
+    """A block without names around it."""
+    return set_name_stack(NameStack())
+
 
 def current_name_stack() -> NameStack:
     """The names around what is done now."""
@@ -68,28 +107,3 @@ def current_name_stack() -> NameStack:
 def new_name_stack(name: str = "") -> NameStack:
     """No names, or one."""
     return NameStack((name,) if name else ())
-
-
-@contextmanager
-def set_name_stack(name_stack: NameStack) -> Iterator[None]:
-    """A block with other names around it."""
-    before, _names.stack = _names.stack, name_stack
-    try:
-        yield
-    finally:
-        _names.stack = before
-
-
-def reset_name_stack() -> Any:
-    """A block without names around it."""
-    return set_name_stack(NameStack())
-
-
-def extend_name_stack(name: str) -> Any:
-    """A block within one more name."""
-    return set_name_stack(_names.stack.extend(name))
-
-
-def transform_name_stack(name: str) -> Any:
-    """A block within a transformation of this name."""
-    return set_name_stack(_names.stack.transform(name))

@@ -19,11 +19,11 @@ from anima.core.primitive import Linear as UndefinedPrimal, Primitive, Zero as Z
 from anima.core.stage import eval_jaxpr
 from anima.core.trace import aval_of
 from anima.interpreters.rules import RuleTable
-from anima.ops.broadcast import instantiate as instantiate_zeros, zeros as zeros_like_aval
+from anima.ops.broadcast import instantiate, zeros as zeros_like_aval
 from anima.ops.elementwise import add_any as add_jaxvals_p
 from anima.transforms.forward import JVPTrace as JVPTrace, JVPTracer as JVPTracer, jvp_flat
 from anima.transforms.linearize import fill, linearize_flat
-from anima.transforms.transpose import add_cotangents as add_tangents
+from anima.transforms.transpose import add_cotangents
 
 __all__ = ["JVPTrace", "JVPTracer", "UndefinedPrimal", "Zero", "add_jaxvals", "add_jaxvals_p", "add_tangents",
            "defbilinear", "defjvp", "defjvp2", "deflinear", "deflinear2", "get_primitive_transpose",
@@ -38,6 +38,16 @@ primitive_transposes = RuleTable("transpose")
 
 for _kind in (Zero, UndefinedPrimal):
     tree.register_pytree_node(_kind, lambda x: ((), x.aval), lambda aval, _, kind=_kind: kind(aval))
+
+
+def instantiate_zeros(tangent: Any) -> Any:
+    """An array of zeros for a `Zero`; anything else as it is."""
+    return instantiate(tangent)
+
+
+def add_tangents(x: Any, y: Any) -> Any:
+    """The sum of two tangents, either of which may be a `Zero`."""
+    return add_cotangents(x, y)
 
 
 def is_undefined_primal(x: Any) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from anima.extend.core.operation import Primitive
+from anima.extend.core.types import EffectTypeSet
 from anima.util import record
 
 DEVICE_TO_DEVICE_TYPE, SEND_TO_HOST_TYPE, RECV_FROM_HOST_TYPE = 1, 2, 3
@@ -33,6 +34,8 @@ class LoweredFunction:
 
 
 LoweringRule = Callable[..., Any]
+lowerable_effects = EffectTypeSet()  # effects of every class are
+ir_type_handlers: dict[type, Callable[..., Any]] = {}  # of libraries that make MLIR: never asked
 
 
 def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> LoweredFunction:

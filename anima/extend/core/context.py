@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from anima.core.state import current
-from anima.core.trace import EVAL, Trace, check_leaks as _check_leaks, inside, installed
+from anima.core.trace import EVAL, Trace, check_leaks, inside
 
 
 class TraceTag:
@@ -39,22 +37,33 @@ def find_top_trace(_: Any) -> Trace:
     return current.trace
 
 
-@contextmanager
-def set_current_trace(trace: Trace | None, check_leaks: bool = False) -> Iterator[Trace]:
+class set_current_trace:
     """A block in which `trace` is told of operations; None: they are done at once."""
-    chosen = EVAL if trace is None else trace
-    with installed(chosen):
-        yield chosen
-    if check_leaks:
-        _check_leaks(chosen)
+
+    def __init__(self, trace: Trace | None, check_leaks: bool = False) -> None:
+        self.trace, self.check_leaks = EVAL if trace is None else trace, check_leaks
+        self.before: list[Trace] = []
+
+    def __enter__(self) -> Trace:
+        self.before.append(current.trace)
+        current.trace = self.trace
+        return self.trace
+
+    def __exit__(self, kind: type | None, *exception: object) -> None:
+        current.trace = self.before.pop()
+        if self.check_leaks and kind is None:
+            check_leaks(self.trace)
 
 
-@contextmanager
-def take_current_trace() -> Iterator[Trace]:
+class take_current_trace(set_current_trace):
     """A block that is handed the current trace, and in which operations are done at once."""
-    trace = current.trace
-    with installed(EVAL):
-        yield trace
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __enter__(self) -> Trace:
+        super().__enter__()
+        return self.before[-1]
 
 
 def nonempty_axis_env_DO_NOT_USE() -> bool:

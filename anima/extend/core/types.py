@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,29 @@ class Effect:
 
 Effects = set[Effect]
 no_effects: frozenset[Effect] = frozenset()
+
+
+class EffectTypeSet:
+    """Classes of effects."""
+
+    def __init__(self) -> None:
+        self._types: list[type] = []
+
+    def add_type(self, effect_type: type) -> None:
+        """Has effects of a class, and of its subclasses, belong to it."""
+        self._types.append(effect_type)
+
+    def contains(self, effect: Any) -> bool:
+        """Whether an effect belongs to it."""
+        return isinstance(effect, tuple(self._types))
+
+    def filter_in(self, effects: Iterable[Any]) -> list[Any]:
+        """The effects that belong to it."""
+        return [e for e in effects if self.contains(e)]
+
+    def filter_not_in(self, effects: Iterable[Any]) -> list[Any]:
+        """The effects that do not."""
+        return [e for e in effects if not self.contains(e)]
 
 
 class AbstractToken(AbstractValue):
