@@ -56,11 +56,11 @@ class Forms:
     @classmethod
     def deserialize_using_proto(cls, registry: Any, data: bytes, /) -> Any:
         """The structure that bytes stand for; ValueError for those of something else."""
-        nodes = [value for number, value in _fields(data) if number == 1]
-        keys = [bytes(value).decode() for number, value in _fields(data) if number == 2]
         stack: list[Any] = []
         try:
-            for node in nodes:
+            fields = list(_fields(data))
+            keys = [value.decode() for number, value in fields if number == 2]
+            for node in [value for number, value in fields if number == 1]:
                 arity, kind, names = _read_node(node)
                 children = stack[len(stack) - arity:]
                 if len(children) != arity:
@@ -69,7 +69,7 @@ class Forms:
                 made = None if kind == 1 else (_TYPES[kind], [keys[n] for n in names] if kind == 5 else None)
                 stack.append(cls.from_node_data_and_children(registry, made, children))
             (found,) = stack
-        except (LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(f"Could not deserialize a PyTreeDef: {error}") from None
         return found
 
@@ -136,7 +136,7 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if place >= len(data) or shift > 63:
-            raise ValueError("Could not deserialize a PyTreeDef: the bytes end too early")
+            raise ValueError("the bytes end too early")
         byte = data[place]
         value, place, shift = value | (byte & 127) << shift, place + 1, shift + 7
         if byte < 128:
@@ -149,11 +149,11 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     while place < len(data):
         tag, place = _read_varint(data, place)
         if tag & 7 not in (0, 2):
-            raise ValueError("Could not deserialize a PyTreeDef: these are other bytes")
+            raise ValueError("these are other bytes")
         value, place = _read_varint(data, place)
         if tag & 7 == 2:
             if place + value > len(data):
-                raise ValueError("Could not deserialize a PyTreeDef: the bytes end too early")
+                raise ValueError("the bytes end too early")
             yield tag >> 3, data[place:place + value]
             place += value
         else:

@@ -128,6 +128,12 @@ def test_primitive_names_are_unique() -> None:
 
 PUBLIC = ["anima", "anima.numpy", "anima.numpy.fft", "anima.lax", "anima.lax.linalg", "anima.nn", "anima.random",
           "anima.tree", "anima.tree_util",
+          "anima.api_util", "anima.core", "anima.extend.backend", "anima.extend.core", "anima.extend.linear_util",
+          "anima.extend.source_info_util", "anima.example_libraries.optimizers", "anima.example_libraries.stax",
+          *(f"anima.interpreters.{name}" for name in ("ad", "batching", "mlir", "partial_eval", "pxla", "xla")),
+          *(f"anima.experimental.{name}" for name in (
+              "buffer_callback", "compute_on", "custom_partitioning", "fused", "hijax", "jet", "layout", "mesh_utils",
+              "multihost_utils", "ode", "random", "rnn", "xla_metadata")),
           *(f"anima.scipy.{name}" for name in (
               "cluster.vq", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
               "sparse.linalg", "spatial.transform", "special", "stats"))]

@@ -1,6 +1,6 @@
 """What a program is, and the public names of it.
 
-    >>> core.eval_jaxpr(closed.jaxpr, closed.consts, x)
+    closed = make_jaxpr(f)(x);  core.eval_jaxpr(closed.jaxpr, closed.consts, x)
 """
 
 from typing import Any

@@ -150,6 +150,7 @@ def _pooling(pool: Callable[..., Any]) -> Callable[..., Layer]:
     """`pool(inputs, window, strides, padding)`, for images with channels last unless `spec` says what the axes are."""
     def layer(window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID",
               spec: str | None = None) -> Layer:
+        """Pools images over windows; `spec` says what the axes are, as "NHWC" (N and C are left alone)."""
         given = strides or (1,) * len(window_shape)
         axes = spec or "N" + "W" * len(window_shape) + "C"
 

@@ -83,7 +83,8 @@ def test_gradients_against_differences() -> None:
     grads = anima.jit(anima.grad(loss, (0, 1, 2)))(*args)
     flat, structure = anima.tree.flatten(args)
     for k, got in enumerate(anima.tree.leaves(grads)):
-        ends = [float(loss(*structure.unflatten([x + h * (i == k) for i, x in enumerate(flat)]))) for h in (1e-5, -1e-5)]
+        ends = [float(loss(*structure.unflatten([x + h * (i == k) for i, x in enumerate(flat)])))
+                for h in (1e-5, -1e-5)]
         np.testing.assert_allclose(got, (ends[0] - ends[1]) / 2e-5, rtol=1e-5)
 
 
