@@ -242,13 +242,17 @@ def test_broadcasting_operations(x: Any, y: Any, axes: Any) -> None:
     (batching.axis_primitive_batchers, lambda seen: lambda size, name, kind, args, dims: (seen.append((size, name)),
                                                                                           (args[0], dims[0]))[1])])
 def test_rules_that_are_told_of_the_axis_are_asked_where_nothing_is_mapped(table: Any, rule: Any) -> None:
-    p = core.Primitive("told")
+    p = made("told", lambda x: x)
     seen: list[Any] = []
     table[p] = rule(seen)
     assert p in table
     equal(anima.vmap(p.bind)(X), X)
     equal(anima.vmap(lambda x: p.bind(5.0) + x, axis_name="i")(X), 5 + X)
     assert seen == [(2, None), (2, "i")]
+    p.def_abstract_eval(lambda x: x)
+    equal(anima.vmap(lambda x: anima.jit(p.bind)(5.0) + x)(X), 5 + X)
+    assert seen[2:] == [(2, None)]
+    del seen[2:]
     batching.primitive_batchers[p] = lambda args, dims: (args[0], dims[0])
     anima.vmap(lambda x: x)(X)
     assert len(seen) == 2
