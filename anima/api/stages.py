@@ -149,7 +149,8 @@ class TracedFunction:
         for k, (got, expected) in enumerate(zip(map(aval_of, leaves), self.jaxpr.in_avals, strict=True)):
             if (got.shape, got.dtype) != (expected.shape, expected.dtype):
                 raise TypeError(f"Argument {k} of a function traced for {expected.str_short()} is {got.str_short()}.")
-        return tree.unflatten(self.out_tree, pjit_p.bind(*leaves, jaxpr=self.jaxpr, name=self.fun_name))
+        return tree.unflatten(self.out_tree, pjit_p.bind(*leaves, jaxpr=self.jaxpr, name=self.fun_name,
+                                                         inline=False))
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None, **_: Any) -> Lowered:
         """The program on its way to machine code; NotImplementedError for a platform other than "cpu"."""
