@@ -57,7 +57,7 @@ def odeint(func: Callable[..., Any], y0: Any, t: Any, *args: Any, rtol: float = 
       The solution at the times: y with a leading axis of size n. NaN from where steps became too many or too short.
 
     Raises:
-      TypeError: for arguments that are no arrays, or a `func` whose result is not like y.
+      TypeError: for a y0 of integers, arguments that are no arrays, or a `func` whose result is not like y.
 
     Derivatives with respect to y0, t, args and what `func` closes over, of any order, in reverse mode: they cost the
     solution of an equation of twice the size, backwards in time.
@@ -76,6 +76,9 @@ def odeint(func: Callable[..., Any], y0: Any, t: Any, *args: Any, rtol: float = 
         except TypeError:
             raise TypeError(f"odeint: the arguments of func must be arrays or numbers, got {leaf!r}.") from None
     y0 = tree.map(as_array, y0)
+    for leaf in tree.leaves(y0):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise TypeError(f"odeint: y0 must be of floats or complex numbers, got {leaf.aval.str_short()}.")
     times = jnp.asarray(t, dtypes.canonicalize_dtype(float) if not jnp.issubdtype(aval_of(t).dtype, jnp.floating)
                         else None)
     start, unravel = ravel_pytree(y0)
