@@ -32,8 +32,7 @@ __all__ = ["JVPTrace", "JVPTracer", "UndefinedPrimal", "Zero", "add_jaxvals", "a
 
 Rule = Callable[..., Any]
 
-# What differentiates an operation in another way than by its rule gives way to a rule from outside.
-primitive_jvps = RuleTable("jvp", also={"linearize": None, "taylor": None})
+primitive_jvps = RuleTable("jvp", hides=("linearize", "taylor"))
 primitive_transposes = RuleTable("transpose")
 
 for _kind in (Zero, UndefinedPrimal):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from anima.extend.core.operation import Primitive
 from anima.extend.core.types import EffectTypeSet
-from anima.util import record
+from anima.util import clear_all, record
 
 DEVICE_TO_DEVICE_TYPE, SEND_TO_HOST_TYPE, RECV_FROM_HOST_TYPE = 1, 2, 3
 
@@ -57,6 +57,8 @@ def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None 
         return rule
     if not isinstance(prim, Primitive):
         raise NotImplementedError(f"'{prim.name}' has a lowering of its own, which cannot be replaced.")
+    if prim.lowering is not None:
+        clear_all()  # programs remember what came of the rule before
     if not isinstance(rule, LoweredFunction):
         prim.lowering = lambda *args, **params: _refuse(f"The lowering of '{prim.name}'")
         return rule

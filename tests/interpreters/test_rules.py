@@ -154,6 +154,13 @@ def test_rules_of_animas_own_primitives_can_be_called_and_replaced() -> None:
     finally:
         del ad.primitive_jvps[primitives.cos_p]
     equal(anima.grad(jnp.cos)(1.0), -np.sin(1.0))
+    ad.primitive_jvps[primitives.scan_p] = lambda primals, tangents, **params: ([5.0], [7.0])
+    try:
+        loop = anima.grad(lambda x: lax.scan(lambda c, _: (c * x, None), x, None, length=2)[0])
+        equal(loop(1.0), 0.0)  # not by the loop's own linearisation: 7 does not depend on the tangent
+    finally:
+        del ad.primitive_jvps[primitives.scan_p]
+    equal(loop(2.0), 12.0)
 
 
 def test_symbolic_zeros_are_trees_without_leaves() -> None:
@@ -263,6 +270,10 @@ def test_lowerings() -> None:
     p.def_abstract_eval(lambda x: x)
     mlir.register_lowering(p, lambda ctx, x: None, platform="tpu")
     equal(xla.apply_primitive(p, 1.0), 2.0)
+    call = anima.jit(p.bind)
+    equal(call(1.0), 2.0)
+    mlir.register_lowering(p, mlir.lower_fun(lambda x: x + 2, multiple_results=False))
+    equal((xla.apply_primitive(p, 1.0), call(1.0)), (3.0, 3.0))
     mlir.register_lowering(p, lambda ctx, x: None)
     equal(p.bind(1.0), 2.0)
     with pytest.raises(NotImplementedError, match="'plain': programs are compiled without MLIR"):
