@@ -106,9 +106,10 @@ if _typing.TYPE_CHECKING:
 jacobian = jacrev
 remat = checkpoint
 
-_FACES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes", "errors",
-          "experimental", "export", "extend", "ffi", "flatten_util", "image", "lax", "monitoring", "nn", "numpy", "ops",
-          "profiler", "random", "scipy", "stages", "test_util", "tree", "tree_util", "typing")
+_FACES = ("ad_checkpoint", "api_util", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes", "errors",
+          "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image", "interpreters", "lax",
+          "monitoring", "nn", "numpy", "ops", "profiler", "random", "scipy", "stages", "test_util", "tree", "tree_util",
+          "typing")
 _DEVICES = dict.fromkeys(("distributed", "make_mesh", "pmap", "set_mesh", "shard_map", "sharding"),
                          "it is for programs on many devices, and Anima's are for one")
 

@@ -30,6 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # What only Anima's frames call is hidden with them.
 _SERVANTS = (os.path.dirname(np.__file__) + os.sep, contextlib.__file__)
+_hidden = [_PACKAGE, "<frozen"]
 _internal_code: dict[CodeType, bool] = {}
 _faces: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -40,8 +41,14 @@ def is_internal(code: CodeType) -> bool:
     """Whether a code object is Anima's own."""
     known = _internal_code.get(code)
     if known is None:
-        known = _internal_code[code] = code.co_filename.startswith((_PACKAGE, "<frozen"))
+        known = _internal_code[code] = code.co_filename.startswith(tuple(_hidden))
     return known
+
+
+def hide_files(prefix: str) -> None:
+    """Frames of files whose paths begin so are hidden, as Anima's own are."""
+    _hidden.append(prefix)
+    _internal_code.clear()
 
 
 def user_frame() -> FrameType | None:

@@ -4,6 +4,7 @@ from anima import names as _names
 from anima.api.jit import JitFunction as Wrapped
 from anima.api.stages import ArgInfo as ArgInfo, Compiled as Compiled, Lowered as Lowered, TracedFunction as Traced
 
+CompilerOptions = dict[str, str | bool]
 globals().update(_names.access(__name__, globals()))
 
-__all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]
+__all__ = ["ArgInfo", "Compiled", "CompilerOptions", "Lowered", "Traced", "Wrapped"]

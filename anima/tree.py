@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from anima import tree_engine as engine
 from anima.errors import api_boundary
 from anima.tree_engine import NAMESPACE, optree
+from anima.tree_forms import Forms
 from anima.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
 
 Leaves = list[Any]
@@ -35,7 +36,7 @@ else:
 
 # ---------------------------------------------------------------- structures
 
-class PyTreeDef:
+class PyTreeDef(Forms):
     """The structure of a pytree: hashable, comparable, and able to put leaves back (`unflatten`)."""
 
     __slots__ = ("spec",)

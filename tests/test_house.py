@@ -17,7 +17,8 @@ ROOT = pathlib.Path(anima.__file__).parent
 FILE_LINES, FUNCTION_LINES = 600, 69
 
 LAYERS = [
-    {"errors", "config", "monitoring", "names", "spans", "util", "tree", "tree_engine", "tree_keys", "version"},
+    {"errors", "config", "monitoring", "names", "spans", "util", "tree", "tree_engine", "tree_forms", "tree_keys",
+     "version"},
     {"core"},
     {"ops"},
     {"transforms"},
@@ -27,7 +28,7 @@ LAYERS = [
     {"api"},
     {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint", "debug", "experimental",
      "extend", "flatten_util", "custom_derivatives", "stages", "typing", "custom_batching", "dlpack",
-     "image", "test_util", "profiler", "export", "ffi"},
+     "image", "test_util", "profiler", "export", "ffi", "api_util", "example_libraries", "interpreters"},
     {"anima"},
 ]
 
@@ -128,6 +129,12 @@ def test_primitive_names_are_unique() -> None:
 
 PUBLIC = ["anima", "anima.numpy", "anima.numpy.fft", "anima.lax", "anima.lax.linalg", "anima.nn", "anima.random",
           "anima.tree", "anima.tree_util",
+          "anima.api_util", "anima.core", "anima.extend.backend", "anima.extend.core", "anima.extend.linear_util",
+          "anima.extend.source_info_util", "anima.example_libraries.optimizers", "anima.example_libraries.stax",
+          *(f"anima.interpreters.{name}" for name in ("ad", "batching", "mlir", "partial_eval", "pxla", "xla")),
+          *(f"anima.experimental.{name}" for name in (
+              "buffer_callback", "compute_on", "custom_partitioning", "fused", "hijax", "jet", "layout", "mesh_utils",
+              "multihost_utils", "ode", "random", "rnn", "xla_metadata")),
           *(f"anima.scipy.{name}" for name in (
               "cluster.vq", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
               "sparse.linalg", "spatial.transform", "special", "stats"))]

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.api.pjit import driver, executable_of
+from anima.api.pjit import driver, executable_of, pjit_p
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.device import CPU
 from anima.core.jaxpr import ClosedJaxpr, work_of
+from anima.core.layout import Format, row_major
 from anima.core.trace import Tracer, aval_of, numpy_value
 from anima.util import lazy_module, record
 
@@ -47,6 +49,26 @@ class ShapeDtypeStruct:
     ndim = property(lambda self: self.aval.ndim)
     size = property(lambda self: self.aval.size)
     weak_type = property(lambda self: self.aval.weak_type)
+
+    manual_axis_type = None  # nothing is mapped over devices
+
+    @property
+    def format(self) -> Format:
+        """The order of the axes in memory, which is not said, and the sharding."""
+        return Format(None, self.sharding)
+
+    @staticmethod
+    def like(x: Any) -> ShapeDtypeStruct:
+        """The shape, dtype and weak type of an array."""
+        aval = aval_of(x)
+        return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=getattr(x, "sharding", None), weak_type=aval.weak_type)
+
+    def update(self, **kwargs: Any) -> ShapeDtypeStruct:
+        """A copy with some of the fields changed."""
+        fields = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type}
+        if wrong := sorted(set(kwargs) - {*fields, "is_ref", "manual_axis_type"}):
+            raise TypeError(f"ShapeDtypeStruct.update: unknown fields {', '.join(wrong)}")
+        return ShapeDtypeStruct(**{**fields, **kwargs})
 
     def __len__(self) -> int:
         if not self.shape:
@@ -119,7 +141,26 @@ class TracedFunction:
     def _repr_html_(self) -> str:
         return notebook.folded(f"{self.fun_name}, traced", notebook.program_html(self.jaxpr), opened=True)
 
-    def lower(self, **_: Any) -> Lowered:
+    @property
+    def lojax(self) -> TracedFunction:
+        """The program on arrays: there are no other types."""
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Applies the program; TypeError for arguments of another structure or types than it was traced for."""
+        leaves, in_tree = tree.flatten((args, kwargs))
+        if in_tree != self.in_tree:
+            raise TypeError(f"Function traced with input pytree {self.in_tree} was called with {in_tree}.")
+        for k, (got, expected) in enumerate(zip(map(aval_of, leaves), self.jaxpr.in_avals, strict=True)):
+            if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+                raise TypeError(f"Argument {k} of a function traced for {expected.str_short()} is {got.str_short()}.")
+        return tree.unflatten(self.out_tree, pjit_p.bind(*leaves, jaxpr=self.jaxpr, name=self.fun_name,
+                                                         inline=False))
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None, **_: Any) -> Lowered:
+        """The program on its way to machine code; NotImplementedError for a platform other than "cpu"."""
+        if lowering_platforms is not None and tuple(lowering_platforms) != ("cpu",):
+            raise NotImplementedError(f"Programs are lowered for the CPU alone, not for {tuple(lowering_platforms)}.")
         warn_of_unusable(self.jaxpr, self.donate_argnums)
         return Lowered(self)
 
@@ -216,8 +257,24 @@ class Lowered(_OfTraced):
         """Estimates for one call, as those of `Compiled.cost_analysis`."""
         return self.compile().cost_analysis()
 
-    def compile(self, compiler_options: Any = None) -> Compiled:
-        """Machine code."""
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """The program as an object: of loops, or, for the `dialect` "jaxpr", a `ClosedJaxpr`.
+
+        Raises:
+          NotImplementedError: for "stablehlo" and "hlo", which are not on the way to machine code here.
+        """
+        if dialect in ("stablehlo", "hlo", "mhlo"):
+            raise NotImplementedError(f"compiler_ir: programs are compiled without {dialect}; ask for \"jaxpr\" or "
+                                      "\"loops\", or see as_text().")
+        forms = {None: lambda: self.stages.loops, "loops": lambda: self.stages.loops, "jaxpr": lambda: self.jaxpr}
+        if dialect not in forms:
+            raise ValueError(f"Unknown dialect {dialect!r}; expected one of jaxpr, loops.")
+        return forms[dialect]()
+
+    def compile(self, compiler_options: Any = None, *, device_assignment: Any = None) -> Compiled:
+        """Machine code, for the one device; ValueError for others in `device_assignment`."""
+        if device_assignment is not None and [d for d in device_assignment if d != CPU]:
+            raise ValueError(f"Programs run on {CPU!r} alone, not on {device_assignment}.")
         return Compiled(self, executable_of(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums))
 
 
@@ -266,6 +323,16 @@ class Compiled(_OfTraced):
 
     def runtime_executable(self) -> Any:
         return self.executable
+
+    @property
+    def input_formats(self) -> Any:
+        """How each argument lies in memory (row-major) and on devices, in the structure of (args, kwargs)."""
+        return tree.unflatten(self.in_tree, [row_major(a) for a in self.traced.jaxpr.in_avals])
+
+    @property
+    def output_formats(self) -> Any:
+        """How each result lies in memory (row-major) and on devices, in the structure of the results."""
+        return tree.unflatten(self.out_tree, [row_major(a) for a in self.traced.jaxpr.out_avals])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         jaxpr = self.traced.jaxpr

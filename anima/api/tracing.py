@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -13,10 +12,8 @@ from anima.api.stages import struct_of, type_of
 from anima.core.avals import ShapedArray
 from anima.core.axes import naming
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.primitive import Primitive
 from anima.core.stage import Traced, trace_to_jaxpr
-from anima.core.state import current
-from anima.core.trace import EVAL, Trace, Tracer, aval_of, installed, under
+from anima.core.trace import aval_of, ensure_compile_time_eval as ensure_compile_time_eval
 from anima.util import clear_all, fun_name
 
 
@@ -76,32 +73,6 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def typeof(x: Any) -> ShapedArray:
     """The type of a value: shape, dtype and weak type."""
     return aval_of(x)
-
-
-class CompileTimeTrace(Trace):
-    """Applies primitives at once, whatever is being traced, except to values that are tracers."""
-
-    label = "CompileTimeTrace"
-
-    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        waits = any(isinstance(x, Tracer) for x in args)
-        return under(self.parent if waits else EVAL, primitive.bind, *args, **params)
-
-
-@contextmanager
-def ensure_compile_time_eval() -> Iterator[None]:
-    """A block (or decorated function) in which operations on known values are done while tracing.
-
-    >>> @jit
-    ... def f(x):
-    ...     with anima.ensure_compile_time_eval():
-    ...         n = int(anima.numpy.sum(anima.numpy.arange(3)))   # a number, where jit alone would record a sum
-    ...     return x * n
-    >>> f(2)
-    Array(6, dtype=int32, weak_type=True)
-    """
-    with installed(CompileTimeTrace(current.trace)):
-        yield
 
 
 def clear_caches() -> None:

@@ -23,8 +23,14 @@ from anima.util import record
 Shape = tuple[int, ...]
 
 
+class AbstractValue:
+    """What is known of a value while a program is traced: the base of types."""
+
+    __slots__ = ()
+
+
 @record
-class ShapedArray:
+class ShapedArray(AbstractValue):
     """The type of an array: `shape` (ints), `dtype` (canonical), `weak_type`."""
 
     shape: Shape
@@ -67,6 +73,16 @@ def tangent_aval(aval: ShapedArray) -> ShapedArray:
 
 def size_of(shape: Shape) -> int:
     return math.prod(shape)
+
+
+def max_dim(d1: int, d2: int) -> int:
+    """The larger of two sizes of an axis."""
+    return max(d1, d2)
+
+
+def min_dim(d1: int, d2: int) -> int:
+    """The smaller of two sizes of an axis."""
+    return min(d1, d2)
 
 
 def canonicalize_axis(axis: Any, ndim: int) -> int:

@@ -64,6 +64,16 @@ def mentions(primitive: Primitive, params: dict[str, Any], name: Any) -> bool:
     return any(_mentions(inner, name) for inner in subjaxprs(params))
 
 
+def wants_all(primitive: Primitive, params: dict[str, Any]) -> bool:
+    """Whether an application, or one in a program that it holds, is to be batched where nothing is mapped, too."""
+    return primitive.maps_all or any(map(_wants_all, subjaxprs(params)))
+
+
+@weak_cache
+def _wants_all(program: ClosedJaxpr | Jaxpr) -> bool:
+    return any(wants_all(e.primitive, e.params) for e in program.eqns)
+
+
 @weak_cache
 def _mentions(program: ClosedJaxpr | Jaxpr, name: Any) -> bool:
     return any(mentions(e.primitive, e.params, name) for e in program.eqns)

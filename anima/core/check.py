@@ -38,7 +38,7 @@ def check_jaxpr(jaxpr: Jaxpr | ClosedJaxpr, right: Container[int] = ()) -> None:
             raise JaxprTypeError(f"{error}\n{_place(number, eqn)}") from None
         missing = eqn.effects - program.effects
         if missing:
-            raise JaxprTypeError(f"The program does not own up to the effects {sorted(missing)} of\n"
+            raise JaxprTypeError(f"The program does not own up to the effects {sorted(map(str, missing))} of\n"
                                  f"{_place(number, eqn)}")
         _bind(bound, eqn.outvars, partial(_place, number, eqn), program)
     for atom in program.outvars:

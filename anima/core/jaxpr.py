@@ -10,6 +10,7 @@ Grammar: `Jaxpr = constvars; invars. Eqn* in outs`, `Eqn = outvars = primitive[p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from anima.core.avals import ShapedArray
 from anima.core.primitive import Work, total_work
-from anima.core.source import Source
+from anima.core.source import Source, SourceInfo
 from anima.util import lazy_module, record
 
 if TYPE_CHECKING:
@@ -31,12 +32,17 @@ class Var:
     """A variable, compared by identity; printed by its place in the program."""
 
     __slots__ = ("aval",)
+    initial_qdd = final_qdd = None  # no type here changes while a program runs
 
     def __init__(self, aval: ShapedArray):
         self.aval = aval
 
     def __repr__(self) -> str:
         return f"Var(id={id(self)}):{self.aval.str_short()}"
+
+    def pretty_print(self, context: Any = None, *, print_dtype: bool = True) -> str:
+        """The variable by itself; only its program knows its name."""
+        return repr(self) if print_dtype else f"Var(id={id(self)})"
 
 
 class Literal:
@@ -48,11 +54,31 @@ class Literal:
         self.val = np.asarray(val, aval.dtype)[()]
         self.aval = aval
 
+    @property
+    def hash(self) -> int:
+        """Of the value."""
+        return hash(self.val.item())
+
     def __repr__(self) -> str:
         return show.literal_text(self.val)
 
+    def pretty_print(self, context: Any = None, *, print_dtype: bool = True) -> str:
+        return f"{self!r}:{self.aval.str_short()}" if print_dtype else repr(self)
+
 
 Atom = Var | Literal
+
+
+@record
+class EqnContext:
+    """The settings that an equation was recorded under, as its readers ask for them: none that matter here."""
+
+    compute_type: None = None
+    xla_metadata: None = None
+
+    @property
+    def manager(self) -> nullcontext[None]:
+        return nullcontext()
 
 
 @record(eq=False)
@@ -66,12 +92,24 @@ class Eqn:
     source: Source | None = None
     effects: frozenset[str] = frozenset()
 
-    def replace(self, **changes: Any) -> Eqn:
-        return replace(self, **changes)
+    def replace(self, invars: Sequence[Atom] | None = None, outvars: Sequence[Var] | None = None,
+                primitive: Primitive | None = None, params: dict[str, Any] | None = None,
+                effects: frozenset[str] | None = None, source_info: SourceInfo | None = None,
+                ctx: EqnContext | None = None, *, source: Source | None = None) -> Eqn:
+        """The equation with other fields where they are given."""
+        if source_info is not None:
+            source = source_info.traceback
+        return Eqn(self.primitive if primitive is None else primitive, self.invars if invars is None else invars,
+                   self.outvars if outvars is None else outvars, self.params if params is None else params,
+                   self.source if source is None else source, self.effects if effects is None else frozenset(effects))
 
     @property
-    def source_info(self) -> Source | None:
-        return self.source
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(self.source)
+
+    @property
+    def ctx(self) -> EqnContext:
+        return EqnContext()
 
     def __repr__(self) -> str:
         return show.show_eqn(self)
@@ -83,9 +121,11 @@ class Jaxpr:
 
     constvars: Sequence[Var]
     invars: Sequence[Var]
-    eqns: Sequence[Eqn]
     outvars: Sequence[Atom]
+    eqns: Sequence[Eqn]
     effects: frozenset[str] = field(default=frozenset())
+    debug_info: Any = field(default=None)  # the function that it was traced from, where that is known
+    is_high = False  # all types are those of arrays
 
     def replace(self, **changes: Any) -> Jaxpr:
         return replace(self, **changes)
@@ -97,6 +137,8 @@ class Jaxpr:
     @property
     def out_avals(self) -> list[ShapedArray]:
         return [v.aval for v in self.outvars]
+
+    in_aval_qdds = final_aval_qdds = in_avals
 
     def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
         """The program's text; `source_info` adds the user's line to each equation."""
@@ -116,8 +158,10 @@ class ClosedJaxpr:
     jaxpr: Jaxpr
     consts: Sequence[Any] = ()
 
-    def replace(self, **changes: Any) -> ClosedJaxpr:
-        return replace(self, **changes)
+    is_high = False
+
+    def replace(self, *, jaxpr: Jaxpr | None = None, consts: Sequence[Any] | None = None) -> ClosedJaxpr:
+        return ClosedJaxpr(self.jaxpr if jaxpr is None else jaxpr, self.consts if consts is None else consts)
 
     @property
     def eqns(self) -> Sequence[Eqn]:
@@ -131,9 +175,15 @@ class ClosedJaxpr:
     def out_avals(self) -> list[ShapedArray]:
         return self.jaxpr.out_avals
 
+    in_aval_qdds = final_aval_qdds = in_avals
+
     @property
     def effects(self) -> frozenset[str]:
         return self.jaxpr.effects
+
+    @property
+    def debug_info(self) -> Any:
+        return self.jaxpr.debug_info
 
     @property
     def constvars(self) -> Sequence[Var]:

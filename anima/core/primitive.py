@@ -83,6 +83,7 @@ class Primitive:
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
     into: Callable[..., None] | None = None      # (arrays for the results, threads, *args, **params): `eval` in place
     axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
+    maps_all: bool = False  # `batch` is asked where no operand is mapped, too
 
     def __init__(self, name: str):
         self.name = name
@@ -93,6 +94,10 @@ class Primitive:
     def bind(self, *args: Any, **params: Any) -> Any:
         """Applies the operation under the current trace: runs it, records it, or transforms it."""
         return current.trace.process(self, args, params)
+
+    def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """What an equation's parameters are to `bind`, for readers of programs: the same."""
+        return dict(params)
 
     def _missing(self, rule: str, advice: str = "") -> NotImplementedError:
         return NotImplementedError(f"{rule} of '{self.name}' is not implemented.{' ' + advice if advice else ''}")

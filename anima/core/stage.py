@@ -36,6 +36,13 @@ class Traced:
     place: str = ""
     by: str = "jit"
     arg_names: tuple[str, ...] = ()
+    result_paths: tuple[str, ...] | None = None
+
+    traced_for = property(lambda self: self.by)
+
+    @property
+    def func_src_info(self) -> str:
+        return f"{self.name} at {self.place}" if self.place else self.name
 
 
 class StageTracer(Tracer):
@@ -117,7 +124,7 @@ class StageTrace(Trace):
         consts = [kept for _, (kept, _) in self.consts.values()]
         effects = frozenset().union(*(e.effects for e in self.eqns)) if self.eqns else frozenset()
         self.alive = False
-        return Jaxpr(constvars, self.invars, self.eqns, outvars, effects), consts
+        return Jaxpr(constvars, self.invars, outvars, self.eqns, effects, self.traced), consts
 
     def origin_text(self, tracer: StageTracer) -> str:
         """The sentence of the documents: what was being traced, and on which arguments this depends."""
@@ -177,8 +184,11 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
     return result
 
 
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
-    """Applies a jaxpr's primitives, in order, under the current trace."""
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True) -> list[Any]:
+    """Applies a jaxpr's primitives, in order, under the current trace.
+
+    What that records keeps the places of the jaxpr's equations, unless `propagate_source_info` is False.
+    """
     env: dict[Var, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
 
@@ -186,15 +196,15 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
         return literal_array(atom) if isinstance(atom, Literal) else env[atom]
 
     for eqn in jaxpr.eqns:
-        out = bind_eqn(eqn, list(map(read, eqn.invars)))
+        out = bind_eqn(eqn, list(map(read, eqn.invars)), propagate_source_info)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(a) for a in jaxpr.outvars]
 
 
-def bind_eqn(eqn: Eqn, args: Sequence[Any]) -> Sequence[Any]:
+def bind_eqn(eqn: Eqn, args: Sequence[Any], keep_source: bool = True) -> Sequence[Any]:
     """Applies an equation's primitive again; what that records keeps the equation's source."""
     before = current.source
-    current.source = eqn.source
+    current.source = eqn.source if keep_source else before
     try:
         out = eqn.primitive.bind(*args, **eqn.params)
     finally:

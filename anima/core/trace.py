@@ -258,6 +258,39 @@ def under(trace: Trace, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> A
         current.trace = before
 
 
+class CompileTimeTrace(Trace):
+    """Applies primitives at once, whatever is being traced, except to values that are tracers."""
+
+    label = "CompileTimeTrace"
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        waits = any(isinstance(x, Tracer) for x in args)
+        return under(self.parent if waits and self.parent else EVAL, primitive.bind, *args, **params)
+
+
+@contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """A block (or decorated function) in which operations on known values are done while tracing.
+
+    >>> @jit
+    ... def f(x):
+    ...     with anima.ensure_compile_time_eval():
+    ...         n = int(anima.numpy.sum(anima.numpy.arange(3)))   # a number, where jit alone would record a sum
+    ...     return x * n
+    >>> f(2)
+    Array(6, dtype=int32, weak_type=True)
+    """
+    with installed(CompileTimeTrace(current.trace)):
+        yield
+
+
+@contextmanager
+def eval_context() -> Iterator[None]:
+    """A block in which operations are done at once, whatever is being traced; tracers cannot be used in it."""
+    with installed(EVAL):
+        yield
+
+
 def check_leaks(trace: Trace) -> None:
     """Under `check_tracer_leaks`: UnexpectedTracerError if something still refers to a tracer of an ended trace."""
     if trace.made is None or all(made() is None for made in trace.made):

@@ -1,4 +1,8 @@
-"""What may still change: `io_callback`, and `jet` (Taylor mode) in the module of that name."""
+"""What may still change: `io_callback`, and modules that are loaded when they are first used."""
 
+from anima import names as _names
 from anima.api.effects import io_callback as io_callback
-from anima.experimental import jet as jet
+
+globals().update(_names.access(__name__, globals(), (
+    "buffer_callback", "checkify", "compute_on", "custom_partitioning", "fused", "hijax", "jet", "layout", "mesh_utils",
+    "multihost_utils", "ode", "random", "rnn", "serialize_executable", "xla_metadata")))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,13 @@ from anima import errors, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.trace import Tracer, aval_of
+from anima.interpreters.rules import Rule, RuleTable
 from anima.ops.broadcast import as_array, broadcast
 from anima.ops.elementwise import convert, mul
 from anima.transforms.taylor import Term, padded, taylor_flat
+from anima.util import lazy_module
+
+ad = lazy_module("anima.interpreters.ad")
 
 
 class ZeroSeries:
@@ -152,3 +157,38 @@ def _checked(c: Any, aval: ShapedArray) -> Any:
 
 def _scaled(x: Any, factor: float) -> Any:
     return x if factor == 1 or tangent_aval(aval_of(x)) is not aval_of(x) else mul(x, float(factor))
+
+
+# ---------------------------------------------------------------- rules from outside
+
+def _as_method(primitive: Any, rule: Rule) -> Rule:
+    """A rule of derivatives as one of coefficients."""
+    def taylor(order: int, terms: Sequence[Term], **params: Any) -> list[Term]:
+        scales = [math.factorial(k) for k in range(1, order + 1)]
+        full = [padded(t, order) for t in terms]
+        series = [[_scaled(c, f) for c, f in zip(t[1:], scales, strict=True)] for t in full]
+        out, derivatives = rule([t[0] for t in full], series, **params)
+        pairs = zip(out, derivatives, strict=True) if primitive.multiple_results else [(out, derivatives)]
+        return [[x, *(_scaled(c, 1 / f) for c, f in zip(s, scales, strict=True))] for x, s in pairs]
+
+    return taylor
+
+
+class _JetRules(RuleTable):
+    """`table[p] = rule` with `rule(primals, series, **params) -> (result, its series)`, or lists of both for several
+    results. A series is a list of derivatives. What has a `jvp` rule has one of these."""
+
+    def __contains__(self, primitive: object) -> bool:
+        return super().__contains__(primitive) or primitive in ad.primitive_jvps
+
+    def __getitem__(self, primitive: Any) -> Rule:
+        if super().__contains__(primitive):
+            table, given = getattr(primitive.taylor, "given", (None, None))
+            if table is self:
+                return given
+        if primitive not in self:
+            raise KeyError(primitive)
+        return lambda primals, series, **params: jet(partial(primitive.bind, **params), tuple(primals), tuple(series))
+
+
+jet_rules = _JetRules("taylor", _as_method)

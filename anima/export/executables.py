@@ -177,7 +177,7 @@ def _write_callbacks(w: Writer, tables: Tables, executable: Executable) -> None:
             raise NotImplementedError(f"{executable.program.name} calls Python{at}: it cannot be serialized.")
         operands, results = [Var(a) for a in c.operands], [Var(a) for a in c.results]
         eqn = Eqn(c.primitive, operands, results, c.params, c.source)
-        w.natural(tables.program(ClosedJaxpr(Jaxpr((), operands, [eqn], results))))
+        w.natural(tables.program(ClosedJaxpr(Jaxpr((), operands, results, [eqn]))))
 
 
 def _write_code(w: Writer, executable: Executable) -> None:

@@ -148,7 +148,7 @@ class Programs:
             eqns.append(eqn.replace(outvars=r.many(bind)))
         outs = self._atoms(bound)
         effects = frozenset().union(*(e.effects for e in eqns))
-        closed = ClosedJaxpr(Jaxpr(constvars, invars, eqns, outs, effects), consts)
+        closed = ClosedJaxpr(Jaxpr(constvars, invars, outs, eqns, effects), consts)
         self._check(closed)
         return closed
 

@@ -56,14 +56,17 @@ class CustomVJPPrimal:
     perturbed: bool
 
 
-def custom_vjp_primal_tree_values(tree_of_primals: Any) -> Any:
+_map = tree.map
+
+
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
     """The values in a pytree of `CustomVJPPrimal`s; TypeError for other leaves."""
     def value(leaf: Any) -> Any:
         if type(leaf) is not CustomVJPPrimal:
             raise TypeError(f"unexpected leaf type {type(leaf)}")
         return leaf.value
 
-    return tree.map(value, tree_of_primals)
+    return _map(value, tree)
 
 
 def _to_user(tangents: Sequence[Any], symbolic_zeros: bool) -> list[Any]:

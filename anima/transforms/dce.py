@@ -24,10 +24,12 @@ def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[b
         if shrink is not None and not all(used):
             with deeper():
                 eqn = shrink(eqn, used)
+        if eqn is None:
+            continue
         kept.append(eqn)
         live.update(v for v in eqn.invars if not isinstance(v, Literal))
     used_inputs = [v in live for v in jaxpr.invars]
     new = Jaxpr([v for v in jaxpr.constvars if v in live],
                 [v for v, used in zip(jaxpr.invars, used_inputs, strict=True) if used],
-                kept[::-1], outvars, jaxpr.effects)
+                outvars, kept[::-1], jaxpr.effects)
     return new, used_inputs

@@ -243,7 +243,9 @@ class TaylorTrace(Trace):
         if self.scope is not None:
             return self._apply(primitive, args, params)
         if rule is not None:
-            return list(map(self.join, under(self.parent, rule, self.order, self.terms(args, self.order), **params)))
+            found = under(self.parent, rule, self.order, self.terms(args, self.order), **params)
+            outs = list(map(self.join, found))
+            return outs if primitive.multiple_results else outs[0]
         self.scope = {}
         try:
             outs = self._apply(primitive, args, params)

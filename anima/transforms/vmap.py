@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anima.core.avals import ShapedArray
-from anima.core.axes import Axis, mentions, name_of, naming
+from anima.core.axes import Axis, mentions, name_of, naming, wants_all
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
@@ -64,7 +64,8 @@ class BatchTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         stacks, dims = zip(*map(self.split, args), strict=True) if args else ((), ())
-        if all(d is None for d in dims) and (self.name is None or not mentions(primitive, params, self.name)):
+        if all(d is None for d in dims) and not wants_all(primitive, params) and (
+                self.name is None or not mentions(primitive, params, self.name)):
             return under(self.parent, primitive.bind, *stacks, **params)
         out, dim = under(self.parent, primitive.batch, self.size, stacks, dims, **params)
         if primitive.multiple_results:

@@ -242,3 +242,54 @@ def test_explain_tells_of_every_pass() -> None:
     for line in said:
         assert float(line.split(" ms")[0].split()[-1]) >= 0.0
     assert "equations" in said[1] and "groups" in said[6] and said[-1].endswith("bytes")
+
+
+# ---------------------------------------------------------------- as other tools ask for them
+
+def test_a_traced_function_can_be_called_and_transformed() -> None:
+    traced = anima.jit(f).trace(*ARGS)
+    assert traced.lojax is traced
+    equal(traced(*ARGS), WANT)
+    equal(anima.jit(lambda x: traced(x, {"k": 1.0}))(X), WANT)
+    equal(anima.grad(lambda x: traced(x, {"k": 1.0})["s"][0])(X), np.ones_like(X))
+    with pytest.raises(TypeError, match="input pytree"):
+        traced(X)
+    with pytest.raises(TypeError, match=r"Argument 0 .* traced for f\w+\[2,3\] is f\w+\[3,2\]"):
+        traced(X.T, {"k": 1.0})
+
+
+def test_one_platform_and_one_device() -> None:
+    traced = anima.jit(f).trace(*ARGS)
+    equal(traced.lower(lowering_platforms=("cpu",)).compile(device_assignment=anima.devices())(*ARGS), WANT)
+    with pytest.raises(NotImplementedError, match="tpu"):
+        traced.lower(lowering_platforms=("tpu",))
+    with pytest.raises(ValueError, match="alone"):
+        traced.lower().compile(device_assignment=["elsewhere"])
+
+
+def test_programs_as_objects() -> None:
+    lowered = anima.jit(f).lower(*ARGS)
+    assert lowered.compiler_ir("jaxpr") is lowered.jaxpr
+    assert type(lowered.compiler_ir()) is type(lowered.compiler_ir("loops")) is type(lowered.stages.loops)
+    for dialect in ("stablehlo", "hlo"):
+        with pytest.raises(NotImplementedError, match=dialect):
+            lowered.compiler_ir(dialect)
+    with pytest.raises(ValueError, match="Unknown dialect"):
+        lowered.compiler_ir("latin")
+
+
+def test_arrays_lie_row_major() -> None:
+    compiled = anima.jit(f).lower(*ARGS).compile()
+    (x, _), _ = compiled.input_formats
+    assert x.layout.major_to_minor == (0, 1)
+    assert compiled.output_formats["s"][0].layout.major_to_minor == ()
+
+
+def test_shapes_and_dtypes_by_themselves() -> None:
+    struct = anima.ShapeDtypeStruct((2, 3), "float32")
+    assert struct.update(shape=(4,)).shape == (4,) and struct.update(dtype="int8", weak_type=True).weak_type
+    assert struct.update() == struct == anima.ShapeDtypeStruct.like(X)
+    assert anima.ShapeDtypeStruct.like(1.0).weak_type
+    assert struct.format.layout is None and struct.manual_axis_type is None
+    with pytest.raises(TypeError, match="unknown fields size"):
+        struct.update(size=3)

@@ -380,8 +380,8 @@ def test_missing_lowering_names_the_primitive_and_the_line() -> None:
 def test_checking_names_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANIMA_CHECK", "1")
     a, b = Var(ShapedArray((3,), np.dtype(np.float32))), Var(ShapedArray((3,), np.dtype(np.float32)))
-    unbound = Jaxpr([], [a], [Eqn(el.sin, [b], [Var(a.aval)], {})], [])
-    broken = Jaxpr([], [a], unbound.eqns, [unbound.eqns[0].outvars[0]])
+    unbound = Jaxpr([], [a], [], [Eqn(el.sin, [b], [Var(a.aval)], {})])
+    broken = Jaxpr([], [a], [unbound.eqns[0].outvars[0]], unbound.eqns)
     with pytest.raises(Exception) as caught:
         lower(ClosedJaxpr(broken, []))
     assert any("dead_code" in note for note in caught.value.__notes__)

@@ -39,7 +39,7 @@ PLACE = Source("folder/model.py", 12, "loss")
 
 def program(*, out: ShapedArray = VECTOR, arg: ShapedArray = VECTOR, **changes: Any) -> Jaxpr:
     x, y = Var(arg), Var(out)
-    return Jaxpr([], [x], [Eqn(twice, [x], [y], {}, PLACE)], [y]).replace(**changes)
+    return Jaxpr([], [x], [y], [Eqn(twice, [x], [y], {}, PLACE)]).replace(**changes)
 
 
 def complaint(jaxpr: Jaxpr | ClosedJaxpr) -> str:
@@ -52,7 +52,7 @@ def test_good_programs_pass() -> None:
     good = program()
     check_jaxpr(good)
     x, const, y = Var(VECTOR), Var(SCALAR), Var(VECTOR)
-    outer = Jaxpr([const], [x], [Eqn(call, [x], [y], {"jaxpr": ClosedJaxpr(good)})], [y, const, Literal(1, SCALAR), x])
+    outer = Jaxpr([const], [x], [y, const, Literal(1, SCALAR), x], [Eqn(call, [x], [y], {"jaxpr": ClosedJaxpr(good)})])
     check_jaxpr(ClosedJaxpr(outer, [np.float32(2)]))
     check_jaxpr(program(out=ShapedArray((3,), F32, weak_type=True)))  # weak types are no matter
 
@@ -77,7 +77,7 @@ def test_scope() -> None:
     late = good.replace(eqns=[Eqn(twice, good.eqns[0].outvars, [stray], {}), *good.eqns])
     assert "that is not bound" in complaint(late)
     # a variable of the outer program is out of reach of an inner one
-    inner = ClosedJaxpr(Jaxpr([], [], [], [good.invars[0]]))
+    inner = ClosedJaxpr(Jaxpr([], [], [good.invars[0]], []))
     outer = good.replace(eqns=[Eqn(call, [], [Var(VECTOR)], {"jaxpr": inner})], outvars=[])
     assert "The program's result is a variable" in complaint(outer)
 
@@ -92,7 +92,7 @@ def test_variables_are_bound_once() -> None:
 
 def test_nested_programs_are_checked() -> None:
     x, y = Var(VECTOR), Var(SCALAR)
-    outer = Jaxpr([], [x], [Eqn(call, [x], [y], {"jaxpr": ClosedJaxpr(program(out=SCALAR))}, PLACE)], [y])
+    outer = Jaxpr([], [x], [y], [Eqn(call, [x], [y], {"jaxpr": ClosedJaxpr(program(out=SCALAR))}, PLACE)])
     text = complaint(outer)
     assert "Result 0 of twice is said to be f32[], but is f32[3]" in text and "equation 0: b:f32[] = call[" in text
     eqn = outer.eqns[0].replace(params={"jaxpr": ClosedJaxpr(program())}, outvars=[y, Var(SCALAR)])
@@ -101,7 +101,7 @@ def test_nested_programs_are_checked() -> None:
 
 def test_constants_and_literals() -> None:
     const = Var(SCALAR)
-    jaxpr = Jaxpr([const], [], [], [const])
+    jaxpr = Jaxpr([const], [], [const], [])
     assert "A program with 1 constvars has 0 constants" in complaint(ClosedJaxpr(jaxpr))
     assert "is said to be f32[], but is f32[2]" in complaint(ClosedJaxpr(jaxpr, [np.zeros(2, np.float32)]))
     wrong = Literal(1, SCALAR)

@@ -32,7 +32,7 @@ class Program:
         return outs if isinstance(out, list) else outs[0]
 
     def end(self, *outs: Any) -> Jaxpr:
-        return Jaxpr(self.constvars, self.invars, self.eqns, outs)
+        return Jaxpr(self.constvars, self.invars, outs, self.eqns)
 
 
 def chain(name: str, length: int) -> Jaxpr:

@@ -84,7 +84,7 @@ def _simpler(closed: ClosedJaxpr) -> ClosedJaxpr:
                             [inner[v] for v in e.outvars], e.params, eqn.source, e.effects))  # type: ignore[misc]
         env.update(zip(eqn.outvars, (inner.get(v, v) if type(v) is Var else v for v in jaxpr.outvars), strict=True))
     outvars = [env.get(v, v) if type(v) is Var else v for v in closed.jaxpr.outvars]
-    return ClosedJaxpr(Jaxpr(constvars, closed.jaxpr.invars, eqns, outvars, closed.jaxpr.effects), consts)
+    return ClosedJaxpr(Jaxpr(constvars, closed.jaxpr.invars, outvars, eqns, closed.jaxpr.effects), consts)
 
 
 def _form(eqn: Eqn) -> Hashable | None:
@@ -160,7 +160,7 @@ class _Words:
         effects = jaxpr.effects
         if not effects & {RECORDS, RECORDED} and any(map(_records, self.eqns)):
             effects |= {RECORDED if any(hasattr(v.aval.dtype, "word") for v in jaxpr.outvars) else RECORDS}
-        return ClosedJaxpr(Jaxpr(self.constvars, invars, self.eqns, outvars, effects), self.consts)
+        return ClosedJaxpr(Jaxpr(self.constvars, invars, outvars, self.eqns, effects), self.consts)
 
     def equation(self, eqn: Eqn) -> None:
         avals, params, primitive = [v.aval for v in eqn.invars], eqn.params, eqn.primitive

@@ -26,7 +26,7 @@ def inline(closed: ClosedJaxpr) -> ClosedJaxpr:
     flat.consts = list(closed.consts)
     flat.append(jaxpr, env)
     outvars = [flat.read(env, v) for v in jaxpr.outvars]
-    return ClosedJaxpr(Jaxpr(flat.constvars, jaxpr.invars, flat.eqns, outvars, jaxpr.effects), flat.consts)
+    return ClosedJaxpr(Jaxpr(flat.constvars, jaxpr.invars, outvars, flat.eqns, jaxpr.effects), flat.consts)
 
 
 def _stands_for(eqn: Eqn) -> bool:

@@ -39,12 +39,14 @@ def dead_code(closed: ClosedJaxpr) -> ClosedJaxpr:
         shrink = eqn.primitive.dce
         if shrink is not None and not all(used):
             eqn, changed = shrink(eqn, used), True
+            if eqn is None:
+                continue
         kept.append(eqn)
         live.update(v for v in eqn.invars if type(v) is Var)
     if not changed:
         return closed
     pairs = [(v, c) for v, c in zip(jaxpr.constvars, closed.consts, strict=True) if v in live]
-    return ClosedJaxpr(Jaxpr([v for v, _ in pairs], jaxpr.invars, kept[::-1], jaxpr.outvars, jaxpr.effects),
+    return ClosedJaxpr(Jaxpr([v for v, _ in pairs], jaxpr.invars, jaxpr.outvars, kept[::-1], jaxpr.effects),
                        [c for _, c in pairs])
 
 
@@ -85,7 +87,7 @@ def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
         for var in eqn.outvars:
             program[var] = new
     outvars = [env.get(v, v) if type(v) is Var else v for v in jaxpr.outvars]
-    return ClosedJaxpr(Jaxpr(jaxpr.constvars, jaxpr.invars, eqns, outvars, jaxpr.effects), closed.consts)
+    return ClosedJaxpr(Jaxpr(jaxpr.constvars, jaxpr.invars, outvars, eqns, jaxpr.effects), closed.consts)
 
 
 def clean(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -11,8 +11,10 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.extend import core
+from anima.interpreters import partial_eval
 
 X = np.float32([1.0, 2.0, -3.0])
+X_TYPE = core.ShapedArray((3,), np.dtype(np.float32))
 
 
 def equal(actual: Any, expected: Any) -> None:
@@ -66,22 +68,67 @@ def test_impl_with_numpy_alone_runs_outside_of_jit() -> None:
 
 def test_rules_that_are_missing_or_wrong() -> None:
     p = core.Primitive("my_op")
-    with pytest.raises(NotImplementedError, match="Type inference of 'my_op'"):
-        p.bind(1.0)
-    p.def_abstract_eval(lambda x: x)
     with pytest.raises(NotImplementedError, match=r"Evaluation of 'my_op'.*def_impl"):
         p.bind(1.0)
+    with pytest.raises(NotImplementedError, match=r"Type inference of 'my_op'.*def_abstract_eval"):
+        anima.jit(p.bind)(1.0)
+    p.def_abstract_eval(lambda x: x)
     p.def_impl(lambda x: jnp.ones(3))
     with pytest.raises(TypeError, match=r"'my_op' returned \['f32\[3\]'\].*says \['f32\[\]'\]"):
         p.bind(1.0)
-    with pytest.raises(NotImplementedError, match="Forward-mode differentiation of 'my_op'"):
+    with pytest.raises(NotImplementedError, match=r"Forward-mode differentiation of 'my_op'.*primitive_jvps"):
         anima.jvp(p.bind, (1.0,), (1.0,))
-    with pytest.raises(NotImplementedError, match=r"Batching .vmap. of 'my_op'"):
+    with pytest.raises(NotImplementedError, match=r"Batching .vmap. of 'my_op'.*primitive_batchers"):
         anima.vmap(p.bind)(X)
 
 
-def test_jaxpr_as_fun() -> None:
-    equal(core.jaxpr_as_fun(anima.make_jaxpr(lambda x, y: (x * y, X))(2.0, 3.0))(4.0, 5.0), [20.0, X])
+def test_without_types_the_implementation_alone_says_what_comes_out() -> None:
+    p = core.Primitive("my_free")
+    p.def_impl(lambda x, *, names: dict.fromkeys(names, x))
+    assert p.bind(2.0, names="ab") == {"a": 2.0, "b": 2.0}
+    with pytest.raises(TypeError, match="not a valid Anima type"):
+        p.bind("a", names="ab")
+
+
+def test_a_tracer_does_not_reach_an_implementation() -> None:
+    p = core.Primitive("my_eager")
+    p.def_impl(lambda x: x)
+    leaked: list[Any] = []
+    anima.jit(lambda x: leaked.append(x) or x)(1.0)
+    with pytest.raises(anima.errors.UnexpectedTracerError):
+        p.bind(leaked[0])
+
+
+def test_what_has_effects_is_never_dropped() -> None:
+    class Note(core.Effect):
+        pass
+
+    p = core.Primitive("my_note")
+    p.def_effectful_abstract_eval(lambda x, *, quiet: (x, set() if quiet else {Note()}))
+    p.def_lowering(lambda x, *, quiet: x)
+
+    def f(x: Any, quiet: bool) -> Any:
+        p.bind(x, quiet=quiet)
+        return x
+
+    for quiet in (False, True):
+        jaxpr = anima.make_jaxpr(f, static_argnums=1)(1.0, quiet).jaxpr
+        assert len(jaxpr.effects) == len(jaxpr.eqns[0].effects) == (not quiet)
+        assert len(partial_eval.dce_jaxpr(jaxpr, [True])[0].eqns) == (not quiet)
+        assert bool(p.abstract_eval(X_TYPE, quiet=quiet)[1]) is not quiet
+        equal(anima.jit(f, static_argnums=1)(2.0, quiet), 2.0)
+
+
+def test_how_an_operation_is_bound_can_be_said() -> None:
+    p = core.Primitive("my_bound")
+    p.def_abstract_eval(lambda x: x)
+    p.def_impl(lambda x: x)
+    asked = []
+    p.def_bind_with_trace(lambda trace, args, avals, params: asked.append(trace) or
+                          core.Primitive.bind_with_trace(p, trace, args, avals, params))
+    assert p.bind(1.0) == 1.0
+    anima.make_jaxpr(p.bind)(1.0)
+    assert [type(t).__name__ for t in asked] == ["EvalTrace", "StageTrace"]
 
 
 def soft(x: Any) -> Any:

@@ -1,0 +1,119 @@
+"""Functions that say how they are cut into parts for several devices: on one device, they are called as they are.
+
+    @custom_partitioning
+    def f(x): ...
+    f.def_partition(partition=..., sharding_rule="i j -> i")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from typing import Any
+
+from anima import tree
+from anima.api.tracing import make_jaxpr
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.stage import close, eval_jaxpr
+from anima.transforms.composed import Composed
+
+BATCHING = "…"  # any number of axes, in a rule
+
+
+class CompoundFactor(tuple[str, ...]):
+    """An axis that is made of several factors, the first one with the longest steps; ValueError for fewer than two."""
+
+    __slots__ = ()
+
+    def __new__(cls, *factors: str) -> CompoundFactor:
+        if len(factors) < 2:
+            raise ValueError("A compound factor should contain at least two factors")
+        for factor in factors:
+            if not isinstance(factor, str):
+                raise ValueError(f"Each element of CompoundFactor must be a str, but got {type(factor)}")
+        return super().__new__(cls, factors)
+
+
+class ArrayMapping(tuple[Any, ...]):
+    """The factors of each axis of an array; ValueError for what is neither a name nor a `CompoundFactor`."""
+
+    __slots__ = ()
+
+    def __new__(cls, *dim_mappings: str | CompoundFactor) -> ArrayMapping:
+        for mapping in dim_mappings:
+            if not isinstance(mapping, (str, CompoundFactor)):
+                raise ValueError("Each element of ArrayMapping must be a str or CompoundFactor, but got "
+                                 f"{type(mapping)}")
+        return super().__new__(cls, dim_mappings)
+
+
+class SdyShardingRule:
+    """Which axes of operands and results go together: named by factors, whose sizes are given for parts of axes.
+
+    ValueError for the size of a factor that is a whole axis, or of one that no axis has.
+    """
+
+    def __init__(self, operand_mappings: Sequence[ArrayMapping], result_mappings: Sequence[ArrayMapping], *,
+                 reduction_factors: Sequence[str] = (), need_replication_factors: Sequence[str] = (),
+                 permutation_factors: Sequence[str] = (), **factor_sizes: int) -> None:
+        axes = [axis for mapping in (*operand_mappings, *result_mappings) for axis in mapping]
+        whole = {axis for axis in axes if isinstance(axis, str)}
+        parts = {factor for axis in axes if not isinstance(axis, str) for factor in axis}
+        for name in factor_sizes:
+            if name in whole:
+                raise ValueError(f"Factor {name} represents a whole dimension; do not specify its size")
+            if name not in parts:
+                raise ValueError(f"Factor {name} is not used in the rule")
+        for name in (*reduction_factors, *need_replication_factors, *permutation_factors):
+            if name not in whole | parts:
+                raise ValueError(f"Factor {name} is not used in the rule")
+        self.operand_mappings, self.result_mappings = tuple(operand_mappings), tuple(result_mappings)
+        self.reduction_factors, self.permutation_factors = tuple(reduction_factors), tuple(permutation_factors)
+        self.need_replication_factors, self.factor_sizes = tuple(need_replication_factors), factor_sizes
+
+    def __repr__(self) -> str:
+        return f"SdyShardingRule({self.operand_mappings}, {self.result_mappings}, {self.factor_sizes})"
+
+
+def _run(*args: Any, call: ClosedJaxpr, **params: Any) -> list[Any]:
+    return eval_jaxpr(call.jaxpr, call.consts, *args)
+
+
+custom_partitioning_p = Composed("custom_partitioning", _run, multiple_results=True)
+
+
+class custom_partitioning:
+    """`fun`, which says how it is cut into parts (`def_partition`); `static_argnums` are arguments taken by value.
+
+    On one device nothing is cut: it is `fun`, as one operation in programs, with derivatives and batches of its own.
+    """
+
+    def __init__(self, fun: Callable[..., Any], static_argnums: Sequence[int] = ()) -> None:
+        self.fun, self.static_argnums = fun, tuple(static_argnums)
+        self.rules: dict[str, Any] = {}
+        update_wrapper(self, fun)
+
+    def def_partition(self, partition: Callable[..., Any],
+                      infer_sharding_from_operands: Callable[..., Any] | None = None,
+                      propagate_user_sharding: Callable[..., Any] | None = None, decode_shardings: bool = True,
+                      sharding_rule: Any = None, *, reduction_factors: Sequence[str] = (),
+                      need_replication_factors: Sequence[str] = (), permutation_factors: Sequence[str] = (),
+                      **factor_sizes: int) -> None:
+        """Says how `fun` is cut into parts: what several devices would ask.
+
+        ValueError for factors beside a `SdyShardingRule`, which has its own.
+        """
+        factors = (reduction_factors, need_replication_factors, permutation_factors, factor_sizes)
+        if any(factors) and not isinstance(sharding_rule, str):
+            raise ValueError("Factors and their sizes go with a sharding_rule that is a string.")
+        self.rules = {"partition": partition, "infer_sharding_from_operands": infer_sharding_from_operands,
+                      "propagate_user_sharding": propagate_user_sharding, "decode_shardings": decode_shardings,
+                      "sharding_rule": sharding_rule}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        closed, shapes = make_jaxpr(self.fun, self.static_argnums, return_shape=True)(*args, **kwargs)
+        closed, consts = close(closed.jaxpr, closed.consts)
+        dynamic = [x for k, x in enumerate(args) if k not in {n % len(args) for n in self.static_argnums}]
+        leaves = tree.leaves((tuple(dynamic), kwargs))
+        outs = custom_partitioning_p.bind(*consts, *leaves, call=closed, **self.rules)
+        return tree.unflatten(tree.structure(shapes), outs)

@@ -1,0 +1,109 @@
+"""Places in the user's code, for those who record equations of their own, or wrap functions.
+
+    with user_context(eqn.source_info.traceback):
+        ...                                  # what is recorded in here was asked for there
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from typing import Any
+
+from anima import errors
+from anima.core.source import NameStack as NameStack, Source, SourceInfo as SourceInfo, here
+from anima.core.state import current as _state
+
+
+class _Names(threading.local):
+    stack = NameStack()
+
+
+_names = _Names()
+
+
+def current() -> SourceInfo:
+    """The user's line now, and the names around it."""
+    return SourceInfo(_state.source or here(), _names.stack)
+
+
+def new_source_info() -> SourceInfo:
+    """No place, and no names."""
+    return SourceInfo(None)
+
+
+def summarize(source_info: SourceInfo | Source | None, num_frames: int = 1) -> str:
+    """The place as "file:line (function)"."""
+    place = source_info.traceback if isinstance(source_info, SourceInfo) else source_info
+    return "unknown" if place is None else f"{place.file}:{place.line} ({place.function})"
+
+
+def register_exclusion(path: str) -> None:
+    """Hides the frames of a file, or of the files in a folder, as Anima's own: errors and programs speak of the
+    first line outside."""
+    errors.hide_files(os.fspath(path))
+
+
+class _Setting(ContextDecorator):
+    """A block with another place, or other names, than around it. `stack` finds the names from those around it."""
+
+    place: Source | None = None
+
+    def __init__(self, stack: Callable[[NameStack], NameStack]) -> None:
+        self.stack = stack
+        self.before: list[tuple[Any, NameStack]] = []
+
+    def __enter__(self) -> None:
+        self.before.append((_state.source, _names.stack))
+        _names.stack = self.stack(_names.stack)
+        if self.place is not None:
+            _state.source = self.place
+
+    def __exit__(self, *exception: object) -> None:
+        _state.source, _names.stack = self.before.pop()
+
+
+class user_context(_Setting):
+    """A block in which what is recorded was asked for at another place."""
+
+    def __init__(self, traceback: Source | None, *, name_stack: NameStack | None = None) -> None:
+        super().__init__(lambda around: around if name_stack is None else name_stack)
+        self.place = traceback
+
+
+class set_name_stack(_Setting):
+    """A block with other names around it."""
+
+    def __init__(self, name_stack: NameStack) -> None:
+        super().__init__(lambda _: name_stack)
+
+
+class extend_name_stack(_Setting):
+    """A block within one more name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(lambda around: around.extend(name))
+
+
+class transform_name_stack(_Setting):
+    """A block within a transformation of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(lambda around: around.transform(name))
+
+
+def reset_name_stack() -> set_name_stack:
+    """A block without names around it."""
+    return set_name_stack(NameStack())
+
+
+def current_name_stack() -> NameStack:
+    """The names around what is done now."""
+    return _names.stack
+
+
+def new_name_stack(name: str = "") -> NameStack:
+    """No names, or one."""
+    return NameStack((name,) if name else ())
