@@ -107,10 +107,10 @@ jacobian = jacrev
 remat = checkpoint
 
 _FACES = ("ad_checkpoint", "api_util", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes", "errors",
-          "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image", "interpreters", "lax",
-          "monitoring", "nn", "numpy", "ops", "profiler", "random", "scipy", "stages", "test_util", "tree", "tree_util",
-          "typing")
-_DEVICES = dict.fromkeys(("distributed", "make_mesh", "pmap", "set_mesh", "shard_map", "sharding"),
+          "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image", "interpreters",
+          "lax", "monitoring", "nn", "numpy", "ops", "profiler", "random", "scipy", "sharding", "stages", "test_util",
+          "tree", "tree_util", "typing")
+_DEVICES = dict.fromkeys(("distributed", "make_mesh", "pmap", "set_mesh", "shard_map"),
                          "it is for programs on many devices, and Anima's are for one")
 
 # Errors show the user's frames only. The faces are loaded when they are first used: `import anima` loads the core.
