@@ -21,7 +21,7 @@ from anima.compiler.fusing.overwrite import Places
 from anima.compiler.fusing.repeats import LEAST, Repeats
 from anima.compiler.ir.groups import LARGE, Fused, Group
 from anima.compiler.ir.loops import Buffer, Expr, Kernel, Program, Stmt
-from anima.compiler.lowering import callback, contract, control, convolution, index, linalg, scan, sort, tape
+from anima.compiler.lowering import callback, contract, control, convolution, index, linalg, scan, sort, sparse, tape
 from anima.compiler.lowering.array import (
     Elements,
     Memory,
@@ -44,7 +44,7 @@ from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
 # They enter their rules in the tables.
-RULES = (callback, contract, control, convolution, index, linalg, scan, sort, tape)
+RULES = (callback, contract, control, convolution, index, linalg, scan, sort, sparse, tape)
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:

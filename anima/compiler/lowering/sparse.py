@@ -1,0 +1,297 @@
+"""Sparse products: a loop over rows, and in it one over the entries of the row.
+
+    parallel i < rows:
+      var s: f32 = 0.0
+      vector e < pointers[i+1] - pointers[i]:  s += data[pointers[i] + e] * x[columns[pointers[i] + e]]
+      out[i] = s
+
+Row numbers and pointers are clamped where they are read, so that no list of them reads or writes outside of a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from anima.compiler.ir.index_math import Index
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Store, affine
+from anima.compiler.lowering.array import Scope, constant, scalar_type
+from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.scalars.small import HALVES
+from anima.core.jaxpr import Atom, Eqn
+
+_BLOCK = 1024     # rows whose entries one thread looks for
+_LEAST_BLOCK = 64  # as few rows, where there are no more
+_ENOUGH = 16      # blocks that are enough for any number of threads
+_UNROLLED = 4     # columns of a product that are summed one by one: fewer than fill a vector
+_SPARE = 2        # entries for each row of a part, at least: parts must be few beside the entries
+_WIDE_SPARE = 32  # of products with many columns
+_PARTS = 8        # of the entries, at most
+_ZERO = Const(0, INDEX)
+
+
+def _of_batch(scope: Scope, atom: Atom, b: Index) -> Index:
+    return b if atom.aval.shape[0] > 1 else scope.ix.zero
+
+
+def _less(a: Expr, b: Expr) -> Expr:
+    return Op("lt", (a, b), "bool")
+
+
+@call("row_pointers", inline="all")
+def _row_pointers(builder: ProgramBuilder, eqn: Eqn) -> None:
+    """In blocks of rows: where the block begins and ends, by bisection; the last entry of each row; what is before."""
+    (numbers,), (out,) = eqn.invars, eqn.outvars
+    (batch, entries), rows = numbers.aval.shape, eqn.params["rows"]
+    if not out.aval.size:
+        return
+    target, one = builder.result(out), Const(1, INDEX)
+    scope = builder.scope()
+    with ExitStack() as stack:
+        b = stack.enter_context(scope.loop(batch, "each"))
+        block = stack.enter_context(scope.loop(max(-(-rows // _BLOCK), 1), "each"))
+        base = scope.ix.scale(b, rows + 1).expr()
+        first, last, row_of = _row_block(scope, numbers, b, scope.ix.scale(block, _BLOCK), _BLOCK, rows)
+        start, end = (_bisect(scope, row, entries, row_of) for row in (first, last))
+        with scope.when(Op("eq", (first, _ZERO), "bool")):
+            scope.emit(Store(target, base, Op("cast", (start,), "i32")))
+        count = scope.let(affine(0, (last, 1), (first, -1)), scope.depth, "n")
+        start32 = scope.let(Op("cast", (start,), "i32"), scope.depth)
+        with scope.serial(count) as r:
+            scope.emit(Store(target, affine(1, (base, 1), (first, 1), (r, 1)), start32))
+        with scope.serial(scope.let(affine(0, (end, 1), (start, -1)), scope.depth, "n")) as e:
+            entry = scope.let(affine(0, (start, 1), (e, 1)), scope.depth, "n")
+            low = Op("max", (row_of(entry), first), INDEX)
+            row = scope.let(Op("min", (low, affine(-1, (last, 1))), INDEX), scope.depth, "n")
+            scope.emit(Store(target, affine(1, (base, 1), (row, 1)), Op("cast", (affine(0, (entry, 1), (one, 1)),), "i32")))
+        most = scope.var(start32)
+        with scope.serial(count) as r:
+            place = scope.let(affine(1, (base, 1), (first, 1), (r, 1)), scope.depth, "n")
+            scope.assign(most, Op("max", (most, scope.let(Load(target, place, "i32"), scope.depth)), "i32"))
+            scope.emit(Store(target, place, most))
+    builder.kernel("row_pointers", scope, eqn.source)
+
+
+def _row_block(scope: Scope, numbers: Atom, b: Index, start: Index, size: int,
+               rows: int) -> tuple[Expr, Expr, Callable[[Expr], Expr]]:
+    """The first row of a block and the one behind it, and a function from entries to their rows."""
+    first = scope.let(start.expr(), scope.depth, "n")
+    last = scope.let(Op("min", (affine(size, (first, 1)), Const(rows, INDEX)), INDEX), scope.depth, "n")
+
+    def row_of(entry: Expr) -> Expr:
+        place = scope.ix.opaque(entry, 0, max(numbers.aval.shape[1] - 1, 0), scope.depth)
+        return scope.wide_index(scope.at(numbers, (_of_batch(scope, numbers, b), place)))
+
+    return first, last, row_of
+
+
+def _bisect(scope: Scope, row: Expr, entries: int, row_of: Callable[[Expr], Expr]) -> Expr:
+    """How many entries are of rows before this one."""
+    low, high = scope.var(_ZERO, "a"), scope.var(Const(entries, INDEX), "b")
+    with scope.while_(_less(low, high), steps=max(entries, 1).bit_length()):
+        middle = scope.let(Op("div", (affine(0, (low, 1), (high, 1)), Const(2, INDEX)), INDEX), scope.depth, "n")
+        before = scope.let(_less(row_of(middle), row), scope.depth)
+        new_low = Op("select_n", (before, scope.read(low), affine(1, (middle, 1))), INDEX)
+        new_high = Op("select_n", (before, middle, scope.read(high)), INDEX)
+        scope.assign(low, new_low)
+        scope.assign(high, new_high)
+    return scope.read(low)
+
+
+@call("row_numbers", inline="all")
+def _row_numbers(builder: ProgramBuilder, eqn: Eqn) -> None:
+    (pointers,), (out,) = eqn.invars, eqn.outvars
+    rows, (batch, entries) = pointers.aval.shape[1] - 1, out.aval.shape
+    if not out.aval.size:
+        return
+    target = builder.result(out)
+    builder.fill(target, out.aval.size, rows)
+    scope = builder.scope()
+    with ExitStack() as stack:
+        b = stack.enter_context(scope.loop(batch, "each"))
+        row = stack.enter_context(scope.loop(rows, "each"))
+        start, count = _entries_of(scope, pointers, b, row, entries)
+        number = scope.index_value(row, "i32")
+        base = scope.ix.scale(b, entries).expr()
+        with scope.serial(count) as e:
+            scope.emit(Store(target, affine(0, (base, 1), (start, 1), (e, 1)), number))
+    builder.kernel("row_numbers", scope, eqn.source)
+
+
+def _entries_of(scope: Scope, pointers: Atom, b: Index, row: Index, entries: int) -> tuple[Expr, Expr]:
+    """The first entry of a row, and how many there are."""
+    b = _of_batch(scope, pointers, b)
+    start, end = (scope.as_index(scope.at(pointers, (b, place)), 0, entries).expr()
+                  for place in (row, scope.ix.offset(row, 1)))
+    count = Op("max", (affine(0, (end, 1), (start, -1)), _ZERO), INDEX)
+    return start, scope.let(count, scope.depth, "n")
+
+
+@call("row_product", inline=(0, 1, 2))
+def _row_product(builder: ProgramBuilder, eqn: Eqn) -> None:
+    data, _, pointers, x = eqn.invars
+    batch, rows, n = eqn.outvars[0].aval.shape
+    if not eqn.outvars[0].aval.size:
+        return
+    target, entries = builder.result(eqn.outvars[0]), data.aval.shape[1]
+    dtype = scalar_type(x.aval)
+    total = "f32" if dtype in HALVES else dtype
+    if not (entries and x.aval.size):
+        builder.fill(target, eqn.outvars[0].aval.size, constant(0, dtype).value)
+        return
+    scope = builder.scope()
+    with ExitStack() as stack:
+        b = stack.enter_context(scope.loop(batch, "each"))
+        row = stack.enter_context(scope.loop(rows, "each"))
+        start, count = _entries_of(scope, pointers, b, row, entries)
+        place = scope.ix.scale(scope.ix.add(scope.ix.scale(b, rows), row), n)
+        if n <= _UNROLLED:
+            sums = [scope.var(constant(0, total)) for _ in range(n)]
+            with scope.loop(count, "reduce", bound=entries) as e:
+                term, inside = _term(scope, eqn, 1, b, affine(0, (start, 1), (e.expr(), 1)), total)
+                for j, s in enumerate(sums):
+                    own = scope.op("select_n", (inside, constant(0, total), term(scope.ix.const(j))), total)
+                    scope.accumulate(s, "add", own)
+            for j, s in enumerate(sums):
+                scope.store(target, scope.ix.offset(place, j), scope.cast(s, dtype))
+        else:
+            _wide_row(scope, eqn, (b, start, count), target, place, total)
+    builder.kernel("row_product", scope, eqn.source)
+
+
+def _term(scope: Scope, eqn: Eqn, column: int, b: Index, entry: Expr, dtype: str) -> tuple[Callable[[Index], Expr], Expr]:
+    """What an entry adds to a column of the result, as a function of that, and whether it is inside of the matrix;
+    its own column is operand number `column`."""
+    data, columns, x = eqn.invars[0], eqn.invars[column], eqn.invars[3]
+    entries, k = data.aval.shape[1], x.aval.shape[1]
+    place = scope.ix.opaque(entry, 0, entries - 1, scope.depth)
+    value = scope.cast(scope.at(data, (_of_batch(scope, data, b), place)), dtype)
+    number = scope.at(columns, (_of_batch(scope, columns, b), place))
+    row = scope.as_index(number, 0, k - 1)
+    inside = scope.op("eq", (scope.wide_index(number), row.expr()), "bool")
+
+    def term(j: Index) -> Expr:
+        other = scope.cast(scope.at(x, (_of_batch(scope, x, b), row, j)), dtype)
+        return scope.op("mul", (value, other), dtype)
+
+    return term, inside
+
+
+def _wide_row(scope: Scope, eqn: Eqn, where: tuple[Index, Expr, Expr], target: str, place: Index, dtype: str) -> None:
+    """A row of many columns: in memory of its own, to which the rows of x are added in vectors."""
+    (b, start, count), x = where, eqn.invars[3]
+    n = x.aval.shape[2]
+    sums = scope.local(dtype, n)
+    with scope.loop(n, "each") as j:
+        scope.store(sums, j, constant(0, dtype))
+    with scope.serial(count) as e:
+        term, inside = _term(scope, eqn, 1, b, affine(0, (start, 1), (e, 1)), dtype)
+        with scope.when(inside), scope.loop(n, "each") as j:
+            old = scope.let(Load(sums, j.expr(), dtype), scope.depth, "x")
+            scope.store(sums, j, scope.let(Op("add", (old, term(j)), dtype), scope.depth))
+    with scope.loop(n, "each") as j:
+        value = scope.let(Load(sums, j.expr(), dtype), scope.depth, "x")
+        scope.store(target, scope.ix.add(place, j), scope.cast(value, scalar_type(x.aval)))
+
+
+@call("entry_product", inline=(0, 1, 2))
+def _entry_product(builder: ProgramBuilder, eqn: Eqn) -> None:
+    """Entries in order of their rows: in blocks of rows. In any order: in parts, each with a result of its own, which
+    are added up."""
+    data, (out,) = eqn.invars[0], eqn.outvars
+    _, rows, n = out.aval.shape
+    if not out.aval.size:
+        return
+    dtype, entries = scalar_type(out.aval), data.aval.shape[1]
+    total = "f32" if dtype in HALVES else dtype
+    target = builder.result(out)
+    if not (entries and eqn.invars[3].aval.size):
+        builder.fill(target, out.aval.size, constant(0, dtype).value)
+        return
+    spare = _SPARE if n <= _UNROLLED else _WIDE_SPARE
+    parts = 1 if eqn.params["sorted"] else min(max(entries // (spare * rows), 1), _PARTS)
+    sums = target if parts == 1 and total == dtype else builder.temp(total, out.aval.size * parts)
+    scope = builder.scope()
+    if eqn.params["sorted"]:
+        _in_row_blocks(scope, eqn, sums)
+    else:
+        _in_parts(scope, eqn, sums, parts)
+    builder.kernel("entry_product", scope, eqn.source)
+    if sums != target:
+        _add_parts(builder, eqn, sums, target, parts)
+
+
+def _in_row_blocks(scope: Scope, eqn: Eqn, sums: str) -> None:
+    """Each block of rows finds its entries, which are in order, by bisection."""
+    (batch, rows, n), numbers, ix = eqn.outvars[0].aval.shape, eqn.invars[1], scope.ix
+    entries = numbers.aval.shape[1]
+    with ExitStack() as stack:
+        b = stack.enter_context(scope.loop(batch, "each"))
+        blocks = min(-(-rows // _LEAST_BLOCK), max(-(-rows // _BLOCK), _ENOUGH))
+        size = -(-rows // blocks)
+        block = stack.enter_context(scope.loop(-(-rows // size), "each"))
+        first, last, row_of = _row_block(scope, numbers, b, ix.scale(block, size), size, rows)
+        start, end = (_bisect(scope, row, entries, row_of) for row in (first, last))
+        base = ix.scale(b, rows * n)
+        _clear(scope, sums, affine(0, (base.expr(), 1), (first, n)), affine(0, (last, n), (first, -n)), eqn)
+        with scope.serial(scope.let(affine(0, (end, 1), (start, -1)), scope.depth, "n")) as e:
+            _add_entry(scope, eqn, b, affine(0, (start, 1), (e, 1)), sums, base, (first, last))
+
+
+def _in_parts(scope: Scope, eqn: Eqn, sums: str, parts: int) -> None:
+    """Each part of the entries has sums of its own."""
+    (batch, rows, n), entries, ix = eqn.outvars[0].aval.shape, eqn.invars[1].aval.shape[1], scope.ix
+    size = -(-entries // parts)
+    with ExitStack() as stack:
+        b = stack.enter_context(scope.loop(batch, "each"))
+        part = stack.enter_context(scope.loop(parts, "each"))
+        base = ix.scale(ix.add(ix.scale(b, parts), part), rows * n)
+        _clear(scope, sums, base.expr(), Const(rows * n, INDEX), eqn)
+        first = scope.let(ix.scale(part, size).expr(), scope.depth, "n")
+        count = Op("min", (Op("max", (affine(entries, (first, -1)), _ZERO), INDEX), Const(size, INDEX)), INDEX)
+        with scope.serial(count) as e:
+            _add_entry(scope, eqn, b, affine(0, (first, 1), (e, 1)), sums, base, (_ZERO, Const(rows, INDEX)))
+
+
+def _clear(scope: Scope, sums: str, start: Expr, count: Expr, eqn: Eqn) -> None:
+    """Sets sums to zero."""
+    dtype = scalar_type(eqn.outvars[0].aval)
+    with scope.loop(count, "each", bound=eqn.outvars[0].aval.size) as j:
+        scope.emit(Store(sums, affine(0, (start, 1), (j.expr(), 1)), constant(0, "f32" if dtype in HALVES else dtype)))
+
+
+def _add_entry(scope: Scope, eqn: Eqn, b: Index, entry: Expr, sums: str, base: Index,
+               span: tuple[Expr, Expr]) -> None:
+    """Adds what an entry contributes to its row, if that is in `span`; row 0 begins at `base`."""
+    out, numbers, x = eqn.outvars[0].aval, eqn.invars[1], eqn.invars[3]
+    (_, rows, n), dtype = out.shape, "f32" if scalar_type(x.aval) in HALVES else scalar_type(x.aval)
+    place = scope.ix.opaque(entry, 0, numbers.aval.shape[1] - 1, scope.depth)
+    number = scope.wide_index(scope.at(numbers, (_of_batch(scope, numbers, b), place)))
+    term, inside = _term(scope, eqn, 2, b, entry, dtype)
+    above = scope.op("and", (Op("ge", (number, span[0]), "bool"), inside), "bool")
+    with scope.when(scope.op("and", (above, _less(number, span[1])), "bool")):
+        row = scope.ix.scale(scope.ix.opaque(number, 0, rows - 1, scope.depth), n)
+        with scope.loop(n, "unrolled" if n <= _UNROLLED else "each") as j:
+            at = scope.ix.add(scope.ix.add(base, row), j)
+            old = scope.let(Load(sums, at.expr(), dtype), scope.depth, "x")
+            scope.store(sums, at, scope.let(Op("add", (old, term(j)), dtype), scope.depth))
+
+
+def _add_parts(builder: ProgramBuilder, eqn: Eqn, sums: str, target: str, parts: int) -> None:
+    """The results of all parts, added in order."""
+    batch, rows, n = eqn.outvars[0].aval.shape
+    dtype = scalar_type(eqn.outvars[0].aval)
+    wide = "f32" if dtype in HALVES else dtype
+    scope = builder.scope()
+    ix = scope.ix
+    with ExitStack() as stack:
+        b = stack.enter_context(scope.loop(batch, "each"))
+        j = stack.enter_context(scope.loop(rows * n, "each"))
+        base = ix.add(ix.scale(b, parts * rows * n), j)
+        result: Expr | None = None
+        for part in range(parts):
+            value = scope.load(sums, ix.offset(base, part * rows * n), wide)
+            result = value if result is None else scope.op("add", (result, value), wide)
+        assert result is not None
+        scope.store(target, ix.add(ix.scale(b, rows * n), j), scope.cast(result, dtype))
+    builder.kernel("entry_product_parts", scope, eqn.source)
