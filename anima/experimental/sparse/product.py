@@ -187,6 +187,18 @@ def _by_rows(data: Any, rows: Any, columns: Any, x: Any, count: int, in_order: b
     return out[0]
 
 
+def matrix_product(data: Any, rows: Any, columns: Any, x: Any, *, count: int, in_order: bool | None) -> Array:
+    """A matrix of `count` rows times a dense one, [columns, f]; `rows` are the rows of the entries, in order or not, or
+    where rows begin, if `in_order` is None."""
+    dtype = jnp.result_type(data, x)
+    if dtype == np.bool_:
+        return matrix_product(data.astype(np.int32), rows, columns, x, count=count, in_order=in_order) != 0
+    data, x = data.astype(dtype), x.astype(dtype)
+    if in_order is None:
+        return ops.row_product(data[None], columns[None], rows[None], x[None])[0]
+    return _by_rows(data, rows, columns, x, count, in_order)
+
+
 # ---------------------------------------------------------------- of two sparse arrays
 
 def _by_batch(mat: BCOO, batch: Axes) -> BCOO:
