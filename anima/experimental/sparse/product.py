@@ -268,20 +268,25 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
     v = jnp.asarray(v)
     if not v.ndim:
         return sp_mat.data * v  # type: ignore[no-any-return]
-    shape = (1,) * (sp_mat.ndim - v.ndim) + v.shape
-    if len(shape) != sp_mat.ndim or any(n not in (1, m) for n, m in zip(shape, sp_mat.shape, strict=True)):
-        raise NotImplementedError("The product of a sparse and a dense array is implemented where it has the shape of the "
-                                  f"sparse one; got shapes {sp_mat.shape} and {v.shape}.")
-    n_batch, n_sparse = sp_mat.n_batch, sp_mat.n_sparse
-    batch, sizes, _ = parts_of(sp_mat)
+    return spread(sp_mat)[0] * values_at(sp_mat, v)  # type: ignore[no-any-return]
+
+
+def values_at(mat: BCOO, v: Any) -> Array:
+    """The elements of a dense array, broadcast to the shape of a BCOO array, where that has elements; 0 outside."""
+    shape = (1,) * (mat.ndim - v.ndim) + v.shape
+    if len(shape) != mat.ndim or any(n not in (1, m) for n, m in zip(shape, mat.shape, strict=True)):
+        raise NotImplementedError("Products and quotients of a sparse array and a dense one are implemented where the "
+                                  f"result has the shape of the sparse one; got shapes {mat.shape} and {v.shape}.")
+    n_batch, n_sparse = mat.n_batch, mat.n_sparse
+    batch, sizes, _ = parts_of(mat)
     kept = [c for c in range(n_sparse) if shape[n_batch + c] != 1]
     v = jnp.broadcast_to(v.reshape(shape), (*batch, *shape[n_batch:]))
     v = v.reshape(*batch, *(shape[n_batch + c] for c in kept), *shape[n_batch + n_sparse:])
-    data, indices = spread(sp_mat)
+    _, indices = spread(mat)
     if len(kept) < n_sparse:
         keep = inside(indices, sizes)
         indices = where_inside(keep, indices[..., np.array(kept, np.int32)], [sizes[c] for c in kept])
-    return data * elements_at(indices, v)  # type: ignore[no-any-return]
+    return elements_at(indices, v)
 
 
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
