@@ -135,7 +135,7 @@ class BCSR(JAXSparse):
         arr = bcoo_sort_indices(arr)
         data, indices = spread(arr)
         count = arr.shape[arr.n_batch]
-        rows = indices[..., 0].reshape(-1, arr.nse)
+        rows = indices[..., 0].reshape(math.prod(indices.shape[:-2]), arr.nse)
         pointers = compiled(partial(_pointers, rows=count), rows.size, rows)
         pointers = pointers.reshape(*indices.shape[:-2], count + 1).astype(indices.dtype)
         return cls((data, indices[..., 1], pointers), shape=arr.shape, indices_sorted=True,
@@ -158,7 +158,7 @@ class BCSR(JAXSparse):
     def to_bcoo(self) -> BCOO:
         """The same elements, in the same order, as a BCOO array."""
         data, indices, pointers = _spread(self)
-        rows = compiled(partial(_numbers, entries=self.nse), indices.size, pointers.reshape(-1, pointers.shape[-1]))
+        rows = compiled(partial(_numbers, entries=self.nse), indices.size, pointers.reshape(math.prod(indices.shape[:-1]), pointers.shape[-1]))
         rows = rows.reshape(indices.shape).astype(indices.dtype)
         columns = jnp.where(rows < self.shape[self.n_batch], indices, np.array(self.shape[self.n_batch + 1], rows.dtype))
         return BCOO((data, jnp.stack([rows, columns], -1)), shape=self.shape, indices_sorted=self.indices_sorted,
@@ -268,7 +268,7 @@ def _row_product(data: Any, indices: Any, pointers: Any, x: Any, *, contracted: 
     free = [a for a in range(x.ndim) if a not in batch and a != contracted]
     sizes: Shape = tuple(x.shape[a] for a in free)
     outer = indices.shape[:-1]
-    x = jnp.transpose(x.astype(dtype), (*batch, contracted, *free)).reshape(-1, x.shape[contracted], math.prod(sizes))
+    x = jnp.transpose(x.astype(dtype), (*batch, contracted, *free)).reshape(math.prod(outer), x.shape[contracted], math.prod(sizes))
     flat = [a.reshape(math.prod(outer), a.shape[-1]) for a in (data.astype(dtype), indices, pointers)]
     out = ops.row_product(*flat, x) if math.prod(outer) else jnp.zeros((0, flat[2].shape[1] - 1, x.shape[2]), dtype)
     return out.reshape(*outer, pointers.shape[-1] - 1, *sizes)  # type: ignore[no-any-return]

@@ -83,7 +83,7 @@ class SparseTracer(Tracer):
         super().__init__(trace, ShapedArray(spvalue.shape, spvalue.dtype))
 
     def __repr__(self) -> str:
-        return f"SparseTracer<{self.aval.str_short()}>"
+        return f"SparseTracer<{self.dtype}[{','.join(map(str, self.shape))}]>"
 
     def origin_text(self) -> str:
         return "It stands for a sparse array, in a function under sparsify."
