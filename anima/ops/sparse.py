@@ -29,9 +29,15 @@ from anima.ops.shape import broadcast, moveaxis, reshape
 
 
 class Counting(Primitive):
-    """An operation on integers with a batch axis at the front, and none of its own."""
+    """An operation on integers with a batch axis at the front, which has no derivative."""
 
     cost = 3.0
+
+    def counted(self, x: ShapedArray, length: int) -> ShapedArray:
+        """The type of the result, one row for each of `x`; TypeError unless that has integers."""
+        if not dtypes.issubdtype(x.dtype, np.integer):
+            raise TypeError(f"{self.name} needs integers, got {dtypes.name(x.dtype)}.")
+        return ShapedArray((x.shape[0], length), np.dtype(np.int32))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)
@@ -48,7 +54,7 @@ class RowPointers(Counting):
     """Where each row begins in a list of row numbers that is sorted: how many are less than 0, 1, ... `rows`."""
 
     def infer(self, numbers: ShapedArray, *, rows: int) -> ShapedArray:
-        return ShapedArray((numbers.shape[0], rows + 1), np.dtype(np.int32))
+        return self.counted(numbers, rows + 1)
 
     def eval(self, numbers: np.ndarray, *, rows: int) -> np.ndarray:
         out = np.empty((len(numbers), rows + 1), np.int32)
@@ -58,10 +64,10 @@ class RowPointers(Counting):
 
 
 class RowNumbers(Counting):
-    """The row of each of `entries` entries, given where each row begins; how many rows there are for entries of none."""
+    """The row of each of `entries` entries, given where each row begins; the number of rows for entries of none."""
 
     def infer(self, pointers: ShapedArray, *, entries: int) -> ShapedArray:
-        return ShapedArray((pointers.shape[0], entries), np.dtype(np.int32))
+        return self.counted(pointers, entries)
 
     def eval(self, pointers: np.ndarray, *, entries: int) -> np.ndarray:
         rows = pointers.shape[1] - 1
@@ -94,6 +100,8 @@ class SparseProduct(Primitive):
     def infer(self, data: ShapedArray, first: ShapedArray, second: ShapedArray, x: ShapedArray,
               **params: Any) -> ShapedArray:
         same_dtype(self.name, (data, x))
+        if not dtypes.issubdtype(data.dtype, np.number):
+            raise TypeError(f"{self.name} does not accept dtype {dtypes.name(data.dtype)}.")
         batch = max(a.shape[0] for a in (data, first, second, x))
         return ShapedArray((batch, self.rows((first, second), **params), x.shape[2]), data.dtype)
 

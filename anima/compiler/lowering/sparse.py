@@ -45,7 +45,7 @@ def _row_pointers(builder: ProgramBuilder, eqn: Eqn) -> None:
     (batch, entries), rows = numbers.aval.shape, eqn.params["rows"]
     if not out.aval.size:
         return
-    target, one = builder.result(out), Const(1, INDEX)
+    target = builder.result(out)
     scope = builder.scope()
     with ExitStack() as stack:
         b = stack.enter_context(scope.loop(batch, "each"))
@@ -61,9 +61,10 @@ def _row_pointers(builder: ProgramBuilder, eqn: Eqn) -> None:
             scope.emit(Store(target, affine(1, (base, 1), (first, 1), (r, 1)), start32))
         with scope.serial(scope.let(affine(0, (end, 1), (start, -1)), scope.depth, "n")) as e:
             entry = scope.let(affine(0, (start, 1), (e, 1)), scope.depth, "n")
-            low = Op("max", (row_of(entry), first), INDEX)
+            low = scope.let(Op("max", (row_of(entry), first), INDEX), scope.depth, "n")
             row = scope.let(Op("min", (low, affine(-1, (last, 1))), INDEX), scope.depth, "n")
-            scope.emit(Store(target, affine(1, (base, 1), (row, 1)), Op("cast", (affine(0, (entry, 1), (one, 1)),), "i32")))
+            behind = Op("cast", (affine(1, (entry, 1)),), "i32")
+            scope.emit(Store(target, affine(1, (base, 1), (row, 1)), behind))
         most = scope.var(start32)
         with scope.serial(count) as r:
             place = scope.let(affine(1, (base, 1), (first, 1), (r, 1)), scope.depth, "n")
@@ -112,19 +113,24 @@ def _row_numbers(builder: ProgramBuilder, eqn: Eqn) -> None:
         row = stack.enter_context(scope.loop(rows, "each"))
         start, count = _entries_of(scope, pointers, b, row, entries)
         number = scope.index_value(row, "i32")
-        base = scope.ix.scale(b, entries).expr()
+        base = scope.ix.add(scope.ix.scale(b, entries), start)
         with scope.serial(count) as e:
-            scope.emit(Store(target, affine(0, (base, 1), (start, 1), (e, 1)), number))
+            scope.emit(Store(target, _nth(scope, base, e, entries).expr(), number))
     builder.kernel("row_numbers", scope, eqn.source)
 
 
-def _entries_of(scope: Scope, pointers: Atom, b: Index, row: Index, entries: int) -> tuple[Expr, Expr]:
+def _entries_of(scope: Scope, pointers: Atom, b: Index, row: Index, entries: int) -> tuple[Index, Expr]:
     """The first entry of a row, and how many there are."""
     b = _of_batch(scope, pointers, b)
-    start, end = (scope.as_index(scope.at(pointers, (b, place)), 0, entries).expr()
+    start, end = (scope.as_index(scope.at(pointers, (b, place)), 0, entries)
                   for place in (row, scope.ix.offset(row, 1)))
-    count = Op("max", (affine(0, (end, 1), (start, -1)), _ZERO), INDEX)
+    count = Op("max", (affine(0, (end.expr(), 1), (start.expr(), -1)), _ZERO), INDEX)
     return start, scope.let(count, scope.depth, "n")
+
+
+def _nth(scope: Scope, start: Index, step: Expr, entries: int) -> Index:
+    """The entry `step` after another one; the step is the index of a loop."""
+    return scope.ix.add(start, scope.ix.opaque(step, 0, max(entries - 1, 0), scope.depth))
 
 
 @call("row_product", inline=(0, 1, 2))
@@ -148,7 +154,7 @@ def _row_product(builder: ProgramBuilder, eqn: Eqn) -> None:
         if n <= _UNROLLED:
             sums = [scope.var(constant(0, total)) for _ in range(n)]
             with scope.loop(count, "reduce", bound=entries) as e:
-                term, inside = _term(scope, eqn, 1, b, affine(0, (start, 1), (e.expr(), 1)), total)
+                term, inside = _term(scope, eqn, 1, b, scope.ix.add(start, e), total)
                 for j, s in enumerate(sums):
                     own = scope.op("select_n", (inside, constant(0, total), term(scope.ix.const(j))), total)
                     scope.accumulate(s, "add", own)
@@ -159,15 +165,14 @@ def _row_product(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("row_product", scope, eqn.source)
 
 
-def _term(scope: Scope, eqn: Eqn, column: int, b: Index, entry: Expr, dtype: str) -> tuple[Callable[[Index], Expr], Expr]:
+def _term(scope: Scope, eqn: Eqn, column: int, b: Index, entry: Index,
+          dtype: str) -> tuple[Callable[[Index], Expr], Expr]:
     """What an entry adds to a column of the result, as a function of that, and whether it is inside of the matrix;
     its own column is operand number `column`."""
     data, columns, x = eqn.invars[0], eqn.invars[column], eqn.invars[3]
-    entries, k = data.aval.shape[1], x.aval.shape[1]
-    place = scope.ix.opaque(entry, 0, entries - 1, scope.depth)
-    value = scope.cast(scope.at(data, (_of_batch(scope, data, b), place)), dtype)
-    number = scope.at(columns, (_of_batch(scope, columns, b), place))
-    row = scope.as_index(number, 0, k - 1)
+    value = scope.cast(scope.at(data, (_of_batch(scope, data, b), entry)), dtype)
+    number = scope.at(columns, (_of_batch(scope, columns, b), entry))
+    row = scope.as_index(number, 0, x.aval.shape[1] - 1)
     inside = scope.op("eq", (scope.wide_index(number), row.expr()), "bool")
 
     def term(j: Index) -> Expr:
@@ -177,7 +182,7 @@ def _term(scope: Scope, eqn: Eqn, column: int, b: Index, entry: Expr, dtype: str
     return term, inside
 
 
-def _wide_row(scope: Scope, eqn: Eqn, where: tuple[Index, Expr, Expr], target: str, place: Index, dtype: str) -> None:
+def _wide_row(scope: Scope, eqn: Eqn, where: tuple[Index, Index, Expr], target: str, place: Index, dtype: str) -> None:
     """A row of many columns: in memory of its own, to which the rows of x are added in vectors."""
     (b, start, count), x = where, eqn.invars[3]
     n = x.aval.shape[2]
@@ -185,7 +190,7 @@ def _wide_row(scope: Scope, eqn: Eqn, where: tuple[Index, Expr, Expr], target: s
     with scope.loop(n, "each") as j:
         scope.store(sums, j, constant(0, dtype))
     with scope.serial(count) as e:
-        term, inside = _term(scope, eqn, 1, b, affine(0, (start, 1), (e, 1)), dtype)
+        term, inside = _term(scope, eqn, 1, b, _nth(scope, start, e, eqn.invars[0].aval.shape[1]), dtype)
         with scope.when(inside), scope.loop(n, "each") as j:
             old = scope.let(Load(sums, j.expr(), dtype), scope.depth, "x")
             scope.store(sums, j, scope.let(Op("add", (old, term(j)), dtype), scope.depth))
@@ -235,7 +240,8 @@ def _in_row_blocks(scope: Scope, eqn: Eqn, sums: str) -> None:
         base = ix.scale(b, rows * n)
         _clear(scope, sums, affine(0, (base.expr(), 1), (first, n)), affine(0, (last, n), (first, -n)), eqn)
         with scope.serial(scope.let(affine(0, (end, 1), (start, -1)), scope.depth, "n")) as e:
-            _add_entry(scope, eqn, b, affine(0, (start, 1), (e, 1)), sums, base, (first, last))
+            entry = _nth(scope, scope.ix.opaque(start, 0, entries, scope.depth), e, entries)
+            _add_entry(scope, eqn, b, entry, sums, base, (first, last))
 
 
 def _in_parts(scope: Scope, eqn: Eqn, sums: str, parts: int) -> None:
@@ -247,10 +253,10 @@ def _in_parts(scope: Scope, eqn: Eqn, sums: str, parts: int) -> None:
         part = stack.enter_context(scope.loop(parts, "each"))
         base = ix.scale(ix.add(ix.scale(b, parts), part), rows * n)
         _clear(scope, sums, base.expr(), Const(rows * n, INDEX), eqn)
-        first = scope.let(ix.scale(part, size).expr(), scope.depth, "n")
-        count = Op("min", (Op("max", (affine(entries, (first, -1)), _ZERO), INDEX), Const(size, INDEX)), INDEX)
-        with scope.serial(count) as e:
-            _add_entry(scope, eqn, b, affine(0, (first, 1), (e, 1)), sums, base, (_ZERO, Const(rows, INDEX)))
+        first = ix.scale(part, size)
+        rest = Op("max", (affine(entries, (first.expr(), -1)), _ZERO), INDEX)
+        with scope.serial(Op("min", (rest, Const(size, INDEX)), INDEX)) as e:
+            _add_entry(scope, eqn, b, _nth(scope, first, e, entries), sums, base, (_ZERO, Const(rows, INDEX)))
 
 
 def _clear(scope: Scope, sums: str, start: Expr, count: Expr, eqn: Eqn) -> None:
@@ -260,13 +266,12 @@ def _clear(scope: Scope, sums: str, start: Expr, count: Expr, eqn: Eqn) -> None:
         scope.emit(Store(sums, affine(0, (start, 1), (j.expr(), 1)), constant(0, "f32" if dtype in HALVES else dtype)))
 
 
-def _add_entry(scope: Scope, eqn: Eqn, b: Index, entry: Expr, sums: str, base: Index,
+def _add_entry(scope: Scope, eqn: Eqn, b: Index, entry: Index, sums: str, base: Index,
                span: tuple[Expr, Expr]) -> None:
     """Adds what an entry contributes to its row, if that is in `span`; row 0 begins at `base`."""
     out, numbers, x = eqn.outvars[0].aval, eqn.invars[1], eqn.invars[3]
     (_, rows, n), dtype = out.shape, "f32" if scalar_type(x.aval) in HALVES else scalar_type(x.aval)
-    place = scope.ix.opaque(entry, 0, numbers.aval.shape[1] - 1, scope.depth)
-    number = scope.wide_index(scope.at(numbers, (_of_batch(scope, numbers, b), place)))
+    number = scope.wide_index(scope.at(numbers, (_of_batch(scope, numbers, b), entry)))
     term, inside = _term(scope, eqn, 2, b, entry, dtype)
     above = scope.op("and", (Op("ge", (number, span[0]), "bool"), inside), "bool")
     with scope.when(scope.op("and", (above, _less(number, span[1])), "bool")):

@@ -128,13 +128,13 @@ def _first_if(has_aux: bool) -> Callable[..., Any]:
 
 def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            **kwargs: Any) -> Callable[..., Any]:
-    """`anima.jacfwd` of a function of sparse arrays: by them, Jacobians are sparse, in batches of the result's shape."""
+    """`anima.jacfwd` of a function of sparse arrays: by them, Jacobians are sparse, in batches, one for each result."""
     return _lifted(jacobians.jacfwd, fun, argnums, has_aux, kwargs, _first_if(has_aux), jacfwd.__doc__ or "")
 
 
 def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            **kwargs: Any) -> Callable[..., Any]:
-    """`anima.jacrev` of a function of sparse arrays: by them, Jacobians are sparse, in batches of the result's shape."""
+    """`anima.jacrev` of a function of sparse arrays: by them, Jacobians are sparse, in batches, one for each result."""
     return _lifted(jacobians.jacrev, fun, argnums, has_aux, kwargs, _first_if(has_aux), jacrev.__doc__ or "")
 
 

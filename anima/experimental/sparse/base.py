@@ -150,7 +150,7 @@ class JAXSparse(abc.ABC):
     __eq__, __ne__ = _operator("__eq__"), _operator("__ne__")
     __lt__, __le__ = _operator("__lt__"), _operator("__le__")
     __gt__, __ge__ = _operator("__gt__"), _operator("__ge__")
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def shape_with_batch(shape: Shape, own: int, *batched: tuple[Any, int]) -> Shape:

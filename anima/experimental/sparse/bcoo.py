@@ -32,8 +32,8 @@ def _check(data: Any, indices: Any, shape: Shape) -> None:
     if not dtypes.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"BCOO: indices must be integers, got {dtypes.name(indices.dtype)}.")
     if n_dense < 0 or n_batch + n_sparse + n_dense != len(shape):
-        raise ValueError(f"BCOO: data of shape {data.shape} and indices of shape {indices.shape} have n_batch={n_batch}, "
-                         f"n_sparse={n_sparse}, n_dense={n_dense}, which is not the rank of shape {shape}.")
+        raise ValueError(f"BCOO: data of shape {data.shape} and indices of shape {indices.shape} have {n_batch=}, "
+                         f"{n_sparse=}, {n_dense=}, which is not the rank of shape {shape}.")
     batch, dense = shape[:n_batch], shape[n_batch + n_sparse:]
 
     def fits(given: Shape) -> bool:
@@ -114,7 +114,7 @@ class BCOO(JAXSparse):
         if hasattr(indices, "ndim") and hasattr(data, "ndim") and indices.ndim >= 2:
             n_dense = max(data.ndim - indices.ndim + 1, 0)
             shape = shape_with_batch(shape, indices.shape[-1] + n_dense, (indices, 2), (data, 1 + n_dense))
-        return rebuilt(cls, ("data", "indices"), children, {**aux_data, "shape": shape})  # type: ignore[no-any-return]
+        return rebuilt(cls, ("data", "indices"), children, {**aux_data, "shape": shape})
 
     def like(self, data: Any) -> BCOO:
         """The same elements with other values."""
@@ -125,7 +125,7 @@ class BCOO(JAXSparse):
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0,
                   n_batch: int = 0) -> BCOO:
         """The nonzero elements of a dense array; see `bcoo_fromdense`."""
-        return meaning(cls, "fromdense")(  # type: ignore[no-any-return]
+        return meaning(cls, "fromdense")(
             mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
 
     @classmethod
@@ -147,30 +147,30 @@ class BCOO(JAXSparse):
                    indices_sorted=sorted_, unique_indices=bool(unique))
 
     def todense(self) -> Array:
-        return meaning(BCOO, "todense")(self)  # type: ignore[no-any-return]
+        return meaning(BCOO, "todense")(self)
 
     def transpose(self, axes: Any = None) -> BCOO:
         order = tuple(reversed(range(self.ndim))) if axes is None else axes
-        return meaning(BCOO, "transpose")(self, permutation=order)  # type: ignore[no-any-return]
+        return meaning(BCOO, "transpose")(self, permutation=order)
 
     def reshape(self, *args: Any, **kwargs: Any) -> BCOO:
         """The elements in row-major order under another shape; see `anima.numpy.reshape`."""
-        return meaning(BCOO, "reshape")(self, *args, **kwargs)  # type: ignore[no-any-return]
+        return meaning(BCOO, "reshape")(self, *args, **kwargs)
 
     def astype(self, *args: Any, **kwargs: Any) -> BCOO:
         """The array with elements of another dtype; see `anima.numpy.astype`."""
-        return meaning(BCOO, "astype")(self, *args, **kwargs)  # type: ignore[no-any-return]
+        return meaning(BCOO, "astype")(self, *args, **kwargs)
 
     def sort_indices(self) -> BCOO:
         """The same elements in order of their indices."""
-        return meaning(BCOO, "sort_indices")(self)  # type: ignore[no-any-return]
+        return meaning(BCOO, "sort_indices")(self)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
         """The same array with each index once, in order, as `nse` elements; see `bcoo_sum_duplicates`."""
-        return meaning(BCOO, "sum_duplicates")(self, nse, remove_zeros)  # type: ignore[no-any-return]
+        return meaning(BCOO, "sum_duplicates")(self, nse, remove_zeros)
 
     def update_layout(self, *, n_batch: int | None = None, n_dense: int | None = None,
                       on_inefficient: str | None = "error") -> BCOO:
         """The same array with other numbers of batch and dense dimensions; see `bcoo_update_layout`."""
-        return meaning(BCOO, "update_layout")(  # type: ignore[no-any-return]
+        return meaning(BCOO, "update_layout")(
             self, n_batch=n_batch, n_dense=n_dense, on_inefficient=on_inefficient)

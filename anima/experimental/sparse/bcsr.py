@@ -113,7 +113,7 @@ class BCSR(JAXSparse):
         if hasattr(indices, "ndim") and hasattr(data, "ndim") and hasattr(indptr, "ndim"):
             n_dense = max(data.ndim - indices.ndim, 0)
             shape = shape_with_batch(shape, 2 + n_dense, (indices, 1), (data, 1 + n_dense), (indptr, 1))
-        return rebuilt(cls, ("data", "indices", "indptr"), children,  # type: ignore[no-any-return]
+        return rebuilt(cls, ("data", "indices", "indptr"), children,
                        {**aux_data, "shape": shape})
 
     def like(self, data: Any) -> BCSR:
@@ -158,9 +158,11 @@ class BCSR(JAXSparse):
     def to_bcoo(self) -> BCOO:
         """The same elements, in the same order, as a BCOO array."""
         data, indices, pointers = _spread(self)
-        rows = compiled(partial(_numbers, entries=self.nse), indices.size, pointers.reshape(math.prod(indices.shape[:-1]), pointers.shape[-1]))
+        flat = pointers.reshape(math.prod(indices.shape[:-1]), pointers.shape[-1])
+        rows = compiled(partial(_numbers, entries=self.nse), indices.size, flat)
         rows = rows.reshape(indices.shape).astype(indices.dtype)
-        columns = jnp.where(rows < self.shape[self.n_batch], indices, np.array(self.shape[self.n_batch + 1], rows.dtype))
+        count, outside = self.shape[self.n_batch: self.n_batch + 2]
+        columns = jnp.where(rows < count, indices, np.array(outside, rows.dtype))
         return BCOO((data, jnp.stack([rows, columns], -1)), shape=self.shape, indices_sorted=self.indices_sorted,
                     unique_indices=self.unique_indices)
 
@@ -268,7 +270,9 @@ def _row_product(data: Any, indices: Any, pointers: Any, x: Any, *, contracted: 
     free = [a for a in range(x.ndim) if a not in batch and a != contracted]
     sizes: Shape = tuple(x.shape[a] for a in free)
     outer = indices.shape[:-1]
-    x = jnp.transpose(x.astype(dtype), (*batch, contracted, *free)).reshape(math.prod(outer), x.shape[contracted], math.prod(sizes))
-    flat = [a.reshape(math.prod(outer), a.shape[-1]) for a in (data.astype(dtype), indices, pointers)]
-    out = ops.row_product(*flat, x) if math.prod(outer) else jnp.zeros((0, flat[2].shape[1] - 1, x.shape[2]), dtype)
-    return out.reshape(*outer, pointers.shape[-1] - 1, *sizes)  # type: ignore[no-any-return]
+    count = math.prod(outer)
+    x = jnp.transpose(x.astype(dtype), (*batch, contracted, *free))
+    x = x.reshape(count, x.shape[len(batch)], math.prod(sizes))
+    flat = [a.reshape(count, a.shape[-1]) for a in (data.astype(dtype), indices, pointers)]
+    out = ops.row_product(*flat, x) if count else jnp.zeros((0, flat[2].shape[1] - 1, x.shape[2]), dtype)
+    return out.reshape(*outer, pointers.shape[-1] - 1, *sizes)

@@ -38,7 +38,8 @@ def _in_format(mat: BCOO, sparse_format: str) -> Any:
     if mat.ndim != 2 and sparse_format != "bcsr":
         raise ValueError(f"{sparse_format} arrays are matrices; got shape {mat.shape}.")
     if sparse_format == "coo":
-        return COO((mat.data, mat.indices[:, 0], mat.indices[:, 1]), shape=mat.shape, rows_sorted=True, cols_sorted=True)
+        return COO((mat.data, mat.indices[:, 0], mat.indices[:, 1]), shape=mat.shape, rows_sorted=True,
+                   cols_sorted=True)
     rows = BCSR.from_bcoo(mat)
     if sparse_format == "bcsr":
         return rows
@@ -71,7 +72,7 @@ def empty(shape: Sequence[int], dtype: Any = None, index_dtype: Any = "int32", s
     data = jnp.zeros((*shape[:n_batch], nse, *shape[len(shape) - n_dense:]), dtype)
     indices = jnp.broadcast_to(np.array(sizes, index_dtype), (*shape[:n_batch], nse, len(sizes)))
     return _in_format(BCOO((data, indices), shape=shape, indices_sorted=True, unique_indices=True),
-                      sparse_format)  # type: ignore[no-any-return]
+                      sparse_format)
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype: Any = "int32",
@@ -104,16 +105,17 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype
                     jnp.asarray(np.where(there, numbers, columns)[..., None].astype(index_dtype))),
                    shape=(rows, columns), indices_sorted=True, unique_indices=True)
     elif n_batch or n_dense:
-        mat = bcoo_fromdense(jnp.eye(rows, columns, k, dtype), n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype)
+        mat = bcoo_fromdense(jnp.eye(rows, columns, k, dtype), n_batch=n_batch, n_dense=n_dense,
+                             index_dtype=index_dtype)
     else:
         places = np.arange(count)[:, None] + np.array(first)
         mat = BCOO((jnp.ones((count,), dtype), jnp.asarray(places.astype(index_dtype))), shape=(rows, columns),
                    indices_sorted=True, unique_indices=True)
-    return _in_format(mat, sparse_format)  # type: ignore[no-any-return]
+    return _in_format(mat, sparse_format)
 
 
-def random_bcoo(key: Any, shape: Sequence[int], *, dtype: Any = jnp.float64, indices_dtype: Any = None, nse: float = 0.2,
-                n_batch: int = 0, n_dense: int = 0, unique_indices: bool = True, sorted_indices: bool = False,
+def random_bcoo(key: Any, shape: Sequence[int], *, dtype: Any = jnp.float64, indices_dtype: Any = None,
+                nse: float = 0.2, n_batch: int = 0, n_dense: int = 0, unique_indices: bool = True, sorted_indices: bool = False,
                 generator: Callable[..., Any] = random.uniform, **kwds: Any) -> BCOO:
     """A BCOO array with random elements at random places.
 
@@ -141,7 +143,7 @@ def random_bcoo(key: Any, shape: Sequence[int], *, dtype: Any = jnp.float64, ind
     if not 0 <= nse < 1 and int(nse) != nse:
         raise ValueError(f"random_bcoo: nse must be a whole number, or a part between 0 and 1; got {nse}.")
     count = math.ceil(nse * room) if 0 < nse < 1 else int(nse)
-    if count < 0 or count > room and unique_indices:
+    if count < 0 or (count > room and unique_indices):
         raise ValueError(f"got {nse=}, expected to be between 0 and {room}")
     index_dtype = dtypes.canonicalize_dtype(np.int32 if indices_dtype is None else indices_dtype)
     keys = random.split(key, 1 + math.prod(batch))

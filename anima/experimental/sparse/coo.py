@@ -60,7 +60,7 @@ class COO(JAXSparse):
     def tree_unflatten(cls, aux_data: Any, children: Any) -> COO:
         aux = {"shape": aux_data["shape"], "_rows_sorted": aux_data["rows_sorted"],
                "_cols_sorted": aux_data["cols_sorted"]}
-        return rebuilt(cls, ("data", "row", "col"), children, aux)  # type: ignore[no-any-return]
+        return rebuilt(cls, ("data", "row", "col"), children, aux)
 
     def like(self, data: Any) -> COO:
         """The same elements with other values."""
@@ -90,8 +90,8 @@ def check_matrix(mat: JAXSparse, *vectors: Any) -> None:
     """ValueError unless the shape is that of a matrix and the last vectors have one length; TypeError for indices that
     are no integers (all but the last)."""
     if mat.ndim != 2 or any(v.ndim != 1 for v in vectors) or vectors[-1].shape != vectors[-2].shape != ():
-        raise ValueError(f"{type(mat).__name__}: vectors of shapes {[v.shape for v in vectors]} do not make a matrix of "
-                         f"shape {mat.shape}.")
+        raise ValueError(f"{type(mat).__name__}: vectors of shapes {[v.shape for v in vectors]} do not make a "
+                         f"matrix of shape {mat.shape}.")
     for v in vectors[:-1]:
         if not dtypes.issubdtype(v.dtype, np.integer):
             raise TypeError(f"{type(mat).__name__}: indices must be integers, got {dtypes.name(v.dtype)}.")
@@ -102,8 +102,8 @@ def check_operand(name: str, mat: JAXSparse, x: Any, rank: int, transpose: bool)
     x = jnp.asarray(x)
     inner = mat.shape[0 if transpose else 1]
     if x.ndim != rank or x.shape[0] != inner:
-        raise TypeError(f"{name}: a matrix of shape {mat.shape}{', transposed,' if transpose else ''} cannot be multiplied "
-                        f"with an array of shape {x.shape}.")
+        raise TypeError(f"{name}: a matrix of shape {mat.shape}{', transposed,' if transpose else ''} cannot be "
+                        f"multiplied with an array of shape {x.shape}.")
     return x
 
 
@@ -145,4 +145,4 @@ def coo_matmat(mat: COO, B: Any, *, transpose: bool = False) -> Array:
     B = check_operand("coo_matmat", mat, B, 2, transpose)
     whole = mat.transpose() if transpose else mat
     run = partial(matrix_product, count=whole.shape[0], in_order=whole._rows_sorted)
-    return compiled(run, whole.data.size, whole.data, whole.row, whole.col, B)  # type: ignore[no-any-return]
+    return compiled(run, whole.data.size, whole.data, whole.row, whole.col, B)

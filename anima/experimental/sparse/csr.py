@@ -106,7 +106,7 @@ class CSC(_Compressed):
         return csr_fromdense(jnp.asarray(mat).T, nse=nse, index_dtype=index_dtype).transpose()
 
     def todense(self) -> Array:
-        return csr_todense(self.transpose()).T  # type: ignore[no-any-return]
+        return csr_todense(self.transpose()).T
 
     def transpose(self, axes: Any = None) -> CSR:
         _check_axes(self, axes)
@@ -155,7 +155,7 @@ def csr_matmat(mat: CSR, B: Any, *, transpose: bool = False) -> Array:
     """The product of a CSR matrix, or its transpose, and a dense matrix."""
     B = check_operand("csr_matmat", mat, B, 2, transpose)
     run = partial(_product, columns=mat.shape[1], transpose=bool(transpose))
-    return compiled(run, mat.data.size, mat.data, mat.indices, mat.indptr, B)  # type: ignore[no-any-return]
+    return compiled(run, mat.data.size, mat.data, mat.indices, mat.indptr, B)
 
 
 def _product(data: Any, indices: Any, indptr: Any, x: Any, *, columns: int, transpose: bool) -> Array:

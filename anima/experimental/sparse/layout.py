@@ -72,8 +72,8 @@ def index_dtype_for(sizes: Sequence[int], dtype: Any) -> Any:
     if math.prod(sizes) <= np.iinfo(np.int32).max:
         return np.dtype(np.int32)
     if dtypes.canonicalize_dtype(np.int64) != np.int64:
-        raise ValueError(f"A place among {math.prod(sizes)} elements of shape {tuple(sizes)} does not fit into an int32: "
-                         "enable x64 for more.")
+        raise ValueError(f"A place among {math.prod(sizes)} elements of shape {tuple(sizes)} does not fit into an "
+                         "int32: enable x64 for more.")
     return np.dtype(np.int64)
 
 
@@ -126,7 +126,7 @@ def bcoo_todense(mat: BCOO) -> Array:
     """
     mat = checked("bcoo_todense", mat)
     data, indices = spread(mat)
-    return compiled(partial(_todense, shape=mat.shape, unique=mat.unique_indices), data.size, data, indices)  # type: ignore
+    return compiled(partial(_todense, shape=mat.shape, unique=mat.unique_indices), data.size, data, indices)
 
 
 def _windows(n_batch: int, n_sparse: int, n_dense: int) -> tuple[Any, ...]:
@@ -146,7 +146,7 @@ def _todense(data: Any, indices: Any, *, shape: Shape, unique: bool) -> Array:
     numbers = lax.ScatterDimensionNumbers(*_windows(n_batch, n_sparse, data.ndim - 1 - n_batch))
     if data.dtype == np.bool_:
         return lax.scatter_max(out.astype(np.uint8), indices, data.astype(np.uint8), numbers, mode="drop") != 0
-    return lax.scatter_add(out, indices, data, numbers, mode="drop", unique_indices=False)  # type: ignore[no-any-return]
+    return lax.scatter_add(out, indices, data, numbers, mode="drop", unique_indices=False)
 
 
 def elements_at(indices: Any, dense: Any) -> Array:
@@ -160,7 +160,7 @@ def elements_at(indices: Any, dense: Any) -> Array:
         return jnp.broadcast_to(jnp.expand_dims(dense, n_batch), shape)
     numbers = lax.GatherDimensionNumbers(*_windows(n_batch, n_sparse, len(window)))
     sizes = (1,) * (n_batch + n_sparse) + window
-    return lax.gather(dense, indices, numbers, sizes, mode="fill", fill_value=0)  # type: ignore[no-any-return]
+    return lax.gather(dense, indices, numbers, sizes, mode="fill", fill_value=0)
 
 
 def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) -> BCOO:
@@ -323,7 +323,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None, remove_zeros: bool = 
         found = found.at[number].set(in_order, mode="drop")
         valid = inside(in_order, sizes)
         number = jnp.where(valid, number, nse)
-        return add_at(jnp.take(data, order, axis=0), number, nse), found  # type: ignore[arg-type]
+        return add_at(jnp.take(data, order, axis=0), number, nse), found
 
     new_data, new_indices = over_batch(total, BCOO((data, indices), shape=mat.shape))
     return BCOO((new_data, new_indices), shape=mat.shape, indices_sorted=True, unique_indices=True)
@@ -333,7 +333,7 @@ def add_at(data: Any, places: Any, count: int) -> Array:
     """The sums of the rows of `data` with equal places, below `count`."""
     if data.dtype == np.bool_:
         return add_at(data.astype(np.int32), places, count) != 0
-    return jnp.zeros((count, *data.shape[1:]), data.dtype).at[places].add(data, mode="drop")  # type: ignore[no-any-return]
+    return jnp.zeros((count, *data.shape[1:]), data.dtype).at[places].add(data, mode="drop")
 
 
 # ---------------------------------------------------------------- batch and dense dimensions
@@ -355,7 +355,7 @@ def bcoo_update_layout(mat: BCOO, *, n_batch: int | None = None, n_dense: int | 
     batch, dense = (own if given is None else operator.index(given)
                     for given, own in ((n_batch, mat.n_batch), (n_dense, mat.n_dense)))
     if batch < 0 or dense < 0 or batch + dense > mat.ndim:
-        raise ValueError(f"bcoo_update_layout: n_batch={batch} and n_dense={dense} of an array of {mat.ndim} dimensions.")
+        raise ValueError(f"bcoo_update_layout: n_batch={batch} and n_dense={dense} of shape {mat.shape}.")
     if on_inefficient not in ("error", "warn", None):
         raise ValueError(f"bcoo_update_layout: on_inefficient must be 'error', 'warn' or None, got {on_inefficient!r}.")
     for name, old, new in (("n_batch", mat.n_batch, batch), ("n_dense", mat.n_dense, dense)):

@@ -39,8 +39,8 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
       ValueError, TypeError: for shapes and dtypes that do not fit.
 
     Source: Knyazev, "Toward the optimal preconditioned eigensolver: locally optimal block preconditioned conjugate
-    gradient method" (2001), without a preconditioner; the basis of each step is made orthonormal by QR, as in Duersch et
-    al., "A robust and efficient implementation of LOBPCG" (2018).
+    gradient method" (2001), without a preconditioner; the basis of each step is made orthonormal by QR, as in
+    Duersch et al., "A robust and efficient implementation of LOBPCG" (2018).
     """
     X = jnp.asarray(X)
     if X.ndim != 2:
@@ -68,7 +68,8 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         values, coordinates, image = best(basis)
         new = basis @ coordinates
         residual = image @ coordinates - new * values
-        return step + 1, new, basis[:, k:] @ coordinates[k:], residual, values, _done(values, image @ coordinates, residual)
+        done = _done(values, image @ coordinates, residual)
+        return step + 1, new, basis[:, k:] @ coordinates[k:], residual, values, done
 
     def _done(values: Any, image: Any, residual: Any) -> Any:
         scale = jnp.linalg.norm(image, axis=0) + jnp.abs(values)
@@ -103,8 +104,8 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
     data, b = _promoted(data, b)
     n = b.shape[0] if b.ndim == 1 else -1
     if data.ndim != 1 or indices.shape != data.shape or indptr.shape != (n + 1,):
-        raise ValueError(f"spsolve: data {data.shape}, indices {indices.shape}, indptr {indptr.shape} and b {b.shape} do "
-                         "not make a system of equations.")
+        raise ValueError(f"spsolve: data {data.shape}, indices {indices.shape}, indptr {indptr.shape} and b {b.shape} "
+                         "do not make a system of equations.")
     if reorder not in (0, 1, 2, 3):
         raise ValueError(f"spsolve: reorder must be 0, 1, 2 or 3, got {reorder!r}.")
     kept = [lax.stop_gradient(x) for x in (data, indices, indptr)]
@@ -116,7 +117,7 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
         return pure_callback(call, ShapeDtypeStruct(rhs.shape, rhs.dtype), *kept, rhs, vmap_method="sequential")
 
     mat = CSR((data, indices, indptr), shape=(n, n))
-    return lax.custom_linear_solve(  # type: ignore[no-any-return]
+    return lax.custom_linear_solve(
         lambda x: csr_matvec(mat, x), b, lambda _, rhs: solve(rhs, False), lambda _, rhs: solve(rhs, True))
 
 

@@ -66,8 +66,8 @@ def _scaled(function: Function) -> Function:
     """A function of the elements and a number."""
     def operator(mat: Any, other: Any) -> Any:
         if isinstance(other, JAXSparse) or jnp.ndim(other):
-            raise NotImplementedError(f"{type(mat).__name__} arrays are multiplied and divided by numbers; for all else "
-                                      "there are BCOO and BCSR arrays.")
+            raise NotImplementedError(f"{type(mat).__name__} arrays are multiplied and divided by numbers; for all "
+                                      "else there are BCOO and BCSR arrays.")
         return mat.like(function(mat.data, other))
 
     return operator
@@ -77,8 +77,8 @@ def _matmul(matvec: Function, matmat: Function, own: Callable[[Any], Any], trans
     """`mat @ x`, where `own(mat)` is the matrix, or its transpose, that these functions multiply."""
     def operator(mat: Any, other: Any) -> Any:
         if isinstance(other, JAXSparse):
-            raise NotImplementedError(f"{type(mat).__name__} times {type(other).__name__} is not implemented: there are "
-                                      "BCOO arrays for that.")
+            raise NotImplementedError(f"{type(mat).__name__} times {type(other).__name__} is not implemented: there "
+                                      "are BCOO arrays for that.")
         return (matvec if jnp.ndim(other) == 1 else matmat)(own(mat), other, transpose=transpose)
 
     return operator

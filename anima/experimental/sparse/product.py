@@ -204,7 +204,7 @@ def matrix_product(data: Any, rows: Any, columns: Any, x: Any, *, count: int, in
 def _by_batch(mat: BCOO, batch: Axes) -> BCOO:
     """The array with these batch dimensions first, and all others sparse."""
     if any(a >= mat.n_batch for a in batch):
-        raise NotImplementedError(f"bcoo_dot_general: batch dimensions {batch} of {mat} must be among its n_batch first.")
+        raise NotImplementedError(f"bcoo_dot_general: batch dimensions {batch} of {mat} must be batch dimensions of it.")
     order = (*batch, *(a for a in range(mat.ndim) if a not in batch))
     if order != tuple(range(mat.ndim)):
         mat = bcoo_transpose(mat, permutation=order)
@@ -267,8 +267,8 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
     """
     v = jnp.asarray(v)
     if not v.ndim:
-        return sp_mat.data * v  # type: ignore[no-any-return]
-    return spread(sp_mat)[0] * values_at(sp_mat, v)  # type: ignore[no-any-return]
+        return sp_mat.data * v
+    return spread(sp_mat)[0] * values_at(sp_mat, v)
 
 
 def values_at(mat: BCOO, v: Any) -> Array:
@@ -290,8 +290,8 @@ def values_at(mat: BCOO, v: Any) -> Array:
 
 
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
-    """The elementwise product of two BCOO arrays of one shape, or that broadcast to one: stored where `lhs` (or `rhs`, if
-    only that one has the shape) is.
+    """The elementwise product of two BCOO arrays of one shape, or that broadcast to one: stored where `lhs` is, or
+    where `rhs` is, if only that one has the shape.
     """
     out_shape = np.broadcast_shapes(lhs.shape, rhs.shape)
     lhs, rhs = _of_rank(lhs, len(out_shape)), _of_rank(rhs, len(out_shape))
@@ -349,7 +349,7 @@ def _of_rank(mat: BCOO, rank: int) -> BCOO:
 # ---------------------------------------------------------------- some elements of a dense product
 
 def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers: Any) -> Array:
-    """Elements of the product of two dense arrays: those at `indices`, and no others are computed where that is possible.
+    """Elements of the product of two dense arrays: those at `indices`; no others are computed where that is possible.
 
     Args:
       A, B, dimension_numbers: as of `lax.dot_general`.
@@ -370,7 +370,7 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
         n_batch = indices.ndim - 2
         window = whole.shape[n_batch + indices.shape[-1]:]
         like = BCOO((jnp.zeros((*indices.shape[:-1], *window), dtype), indices), shape=whole.shape)
-        return bcoo_extract(like, whole, assume_unique=True).data  # type: ignore[no-any-return]
+        return bcoo_extract(like, whole, assume_unique=True).data
     depth = math.prod(A.shape[a] for a in ac)
     A, B = (jnp.transpose(x, (*b, *free, *c)).reshape(*batch, math.prod(n), depth).astype(dtype)
             for x, b, free, c, n in ((A, ab, a_free, ac, sizes[0]), (B, bb, b_free, bc, sizes[1])))
@@ -383,4 +383,4 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
 
     for _ in batch:
         one = vmap(one)
-    return one(A, B, indices)  # type: ignore[no-any-return]
+    return one(A, B, indices)

@@ -143,7 +143,8 @@ def bcoo_broadcast_in_dim(mat: BCOO, *, shape: Sequence[int], broadcast_dimensio
     data, indices = spread(mat)
     nse = mat.nse
     batch, dense = shape[:first_sparse], shape[first_dense:]
-    data_dims = (*dims[:n_batch], first_sparse, *(d - first_dense + first_sparse + 1 for d in dims[n_batch + n_sparse:]))
+    own_dense = (d - first_dense + first_sparse + 1 for d in dims[n_batch + n_sparse:])
+    data_dims = (*dims[:n_batch], first_sparse, *own_dense)
     data = lax.broadcast_in_dim(data, (*batch, nse, *dense), data_dims)
     indices = lax.broadcast_in_dim(indices, (*batch, nse, n_sparse), (*dims[:n_batch], first_sparse, first_sparse + 1))
     own = {d - first_sparse: k for k, d in enumerate(dims[n_batch: n_batch + n_sparse])}
@@ -286,12 +287,12 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
 
     def batch(x: Any) -> Array:
         at = [*starts[:n_batch], *[zero] * (x.ndim - n_batch)]
-        return lax.dynamic_slice(x, at, (*sizes[:n_batch], *x.shape[n_batch:]))  # type: ignore[no-any-return]
+        return lax.dynamic_slice(x, at, (*sizes[:n_batch], *x.shape[n_batch:]))
 
     def dense(x: Any) -> Array:
         at = [*[zero] * (n_batch + 1), *starts[n_batch + n_sparse:]]
         window = (*x.shape[: n_batch + 1], *sizes[n_batch + n_sparse:])
-        return lax.dynamic_slice(x, at, window)  # type: ignore[no-any-return]
+        return lax.dynamic_slice(x, at, window)
 
     return _picked(mat, lambda i: i - low, keep, batch, dense, sizes)
 
@@ -333,7 +334,7 @@ def bcoo_gather(operand: BCOO, start_indices: Any, dimension_numbers: lax.Gather
     outer = numbers.shape[:-1]
     window = tuple(range(len(outer), len(outer) + len(dims.offset_dims)))
     if tuple(dims.offset_dims) != window or dims.operand_batching_dims:
-        raise NotImplementedError(f"bcoo_gather: offset_dims must be {window}, without batching dimensions; got {dims}.")
+        raise NotImplementedError(f"bcoo_gather: offset_dims must be {window}, without batching dimensions, got {dims}.")
     fills = not kind.clips
     if fills and kind is not lax.GatherScatterMode.ONE_HOT and not (isinstance(fill_value, (int, float)) and
                                                                      fill_value == 0):

@@ -34,7 +34,7 @@ from anima.experimental.sparse.base import JAXSparse
 from anima.experimental.sparse.bcoo import BCOO
 from anima.experimental.sparse.bcsr import BCSR, bcsr_dot_general
 from anima.experimental.sparse.convolution import bcoo_conv_general_dilated
-from anima.experimental.sparse.layout import bcoo_sum_duplicates, bcoo_todense, bcoo_update_layout, spread
+from anima.experimental.sparse.layout import bcoo_todense, bcoo_update_layout, spread
 from anima.experimental.sparse.product import bcoo_dot_general, bcoo_multiply_dense, bcoo_multiply_sparse, values_at
 from anima.experimental.sparse.shape import (
     bcoo_broadcast_in_dim,
@@ -141,9 +141,9 @@ def _elementwise(primitive: Elementwise, values: Values, params: dict[str, Any])
     with np.errstate(all="ignore"):
         at_zero = primitive.eval(*zeros, **params)
     if np.any(at_zero != 0):
-        raise NotImplementedError(f"sparse rule for {primitive.name} is not implemented because it would result in dense "
-                                  "output. If this is your intent, use sparse.todense() to convert your arguments to "
-                                  "dense matrices.")
+        raise NotImplementedError(f"sparse rule for {primitive.name} is not implemented because it would result in "
+                                  "dense output. If this is your intent, use sparse.todense() to convert your arguments "
+                                  "to dense matrices.")
     if not _is_linear(primitive, values) and not sparse[0].unique_indices:
         if len(sparse) > 1:
             raise NotImplementedError(f"sparse rule for {primitive.name} of several arrays needs unique indices: see "
@@ -187,9 +187,9 @@ def _mul(x: Any, y: Any) -> Any:
 
 def _div(x: Any, y: Any) -> Any:
     if isinstance(y, JAXSparse):
-        raise NotImplementedError("Division by a sparse array is not implemented because it would result in dense output. "
-                                  "If this is your intent, use sparse.todense() to convert your arguments to a dense "
-                                  "array.")
+        raise NotImplementedError("Division by a sparse array is not implemented because it would result in dense "
+                                  "output. If this is your intent, use sparse.todense() to convert your arguments to a "
+                                  "dense array.")
     y = jnp.asarray(y)
     if not y.ndim:
         return x.like(x.data / y)
@@ -207,8 +207,8 @@ def _sum(sign: int, x: Any, y: Any) -> Any:
         return BCSR.from_bcoo(out) if isinstance(x, BCSR) and isinstance(y, BCSR) else out
     mat, dense = (x, jnp.asarray(y)) if isinstance(x, JAXSparse) else (y, jnp.asarray(x))
     if dense.shape != np.broadcast_shapes(dense.shape, mat.shape):
-        raise NotImplementedError("The sum of a sparse array and a dense one of fewer elements is not implemented because "
-                                  "it would result in dense output. If this is your intent, use sparse.todense() to "
+        raise NotImplementedError("The sum of a sparse array and a dense one of fewer elements is not implemented "
+                                  "because it would result in dense output. If this is your intent, use sparse.todense() to "
                                   "convert your arguments to dense matrices.")
     whole = mat.todense()
     if sign > 0:
@@ -283,11 +283,11 @@ def _jitted(program: ClosedJaxpr) -> Callable[..., Any]:
 
 
 def _pjit(*values: Any, jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
-    return _jitted(jaxpr)(*values)  # type: ignore[no-any-return]
+    return _jitted(jaxpr)(*values)
 
 
 def _cond(index: Any, *values: Any, branches: Sequence[ClosedJaxpr], **params: Any) -> list[Any]:
-    return lax.switch(index, [functools.partial(_branch, b) for b in branches], values)  # type: ignore[no-any-return]
+    return lax.switch(index, [functools.partial(_branch, b) for b in branches], values)
 
 
 def _branch(program: ClosedJaxpr, values: Values) -> list[Any]:
@@ -297,7 +297,7 @@ def _branch(program: ClosedJaxpr, values: Values) -> list[Any]:
 def _while(*values: Any, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
            body_nconsts: int) -> list[Any]:
     first, second = values[:cond_nconsts], values[cond_nconsts: cond_nconsts + body_nconsts]
-    return lax.while_loop(lambda carry: run(cond_jaxpr, [*first, *carry])[0],  # type: ignore[no-any-return]
+    return lax.while_loop(lambda carry: run(cond_jaxpr, [*first, *carry])[0],
                           lambda carry: run(body_jaxpr, [*second, *carry]), list(values[cond_nconsts + body_nconsts:]))
 
 
