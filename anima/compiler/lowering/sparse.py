@@ -10,11 +10,11 @@ Row numbers and pointers are clamped where they are read, so that no list of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
-from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Store, affine
+from anima.compiler.ir.index_math import TRUE, Index
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
 from anima.compiler.lowering.array import Scope, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.scalars.small import HALVES
@@ -24,6 +24,7 @@ _BLOCK = 1024     # rows whose entries one thread looks for
 _LEAST_BLOCK = 64  # as few rows, where there are no more
 _ENOUGH = 16      # blocks that are enough for any number of threads
 _UNROLLED = 4     # columns of a product that are summed one by one: fewer than fill a vector
+_LONG_ROW = 32    # entries, on average, from which rows are summed in vectors
 _SPARE = 2        # entries for each row of a part, at least: parts must be few beside the entries
 _WIDE_SPARE = 32  # of products with many columns
 _PARTS = 8        # of the entries, at most
@@ -151,47 +152,80 @@ def _row_product(builder: ProgramBuilder, eqn: Eqn) -> None:
         row = stack.enter_context(scope.loop(rows, "each"))
         start, count = _entries_of(scope, pointers, b, row, entries)
         place = scope.ix.scale(scope.ix.add(scope.ix.scale(b, rows), row), n)
-        if n <= _UNROLLED:
+        if n > _UNROLLED:
+            _wide_row(scope, eqn, (b, start, count), target, place, total)
+        else:
             sums = [scope.var(constant(0, total)) for _ in range(n)]
-            with scope.loop(count, "reduce", bound=entries) as e:
-                term, inside = _term(scope, eqn, 1, b, scope.ix.add(start, e), total)
-                for j, s in enumerate(sums):
-                    own = scope.op("select_n", (inside, constant(0, total), term(scope.ix.const(j))), total)
-                    scope.accumulate(s, "add", own)
+            if entries >= _LONG_ROW * rows:
+                _long_row(scope, eqn, (b, start, count), sums)
+            else:
+                with scope.serial(count) as e, _entry(scope, eqn, 1, b, _nth(scope, start, e, entries), total) as term:
+                    for j, s in enumerate(sums):
+                        scope.accumulate(s, "add", term(scope.ix.const(j)))
             for j, s in enumerate(sums):
                 scope.store(target, scope.ix.offset(place, j), scope.cast(s, dtype))
-        else:
-            _wide_row(scope, eqn, (b, start, count), target, place, total)
     builder.kernel("row_product", scope, eqn.source)
 
 
-def _term(scope: Scope, eqn: Eqn, column: int, b: Index, entry: Index,
-          dtype: str) -> tuple[Callable[[Index], Expr], Expr]:
-    """What an entry adds to a column of the result, as a function of that, and whether it is inside of the matrix;
-    its own column is operand number `column`."""
-    data, columns, x = eqn.invars[0], eqn.invars[column], eqn.invars[3]
+def _as_unsigned(scope: Scope, number: Expr, count: int) -> tuple[Expr, Const | None]:
+    """A number read as unsigned, so that negative ones are too large, and how many numbers are below `count`; None: all
+    that there are of its type."""
+    unsigned = "u" + number.dtype[1:]
+    limit = 1 << (int(unsigned[1:]) - (number.dtype[0] == "i"))
+    known = None if number.dtype[0] == "u" and count >= limit else Const(min(count, limit), unsigned)
+    return scope.cast(number, unsigned), known
+
+
+def _product_of(scope: Scope, eqn: Eqn, b: Index, entry: Index, row: Index, dtype: str) -> Callable[[Index], Expr]:
+    """What an entry adds to a column of the result, as a function of that; it is multiplied with a row of x."""
+    data, x = eqn.invars[0], eqn.invars[3]
     value = scope.cast(scope.at(data, (_of_batch(scope, data, b), entry)), dtype)
-    number = scope.at(columns, (_of_batch(scope, columns, b), entry))
-    row = scope.as_index(number, 0, x.aval.shape[1] - 1)
-    inside = scope.op("eq", (scope.wide_index(number), row.expr()), "bool")
 
     def term(j: Index) -> Expr:
         other = scope.cast(scope.at(x, (_of_batch(scope, x, b), row, j)), dtype)
         return scope.op("mul", (value, other), dtype)
 
-    return term, inside
+    return term
+
+
+@contextmanager
+def _entry(scope: Scope, eqn: Eqn, column: int, b: Index, entry: Index,
+           dtype: str) -> Iterator[Callable[[Index], Expr]]:
+    """What runs for an entry whose column, in operand number `column`, exists; see `_product_of`."""
+    columns, k = eqn.invars[column], eqn.invars[3].aval.shape[1]
+    number, limit = _as_unsigned(scope, scope.at(columns, (_of_batch(scope, columns, b), entry)), k)
+    with scope.when(TRUE if limit is None else scope.op("lt", (number, limit), "bool")):
+        row = scope.ix.opaque(scope.wide_index(number), 0, k - 1, scope.depth)
+        yield _product_of(scope, eqn, b, entry, row, dtype)
+
+
+def _long_row(scope: Scope, eqn: Eqn, where: tuple[Index, Index, Expr], sums: Sequence[Ref]) -> None:
+    """Sums of many entries, in vectors: those outside give zeros."""
+    (b, start, count), columns, x = where, eqn.invars[1], eqn.invars[3]
+    with scope.loop(count, "reduce", bound=columns.aval.shape[1]) as e:
+        entry = scope.ix.add(start, e)
+        number, limit = _as_unsigned(scope, scope.at(columns, (_of_batch(scope, columns, b), entry)), x.aval.shape[1])
+        last = Const(x.aval.shape[1] - 1 if limit is None else limit.value - 1, number.dtype)
+        near = scope.wide_index(scope.op("min", (number, last), number.dtype))
+        row = scope.ix.opaque(near, 0, x.aval.shape[1] - 1, scope.level(near))
+        term = _product_of(scope, eqn, b, entry, row, sums[0].dtype)
+        for j, s in enumerate(sums):
+            value = term(scope.ix.const(j))
+            if limit is not None:
+                inside = scope.op("lt", (number, limit), "bool")
+                value = scope.op("select_n", (inside, constant(0, s.dtype), value), s.dtype)
+            scope.accumulate(s, "add", value)
 
 
 def _wide_row(scope: Scope, eqn: Eqn, where: tuple[Index, Index, Expr], target: str, place: Index, dtype: str) -> None:
     """A row of many columns: in memory of its own, to which the rows of x are added in vectors."""
     (b, start, count), x = where, eqn.invars[3]
-    n = x.aval.shape[2]
+    n, entries = x.aval.shape[2], eqn.invars[0].aval.shape[1]
     sums = scope.local(dtype, n)
     with scope.loop(n, "each") as j:
         scope.store(sums, j, constant(0, dtype))
-    with scope.serial(count) as e:
-        term, inside = _term(scope, eqn, 1, b, _nth(scope, start, e, eqn.invars[0].aval.shape[1]), dtype)
-        with scope.when(inside), scope.loop(n, "each") as j:
+    with scope.serial(count) as e, _entry(scope, eqn, 1, b, _nth(scope, start, e, entries), dtype) as term:
+        with scope.loop(n, "each") as j:
             old = scope.let(Load(sums, j.expr(), dtype), scope.depth, "x")
             scope.store(sums, j, scope.let(Op("add", (old, term(j)), dtype), scope.depth))
     with scope.loop(n, "each") as j:
@@ -256,7 +290,7 @@ def _in_parts(scope: Scope, eqn: Eqn, sums: str, parts: int) -> None:
         first = ix.scale(part, size)
         rest = Op("max", (affine(entries, (first.expr(), -1)), _ZERO), INDEX)
         with scope.serial(Op("min", (rest, Const(size, INDEX)), INDEX)) as e:
-            _add_entry(scope, eqn, b, _nth(scope, first, e, entries), sums, base, (_ZERO, Const(rows, INDEX)))
+            _add_entry(scope, eqn, b, _nth(scope, first, e, entries), sums, base)
 
 
 def _clear(scope: Scope, sums: str, start: Expr, count: Expr, eqn: Eqn) -> None:
@@ -267,15 +301,18 @@ def _clear(scope: Scope, sums: str, start: Expr, count: Expr, eqn: Eqn) -> None:
 
 
 def _add_entry(scope: Scope, eqn: Eqn, b: Index, entry: Index, sums: str, base: Index,
-               span: tuple[Expr, Expr]) -> None:
-    """Adds what an entry contributes to its row, if that is in `span`; row 0 begins at `base`."""
+               span: tuple[Expr, Expr] | None = None) -> None:
+    """Adds what an entry contributes to its row, if that is in `span` (None: all rows); row 0 begins at `base`."""
     out, numbers, x = eqn.outvars[0].aval, eqn.invars[1], eqn.invars[3]
     (_, rows, n), dtype = out.shape, "f32" if scalar_type(x.aval) in HALVES else scalar_type(x.aval)
-    number = scope.wide_index(scope.at(numbers, (_of_batch(scope, numbers, b), entry)))
-    term, inside = _term(scope, eqn, 2, b, entry, dtype)
-    above = scope.op("and", (Op("ge", (number, span[0]), "bool"), inside), "bool")
-    with scope.when(scope.op("and", (above, _less(number, span[1])), "bool")):
-        row = scope.ix.scale(scope.ix.opaque(number, 0, rows - 1, scope.depth), n)
+    number, limit = _as_unsigned(scope, scope.at(numbers, (_of_batch(scope, numbers, b), entry)), rows)
+    exists: Expr = TRUE if limit is None else scope.op("lt", (number, limit), "bool")
+    if span is not None:  # as unsigned, what is below the first row is beyond the last one
+        first, last = (scope.op("cast", (edge,), "u64") for edge in span)
+        own = scope.op("sub", (scope.cast(number, "u64"), first), "u64")
+        exists = scope.op("lt", (own, scope.op("sub", (last, first), "u64")), "bool")
+    with scope.when(exists), _entry(scope, eqn, 2, b, entry, dtype) as term:
+        row = scope.ix.scale(scope.ix.opaque(scope.wide_index(number), 0, rows - 1, scope.depth), n)
         with scope.loop(n, "unrolled" if n <= _UNROLLED else "each") as j:
             at = scope.ix.add(scope.ix.add(base, row), j)
             old = scope.let(Load(sums, at.expr(), dtype), scope.depth, "x")

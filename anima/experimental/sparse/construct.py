@@ -115,8 +115,8 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype
 
 
 def random_bcoo(key: Any, shape: Sequence[int], *, dtype: Any = jnp.float64, indices_dtype: Any = None,
-                nse: float = 0.2, n_batch: int = 0, n_dense: int = 0, unique_indices: bool = True, sorted_indices: bool = False,
-                generator: Callable[..., Any] = random.uniform, **kwds: Any) -> BCOO:
+                nse: float = 0.2, n_batch: int = 0, n_dense: int = 0, unique_indices: bool = True,
+                sorted_indices: bool = False, generator: Callable[..., Any] = random.uniform, **kwds: Any) -> BCOO:
     """A BCOO array with random elements at random places.
 
     Args:

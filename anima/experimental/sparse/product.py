@@ -204,7 +204,7 @@ def matrix_product(data: Any, rows: Any, columns: Any, x: Any, *, count: int, in
 def _by_batch(mat: BCOO, batch: Axes) -> BCOO:
     """The array with these batch dimensions first, and all others sparse."""
     if any(a >= mat.n_batch for a in batch):
-        raise NotImplementedError(f"bcoo_dot_general: batch dimensions {batch} of {mat} must be batch dimensions of it.")
+        raise NotImplementedError(f"bcoo_dot_general: batch dimensions {batch} of {mat} must be its own.")
     order = (*batch, *(a for a in range(mat.ndim) if a not in batch))
     if order != tuple(range(mat.ndim)):
         mat = bcoo_transpose(mat, permutation=order)

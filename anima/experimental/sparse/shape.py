@@ -334,7 +334,7 @@ def bcoo_gather(operand: BCOO, start_indices: Any, dimension_numbers: lax.Gather
     outer = numbers.shape[:-1]
     window = tuple(range(len(outer), len(outer) + len(dims.offset_dims)))
     if tuple(dims.offset_dims) != window or dims.operand_batching_dims:
-        raise NotImplementedError(f"bcoo_gather: offset_dims must be {window}, without batching dimensions, got {dims}.")
+        raise NotImplementedError(f"bcoo_gather: offset_dims must be {window}, and no batching dimensions, got {dims}.")
     fills = not kind.clips
     if fills and kind is not lax.GatherScatterMode.ONE_HOT and not (isinstance(fill_value, (int, float)) and
                                                                      fill_value == 0):

@@ -142,8 +142,8 @@ def _elementwise(primitive: Elementwise, values: Values, params: dict[str, Any])
         at_zero = primitive.eval(*zeros, **params)
     if np.any(at_zero != 0):
         raise NotImplementedError(f"sparse rule for {primitive.name} is not implemented because it would result in "
-                                  "dense output. If this is your intent, use sparse.todense() to convert your arguments "
-                                  "to dense matrices.")
+                                  "dense output. If this is your intent, use sparse.todense() to convert your "
+                                  "arguments to dense matrices.")
     if not _is_linear(primitive, values) and not sparse[0].unique_indices:
         if len(sparse) > 1:
             raise NotImplementedError(f"sparse rule for {primitive.name} of several arrays needs unique indices: see "
@@ -208,8 +208,8 @@ def _sum(sign: int, x: Any, y: Any) -> Any:
     mat, dense = (x, jnp.asarray(y)) if isinstance(x, JAXSparse) else (y, jnp.asarray(x))
     if dense.shape != np.broadcast_shapes(dense.shape, mat.shape):
         raise NotImplementedError("The sum of a sparse array and a dense one of fewer elements is not implemented "
-                                  "because it would result in dense output. If this is your intent, use sparse.todense() to "
-                                  "convert your arguments to dense matrices.")
+                                  "because it would result in dense output. If this is your intent, use "
+                                  "sparse.todense() to convert your arguments to dense matrices.")
     whole = mat.todense()
     if sign > 0:
         return whole + dense
