@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,13 @@ def _pointers(numbers: np.ndarray, rows: int) -> np.ndarray:
 def _numbers(pointers: np.ndarray, entries: int) -> np.ndarray:
     out = np.full((len(pointers), entries), pointers.shape[1] - 1)
     for b, pointer in enumerate(pointers.astype(int)):
-        for row, (start, end) in enumerate(zip(pointer[:-1], pointer[1:], strict=True)):
+        for row, (start, end) in enumerate(itertools.pairwise(pointer)):
             out[b, start:end] = row
     return out
 
 
-def _entries(data: np.ndarray, rows: np.ndarray, columns: np.ndarray, x: np.ndarray, count: int, **_: Any) -> np.ndarray:
+def _entries(data: np.ndarray, rows: np.ndarray, columns: np.ndarray, x: np.ndarray, count: int,
+             **_: Any) -> np.ndarray:
     batch = max(len(a) for a in (data, rows, columns, x))
     out = np.zeros((batch, count, x.shape[2]), np.result_type(data, x))
     for b in range(batch):
@@ -56,11 +58,13 @@ def products(rows: bool) -> tuple[Case, ...]:
 
     out = [Case((Arg((1, 8), 1, 3), *where([first], [columns]), Arg((1, 4, n), 1, 3)), params) for n in (1, 3, 5, 33)]
     out.append(Case((Arg((2, 8), 1, 3), *where([first], [columns]), Arg((1, 4, 2), 1, 3)), params))
-    out.append(Case((Arg((1, 8), 1, 3), *where([first, first], [columns, columns[::-1]]), Arg((2, 4, 5), 1, 3)), params))
+    both = where([first, first], [columns, columns[::-1]])
+    out.append(Case((Arg((1, 8), 1, 3), *both, Arg((2, 4, 5), 1, 3)), params))
     none = where([[0] * 4], np.zeros((1, 0))) if rows else where(np.zeros((1, 0)), np.zeros((1, 0)))
     out.append(Case((Arg((1, 0)), *none, Arg((1, 4, 2), 1, 3)), {} if rows else {"count": 3, "sorted": False}))
     if not rows:
-        out.append(Case((Arg((1, 8), 1, 3), whole([[4, 0, -1, 7, 2, 2, 0, 3]]), whole([columns]), Arg((1, 4, 3), 1, 3)),
+        anywhere = whole([[4, 0, -1, 7, 2, 2, 0, 3]])
+        out.append(Case((Arg((1, 8), 1, 3), anywhere, whole([columns]), Arg((1, 4, 3), 1, 3)),
                         {"count": 5, "sorted": False}))
     at = _pointers(many[None], 70)[0] if rows else many
     other = {} if rows else {"count": 70, "sorted": True}

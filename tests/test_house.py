@@ -127,7 +127,7 @@ def test_primitive_names_are_unique() -> None:
 
 
 PUBLIC = ["anima", "anima.numpy", "anima.numpy.fft", "anima.lax", "anima.lax.linalg", "anima.nn", "anima.random",
-          "anima.tree", "anima.tree_util",
+          "anima.tree", "anima.tree_util", "anima.experimental.sparse",
           *(f"anima.scipy.{name}" for name in (
               "cluster.vq", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",
               "sparse.linalg", "spatial.transform", "special", "stats"))]

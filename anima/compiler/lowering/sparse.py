@@ -224,10 +224,10 @@ def _wide_row(scope: Scope, eqn: Eqn, where: tuple[Index, Index, Expr], target: 
     sums = scope.local(dtype, n)
     with scope.loop(n, "each") as j:
         scope.store(sums, j, constant(0, dtype))
-    with scope.serial(count) as e, _entry(scope, eqn, 1, b, _nth(scope, start, e, entries), dtype) as term:
-        with scope.loop(n, "each") as j:
-            old = scope.let(Load(sums, j.expr(), dtype), scope.depth, "x")
-            scope.store(sums, j, scope.let(Op("add", (old, term(j)), dtype), scope.depth))
+    with (scope.serial(count) as e, _entry(scope, eqn, 1, b, _nth(scope, start, e, entries), dtype) as term,
+          scope.loop(n, "each") as j):
+        old = scope.let(Load(sums, j.expr(), dtype), scope.depth, "x")
+        scope.store(sums, j, scope.let(Op("add", (old, term(j)), dtype), scope.depth))
     with scope.loop(n, "each") as j:
         value = scope.let(Load(sums, j.expr(), dtype), scope.depth, "x")
         scope.store(target, scope.ix.add(place, j), scope.cast(value, scalar_type(x.aval)))

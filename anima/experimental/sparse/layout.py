@@ -384,8 +384,11 @@ def _dense_to_sparse(mat: BCOO) -> BCOO:
     own = jnp.broadcast_to(jnp.arange(size, dtype=indices.dtype)[:, None], (*indices.shape[:-1], size, 1))
     others = jnp.broadcast_to(jnp.expand_dims(indices, -2), (*indices.shape[:-1], size, mat.n_sparse))
     new = jnp.concatenate([others, own], -1).reshape(*indices.shape[:-2], nse * size, mat.n_sparse + 1)
+    sizes = mat.shape[axis: axis + mat.n_sparse + 1]
+    new = where_inside(inside(new, sizes), new, sizes)
     return BCOO((data.reshape(*data.shape[:axis], nse * size, *data.shape[axis + 2:]), new), shape=mat.shape,
-                indices_sorted=mat.indices_sorted, unique_indices=mat.unique_indices)
+                indices_sorted=mat.indices_sorted and (mat.n_sparse > 0 or nse <= 1),
+                unique_indices=mat.unique_indices)
 
 
 def _batch_to_sparse(mat: BCOO) -> BCOO:
@@ -396,7 +399,7 @@ def _batch_to_sparse(mat: BCOO) -> BCOO:
     own = jnp.broadcast_to(jnp.arange(size, dtype=indices.dtype)[:, None, None], (*indices.shape[:-1], 1))
     new = jnp.concatenate([own, indices], -1).reshape(*indices.shape[:axis], size * nse, mat.n_sparse + 1)
     sizes = mat.shape[axis: axis + 1 + mat.n_sparse]
-    new = where_inside(inside(new, sizes), new, sizes)  # padding stays behind all others, where possible
+    new = where_inside(inside(new, sizes), new, sizes)
     return BCOO((data.reshape(*data.shape[:axis], size * nse, *data.shape[axis + 2:]), new), shape=mat.shape,
                 unique_indices=mat.unique_indices)
 

@@ -144,7 +144,7 @@ def _elementwise(primitive: Elementwise, values: Values, params: dict[str, Any])
         raise NotImplementedError(f"sparse rule for {primitive.name} is not implemented because it would result in "
                                   "dense output. If this is your intent, use sparse.todense() to convert your "
                                   "arguments to dense matrices.")
-    if not _is_linear(primitive, values) and not sparse[0].unique_indices:
+    if not _is_linear(primitive, values, params) and not sparse[0].unique_indices:
         if len(sparse) > 1:
             raise NotImplementedError(f"sparse rule for {primitive.name} of several arrays needs unique indices: see "
                                       "sum_duplicates.")
@@ -161,9 +161,9 @@ def same_places(mats: Sequence[Any]) -> bool:
                and m.indices is first.indices and getattr(m, "indptr", 0) is getattr(first, "indptr", 0) for m in mats)
 
 
-def _is_linear(primitive: Elementwise, values: Values) -> bool:
+def _is_linear(primitive: Elementwise, values: Values, params: dict[str, Any]) -> bool:
     if primitive.name == "convert_element_type":
-        return dtypes.issubdtype(values[0].dtype, np.inexact)
+        return all(dtypes.issubdtype(dtype, np.inexact) for dtype in (values[0].dtype, params["new_dtype"]))
     return primitive.linear and len(values) == 1
 
 
