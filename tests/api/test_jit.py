@@ -96,7 +96,8 @@ def test_misaligned_memory() -> None:
 
 @pytest.mark.parametrize("make", [np.asarray, jnp.asarray])
 def test_constants_in_any_order_of_memory(make: Any) -> None:
-    for x in (np.arange(6.0, dtype="f4").reshape(2, 3).T, np.asfortranarray(np.ones((4, 5), "f4")), np.ones(9, "f4")[::2]):
+    turned = np.arange(6.0, dtype="f4").reshape(2, 3).T
+    for x in (turned, np.asfortranarray(np.ones((4, 5), "f4")), np.arange(9.0, dtype="f4")[::2]):
         constant = make(x)
         np.testing.assert_array_equal(anima.jit(lambda y, c=constant: y + c)(jnp.zeros(x.shape)), x)
 
