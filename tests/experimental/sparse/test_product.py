@@ -96,9 +96,9 @@ def test_elementwise(layout: tuple[int, int]) -> None:
         for shape in ((2, 3, 4), (1, 3, 4), (2, 1, 4), (3, 4), (4,)):
             w = random_dense(RNG, shape)
             for n_batch in range(len(shape)):
-                for other in variants(w, n_batch):
-                    check(sparse.bcoo_multiply_sparse(mat, other), DENSE * w, rtol=1e-5)
-                    check(other * mat, DENSE * w, rtol=1e-5)
+                other = list(variants(w, n_batch))[-1]
+                check(sparse.bcoo_multiply_sparse(mat, other), DENSE * w, rtol=1e-5)
+                check(other * mat, DENSE * w, rtol=1e-5)
     with pytest.raises(NotImplementedError):
         sparse.bcoo_multiply_dense(mat, np.ones((5, 2, 3, 4)))
 
