@@ -17,9 +17,11 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import debug, lax, nn, random
+from anima.experimental import sparse
 
 MODULES = ["anima", *sorted(m.name for m in pkgutil.walk_packages(anima.__path__, "anima."))]
-NAMES = {**vars(anima), "anima": anima, "jnp": jnp, "debug": debug, "lax": lax, "nn": nn, "random": random, "np": np}
+NAMES = {**vars(anima), "anima": anima, "jnp": jnp, "debug": debug, "lax": lax, "nn": nn, "random": random, "np": np,
+         "sparse": sparse}
 
 
 def examples() -> list[doctest.DocTest]:

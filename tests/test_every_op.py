@@ -27,11 +27,12 @@ from anima.core.avals import ShapedArray
 from anima.core.primitive import Primitive
 from tests.op_records import ALL, ELEMENTWISE, INEXACT, Case, Record, dtype_of, is_float
 from tests.op_records_convolution import CONVOLUTIONS
+from tests.op_records_sparse import SPARSE
 from tests.op_records_special import SPECIAL
 from tests.op_records_structural import STRUCTURAL
 from tests.op_records_window import WINDOWS
 
-RECORDS = ELEMENTWISE + STRUCTURAL + WINDOWS + CONVOLUTIONS + SPECIAL
+RECORDS = ELEMENTWISE + STRUCTURAL + WINDOWS + CONVOLUTIONS + SPECIAL + SPARSE
 PAIRS = [pytest.param(r, d, id=f"{r.name}-{d}") for r in RECORDS for d in r.dtypes]
 EACH = [pytest.param(r, id=r.name) for r in RECORDS]
 SMOOTH = [pytest.param(r, d, id=f"{r.name}-{d}") for r in RECORDS for d in ("float64", "complex128") if d in r.dtypes]

@@ -128,7 +128,7 @@ def test_primitive_names_are_unique() -> None:
 
 
 PUBLIC = ["anima", "anima.numpy", "anima.numpy.fft", "anima.lax", "anima.lax.linalg", "anima.nn", "anima.random",
-          "anima.tree", "anima.tree_util",
+          "anima.tree", "anima.tree_util", "anima.experimental.sparse",
           "anima.api_util", "anima.core", "anima.extend.backend", "anima.extend.core", "anima.extend.linear_util",
           "anima.extend.source_info_util", "anima.example_libraries.optimizers", "anima.example_libraries.stax",
           *(f"anima.interpreters.{name}" for name in ("ad", "batching", "mlir", "partial_eval", "pxla", "xla")),

@@ -102,7 +102,7 @@ class StageTrace(Trace):
         known = self.consts.get(id(x))
         if known is None:
             # A NumPy array may be written to later: the program keeps the value that it saw.
-            kept = ConcreteArray(np.array(x, dtype=aval.dtype), aval) if isinstance(x, np.ndarray) else x
+            kept = ConcreteArray(np.array(x, aval.dtype, order="C"), aval) if isinstance(x, np.ndarray) else x
             known = self.consts[id(x)] = (Var(aval), (kept, x))
         return known[0]
 

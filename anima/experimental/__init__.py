@@ -5,4 +5,5 @@ from anima.api.effects import io_callback as io_callback
 
 globals().update(_names.access(__name__, globals(), (
     "buffer_callback", "checkify", "compute_on", "custom_partitioning", "fused", "hijax", "jet", "layout", "mesh_utils",
-    "multihost_utils", "ode", "random", "rnn", "serialize_executable", "xla_metadata")))
+    "multihost_utils", "ode", "random", "rnn", "serialize_executable", "sparse",
+    "xla_metadata")))

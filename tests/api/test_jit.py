@@ -94,6 +94,14 @@ def test_misaligned_memory() -> None:
     equal(anima.jit(lambda v: v + 1)(raw), np.ones(4))
 
 
+@pytest.mark.parametrize("make", [np.asarray, jnp.asarray])
+def test_constants_in_any_order_of_memory(make: Any) -> None:
+    turned = np.arange(6.0, dtype="f4").reshape(2, 3).T
+    for x in (turned, np.asfortranarray(np.ones((4, 5), "f4")), np.arange(9.0, dtype="f4")[::2]):
+        constant = make(x)
+        np.testing.assert_array_equal(anima.jit(lambda y, c=constant: y + c)(jnp.zeros(x.shape)), x)
+
+
 def test_constants_are_kept_as_they_were() -> None:
     table = np.arange(3.0, dtype=np.float32)
     f = anima.jit(lambda x: x + table)

@@ -164,7 +164,18 @@ class Memory(Indices):
             return value if index.step == 1 else self._reversed(value)
         # Small elements are loaded one by one, which is better done without a branch for each lane.
         small = type.bits < 32
+        if index.step == 2 and not index.general and not small:
+            address = self._address(pointer, scalar, index)
+            both = b.masked_load(Type(scalar, 2 * self.width), address, self._every_other())
+            return b.shuffle(both, b.undef(both.type), [2 * lane for lane in range(self.width)])
         return b.gather(type, self._addresses(pointer, scalar, index, small), None if small else self.mask)
+
+    def _every_other(self) -> Value:
+        """A mask of twice as many lanes, of which every other one is never active: what lies there may not exist."""
+        flags = Type("i1", self.width)
+        mask = self.mask or self.b.const(flags, 1)
+        lanes = [x for lane in range(self.width) for x in (lane, self.width + lane)]
+        return self.b.shuffle(mask, self.b.const(flags, 0), lanes)
 
     def _turned_mask(self, index: LaneIndex) -> Value | None:
         if self.mask is None or index.step == 1:

@@ -32,6 +32,7 @@ from anima.compiler.lowering import (
     matrices,
     scan,
     sort,
+    sparse,
     tape,
 )
 from anima.compiler.lowering.array import (
@@ -56,7 +57,7 @@ from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
 # They enter their rules in the tables.
-RULES = (callback, contract, control, convolution, foreign, index, linalg, matrices, scan, sort, tape)
+RULES = (callback, contract, control, convolution, foreign, index, linalg, matrices, scan, sort, sparse, tape)
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
