@@ -74,7 +74,7 @@ from anima.config import (
     threefry_partitionable as threefry_partitionable,
 )
 from anima.core.array import Array as Array, load_operators_by
-from anima.core.device import Device as Device
+from anima.core.device import Device as Device, Shard as Shard
 from anima.core.dtypes import float0 as float0
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         ops as ops,
         random as random,
         scipy as scipy,
+        sharding as sharding,
         stages as stages,
         test_util as test_util,
         typing as typing,
@@ -104,7 +105,7 @@ remat = checkpoint
 __version__ = "0.1.0"
 
 _FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "scipy",
-          "stages", "test_util", "typing")
+          "sharding", "stages", "test_util", "typing")
 
 
 load_operators_by(lambda: importlib.import_module("anima.numpy"))

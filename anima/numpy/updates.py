@@ -21,6 +21,7 @@ from anima.control.while_loop import while_loop
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.trace import is_tracing
+from anima.lax.arranging import scatter_sub
 from anima.numpy.elementwise import power, true_divide
 from anima.numpy.indexing import BATCH, Span, Subscript, analyse, stacked, take_indexed, wrapped
 from anima.numpy.manipulation import broadcast_to
@@ -102,7 +103,7 @@ class _IndexUpdateRef:
 
     set = _update(_scattered(ix.scatter), "A copy of `x` with `x[index] = values`.")
     add = _update(_scattered(ix.scatter_add), "A copy of `x` with `x[index] += values`.")
-    subtract = _update(_scattered(ix.scatter_sub), "A copy of `x` with `x[index] -= values`.")
+    subtract = _update(_scattered(scatter_sub), "A copy of `x` with `x[index] -= values`.")
     multiply = mul = _update(_scattered(ix.scatter_mul), "A copy of `x` with `x[index] *= values`.")
     divide = _update(_divided, "A copy of `x` with `x[index] /= values`.")
     power = _update(_raised, "A copy of `x` with `x[index] **= values`.")

@@ -272,7 +272,7 @@ igammac = Elementwise("igammac", _improved("gammaincc", incomplete.igammac, _apa
 igamma_grad_a = Elementwise("igamma_grad_a", _igamma_grad_a, REAL, "The derivative of igamma in a.",
                             operands="a x",
                             cost=180, jvp=(no_derivative("igamma_grad_a", "a"), no_derivative("igamma_grad_a", "x")))
-random_gamma_grad = Elementwise(
+random_gamma_grad_p = Elementwise(
     "random_gamma_grad", lambda a, x: (-_order_slope(a, x)).astype(x.dtype), REAL,
     "The derivative in a of a sample x of the gamma distribution of order a.", operands="a x",
     cost=100, jvp=(no_derivative("random_gamma_grad", "a"), no_derivative("random_gamma_grad", "x")))
