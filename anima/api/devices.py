@@ -14,7 +14,7 @@ import numpy as np
 from anima import tree
 from anima.config import platform_name, platforms
 from anima.core.array import ConcreteArray
-from anima.core.device import CPU, Device, device_of
+from anima.core.device import CPU, Device, check_sharding, device_of
 from anima.core.trace import aval_of, is_tracing
 from anima.ops.elementwise import convert
 from anima.transforms.composed import Composed
@@ -89,6 +89,23 @@ def _array(leaf: Any, copied: bool) -> Any:
     except TypeError:
         raise TypeError(f"Argument '{leaf}' of type {type(leaf)} is not a valid Anima type") from None
     return convert(leaf, aval.dtype, aval.weak_type)
+
+
+sharding_constraint_p = Composed("sharding_constraint", lambda x, *, sharding: x)
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """`x`, every leaf of it lying as `shardings` says, a sharding or a tree prefix of them: on the one device.
+
+    TypeError for what is no sharding of it.
+    """
+    leaves, structure = tree.flatten(x)
+    wanted = tree.broadcast_prefix(shardings, x, is_leaf=lambda v: v is None, what="with_sharding_constraint shardings")
+    for sharding in wanted:
+        check_sharding("with_sharding_constraint", sharding)
+    return tree.unflatten(structure, [
+        _array(leaf, False) if sharding is None else sharding_constraint_p.bind(_array(leaf, False), sharding=sharding)
+        for leaf, sharding in zip(leaves, wanted, strict=True)])
 
 
 def device_get(x: Any) -> Any:

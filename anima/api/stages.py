@@ -23,6 +23,7 @@ from anima.api.pjit import driver, executable_of
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
+from anima.core.device import WHOLE
 from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.trace import Tracer, aval_of, numpy_value
 from anima.util import record
@@ -229,6 +230,16 @@ class Compiled(_OfTraced):
     executable: Any
 
     traced = property(lambda self: self.lowered.traced)
+
+    @property
+    def input_shardings(self) -> Any:
+        """How each argument lies on devices, in the structure of (args, kwargs)."""
+        return tree.unflatten(self.in_tree, [WHOLE] * self.in_tree.num_leaves)
+
+    @property
+    def output_shardings(self) -> Any:
+        """How each result lies on devices, in the structure of the results."""
+        return tree.unflatten(self.out_tree, [WHOLE] * self.out_tree.num_leaves)
 
     def as_text(self) -> str:
         """The optimised loop program that the machine code was made from."""

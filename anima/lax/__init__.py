@@ -9,7 +9,11 @@ Unlike `anima.numpy`, they neither convert nor broadcast their operands:
 """
 
 from anima import errors as _errors
-from anima.api.devices import device_put_p as device_put_p
+from anima.api.devices import (
+    device_put_p as device_put_p,
+    sharding_constraint_p as sharding_constraint_p,
+    with_sharding_constraint as with_sharding_constraint,
+)
 from anima.control.cond import (
     cond_p as cond_p,
 )

@@ -1,4 +1,4 @@
-"""Arrays cut up, put side by side, repeated and subtracted from in places: one operation each of the programs that record them.
+"""Arrays cut up, put side by side, repeated, subtracted from in places: one operation each of recorded programs.
 
     >>> anima.make_jaxpr(lambda x: lax.tile(x, (2,)))(jnp.ones(2))
     { lambda ; a:f32[2]. let b:f32[4] = tile[reps=(2,)] a in (b,) }

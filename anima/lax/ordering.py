@@ -1,4 +1,4 @@
-"""What a program does besides computing its results: values that it must compute, tokens, numbers of a hidden generator.
+"""What a program does besides computing results: values that it must compute, tokens, a hidden generator.
 
     >>> anima.make_jaxpr(lambda x: (lax.dce_sink(x), x + 1)[1])(1.0)
     { lambda ; a:f32[]. let

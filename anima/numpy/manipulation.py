@@ -18,6 +18,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import broadcast_shapes as _broadcast_shapes, canonicalize_axis
+from anima.core.device import check_sharding
 from anima.core.trace import Tracer
 from anima.numpy.elementwise import broadcast_array, named
 from anima.numpy.promote import (
@@ -40,11 +41,12 @@ ArrayLike = Any
 # ---------------------------------------------------------------- reshape
 
 def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = None,
-            out_sharding: None = None) -> Array:
+            out_sharding: Any = None) -> Array:
     """The elements of `a` in another shape, of which one size may be -1: what is left over.
 
     `order` "C" reads and writes rows first, "F" columns first. TypeError if the sizes do not fit.
     """
+    check_sharding("reshape", out_sharding)
     x = as_array(a, "reshape")
     sizes = _known_sizes(x, canonical_shape(shape))
     if order == "C":
@@ -77,8 +79,9 @@ def _known_sizes(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def ravel(a: ArrayLike, order: str = "C", *, out_sharding: None = None) -> Array:
+def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None) -> Array:
     """All elements along one axis."""
+    check_sharding("ravel", out_sharding)
     if order == "K":
         raise NotImplementedError("ravel is not implemented for order='K'; use 'C'")
     x = as_array(a, "ravel")
@@ -103,8 +106,9 @@ def expand_dims(a: ArrayLike, axis: Any) -> Array:
     return sh.expand_dims(x, positions)
 
 
-def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: None = None) -> Array:
+def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: Any = None) -> Array:
     """`array` repeated to `shape`; ValueError if it cannot be."""
+    check_sharding("broadcast_to", out_sharding)
     x, shape = as_array(array, "broadcast_to"), canonical_shape(shape)
     lead = len(shape) - x.ndim
     if lead < 0 or any(n not in (1, shape[lead + i]) for i, n in enumerate(x.shape)):

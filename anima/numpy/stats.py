@@ -15,6 +15,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array
+from anima.core.device import check_sharding
 from anima.numpy.creation import array, asarray, linspace
 from anima.numpy.elementwise import broadcast_array, isnan, named, select_where
 from anima.numpy.linear import matmul
@@ -125,7 +126,8 @@ def _rows_at(rows: Array, positions: Array) -> Array:
 def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> Callable[..., Any]:
     def function(a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
                  method: str = "linear", keepdims: bool = False, *, weights: None = None,
-                 out_sharding: None = None) -> Array:
+                 out_sharding: Any = None) -> Array:
+        check_sharding(name, out_sharding)
         no_out(name, out)
         if overwrite_input:
             raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
@@ -238,11 +240,12 @@ def _diagonal(x: Array) -> Array:
 # ---------------------------------------------------------------- histograms
 
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None,
-             out_sharding: None = None) -> Array:
+             out_sharding: Any = None) -> Array:
     """How often each of 0, 1, ... occurs in `x` (negative numbers count as 0), or the sums of its `weights`.
 
     The result's size is `length`, or one more than the largest number, which must then be known.
     """
+    check_sharding("bincount", out_sharding)
     values = as_index(x, "bincount")
     if not (is_integer(values.dtype) or values.dtype == np.bool_):
         raise TypeError(f"x argument to bincount must have an integer type; got {dtypes.name(values.dtype)}")

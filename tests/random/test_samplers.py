@@ -159,7 +159,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: random.categorical(KEY, jnp.zeros(3), shape=(5,), replace=False), ValueError,
      r"Number of samples without replacement \(5\) cannot exceed number of categories \(3\)"),
     (lambda: random.poisson(KEY, 3.0, (2,), jnp.float32), ValueError, "integer"),
-    (lambda: random.normal(KEY, (2,), out_sharding=object()), NotImplementedError, "out_sharding"),
+    (lambda: random.normal(KEY, (2,), out_sharding=object()), TypeError, "out_sharding"),
 ]
 
 
