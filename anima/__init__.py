@@ -86,6 +86,8 @@ if TYPE_CHECKING:
         debug as debug,
         dlpack as dlpack,
         dtypes as dtypes,
+        experimental as experimental,
+        flatten_util as flatten_util,
         image as image,
         lax as lax,
         nn as nn,
@@ -104,8 +106,8 @@ jacobian = jacrev
 remat = checkpoint
 __version__ = "0.1.0"
 
-_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "scipy",
-          "sharding", "stages", "test_util", "typing")
+_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "experimental", "flatten_util", "image", "lax", "nn", "numpy", "ops",
+          "random", "scipy", "sharding", "stages", "test_util", "typing")
 
 
 load_operators_by(lambda: importlib.import_module("anima.numpy"))

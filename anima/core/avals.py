@@ -114,6 +114,15 @@ def canonicalize_axes(axes: int | Iterable[int] | None, ndim: int) -> tuple[int,
     return out
 
 
+def reduced_shape(x: ShapedArray, axes: Sequence[int]) -> Shape:
+    """What is left of the shape of `x` without distinct `axes` of it; ValueError if they are not that."""
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"duplicate value in 'axes' of reduction: {axes}")
+    if not all(0 <= a < x.ndim for a in axes):
+        raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for {x.str_short()}.")
+    return tuple(n for i, n in enumerate(x.shape) if i not in axes)
+
+
 def broadcast_shapes(*shapes: Sequence[int], name: str = "broadcast") -> Shape:
     """NumPy's broadcasting of shapes; TypeError naming `name` where they are incompatible."""
     if len(shapes) == 1 or all(s == shapes[0] for s in shapes[1:]):

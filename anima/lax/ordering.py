@@ -29,7 +29,7 @@ class _Sink(Composed):
     """No results, and never dropped."""
 
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
-        return frozenset(("Sink",))
+        return frozenset(("IO" if params["prevent_mlir_dce"] else "Sink",))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         return self.bind(*primals, **params), []

@@ -20,6 +20,7 @@ from anima.core.array import Array
 from anima.core.avals import broadcast_shapes as _broadcast_shapes, canonicalize_axis
 from anima.core.device import check_sharding
 from anima.core.trace import Tracer
+from anima.lax import arranging
 from anima.numpy.elementwise import broadcast_array, named
 from anima.numpy.promote import (
     as_array,
@@ -310,7 +311,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
         raise ValueError("All input arrays must have the same shape. Got "
                          + ", ".join(str(x.shape) for x in joined) + ".")
     axis = canonicalize_axis(axis, joined[0].ndim + 1)
-    return sh.concatenate([sh.expand_dims(x, (axis,)) for x in joined], axis)
+    return arranging.stack(joined, axis)
 
 
 def vstack(tup: Any, dtype: Any = None) -> Array:
@@ -403,6 +404,8 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int) -> list[Arr
         if rest and name == "split":
             raise ValueError(f"array split does not result in an equal division: rest is {rest}")
         cuts = [i * part + builtins.min(i, rest) for i in range(sections + 1)]
+    if cuts == sorted(cuts):
+        return list(arranging.split(x, [stop - start for start, stop in itertools.pairwise(cuts)], axis))
     return [sh.slice_in_dim(x, start, builtins.max(start, stop), axis=axis)
             for start, stop in itertools.pairwise(cuts)]
 
@@ -432,7 +435,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     x = as_array(x, "unstack")
     if not x.ndim:
         raise ValueError("Unstack requires arrays with rank > 0, however a scalar array was passed.")
-    return tuple(sh.unstack(x, canonicalize_axis(axis, x.ndim)))
+    return arranging.unstack(x, canonicalize_axis(axis, x.ndim))
 
 
 # ---------------------------------------------------------------- repeat and roll
@@ -442,7 +445,7 @@ def tile(A: ArrayLike, reps: Any) -> Array:
     x = as_array(A, "tile")
     counts = canonical_shape(reps)
     rank = builtins.max(x.ndim, len(counts))
-    return sh.tile(sh.broadcast_to_rank(x, rank), (1,) * (rank - len(counts)) + counts)
+    return arranging.tile(sh.broadcast_to_rank(x, rank), (1,) * (rank - len(counts)) + counts)
 
 
 def resize(a: ArrayLike, new_shape: Any) -> Array:

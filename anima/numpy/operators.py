@@ -192,7 +192,8 @@ def install(namespace: Callable[[], Any]) -> None:
         "getitem": indexing.getitem, "at": updates.at, "reshape_method": _reshape, "transpose_method": _transpose,
         "item": _item, "astype": _astype, "flatten": _flatten, "view": _view, "copy": _copy,
         "round_method": _round,
-        "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress})
+        "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress,
+        "unstack": sh.unstack})
     install_operators(table)
 
 
@@ -201,7 +202,7 @@ _METHODS: dict[Any, tuple[str, ...]] = {
     functions: ("clip", "round"),
     reductions: ("all", "any", "argmax", "argmin", "cumprod", "cumsum", "max", "mean", "min", "prod", "ptp", "std",
                  "sum", "var"),
-    manipulation: ("transpose", "matrix_transpose", "ravel", "squeeze", "swapaxes", "unstack"),
+    manipulation: ("transpose", "matrix_transpose", "ravel", "squeeze", "swapaxes"),
     selection: ("choose", "nonzero", "repeat", "take"),
     diagonals: ("diagonal", "trace"),
     linear: ("dot",),

@@ -20,7 +20,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
+from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
 from anima.core.device import check_sharding
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import Tracer, aval_of
@@ -179,11 +179,7 @@ class ReduceSum(Movement):
         if not dtypes.issubdtype(x.dtype, np.number):
             raise TypeError(f"reduce_sum does not accept dtype {dtypes.name(x.dtype)}. "
                             "Accepted dtypes are subtypes of number.")
-        if len(set(axes)) != len(axes):
-            raise ValueError(f"duplicate value in 'axes' of reduction: {axes}")
-        if not all(0 <= a < x.ndim for a in axes):
-            raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for {x.str_short()}.")
-        return x.update(shape=tuple(n for i, n in enumerate(x.shape) if i not in axes))
+        return x.update(shape=reduced_shape(x, axes))
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
@@ -193,6 +189,8 @@ class ReduceSum(Movement):
         # NumPy's own sum is pairwise only along the innermost axis: bring the summed ones there.
         kept = [i for i in range(x.ndim) if i not in axes]
         rows = x.transpose(*kept, *axes).reshape([x.shape[i] for i in kept] + [math.prod(x.shape[a] for a in axes)])
+        if rows.shape[-1] == 1:
+            return rows[..., 0]  # -0.0 stays
         small = dtypes.issubdtype(x.dtype, np.floating) and x.dtype.itemsize < 4
         rows = np.ascontiguousarray(rows, np.float32 if small else x.dtype)
         return rows.sum(-1, dtype=rows.dtype).astype(x.dtype, copy=False)

@@ -385,6 +385,8 @@ def _convolve(lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: ConvDimens
 
 def _check_preferred(dtype: Any, preferred: Any) -> None:
     """TypeError if a convolution of arrays of `dtype` cannot be asked for as `preferred`."""
+    if dtype == np.bool_ and not dtypes.issubdtype(preferred, np.complexfloating):
+        return
     fits = any(dtypes.issubdtype(dtype, a) and dtypes.issubdtype(preferred, b) for a, b in (
         (np.integer, np.integer), (np.integer, np.floating), (np.floating, np.floating),
         (np.complexfloating, np.complexfloating)))

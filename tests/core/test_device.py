@@ -56,7 +56,7 @@ def test_shardings_as_values() -> None:
 
 def test_a_sharding_of_ones_own() -> None:
     class Halves(Sharding):
-        device_set = {CPU, anima.Device(1)}  # noqa: RUF012
+        device_set = {CPU, anima.Device(1)}
 
         def devices_indices_map(self, global_shape: tuple[int, ...]) -> Any:
             half = global_shape[0] // 2
@@ -72,8 +72,9 @@ def test_a_sharding_of_ones_own() -> None:
 
 TAKES_SHARDING: dict[str, Callable[[Any], Any]] = {
     "zeros": lambda s: jnp.zeros(3, out_sharding=s), "arange": lambda s: jnp.arange(3, out_sharding=s),
-    "reshape": lambda s: jnp.ones(3).reshape(3, 1, out_sharding=s), "ravel": lambda s: jnp.ones(3).ravel(out_sharding=s),
-    "flatten": lambda s: jnp.ones(3).flatten(out_sharding=s), "dot": lambda s: jnp.dot(2.0, jnp.ones(3), out_sharding=s),
+    "reshape": lambda s: jnp.ones(3).reshape(3, 1, out_sharding=s),
+    "ravel": lambda s: jnp.ones(3).ravel(out_sharding=s), "flatten": lambda s: jnp.ones(3).flatten(out_sharding=s),
+    "dot": lambda s: jnp.dot(2.0, jnp.ones(3), out_sharding=s),
     "einsum": lambda s: jnp.einsum("i,i", jnp.ones(3), jnp.ones(3), out_sharding=s),
     "lax.dot_general": lambda s: lax.dot_general(jnp.ones(3), jnp.ones(3), (((0,), (0,)), ((), ())), out_sharding=s),
     "lax.broadcasted_iota": lambda s: lax.broadcasted_iota(int, (3,), 0, out_sharding=s),
