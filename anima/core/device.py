@@ -197,3 +197,9 @@ def check_sharding(name: str, out_sharding: Any) -> None:
     if out_sharding is not None and not (isinstance(out_sharding, Sharding) and is_here(out_sharding)):
         raise TypeError(f"{name}: out_sharding must be None or a sharding on {CPU!r}, where all results are, got "
                         f"{out_sharding!r} of type {type(out_sharding)}.")
+
+
+def check_place(name: str, device: Any, out_sharding: Any) -> None:
+    """`check_sharding`, and the errors of `device_of`, of a function that takes both."""
+    check_sharding(name, out_sharding)
+    device_of(device)

@@ -17,7 +17,7 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
-from anima.core.device import check_sharding, device_of
+from anima.core.device import check_place, device_of
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
@@ -53,8 +53,7 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    check_sharding("array", out_sharding)
-    device_of(device)
+    check_place("array", device, out_sharding)
     if args:
         warnings.warn("Passing the copy, order and ndmin arguments of array by position is deprecated: name them.",
                       DeprecationWarning, stacklevel=errors.user_stacklevel())
@@ -247,10 +246,9 @@ def _stacked(values: Sequence[Any], leaves: list[Any], dtype: Any) -> Array:
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
             out_sharding: Any = None) -> Array:
     """`a` as an array, itself if it is one of this dtype already; see `array`."""
-    check_sharding("asarray", out_sharding)
     if copy is False and not isinstance(a, Array):
         raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
-    return array(a, dtype=dtype, copy=bool(copy), order=order, device=device)
+    return array(a, dtype=dtype, copy=bool(copy), order=order, device=device, out_sharding=out_sharding)
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Array:
@@ -287,8 +285,7 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = 
 
     A Python number as `fill_value` gives a weakly typed array unless `dtype` is given.
     """
-    check_sharding("full", out_sharding)
-    device_of(device)
+    check_place("full", device, out_sharding)
     dtype = _user_dtype(dtype, "full")
     fill = as_array(operand("full", fill_value))
     shape = canonical_shape(shape)
@@ -318,24 +315,21 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 
     TypeError if the shape is not known when the program is made, or negative.
     """
-    check_sharding("zeros", out_sharding)
-    device_of(device)
+    check_place("zeros", device, out_sharding)
     dtype = dtypes.check_user_dtype(dtype, "zeros")
     return sh.full(canonical_shape(shape), 0, dtype)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of ones; the default dtype is the default float."""
-    check_sharding("ones", out_sharding)
-    device_of(device)
+    check_place("ones", device, out_sharding)
     dtype = dtypes.check_user_dtype(dtype, "ones")
     return sh.full(canonical_shape(shape), 1, dtype)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array whose values nobody relies on: zeros."""
-    check_sharding("empty", out_sharding)
-    device_of(device)
+    check_place("empty", device, out_sharding)
     dtype = dtypes.check_user_dtype(dtype, "empty")
     return sh.full(canonical_shape(shape), 0, dtype)
 
@@ -343,8 +337,7 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None,
               out_sharding: Any = None) -> Array:
     """As `full`, with the shape and dtype of `a` (an array, or anything with a shape and a dtype)."""
-    check_sharding("full_like", out_sharding)
-    device_of(device)
+    check_place("full_like", device, out_sharding)
     aval = _like(a, "full_like")
     dtype = _user_dtype(dtype, "full_like")
     shape = aval.shape if shape is None else canonical_shape(shape)
@@ -366,16 +359,14 @@ def _like(a: Any, name: str) -> ShapedArray:
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
                out_sharding: Any = None) -> Array:
     """Zeros of the shape and dtype of `a`."""
-    check_sharding("zeros_like", out_sharding)
-    device_of(device)
+    check_place("zeros_like", device, out_sharding)
     return _filled_like("zeros_like", a, 0, dtype, shape)
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
               out_sharding: Any = None) -> Array:
     """Ones of the shape and dtype of `a`."""
-    check_sharding("ones_like", out_sharding)
-    device_of(device)
+    check_place("ones_like", device, out_sharding)
     return _filled_like("ones_like", a, 1, dtype, shape)
 
 
@@ -407,8 +398,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     >>> jnp.arange(1, 2, 0.25)
     Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
     """
-    check_sharding("arange", out_sharding)
-    device_of(device)
+    check_place("arange", device, out_sharding)
     wanted = _user_dtype(dtype, "arange")
     given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
     if stop is None and step is None:

@@ -300,7 +300,7 @@ def test_sums_of_negative_zeros(dtype: str, count: int) -> None:
     """One -0.0 stays; several make 0.0: sums start there."""
     x = jnp.full((3, count), -0.0, dtype)
     for axis in (0, 1, (0, 1), ()):
-        total = lambda v, axis=axis: jnp.sum(v, axis)  # noqa: E731
+        total = lambda v, axis=axis: jnp.sum(v, axis)
         eager, compiled = (np.real(np.asarray(f(x))).astype(np.float32) for f in (total, anima.jit(total)))
         terms = x.size // eager.size
         assert np.signbit(eager).all() == np.signbit(compiled).all() == (terms == 1)
