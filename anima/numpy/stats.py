@@ -312,7 +312,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     dtype = dtypes.to_inexact(x.dtype)
     edges = as_array(asarray(bins) if isinstance(bins, (list, tuple)) else bins, "histogram_bin_edges", 1)
     if edges.ndim == 1:
-        return as_array(convert_operand(edges, dtypes.to_inexact(edges.dtype), False))
+        return as_array(convert_operand(edges, dtype, False))
     count = int(static_value(edges, "The error occurred in the `bins` argument of a histogram function."))
     if range is None:
         if not x.size:
@@ -336,8 +336,9 @@ def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLik
     w = sh.full_like(x, 1, dtype=dtypes.to_inexact(x.dtype)) if weights is None else as_array(weights, "histogram", 1)
     if x.shape != w.shape:
         raise ValueError("weights should have the same shape as a.")
-    x, w = ravel(as_array(convert_operand(x, dtypes.to_inexact(x.dtype), False))), ravel(w)
-    edges = histogram_bin_edges(x, bins, range)
+    dtype = dtypes.to_inexact(dtypes.result_type(x, w))
+    x, w = (ravel(as_array(convert_operand(v, dtype, False))) for v in (x, w))
+    edges = as_array(convert_operand(histogram_bin_edges(x, bins, range), dtype, False))
     bin_of = _bin_index(edges, x)
     counts = sh.full((edges.size,), 0, w.dtype).at[bin_of].add(w)
     counts = sh.slice_in_dim(counts, 1, edges.size)

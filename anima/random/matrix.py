@@ -34,14 +34,16 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 
 
 def _root(cov: Any, method: str) -> Any:
-    """A matrix A with A A^T = cov."""
+    """A matrix A with A A^T = cov; LAPACK has no floats of 16 bits."""
+    dtype = cov.dtype
+    cov = cov.astype(jnp.promote_types(dtype, jnp.float32))
     if method == "cholesky":
-        return jnp.linalg.cholesky(cov)
+        return jnp.linalg.cholesky(cov).astype(dtype)
     if method == "eigh":
         values, vectors = jnp.linalg.eigh(cov)
     else:
         vectors, values, _ = jnp.linalg.svd(cov)
-    return vectors * jnp.sqrt(values[..., None, :])
+    return (vectors * jnp.sqrt(values[..., None, :])).astype(dtype)
 
 
 @sampler
