@@ -88,7 +88,7 @@ def _weights(name: str, weights: Any, x: Array, axis: Any, axes: tuple[int, ...]
     if axis is None or weights.shape != tuple(x.shape[k] for k in axes):
         raise ValueError(f"{name}: weights of shape {weights.shape} are neither for each element of {x.shape} nor for "
                          "each place along `axis`.")
-    return sh.broadcast_in_dim(sh.transpose(weights, tuple(map(sorted(axes).index, axes))), x.shape, sorted(axes))
+    return sh.broadcast_in_dim(sh.transpose(weights, [axes.index(k) for k in sorted(axes)]), x.shape, sorted(axes))
 
 
 def _inverted_cdf(rows: Array, weights: Array, fractions: Array, ignore_nan: bool) -> Array:
@@ -333,7 +333,7 @@ def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLik
     With `weights`, their sums; with `density`, scaled to an integral of 1.
     """
     x = as_array(a, "histogram", 0)
-    w = sh.full_like(x, 1, dtype=dtypes.to_inexact(x.dtype)) if weights is None else as_array(weights, "histogram", 1)
+    w = sh.full_like(x, 1) if weights is None else as_array(weights, "histogram", 1)
     if x.shape != w.shape:
         raise ValueError("weights should have the same shape as a.")
     dtype = dtypes.to_inexact(dtypes.result_type(x, w))

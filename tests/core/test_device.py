@@ -106,6 +106,8 @@ def test_device_put_is_recorded() -> None:
     grad = anima.grad(lambda v: jnp.sum(anima.device_put({"a": v, "b": 2 * v}, CPU)["b"] ** 2))
     np.testing.assert_allclose(anima.jit(grad)(x), grad(x))
     np.testing.assert_allclose(anima.vmap(anima.device_put)(x), x)
+    key = anima.random.key(3)
+    assert (anima.random.key_data(anima.jit(anima.device_put)(key)) == anima.random.key_data(key)).all()
     with pytest.raises(ValueError, match="may_alias and donate"):
         anima.device_put(x, donate=True, may_alias=True)
     with pytest.raises(ValueError, match="A device is one of"):

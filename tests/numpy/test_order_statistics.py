@@ -19,7 +19,7 @@ def array(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
 
 @pytest.mark.parametrize("weighted", ["no", "each element", "each place"])
 @pytest.mark.parametrize(("shape", "axis"), [((7,), None), ((1,), 0), ((3, 5), 1), ((4, 3), 0), ((2, 3, 4), (2, 0)),
-                                             ((2, 3), None), ((0, 3), 1)])
+                                             ((2, 3, 4), (2, 0, 1)), ((2, 3), None), ((0, 3), 1)])
 @pytest.mark.parametrize("name", ["quantile", "percentile", "nanquantile"])
 def test_inverted_cdf(name: str, shape: tuple[int, ...], axis: Any, weighted: str) -> None:
     x = array(shape)
