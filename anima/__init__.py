@@ -74,7 +74,7 @@ from anima.config import (
     threefry_partitionable as threefry_partitionable,
 )
 from anima.core.array import Array as Array, load_operators_by as _load_operators_by
-from anima.core.device import Device as Device
+from anima.core.device import Device as Device, Shard as Shard
 from anima.core.dtypes import float0 as float0
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
@@ -87,8 +87,10 @@ if _typing.TYPE_CHECKING:
         debug as debug,
         dlpack as dlpack,
         dtypes as dtypes,
+        experimental as experimental,
         export as export,
         ffi as ffi,
+        flatten_util as flatten_util,
         image as image,
         lax as lax,
         monitoring as monitoring,
@@ -98,6 +100,7 @@ if _typing.TYPE_CHECKING:
         profiler as profiler,
         random as random,
         scipy as scipy,
+        sharding as sharding,
         stages as stages,
         test_util as test_util,
         typing as typing,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import os
 import platform
@@ -13,9 +14,10 @@ import numpy as np
 from anima import tree
 from anima.config import platform_name, platforms
 from anima.core.array import ConcreteArray
-from anima.core.device import CPU, Device, device_of
-from anima.core.trace import aval_of
+from anima.core.device import CPU, Device, check_sharding, device_of
+from anima.core.trace import aval_of, is_tracing
 from anima.ops.elementwise import convert
+from anima.transforms.composed import Composed
 from anima.util import lazy_module
 
 llvm = lazy_module("llvmlite")
@@ -26,22 +28,84 @@ def block_until_ready(x: Any) -> Any:
     return tree.map(lambda v: v.block_until_ready() if hasattr(v, "block_until_ready") else v, x)
 
 
-def device_put(x: Any, device: Any = None, **_: Any) -> Any:
-    """`x` with every leaf as an array on a device: one for all, or a tree with one for each leaf.
+class ArrayCopySemantics(enum.Enum):
+    """What `device_put` may do with the memory of its operand."""
 
-    ValueError for what is no device, RuntimeError for one that is not there.
+    REUSE_INPUT = 0
+    ALWAYS_COPY = 1
+    DONATE_INPUT = 2
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+device_put_p = Composed("device_put", lambda *xs, devices, srcs, copy_semantics: xs, multiple_results=True)
+
+
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
+    """`x` with every leaf as an array on a device: `device` is a device or a sharding, or a tree prefix of them.
+
+    Args:
+      src: where the leaves are, as `device`.
+      donate: whether the memory of `x` is not needed any more, a bool or a tree prefix: where nothing moves, it stays.
+      may_alias: False for an array in memory of its own; likewise.
+
+    Raises:
+      ValueError: for what is no device, for trees that do not fit, and where `donate` and `may_alias` are both True.
+      RuntimeError: for a device that is not there.
+
+    >>> anima.device_put([1.0, 2], anima.devices()[0])
+    [Array(1., dtype=float32, weak_type=True), Array(2, dtype=int32, weak_type=True)]
     """
-    for place in [device] if isinstance(device, (Device, str, type(None))) else tree.leaves(device):
+    leaves, structure = tree.flatten(x)
+
+    def each(name: str, given: Any) -> list[Any]:
+        return tree.broadcast_prefix(given, x, is_leaf=lambda v: v is None, what=f"device_put {name}")
+
+    places, sources = each("device", device), each("src", src)
+    for place in (*places, *sources):
         device_of(place)
+    semantics = [_semantics(d, a) for d, a in zip(each("donate", donate), each("may_alias", may_alias), strict=True)]
+    put = [_array(leaf, copied is ArrayCopySemantics.ALWAYS_COPY)
+           for leaf, copied in zip(leaves, semantics, strict=True)]
+    if is_tracing() and put:
+        put = device_put_p.bind(*put, devices=tuple(places), srcs=tuple(sources), copy_semantics=tuple(semantics))
+    return tree.unflatten(structure, put)
 
-    def put(leaf: Any) -> Any:
-        try:
-            aval = aval_of(leaf)
-        except TypeError:
-            raise TypeError(f"Argument '{leaf}' of type {type(leaf)} is not a valid Anima type") from None
-        return leaf if isinstance(leaf, ConcreteArray) else convert(leaf, aval.dtype, aval.weak_type)
 
-    return tree.map(put, x)
+def _semantics(donate: bool, may_alias: bool | None) -> ArrayCopySemantics:
+    if donate:
+        if may_alias:
+            raise ValueError("device_put: may_alias and donate cannot be True at the same time.")
+        return ArrayCopySemantics.DONATE_INPUT
+    return ArrayCopySemantics.ALWAYS_COPY if may_alias is False else ArrayCopySemantics.REUSE_INPUT
+
+
+def _array(leaf: Any, copied: bool) -> Any:
+    if isinstance(leaf, ConcreteArray):
+        return leaf.clone() if copied else leaf
+    try:
+        aval = aval_of(leaf)
+    except TypeError:
+        raise TypeError(f"Argument '{leaf}' of type {type(leaf)} is not a valid Anima type") from None
+    return convert(leaf, aval.dtype, aval.weak_type)
+
+
+sharding_constraint_p = Composed("sharding_constraint", lambda x, *, sharding: x)
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """`x`, every leaf of it lying as `shardings` says, a sharding or a tree prefix of them: on the one device.
+
+    TypeError for what is no sharding of it.
+    """
+    leaves, structure = tree.flatten(x)
+    wanted = tree.broadcast_prefix(shardings, x, is_leaf=lambda v: v is None, what="with_sharding_constraint shardings")
+    for sharding in wanted:
+        check_sharding("with_sharding_constraint", sharding)
+    return tree.unflatten(structure, [
+        _array(leaf, False) if sharding is None else sharding_constraint_p.bind(_array(leaf, False), sharding=sharding)
+        for leaf, sharding in zip(leaves, wanted, strict=True)])
 
 
 def device_get(x: Any) -> Any:

@@ -23,7 +23,7 @@ from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
 from anima.config import config
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.core.device import CPU
+from anima.core.device import CPU, is_here
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
@@ -537,7 +537,7 @@ def jit(fun: Callable[..., Any] | None = None, /, *, static_argnums: int | Seque
 def _check_placement(**places: Any) -> None:
     for name, given in places.items():
         for place in tree.leaves(given):
-            if place != CPU and not (name == "backend" and place == "cpu"):
+            if not is_here(place) and not (name == "backend" and place == "cpu"):
                 raise NotImplementedError(f"jit: {name}={given!r} is not supported: programs run on one device, "
                                           f"{CPU!r}.")
 

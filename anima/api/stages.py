@@ -23,7 +23,7 @@ from anima.api.pjit import driver, executable_of, pjit_p
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.core.device import CPU
+from anima.core.device import CPU, WHOLE
 from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.layout import Format, row_major
 from anima.core.trace import Tracer, aval_of, numpy_value
@@ -298,6 +298,16 @@ class Compiled(_OfTraced):
 
     traced = property(lambda self: self.lowered.traced)
 
+    @property
+    def input_shardings(self) -> Any:
+        """How each argument lies on devices, in the structure of (args, kwargs)."""
+        return tree.unflatten(self.in_tree, [WHOLE] * self.in_tree.num_leaves)
+
+    @property
+    def output_shardings(self) -> Any:
+        """How each result lies on devices, in the structure of the results."""
+        return tree.unflatten(self.out_tree, [WHOLE] * self.out_tree.num_leaves)
+
     def as_text(self) -> str:
         """The optimised loop program that the machine code was made from."""
         return self.executable.loops
@@ -327,12 +337,12 @@ class Compiled(_OfTraced):
     @property
     def input_formats(self) -> Any:
         """How each argument lies in memory (row-major) and on devices, in the structure of (args, kwargs)."""
-        return tree.unflatten(self.in_tree, [row_major(a) for a in self.traced.jaxpr.in_avals])
+        return tree.unflatten(self.in_tree, [row_major(a, WHOLE) for a in self.traced.jaxpr.in_avals])
 
     @property
     def output_formats(self) -> Any:
         """How each result lies in memory (row-major) and on devices, in the structure of the results."""
-        return tree.unflatten(self.out_tree, [row_major(a) for a in self.traced.jaxpr.out_avals])
+        return tree.unflatten(self.out_tree, [row_major(a, WHOLE) for a in self.traced.jaxpr.out_avals])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         jaxpr = self.traced.jaxpr

@@ -22,6 +22,7 @@ from anima import tree
 from anima.control.common import differences, strong_like, trace_function
 from anima.control.scan import scan
 from anima.core.avals import Shape, ShapedArray, canonicalize_axes
+from anima.core.device import check_sharding
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, close, eval_jaxpr, eval_numpy
@@ -350,7 +351,7 @@ def _strong(outs: Any, avals: Sequence[ShapedArray]) -> Any:
 
 
 def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], Any], dimensions: Sequence[int],
-           out_sharding: None = None) -> Any:
+           out_sharding: Any = None) -> Any:
     """Combines all elements along `dimensions` by a function, one after the other.
 
     Args:
@@ -373,6 +374,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], An
     Differs from JAX: the computation may close over tracers, initial values may be mapped by `vmap`, and derivatives
     exist for any computation, initial values included.
     """
+    check_sharding("reduce", out_sharding)
     def axes(shape: Shape) -> Shape:
         return canonicalize_axes(tuple(dimensions), len(shape))
 

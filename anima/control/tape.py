@@ -59,7 +59,7 @@ class TapeDType(dtypes.ExtendedDType):
     word = WORD
 
     def __init__(self, element: ShapedArray, tag: str = "") -> None:
-        super().__init__(tag or element.str_short(), object, ())
+        super().__init__(tag or element.str_short(short_dtypes=True), object, ())
         object.__setattr__(self, "element", element.strip_weak_type())
 
     def __reduce__(self) -> tuple[Any, ...]:

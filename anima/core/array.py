@@ -16,7 +16,7 @@ import numpy as np
 from anima import errors
 from anima.core import dlpack, dtypes
 from anima.core.avals import ShapedArray
-from anima.core.device import CPU, Device, device_of
+from anima.core.device import CPU, WHOLE, Device, Shard, SingleDeviceSharding, device_of
 
 
 class _Table(dict[str, Callable[..., Any]]):
@@ -175,6 +175,12 @@ class Array:
             errors.filter_traceback(error)
             raise
 
+    @errors.api_boundary
+    def to_device(self, device: Any, *, stream: Any = None) -> Array:
+        """The array on a device, or under a sharding: there is one."""
+        device_of(device)
+        return self
+
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return _table["array_namespace"](api_version)
 
@@ -315,12 +321,6 @@ class ConcreteArray(Array):
     def is_ready(self) -> bool:
         return True
 
-    @errors.api_boundary
-    def to_device(self, device: Any, *, stream: Any = None) -> ConcreteArray:
-        """The array on a device: there is one."""
-        device_of(device)
-        return self
-
     def unsafe_buffer_pointer(self) -> int:
         """The address of the elements; writing there breaks what immutability promises."""
         return self.elements().ctypes.data
@@ -334,6 +334,22 @@ class ConcreteArray(Array):
 
     def devices(self) -> set[Device]:
         return {CPU}
+
+    @property
+    def sharding(self) -> SingleDeviceSharding:
+        return WHOLE
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts of the array on this process's devices: the one, which is all of it."""
+        return [Shard(CPU, WHOLE, self.shape, self)]
+
+    global_shards = addressable_shards
+
+    @errors.api_boundary
+    def addressable_data(self, index: int) -> ConcreteArray:
+        """`addressable_shards[index].data`."""
+        return self.addressable_shards[index].data
 
     @property
     def is_fully_addressable(self) -> bool:

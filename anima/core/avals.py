@@ -4,7 +4,7 @@ A `ShapedArray` is a shape, an element type and whether that type is weak (it ca
 scalar and gives way in promotion). All arithmetic on shapes goes through the helpers below, so that
 a dimension may one day be something else than an int.
 
-    >>> ShapedArray((2, 3), np.dtype("float32")).str_short()
+    >>> ShapedArray((2, 3), np.dtype("float32")).str_short(short_dtypes=True)
     'f32[2,3]'
 """
 
@@ -45,30 +45,56 @@ class ShapedArray(AbstractValue):
     def size(self) -> int:
         return math.prod(self.shape)
 
-    def update(self, **changes: Any) -> ShapedArray:
+    def update(self, shape: Shape | None = None, dtype: Any = None, weak_type: bool | None = None) -> ShapedArray:
         """A copy with some of the fields changed."""
-        return ShapedArray(changes.get("shape", self.shape), changes.get("dtype", self.dtype),
-                           changes.get("weak_type", self.weak_type))
+        return ShapedArray(self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
+                           self.weak_type if weak_type is None else weak_type)
+
+    def update_weak_type(self, weak_type: bool) -> ShapedArray:
+        return ShapedArray(self.shape, self.dtype, weak_type)
 
     def strip_weak_type(self) -> ShapedArray:
         return ShapedArray(self.shape, self.dtype) if self.weak_type else self
 
-    def str_short(self) -> str:
-        return f"{dtypes.short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+    def inc_rank(self, size: int, spec: int | None) -> ShapedArray:
+        """The type of `size` such arrays stacked along the axis `spec` of the result; None: not stacked."""
+        if spec is None:
+            return self
+        axis = canonicalize_axis(spec, self.ndim + 1)
+        return self.update(shape=(*self.shape[:axis], size, *self.shape[axis:]))
+
+    def dec_rank(self, size: int, spec: int | None) -> ShapedArray:
+        """The type of one of `size` arrays that are stacked along the axis `spec`; None: not stacked."""
+        if spec is None:
+            return self
+        axis = canonicalize_axis(spec, self.ndim)
+        return self.update(shape=(*self.shape[:axis], *self.shape[axis + 1:]))
+
+    def leading_axis_spec(self) -> int:
+        """The `spec` of `inc_rank` and `dec_rank` for the leading axis."""
+        return 0
+
+    def to_tangent_aval(self) -> ShapedArray:
+        """The type of tangents: itself if it is inexact, `float0` otherwise."""
+        return self if dtypes.issubdtype(self.dtype, np.inexact) else ShapedArray(self.shape, dtypes.float0)
+
+    to_ct_aval = at_least_vspace = to_tangent_aval  # cotangents are as tangents
+
+    def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
+        """The type as text, "float32[3]", or "f32[3]" with `short_dtypes`. There are no axes of a mesh to show."""
+        kind = dtypes.short_name(self.dtype) if short_dtypes else dtypes.name(self.dtype)
+        return f"{kind}[{','.join(map(str, self.shape))}]"
 
     def __str__(self) -> str:
-        return f"{'~' if self.weak_type else ''}{dtypes.name(self.dtype)}[{','.join(map(str, self.shape))}]"
+        return f"{'~' if self.weak_type else ''}{self.str_short()}"
 
     def __repr__(self) -> str:
-        dims = ",".join(map(str, self.shape))
-        return f"ShapedArray({dtypes.name(self.dtype)}[{dims}]{', weak_type=True' if self.weak_type else ''})"
+        return f"ShapedArray({self.str_short()}{', weak_type=True' if self.weak_type else ''})"
 
 
 def tangent_aval(aval: ShapedArray) -> ShapedArray:
-    """The type of the tangent of a value: itself if it is inexact, `float0` otherwise."""
-    if dtypes.issubdtype(aval.dtype, np.inexact):
-        return aval
-    return ShapedArray(aval.shape, dtypes.float0)
+    """The type of the tangent of a value."""
+    return aval.to_tangent_aval()
 
 
 def size_of(shape: Shape) -> int:
@@ -102,6 +128,15 @@ def canonicalize_axes(axes: int | Iterable[int] | None, ndim: int) -> tuple[int,
     if len(set(out)) != len(out):
         raise ValueError(f"duplicate value in 'axis': {given}")
     return out
+
+
+def reduced_shape(x: ShapedArray, axes: Sequence[int]) -> Shape:
+    """What is left of the shape of `x` without distinct `axes` of it; ValueError if they are not that."""
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"duplicate value in 'axes' of reduction: {axes}")
+    if not all(0 <= a < x.ndim for a in axes):
+        raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for {x.str_short()}.")
+    return tuple(n for i, n in enumerate(x.shape) if i not in axes)
 
 
 def broadcast_shapes(*shapes: Sequence[int], name: str = "broadcast") -> Shape:

@@ -150,7 +150,8 @@ bool_ = np.dtype(np.bool_)
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 _FLOAT8_NAMES = ("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
                  "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
-SMALL_FLOATS = tuple(np.dtype(getattr(ml_dtypes, name)) for name in (*_FLOAT8_NAMES, "float4_e2m1fn"))
+SMALL_FLOATS = tuple(np.dtype(getattr(ml_dtypes, name)) for name in (
+    *_FLOAT8_NAMES, "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"))
 SMALL_SIGNED = tuple(np.dtype(getattr(ml_dtypes, f"int{bits}")) for bits in (1, 2, 4))
 SMALL_UNSIGNED = tuple(np.dtype(getattr(ml_dtypes, f"uint{bits}")) for bits in (1, 2, 4))
 SIGNED = tuple(np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))

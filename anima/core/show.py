@@ -147,7 +147,7 @@ class Printer:
     def binder(self, var: Any, used: Any = None) -> str:
         """A variable where it is bound, with its type; `_` if it is not among the `used` ones."""
         name = self.name(var) if used is None or var in used else "_"
-        return f"{name}:{var.aval.str_short()}" if self.print_shapes else name
+        return f"{name}:{var.aval.str_short(short_dtypes=True)}" if self.print_shapes else name
 
     def atom(self, atom: Any) -> str:
         return literal_text(atom.val) if hasattr(atom, "val") else self.name(atom)

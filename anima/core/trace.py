@@ -56,6 +56,15 @@ def _of_values(name: str) -> Callable[..., Any]:
     return method
 
 
+def _property_of_values(name: str) -> property:
+    """As `_of_values`, of an attribute."""
+    def get(self: Tracer) -> Any:
+        return getattr(self._known(lambda x: errors.ConcretizationTypeError(
+            x, f"The attribute {name} of a traced array was asked for.")), name)
+
+    return property(get)
+
+
 class Tracer(Array):
     """Stands for a value of type `aval` while a function is traced."""
 
@@ -131,6 +140,17 @@ class Tracer(Array):
     delete, is_deleted, devices = _of_values("delete"), _of_values("is_deleted"), _of_values("devices")
     on_device_size_in_bytes = _of_values("on_device_size_in_bytes")
     unsafe_buffer_pointer = _of_values("unsafe_buffer_pointer")
+
+    addressable_data = _of_values("addressable_data")
+    addressable_shards, global_shards = _property_of_values("addressable_shards"), _property_of_values("global_shards")
+    committed = _property_of_values("committed")
+    is_fully_addressable = _property_of_values("is_fully_addressable")
+    is_fully_replicated = _property_of_values("is_fully_replicated")
+
+    @property
+    def sharding(self) -> Any:
+        """Traced arrays lie nowhere yet: AttributeError, so that `hasattr` tells them from those that do."""
+        raise AttributeError(f"The attribute sharding is not available on {errors.traced_array(self)}.")
 
     def block_until_ready(self) -> Tracer:
         return self

@@ -9,6 +9,11 @@ Unlike `anima.numpy`, they neither convert nor broadcast their operands:
 """
 
 from anima import errors as _errors
+from anima.api.devices import (
+    device_put_p as device_put_p,
+    sharding_constraint_p as sharding_constraint_p,
+    with_sharding_constraint as with_sharding_constraint,
+)
 from anima.control.cond import (
     cond_p as cond_p,
 )
@@ -33,6 +38,8 @@ from anima.core.dtypes import (
 )
 from anima.lax import linalg as linalg
 from anima.lax.arranging import (
+    scatter_sub as scatter_sub,
+    scatter_sub_p as scatter_sub_p,
     split as split,
     split_p as split_p,
     stack as stack,
@@ -71,9 +78,20 @@ from anima.lax.mapping import (
     lt_to_p as lt_to_p,
     map as map,
     mul as mul,
+    random_gamma_grad as random_gamma_grad,
     reciprocal as reciprocal,
     shape_as_value as shape_as_value,
     stage as stage,
+)
+from anima.lax.ordering import (
+    after_all as after_all,
+    after_all_p as after_all_p,
+    create_token as create_token,
+    create_token_p as create_token_p,
+    dce_sink as dce_sink,
+    dce_sink_p as dce_sink_p,
+    rng_uniform as rng_uniform,
+    rng_uniform_p as rng_uniform_p,
 )
 from anima.lax.parallel import (
     all_gather as all_gather,
@@ -309,7 +327,6 @@ from anima.ops.index import (
     scatter_mul as scatter_mul,
     scatter_mul_p as scatter_mul_p,
     scatter_p as scatter_p,
-    scatter_sub as scatter_sub,
 )
 from anima.ops.reduce import (
     argmax as argmax,
@@ -404,7 +421,7 @@ from anima.ops.special import (
     lgamma as lgamma_p,
     polygamma as polygamma,
     polygamma as polygamma_p,
-    random_gamma_grad as random_gamma_grad,
+    random_gamma_grad_p as random_gamma_grad_p,
     zeta as zeta,
     zeta as zeta_p,
 )

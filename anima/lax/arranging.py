@@ -1,4 +1,4 @@
-"""Arrays cut up, put side by side and repeated: one operation each of the programs that record them.
+"""Arrays cut up, put side by side, repeated, subtracted from in places: one operation each of recorded programs.
 
     >>> anima.make_jaxpr(lambda x: lax.tile(x, (2,)))(jnp.ones(2))
     { lambda ; a:f32[2]. let b:f32[4] = tile[reps=(2,)] a in (b,) }
@@ -12,13 +12,23 @@ from typing import Any
 
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import is_tracing
-from anima.ops import shape as sh
+from anima.ops import elementwise as ew, index as ix, shape as sh
 from anima.transforms.composed import Composed
 
+scatter_sub_p = Composed("scatter-sub", lambda x, indices, updates, **params: ix.scatter_add_p.bind(
+    x, indices, ew.neg(updates), **params))
 split_p = Composed("split", lambda x, *, sizes, axis: sh.split(x, sizes, axis), multiple_results=True)
 stack_p = Composed("stack", lambda *xs, axis: sh.stack(xs, axis))
 tile_p = Composed("tile", lambda x, *, reps: sh.tile(x, reps))
 unstack_p = Composed("unstack", lambda x, *, axis: sh.unstack(x, axis), multiple_results=True)
+
+
+def scatter_sub(operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ix.ScatterDimensionNumbers, *,
+                indices_are_sorted: bool = False, unique_indices: bool = False,
+                mode: str | ix.GatherScatterMode | None = None) -> Any:
+    """`operand` with `updates` subtracted from windows, all of them where several meet; see `scatter_add`."""
+    return ix.scattered(scatter_sub_p, operand, scatter_indices, updates, dimension_numbers, mode=mode,
+                        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
 
 
 @wraps(sh.split)

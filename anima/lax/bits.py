@@ -17,6 +17,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape
+from anima.core.device import check_sharding
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.threefry import threefry2x32_p
@@ -89,7 +90,7 @@ rng_bit_generator_p = Composed("rng_bit_generator", _generated, multiple_results
 
 def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32,
                       algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT, *,
-                      out_sharding: None = None) -> tuple[Array, Array]:
+                      out_sharding: Any = None) -> tuple[Array, Array]:
     """(the key for the next call, random bits of a shape).
 
     Args:
@@ -102,6 +103,7 @@ def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32,
 
     For keys that split, see `anima.random`. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """
+    check_sharding("rng_bit_generator", out_sharding)
     dtype, aval = dtypes.canonicalize_dtype(dtype), aval_of(key)
     if dtype not in (np.uint8, np.uint16, np.uint32, np.uint64):
         raise TypeError(f"rng_bit_generator: unsupported dtype {dtypes.name(dtype)}")

@@ -17,7 +17,7 @@ from anima.api.mapping import vmap
 from anima.control.scan import scan_length
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.avals import canonicalize_axis
+from anima.core.avals import broadcast_shapes, canonicalize_axis
 from anima.core.stage import StageTrace, StageTracer
 from anima.core.state import current
 from anima.core.trace import Tracer, aval_of
@@ -25,6 +25,7 @@ from anima.lax.control import scan
 from anima.ops import elementwise as ew, shape as sh, sort as st
 from anima.ops.contract import natural_dtype
 from anima.ops.family import match_scalars
+from anima.ops.special import random_gamma_grad_p
 from anima.transforms.composed import Composed
 from anima.util import fun_name
 
@@ -48,6 +49,13 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
         return ew.mul(x, y)  # which says what is wrong
     work = natural_dtype(given, wanted)
     return ew.convert(ew.mul(ew.convert(x, work), ew.convert(y, work)), wanted)
+
+
+def random_gamma_grad(*args: Any) -> Array:
+    """The derivative in `a` of a sample of the gamma distribution of order `a`: `random_gamma_grad(a, sample)`."""
+    arrays = match_scalars(args)
+    shape = broadcast_shapes(*(sh.shape_of(x) for x in arrays), name="random_gamma_grad")
+    return random_gamma_grad_p.bind(*(sh.broadcast_to(x, shape) for x in arrays))
 
 
 def stage(x: Any, /) -> Any:

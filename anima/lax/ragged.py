@@ -17,6 +17,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape
+from anima.core.device import check_sharding
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.contract import canonicalize_precision, dot_general
@@ -80,7 +81,7 @@ ragged_dot_general_p = Composed("ragged_dot_general", _ragged)
 
 def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
                        precision: Any = None, preferred_element_type: Any = None, group_offset: Any = None,
-                       out_sharding: None = None) -> Array:
+                       out_sharding: Any = None) -> Array:
     """`dot_general` by groups: `group_sizes` divide one axis of `lhs`, from its start on.
 
     What the ragged axis is, decides: if it is neither contracted nor a batch axis, each of its places is multiplied
@@ -91,14 +92,15 @@ def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimensio
       lhs, rhs, precision, preferred_element_type: as of `dot_general`.
       group_sizes: [groups], integers.
       ragged_dot_dimension_numbers: a `RaggedDotDimensionNumbers`.
-      group_offset, out_sharding: None.
+      group_offset: None.
 
     Raises:
       NotImplementedError: for a group_offset.
       TypeError: for group sizes that are no vector of integers, numbers of axes that do not fit.
     """
-    if group_offset is not None or out_sharding is not None:
-        raise NotImplementedError("ragged_dot_general: group_offset and out_sharding are not supported.")
+    check_sharding("ragged_dot_general", out_sharding)
+    if group_offset is not None:
+        raise NotImplementedError("ragged_dot_general: group_offset is not supported.")
     numbers, sizes = ragged_dot_dimension_numbers, aval_of(group_sizes)
     if not dtypes.issubdtype(sizes.dtype, np.integer) or sizes.ndim != 1:
         raise TypeError(f"ragged_dot_general: group_sizes must be a vector of integers, got {sizes.str_short()}.")
@@ -119,7 +121,7 @@ def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimensio
 
 
 def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, precision: Any = None, preferred_element_type: Any = None,
-               group_offset: Any = None, out_sharding: None = None) -> Array:
+               group_offset: Any = None, out_sharding: Any = None) -> Array:
     """[m, k] times [groups, k, n]: rows of `lhs`, in groups of these sizes, times the matrix of their group: [m, n].
 
     Rows beyond the last group give zeros; other arguments and errors as of `ragged_dot_general`.

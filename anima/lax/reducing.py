@@ -20,7 +20,7 @@ STEPS = 64  # elements that are combined one after the other on NumPy sooner tha
 @wraps(reductions.reduce)
 @errors.api_boundary
 def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], Any], dimensions: Sequence[int],
-           out_sharding: None = None) -> Any:
+           out_sharding: Any = None) -> Any:
     computation = _as_primitive(computation)
     known, leaves = _is_known(computation, operands, init_values), tree.leaves(operands)
     shape = aval_of(leaves[0]).shape if leaves else ()

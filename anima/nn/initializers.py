@@ -19,6 +19,7 @@ import anima.numpy as jnp
 from anima import errors, random
 from anima.core import dtypes
 from anima.core.avals import Shape, canonicalize_axes, canonicalize_axis
+from anima.core.device import check_sharding
 from anima.ops.broadcast import as_shape
 from anima.ops.elementwise import complex as lax_complex
 
@@ -35,8 +36,7 @@ def _as_initializer(fill: Callable[[Any, Shape, Any], Any], default: Any) -> Ini
     """`fill(key, shape, dtype)` with checked arguments."""
     @errors.api_boundary
     def init(key: Any, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Any:
-        if out_sharding is not None:
-            raise NotImplementedError("The argument out_sharding of an initializer is not supported.")
+        check_sharding("initializer", out_sharding)
         return fill(key, as_shape(shape), dtypes.check_user_dtype(dtype, "initializer"))
 
     return init

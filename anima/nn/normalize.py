@@ -5,7 +5,6 @@ Exponentials are taken of differences to the maximum, so that none overflows. `w
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import anima.numpy as jnp
 from anima.core import dtypes
 from anima.core.axes import size_of
 from anima.core.trace import is_array_like
-from anima.numpy.promote import reduction_axes
+from anima.numpy.promote import reduction_axes, static_int
 from anima.ops.collective import axis_index_p
 from anima.ops.elementwise import rsqrt, stop_gradient
 from anima.ops.index import index_operand, narrow_index
@@ -135,7 +134,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
     Array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    count = operator.index(num_classes)
+    count = static_int(num_classes, "It arose in the num_classes argument of anima.nn.one_hot.")
     dtype = dtypes.check_user_dtype(dtype, "one_hot")
     x = jnp.asarray(index_operand(x))
     if dtypes.issubdtype(x.dtype, np.integer):

@@ -17,7 +17,7 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
-from anima.core.device import device_of
+from anima.core.device import check_place, device_of
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
@@ -43,7 +43,7 @@ def _user_dtype(dtype: Any, name: str) -> Any:
 # ---------------------------------------------------------------- from values
 
 def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, order: str | None = "K", ndmin: int = 0,
-          device: Any = None, out_sharding: None = None) -> Array:
+          device: Any = None, out_sharding: Any = None) -> Array:
     """An array of the values in `object`: numbers, arrays or nested lists of them.
 
     `dtype` defaults to the promotion of all values; a single Python number stays weakly typed.
@@ -53,7 +53,7 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    device_of(device)
+    check_place("array", device, out_sharding)
     if args:
         warnings.warn("Passing the copy, order and ndmin arguments of array by position is deprecated: name them.",
                       DeprecationWarning, stacklevel=errors.user_stacklevel())
@@ -244,11 +244,11 @@ def _stacked(values: Sequence[Any], leaves: list[Any], dtype: Any) -> Array:
 
 
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
-            out_sharding: None = None) -> Array:
+            out_sharding: Any = None) -> Array:
     """`a` as an array, itself if it is one of this dtype already; see `array`."""
     if copy is False and not isinstance(a, Array):
         raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
-    return array(a, dtype=dtype, copy=bool(copy), order=order, device=device)
+    return array(a, dtype=dtype, copy=bool(copy), order=order, device=device, out_sharding=out_sharding)
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Array:
@@ -280,12 +280,12 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
 # ---------------------------------------------------------------- filled
 
 def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None,
-         out_sharding: None = None) -> Array:
+         out_sharding: Any = None) -> Array:
     """An array of `shape` with every element `fill_value`, which may itself be broadcast.
 
     A Python number as `fill_value` gives a weakly typed array unless `dtype` is given.
     """
-    device_of(device)
+    check_place("full", device, out_sharding)
     dtype = _user_dtype(dtype, "full")
     fill = as_array(operand("full", fill_value))
     shape = canonical_shape(shape)
@@ -310,34 +310,34 @@ def _scalar_or_converted(fill: Array, dtype: Any) -> Array:
     return _converted(fill, dtype)
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of zeros; the default dtype is the default float.
 
     TypeError if the shape is not known when the program is made, or negative.
     """
-    device_of(device)
+    check_place("zeros", device, out_sharding)
     dtype = dtypes.check_user_dtype(dtype, "zeros")
     return sh.full(canonical_shape(shape), 0, dtype)
 
 
-def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of ones; the default dtype is the default float."""
-    device_of(device)
+    check_place("ones", device, out_sharding)
     dtype = dtypes.check_user_dtype(dtype, "ones")
     return sh.full(canonical_shape(shape), 1, dtype)
 
 
-def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array whose values nobody relies on: zeros."""
-    device_of(device)
+    check_place("empty", device, out_sharding)
     dtype = dtypes.check_user_dtype(dtype, "empty")
     return sh.full(canonical_shape(shape), 0, dtype)
 
 
 def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None,
-              out_sharding: None = None) -> Array:
+              out_sharding: Any = None) -> Array:
     """As `full`, with the shape and dtype of `a` (an array, or anything with a shape and a dtype)."""
-    device_of(device)
+    check_place("full_like", device, out_sharding)
     aval = _like(a, "full_like")
     dtype = _user_dtype(dtype, "full_like")
     shape = aval.shape if shape is None else canonical_shape(shape)
@@ -357,16 +357,16 @@ def _like(a: Any, name: str) -> ShapedArray:
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-               out_sharding: None = None) -> Array:
+               out_sharding: Any = None) -> Array:
     """Zeros of the shape and dtype of `a`."""
-    device_of(device)
+    check_place("zeros_like", device, out_sharding)
     return _filled_like("zeros_like", a, 0, dtype, shape)
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-              out_sharding: None = None) -> Array:
+              out_sharding: Any = None) -> Array:
     """Ones of the shape and dtype of `a`."""
-    device_of(device)
+    check_place("ones_like", device, out_sharding)
     return _filled_like("ones_like", a, 1, dtype, shape)
 
 
@@ -390,7 +390,7 @@ def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array
 # ---------------------------------------------------------------- ranges
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
-           out_sharding: None = None) -> Array:
+           out_sharding: Any = None) -> Array:
     """Evenly spaced values from `start` (0 if only one bound is given) up to but without `stop`.
 
     The bounds must be known when the program is made: ConcretizationTypeError otherwise.
@@ -398,7 +398,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     >>> jnp.arange(1, 2, 0.25)
     Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
     """
-    device_of(device)
+    check_place("arange", device, out_sharding)
     wanted = _user_dtype(dtype, "arange")
     given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
     if stop is None and step is None:

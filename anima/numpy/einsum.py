@@ -15,6 +15,7 @@ from typing import Any
 
 from anima.core import dtypes
 from anima.core.array import Array
+from anima.core.device import check_sharding
 from anima.numpy.diagonals import diagonal
 from anima.numpy.linear import contract_labels
 from anima.numpy.promote import as_arrays, convert_operand, no_out, promote_dtypes
@@ -24,7 +25,7 @@ ArrayLike = Any
 
 
 def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any = "auto", precision: Any = None,
-           preferred_element_type: Any = None, _dot_general: Any = None, out_sharding: None = None) -> Array:
+           preferred_element_type: Any = None, _dot_general: Any = None, out_sharding: Any = None) -> Array:
     """The sum of products that `subscripts` says, as in `numpy.einsum`, ellipses and implicit results included.
 
     ValueError if subscripts and operands do not fit.
@@ -32,6 +33,7 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any =
     >>> int(jnp.einsum("ii->", jnp.eye(3, dtype=int)))
     3
     """
+    check_sharding("einsum", out_sharding)
     no_out("einsum", out)
     inputs, output, arrays = _parse(subscripts, operands)
     sizes = _label_sizes(inputs, arrays)

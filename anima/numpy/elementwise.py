@@ -414,6 +414,7 @@ greater_equal = _comparison("greater_equal", ew.ge, "x >= y, element by element;
 def _logical(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
     def function(x: ArrayLike, y: ArrayLike, /) -> Array:
         x, y = operands(name, x, y)
+        dtypes.result_type(x, y)  # an error where nothing promotes implicitly
         return primitive.bind(*equal_ranks(name, [to_bool(x), to_bool(y)]))
 
     return named(function, name, doc)

@@ -226,8 +226,13 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
 # ---------------------------------------------------------------- bits in bytes
 
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Eight elements along `axis` (None: flattened), nonzero or zero, as the bits of one uint8."""
+    """Eight elements along `axis` (None: flattened), nonzero or zero, as the bits of one uint8.
+
+    TypeError for what is neither integers nor bools.
+    """
     x, axis = _bit_axis("packbits", a, axis, bitorder)
+    if not dtypes.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
+        raise TypeError(f"packbits: expected an array of integers or bools, got {dtypes.name(x.dtype)}.")
     bits = ew.convert_element_type(as_array(to_bool(x)), np.uint8)
     bits = swapaxes(bits, axis, -1)
     missing = -bits.shape[-1] % 8

@@ -11,6 +11,7 @@ from typing import Any
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.core.device import check_sharding
 from anima.numpy.elementwise import conj, multiply, subtract
 from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
 from anima.numpy.promote import as_array, as_arrays, convert_operand, no_out, normalize_axes, promote_dtypes
@@ -40,11 +41,12 @@ def _check_sizes(what: str, a: Array, b: Array) -> None:
 
 
 def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None,
-        out_sharding: None = None) -> Array:
+        out_sharding: Any = None) -> Array:
     """The sum of products over the last axis of `a` and the second to last (of a vector, only) axis of `b`.
 
     TypeError if these differ in size.
     """
+    check_sharding("dot", out_sharding)
     preferred = _preferred(preferred_element_type, "dot")
     a, b = promote_dtypes("dot", a, b)
     if not a.ndim or not b.ndim:
@@ -55,11 +57,12 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_
 
 
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None,
-           out_sharding: None = None) -> Array:
+           out_sharding: Any = None) -> Array:
     """The matrix product in the last two axes; the others broadcast. A vector is a row, or a column, as needed.
 
     ValueError for scalars, TypeError if the contracted sizes differ.
     """
+    check_sharding("matmul", out_sharding)
     preferred = _preferred(preferred_element_type, "matmul")
     a, b = promote_dtypes("matmul", a, b)
     for i, x in enumerate((a, b)):
@@ -129,8 +132,9 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
 
 
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None,
-              out_sharding: None = None) -> Array:
+              out_sharding: Any = None) -> Array:
     """The sum of products over pairs of axes: the last n of `a` with the first n of `b`, or `axes` of each."""
+    check_sharding("tensordot", out_sharding)
     preferred = _preferred(preferred_element_type, "tensordot")
     a, b = promote_dtypes("tensordot", a, b)
     if isinstance(axes, (tuple, list)):

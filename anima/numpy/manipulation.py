@@ -18,7 +18,9 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import broadcast_shapes as _broadcast_shapes, canonicalize_axis
+from anima.core.device import check_sharding
 from anima.core.trace import Tracer
+from anima.lax import arranging
 from anima.numpy.elementwise import broadcast_array, named
 from anima.numpy.promote import (
     as_array,
@@ -40,11 +42,12 @@ ArrayLike = Any
 # ---------------------------------------------------------------- reshape
 
 def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = None,
-            out_sharding: None = None) -> Array:
+            out_sharding: Any = None) -> Array:
     """The elements of `a` in another shape, of which one size may be -1: what is left over.
 
     `order` "C" reads and writes rows first, "F" columns first. TypeError if the sizes do not fit.
     """
+    check_sharding("reshape", out_sharding)
     x = as_array(a, "reshape")
     sizes = _known_sizes(x, canonical_shape(shape))
     if order == "C":
@@ -77,8 +80,9 @@ def _known_sizes(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def ravel(a: ArrayLike, order: str = "C", *, out_sharding: None = None) -> Array:
+def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None) -> Array:
     """All elements along one axis."""
+    check_sharding("ravel", out_sharding)
     if order == "K":
         raise NotImplementedError("ravel is not implemented for order='K'; use 'C'")
     x = as_array(a, "ravel")
@@ -103,8 +107,9 @@ def expand_dims(a: ArrayLike, axis: Any) -> Array:
     return sh.expand_dims(x, positions)
 
 
-def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: None = None) -> Array:
+def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: Any = None) -> Array:
     """`array` repeated to `shape`; ValueError if it cannot be."""
+    check_sharding("broadcast_to", out_sharding)
     x, shape = as_array(array, "broadcast_to"), canonical_shape(shape)
     lead = len(shape) - x.ndim
     if lead < 0 or any(n not in (1, shape[lead + i]) for i, n in enumerate(x.shape)):
@@ -306,7 +311,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
         raise ValueError("All input arrays must have the same shape. Got "
                          + ", ".join(str(x.shape) for x in joined) + ".")
     axis = canonicalize_axis(axis, joined[0].ndim + 1)
-    return sh.concatenate([sh.expand_dims(x, (axis,)) for x in joined], axis)
+    return arranging.stack(joined, axis)
 
 
 def vstack(tup: Any, dtype: Any = None) -> Array:
@@ -399,6 +404,8 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int) -> list[Arr
         if rest and name == "split":
             raise ValueError(f"array split does not result in an equal division: rest is {rest}")
         cuts = [i * part + builtins.min(i, rest) for i in range(sections + 1)]
+    if cuts == sorted(cuts):
+        return list(arranging.split(x, [stop - start for start, stop in itertools.pairwise(cuts)], axis))
     return [sh.slice_in_dim(x, start, builtins.max(start, stop), axis=axis)
             for start, stop in itertools.pairwise(cuts)]
 
@@ -428,7 +435,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     x = as_array(x, "unstack")
     if not x.ndim:
         raise ValueError("Unstack requires arrays with rank > 0, however a scalar array was passed.")
-    return tuple(sh.unstack(x, canonicalize_axis(axis, x.ndim)))
+    return arranging.unstack(x, canonicalize_axis(axis, x.ndim))
 
 
 # ---------------------------------------------------------------- repeat and roll
@@ -438,7 +445,7 @@ def tile(A: ArrayLike, reps: Any) -> Array:
     x = as_array(A, "tile")
     counts = canonical_shape(reps)
     rank = builtins.max(x.ndim, len(counts))
-    return sh.tile(sh.broadcast_to_rank(x, rank), (1,) * (rank - len(counts)) + counts)
+    return arranging.tile(sh.broadcast_to_rank(x, rank), (1,) * (rank - len(counts)) + counts)
 
 
 def resize(a: ArrayLike, new_shape: Any) -> Array:

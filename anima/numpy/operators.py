@@ -13,6 +13,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array, install_operators
+from anima.core.device import check_sharding
 from anima.core.trace import is_array_like
 from anima.numpy import (
     creation,
@@ -70,7 +71,8 @@ def _operator(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any
 
 # ---------------------------------------------------------------- methods that differ from functions
 
-def _reshape(x: Array, *shape: Any, order: str = "C", out_sharding: None = None, **kwargs: Any) -> Array:
+def _reshape(x: Array, *shape: Any, order: str = "C", out_sharding: Any = None, **kwargs: Any) -> Array:
+    check_sharding("reshape", out_sharding)
     shape = kwargs.pop("shape", shape[0] if len(shape) == 1 else shape)
     return manipulation.reshape(x, shape, order)
 
@@ -101,7 +103,8 @@ def _round(x: Array, ndigits: int | None = None) -> Array:
     return ew.convert_element_type(rounded, dtypes.default_int())
 
 
-def _flatten(x: Array, order: str = "C", *, out_sharding: None = None) -> Array:
+def _flatten(x: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
+    check_sharding("flatten", out_sharding)
     return manipulation.ravel(x, order)
 
 
@@ -189,7 +192,8 @@ def install(namespace: Callable[[], Any]) -> None:
         "getitem": indexing.getitem, "at": updates.at, "reshape_method": _reshape, "transpose_method": _transpose,
         "item": _item, "astype": _astype, "flatten": _flatten, "view": _view, "copy": _copy,
         "round_method": _round,
-        "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress})
+        "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress,
+        "unstack": sh.unstack})
     install_operators(table)
 
 
@@ -198,7 +202,7 @@ _METHODS: dict[Any, tuple[str, ...]] = {
     functions: ("clip", "round"),
     reductions: ("all", "any", "argmax", "argmin", "cumprod", "cumsum", "max", "mean", "min", "prod", "ptp", "std",
                  "sum", "var"),
-    manipulation: ("transpose", "matrix_transpose", "ravel", "squeeze", "swapaxes", "unstack"),
+    manipulation: ("transpose", "matrix_transpose", "ravel", "squeeze", "swapaxes"),
     selection: ("choose", "nonzero", "repeat", "take"),
     diagonals: ("diagonal", "trace"),
     linear: ("dot",),

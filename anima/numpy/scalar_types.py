@@ -37,6 +37,8 @@ float8_e4m3fn, float8_e4m3fnuz = (_type(f"float8_{n}") for n in ("e4m3fn", "e4m3
 float8_e4m3b11fnuz = _type("float8_e4m3b11fnuz")
 float8_e5m2, float8_e5m2fnuz = (_type(f"float8_{n}") for n in ("e5m2", "e5m2fnuz"))
 float4_e2m1fn = _type("float4_e2m1fn")
+float6_e2m3fn = _type("float6_e2m3fn")
+float6_e3m2fn = _type("float6_e3m2fn")
 complex64, complex128 = _type("complex64"), _type("complex128")
 int1, uint1 = _type("int1"), _type("uint1")
 
@@ -95,6 +97,8 @@ __all__ = [
     "finfo",
     "flexible",
     "float4_e2m1fn",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
     "float8_e3m4",
     "float8_e4m3",
     "float8_e4m3b11fnuz",

@@ -18,6 +18,7 @@ from anima.api.jit import staged
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.core.device import check_sharding
 from anima.core.trace import Tracer
 from anima.numpy.creation import asarray
 from anima.numpy.elementwise import broadcast_array, constant_like, floor_divide, remainder, select_where, to_bool
@@ -360,11 +361,12 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
 # ---------------------------------------------------------------- repeat, insert, delete
 
 def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_repeat_length: int | None = None,
-           out_sharding: None = None) -> Array:
+           out_sharding: Any = None) -> Array:
     """Each part of `a` along `axis` (None: flattened) repeated `repeats` times.
 
     Traced `repeats` need `total_repeat_length`: the result is cut or padded with its last part.
     """
+    check_sharding("repeat", out_sharding)
     x = as_array(a, "repeat")
     if axis is None:
         axis, x = 0, ravel(x)

@@ -15,8 +15,9 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array
+from anima.core.device import check_sharding
 from anima.numpy.creation import array, asarray, linspace
-from anima.numpy.elementwise import broadcast_array, isnan, named, select_where
+from anima.numpy.elementwise import broadcast_array, isnan, named, select_where, true_divide
 from anima.numpy.linear import matmul
 from anima.numpy.manipulation import concatenate, moveaxis, ravel
 from anima.numpy.promote import (
@@ -34,7 +35,7 @@ from anima.numpy.promote import (
     promote_dtypes_inexact,
     static_value,
 )
-from anima.numpy.reductions import average, max, min, ptp, sum
+from anima.numpy.reductions import any, average, cumsum, max, min, ptp, sum
 from anima.numpy.selection import take_along_axis
 from anima.numpy.sorting import searchsorted
 from anima.ops import elementwise as ew, shape as sh, sort as st
@@ -42,15 +43,17 @@ from anima.ops.index import narrow_index
 
 ArrayLike = Any
 Axis = Any
-_METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 
 # ---------------------------------------------------------------- quantiles
 
 def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, ignore_nan: bool,
-              percent: bool = False) -> Array:
+              percent: bool = False, weights: Any = None) -> Array:
     if method not in _METHODS:
         raise ValueError(f"method can only be one of {_METHODS}; got {method!r}")
+    if weights is not None and method != "inverted_cdf":
+        raise NotImplementedError(f"{name}: method {method!r} does not support weights, 'inverted_cdf' does.")
     x = as_array(a, name, 0)
     if is_complex(x.dtype):
         raise ValueError(f"{name} does not support complex input, as the operation is poorly defined.")
@@ -64,13 +67,47 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     rows = _axes_last(as_array(convert_operand(x, compute, False)), axes)
     if rows.shape[-1] == 0:
         raise ValueError(f"{name} of an empty axis is undefined")
-    result = _interpolated(_sorted_rows(rows, ignore_nan), ravel(fractions), method, ignore_nan)
+    if method == "inverted_cdf":
+        shares = sh.full_like(rows, 1) if weights is None else _axes_last(_weights(name, weights, x, axis, axes), axes)
+        result = _inverted_cdf(rows, as_array(convert_operand(shares, compute, False)), ravel(fractions), ignore_nan)
+    else:
+        result = _interpolated(_sorted_rows(rows, ignore_nan), ravel(fractions), method, ignore_nan)
     rest = rows.shape[:-1]
     result = sh.reshape(result, (*fractions.shape, *rest))
     if keepdims:
         kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
         result = sh.reshape(result, (*fractions.shape, *kept))
     return result if compute == result_dtype else ew.convert_element_type(result, result_dtype)
+
+
+def _weights(name: str, weights: Any, x: Array, axis: Any, axes: tuple[int, ...]) -> Array:
+    """The weights, one for each element of `x`; ValueError where they are not of its shape, or of that of `axes`."""
+    weights = as_array(weights, name)
+    if weights.shape == x.shape:
+        return weights
+    if axis is None or weights.shape != tuple(x.shape[k] for k in axes):
+        raise ValueError(f"{name}: weights of shape {weights.shape} are neither for each element of {x.shape} nor for "
+                         "each place along `axis`.")
+    return sh.broadcast_in_dim(sh.transpose(weights, [axes.index(k) for k in sorted(axes)]), x.shape, sorted(axes))
+
+
+def _inverted_cdf(rows: Array, weights: Array, fractions: Array, ignore_nan: bool) -> Array:
+    """The least elements up to which their rows' weights add up to the fractions: shape (fractions, *rest)."""
+    axis, missing = rows.ndim - 1, isnan(rows)
+    wrong = ew.lt(min(weights, axis=axis), weights.dtype.type(0))
+    if ignore_nan:
+        weights = select_where(missing, sh.full_like(weights, 0), weights)
+    else:
+        wrong = ew.or_(wrong, any(missing, axis=axis))
+    rows, weights = st.sort((rows, weights), dimension=axis)
+    total = cumsum(weights, axis)
+    share = true_divide(total, sh.slice_in_dim(total, rows.shape[axis] - 1, rows.shape[axis], axis=axis))
+    shape = (fractions.size, *rows.shape)
+    below = ew.lt(sh.broadcast_in_dim(share, shape, tuple(range(1, len(shape)))),
+                  sh.broadcast_in_dim(fractions, shape, (0,)))
+    result = _rows_at(rows, sum(below, axis=-1))
+    wrong = sh.broadcast_in_dim(wrong, result.shape, tuple(range(1, result.ndim)))
+    return select_where(wrong, sh.full_like(result, np.nan), result)
 
 
 def _axes_last(x: Array, axes: tuple[int, ...]) -> Array:
@@ -124,21 +161,22 @@ def _rows_at(rows: Array, positions: Array) -> Array:
 
 def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> Callable[..., Any]:
     def function(a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
-                 method: str = "linear", keepdims: bool = False, *, weights: None = None,
-                 out_sharding: None = None) -> Array:
+                 method: str = "linear", keepdims: bool = False, *, weights: Any = None,
+                 out_sharding: Any = None) -> Array:
+        check_sharding(name, out_sharding)
         no_out(name, out)
         if overwrite_input:
             raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
-        if weights is not None:
-            raise NotImplementedError(f"anima.numpy.{name} does not support weights")
-        return _quantile(name, a, q, axis, method, keepdims, ignore_nan, percent)
+        return _quantile(name, a, q, axis, method, keepdims, ignore_nan, percent, weights)
 
     return named(function, name, doc)
 
 
 quantile = _quantile_function("quantile", False, False, """The values below which the fractions `q` of elements lie.
 
-    `method` says what is between two elements: "linear", "lower", "higher", "midpoint" or "nearest".
+    `method` says what is between two elements: "linear", "lower", "higher", "midpoint" or "nearest"; or "inverted_cdf":
+    the least element up to which the `weights` (one for each element, or each place along `axis`; default: equal) add
+    up to the fraction.
     """)
 percentile = _quantile_function("percentile", True, False, "As `quantile`, with `q` in percent.")
 nanquantile = _quantile_function("nanquantile", False, True, "As `quantile`, of the elements that are not NaN.")
@@ -169,7 +207,7 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     `fweights` counts each observation; `aweights` weighs it.
     """
     values = [as_array(m, "cov", 0)] + ([] if y is None else [as_array(y, "cov", 1)])
-    if any(v.ndim > 2 for v in values):
+    if builtins.any(v.ndim > 2 for v in values):
         raise ValueError("m and y have more than 2 dimensions")
     values = promote_dtypes_inexact("cov", *values)
     if dtype is not None:
@@ -238,11 +276,12 @@ def _diagonal(x: Array) -> Array:
 # ---------------------------------------------------------------- histograms
 
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None,
-             out_sharding: None = None) -> Array:
+             out_sharding: Any = None) -> Array:
     """How often each of 0, 1, ... occurs in `x` (negative numbers count as 0), or the sums of its `weights`.
 
     The result's size is `length`, or one more than the largest number, which must then be known.
     """
+    check_sharding("bincount", out_sharding)
     values = as_index(x, "bincount")
     if not (is_integer(values.dtype) or values.dtype == np.bool_):
         raise TypeError(f"x argument to bincount must have an integer type; got {dtypes.name(values.dtype)}")
@@ -273,7 +312,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     dtype = dtypes.to_inexact(x.dtype)
     edges = as_array(asarray(bins) if isinstance(bins, (list, tuple)) else bins, "histogram_bin_edges", 1)
     if edges.ndim == 1:
-        return as_array(convert_operand(edges, dtypes.to_inexact(edges.dtype), False))
+        return as_array(convert_operand(edges, dtype, False))
     count = int(static_value(edges, "The error occurred in the `bins` argument of a histogram function."))
     if range is None:
         if not x.size:
@@ -294,11 +333,12 @@ def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLik
     With `weights`, their sums; with `density`, scaled to an integral of 1.
     """
     x = as_array(a, "histogram", 0)
-    w = sh.full_like(x, 1, dtype=dtypes.to_inexact(x.dtype)) if weights is None else as_array(weights, "histogram", 1)
+    w = sh.full_like(x, 1) if weights is None else as_array(weights, "histogram", 1)
     if x.shape != w.shape:
         raise ValueError("weights should have the same shape as a.")
-    x, w = ravel(as_array(convert_operand(x, dtypes.to_inexact(x.dtype), False))), ravel(w)
-    edges = histogram_bin_edges(x, bins, range)
+    dtype = dtypes.to_inexact(dtypes.result_type(x, w))
+    x, w = (ravel(as_array(convert_operand(v, dtype, False))) for v in (x, w))
+    edges = as_array(convert_operand(histogram_bin_edges(x, bins, range), dtype, False))
     bin_of = _bin_index(edges, x)
     counts = sh.full((edges.size,), 0, w.dtype).at[bin_of].add(w)
     counts = sh.slice_in_dim(counts, 1, edges.size)

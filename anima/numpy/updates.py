@@ -20,7 +20,9 @@ from anima import errors
 from anima.control.while_loop import while_loop
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
+from anima.core.device import check_sharding
 from anima.core.trace import is_tracing
+from anima.lax.arranging import scatter_sub
 from anima.numpy.elementwise import power, true_divide
 from anima.numpy.indexing import BATCH, Span, Subscript, analyse, stacked, take_indexed, wrapped
 from anima.numpy.manipulation import broadcast_to
@@ -55,7 +57,7 @@ def _update(compute: Callable[..., Array], doc: str) -> Callable[..., Array]:
     """A method that updates: `compute(x, index, values, **options)`."""
     @errors.api_boundary
     def method(self: _IndexUpdateRef, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-               mode: Any = None, out_sharding: None = None, wrap_negative_indices: bool = True) -> Array:
+               mode: Any = None, out_sharding: Any = None, wrap_negative_indices: bool = True) -> Array:
         return compute(self.array, self.index, values, indices_are_sorted=indices_are_sorted,
                        unique_indices=unique_indices, mode=mode, out_sharding=out_sharding,
                        wrap_negative_indices=wrap_negative_indices)
@@ -94,15 +96,16 @@ class _IndexUpdateRef:
 
     @errors.api_boundary
     def get(self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
-            fill_value: Any = None, out_sharding: None = None, wrap_negative_indices: bool = True) -> Array:
+            fill_value: Any = None, out_sharding: Any = None, wrap_negative_indices: bool = True) -> Array:
         """`x[index]`; with mode="fill", elements out of bounds are `fill_value` (default: NaN or the least int)."""
+        check_sharding("get", out_sharding)
         return take_indexed(self.array, self.index, mode=mode, fill_value=fill_value,
                             indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
                             wrap_negative_indices=wrap_negative_indices)
 
     set = _update(_scattered(ix.scatter), "A copy of `x` with `x[index] = values`.")
     add = _update(_scattered(ix.scatter_add), "A copy of `x` with `x[index] += values`.")
-    subtract = _update(_scattered(ix.scatter_sub), "A copy of `x` with `x[index] -= values`.")
+    subtract = _update(_scattered(scatter_sub), "A copy of `x` with `x[index] -= values`.")
     multiply = mul = _update(_scattered(ix.scatter_mul), "A copy of `x` with `x[index] *= values`.")
     divide = _update(_divided, "A copy of `x` with `x[index] /= values`.")
     power = _update(_raised, "A copy of `x` with `x[index] **= values`.")
@@ -137,9 +140,10 @@ class _IndexUpdateRef:
 
 
 def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any], *, indices_are_sorted: bool = False,
-                   unique_indices: bool = False, mode: Any = None, out_sharding: None = None,
+                   unique_indices: bool = False, mode: Any = None, out_sharding: Any = None,
                    wrap_negative_indices: bool = True) -> Array:
     """`scatter` of `values`, broadcast, into `x` at `index`."""
+    check_sharding("scatter", out_sharding)
     x = as_array(x)
     values = as_array(operand("scatter", values))
     plan = analyse(x, index, clamp_ints=False)

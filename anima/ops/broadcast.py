@@ -21,7 +21,8 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
+from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
+from anima.core.device import check_sharding
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import Tracer, aval_of
 
@@ -179,11 +180,7 @@ class ReduceSum(Movement):
         if not dtypes.issubdtype(x.dtype, np.number):
             raise TypeError(f"reduce_sum does not accept dtype {dtypes.name(x.dtype)}. "
                             "Accepted dtypes are subtypes of number.")
-        if len(set(axes)) != len(axes):
-            raise ValueError(f"duplicate value in 'axes' of reduction: {axes}")
-        if not all(0 <= a < x.ndim for a in axes):
-            raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for {x.str_short()}.")
-        return x.update(shape=tuple(n for i, n in enumerate(x.shape) if i not in axes))
+        return x.update(shape=reduced_shape(x, axes))
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
@@ -193,6 +190,8 @@ class ReduceSum(Movement):
         # NumPy's own sum is pairwise only along the innermost axis: bring the summed ones there.
         kept = [i for i in range(x.ndim) if i not in axes]
         rows = x.transpose(*kept, *axes).reshape([x.shape[i] for i in kept] + [math.prod(x.shape[a] for a in axes)])
+        if rows.shape[-1] == 1:
+            return rows[..., 0]  # -0.0 stays
         small = dtypes.issubdtype(x.dtype, np.floating) and x.dtype.itemsize < 4
         rows = np.ascontiguousarray(rows, np.float32 if small else x.dtype)
         return rows.sum(-1, dtype=rows.dtype).astype(x.dtype, copy=False)
@@ -243,11 +242,12 @@ iota_p = Iota("iota")
 
 
 def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *,
-                     out_sharding: None = None) -> Any:
+                     out_sharding: Any = None) -> Any:
     """`operand` repeated to `shape`, its axis `i` becoming axis `broadcast_dimensions[i]` of the result.
 
     TypeError if an operand size is neither 1 nor the size of its result axis.
     """
+    check_sharding("broadcast_in_dim", out_sharding)
     shape = as_shape(shape, "broadcast_in_dim shape")
     dims = as_shape(broadcast_dimensions, "broadcast_in_dim broadcast_dimensions")
     if shape_of(operand) == shape and dims == tuple(range(len(shape))):
@@ -255,8 +255,9 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
     return broadcast_in_dim_p.bind(operand, shape=shape, broadcast_dimensions=dims)
 
 
-def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: None = None) -> Any:
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Any:
     """`operand` repeated along new leading axes of the given sizes."""
+    check_sharding("broadcast", out_sharding)
     given, sizes = shape_of(operand), as_shape(sizes)
     return broadcast_in_dim(operand, sizes + given, range(len(sizes), len(sizes) + len(given)))
 
@@ -298,8 +299,9 @@ def expand_dims(array: Any, dimensions: Iterable[int]) -> Any:
     return broadcast_in_dim(array, sizes, kept)
 
 
-def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: None = None) -> Any:
+def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
     """The sum of `operand` over `axes`, in its own element type."""
+    check_sharding("reduce_sum", out_sharding)
     axes = tuple(canonicalize_axis(a, len(shape_of(operand))) for a in axes)
     return reduce_sum_p.bind(operand, axes=axes) if axes else as_array(operand)
 
@@ -309,8 +311,9 @@ def iota(dtype: Any, size: int) -> Any:
     return broadcasted_iota(dtype, (size,), 0)
 
 
-def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: None = None) -> Any:
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Any:
     """An array of `shape` whose every element is its own index along `dimension`."""
+    check_sharding("broadcasted_iota", out_sharding)
     return iota_p.bind(dtype=dtypes.canonicalize_dtype(dtype), shape=as_shape(shape, "iota shape"),
                        dimension=operator.index(dimension))
 
@@ -363,6 +366,7 @@ def zeros_like(x: Any) -> Any:
     return zeros(aval_of(x))
 
 
-def empty(shape: Any, dtype: Any, *, out_sharding: None = None) -> Any:
+def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Any:
     """An array whose elements nobody relies on: zeros."""
+    check_sharding("empty", out_sharding)
     return full(shape, 0, dtype)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.avals import Shape, ShapedArray, reduced_shape, tangent_aval
 from anima.core.axes import name_of, size_of
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
@@ -107,9 +107,7 @@ class AxesReduce(Collective):
 
     def infer(self, x: ShapedArray, *, axes: Names, axis_index_groups: Any) -> ShapedArray:
         positions = _positions(axes)
-        if not all(0 <= a < x.ndim for a in positions):
-            raise ValueError(f"reduction axes {positions} contains out-of-bounds indices for {x.str_short()}.")
-        return ShapedArray(tuple(n for d, n in enumerate(x.shape) if d not in positions), x.dtype)
+        return ShapedArray(reduced_shape(x, positions), x.dtype)
 
     def eval(self, x: np.ndarray, *, axes: Names, axis_index_groups: Any) -> Any:
         if self.axis_names({"axes": axes}):

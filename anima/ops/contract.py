@@ -22,6 +22,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.device import check_sharding
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import reference
@@ -317,7 +318,7 @@ def _axes(axes: Any) -> Shape:
 
 
 def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None,
-                preferred_element_type: Any = None, *, out_sharding: None = None) -> Any:
+                preferred_element_type: Any = None, *, out_sharding: Any = None) -> Any:
     """Sums of products of `lhs` and `rhs` over the contracting axes, for each batch index.
 
     `dimension_numbers` is `((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))`; the result has the
@@ -326,8 +327,7 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
     `DotAlgorithm` or the name of one: operands are rounded to its types. TypeError if paired sizes differ, ValueError
     for an unknown precision, and for an algorithm that CPUs do not have.
     """
-    if out_sharding is not None:
-        raise NotImplementedError("dot_general: out_sharding is not supported.")
+    check_sharding("dot_general", out_sharding)
     algorithm = _algorithm(precision)
     if algorithm is not None:
         operands, sums = algorithm
@@ -346,7 +346,7 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
 
 
 def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: Any = None,
-        preferred_element_type: Any = None, out_sharding: None = None) -> Any:
+        preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
     """The product of vectors and matrices, or `dot_general` if `dimension_numbers` are given."""
     if dimension_numbers is None:
         a, b = shape_of(lhs), shape_of(rhs)

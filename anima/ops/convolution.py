@@ -21,6 +21,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.device import check_sharding
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import reference
@@ -384,6 +385,8 @@ def _convolve(lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: ConvDimens
 
 def _check_preferred(dtype: Any, preferred: Any) -> None:
     """TypeError if a convolution of arrays of `dtype` cannot be asked for as `preferred`."""
+    if dtype == np.bool_ and not dtypes.issubdtype(preferred, np.complexfloating):
+        return
     fits = any(dtypes.issubdtype(dtype, a) and dtypes.issubdtype(preferred, b) for a, b in (
         (np.integer, np.integer), (np.integer, np.floating), (np.floating, np.floating),
         (np.complexfloating, np.complexfloating)))
@@ -446,7 +449,7 @@ conv_general_dilated_p = Convolution("conv_general_dilated")
 def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any,
                          lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
                          dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1,
-                         precision: Any = None, preferred_element_type: Any = None, out_sharding: None = None) -> Any:
+                         precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
     """The convolution of `lhs` (batch, features, space) by `rhs` (output features, features, space).
 
     Args:
@@ -465,6 +468,7 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Sequence[int], padd
     ...                          dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
     (1, 2, 2, 8)
     """
+    check_sharding("conv_general_dilated", out_sharding)
     lhs_shape, rhs_shape = shape_of(lhs), shape_of(rhs)
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     ones = (1,) * (len(lhs_shape) - 2)

@@ -521,14 +521,22 @@ def gather(operand: Any, start_indices: Any, dimension_numbers: GatherDimensionN
                          indices_are_sorted=bool(indices_are_sorted))
 
 
+def scattered(primitive: Primitive, operand: Any, scatter_indices: Any, updates: Any,
+              dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+              unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Any:
+    """A scattering primitive applied to what users give."""
+    return primitive.bind(
+        operand, index_operand(scatter_indices), updates, mode=GatherScatterMode.from_any(mode),
+        dimension_numbers=ScatterDimensionNumbers(*map(as_shape, dimension_numbers)),
+        unique_indices=bool(unique_indices), indices_are_sorted=bool(indices_are_sorted))
+
+
 def _scatter_function(primitive: Scatter, name: str, doc: str) -> Callable[..., Any]:
     def apply(operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers, *,
               indices_are_sorted: bool = False, unique_indices: bool = False,
               mode: str | GatherScatterMode | None = None) -> Any:
-        return primitive.bind(
-            operand, index_operand(scatter_indices), updates, mode=GatherScatterMode.from_any(mode),
-            dimension_numbers=ScatterDimensionNumbers(*map(as_shape, dimension_numbers)),
-            unique_indices=bool(unique_indices), indices_are_sorted=bool(indices_are_sorted))
+        return scattered(primitive, operand, scatter_indices, updates, dimension_numbers, mode=mode,
+                         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = f"""{doc} Windows that are not wholly inside are dropped, unless `mode` says otherwise."""
@@ -546,14 +554,6 @@ scatter_min = _scatter_function(
     scatter_min_p, "scatter_min", "`operand` with windows replaced by the least of themselves and their updates.")
 scatter_max = _scatter_function(
     scatter_max_p, "scatter_max", "`operand` with windows replaced by the greatest of themselves and their updates.")
-
-
-def scatter_sub(operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers, *,
-                indices_are_sorted: bool = False, unique_indices: bool = False,
-                mode: str | GatherScatterMode | None = None) -> Any:
-    """`operand` with `updates` subtracted from windows, all of them where several meet."""
-    return scatter_add(operand, scatter_indices, el.neg(updates), dimension_numbers, mode=mode,
-                       indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
 
 
 def scatter_apply(operand: Any, scatter_indices: Any, func: Any, dimension_numbers: ScatterDimensionNumbers, *,

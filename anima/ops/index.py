@@ -42,7 +42,7 @@ from anima.ops.gather import (
     scatter_mul,
     scatter_mul_p,
     scatter_p,
-    scatter_sub,
+    scattered,
 )
 from anima.ops.index_types import index_operand, narrow_index
 from anima.ops.shape import batch_at_front, concatenate, expand_dims, shape_of_arg, squeeze, unstack
@@ -52,7 +52,7 @@ __all__ = [
     "dynamic_slice_in_dim", "dynamic_slice_p", "dynamic_update_index_in_dim", "dynamic_update_slice",
     "dynamic_update_slice_in_dim", "dynamic_update_slice_p", "gather", "gather_p", "index_operand", "index_take",
     "narrow_index", "scatter", "scatter_add", "scatter_add_p", "scatter_apply", "scatter_max", "scatter_max_p",
-    "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p", "scatter_sub"]
+    "scatter_min", "scatter_min_p", "scatter_mul", "scatter_mul_p", "scatter_p", "scattered"]
 
 
 def _check_indices(name: str, x: ShapedArray, indices: Sequence[ShapedArray]) -> None:

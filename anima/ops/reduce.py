@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray, canonicalize_axis, tangent_aval
+from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
 from anima.core.primitive import Linear, Primitive, Work, Zero
 from anima.core.trace import aval_of
 from anima.ops import reference
@@ -75,12 +75,7 @@ class Reduce(Primitive):
             kinds = ", ".join(k.__name__.rstrip("_") for k in self.accepts)
             raise TypeError(f"{self.name} does not accept dtype {dtypes.name(x.dtype)}. "
                             f"Accepted dtypes are subtypes of {kinds}.")
-        if len(set(axes)) != len(axes):
-            raise ValueError(f"duplicate value in 'axes' of reduction: {axes}")
-        if not all(0 <= a < x.ndim for a in axes):
-            raise ValueError(f"reduction axes {axes} contains out-of-bounds indices for {x.str_short()}.")
-        kept = tuple(n for i, n in enumerate(x.shape) if i not in axes)
-        return ShapedArray(kept, x.dtype, x.weak_type and self.accepts is not BITS)
+        return ShapedArray(reduced_shape(x, axes), x.dtype, x.weak_type and self.accepts is not BITS)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

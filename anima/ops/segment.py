@@ -14,6 +14,7 @@ import numpy as np
 
 from anima import errors
 from anima.core import dtypes
+from anima.core.device import check_sharding
 from anima.core.trace import Tracer, aval_of
 from anima.ops.broadcast import as_array, full
 from anima.ops.elementwise import add, and_, ge, lt, select
@@ -51,7 +52,8 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
               doc: str) -> Callable[..., Any]:
     def segment(data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
                 unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-                out_sharding: None = None) -> Any:
+                out_sharding: Any = None) -> Any:
+        check_sharding(name, out_sharding)
         for x in (data, segment_ids):
             aval_of(x)
         data, ids = as_array(data), as_array(index_operand(segment_ids))
@@ -88,7 +90,7 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
         (negative numbers name none) are left out (`mode`: as for scatters).
       num_segments: how many segments there are; needed while tracing (default: the greatest number + 1).
       indices_are_sorted, unique_indices: promises about `segment_ids`.
-      out_sharding: None: there is one device.
+      out_sharding: None, or the one device's.
       bucket_size: combine as many rows at a time, and then the results: less rounding error for long segments.
 
     Returns:

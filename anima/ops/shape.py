@@ -20,6 +20,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis
+from anima.core.device import check_sharding
 from anima.core.primitive import Linear
 from anima.core.trace import aval_of
 from anima.ops.broadcast import (
@@ -389,11 +390,12 @@ pad_p = Pad("pad")
 
 
 def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *,
-            out_sharding: None = None) -> Any:
+            out_sharding: Any = None) -> Any:
     """The elements of `operand`, in row-major order (of its axes permuted by `dimensions`), as `new_sizes`.
 
     TypeError if the number of elements differs.
     """
+    check_sharding("reshape", out_sharding)
     shape = as_shape(new_sizes, "reshape new_sizes")
     if dimensions is not None:
         given = shape_of(operand)

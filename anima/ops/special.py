@@ -55,10 +55,10 @@ def _named(name: str) -> Callable[..., Any]:
     return lambda *args: getattr(_scipy(), name)(*args)
 
 
-def no_derivative(function: str, operand: str) -> Callable[..., Any]:
-    """A rule for an operand in which the derivative is not known here."""
+def no_derivative(function: str, operand: str, error: type[Exception] = NotImplementedError) -> Callable[..., Any]:
+    """A rule for an operand in which the derivative is not known here; `error` is what JAX raises."""
     def rule(*args: Any) -> Any:
-        raise NotImplementedError(f"The derivative of {function} in {operand} is not implemented.")
+        raise error(f"The derivative of {function} in {operand} is not implemented.")
 
     return rule
 
@@ -226,6 +226,11 @@ def _igamma_slope(a: Any, x: Any) -> Any:
     return select_n_p.bind(end, inside, mul(pow(x, power), exp(neg(add(x, size)))))
 
 
+def _log_excess(a: Any, x: Any) -> Any:
+    """The derivative in a of log(x^(a-1) e^-x / Gamma(a)), where x is positive."""
+    return sub(log(select_n_p.bind(eq(x, 0), x, constant(1, x.dtype))), digamma(a))
+
+
 def _betainc_slope(t: Any, y: Any, a: Any, b: Any, x: Any) -> Any:
     """x^(a-1) (1-x)^(b-1) / B(a, b), as powers at 0 and 1 and by logarithms between them."""
     log_beta = sub(add(lgamma(a), lgamma(b)), lgamma(add(a, b)))
@@ -249,7 +254,7 @@ digamma = Elementwise("digamma", _digamma, REAL, "The derivative of lgamma; NaN 
                       cost=30, jvp=(lambda t, y, x: mul(t, polygamma(1.0, x)),))
 polygamma = Elementwise("polygamma", _polygamma, REAL, "The m-th derivative of digamma at x.",
                         operands="m x", cost=400,
-                        jvp=(no_derivative("polygamma", "m"),
+                        jvp=(no_derivative("polygamma", "m", ValueError),
                              lambda t, y, m, x: mul(t, polygamma(add(m, 1.0), x))))
 zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the sum of (k + q)^-x.",
                    operands="x q", cost=90,
@@ -271,11 +276,15 @@ igammac = Elementwise("igammac", _improved("gammaincc", incomplete.igammac, _apa
                            lambda t, y, a, x: mul(t, neg(_igamma_slope(a, x)))))
 igamma_grad_a = Elementwise("igamma_grad_a", _igamma_grad_a, REAL, "The derivative of igamma in a.",
                             operands="a x",
-                            cost=180, jvp=(no_derivative("igamma_grad_a", "a"), no_derivative("igamma_grad_a", "x")))
-random_gamma_grad = Elementwise(
+                            cost=180, jvp=(no_derivative("igamma_grad_a", "a"),
+                                            lambda t, y, a, x: mul(mul(t, _igamma_slope(a, x)), _log_excess(a, x))))
+random_gamma_grad_p = Elementwise(
     "random_gamma_grad", lambda a, x: (-_order_slope(a, x)).astype(x.dtype), REAL,
     "The derivative in a of a sample x of the gamma distribution of order a.", operands="a x",
-    cost=100, jvp=(no_derivative("random_gamma_grad", "a"), no_derivative("random_gamma_grad", "x")))
+    cost=100, jvp=(no_derivative("random_gamma_grad", "a"),
+                   lambda t, y, a, x: neg(mul(t, add(_log_excess(a, x), mul(y, sub(div(sub(a, 1.0), x), 1.0)))))))
 betainc = Elementwise("regularized_incomplete_beta", _improved("betainc", incomplete.betainc, _within), REAL,
                       "Regularized incomplete beta function I_x(a, b).", operands="a b x",
-                      cost=260, jvp=(no_derivative("betainc", "a"), no_derivative("betainc", "b"), _betainc_slope))
+                      cost=260,
+                      jvp=(no_derivative("betainc", "a", ValueError), no_derivative("betainc", "b", ValueError),
+                           _betainc_slope))

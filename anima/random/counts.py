@@ -188,7 +188,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
 @sampler
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     """The number of trials, each succeeding with probability `p`, up to and with the first success."""
-    dtype = int_dtype("geometric", dtype)
+    dtype = int_dtype("geometric", dtype, ValueError)
     shape = common_shape("geometric", shape, p)
     p = jnp.asarray(p)
     p = p.astype(dtypes.to_inexact(p.dtype))

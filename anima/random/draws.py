@@ -17,6 +17,7 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes
 from anima.core.avals import Shape, broadcast_shapes
+from anima.core.device import check_sharding
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el, special
 from anima.ops.broadcast import as_shape, broadcast_in_dim
@@ -29,15 +30,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 def sampler(fun: F) -> F:
     """The public face of a sampler: its first argument becomes one typed key, its errors show the user's line.
 
-    Adds the keyword `out_sharding`, which must be None while arrays live on one device.
+    Adds the keyword `out_sharding`.
     """
     name = fun.__name__
 
     @errors.api_boundary
     @functools.wraps(fun)
     def public(key: Any, *args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
-        if out_sharding is not None:
-            raise NotImplementedError(f"The argument out_sharding of anima.random.{name} is not supported.")
+        check_sharding(name, out_sharding)
         typed, _ = check_key(name, key)
         use(typed, name)
         return fun(typed, *args, **kwargs)

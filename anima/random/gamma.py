@@ -101,12 +101,12 @@ class RandomGamma(KeyPrimitive):
         if isinstance(t, Zero):
             return out, Zero(tangent_aval(ShapedArray(out.shape, out.dtype)))
         if not log_space:
-            return out, el.mul(t, special.random_gamma_grad(a, out))
+            return out, el.mul(t, special.random_gamma_grad_p(a, out))
         # Where exp underflows, x is a power of a uniform number u: log x = log(u) / a + ..., slope -log(x) / a.
         x = jnp.exp(out)
         tiny = x <= float(dtypes.finfo(out.dtype).tiny)
         safe = jnp.where(tiny, 1, x)
-        return out, el.mul(t, jnp.where(tiny, -out / a, special.random_gamma_grad(a, safe) / safe))
+        return out, el.mul(t, jnp.where(tiny, -out / a, special.random_gamma_grad_p(a, safe) / safe))
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
         keys, a = (sh.broadcast(x, (size,)) if d is None else jnp.moveaxis(x, d, 0)

@@ -8,6 +8,7 @@ import anima.numpy as jnp
 from anima.core import dtypes
 from anima.core.avals import Shape
 from anima.ops.broadcast import as_shape
+from anima.ops.family import WIDER
 from anima.random.draws import common_shape, draw_normal, float_dtype, sampler
 
 
@@ -34,14 +35,16 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 
 
 def _root(cov: Any, method: str) -> Any:
-    """A matrix A with A A^T = cov."""
+    """A matrix A with A A^T = cov; LAPACK has no floats of 16 bits."""
+    dtype = cov.dtype
+    cov = cov.astype(WIDER.get(dtype, dtype))
     if method == "cholesky":
-        return jnp.linalg.cholesky(cov)
+        return jnp.linalg.cholesky(cov).astype(dtype)
     if method == "eigh":
         values, vectors = jnp.linalg.eigh(cov)
     else:
         vectors, values, _ = jnp.linalg.svd(cov)
-    return vectors * jnp.sqrt(values[..., None, :])
+    return (vectors * jnp.sqrt(values[..., None, :])).astype(dtype)
 
 
 @sampler

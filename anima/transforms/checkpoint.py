@@ -347,4 +347,4 @@ def _origin(jaxpr: Jaxpr | ClosedJaxpr, var: Atom) -> str:
 def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Prints what reverse mode of `fun` would keep, one line a value."""
     for aval, origin in saved_residuals(fun, *args, **kwargs):
-        print(f"{aval.str_short()} {origin}")
+        print(f"{aval.str_short(short_dtypes=True)} {origin}")

@@ -110,9 +110,9 @@ def test_the_analysis_of_memory_tells() -> None:
 
 
 @pytest.mark.parametrize("fun, given, unusable", [
-    (lambda x: x.sum(), [(3,)], "f32[3]"),
-    (lambda x, y: (x.sum(), y), [(3,), (5,)], "f32[3]"),
-    (lambda x, y: x + y, [(4,), (4,)], "f32[4]"),  # one of the two takes the result's place
+    (lambda x: x.sum(), [(3,)], "float32[3]"),
+    (lambda x, y: (x.sum(), y), [(3,), (5,)], "float32[3]"),
+    (lambda x, y: x + y, [(4,), (4,)], "float32[4]"),  # one of the two takes the result's place
     (lambda x: x.reshape(3, 2), [(2, 3)], None),
     (lambda x, y: y + 1, [(2, 3), (4,)], None),  # what is not used is no waste
 ])

@@ -30,7 +30,7 @@ def test_other_places_are_refused(options: dict[str, Any]) -> None:
 def test_a_donated_array_is_given_once() -> None:
     x, y = jnp.ones(4), jnp.zeros(4)
     add = anima.jit(lambda a, b: a + b, donate_argnums=0)
-    with pytest.raises(ValueError, match=r"same array \(f32\[4\]\) twice, once as a donated argument"):
+    with pytest.raises(ValueError, match=r"same array \(float32\[4\]\) twice, once as a donated argument"):
         add(x, x)
     assert not x.is_deleted()
     assert add(x, y)[0] == 1.0 and x.is_deleted() and not y.is_deleted()

@@ -35,7 +35,7 @@ def test_traced() -> None:
     traced = anima.jit(f).trace(*ARGS)
     assert traced.fun_name == "f"
     assert traced.jaxpr.eqns[0].primitive.name == "sin"
-    assert [a.str_short() for a in traced.jaxpr.in_avals] == ["f32[2,3]", "f32[]"]
+    assert [a.str_short(short_dtypes=True) for a in traced.jaxpr.in_avals] == ["f32[2,3]", "f32[]"]
     assert traced.out_info["y"].shape == (2, 3) and traced.out_info["s"][0].dtype == np.float32
     (x_info, d_info), kwargs_info = traced.args_info
     assert x_info.shape == (2, 3) and d_info["k"].shape == () and kwargs_info == {}
@@ -171,7 +171,7 @@ def test_every_stage_tells_arguments_results_and_what_is_donated() -> None:
         assert anima.tree.structure(stage.args_info) == stage.in_tree and stage.donate_argnums == (0, 2)
         assert stage.out_info == {"a": anima.ShapeDtypeStruct((2,), np.float32)}
         assert anima.tree.structure(stage.out_info) == stage.out_tree
-        assert stage.in_avals[0][1]["b"].str_short() == "f32[2]"
+        assert stage.in_avals[0][1]["b"].str_short(short_dtypes=True) == "f32[2]"
 
 
 def test_a_compiled_program_deletes_what_is_donated_to_it() -> None:

@@ -67,5 +67,5 @@ def test_closures_and_pytrees() -> None:
 def test_errors() -> None:
     with pytest.raises(TypeError, match="transpose output pytree structure must match that of linear inputs"):
         linear_call(lambda r, x: x, lambda r, ct: (ct, ct), (), 1.0)
-    with pytest.raises(ValueError, match=r"Expected cotangent type f32\[\] but got f32\[3\]"):
+    with pytest.raises(ValueError, match=r"Expected cotangent type float32\[\] but got float32\[3\]"):
         linear_call(lambda r, x: x, lambda r, ct: jnp.ones(3), (), 1.0)

@@ -32,9 +32,10 @@ def stored(step: Callable[..., Any], init: Any = VECTOR, xs: Any = None, loop: s
     first = next(e for e in anima.make_jaxpr(anima.grad(loss, (0, 1)))(init, np.float32(0.7)).eqns
                  if e.primitive.name in ("scan", "tape_while"))
     if loop == "while":
-        return [v.aval.dtype.element.str_short() for v in first.outvars if v.aval.dtype.name[:5] == "tape<"][1:]
+        tapes = [v.aval.dtype for v in first.outvars if v.aval.dtype.name[:5] == "tape<"]
+        return [dtype.element.str_short(short_dtypes=True) for dtype in tapes[1:]]
     body = first.params["jaxpr"]
-    return [a.str_short() for a in body.out_avals[first.params["num_carry"]:]]
+    return [a.str_short(short_dtypes=True) for a in body.out_avals[first.params["num_carry"]:]]
 
 
 def lorenz(s: Any, w: Any) -> Any:

@@ -59,7 +59,7 @@ def test_good_programs_pass() -> None:
 
 def test_wrong_result_type_names_equation_and_source() -> None:
     text = complaint(program(out=SCALAR))
-    assert "Result 0 of twice is said to be f32[], but is f32[3]" in text
+    assert "Result 0 of twice is said to be float32[], but is float32[3]" in text
     assert "in equation 0: b:f32[] = twice a" in text and "asked for at model.py:12, in loss" in text
 
 
@@ -72,7 +72,7 @@ def test_scope() -> None:
     good = program()
     stray = Var(VECTOR)
     used = good.replace(eqns=[good.eqns[0].replace(invars=[stray])])
-    assert "Operand 0 is a variable of type f32[3] that is not bound" in complaint(used)
+    assert "Operand 0 is a variable of type float32[3] that is not bound" in complaint(used)
     assert "The program's result is a variable" in complaint(good.replace(outvars=[stray]))
     late = good.replace(eqns=[Eqn(twice, good.eqns[0].outvars, [stray], {}), *good.eqns])
     assert "that is not bound" in complaint(late)
@@ -94,7 +94,8 @@ def test_nested_programs_are_checked() -> None:
     x, y = Var(VECTOR), Var(SCALAR)
     outer = Jaxpr([], [x], [y], [Eqn(call, [x], [y], {"jaxpr": ClosedJaxpr(program(out=SCALAR))}, PLACE)])
     text = complaint(outer)
-    assert "Result 0 of twice is said to be f32[], but is f32[3]" in text and "equation 0: b:f32[] = call[" in text
+    assert "Result 0 of twice is said to be float32[], but is float32[3]" in text
+    assert "equation 0: b:f32[] = call[" in text
     eqn = outer.eqns[0].replace(params={"jaxpr": ClosedJaxpr(program())}, outvars=[y, Var(SCALAR)])
     assert "call has 1 results, the equation 2" in complaint(outer.replace(eqns=[eqn]))
 
@@ -103,10 +104,10 @@ def test_constants_and_literals() -> None:
     const = Var(SCALAR)
     jaxpr = Jaxpr([const], [], [const], [])
     assert "A program with 1 constvars has 0 constants" in complaint(ClosedJaxpr(jaxpr))
-    assert "is said to be f32[], but is f32[2]" in complaint(ClosedJaxpr(jaxpr, [np.zeros(2, np.float32)]))
+    assert "is said to be float32[], but is float32[2]" in complaint(ClosedJaxpr(jaxpr, [np.zeros(2, np.float32)]))
     wrong = Literal(1, SCALAR)
     wrong.val = np.int32(1)
-    assert "which is no f32[]" in complaint(jaxpr.replace(outvars=[wrong]))
+    assert "which is no float32[]" in complaint(jaxpr.replace(outvars=[wrong]))
     assert "neither a variable nor a literal: 1.0" in complaint(jaxpr.replace(outvars=[1.0]))
 
 

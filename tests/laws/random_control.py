@@ -15,6 +15,7 @@ from anima import lax
 from anima.experimental import io_callback
 from tests.laws.random_operations import STEPS, Builder
 from tests.laws.random_programs import Block, Program, Type, types_of
+from tests.laws.random_signals import SIGNALS
 from tests.op_records import INTS
 
 MOST_STEPS = 6
@@ -45,7 +46,7 @@ def grow(b: Builder, count: int) -> None:
         elif b.depth < DEEPEST and not b.large and b.rng.random() < 0.25:
             b.rng.choice(CONTROL)(b)
         else:
-            b.rng.choice(STEPS)(b)
+            b.rng.choice(STEPS + SIGNALS)(b)
 
 
 def function(b: Builder, arguments: Sequence[Type], results: Sequence[Type] | None, *, closed: bool = False,

@@ -84,7 +84,7 @@ def test_one_hot() -> None:
     np.testing.assert_array_equal(nn.one_hot(x, 3, axis=1), np.moveaxis(want, -1, 1))
     with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
         nn.one_hot(jnp.arange(3), 2.5)
-    with pytest.raises(anima.errors.TracerIntegerConversionError):
+    with pytest.raises(anima.errors.ConcretizationTypeError):
         anima.jit(lambda n: nn.one_hot(0, n))(3)
 
 

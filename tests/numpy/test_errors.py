@@ -254,7 +254,7 @@ REFUSED = {
          "not implemented for ord"),
         ("zeros(2).view('int32', type=np.ndarray)", "`type` argument of array.view()"),
         ("pad(V, 1, 'no')", "Unimplemented padding mode 'no' for np.pad."),
-        ("quantile(V, 0.5, weights=V)", "quantile does not support weights"),
+        ("quantile(V, 0.5, weights=V)", "method 'linear' does not support weights"),
         ("take(V, 0, mode='raise')", "The 'raise' mode to anima.numpy.take"),
         ("put(V, 0, 1, mode='raise', inplace=False)", "The 'raise' mode to anima.numpy.put"),
         ("partition(C, 1)", "partition for complex dtype is not implemented"),

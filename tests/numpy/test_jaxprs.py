@@ -30,6 +30,8 @@ CASES = [
     (jnp.sin, (I32,), "convert_element_type[new_dtype=float32 weak_type=False] a; sin b"),
     (lambda x: jnp.log(2.0), (X,), "log 2.0"),
     (lambda x: jnp.clip(x, 0, 1), (X,), "max 0.0 a; min 1.0 b"),
+    (lambda x: jnp.stack([x, x], 1), (X,), "stack[axis=1] a a"),
+    (lambda x: jnp.tile(x, 2), (X,), "tile[reps=(1, 2)] a"),
     (lambda x: x.sum(), (X,), "reduce_sum[axes=(0, 1)] a"),
     (lambda x: x.mean(0), (X,), "reduce_sum[axes=(0,)] a; div b 2.0"),
     (lambda x: x.max(axis=1, keepdims=True), (X,),
@@ -86,3 +88,11 @@ def test_closed_over_numpy_array_is_one_constant():
 
 def test_weak_types_survive_arithmetic_with_numbers():
     assert (jnp.asarray(1.0) * 2).weak_type and not (jnp.float32(1) * 2).weak_type
+
+
+@pytest.mark.parametrize(("function", "name"), [
+    (lambda x: jnp.split(x, [1], 1), "split"), (lambda x: jnp.array_split(x, 2, 1), "split"),
+    (lambda x: jnp.unstack(x, axis=1), "unstack")])
+def test_arrays_cut_up_are_one_equation(function, name):
+    (eqn,) = anima.make_jaxpr(function)(X).eqns
+    assert eqn.primitive.name == name

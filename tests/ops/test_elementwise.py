@@ -376,7 +376,7 @@ def test_other_derivatives() -> None:
     check_jvp(ew.conj_p, [z], input_dtype=z.dtype)
     check_jvp(ew.clamp_p, [np.array(-1.0), x, np.array(2.0)])
     check_jvp(ew.copy, [x])
-    with pytest.raises(NotImplementedError, match="derivative of betainc in a"):
+    with pytest.raises(ValueError, match="derivative of betainc in a"):
         special.betainc.jvp([arr(1.0)] * 3, [arr(1.0)] * 3)
     _, t = special.betainc.jvp([arr(2.0), arr(3.0), arr(0.4)], [Zero(aval((), "f8"))] * 2 + [arr(1.0)])
     np.testing.assert_allclose(t, 0.4 * 0.6 ** 2 / scipy.special.beta(2, 3))
@@ -531,5 +531,5 @@ def test_incomplete_gamma_in_its_order() -> None:
         want = float(mpmath.diff(lambda q, x=x: mpmath.gammainc(q, 0, x, regularized=True), a))
         np.testing.assert_allclose(special.igamma_grad_a.eval(np.float64(a), np.float64(x)), want, rtol=1e-11)
         density = float(x ** (a - 1) * mpmath.exp(-x) / mpmath.gamma(a))
-        np.testing.assert_allclose(special.random_gamma_grad.eval(np.float64(a), np.float64(x)), -want / density,
+        np.testing.assert_allclose(special.random_gamma_grad_p.eval(np.float64(a), np.float64(x)), -want / density,
                                    rtol=1e-11)

@@ -157,7 +157,7 @@ ERRORS = [
     (lambda: rd.reduce_and(np.ones(3, np.float32), (0,)), TypeError,
      "logical reduction requires operand dtype bool or int"),
     (lambda: rd.reduce_max_p.infer(ShapedArray((2, 3), np.dtype("f4")), axes=(2,)), ValueError,
-     r"reduction axes \(2,\) contains out-of-bounds indices for f32\[2,3\]"),
+     r"reduction axes \(2,\) contains out-of-bounds indices for float32\[2,3\]"),
     (lambda: rd.reduce_max_p.infer(ShapedArray((2, 3), np.dtype("f4")), axes=(0, 0)), ValueError,
      r"duplicate value in 'axes' of reduction: \(0, 0\)"),
     (lambda: rd.reduce_max(np.ones((2, 3)), (2,)), ValueError, "axis 2 is out of bounds"),
@@ -292,3 +292,16 @@ def test_zeros_of_extremes_have_one_sign(dtype: str, count: int) -> None:
         for outs in (run(given, at), anima.jit(lambda x, at: run(x, at)[:4])(given, at)):
             for out, expected in zip(outs, want, strict=False):
                 np.testing.assert_array_equal(np.signbit(np.asarray(out)), np.signbit(expected))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64", "float8_e5m2"])
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 64, 1000])
+def test_sums_of_negative_zeros(dtype: str, count: int) -> None:
+    """One -0.0 stays; several make 0.0: sums start there."""
+    x = jnp.full((3, count), -0.0, dtype)
+    for axis in (0, 1, (0, 1), ()):
+        total = lambda v, axis=axis: jnp.sum(v, axis)
+        eager, compiled = (np.real(np.asarray(f(x))).astype(np.float32) for f in (total, anima.jit(total)))
+        terms = x.size // eager.size
+        assert np.signbit(eager).all() == np.signbit(compiled).all() == (terms == 1)
+        assert not eager.any() and not compiled.any()

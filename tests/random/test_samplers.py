@@ -159,7 +159,7 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: random.categorical(KEY, jnp.zeros(3), shape=(5,), replace=False), ValueError,
      r"Number of samples without replacement \(5\) cannot exceed number of categories \(3\)"),
     (lambda: random.poisson(KEY, 3.0, (2,), jnp.float32), ValueError, "integer"),
-    (lambda: random.normal(KEY, (2,), out_sharding=object()), NotImplementedError, "out_sharding"),
+    (lambda: random.normal(KEY, (2,), out_sharding=object()), TypeError, "out_sharding"),
 ]
 
 
@@ -168,3 +168,14 @@ def test_errors(number: int) -> None:
     call, error, message = ERRORS[number]
     with warnings.catch_warnings(), pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("method", ["cholesky", "eigh", "svd"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_normal_vectors_of_16_bits(dtype: str, method: str) -> None:
+    mean, cov = jnp.array([3.0, -1.0]), jnp.array([[2.0, 0.5], [0.5, 1.0]])
+    drawn = anima.jit(lambda k: random.multivariate_normal(k, mean, cov, (4000,), dtype, method))(random.key(1))
+    assert drawn.dtype == dtype
+    values = np.asarray(drawn, np.float64)
+    np.testing.assert_allclose(values.mean(0), mean, atol=0.1)
+    np.testing.assert_allclose(np.cov(values.T), cov, atol=0.15)

@@ -219,3 +219,28 @@ def test_types() -> None:
     np.testing.assert_allclose(sp.log_softmax(x, axis=1), scipy.special.log_softmax(np.asarray(x), axis=1), rtol=1e-6)
     want = scipy.special.logsumexp(np.asarray(x), axis=0, b=2.0)
     np.testing.assert_allclose(sp.logsumexp(x, axis=0, b=2.0), want, rtol=1e-6)
+
+
+SECOND = {  # derivatives in x of derivatives in a
+    "igamma": (lambda a, x: anima.grad(sp.gammainc)(a, x), lambda a, x: mp.diff(
+        lambda b: mp.exp(-x) * x ** (b - 1) / mp.gamma(b), a)),
+    "igammac": (lambda a, x: anima.grad(sp.gammaincc)(a, x), lambda a, x: -mp.diff(
+        lambda b: mp.exp(-x) * x ** (b - 1) / mp.gamma(b), a)),
+    "random_gamma_grad": (anima.lax.random_gamma_grad, lambda a, x: mp.diff(lambda z: -mp.diff(
+        lambda b: mp.gammainc(b, 0, z, regularized=True), a) / (mp.exp(-z) * z ** (a - 1) / mp.gamma(a)), x)),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_mixed_derivatives_of_incomplete_gamma_functions(name: str, x64: None) -> None:
+    function, exact = SECOND[name]
+    for a, x in ((0.6, 0.3), (2.5, 1.7), (4.0, 9.0)):
+        with mp.workdps(30):
+            want = float(exact(mp.mpf(a), mp.mpf(x)))
+        for run in (lambda f: f, anima.jit):
+            np.testing.assert_allclose(run(anima.grad(function, 1))(a, x), want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("function", [sp.xlogy, sp.xlog1py])
+def test_products_with_logarithms_of_nan(function: Any) -> None:
+    assert jnp.isnan(function(0.0, jnp.nan)) and jnp.isnan(anima.grad(function, 1)(0.0, jnp.nan))

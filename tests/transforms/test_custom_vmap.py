@@ -223,10 +223,10 @@ def _closing_over() -> Any:
      _ruled(lambda s, b, x: ((x, x), True), lambda x: (x, x))),
     (ValueError, r"does not match that of original custom-vmapped function",
      _ruled(lambda s, b, x: ((x, x), (True, True)))),
-    (ValueError, r"f32\[4\] that it says is batched; for an axis of size 3.*must be f32\[3\]",
+    (ValueError, r"float32\[4\] that it says is batched; for an axis of size 3.*must be float32\[3\]",
      _ruled(lambda s, b, x: (jnp.ones(4), True))),
-    (ValueError, r"f32\[3\] that it says is not batched.*must be f32\[\]", _ruled(lambda s, b, x: (x, False))),
-    (ValueError, r"i32\[3\]", _ruled(lambda s, b, x: (x.astype(int), True))),
+    (ValueError, r"float32\[3\] that it says is not batched.*must be float32\[\]", _ruled(lambda s, b, x: (x, False))),
+    (ValueError, r"int32\[3\]", _ruled(lambda s, b, x: (x.astype(int), True))),
     (TypeError, "could not be resolved to positions: y", lambda: tagged_keyword(1.0, y=2.0)),
     (anima.errors.UnexpectedTracerError, "closes over", _closing_over),
 ])

@@ -48,7 +48,8 @@ def _equations(group: Group, fused: Fused) -> list[Eqn]:
 
 
 def _equation(eqn: Eqn, names: dict[Var, str], fused: Fused) -> str:
-    outs = " ".join(f"{names[v]}{'!' if v in fused.stored else ''}:{v.aval.str_short()}" for v in eqn.outvars)
+    outs = " ".join(f"{names[v]}{'!' if v in fused.stored else ''}:{v.aval.str_short(short_dtypes=True)}"
+                    for v in eqn.outvars)
     ins = " ".join(names[v] if type(v) is Var else str(v.val) for v in eqn.invars)  # type: ignore[union-attr]
     params = {k: v for k, v in eqn.params.items() if isinstance(v, (int, tuple, str)) and v is not None}
     shown = f"[{' '.join(f'{k}={v}' for k, v in params.items())}]" if params else ""

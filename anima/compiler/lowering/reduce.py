@@ -53,8 +53,10 @@ def unrolled(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
     aval = eqn.invars[0].aval
     axes = eqn.params["axes"]
     op, init = _accumulation(eqn)
-    total: Expr | None = None
-    for place in np.ndindex(*[aval.shape[a] for a in axes]):
+    counts = [aval.shape[a] for a in axes]
+    # A sum of several zeros starts at 0.0: it is -0.0 only if it is one term, -0.0.
+    total: Expr | None = init if op == "add" and math.prod(counts) > 1 and init.dtype[0] in "fc" else None
+    for place in np.ndindex(*counts):
         where, kept = dict(zip(axes, place, strict=True)), iter(index)
         inner = tuple(scope.ix.const(where[d]) if d in where else next(kept) for d in range(aval.ndim))
         term = scope.cast(scope.at(eqn.invars[0], inner), init.dtype)

@@ -1,4 +1,4 @@
-"""Floats of 8 and 4 bits, and integers of 4, 2 and 1: a byte each, computed as f32, or as i8 and u8 and cut.
+"""Floats of 8, 6 and 4 bits, and integers of 4, 2 and 1: a byte each, computed as f32, or as i8 and u8 and cut.
 
     f8_e4m3fn 0x3c (1.5)  ->  f32 1.5           f32 500.0  ->  f8_e4m3fn 0x7f (NaN: there is no infinity)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,23 +10,7 @@ import numpy as np
 import anima.numpy as jnp
 from anima.core.avals import canonicalize_axis
 from anima.numpy.promote import promote_dtypes_inexact
-
-_UNROLLED = 64  # elements of a kernel up to which windows are slices
-
-
-def _windows_dot(x: Any, kernel: Any, precision: Any) -> Any:
-    """The sums of products of `kernel` with each of its places in `x`."""
-    counts = [n - m + 1 for n, m in zip(x.shape, kernel.shape, strict=True)]
-    if math.prod(kernel.shape) <= _UNROLLED:
-        windows = [x[tuple(slice(i, i + n) for i, n in zip(at, counts, strict=True))]
-                   for at in np.ndindex(kernel.shape)]
-        stacked = jnp.stack(windows, -1).reshape(-1, len(windows))
-    else:
-        for axis, (n, m) in enumerate(zip(counts, kernel.shape, strict=True)):
-            places = np.arange(n)[:, None] + np.arange(m)
-            x = jnp.moveaxis(jnp.take(x, places, axis=axis, mode="clip"), axis + 1, -1)
-        stacked = x.reshape(math.prod(counts), -1)
-    return jnp.dot(stacked, kernel.reshape(-1), precision=precision).reshape(counts)
+from anima.ops.convolution import conv_general_dilated
 
 
 def _check_mode(mode: str) -> None:
@@ -57,7 +40,8 @@ def _direct(a: Any, b: Any, mode: str, precision: Any) -> Any:
     stops = [n - max(-high, 0) for n, (_, high) in zip(a.shape, padding, strict=True)]
     a = a[tuple(map(slice, starts, stops))]
     a = jnp.pad(a, [(max(low, 0), max(high, 0)) for low, high in padding])
-    return _windows_dot(a, jnp.flip(b), precision)
+    a, b = a[None, None], jnp.flip(b)[None, None]
+    return conv_general_dilated(a, b, (1,) * (a.ndim - 2), "VALID", precision=precision)[0, 0]
 
 
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Any:

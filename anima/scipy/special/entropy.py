@@ -12,13 +12,9 @@ import numpy as np
 import anima.numpy as jnp
 from anima.nn import normalize
 from anima.ops.elementwise import logistic
+from anima.scipy import logarithms
 from anima.scipy.special.operands import inexact, real
 from anima.transforms.custom import custom_jvp
-
-
-@custom_jvp
-def _xlogy(x: Any, y: Any) -> Any:
-    return jnp.where(x == 0, jnp.zeros_like(x), x * jnp.log(jnp.where(x == 0, 1, y)))
 
 
 def _quotient(x: Any, y: Any) -> Any:
@@ -26,35 +22,24 @@ def _quotient(x: Any, y: Any) -> Any:
     return x / jnp.where((x == 0) & (y == 0), 1, y)
 
 
-_xlogy.defjvps(lambda t, out, x, y: t * jnp.log(y), lambda t, out, x, y: t * _quotient(x, y))
-
-
-@custom_jvp
-def _xlog1py(x: Any, y: Any) -> Any:
-    return jnp.where(x == 0, jnp.zeros_like(x), x * jnp.log1p(jnp.where(x == 0, 0, y)))
-
-
-_xlog1py.defjvps(lambda t, out, x, y: t * jnp.log1p(y), lambda t, out, x, y: t * _quotient(x, 1 + y))
-
-
 def xlogy(x: Any, y: Any) -> Any:
-    """x log(y), 0 where x = 0.
+    """x log(y), 0 where x = 0 and y is not NaN.
 
     >>> anima.scipy.special.xlogy(jnp.zeros(1), jnp.zeros(1))
     Array([0.], dtype=float32)
     """
-    return _xlogy(*inexact("xlogy", x, y))
+    return logarithms.xlogy(*inexact("xlogy", x, y))
 
 
 def xlog1py(x: Any, y: Any) -> Any:
-    """x log(1 + y), 0 where x = 0."""
-    return _xlog1py(*inexact("xlog1py", x, y))
+    """x log(1 + y), 0 where x = 0 and y is not NaN."""
+    return logarithms.xlog1py(*inexact("xlog1py", x, y))
 
 
 def entr(x: Any) -> Any:
     """-x log(x): 0 where x = 0, -inf where it is negative."""
     (x,) = real("entr", x, weak=True)
-    return jnp.where(x < 0, -np.inf, -_xlogy(x, x))
+    return jnp.where(x < 0, -np.inf, -logarithms.xlogy(x, x))
 
 
 def _log_ratio(p: Any, q: Any) -> Any:

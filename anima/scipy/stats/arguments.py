@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
 
 from anima.core.array import Array
+from anima.core.trace import aval_of
 from anima.numpy.promote import convert_operand, promote_dtypes_inexact
 from anima.numpy.selection import where
 from anima.ops import elementwise as ew
@@ -19,16 +20,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def promoted(fun: F) -> F:
-    """`fun` of arrays of their common inexact dtype, which the result has, too; weakly typed if all arguments are."""
-    return _promoted(fun, False)
+    """`fun` of arrays of their common inexact dtype, which the result has, too; weakly typed if that is."""
+    return _promoted(fun, lambda common, args: common)
 
 
 def strongly(fun: F) -> F:
     """As `promoted`, never weakly typed."""
-    return _promoted(fun, True)
+    return _promoted(fun, lambda common, args: False)
 
 
-def _promoted(fun: F, strong: bool) -> F:
+def closely(fun: F) -> F:
+    """As `promoted`, weakly typed if all arguments are, integers included."""
+    return _promoted(fun, lambda common, args: all(aval_of(x).weak_type for x in args))
+
+
+def _promoted(fun: F, weak: Callable[[bool, Iterable[Any]], bool]) -> F:
     signature, name = inspect.signature(fun), f"{fun.__module__.rpartition('.')[2]}.{fun.__name__}"
 
     @functools.wraps(fun)
@@ -36,10 +42,10 @@ def _promoted(fun: F, strong: bool) -> F:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         xs = promote_dtypes_inexact(name, *bound.arguments.values())
-        dtype, weak = xs[0].dtype, xs[0].aval.weak_type
+        dtype = xs[0].dtype
         wide = WIDER.get(dtype)
         out = fun(*(xs if wide is None else [ew.convert(x, wide) for x in xs]))
-        return convert_operand(out, dtype, weak and not strong)
+        return convert_operand(out, dtype, weak(xs[0].aval.weak_type, bound.arguments.values()))
 
     return called  # type: ignore[return-value]
 

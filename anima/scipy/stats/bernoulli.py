@@ -10,12 +10,12 @@ from anima.core.array import Array
 from anima.numpy.functions import exp
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
-from anima.scipy.stats.arguments import promoted, valid
+from anima.scipy.stats.arguments import closely, valid
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The logarithm of the probability of `k`. NaN unless 0 <= p <= 1."""
     x = k - loc
@@ -23,19 +23,19 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     return valid(x, out, (p >= 0) & (p <= 1))
 
 
-@promoted
+@closely
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, p, loc))
 
 
-@promoted
+@closely
 def cdf(k: ArrayLike, p: ArrayLike) -> Array:
     """The probability of values up to `k`."""
     return valid(k, where(k < 0, 0, where(k < 1, 1 - p, 1)), (p >= 0) & (p <= 1))
 
 
-@promoted
+@closely
 def ppf(q: ArrayLike, p: ArrayLike) -> Array:
     """0 or 1, the smaller of those whose `cdf` is at least `q`; NaN outside of [0, 1]."""
     return valid(q, where(q <= 1 - p, 0, 1), (p >= 0) & (p <= 1), (q >= 0) & (q <= 1))

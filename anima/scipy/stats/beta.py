@@ -10,12 +10,12 @@ from anima.core.array import Array
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn, tails
-from anima.scipy.stats.arguments import on, promoted, valid
+from anima.scipy.stats.arguments import closely, on, valid
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`. NaN unless `scale`, `a` and `b` > 0."""
     z = (x - loc) / scale
@@ -24,13 +24,13 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     return valid(x, out - log(scale), scale > 0, a > 0, b > 0)
 
 
-@promoted
+@closely
 def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, a, b, loc, scale))
 
 
-@promoted
+@closely
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
@@ -38,7 +38,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arr
     return valid(x, out, scale > 0, a > 0, b > 0)
 
 
-@promoted
+@closely
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `cdf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
@@ -46,7 +46,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     return valid(x, out, scale > 0, a > 0, b > 0)
 
 
-@promoted
+@closely
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     z = (x - loc) / scale
@@ -54,7 +54,7 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
     return valid(x, out, scale > 0, a > 0, b > 0)
 
 
-@promoted
+@closely
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale

@@ -10,12 +10,12 @@ from anima.core.array import Array
 from anima.numpy.functions import exp
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
-from anima.scipy.stats.arguments import promoted, valid, whole
+from anima.scipy.stats.arguments import closely, valid, whole
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The logarithm of the probability of `k`. NaN unless `n` is whole, `n` >= 0 and `a`, `b` > 0."""
     x = k - loc
@@ -25,7 +25,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
     return valid(x, where(inside, out, -np.inf), (n >= 0) & whole(n), a > 0, b > 0)
 
 
-@promoted
+@closely
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, n, a, b, loc))

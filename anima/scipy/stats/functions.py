@@ -1,6 +1,5 @@
 """Special functions that distributions are made of, in forms that lose no digits in tails or for large parameters.
 
-    x log y, 0 where x is 0                                  xlogy(x, y), xlog1py(x, y)
     log Gamma(x + 1) = x log x - x + excess(x)               excess(x)
     x log(x / m) - x + m >= 0                                deviance(x, m)
 
@@ -11,64 +10,21 @@ of binomial probabilities", 2000).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from anima.core.array import Array
-from anima.core.primitive import Zero
 from anima.nn.activations import log1mexp
-from anima.numpy.elementwise import abs, maximum, minimum
+from anima.numpy.elementwise import abs, minimum
 from anima.numpy.functions import exp, log, log1p
 from anima.numpy.manipulation import broadcast_arrays
 from anima.numpy.selection import where
 from anima.ops import special
 from anima.ops.broadcast import full_like
-from anima.ops.formula import log_ndtr, ndtr
-from anima.transforms.custom import SymbolicZero, custom_jvp
+from anima.ops.formula import betaln, log_ndtr, ndtr
+from anima.scipy.logarithms import xlog1py as xlog1py, xlogy as xlogy
 
 LOG_2PI = math.log(2 * math.pi)
-
-
-# ---------------------------------------------------------------- products with logarithms
-
-
-def _sum(terms: Sequence[Any], like: Array) -> Array:
-    return terms[0] + terms[1] if len(terms) > 1 else terms[0] if terms else full_like(like, 0)
-
-
-@custom_jvp
-def xlogy(x: Array, y: Array) -> Array:
-    """x log(y), 0 where x is 0 and y not NaN."""
-    zero = (x == 0) & (y == y)
-    return where(zero, 0, x * log(where(zero, 1, y)))
-
-
-@custom_jvp
-def xlog1py(x: Array, y: Array) -> Array:
-    """x log(1 + y), 0 where x is 0 and y not NaN."""
-    zero = (x == 0) & (y == y)
-    return where(zero, 0, x * log1p(where(zero, 0, y)))
-
-
-def _product_jvp(product: Any, logarithm: Any, shift: float) -> Any:
-    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        (x, y), (dx, dy) = primals, tangents
-        out = product(x, y)
-        terms = []
-        if not isinstance(dx, (Zero, SymbolicZero)):
-            terms.append(dx * logarithm(y))
-        if not isinstance(dy, (Zero, SymbolicZero)):
-            zero = x == 0
-            terms.append(dy * where(zero, 0, x / where(zero, 1, y + shift)))
-        return out, _sum(terms, out)
-
-    return rule
-
-
-xlogy.defjvp(_product_jvp(xlogy, log, 0.0), symbolic_zeros=True)
-xlog1py.defjvp(_product_jvp(xlog1py, log1p, 1.0), symbolic_zeros=True)
 
 
 # ---------------------------------------------------------------- factorials, and what is left of them
@@ -117,18 +73,7 @@ def deviance(x: Array, m: Array) -> Array:
 
 def log_beta(a: Array, b: Array) -> Array:
     """log of Gamma(a) Gamma(b) / Gamma(a + b) for a, b > 0."""
-    small, large = minimum(a, b), maximum(a, b)
-    big = large >= _LARGE
-    both = small >= _LARGE
-    b1, a1 = where(big, large, _LARGE), where(both, small, _LARGE)
-    a2 = where(both, 1, small)
-    shift = log1p(where(both, a1, a2) / b1)
-    rest = _stirling(b1) - _stirling(where(both, a1, a2) + b1)
-    of_both = (0.5 * LOG_2PI - 0.5 * log(b1) - (a1 - 0.5) * log1p(b1 / a1) - b1 * shift + _stirling(a1) + rest)
-    of_one = special.lgamma(a2) - (b1 - 0.5) * shift - a2 * log(a2 + b1) + a2 + rest
-    a3, b3 = where(big, 1, small), where(big, 1, large)
-    of_none = special.lgamma(a3) + special.lgamma(b3) - special.lgamma(a3 + b3)
-    return where(big, where(both, of_both, of_one), of_none)
+    return betaln(*broadcast_arrays(a, b))
 
 
 def log_choose(n: Array, k: Array) -> Array:

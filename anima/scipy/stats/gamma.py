@@ -10,12 +10,12 @@ from anima.core.array import Array
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn, tails
-from anima.scipy.stats.arguments import on, promoted, valid
+from anima.scipy.stats.arguments import closely, on, promoted, valid
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`. NaN unless `scale` > 0 and `a` > 0."""
     z = (x - loc) / scale
@@ -24,20 +24,20 @@ def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
     return valid(x, out - log(scale), scale > 0, a > 0)
 
 
-@promoted
+@closely
 def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, a, loc, scale))
 
 
-@promoted
+@closely
 def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
     return valid(x, on(z > 0, z, lambda z: fn.igamma(a, z), 0), scale > 0, a > 0)
 
 
-@promoted
+@closely
 def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `cdf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale

@@ -9,12 +9,12 @@ import numpy as np
 from anima.core.array import Array
 from anima.numpy.functions import exp, log
 from anima.scipy.stats import functions as fn
-from anima.scipy.stats.arguments import on, promoted, valid, whole
+from anima.scipy.stats.arguments import closely, on, valid, whole
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The logarithm of the probability of `k`. NaN unless 0 < p <= 1."""
     x = k - loc
@@ -22,7 +22,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     return valid(x, on(inside, x, lambda k: fn.xlog1py(k - 1, -p) + log(p), -np.inf), (p > 0) & (p <= 1))
 
 
-@promoted
+@closely
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, p, loc))

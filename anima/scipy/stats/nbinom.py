@@ -10,12 +10,12 @@ from anima.core.array import Array
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
-from anima.scipy.stats.arguments import promoted, valid, whole
+from anima.scipy.stats.arguments import closely, valid, whole
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The logarithm of the probability of `k`. NaN unless `n` > 0 and 0 < p <= 1."""
     x = k - loc
@@ -25,7 +25,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
     return valid(x, where(inside, out, -np.inf), (p > 0) & (p <= 1), n > 0)
 
 
-@promoted
+@closely
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, n, p, loc))

@@ -16,7 +16,7 @@ from anima.numpy.reductions import sum as sum_of
 from anima.numpy.selection import where
 from anima.ops.shape import expand_dims
 from anima.scipy.stats import functions as fn
-from anima.scipy.stats.arguments import on, promoted, strongly, valid, whole
+from anima.scipy.stats.arguments import closely, on, promoted, strongly, valid, whole
 
 ArrayLike = Any
 _SUMMED = 200  # the mean up to which the entropy is a sum; above it, an asymptotic series
@@ -36,7 +36,7 @@ def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     return exp(logpmf(k, mu, loc))
 
 
-@promoted
+@closely
 def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of values up to `k`. NaN unless `mu` >= 0."""
     x = k - loc

@@ -11,12 +11,12 @@ from anima.numpy.elementwise import abs
 from anima.numpy.functions import exp, log, log1p, sqrt
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
-from anima.scipy.stats.arguments import promoted, valid
+from anima.scipy.stats.arguments import closely, valid
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`. NaN unless `scale` > 0 and `df` > 0."""
     z = (x - loc) / scale
@@ -31,7 +31,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
     return valid(x, out - log(scale), scale > 0, df > 0)
 
 
-@promoted
+@closely
 def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, df, loc, scale))
