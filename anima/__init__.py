@@ -45,6 +45,12 @@ from anima.api.effects import (
 from anima.api.jacobian import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
 from anima.api.jit import jit as jit
 from anima.api.mapping import vmap as vmap
+from anima.api.refs import (
+    empty_ref as empty_ref,
+    free_ref as free_ref,
+    freeze as freeze,
+    new_ref as new_ref,
+)
 from anima.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
 from anima.api.tracing import (
     clear_caches as clear_caches,
@@ -76,6 +82,7 @@ from anima.config import (
 from anima.core.array import Array as Array, load_operators_by
 from anima.core.device import Device as Device
 from anima.core.dtypes import float0 as float0
+from anima.core.refs import Ref as Ref
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
@@ -92,6 +99,7 @@ if TYPE_CHECKING:
         numpy as numpy,
         ops as ops,
         random as random,
+        ref as ref,
         scipy as scipy,
         stages as stages,
         test_util as test_util,
@@ -103,7 +111,7 @@ jacobian = jacrev
 remat = checkpoint
 __version__ = "0.1.0"
 
-_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "scipy",
+_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "ref", "scipy",
           "stages", "test_util", "typing")
 
 

@@ -289,6 +289,12 @@ def not_an_array_message(x: Any) -> str:
             "Python number.")
 
 
+def ref_as_array_message(aval: Any, operation: str = "") -> str:
+    """For a mutable reference where an array is meant."""
+    to = f" to a primitive: {operation}" if operation else ""
+    return (f"Attempting to pass a Ref {aval!r}{to} -- did you forget to unpack ([...]) the ref?\n  {user_line()}")
+
+
 def leaked_tracer_message(tracer: Any, holder: str | None = None) -> str:
     """For a tracer met outside of its trace, or, if `holder` says what holds it, about to be."""
     tell = getattr(tracer, "made_text", None)

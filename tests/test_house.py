@@ -27,7 +27,7 @@ LAYERS = [
     {"api"},
     {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint", "debug", "experimental",
      "extend", "flatten_util", "custom_derivatives", "stages", "typing", "custom_batching", "dlpack",
-     "image", "test_util"},
+     "image", "test_util", "ref"},
     {"anima"},
 ]
 

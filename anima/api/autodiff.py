@@ -22,7 +22,7 @@ from anima.core.jaxpr import Jaxpr
 from anima.core.primitive import Linear, Zero
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
-from anima.ops.broadcast import as_array, instantiate
+from anima.ops.broadcast import as_array, as_operand, instantiate
 from anima.ops.elementwise import convert
 from anima.transforms.forward import jvp_flat
 from anima.transforms.linearize import linearize_flat
@@ -223,7 +223,7 @@ for _kind in (Pushforward, VJP):
 def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, kind: type[Any]) -> tuple[Any, ...]:
     """(out, derivative of `kind`, aux)."""
     flat, in_tree = tree.flatten(primals)
-    flat = list(map(as_array, flat))
+    flat = list(map(as_operand, flat))
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     avals = list(map(aval_of, flat))
     outs, mask, jaxpr, consts = linearize_flat(flat_fun, flat, list(map(_differentiable, avals)))

@@ -9,8 +9,10 @@ from typing import Any
 from anima import errors, tree
 from anima.core.avals import canonicalize_axis
 from anima.core.axes import Axis
+from anima.core.refs import Ref, check_given_once
 from anima.core.trace import aval_of
 from anima.ops.broadcast import reduce_sum
+from anima.transforms.refs import cells_of, put, whole
 from anima.transforms.vmap import batch_flat, move_to
 from anima.util import fun_name
 
@@ -70,15 +72,21 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         dims = [_axis(axis, x, fun) for axis, x in zip(axes, leaves, strict=True)]
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
         found: list[Any] = []
+        refs = [k for k, (x, d) in enumerate(zip(leaves, dims, strict=True)) if isinstance(x, Ref) and d is not None]
 
         def flat(*xs: Any) -> list[Any]:
-            positional, keywords = tree.unflatten(in_tree, xs)
+            cells = cells_of(refs, leaves, xs)
+            positional, keywords = tree.unflatten(in_tree, [cells.get(k, x) for k, x in enumerate(xs)])
             outs, out_tree = tree.flatten(fun(*positional, **keywords))
             found.append(out_tree)
-            return outs
+            return [*outs, *(cells[k].whole() for k in refs)]
 
-        outs, out_dims = batch_flat(flat, size if axis_name is None else Axis(size, axis_name), leaves, dims)
+        check_given_once(leaves, lambda k: f"argument {k}", f"when calling {fun_name(fun)} for vmap")
+        given = [whole(x) if k in refs else x for k, x in enumerate(leaves)]
+        outs, out_dims = batch_flat(flat, size if axis_name is None else Axis(size, axis_name), given, dims)
         out_tree = found[0]
+        for k in reversed(refs):
+            put(leaves[k], move_to(outs.pop(), out_dims.pop(), dims[k], size))  # type: ignore[arg-type]
         targets = tree.broadcast_prefix(out_axes, tree.unflatten(out_tree, outs), is_leaf=_is_none,
                                         what="vmap out_axes")
         return tree.unflatten(out_tree, [_place(o, d, t, size, fun, sum_match)

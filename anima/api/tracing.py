@@ -82,6 +82,7 @@ class CompileTimeTrace(Trace):
     """Applies primitives at once, whatever is being traced, except to values that are tracers."""
 
     label = "CompileTimeTrace"
+    holds_refs = False
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         waits = any(isinstance(x, Tracer) for x in args)

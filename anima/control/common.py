@@ -10,6 +10,7 @@ from anima import errors, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Var
+from anima.core.refs import Ref
 from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
@@ -24,7 +25,7 @@ def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Shaped
     def flat(*leaves: Any) -> list[Any]:
         result = fun(*tree.unflatten(in_tree, leaves))
         outs, out_tree = tree.flatten(result)
-        if not all(map(is_array_like, outs)):
+        if not all(is_array_like(x) or isinstance(x, Ref) for x in outs):
             path, x = next((p, x) for p, x in tree.leaves_with_path(result) if not is_array_like(x))
             where = f" at output component {tree.keystr(path)}" if path else ""
             raise TypeError(f"function {place_of(fun)} traced for {by} returned a value of type {type(x)}{where}, "

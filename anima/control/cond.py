@@ -31,6 +31,7 @@ from anima.ops.index import index_operand, narrow_index
 from anima.ops.shape import batch_at_front
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_apart, linearize_jaxpr
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
@@ -41,7 +42,7 @@ from anima.util import weak_cache
 Branches = tuple[ClosedJaxpr, ...]
 
 
-class Cond(Primitive):
+class Cond(Stateful):
     """Operands: an int32 scalar index in range, then those of every branch."""
 
     multiple_results = True
@@ -127,6 +128,20 @@ class Cond(Primitive):
         force = tuple(0 if m else None for m in mapped)
         bodies = [batch_jaxpr(b, size, in_dims, force)[0] for b in branches]
         return self.call(bodies, args[0], args[1:]), list(force)
+
+    def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
+                  params: dict[str, Any]) -> Discharged:
+        """What some branch writes to is a result of all."""
+        parts = [discharge_jaxpr(b, own[1:]) for b in params["branches"]]
+        changed = sorted(set().union(*(c for _, c in parts)))
+        count = len(params["branches"][0].out_avals)
+        branches = []
+        for closed, own_changes in parts:
+            jaxpr = closed.jaxpr
+            ends = {k: jaxpr.outvars[count + i] for i, k in enumerate(own_changes)}
+            branches.append(closed.replace(jaxpr=jaxpr.replace(
+                outvars=[*jaxpr.outvars[:count], *(ends.get(k, jaxpr.invars[k]) for k in changed)])))
+        return values, {**params, "branches": tuple(branches)}, {1 + k: count + i for i, k in enumerate(changed)}
 
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
         """The equation with the results and operands that are used."""

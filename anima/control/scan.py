@@ -20,12 +20,13 @@ from anima.control.common import check_carry, reorder, strong_like, trace_functi
 from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
+from anima.core.primitive import Inner, Linear, Work, Zero
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
@@ -34,7 +35,7 @@ from anima.transforms.vmap import batch_jaxpr, move_to
 from anima.util import fun_name, split_list, weak_cache
 
 
-class Scan(Primitive):
+class Scan(Stateful):
     """Operands: constants, initial carry, `xs`; results: final carry, stacked `ys`."""
 
     multiple_results = True
@@ -164,6 +165,21 @@ class Scan(Primitive):
         outs = self.call(new, *split_list(moved, [num_consts, num_carry]), length=length, reverse=reverse,
                          unroll=unroll)
         return outs, [d if k < num_carry or d is None else d + 1 for k, d in enumerate(out_dims)]
+
+    def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
+                  params: dict[str, Any]) -> Discharged:
+        """What the body writes to becomes carry; slices of references are written to as `ys`."""
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+        jaxpr, changed = discharge_jaxpr(params["jaxpr"], own)
+        carries, ys = [k for k in changed if k < num_consts], [k for k in changed if k >= num_consts]
+        fixed = [k for k in range(num_consts) if k not in carries]
+        order = [*fixed, *range(num_consts, num_consts + num_carry), *carries, *range(num_consts + num_carry, len(args))]
+        last = len(jaxpr.out_avals) - len(changed)
+        ends = {k: last + i for i, k in enumerate(changed)}
+        outs = [*range(num_carry), *(ends[k] for k in carries), *range(num_carry, last), *(ends[k] for k in ys)]
+        new = {**params, "jaxpr": reorder(jaxpr, order, outs), "num_consts": len(fixed),
+               "num_carry": num_carry + len(carries)}
+        return [values[k] for k in order], new, {k: outs.index(end) for k, end in ends.items()}
 
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
         """The equation without unused `ys`, and without carries that nothing used depends on."""

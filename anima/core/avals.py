@@ -59,8 +59,8 @@ class ShapedArray:
 
 
 def tangent_aval(aval: ShapedArray) -> ShapedArray:
-    """The type of the tangent of a value: itself if it is inexact, `float0` otherwise."""
-    if dtypes.issubdtype(aval.dtype, np.inexact):
+    """The type of the tangent of a value: itself if it is an inexact array, `float0` otherwise."""
+    if dtypes.issubdtype(aval.dtype, np.inexact) and isinstance(aval, ShapedArray):
         return aval
     return ShapedArray(aval.shape, dtypes.float0)
 

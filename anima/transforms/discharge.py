@@ -1,0 +1,108 @@
+"""Programs without references: what a reference holds goes in as an argument and comes out as a result.
+
+    { lambda ; a:Ref{f32[3]} b:f32[]. let c:f32[] <- a[0]; a[1] <- b in (c,) }
+    { lambda ; a:f32[3] b:f32[]. let c:f32[] = ... a; d:f32[3] = scatter[...] a ... b in (c, d) }
+
+The program is run again on cells (`core/refs.py`), which hold variables of the program that is being recorded. Loops,
+branches and calls say in `discharge` how what their references hold gets in and out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from anima.core.jaxpr import ClosedJaxpr, subjaxprs
+from anima.core.primitive import Primitive
+from anima.core.refs import STATE, AbstractRef, Cell, Ref, check_alive, check_given_once
+from anima.core.stage import eval_jaxpr, trace_to_jaxpr
+from anima.core.state import current
+from anima.core.trace import Trace, under
+from anima.util import weak_cache
+
+Discharged = tuple[Sequence[Any], dict[str, Any], dict[int, int]]
+
+
+class DischargeTrace(Trace):
+    """Applies primitives under its parent; references made under it are cells."""
+
+    label = "DischargeTrace"
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return under(self.parent, primitive.bind, *args, **params)
+
+
+@weak_cache
+def discharge_jaxpr(closed: ClosedJaxpr, refs: tuple[bool, ...]) -> tuple[ClosedJaxpr, tuple[int, ...]]:
+    """The program that takes what references hold in place of those that `refs` marks, and gives what those that it
+    writes to hold in the end, after its results. Second, which arguments these are. Nothing refers to references made
+    inside."""
+    changed: list[int] = []
+
+    def fun(*args: Any) -> list[Any]:
+        trace = DischargeTrace(current.trace)
+        cells = [Cell(trace, x, aval) if r else x  # type: ignore[arg-type]
+                 for x, aval, r in zip(args, closed.in_avals, refs, strict=True)]
+        try:
+            outs = under(trace, eval_jaxpr, closed.jaxpr, closed.consts, *cells)
+        finally:
+            trace.alive = False
+        changed.extend(k for k, c in enumerate(cells) if refs[k] and c.changed)
+        return [*outs, *(cells[k].whole() for k in changed)]
+
+    avals = [a.inner_aval if r else a  # type: ignore[attr-defined]
+             for a, r in zip(closed.in_avals, refs, strict=True)]
+    jaxpr, consts = trace_to_jaxpr(fun, avals)
+    return ClosedJaxpr(jaxpr, consts), tuple(changed)
+
+
+def is_stateful(closed: Any) -> bool:
+    """Whether a program takes references, or uses some."""
+    return STATE in closed.effects or any(isinstance(a, AbstractRef) for a in closed.in_avals)
+
+
+@weak_cache
+def discharged(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, tuple[int, ...]]:
+    """`discharge_jaxpr` of all references; the program itself where there are none."""
+    if not is_stateful(closed):
+        return closed, ()
+    return discharge_jaxpr(closed, tuple(isinstance(a, AbstractRef) for a in closed.in_avals))
+
+
+class Stateful(Primitive):
+    """An operation that runs programs, which may take references and use them."""
+
+    takes_refs = True
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        trace = current.trace
+        if trace.holds_refs:
+            own = tuple([isinstance(a, Cell) and a.trace is trace for a in args])
+            if any(own) or any(STATE in p.effects for p in subjaxprs(params)):
+                return self.bind_discharged(trace, args, own, params)
+        return trace.process(self, args, params)
+
+    def bind_discharged(self, trace: Trace, args: Sequence[Any], own: tuple[bool, ...], params: dict[str, Any]) -> Any:
+        """Applies the operation to what those references hold that are cells of `trace`, and puts back what it makes
+        of that. Its programs use no others but those that belong to traces below."""
+        self.check_refs(args, params)
+        values = [a.whole() if o else a for a, o in zip(args, own, strict=True)]
+        given, new, places = self.discharge(args, values, own, params)
+        outs = trace.process(self, given, new)
+        for k, place in places.items():
+            args[k].replace(outs[place])
+        taken = set(places.values())
+        return [out for k, out in enumerate(outs) if k not in taken]
+
+    def check_refs(self, args: Sequence[Any], params: dict[str, Any]) -> None:
+        """Errors for references that may not be given, or not twice."""
+        for a in args:
+            if isinstance(a, Ref):
+                check_alive(a, self.name)
+        check_given_once(args, lambda k: f"operand {k}", f"in the operands of {self.name}")
+
+    def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
+                  params: dict[str, Any]) -> Discharged:
+        """(operands, parameters, which result is what the reference at which operand holds in the end), where `values`
+        has what references hold in place of those operands that `own` marks."""
+        raise self._missing("The use of references", "Read them before, and write to them after it.")
