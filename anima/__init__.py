@@ -111,8 +111,8 @@ jacobian = jacrev
 remat = checkpoint
 __version__ = "0.1.0"
 
-_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "ref", "scipy",
-          "stages", "test_util", "typing")
+_FACES = ("custom_batching", "debug", "dlpack", "dtypes", "image", "lax", "nn", "numpy", "ops", "random", "ref",
+          "scipy", "stages", "test_util", "typing")
 
 
 load_operators_by(lambda: importlib.import_module("anima.numpy"))

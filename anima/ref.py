@@ -33,7 +33,7 @@ def set(ref: Any, idx: Any, value: Any) -> None:
     >>> r
     Ref([0, 7, 2], dtype=int32)
     """
-    _operator("ref_swap")(ref, idx, value, "ref_set")
+    _operator("ref_set")(ref, idx, value)
 
 
 def swap(ref: Any, idx: Any, value: Any, _function_name: str = "ref_swap") -> _Array:

@@ -15,8 +15,8 @@ from anima.transforms.refs import empty_ref_p, free_p, freeze_p, new_ref_p
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
     """A mutable reference to a copy of an array.
 
-    `r[i]` reads, `r[i] = v` writes, `r[i] += v` and `r.addupdate(v, i)` add; `r[...]` is the whole. Outside of `jit` and
-    in compiled code, loops included, this is done in place. A reference may be passed to transformed functions or
+    `r[i]` reads, `r[i] = v` writes, `r[i] += v` and `r.addupdate(v, i)` add; `r[...]` is the whole. Outside of `jit`
+    and in compiled code, loops included, this is done in place. A reference may be passed to transformed functions or
     closed over by them, but not returned by them.
 
     Args:

@@ -17,9 +17,13 @@ from anima.ops.elementwise import convert
 from anima.util import fun_name
 
 
-def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],
-                   by: str) -> tuple[ClosedJaxpr, list[Any], Any]:
-    """Traces `fun(*args)`: (program with what it closes over as leading arguments, those values, output tree)."""
+def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray], by: str,
+                   users: Callable[..., Any] | None = None) -> tuple[ClosedJaxpr, list[Any], Any]:
+    """Traces `fun(*args)`: (program with what it closes over as leading arguments, those values, output tree).
+
+    `users` is the function that errors name, if it is not `fun` itself.
+    """
+    users = users or fun
     found: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
@@ -28,12 +32,12 @@ def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Shaped
         if not all(is_array_like(x) or isinstance(x, Ref) for x in outs):
             path, x = next((p, x) for p, x in tree.leaves_with_path(result) if not is_array_like(x))
             where = f" at output component {tree.keystr(path)}" if path else ""
-            raise TypeError(f"function {place_of(fun)} traced for {by} returned a value of type {type(x)}{where}, "
+            raise TypeError(f"function {place_of(users)} traced for {by} returned a value of type {type(x)}{where}, "
                             "which is not a valid Anima type.")
         found.append(out_tree)
         return outs
 
-    jaxpr, consts = trace_to_jaxpr(flat, avals, Traced(fun_name(fun), _place(fun), by))
+    jaxpr, consts = trace_to_jaxpr(flat, avals, Traced(fun_name(users), _place(users), by))
     closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
     return closed, consts, found[0]
 

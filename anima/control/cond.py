@@ -23,6 +23,7 @@ from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import mentions, name_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
+from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import broadcast_in_dim, instantiate, shape_of
@@ -31,7 +32,7 @@ from anima.ops.index import index_operand, narrow_index
 from anima.ops.shape import batch_at_front
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
-from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_apart, linearize_jaxpr
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
@@ -128,6 +129,12 @@ class Cond(Stateful):
         force = tuple(0 if m else None for m in mapped)
         bodies = [batch_jaxpr(b, size, in_dims, force)[0] for b in branches]
         return self.call(bodies, args[0], args[1:]), list(force)
+
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        new = {"branches": tuple(open_jaxpr(b, refs) for b in params["branches"]),
+               "linear": (False,) * (len(refs) + len(args) - 1)}
+        return [args[0], *refs, *args[1:]], {**params, **new}
 
     def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
                   params: dict[str, Any]) -> Discharged:

@@ -21,12 +21,13 @@ from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Work, Zero
+from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
-from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
@@ -166,6 +167,11 @@ class Scan(Stateful):
                          unroll=unroll)
         return outs, [d if k < num_carry or d is None else d + 1 for k, d in enumerate(out_dims)]
 
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        new = {**params, "jaxpr": open_jaxpr(params["jaxpr"], refs), "num_consts": params["num_consts"] + len(refs)}
+        return [*refs, *args], new | {"linear": (False,) * (len(refs) + len(args))} if "linear" in params else new
+
     def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
                   params: dict[str, Any]) -> Discharged:
         """What the body writes to becomes carry; slices of references are written to as `ys`."""
@@ -173,7 +179,8 @@ class Scan(Stateful):
         jaxpr, changed = discharge_jaxpr(params["jaxpr"], own)
         carries, ys = [k for k in changed if k < num_consts], [k for k in changed if k >= num_consts]
         fixed = [k for k in range(num_consts) if k not in carries]
-        order = [*fixed, *range(num_consts, num_consts + num_carry), *carries, *range(num_consts + num_carry, len(args))]
+        first_x = num_consts + num_carry
+        order = [*fixed, *range(num_consts, first_x), *carries, *range(first_x, len(args))]
         last = len(jaxpr.out_avals) - len(changed)
         ends = {k: last + i for i, k in enumerate(changed)}
         outs = [*range(num_carry), *(ends[k] for k in carries), *range(num_carry, last), *(ends[k] for k in ys)]

@@ -23,13 +23,14 @@ from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import mentions, name_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Zero
+from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import broadcast_in_dim, shape_of
 from anima.ops.elementwise import add, convert, lt, select
 from anima.ops.reduce import reduce_or
 from anima.transforms.dce import dce_jaxpr
-from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr, refs_within
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
@@ -129,6 +130,15 @@ class While(Stateful):
 
     def check_refs(self, args: Sequence[Any], params: dict[str, Any]) -> None:
         super().check_refs(args[params["cond_nconsts"]:], params)  # the condition may read what the body writes to
+
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+        cond_refs, body_refs = (tuple(r for r in refs if r in refs_within(params[name]))
+                                for name in ("cond_jaxpr", "body_jaxpr"))
+        new = {"cond_jaxpr": open_jaxpr(params["cond_jaxpr"], cond_refs), "cond_nconsts": n_cond + len(cond_refs),
+               "body_jaxpr": open_jaxpr(params["body_jaxpr"], body_refs), "body_nconsts": n_body + len(body_refs)}
+        return [*cond_refs, *args[:n_cond], *body_refs, *args[n_cond:]], {**params, **new}
 
     def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
                   params: dict[str, Any]) -> Discharged:
@@ -389,7 +399,7 @@ def _trace_body(body: Callable[[Any], Any], body_fun: Callable[..., Any], carry_
 
     for attempt in range(2):
         avals = list(map(aval_of, leaves))
-        closed, consts, out_tree = trace_function(body, in_tree, avals, by)
+        closed, consts, out_tree = trace_function(body, in_tree, avals, by, body_fun)
         check(out_tree)
         promoted = strong_like(leaves, closed.out_avals)
         if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):

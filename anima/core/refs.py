@@ -79,8 +79,8 @@ class Span:
         if (self.start, self.size, self.step) == (0, length, 1):
             return ":"
         stop = self.start + self.size * self.step
-        ends = self.step > 0 and stop >= length or stop < 0
-        return (f"{self.start or ''}:{'' if ends else stop}" + (f":{self.step}" if self.step != 1 else ""))
+        ends = stop >= length if self.step > 0 else stop < 0
+        return f"{self.start or ''}:{'' if ends else stop}" + (f":{self.step}" if self.step != 1 else "")
 
 
 @record
@@ -181,7 +181,7 @@ class Ref:
 
     @errors.api_boundary
     def __setitem__(self, index: Any, value: Any) -> None:
-        operator("ref_swap")(self, index, value, "ref_set")
+        operator("ref_set")(self, index, value)
 
     @errors.api_boundary
     def addupdate(self, x: Any, idx: Any = ()) -> None:

@@ -48,7 +48,7 @@ class TransformedRef:
         return get(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        swap(self, index, value, "ref_set")
+        set(self, index, value)
 
     def addupdate(self, x: Any, idx: Any = ()) -> None:
         """Adds `x` to the elements at `idx`."""
@@ -77,6 +77,12 @@ def get(ref: Any, index: Any = None) -> Array:
     """The elements at `index` (all of them for None)."""
     place = _place(ref, ... if index is None else index, "ref_get")
     return get_p.bind(place.ref, *place.operands, levels=place.levels)
+
+
+def set(ref: Any, index: Any, value: Any) -> None:
+    """Puts `value` at `index`."""
+    place = _place(ref, ... if index is None else index, "ref_set")
+    swap_p.put(place.ref, _fitting(value, place, "swap"), *place.operands, levels=place.levels)
 
 
 def swap(ref: Any, index: Any, value: Any, what: str = "ref_swap") -> Array:

@@ -11,8 +11,9 @@ from typing import Any
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.core.primitive import Linear, Zero
+from anima.core.refs import Ref
 from anima.transforms.dce import dce_jaxpr
-from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import fill
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
@@ -60,6 +61,10 @@ class CallPrimitive(Stateful):
               **params: Any) -> tuple[list[Any], list[int | None]]:
         new, out_dims = batch_jaxpr(jaxpr, size, tuple(dims))
         return self.bind(*args, jaxpr=new, **params), out_dims
+
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        return [*refs, *args], {**params, "jaxpr": open_jaxpr(params["jaxpr"], refs)}
 
     def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
                   params: dict[str, Any]) -> Discharged:

@@ -85,7 +85,8 @@ class Checkpoint(CallPrimitive):
         """Runs the program; records one equation that will run it again and then its linear part."""
         if STATE in jaxpr.effects:
             raise NotImplementedError("A function under checkpoint that is differentiated cannot read references from "
-                                      "outside or write to them: it would do so again.")
+                                      "outside of it, or write to them: it would do so twice.\n"
+                                      f"  {errors.user_line()}")
         nonzero = tuple(not isinstance(t, Zero) for t in tangents)
         forward, again, mask, used = _split(jaxpr, nonzero, policy, prevent_cse)
         count = len(mask)

@@ -101,8 +101,8 @@ class CustomCall(Stateful):
                   params: dict[str, Any]) -> Discharged:
         if any(own):
             raise NotImplementedError(
-                f"{params['name']}, a function with a derivative of its own, takes a reference that was made within the "
-                "function that is being transformed. Make it outside of that, and pass it as an argument.\n"
+                f"{params['name']}, a function with a derivative of its own, takes a reference that was made inside of "
+                "the function that is being transformed. Make it outside of that, and pass it as an argument.\n"
                 f"  {errors.user_line()}")
         jaxpr, _ = discharge_jaxpr(params["call_jaxpr"], own)
         return values, {**params, "call_jaxpr": jaxpr}, {}

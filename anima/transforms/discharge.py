@@ -28,8 +28,12 @@ class DischargeTrace(Trace):
 
     label = "DischargeTrace"
 
+    def __init__(self, parent: Trace, known_as: dict[int, Any] | None = None):
+        super().__init__(parent)
+        self.known_as = known_as or {}  # by their identity, references that have become arguments
+
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        return under(self.parent, primitive.bind, *args, **params)
+        return under(self.parent, primitive.bind, *(self.known_as.get(id(x), x) for x in args), **params)
 
 
 @weak_cache
@@ -56,6 +60,33 @@ def discharge_jaxpr(closed: ClosedJaxpr, refs: tuple[bool, ...]) -> tuple[Closed
     return ClosedJaxpr(jaxpr, consts), tuple(changed)
 
 
+@weak_cache
+def refs_within(closed: ClosedJaxpr) -> tuple[Ref, ...]:
+    """The references that a program closes over, programs in it too: rules of custom derivatives can do that."""
+    found = {id(c): c for c in closed.consts if isinstance(c, Ref)}
+    for eqn in closed.eqns if STATE in closed.effects else ():
+        for inner in subjaxprs(eqn.params):
+            if isinstance(inner, ClosedJaxpr):
+                found |= {id(c): c for c in refs_within(inner)}
+    return tuple(found.values())
+
+
+@weak_cache
+def open_jaxpr(closed: ClosedJaxpr, refs: tuple[Ref, ...]) -> ClosedJaxpr:
+    """The program with these references, which it closes over, as its first arguments."""
+    if not refs:
+        return closed
+
+    def fun(*args: Any) -> list[Any]:
+        trace = DischargeTrace(current.trace, {id(r): x for r, x in zip(refs, args, strict=False)})
+        try:
+            return under(trace, eval_jaxpr, closed.jaxpr, closed.consts, *args[len(refs):])
+        finally:
+            trace.alive = False
+
+    return ClosedJaxpr(*trace_to_jaxpr(fun, [*(r.aval for r in refs), *closed.in_avals]))  # type: ignore[list-item]
+
+
 def is_stateful(closed: Any) -> bool:
     """Whether a program takes references, or uses some."""
     return STATE in closed.effects or any(isinstance(a, AbstractRef) for a in closed.in_avals)
@@ -77,6 +108,10 @@ class Stateful(Primitive):
     def bind(self, *args: Any, **params: Any) -> Any:
         trace = current.trace
         if trace.holds_refs:
+            hidden = {id(r): r for p in subjaxprs(params) if STATE in p.effects for r in refs_within(p)}
+            if hidden:
+                refs = tuple(hidden.values())
+                args, params = self.with_operands(args, params, refs)
             own = tuple([isinstance(a, Cell) and a.trace is trace for a in args])
             if any(own) or any(STATE in p.effects for p in subjaxprs(params)):
                 return self.bind_discharged(trace, args, own, params)
@@ -93,6 +128,11 @@ class Stateful(Primitive):
             args[k].replace(outs[place])
         taken = set(places.values())
         return [out for k, out in enumerate(outs) if k not in taken]
+
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The operation with these references, which its programs close over, as operands."""
+        raise self._missing("Closing over references", "Pass them as arguments.")
 
     def check_refs(self, args: Sequence[Any], params: dict[str, Any]) -> None:
         """Errors for references that may not be given, or not twice."""

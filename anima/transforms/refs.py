@@ -11,7 +11,7 @@ is passed to the trace below, which may only be given what that knows of: neithe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,16 @@ from anima.core.trace import EVAL, Trace, Tracer, aval_of
 from anima.ops.broadcast import as_array, full
 from anima.ops.elementwise import convert
 from anima.transforms.vmap import BatchTrace, batch_flat
+from anima.util import fun_name
+
+
+def _known(*operands: Any) -> list[Any]:
+    """Operands as arrays, which outside of all traces have values."""
+    given = list(map(as_array, operands))
+    for x in given if current.trace is EVAL else ():
+        if isinstance(x, Tracer):
+            raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
+    return given
 
 
 class RefOp(Primitive):
@@ -51,12 +61,7 @@ class RefOp(Primitive):
         check_alive(ref, f"ref_{self.name}")
         trace = current.trace
         if isinstance(ref, Cell) and ref.trace is trace:
-            given = list(map(as_array, operands))
-            if trace is EVAL:
-                for x in given:
-                    if isinstance(x, Tracer):
-                        raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
-            return self.eval(ref, *given, **params)
+            return self.eval(ref, *_known(*operands), **params)
         if self.writes and isinstance(trace, BatchTrace):
             self.batch(trace.size, args, (), **params)
         return self.outside(trace, args, params)
@@ -118,6 +123,15 @@ class Swap(Write):
     def infer(self, ref: AbstractRef, value: ShapedArray, *operands: ShapedArray,  # type: ignore[override]
               levels: Levels) -> ShapedArray:
         return ref.inner_aval.update(shape=value.shape)
+
+    def put(self, ref: Ref, value: Any, *operands: Any, levels: Levels) -> None:
+        """Without asking what was there."""
+        check_alive(ref, "ref_set")
+        if isinstance(ref, Cell) and ref.trace is current.trace:
+            value, *operands = _known(value, *operands)
+            self.write(ref, value, operands, levels, "set")
+        else:
+            self.bind(ref, value, *operands, levels=levels)
 
     def eval(self, ref: Cell, value: Any, *operands: Any, levels: Levels) -> Any:
         before = ref.read(levels, operands)
@@ -234,7 +248,7 @@ def whole(ref: Ref) -> Any:
 
 def put(ref: Ref, value: Any) -> None:
     """An array of the same type in place of that."""
-    swap_p.bind(ref, value, levels=())
+    swap_p.put(ref, value, levels=())
 
 
 def cells_of(refs: Sequence[int], given: Sequence[Any], values: Sequence[Any]) -> dict[int, Cell]:
@@ -244,3 +258,23 @@ def cells_of(refs: Sequence[int], given: Sequence[Any], values: Sequence[Any]) -
         inner = aval_of(values[k])
         cells[k] = Cell(current.trace, values[k], AbstractRef(inner, given[k].aval.memory_space, given[k].aval.kind))
     return cells
+
+
+def held_by(x: Any, fun: Callable[..., Any], by: str, given: Iterable[Any] = ()) -> Any:
+    """What a reference holds that a transformed function made and returns; other results as they are.
+
+    ValueError for a reference from outside, or one that was `given`.
+    """
+    if not isinstance(x, Ref):
+        return x
+    check_alive(x, by)
+    if not isinstance(x, Cell) or x.trace is not current.trace or any(x is g for g in given):
+        raise ValueError(f"function {fun_name(fun)} transformed by {by} returned a mutable array reference of type "
+                         f"{x.aval!r} that it did not make, but such references cannot be returned.\n"
+                         f"  {errors.user_line()}")
+    return x.whole()
+
+
+def new_ref(value: Any) -> Ref:
+    """A reference to an array."""
+    return new_ref_p.bind(value, memory_space=None, kind=None)
