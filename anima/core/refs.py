@@ -130,7 +130,7 @@ def read(value: Any, levels: Levels, operands: Sequence[Any]) -> Any:
 
 
 def written(value: Any, levels: Levels, operands: Sequence[Any], new: Any, method: str) -> Any:
-    """`value` with `new` in the place (method "set"), or added to what is there ("add")."""
+    """`value` with `new` in the place (`method` "set"), or joined with what is there ("add", "max")."""
     return _written(value, indices(levels, operands) or [(...,)], new, method)
 
 

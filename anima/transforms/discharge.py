@@ -107,13 +107,13 @@ class Stateful(Primitive):
 
     def bind(self, *args: Any, **params: Any) -> Any:
         trace = current.trace
+        stateful = [p for p in subjaxprs(params) if STATE in p.effects]
+        hidden = {id(r): r for p in stateful for r in refs_within(p)}
+        if hidden:
+            args, params = self.with_operands(args, params, tuple(hidden.values()))
         if trace.holds_refs:
-            hidden = {id(r): r for p in subjaxprs(params) if STATE in p.effects for r in refs_within(p)}
-            if hidden:
-                refs = tuple(hidden.values())
-                args, params = self.with_operands(args, params, refs)
             own = tuple([isinstance(a, Cell) and a.trace is trace for a in args])
-            if any(own) or any(STATE in p.effects for p in subjaxprs(params)):
+            if stateful or any(own):
                 return self.bind_discharged(trace, args, own, params)
         return trace.process(self, args, params)
 

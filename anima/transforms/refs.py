@@ -112,6 +112,8 @@ class Write(RefOp):
         inner = ref.aval.inner_aval
         if aval_of(value).weak_type != inner.weak_type:
             value = convert(value, inner.dtype, inner.weak_type)
+        if inner.dtype == np.bool_ and method == "add":
+            method = "max"  # what sums of truth values are
         ref.write(levels, operands, value, method)
 
 
