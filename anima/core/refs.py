@@ -135,9 +135,10 @@ def written(value: Any, levels: Levels, operands: Sequence[Any], new: Any, metho
 
 
 def _written(value: Any, places: Sequence[tuple[Any, ...]], new: Any, method: str) -> Any:
+    if places[0] == (...,):  # of these the compiler knows more than of updates
+        return new if method == "set" else value + new if method == "add" else value | new
     if len(places) == 1:
-        whole = method == "set" and places[0] == (...,)
-        return new if whole else getattr(value.at[places[0]], method)(new)
+        return getattr(value.at[places[0]], method)(new)
     inner = _written(value[places[0]], places[1:], new, method)
     return value.at[places[0]].set(inner)
 
