@@ -29,7 +29,7 @@ from anima.transforms.forward import jvp_flat
 from anima.transforms.linearize import linearize_flat
 from anima.transforms.refs import addupdate_p, cells_of, held_by, new_ref, put, whole
 from anima.transforms.transpose import backward
-from anima.util import fun_name, record
+from anima.util import fun_name
 
 
 def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> tuple[Callable[..., list[Any]],
@@ -208,9 +208,11 @@ def _check_linear_input(aval: ShapedArray, tangent: Any) -> None:
                          f"tangent aval {got} for primal aval {aval} but expected {expected}.")
 
 
-@record
 class GradRef:
     """In the place of a cotangent that was added to a reference."""
+
+    def __repr__(self) -> str:
+        return "GradRef()"
 
 
 class VJP(Derivative):

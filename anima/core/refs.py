@@ -83,12 +83,7 @@ class Span:
         return f"{self.start or ''}:{'' if ends else stop}" + (f":{self.step}" if self.step != 1 else "")
 
 
-@record
-class Operand:
-    """An entry of an index that an operand gives: one integer, or an array of them."""
-
-
-OPERAND = Operand()
+OPERAND = "operand"          # an entry of an index that an operand gives: one integer, or an array of them
 Level = tuple[Any, ...]      # for each axis an int, a Span or OPERAND; None is a new axis
 Levels = tuple[Level, ...]   # of a view of a view; the empty index is the whole array
 
@@ -201,6 +196,19 @@ class Ref:
         return bool(self[...])
 
     def __copy__(self) -> Ref:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A reference cannot be pickled. Pickle what it holds: `r[...]`.")
+
+    committed = False  # to a device: there is one
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the elements; what is written there, others may see."""
+        raise TypeError(f"A reference that is traced has no address, type {self.aval!r}.")
+
+    def block_until_ready(self) -> Ref:
+        """The reference itself: on a CPU results are ready when a call returns."""
         return self
 
     def end(self, how: str) -> None:
@@ -333,13 +341,7 @@ class EagerCell(Cell):
         return tuple([next(values) if isinstance(e, Array) else e for e in indices(levels, operands)[0]])
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the elements."""
         return self.value.ctypes.data
-
-    committed = False  # to a device: there is one
-
-    def block_until_ready(self) -> EagerCell:
-        return self
 
     def __deepcopy__(self, memo: Any) -> EagerCell:
         return EagerCell(self.trace, ConcreteArray(self.value.copy(), self.aval.inner_aval), self.aval)
