@@ -150,6 +150,8 @@ def behind_face(fun: Any) -> Any:
 
 def describe(aval: Any) -> str:
     """An aval in full names: "float32[2,3]"."""
+    if hasattr(aval, "inner_aval"):
+        return f"Ref{{{describe(aval.inner_aval)}}}"
     dtype = aval.dtype
     name = "float0" if getattr(dtype, "names", None) else getattr(dtype, "name", dtype)
     return f"{name}[{','.join(map(str, aval.shape))}]"

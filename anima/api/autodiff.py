@@ -18,13 +18,14 @@ from anima.api.stages import type_of
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.jaxpr import Jaxpr
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr
 from anima.core.primitive import Linear, Zero
 from anima.core.refs import Ref, check_given_once
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, as_operand, instantiate
 from anima.ops.elementwise import convert
+from anima.transforms.discharge import without_refs
 from anima.transforms.forward import jvp_flat
 from anima.transforms.linearize import linearize_flat
 from anima.transforms.refs import addupdate_p, cells_of, held_by, new_ref, put, whole
@@ -483,7 +484,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     flat, in_tree = tree.flatten(primals)
     avals = list(map(type_of, flat))
     flat_fun, found = _flat_fun(fun, in_tree)
-    jaxpr, consts = trace_to_jaxpr(flat_fun, avals, Traced(fun_name(fun), by="linear_transpose"))
+    closed = without_refs(ClosedJaxpr(*trace_to_jaxpr(
+        flat_fun, avals, Traced(fun_name(fun), by="linear_transpose"))))
     out_tree = found[0]
 
     @errors.api_boundary
@@ -491,11 +493,11 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         cts, ct_tree = tree.flatten(ct)
         if ct_tree != out_tree:
             raise TypeError(f"cotangent tree does not match function output, expected {out_tree} but got {ct_tree}")
-        for x, aval in zip(cts, jaxpr.out_avals, strict=True):
+        for x, aval in zip(cts, closed.out_avals, strict=True):
             got = aval_of(x)
             if (got.shape, got.dtype) != (aval.shape, aval.dtype):
                 raise TypeError(f"linear_transpose got a cotangent of type {got} for an output of type {aval}.")
-        found_cts = backward(jaxpr, consts, [Linear(a) for a in avals], list(map(as_array, cts)))
+        found_cts = backward(closed.jaxpr, closed.consts, [Linear(a) for a in avals], list(map(as_array, cts)))
         return tree.unflatten(in_tree, map(_user_tangent, found_cts))
 
     return transposed

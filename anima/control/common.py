@@ -14,6 +14,7 @@ from anima.core.refs import Ref
 from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
+from anima.transforms.discharge import without_refs
 from anima.util import fun_name
 
 
@@ -40,6 +41,13 @@ def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Shaped
     jaxpr, consts = trace_to_jaxpr(flat, avals, Traced(fun_name(users), _place(users), by))
     closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
     return closed, consts, found[0]
+
+
+def trace_pure(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],
+               by: str) -> tuple[ClosedJaxpr, list[Any], Any]:
+    """`trace_function`, for operations that know nothing of references: the program has none of its own."""
+    closed, consts, out_tree = trace_function(fun, in_tree, avals, by)
+    return without_refs(closed), consts, out_tree
 
 
 def _place(fun: Callable[..., Any]) -> str:

@@ -35,6 +35,7 @@ from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_apart, linearize_jaxpr
+from anima.transforms.refs import refuse_writes
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import batch_jaxpr, move_to
@@ -205,8 +206,10 @@ def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequ
         return primitive.bind(*(next(own) if m else next(shared) for m in mapped), **params)
 
     avals = [aval_of(c) for c in consts] + [(a := aval_of(x)).update(shape=a.shape[1:]) for x in xs]
-    jaxpr, closed_over = trace_to_jaxpr(lane, avals)
-    outs = scan_p.call(ClosedJaxpr(jaxpr, closed_over), consts, [], xs, length=size, reverse=False, unroll=1)
+    body = ClosedJaxpr(*trace_to_jaxpr(lane, avals))
+    if any(isinstance(c, Ref) for c in consts):
+        refuse_writes(body, consts)
+    outs = scan_p.call(body, consts, [], xs, length=size, reverse=False, unroll=1)
     return outs, [0] * len(outs)
 
 

@@ -25,10 +25,9 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Trace, Tracer, aval_of, under
 from anima.ops.broadcast import as_operand, instantiate, reduce_sum
 from anima.ops.elementwise import convert
-from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr
-from anima.transforms.forward import JVPTrace
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, is_last
 from anima.transforms.linearize import PartialTrace, fill, linearize_flat
-from anima.transforms.vmap import BatchTrace, batch_flat, move_to
+from anima.transforms.vmap import batch_flat, move_to
 from anima.util import fun_name, record
 
 
@@ -92,17 +91,17 @@ class CustomCall(Stateful):
         return params["call_jaxpr"]
 
     def bind_discharged(self, trace: Trace, args: Sequence[Any], own: tuple[bool, ...], params: dict[str, Any]) -> Any:
-        if isinstance(trace, (JVPTrace, BatchTrace)):
+        if not is_last(trace):
             return super().bind_discharged(trace, args, own, params)
-        closed = params["call_jaxpr"]  # nothing that the function's own rules are about happens any more
+        closed = params["call_jaxpr"]
         return eval_jaxpr(closed.jaxpr, closed.consts, *args)
 
     def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
                   params: dict[str, Any]) -> Discharged:
         if any(own):
             raise NotImplementedError(
-                f"{params['name']}, a function with a derivative of its own, takes a reference that was made inside of "
-                "the function that is being transformed. Make it outside of that, and pass it as an argument.\n"
+                f"{params['name']}, a function with a derivative of its own, takes a reference that was made, or is "
+                "mapped by vmap, inside of the function that is being transformed. Make it outside of that.\n"
                 f"  {errors.user_line()}")
         jaxpr, _ = discharge_jaxpr(params["call_jaxpr"], own)
         return values, {**params, "call_jaxpr": jaxpr}, {}

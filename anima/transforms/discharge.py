@@ -17,7 +17,7 @@ from anima.core.primitive import Primitive
 from anima.core.refs import STATE, AbstractRef, Cell, Ref, check_alive, check_given_once
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import Trace, under
+from anima.core.trace import EVAL, Trace, under
 from anima.util import weak_cache
 
 Discharged = tuple[Sequence[Any], dict[str, Any], dict[int, int]]
@@ -28,23 +28,38 @@ class DischargeTrace(Trace):
 
     label = "DischargeTrace"
 
-    def __init__(self, parent: Trace, known_as: dict[int, Any] | None = None):
+    def __init__(self, parent: Trace, last: bool, known_as: dict[int, Any] | None = None):
         super().__init__(parent)
+        self.last = last                # nothing will be transformed any more
         self.known_as = known_as or {}  # by their identity, references that have become arguments
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         return under(self.parent, primitive.bind, *(self.known_as.get(id(x), x) for x in args), **params)
 
 
-@weak_cache
+def is_last(trace: Trace) -> bool:
+    """Whether what is applied under a trace runs as it is: rules of custom derivatives have no use any more."""
+    return trace is EVAL or (isinstance(trace, DischargeTrace) and trace.last)
+
+
 def discharge_jaxpr(closed: ClosedJaxpr, refs: tuple[bool, ...]) -> tuple[ClosedJaxpr, tuple[int, ...]]:
     """The program that takes what references hold in place of those that `refs` marks, and gives what those that it
-    writes to hold in the end, after its results. Second, which arguments these are. Nothing refers to references made
-    inside."""
+    writes to hold in the end, after its results. Second, which arguments these are. References that it makes are gone.
+    """
+    return _discharge(closed, refs, is_last(current.trace))
+
+
+def without_refs(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program without the references that it makes itself."""
+    return _discharge(closed, (False,) * len(closed.in_avals), False)[0] if STATE in closed.effects else closed
+
+
+@weak_cache
+def _discharge(closed: ClosedJaxpr, refs: tuple[bool, ...], last: bool) -> tuple[ClosedJaxpr, tuple[int, ...]]:
     changed: list[int] = []
 
     def fun(*args: Any) -> list[Any]:
-        trace = DischargeTrace(current.trace)
+        trace = DischargeTrace(current.trace, last)
         cells = [Cell(trace, x, aval) if r else x  # type: ignore[arg-type]
                  for x, aval, r in zip(args, closed.in_avals, refs, strict=True)]
         try:
@@ -71,14 +86,15 @@ def refs_within(closed: ClosedJaxpr) -> tuple[Ref, ...]:
     return tuple(found.values())
 
 
-@weak_cache
 def open_jaxpr(closed: ClosedJaxpr, refs: tuple[Ref, ...]) -> ClosedJaxpr:
     """The program with these references, which it closes over, as its first arguments."""
-    if not refs:
-        return closed
+    return _open(closed, refs) if refs else closed  # what is remembered of a program must not refer to it
 
+
+@weak_cache
+def _open(closed: ClosedJaxpr, refs: tuple[Ref, ...]) -> ClosedJaxpr:
     def fun(*args: Any) -> list[Any]:
-        trace = DischargeTrace(current.trace, {id(r): x for r, x in zip(refs, args, strict=False)})
+        trace = DischargeTrace(current.trace, False, {id(r): x for r, x in zip(refs, args, strict=False)})
         try:
             return under(trace, eval_jaxpr, closed.jaxpr, closed.consts, *args[len(refs):])
         finally:
@@ -92,12 +108,11 @@ def is_stateful(closed: Any) -> bool:
     return STATE in closed.effects or any(isinstance(a, AbstractRef) for a in closed.in_avals)
 
 
-@weak_cache
 def discharged(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, tuple[int, ...]]:
-    """`discharge_jaxpr` of all references; the program itself where there are none."""
+    """`discharge_jaxpr` of all references, for a program that is to run; itself where there are none."""
     if not is_stateful(closed):
         return closed, ()
-    return discharge_jaxpr(closed, tuple(isinstance(a, AbstractRef) for a in closed.in_avals))
+    return _discharge(closed, tuple(isinstance(a, AbstractRef) for a in closed.in_avals), True)
 
 
 class Stateful(Primitive):

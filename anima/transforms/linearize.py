@@ -26,7 +26,6 @@ class PartialTrace(Trace):
     """Applies a primitive under the parent unless some operand is a variable of `recorder`."""
 
     label = "PartialTrace"
-    holds_refs = False
 
     def __init__(self, parent: Trace, recorder: StageTrace):
         super().__init__(parent)

@@ -18,6 +18,7 @@ import numpy as np
 
 from anima import errors
 from anima.core.avals import ShapedArray
+from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
 from anima.core.refs import (
     STATE,
@@ -36,6 +37,7 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Trace, Tracer, aval_of
 from anima.ops.broadcast import as_array, full
 from anima.ops.elementwise import convert
+from anima.transforms.discharge import discharged
 from anima.transforms.vmap import BatchTrace, batch_flat
 from anima.util import fun_name
 
@@ -280,3 +282,9 @@ def held_by(x: Any, fun: Callable[..., Any], by: str, given: Iterable[Any] = ())
 def new_ref(value: Any) -> Ref:
     """A reference to an array."""
     return new_ref_p.bind(value, memory_space=None, kind=None)
+
+
+def refuse_writes(closed: ClosedJaxpr, args: Sequence[Any]) -> None:
+    """ValueError if a program for each lane of a batch writes to a reference, of which there is one for all."""
+    for k in discharged(closed)[1]:
+        swap_p.batch(0, [args[k]], ())
