@@ -322,6 +322,92 @@ def test_backward_passes_write(loop: str, transform: Callable[..., Any]) -> None
     np.testing.assert_allclose(closed_over[...], stashed, rtol=1e-5)
 
 
+def test_backward_passes_write_to_slices() -> None:
+    def f(x: Any, rows: Ref, scales: Any) -> Any:
+        def body(c: Any, row: Any) -> Any:
+            c = stash(row[0], jnp.sin(c * row[1]))
+            return c, c
+
+        last, ys = lax.scan(body, x, (rows, scales))
+        return jnp.sum(last) + jnp.sum(ys)
+
+    scales = np.array([1.0, 0.5, 2.0], np.float32)
+    rows = [new_ref(jnp.zeros((3, 4))) for _ in range(2)]
+    got = anima.grad(f, argnums=(0, 2))(X, rows[0], scales)
+    jitted = anima.jit(anima.grad(f, argnums=(0, 2)))(X, rows[1], scales)
+    x, ct = X, np.zeros(4, np.float32)
+    values = [x := np.sin(x * s) for s in scales]
+    for k in (2, 1, 0):
+        ct = ct + (2.0 if k == 2 else 1.0)
+        np.testing.assert_allclose(rows[0][k], ct, rtol=1e-5)
+        ct = ct * np.cos((values[k - 1] if k else X) * scales[k]) * scales[k]
+    np.testing.assert_allclose(got[0], ct, rtol=1e-5)
+    np.testing.assert_allclose(rows[1][...], rows[0][...], rtol=1e-5)
+    for a, b in zip(got, jitted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+@anima.custom_vjp
+def tripled(x: Any) -> Any:
+    r = new_ref(x)
+    r[...] *= 1.0
+    return freeze(r)
+
+
+tripled.defvjp(lambda x: (x, None), lambda _, g: (g * 3.0,))
+
+
+@pytest.mark.parametrize("transform", TRANSFORMED[1:4])
+def test_rules_of_custom_derivatives_are_kept(transform: Callable[..., Any]) -> None:
+    def f(x: Any) -> Any:
+        r = new_ref(x)
+        lax.fori_loop(0, 2, lambda i, c: (anima.ref.set(r, ..., tripled(r[...])), c)[1], 0)
+        return jnp.sum(freeze(r))
+
+    np.testing.assert_allclose(transform(f)(X), np.full(4, 9.0))
+    np.testing.assert_allclose(anima.vmap(transform(f))(jnp.stack([X, X])), np.full((2, 4), 9.0))
+    np.testing.assert_allclose(transform(lambda x: jnp.sum(anima.vmap(f)(x)))(jnp.stack([X, X])), np.full((2, 4), 9.0))
+
+
+def summed(a: Any, b: Any) -> Any:
+    r = new_ref(a)
+    r.addupdate(b)
+    return freeze(r)
+
+
+@anima.custom_batching.custom_vmap
+def own_batching(x: Any) -> Any:
+    return summed(x, 1.0)
+
+
+own_batching.def_vmap(lambda size, batched, x: (x * 3, True))
+
+
+@anima.custom_jvp
+def own_tangent(x: Any) -> Any:
+    return summed(x, x)
+
+
+own_tangent.defjvp(lambda primals, tangents: (own_tangent(*primals), summed(tangents[0], 2 * tangents[0])))
+
+INSIDE: dict[str, tuple[Callable[..., Any], Any]] = {
+    "reduce": (lambda x: lax.reduce(x, np.float32(0), lambda a, b: summed(a, b * b), (0,)), np.sum(X**2)),
+    "associative_scan": (lambda x: lax.associative_scan(summed, x), np.cumsum(X)),
+    "custom_linear_solve": (lambda x: lax.custom_linear_solve(lambda v: summed(v, v), x, lambda m, b: b / 2), X / 2),
+    "linear_transpose": (lambda x: anima.linear_transpose(lambda x: summed(x, 2 * x), x)(x)[0], 3 * X),
+    "of a call": (lambda x: anima.linear_transpose(anima.jit(lambda x: summed(x, 2 * x)), x)(x)[0], 3 * X),
+    "custom_vmap": (lambda x: own_batching(x) + anima.vmap(own_batching)(x), 4 * X + 1),
+    "custom_jvp": (lambda x: anima.jvp(own_tangent, (x,), (x,))[1], 3 * X),
+    "grad of custom_jvp": (lambda x: anima.grad(lambda x: jnp.sum(own_tangent(x)))(x), np.full(4, 3.0))}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+@pytest.mark.parametrize("jitted", (False, True))
+def test_made_inside_of_any_operation(name: str, jitted: bool) -> None:
+    f, expected = INSIDE[name]
+    np.testing.assert_allclose((anima.jit(f) if jitted else f)(X), expected, rtol=1e-6)
+
+
 def test_references_as_accumulators_of_gradients() -> None:
     def loss(w: dict[str, Any], x: Any) -> Any:
         return jnp.sum(jnp.tanh(x @ w["a"]) * w["b"])
@@ -440,6 +526,12 @@ REFUSED: tuple[tuple[Callable[[Ref], Any], type[Exception], str], ...] = (
     (lambda r: anima.vmap(lambda k: swap(r, 0, 1.0))(np.arange(2)), ValueError, "vmapped value on an unbatched"),
     (lambda r: anima.vmap(lambda x: lax.fori_loop(0, 2, lambda i, c: (r.addupdate(x, i), c)[1], 0))(X), ValueError,
      "vmapped value on an unbatched"),
+    (lambda r: anima.vmap(lambda x: lax.cond(x > 0, lambda: r.addupdate(1.0, 0), lambda: None))(X), ValueError,
+     "vmapped value on an unbatched"),
+    (lambda r: anima.vmap(lambda n: lax.while_loop(lambda i: i < n, lambda i: (swap(r, 0, i), i + 1)[1], 0.0))(X),
+     ValueError, "vmapped value on an unbatched"),
+    (lambda r: anima.grad(lambda x: jnp.sum(anima.vmap(lambda r, x: lax.scan(
+        lambda c, _: (stash(r, c), None), x, None, length=2)[0])(r, x)))(X), NotImplementedError, "mapped by vmap"),
     (lambda r: anima.grad(lambda x: anima.checkpoint(lambda x: x * r[0])(x))(1.0), NotImplementedError, "checkpoint"),
     (lambda r: anima.grad(lambda x: stash(new_ref(X), X * x).sum())(1.0), NotImplementedError, "Make it outside"),
     (lambda r: lax.custom_linear_solve(lambda v: r[...] * v, X, lambda m, b: b), ValueError,
