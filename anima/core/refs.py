@@ -103,17 +103,19 @@ def indexed_shape(shape: Shape, levels: Levels, operand_shapes: Sequence[Shape])
     return dummy.shape
 
 
-def show_levels(shape: Shape, levels: Levels, operands: Sequence[str]) -> str:
-    """A place in an array as programs are printed: `[0,b]`, `[1:][c]`, `[...]`."""
+def show_levels(shape: Shape, levels: Levels, operands: Sequence[tuple[str, Shape]]) -> str:
+    """A place in an array as programs are printed: `[0,b]`, `[1:][c]`, `[...]`; of operands, names and shapes."""
     given, text = iter(operands), []
     for level in levels:
-        lengths, words = iter(shape), []
+        lengths, words, shapes = iter(shape), [], []
         for entry in level:
             length = 0 if entry is None else next(lengths)
-            words.append(entry.text(length) if isinstance(entry, Span) else next(given) if entry is OPERAND
-                         else str(entry))
+            if entry is OPERAND:
+                entry, operand_shape = next(given)
+                shapes.append(operand_shape)
+            words.append(entry.text(length) if isinstance(entry, Span) else str(entry))
         text.append(f"[{','.join(words)}]")
-        shape = indexed_shape(shape, (level,), [()] * sum(e is OPERAND for e in level))
+        shape = indexed_shape(shape, (level,), shapes)
     return "".join(text) or "[...]"
 
 
@@ -134,8 +136,35 @@ def _written(value: Any, places: Sequence[tuple[Any, ...]], new: Any, method: st
         return new if method == "set" else value + new if method == "add" else value | new
     if len(places) == 1:
         return getattr(value.at[places[0]], method)(new)
+    joined = _joined(value.shape, places[0], places[1])
+    if joined is not None:
+        return _written(value, [joined, *places[2:]], new, method)
     inner = _written(value[places[0]], places[1:], new, method)
     return value.at[places[0]].set(inner)
+
+
+def _joined(shape: Shape, first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """One index for a place in a place, if both consist of known integers and slices, and of single integers that are
+    not known: these may come after slices only of whole axes, whose bounds are the array's own."""
+    if any(e is None or getattr(e, "ndim", 0) for e in (*first, *second)):
+        return None
+    out, inner = [], iter(second)
+    for entry, size in zip(first, shape, strict=True):
+        if not isinstance(entry, slice):
+            out.append(entry)
+            continue
+        span = range(size)[entry]
+        within = next(inner)
+        if isinstance(within, int):
+            out.append(span[within])
+        elif isinstance(within, slice):
+            part = span[within]
+            out.append(slice(part.start, part.stop if part.stop >= 0 else None, part.step))
+        elif span == range(size):
+            out.append(within)
+        else:
+            return None
+    return tuple(out)
 
 
 # ---------------------------------------------------------------- references

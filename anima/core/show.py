@@ -185,9 +185,10 @@ class Printer:
 
     def on_ref(self, eqn: Any, used: Any) -> tuple[Doc, ...]:
         """What is done to a place that a reference refers to."""
-        name, (ref, *operands) = eqn.primitive.name, map(self.atom, eqn.invars)
-        value = operands.pop(0) if name != "get" else ""
-        there = ref + show_levels(eqn.invars[0].aval.shape, eqn.params["levels"], operands)
+        name, (ref, *given) = eqn.primitive.name, eqn.invars
+        value = self.atom(given.pop(0)) if name != "get" else ""
+        there = self.atom(ref) + show_levels(ref.aval.shape, eqn.params["levels"],
+                                             [(self.atom(v), v.aval.shape) for v in given])
         if name == "addupdate":
             return there, " += ", value
         if name == "get":

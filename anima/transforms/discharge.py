@@ -140,7 +140,8 @@ class Stateful(Primitive):
         given, new, places = self.discharge(args, values, own, params)
         outs = trace.process(self, given, new)
         for k, place in places.items():
-            args[k].replace(outs[place])
+            if k >= 0:
+                args[k].replace(outs[place])
         taken = set(places.values())
         return [out for k, out in enumerate(outs) if k not in taken]
 
@@ -159,5 +160,5 @@ class Stateful(Primitive):
     def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
                   params: dict[str, Any]) -> Discharged:
         """(operands, parameters, which result is what the reference at which operand holds in the end), where `values`
-        has what references hold in place of those operands that `own` marks."""
+        has what references hold in place of those operands that `own` marks. A result for operand -1 is nobody's."""
         raise self._missing("The use of references", "Read them before, and write to them after it.")

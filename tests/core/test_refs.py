@@ -82,6 +82,43 @@ def test_views_are_of_the_reference() -> None:
     np.testing.assert_array_equal(anima.jit(lambda r: r.at[::2].at[1][2:])(r), expected[2, 2:])
 
 
+VIEWS: tuple[tuple[object, ...], ...] = (
+    (slice(1, 4), 2), (slice(None, None, -2), slice(0, 2), -1), ((slice(None), 1), slice(1, 3), 0),
+    ((2, slice(None)), slice(None, None, 2)), ((slice(1, 3), slice(2, 0, -1)), (0, -1)), (slice(4, 4), slice(None)),
+    (np.array([3, 1]), slice(0, 1)), (slice(1, 4), np.array([2, 0])), (None, 0, 1), ((slice(1, 5), 0), (None, 1)))
+
+
+@pytest.mark.parametrize("places", VIEWS, ids=repr)
+@pytest.mark.parametrize("jitted", (False, True))
+def test_what_is_written_to_a_view_of_a_view(places: tuple[object, ...], jitted: bool) -> None:
+    def program(r: Ref) -> object:
+        view = r
+        for place in places[:-1]:
+            view = view.at[place]
+        view[places[-1]] += 1.0
+        view.addupdate(2.0, places[-1])
+        return view[places[-1]]
+
+    array, marks = np.arange(15.0, dtype=np.float32).reshape(5, 3), np.arange(15).reshape(5, 3)
+    for place in places:
+        marks = marks[place]
+    expected = array.copy()
+    expected.reshape(-1)[marks] += 3.0
+    r = new_ref(array)
+    np.testing.assert_array_equal((anima.jit(program) if jitted else program)(r), expected.reshape(-1)[marks])
+    np.testing.assert_array_equal(r[...], expected)
+
+
+@pytest.mark.parametrize("k", (0, 2, -1, 3, 7, -4))
+def test_a_place_in_a_view_that_is_not_known_stays_in_the_view(k: int) -> None:
+    r = new_ref(jnp.arange(6.0))
+    anima.jit(lambda r, k: r.at[1:4].addupdate(10.0, k))(r, k)
+    expected = np.arange(6.0)
+    if -3 <= k < 3:
+        expected[1:4][k] += 10.0
+    np.testing.assert_array_equal(r[...], expected)
+
+
 def test_nobody_else_sees_what_is_written() -> None:
     given, numpy_given = jnp.zeros(4), np.zeros(4, np.float32)
     r, s = new_ref(given), new_ref(numpy_given)

@@ -48,6 +48,15 @@ def test_programs_are_printed_as_the_documents_print_them() -> None:
         in (h,) }""")
 
 
+def test_places_are_printed() -> None:
+    def f(r: Ref, k: Any) -> Any:
+        return r[..., 0], r[::2, -1], r[None, 1:], r.at[k].at[:, 1:][0], r.at[1:][k, 0], r[0:0, 1], r[k, ::-1], r[:]
+
+    lines = str(anima.make_jaxpr(f)(new_ref(jnp.zeros((3, 4))), jnp.array([0, 1]))).splitlines()[1:-1]
+    assert [line.split("<- ")[1] for line in lines] == [
+        "a[:,0]", "a[::2,-1]", "a[None,1:,:]", "a[b,:][:,1:][0,:]", "a[1:,:][b,0]", "a[:0,1]", "a[b,3::-1]", "a[...]"]
+
+
 def test_loops_and_calls_take_references() -> None:
     r = new_ref(X)
     jaxpr = anima.make_jaxpr(lambda: lax.fori_loop(0, 3, lambda i, c: (r.addupdate(1.0, i), c)[1], 0))()
@@ -97,20 +106,29 @@ def test_a_loop_of_unknown_length() -> None:
     np.testing.assert_allclose(r[...], X + [2, 2, 2, 1], rtol=1e-6)
 
 
-def test_slices_of_a_reference() -> None:
+@pytest.mark.parametrize("size", (0, 1, 3))
+@pytest.mark.parametrize("reverse", (False, True))
+def test_slices_of_a_reference(size: int, reverse: bool) -> None:
     def f(r: Ref, xs: Any) -> Any:
         def body(c: Any, pair: Any) -> Any:
             row, x = pair
-            row[...] = row[...] * x
-            return c + row[0], None
+            row[...] = row[...] * x + c
+            return c + row[0], row[1]
 
-        return lax.scan(body, 0.0, (r, xs))[0]
+        return lax.scan(body, 0.0, (r, xs), reverse=reverse)
 
-    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    rows = np.arange(2.0 * size, dtype=np.float32).reshape(size, 2)
+    factors = np.arange(1.0, size + 1, dtype=np.float32)
+    expected, c = rows.copy(), 0.0
+    for k in range(size)[::-1 if reverse else 1]:
+        expected[k] = expected[k] * factors[k] + c
+        c += expected[k, 0]
     for run in (f, anima.jit(f)):
         r = new_ref(rows)
-        assert run(r, np.array([1.0, 2.0, 3.0], np.float32)) == 0 + 4 + 12
-        np.testing.assert_array_equal(r[...], rows * [[1], [2], [3]])
+        last, ys = run(r, factors)
+        np.testing.assert_array_equal(r[...], expected)
+        np.testing.assert_array_equal(ys, expected[:, 1])
+        assert last == c
 
 
 @pytest.mark.parametrize("jitted", (False, True))
@@ -195,6 +213,30 @@ def test_compiled_updates_are_in_place() -> None:
     assert r.unsafe_buffer_pointer() == where
     assert seconds[1] < 0.02, "a thousand steps take as long as a thousand copies"
     assert "kernel copy" not in run.lower(r, 1).loops
+
+
+IN_PLACE: dict[str, Callable[..., Any]] = {
+    "place": lambda r: r.addupdate(1.0, (0, 5)), "row": lambda r: swap(r, 2, r[1]),
+    "positions": lambda r: r.addupdate(1.0, (jnp.array([1, 1]), jnp.array([0, 2]))),
+    "view": lambda r: r.at[1:].at[:, 2:].addupdate(1.0, (0, 1)),
+    "slices": lambda r: lax.scan(lambda c, row: (row.addupdate(1.0, 3), (c, None))[1], 0, r),
+    "slices, backwards": lambda r: lax.scan(lambda c, row: (row.addupdate(1.0, 3), (c, None))[1], 0, r, reverse=True),
+    "lanes": lambda r: anima.vmap(lambda row: row.addupdate(1.0, 3))(r),
+    "loops of lanes": lambda r: anima.vmap(lambda row: lax.fori_loop(
+        0, 10, lambda i, c: (row.addupdate(1.0, i), c)[1], 0))(r),
+    "condition": lambda r: lax.while_loop(lambda i: r[0, i] < 1, lambda i: (r.addupdate(1.0, (0, i)), i + 1)[1], 0),
+    "calls": lambda r: lax.fori_loop(0, 9, lambda i, c: (anima.jit(lambda r, i: r.addupdate(1.0, i))(r, i), c)[1], 0),
+    "branches": lambda r: lax.fori_loop(0, 9, lambda i, c: (lax.cond(
+        r[0, i] > 0, lambda: r.addupdate(1.0, (1, i)), lambda: r.addupdate(2.0, (0, i))), c)[1], 0)}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_every_way_of_writing_is_in_place(name: str) -> None:
+    rows, columns = 4, 10_000
+    r = new_ref(jnp.zeros((rows, columns)))
+    memory = anima.jit(IN_PLACE[name]).lower(r).compile().memory_analysis()
+    assert memory.alias_size_in_bytes == 4 * rows * columns
+    assert memory.temp_size_in_bytes < 4 * columns + 100
 
 
 def test_a_reference_made_inside_needs_no_copies() -> None:
