@@ -88,10 +88,11 @@ class StageTrace(Trace):
 
     def atom(self, x: Any) -> Atom:
         """The atom for an operand: this trace's variable, a literal, or a constvar."""
-        if isinstance(x, (StageTracer, StagedRef)) and x.owner is self:
+        if isinstance(x, StageTracer) and x.owner is self:
             return x.variable
         if isinstance(x, Ref):
-            return self.const(x, x.aval)  # type: ignore[arg-type]
+            own = isinstance(x, StagedRef) and x.owner is self
+            return x.variable if own else self.const(x, x.aval)  # type: ignore
         if isinstance(x, Tracer):
             if not x.owner.alive:
                 raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
@@ -122,7 +123,9 @@ class StageTrace(Trace):
         self.eqns.append(Eqn(primitive, atoms, outvars, params, where, eqn_effects(primitive, params)))
         if many:
             return [StageTracer(self, v, where) for v in outvars]
-        return self._standing_for(outvars[0], where)
+        if primitive.takes_refs:
+            return self._standing_for(outvars[0], where)
+        return StageTracer(self, outvars[0], where)
 
     def finish(self, outs: Sequence[Any]) -> tuple[Jaxpr, list[Any]]:
         """The recorded program with these results, and the values of its constvars."""
