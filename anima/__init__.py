@@ -45,6 +45,12 @@ from anima.api.effects import (
 from anima.api.jacobian import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
 from anima.api.jit import jit as jit
 from anima.api.mapping import vmap as vmap
+from anima.api.refs import (
+    empty_ref as empty_ref,
+    free_ref as free_ref,
+    freeze as freeze,
+    new_ref as new_ref,
+)
 from anima.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
 from anima.api.tracing import (
     clear_caches as clear_caches,
@@ -76,6 +82,7 @@ from anima.config import (
 from anima.core.array import Array as Array, load_operators_by as _load_operators_by
 from anima.core.device import Device as Device, Shard as Shard
 from anima.core.dtypes import float0 as float0
+from anima.core.refs import Ref as Ref
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
@@ -99,6 +106,7 @@ if _typing.TYPE_CHECKING:
         ops as ops,
         profiler as profiler,
         random as random,
+        ref as ref,
         scipy as scipy,
         sharding as sharding,
         stages as stages,
@@ -111,8 +119,8 @@ remat = checkpoint
 
 _FACES = ("ad_checkpoint", "api_util", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes", "errors",
           "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image", "interpreters",
-          "lax", "monitoring", "nn", "numpy", "ops", "profiler", "random", "scipy", "sharding", "stages", "test_util",
-          "tree", "tree_util", "typing")
+          "lax", "monitoring", "nn", "numpy", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages",
+          "test_util", "tree", "tree_util", "typing")
 _DEVICES = dict.fromkeys(("distributed", "make_mesh", "pmap", "set_mesh", "shard_map"),
                          "it is for programs on many devices, and Anima's are for one")
 

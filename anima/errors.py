@@ -159,6 +159,8 @@ def behind_face(fun: Any) -> Any:
 
 def describe(aval: Any) -> str:
     """An aval in full names: "float32[2,3]"."""
+    if hasattr(aval, "inner_aval"):
+        return f"Ref{{{describe(aval.inner_aval)}}}"
     dtype = aval.dtype
     name = "float0" if getattr(dtype, "names", None) else getattr(dtype, "name", dtype)
     return f"{name}[{','.join(map(str, aval.shape))}]"
@@ -306,6 +308,12 @@ def not_an_array_message(x: Any) -> str:
     """For a value that arrays are not made of, where an operand is expected."""
     return (f"Value {x!r} of type {type(x)} is not a valid Anima type: expected an array, a NumPy array or a "
             "Python number.")
+
+
+def ref_as_array_message(aval: Any, operation: str = "") -> str:
+    """For a mutable reference where an array is meant."""
+    to = f" to a primitive: {operation}" if operation else ""
+    return (f"Attempting to pass a Ref {aval!r}{to} -- did you forget to unpack ([...]) the ref?\n  {user_line()}")
 
 
 def leaked_tracer_message(tracer: Any, holder: str | None = None) -> str:

@@ -8,6 +8,10 @@ import re
 import subprocess
 import sys
 
+import numpy as np
+
+import anima
+from anima import lax, numpy as jnp
 from anima.compiler.driver import to_loops, to_text
 from anima.compiler.machine.native import host
 
@@ -38,3 +42,14 @@ def test_the_map_shows_what_the_compiler_prints() -> None:
         [sys.executable, "-c", f"import anima, anima.numpy as jnp\n{program}"], capture_output=True, text=True,
         check=True, cwd=ROOT, env={**os.environ, "ANIMA_SHOW": "fused,loops", "PYTHONPATH": str(ROOT)}).stderr
     assert shown.startswith(printed)
+
+
+def test_the_page_on_references_runs() -> None:
+    page = (ROOT / "docs" / "refs.md").read_text()
+    names = {"anima": anima, "jnp": jnp, "lax": lax, "places": jnp.array([1, 5, 5]), "w": jnp.ones(3),
+             "batches": jnp.ones((2, 3)), "loss": lambda w, b: jnp.sum((w * b) ** 2)}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, names)
+    np.testing.assert_array_equal(names["total"][:7], [0, 1, 0, 0, 0, 2, 0])
+    np.testing.assert_allclose(names["seen"][...], np.cos(2 * np.ones(3)), rtol=1e-6)
+    np.testing.assert_array_equal(names["sums"][...], [4, 4, 4])

@@ -18,14 +18,17 @@ from anima.api.stages import type_of
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.jaxpr import Jaxpr
+from anima.core.jaxpr import ClosedJaxpr, Jaxpr
 from anima.core.primitive import Linear, Zero
+from anima.core.refs import Ref, check_given_once
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
-from anima.ops.broadcast import as_array, instantiate
+from anima.ops.broadcast import as_array, as_operand, instantiate
 from anima.ops.elementwise import convert
+from anima.transforms.discharge import without_refs
 from anima.transforms.forward import jvp_flat
 from anima.transforms.linearize import linearize_flat
+from anima.transforms.refs import addupdate_p, cells_of, held_by, new_ref, put, whole
 from anima.transforms.transpose import backward
 from anima.util import fun_name
 
@@ -45,14 +48,20 @@ def _flat_fun(fun: Callable[..., Any], in_tree: Any, has_aux: bool = False) -> t
             result, aux = result
         outs, out_tree = tree.flatten(result)
         aux_leaves, aux_tree = tree.flatten(aux)
+        refs = [isinstance(x, Ref) for x in aux_leaves]
+        aux_leaves = [held_by(x, fun, "differentiation") for x in aux_leaves]
         others = [None if isinstance(x, Array) else (x,) for x in aux_leaves]
 
         def join_aux(arrays: Sequence[Any]) -> Any:
             given = iter(arrays)
-            return tree.unflatten(aux_tree, [next(given) if other is None else other[0] for other in others])
+            full = [next(given) if other is None else other[0] for other in others]
+            return tree.unflatten(aux_tree, [new_ref(x) if r else x for x, r in zip(full, refs, strict=True)])
 
         found[:] = [out_tree, len(outs), join_aux]
         for x in outs:
+            if isinstance(x, Ref):
+                raise ValueError(f"function {fun_name(fun)} that is differentiated returned a mutable array reference "
+                                 f"of type {x.aval!r}. Return what it holds: `r[...]` or `freeze(r)`.")
             aval_of(x)
         return outs + [x for x in aux_leaves if isinstance(x, Array)]
 
@@ -115,13 +124,32 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         raise TypeError(f"primal and tangent arguments to anima.jvp must have the same tree structure; primals have "
                         "tree "
                         f"structure {in_tree} whereas tangents have tree structure {tangent_tree}.")
-    given = [_check_tangent(p, t, "anima.jvp") for p, t in zip(flat, flat_tangents, strict=True)]
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
-    outs, out_tangents = jvp_flat(flat_fun, list(map(as_array, flat)), given)
+    outs, out_tangents = _jvp_on_refs(flat_fun, flat, flat_tangents)
     out_tree, count, join_aux = found
     result = tree.unflatten(out_tree, _arrays(outs[:count]))
     tangent = tree.unflatten(out_tree, map(_user_tangent, out_tangents[:count]))
     return (result, tangent, join_aux(outs[count:])) if has_aux else (result, tangent)
+
+
+def _jvp_on_refs(fun: Callable[..., list[Any]], primals: Sequence[Any],
+                 tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """`jvp_flat`, where the tangent of a reference is a reference: what `fun` makes of it goes there."""
+    refs = [k for k, t in enumerate(tangents) if isinstance(primals[k], Ref) and isinstance(t, Ref)]
+    check_given_once([*primals, *tangents], lambda k: f"argument {k}", "when calling anima.jvp")
+    values = [whole(p) if k in refs else as_operand(p) for k, p in enumerate(primals)]
+    given = [_check_tangent(p, whole(t) if k in refs else t, "anima.jvp")
+             for k, (p, t) in enumerate(zip(values, tangents, strict=True))]
+
+    def on_cells(*xs: Any) -> list[Any]:
+        cells = cells_of(refs, primals, xs)
+        return [*fun(*(cells.get(k, x) for k, x in enumerate(xs))), *(cells[k].whole() for k in refs)]
+
+    outs, out_tangents = jvp_flat(on_cells, values, given)
+    for k in reversed(refs):
+        put(primals[k], outs.pop())
+        put(tangents[k], instantiate(out_tangents.pop()))
+    return outs, out_tangents
 
 
 def _arrays(outs: Sequence[Any]) -> list[Any]:
@@ -181,8 +209,50 @@ def _check_linear_input(aval: ShapedArray, tangent: Any) -> None:
                          f"tangent aval {got} for primal aval {aval} but expected {expected}.")
 
 
+class GradRef:
+    """In the place of a cotangent that was added to a reference."""
+
+    def __repr__(self) -> str:
+        return "GradRef()"
+
+
 class VJP(Derivative):
     """What `vjp` returns: cotangent of the result -> tuple of cotangents of the arguments."""
+
+    @errors.api_boundary
+    def with_refs(self, *refs: Any) -> Callable[[Any], Any]:
+        """The same function, which adds cotangents to references.
+
+        Args:
+          refs: for each argument, or each leaf of one, a reference to an array of its type, or None.
+
+        Returns:
+          A function from a cotangent of the result to cotangents of the arguments, where `GradRef()` stands for one
+          that was added to a reference.
+
+        >>> total = anima.new_ref(jnp.zeros(2))
+        >>> for x in jnp.array([[1., 2.], [3., 4.]]):
+        ...     _ = vjp(lambda x: jnp.sum(x ** 2), x)[1].with_refs(total)(1.0)
+        >>> total
+        Ref([ 8., 12.], dtype=float32)
+        """
+        places = tree.broadcast_prefix(refs, tree.unflatten(self.in_tree, range(self.in_tree.num_leaves)),
+                                       is_leaf=lambda x: x is None, what="with_refs")
+        for ref, aval in zip(places, self.in_avals, strict=True):
+            if isinstance(ref, Ref) and (ref.shape, ref.dtype) != (aval.shape, tangent_aval(aval).dtype):
+                raise ValueError(f"with_refs: a cotangent of type {tangent_aval(aval).str_short()} cannot be added to "
+                                 f"a reference of type {ref.aval!r}.")
+
+        @errors.api_boundary
+        def pull(ct: Any) -> Any:
+            grads, in_tree = tree.flatten(self(ct))
+            for ref, grad in zip(places, grads, strict=True):
+                if isinstance(ref, Ref):
+                    addupdate_p.bind(ref, grad, levels=())
+            return tree.unflatten(in_tree, [GradRef() if isinstance(r, Ref) else g
+                                            for r, g in zip(places, grads, strict=True)])
+
+        return pull
 
     def flat(self, cts: Sequence[Any]) -> list[Any]:
         """Flat cotangents of the arguments, `Zero` where they are."""
@@ -223,7 +293,7 @@ for _kind in (Pushforward, VJP):
 def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, kind: type[Any]) -> tuple[Any, ...]:
     """(out, derivative of `kind`, aux)."""
     flat, in_tree = tree.flatten(primals)
-    flat = list(map(as_array, flat))
+    flat = list(map(as_operand, flat))
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     avals = list(map(aval_of, flat))
     outs, mask, jaxpr, consts = linearize_flat(flat_fun, flat, list(map(_differentiable, avals)))
@@ -272,6 +342,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
 
 def check_input(x: Any, name: str, holomorphic: bool, allow_int: bool, forward: bool = False) -> None:
     """TypeError unless `x` is something to differentiate by; of complex `x`, backwards only."""
+    if isinstance(x, Ref):
+        raise ValueError(f"{name} with respect to a mutable array reference of type {x.aval!r}: only arrays have "
+                         "gradients. Differentiate by the array, and make the reference inside of the function.")
     dtype = aval_of(x).dtype
     if holomorphic:
         if not dtypes.issubdtype(dtype, np.complexfloating):
@@ -411,7 +484,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     flat, in_tree = tree.flatten(primals)
     avals = list(map(type_of, flat))
     flat_fun, found = _flat_fun(fun, in_tree)
-    jaxpr, consts = trace_to_jaxpr(flat_fun, avals, Traced(fun_name(fun), by="linear_transpose"))
+    closed = without_refs(ClosedJaxpr(*trace_to_jaxpr(
+        flat_fun, avals, Traced(fun_name(fun), by="linear_transpose"))))
     out_tree = found[0]
 
     @errors.api_boundary
@@ -419,11 +493,11 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         cts, ct_tree = tree.flatten(ct)
         if ct_tree != out_tree:
             raise TypeError(f"cotangent tree does not match function output, expected {out_tree} but got {ct_tree}")
-        for x, aval in zip(cts, jaxpr.out_avals, strict=True):
+        for x, aval in zip(cts, closed.out_avals, strict=True):
             got = aval_of(x)
             if (got.shape, got.dtype) != (aval.shape, aval.dtype):
                 raise TypeError(f"linear_transpose got a cotangent of type {got} for an output of type {aval}.")
-        found_cts = backward(jaxpr, consts, [Linear(a) for a in avals], list(map(as_array, cts)))
+        found_cts = backward(closed.jaxpr, closed.consts, [Linear(a) for a in avals], list(map(as_array, cts)))
         return tree.unflatten(in_tree, map(_user_tangent, found_cts))
 
     return transposed

@@ -25,10 +25,11 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.device import CPU, is_here
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.refs import AbstractRef, EagerCell, check_given_once, check_not_closed_over
 from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
-from anima.ops.broadcast import as_array
+from anima.ops.broadcast import as_array, as_operand
 from anima.runtime.logs import explain_miss, timed
 from anima.util import cleared, exact_type, fork_safe, fun_name
 
@@ -147,7 +148,7 @@ def _as_tuple(nums: int | Sequence[int] | None) -> tuple[int, ...]:
 class Entry:
     """What is known of one signature: the program, and how to call it."""
 
-    __slots__ = ("avals", "closed", "donated", "executable", "finish", "in_tree", "kept", "name", "options",
+    __slots__ = ("avals", "closed", "donated", "executable", "finish", "in_tree", "kept", "name", "on_refs", "options",
                  "out_avals", "out_tree", "outer", "read", "run")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
@@ -156,6 +157,7 @@ class Entry:
         self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree, donated
         self.out_avals = closed.out_avals
         self.kept = False        # for later calls
+        self.on_refs = any(isinstance(a, AbstractRef) for a in closed.in_avals)  # given, or closed over
         self.executable: Any = None
         self.read: Any = None    # of args and kwargs: the leaves; None where they are of another structure
         self.run: Any = None     # of the leaves; NotImplemented: not for these
@@ -324,9 +326,11 @@ class JitFunction:
         dynamic, named, static = self.signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
         entry = self._entry(dynamic, named, static, leaves, in_tree)
-        if current.trace is not EVAL or any(isinstance(x, Tracer) for x in leaves):
-            if self.inline:
-                outs = eval_jaxpr(entry.closed.jaxpr, entry.closed.consts, *entry.outer, *map(as_array, leaves))
+        if entry.on_refs:
+            self._check_refs(entry, dynamic, named, static, leaves)
+        if current.trace is not EVAL or entry.on_refs or any(isinstance(x, Tracer) for x in leaves):
+            if self.inline and current.trace is not EVAL:
+                outs = eval_jaxpr(entry.closed.jaxpr, entry.closed.consts, *entry.outer, *map(as_operand, leaves))
             else:
                 outs = pjit_p.bind(*entry.outer, *leaves, jaxpr=entry.closed, name=self.name, inline=self.inline)
             return tree.unflatten(entry.out_tree, outs)
@@ -372,7 +376,7 @@ class JitFunction:
             explain_miss(self.name, list(self.entries), key, self.signature.leaf_names(args, kwargs, static))
             with timed("trace", self.name), config.held(options):
                 entry = self._trace(args, kwargs, static, avals, in_tree, options)
-            if not entry.outer:
+            if not entry.outer or all(isinstance(x, EagerCell) for x in entry.outer):
                 entry.kept = True
                 self.entries[key] = entry
                 _traced[id(self.programs)] = self.programs
@@ -396,6 +400,14 @@ class JitFunction:
         closed, outer = close(jaxpr, consts)
         return Entry(closed, outer, tuple(avals), in_tree, out_trees[0], self._donated(in_tree, static), options,
                      self.name)
+
+    def _check_refs(self, entry: Entry, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any]) -> None:
+        """ValueError for a reference that the function has by two names."""
+        def name(k: int) -> str:
+            return self.signature.leaf_names(args, kwargs, static)[k]
+
+        check_given_once(leaves, name, f"when calling {self.name}, traced for jit,")
+        check_not_closed_over(leaves, entry.outer, name, f"when calling {self.name}, traced for jit")
 
     def _traced(self, args: Any, kwargs: Any, static: Any) -> Traced:
         code = getattr(inspect.unwrap(self.fun), "__code__", None)

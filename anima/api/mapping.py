@@ -9,8 +9,10 @@ from typing import Any
 from anima import errors, tree
 from anima.core.avals import canonicalize_axis
 from anima.core.axes import Axis
+from anima.core.refs import Ref, check_given_once
 from anima.core.trace import aval_of
 from anima.ops.broadcast import reduce_sum
+from anima.transforms.refs import cells_of, held_by, new_ref, put, whole
 from anima.transforms.vmap import batch_flat, move_to
 from anima.util import fun_name
 
@@ -69,22 +71,35 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
         dims = [_axis(axis, x, fun) for axis, x in zip(axes, leaves, strict=True)]
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
-        found: list[Any] = []
-
-        def flat(*xs: Any) -> list[Any]:
-            positional, keywords = tree.unflatten(in_tree, xs)
-            outs, out_tree = tree.flatten(fun(*positional, **keywords))
-            found.append(out_tree)
-            return outs
-
-        outs, out_dims = batch_flat(flat, size if axis_name is None else Axis(size, axis_name), leaves, dims)
-        out_tree = found[0]
+        axis = size if axis_name is None else Axis(size, axis_name)
+        out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
         targets = tree.broadcast_prefix(out_axes, tree.unflatten(out_tree, outs), is_leaf=_is_none,
                                         what="vmap out_axes")
-        return tree.unflatten(out_tree, [_place(o, d, t, size, fun, sum_match)
-                                         for o, d, t in zip(outs, out_dims, targets, strict=True)])
+        placed = [_place(o, d, t, size, fun, sum_match) for o, d, t in zip(outs, out_dims, targets, strict=True)]
+        return tree.unflatten(out_tree, [new_ref(x) if r else x for x, r in zip(placed, is_ref, strict=True)])
 
     return mapped
+
+
+def _run(fun: Callable[..., Any], size: int, leaves: list[Any], in_tree: Any,
+         dims: list[int | None]) -> tuple[Any, list[Any], list[int | None], list[bool]]:
+    """The structure of the results of `fun` on stacks, its flat results, the dimensions that they are stacked along,
+    and which of them are to be references. Mapped references hold a stack, too, and get another at the end."""
+    refs = [k for k, (x, d) in enumerate(zip(leaves, dims, strict=True)) if isinstance(x, Ref) and d is not None]
+    check_given_once(leaves, lambda k: f"argument {k}", f"when calling {fun_name(fun)} for vmap")
+    found: list[Any] = []
+
+    def flat(*xs: Any) -> list[Any]:
+        cells = cells_of(refs, leaves, xs)
+        positional, keywords = tree.unflatten(in_tree, [cells.get(k, x) for k, x in enumerate(xs)])
+        outs, out_tree = tree.flatten(fun(*positional, **keywords))
+        found.extend((out_tree, [isinstance(x, Ref) for x in outs]))
+        return [*(held_by(x, fun, "vmap", cells.values()) for x in outs), *(cells[k].whole() for k in refs)]
+
+    outs, out_dims = batch_flat(flat, size, [whole(x) if k in refs else x for k, x in enumerate(leaves)], dims)
+    for k in reversed(refs):
+        put(leaves[k], move_to(outs.pop(), out_dims.pop(), dims[k], size))  # type: ignore[arg-type]
+    return found[0], outs, out_dims, found[1]
 
 
 def _axis(axis: int | None, x: Any, fun: Callable[..., Any]) -> int | None:

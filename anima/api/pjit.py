@@ -13,11 +13,14 @@ import numpy as np
 
 from anima import errors
 from anima.config import config
+from anima.core.array import ConcreteArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Zero
+from anima.core.refs import EagerCell
 from anima.core.stage import StageTrace, eval_numpy
-from anima.core.trace import Trace, under
+from anima.core.trace import EVAL, Trace, aval_of, numpy_value, under
 from anima.transforms.call import CallPrimitive
+from anima.transforms.discharge import discharge_jaxpr, discharged
 from anima.transforms.linearize import fill, linearize_apart
 from anima.util import lazy_module
 
@@ -27,7 +30,12 @@ recording = lazy_module("anima.runtime.tapes.recording")
 
 
 def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:
-    """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call."""
+    """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call.
+
+    References are arguments by what they hold, and written over if the program writes to them: see `discharged`.
+    """
+    closed, changed = discharged(closed)
+    donated = (*donated, *changed)
     return recording.executable_of(closed, name, donated)
 
 
@@ -43,6 +51,30 @@ def all_finite(name: str, outs: Sequence[np.ndarray]) -> bool:
         return False
 
 
+def run_on_refs(closed: ClosedJaxpr, changed: tuple[int, ...], name: str, args: Sequence[Any]) -> list[Any]:
+    """Runs a program made by `discharge_jaxpr` on arrays, and on references that it changes at `changed`: in place,
+    unless others may see their memory."""
+    executable = executable_of(closed, name, changed)
+    checking = config.debug_nans or config.debug_infs
+    values = []
+    for k, x in enumerate(args):
+        if not isinstance(x, EagerCell):
+            values.append(numpy_value(x, aval_of(x)))
+        elif k not in executable.donors:
+            values.append(x.elements())
+        else:
+            values.append(x.elements().copy() if checking else x.exclusive())
+    if not checking:
+        outs = executable(values)
+    elif not all_finite(name, outs := executable([v.copy() for v in values])):
+        outs = eval_numpy(closed, values)
+    count = len(outs) - len(changed)
+    for k, out in zip(changed, outs[count:], strict=True):
+        seen = any(np.may_share_memory(out, x) for x in (*outs[:count], *(v for i, v in enumerate(values) if i != k)))
+        args[k].take_over(out.copy() if seen else out)
+    return [ConcreteArray(out, aval) for out, aval in zip(outs[:count], closed.out_avals, strict=False)]
+
+
 class PJit(CallPrimitive):
     """`jaxpr(*args)`; `name` is the user's function."""
 
@@ -50,6 +82,12 @@ class PJit(CallPrimitive):
         values = [np.asarray(a) for a in args]  # NumPy makes scalars of 0-d results
         outs = executable_of(jaxpr, name)(values)
         return outs if all_finite(name, outs) else eval_numpy(jaxpr, values)
+
+    def bind_discharged(self, trace: Trace, args: Sequence[Any], own: tuple[bool, ...], params: dict[str, Any]) -> Any:
+        if trace is not EVAL or not any(own):
+            return super().bind_discharged(trace, args, own, params)
+        self.check_refs(args, params)
+        return run_on_refs(*discharge_jaxpr(params["jaxpr"], own), params["name"], args)
 
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
                   jaxpr: ClosedJaxpr, **params: Any) -> tuple[list[Any], list[Any]]:

@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.api.pjit import driver, executable_of, pjit_p
+from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.device import CPU, WHOLE
 from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.layout import Format, row_major
+from anima.core.refs import AbstractRef, Ref, check_given_once
 from anima.core.trace import Tracer, aval_of, numpy_value
+from anima.transforms.discharge import discharged
 from anima.util import lazy_module, record
 
 notebook = lazy_module("anima.core.notebook")
@@ -36,12 +38,16 @@ class ShapeDtypeStruct:
     """The shape and dtype of an array, without the array. Where it stands for one, 64-bit dtypes are as
     `enable_x64` has them."""
 
-    __slots__ = ("aval", "sharding")
+    __slots__ = ("aval", "is_ref", "sharding")
 
-    def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None, weak_type: bool = False, **_: Any):
+    def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None, weak_type: bool = False,
+                 is_ref: bool = False, **_: Any):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
-        self.aval = ShapedArray(tuple(int(d) for d in shape), dtypes.np_dtype(dtype), weak_type)
+        self.aval: Any = ShapedArray(tuple(int(d) for d in shape), dtypes.np_dtype(dtype), weak_type)
+        self.is_ref = is_ref
+        if is_ref:
+            self.aval = AbstractRef(self.aval)
         self.sharding = sharding
 
     shape = property(lambda self: self.aval.shape)
@@ -82,7 +88,7 @@ class ShapeDtypeStruct:
         return hash(self.aval)
 
     def __repr__(self) -> str:
-        weak = ", weak_type=True" if self.weak_type else ""
+        weak = (", weak_type=True" if self.weak_type else "") + (", is_ref=True" if self.is_ref else "")
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={dtypes.name(self.dtype)}{weak})"
 
 
@@ -205,7 +211,8 @@ class Lowered(_OfTraced):
     @cached_property
     def stages(self) -> Any:
         """The program at every level (`compiler.driver.Stages`)."""
-        return driver.lower(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
+        closed, changed = discharged(self.traced.jaxpr)
+        return driver.lower(closed, self.traced.fun_name, (*self.donate_argnums, *changed))
 
     @property
     def jaxpr(self) -> ClosedJaxpr:
@@ -238,7 +245,8 @@ class Lowered(_OfTraced):
 
     def explain(self) -> str:
         """What each pass of the compiler makes of the program, and how long it takes, as a table."""
-        return driver.explain(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums)
+        closed, changed = discharged(self.traced.jaxpr)
+        return driver.explain(closed, self.traced.fun_name, (*self.donate_argnums, *changed))
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text: `dialect` is "jaxpr", "fused", "loops" (default), "llvm" or "asm"."""
@@ -364,10 +372,14 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
                         "before `lower`.")
     avals = list(map(aval_of, leaves))
     for k, (got, expected) in enumerate(zip(avals, in_avals, strict=True)):
-        if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+        if (type(got), got.shape, got.dtype) != (type(expected), expected.shape, expected.dtype):
             raise TypeError(f"Argument types differ from the types for which this computation was compiled: "
                             f"argument {k} was compiled with {expected.str_short()} and called with "
                             f"{got.str_short()}.")
+    if any(isinstance(x, Ref) for x in leaves):
+        name = compiled.traced.fun_name
+        check_given_once(leaves, lambda k: f"argument {k}", f"when calling {name}")
+        return tree.unflatten(compiled.out_tree, run_on_refs(*discharged(compiled.traced.jaxpr), name, leaves))
     values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
     for k in compiled.executable.donors:  # others may see them
         values[k] = values[k].copy()

@@ -10,31 +10,44 @@ from anima import errors, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Var
+from anima.core.refs import Ref
 from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
+from anima.transforms.discharge import without_refs
 from anima.util import fun_name
 
 
-def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],
-                   by: str) -> tuple[ClosedJaxpr, list[Any], Any]:
-    """Traces `fun(*args)`: (program with what it closes over as leading arguments, those values, output tree)."""
+def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray], by: str,
+                   users: Callable[..., Any] | None = None) -> tuple[ClosedJaxpr, list[Any], Any]:
+    """Traces `fun(*args)`: (program with what it closes over as leading arguments, those values, output tree).
+
+    `users` is the function that errors name, if it is not `fun` itself.
+    """
+    users = users or fun
     found: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
         result = fun(*tree.unflatten(in_tree, leaves))
         outs, out_tree = tree.flatten(result)
-        if not all(map(is_array_like, outs)):
+        if not all(is_array_like(x) or isinstance(x, Ref) for x in outs):
             path, x = next((p, x) for p, x in tree.leaves_with_path(result) if not is_array_like(x))
             where = f" at output component {tree.keystr(path)}" if path else ""
-            raise TypeError(f"function {place_of(fun)} traced for {by} returned a value of type {type(x)}{where}, "
+            raise TypeError(f"function {place_of(users)} traced for {by} returned a value of type {type(x)}{where}, "
                             "which is not a valid Anima type.")
         found.append(out_tree)
         return outs
 
-    jaxpr, consts = trace_to_jaxpr(flat, avals, Traced(fun_name(fun), _place(fun), by))
+    jaxpr, consts = trace_to_jaxpr(flat, avals, Traced(fun_name(users), _place(users), by))
     closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
     return closed, consts, found[0]
+
+
+def trace_pure(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],
+               by: str) -> tuple[ClosedJaxpr, list[Any], Any]:
+    """`trace_function`, for operations that know nothing of references: the program has none of its own."""
+    closed, consts, out_tree = trace_function(fun, in_tree, avals, by)
+    return without_refs(closed), consts, out_tree
 
 
 def _place(fun: Callable[..., Any]) -> str:

@@ -23,6 +23,7 @@ from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import mentions, name_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
+from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import broadcast_in_dim, instantiate, shape_of
@@ -31,8 +32,10 @@ from anima.ops.index import index_operand, narrow_index
 from anima.ops.shape import batch_at_front
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_apart, linearize_jaxpr
+from anima.transforms.refs import refuse_writes
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import batch_jaxpr, move_to
@@ -41,7 +44,7 @@ from anima.util import weak_cache
 Branches = tuple[ClosedJaxpr, ...]
 
 
-class Cond(Primitive):
+class Cond(Stateful):
     """Operands: an int32 scalar index in range, then those of every branch."""
 
     multiple_results = True
@@ -128,6 +131,26 @@ class Cond(Primitive):
         bodies = [batch_jaxpr(b, size, in_dims, force)[0] for b in branches]
         return self.call(bodies, args[0], args[1:]), list(force)
 
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        new = {"branches": tuple(open_jaxpr(b, refs) for b in params["branches"]),
+               "linear": (False,) * (len(refs) + len(args) - 1)}
+        return [args[0], *refs, *args[1:]], {**params, **new}
+
+    def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
+                  params: dict[str, Any]) -> Discharged:
+        """What some branch writes to is a result of all."""
+        parts = [discharge_jaxpr(b, own[1:]) for b in params["branches"]]
+        changed = sorted(set().union(*(c for _, c in parts)))
+        count = len(params["branches"][0].out_avals)
+        branches = []
+        for closed, own_changes in parts:
+            jaxpr = closed.jaxpr
+            ends = {k: jaxpr.outvars[count + i] for i, k in enumerate(own_changes)}
+            branches.append(closed.replace(jaxpr=jaxpr.replace(
+                outvars=[*jaxpr.outvars[:count], *(ends.get(k, jaxpr.invars[k]) for k in changed)])))
+        return values, {**params, "branches": tuple(branches)}, {1 + k: count + i for i, k in enumerate(changed)}
+
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
         """The equation with the results and operands that are used."""
         index, *operands = eqn.invars
@@ -183,8 +206,10 @@ def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequ
         return primitive.bind(*(next(own) if m else next(shared) for m in mapped), **params)
 
     avals = [aval_of(c) for c in consts] + [(a := aval_of(x)).update(shape=a.shape[1:]) for x in xs]
-    jaxpr, closed_over = trace_to_jaxpr(lane, avals)
-    outs = scan_p.call(ClosedJaxpr(jaxpr, closed_over), consts, [], xs, length=size, reverse=False, unroll=1)
+    body = ClosedJaxpr(*trace_to_jaxpr(lane, avals))
+    if any(isinstance(c, Ref) for c in consts):
+        refuse_writes(body, consts)
+    outs = scan_p.call(body, consts, [], xs, length=size, reverse=False, unroll=1)
     return outs, [0] * len(outs)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.control.common import share_consts, trace_function
+from anima.control.common import share_consts, trace_pure
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Linear, Primitive, Zero
@@ -96,9 +96,9 @@ def linear_call(fun: Callable[..., Any], fun_transpose: Callable[..., Any], resi
     linear, lin_tree = tree.flatten(linear_args)
     residuals, linear = list(map(as_array, residuals)), list(map(as_array, linear))
     res_avals, avals = list(map(aval_of, residuals)), list(map(aval_of, linear))
-    callee, consts, out_tree = trace_function(fun, tree.treedef_tuple((res_tree, lin_tree)), [*res_avals, *avals],
+    callee, consts, out_tree = trace_pure(fun, tree.treedef_tuple((res_tree, lin_tree)), [*res_avals, *avals],
                                               "linear_call")
-    back, back_consts, back_tree = trace_function(fun_transpose, tree.treedef_tuple((res_tree, out_tree)),
+    back, back_consts, back_tree = trace_pure(fun_transpose, tree.treedef_tuple((res_tree, out_tree)),
                                                   [*res_avals, *callee.out_avals], "linear_call")
     if back_tree != lin_tree:
         raise TypeError("transpose output pytree structure must match that of linear inputs, got output structure "

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anima import tree
-from anima.control.common import share_consts, strong_like, trace_function
+from anima.control.common import share_consts, strong_like, trace_pure
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Linear, Primitive, Zero
@@ -160,7 +160,7 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: Any, solve: Callable[[C
     vector = tree.treedef_tuple((in_tree,))
 
     def traced(what: str, fun: Callable[..., Any], has_aux: bool) -> tuple[ClosedJaxpr, list[Any], Any]:
-        closed, consts, out_tree = trace_function(_pair_checked(what, fun, has_aux), vector, avals,
+        closed, consts, out_tree = trace_pure(_pair_checked(what, fun, has_aux), vector, avals,
                                                   "custom_linear_solve")
         solution, aux = out_tree.children()
         _check_like(what, solution, closed.out_avals[: solution.num_leaves], in_tree, avals, "b")
@@ -211,9 +211,9 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[[Ca
     leaves = list(map(as_array, leaves))
     avals = list(map(aval_of, leaves))
     count, vector = len(leaves), tree.treedef_tuple((in_tree,))
-    fun, fun_consts, fun_tree = trace_function(f, vector, avals, "custom_root")
+    fun, fun_consts, fun_tree = trace_pure(f, vector, avals, "custom_root")
     _check_like("f", fun_tree, fun.out_avals, in_tree, avals, "initial_guess")
-    solver, solver_consts, out_tree = trace_function(_pair_checked("solve", partial(solve, f), has_aux), vector, avals,
+    solver, solver_consts, out_tree = trace_pure(_pair_checked("solve", partial(solve, f), has_aux), vector, avals,
                                                      "custom_root")
     solution, aux_tree = out_tree.children()
     _check_like("solve", solution, solver.out_avals[: solution.num_leaves], in_tree, avals, "initial_guess")
@@ -221,7 +221,7 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[[Ca
     def tangent(x: Any, y: Any) -> Any:
         return tangent_solve(_linear_part(f, in_tree, x), y)
 
-    linear, linear_consts, linear_tree = trace_function(
+    linear, linear_consts, linear_tree = trace_pure(
         tangent, tree.treedef_tuple((in_tree, in_tree)), [*solver.out_avals[:count], *fun.out_avals], "custom_root")
     _check_like("tangent_solve", linear_tree, linear.out_avals, in_tree, avals, "x")
     (fun, solver, linear), consts = share_consts(

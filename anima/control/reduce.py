@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.control.common import differences, strong_like, trace_function
+from anima.control.common import differences, strong_like, trace_pure
 from anima.control.scan import scan
 from anima.core.avals import Shape, ShapedArray, canonicalize_axes
 from anima.core.device import check_sharding
@@ -325,7 +325,7 @@ def _fold(name: str, operands: Any, init_values: Any, computation: Callable[...,
     inits = [as_array(i) for i in strong_like(inits, avals)]
     scalars = [a.update(shape=()) for a in avals]
     given = params(avals[0].shape)
-    closed, consts, out_tree = trace_function(
+    closed, consts, out_tree = trace_pure(
         lambda a, b: _strong(computation(a, b), scalars), tree.structure((operands, operands)), scalars * 2, name)
     if out_tree != structure:
         raise TypeError(f"{name} computation must return the structure of the operands, {structure}, but it returns "

@@ -20,12 +20,16 @@ from anima.control.common import check_carry, reorder, strong_like, trace_functi
 from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
+from anima.core.primitive import Inner, Linear, Work, Zero
+from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
+from anima.ops.elementwise import add
+from anima.ops.index import dynamic_index_in_dim, dynamic_update_index_in_dim
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
@@ -34,7 +38,7 @@ from anima.transforms.vmap import batch_jaxpr, move_to
 from anima.util import fun_name, split_list, weak_cache
 
 
-class Scan(Primitive):
+class Scan(Stateful):
     """Operands: constants, initial carry, `xs`; results: final carry, stacked `ys`."""
 
     multiple_results = True
@@ -165,6 +169,37 @@ class Scan(Primitive):
                          unroll=unroll)
         return outs, [d if k < num_carry or d is None else d + 1 for k, d in enumerate(out_dims)]
 
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        new = {**params, "jaxpr": open_jaxpr(params["jaxpr"], refs), "num_consts": params["num_consts"] + len(refs)}
+        return [*refs, *args], new | {"linear": (False,) * (len(refs) + len(args))} if "linear" in params else new
+
+    def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
+                  params: dict[str, Any]) -> Discharged:
+        """What the body writes to becomes carry: where it gets slices of references, the whole and a counter."""
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+        first_x = num_consts + num_carry
+        jaxpr, changed = discharge_jaxpr(params["jaxpr"], own)
+        carries = [k for k in changed if k < num_consts]
+        rows = [k for k in changed if k >= num_consts and params["length"]]
+        before = [*(k for k in range(num_consts) if k not in carries), *range(num_consts, first_x), *carries]
+        rest = [k for k in range(first_x, len(args)) if k not in rows]
+        last = len(jaxpr.out_avals) - len(changed)
+        ends = {k: last + i for i, k in enumerate(changed)}
+        outs = [*range(num_carry), *(ends[k] for k in carries), *range(num_carry, last), *(ends[k] for k in rows)]
+        body = reorder(jaxpr, [*before, *rest, *rows], outs)
+        given = [values[k] for k in (*before, *rows)]
+        count = num_carry + len(carries)
+        places = {k: num_carry + i for i, k in enumerate((*carries, *rows))}
+        if rows:
+            first, step = (params["length"] - 1, -1) if params["reverse"] else (0, 1)
+            body = _on_rows(body, [aval_of(values[k]) for k in rows], len(before), count, step)
+            given.append(np.int32(first))
+            count += len(rows) + 1
+        new = {**params, "jaxpr": body, "num_consts": num_consts - len(carries), "num_carry": count}
+        given += [values[k] for k in rest]
+        return given, {**new, "linear": (False,) * len(given)}, places | ({-1: count - 1} if rows else {})
+
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
         """The equation without unused `ys`, and without carries that nothing used depends on."""
         p = eqn.params
@@ -244,6 +279,25 @@ def jvp_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, .
 
 def linear_mask(jaxpr: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...]) -> list[bool]:
     return linearize_jaxpr(jaxpr, nonzero, force)[2]
+
+
+def _on_rows(body: ClosedJaxpr, wholes: Sequence[ShapedArray], before: int, num_carry: int, step: int) -> ClosedJaxpr:
+    """A body on rows (its last arguments and results) as one on the arrays whose rows they are, and the number of the
+    row, which it counts on by `step`: its first `before` arguments, those, and others."""
+    count = len(wholes)
+
+    def fun(*args: Any) -> list[Any]:
+        first, arrays, (k,), rest = split_list(args, [before, count, 1])
+        rows = [dynamic_index_in_dim(a, k, 0, keepdims=False, allow_negative_indices=False) for a in arrays]
+        outs = eval_jaxpr(body.jaxpr, body.consts, *first, *rest, *rows)
+        carry, ys, rows = split_list(outs, [num_carry, len(outs) - num_carry - count])
+        new = [dynamic_update_index_in_dim(a, row, k, 0, allow_negative_indices=False)
+               for a, row in zip(arrays, rows, strict=True)]
+        return [*carry, *new, add(k, np.int32(step)), *ys]
+
+    avals = body.in_avals
+    number = ShapedArray((), np.dtype(np.int32))
+    return ClosedJaxpr(*trace_to_jaxpr(fun, [*avals[:before], *wholes, number, *avals[before:len(avals) - count]]))
 
 
 @weak_cache

@@ -22,13 +22,15 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import mentions, name_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Inner, Primitive, Zero
+from anima.core.primitive import Inner, Zero
+from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import broadcast_in_dim, shape_of
 from anima.ops.elementwise import add, convert, lt, select
 from anima.ops.reduce import reduce_or
 from anima.transforms.dce import dce_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr, refs_within
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
@@ -36,7 +38,7 @@ from anima.transforms.vmap import batch_jaxpr, move_to
 from anima.util import split_list
 
 
-class While(Primitive):
+class While(Stateful):
     """Operands: constants of the condition, constants of the body, initial carry; results: final carry."""
 
     multiple_results = True
@@ -125,6 +127,43 @@ class While(Primitive):
         kept = steps if self is tape_while_p else []
         none = [Zero(tangent_aval(aval_of(s))) for s in kept]
         return [*carries, *kept, *values[nc:]], [*out_tangents[:nc], *none, *out_tangents[nc:]]
+
+    def check_refs(self, args: Sequence[Any], params: dict[str, Any]) -> None:
+        super().check_refs(args[params["cond_nconsts"]:], params)  # the condition may read what the body writes to
+
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+        cond_refs, body_refs = (tuple(r for r in refs if r in refs_within(params[name]))
+                                for name in ("cond_jaxpr", "body_jaxpr"))
+        new = {"cond_jaxpr": open_jaxpr(params["cond_jaxpr"], cond_refs), "cond_nconsts": n_cond + len(cond_refs),
+               "body_jaxpr": open_jaxpr(params["body_jaxpr"], body_refs), "body_nconsts": n_body + len(body_refs)}
+        return [*cond_refs, *args[:n_cond], *body_refs, *args[n_cond:]], {**params, **new}
+
+    def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
+                  params: dict[str, Any]) -> Discharged:
+        """What the body writes to becomes carry, which the condition reads, too."""
+        n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+        cond, cond_changed = discharge_jaxpr(params["cond_jaxpr"], (*own[:n_cond], *own[n_cond + n_body:]))
+        if cond_changed:
+            raise ValueError("The condition of a while_loop writes to an array reference of type "
+                             f"{args[cond_changed[0]].aval!r}. Do it in the body.")
+        body, changed = discharge_jaxpr(params["body_jaxpr"], own[n_cond:])
+        count, last = len(args) - n_cond - n_body, len(body.out_avals) - len(changed)
+        fixed = [k for k in range(n_body) if k not in changed]
+        body = reorder(body, [*fixed, *range(n_body, n_body + count), *changed],
+                       [*range(count), *range(last, len(body.out_avals)), *range(count, last)])
+        jaxpr = cond.jaxpr
+        known = {id(a): v for a, v, o in zip(args, jaxpr.invars[:n_cond], own, strict=False) if o}
+        ends = [known.pop(id(args[n_cond + k]), None) or Var(body.in_avals[len(fixed) + count + i])
+                for i, k in enumerate(changed)]
+        kept = [k for k, v in enumerate(jaxpr.invars[:n_cond]) if v not in ends]
+        cond = cond.replace(jaxpr=jaxpr.replace(
+            invars=[*(jaxpr.invars[k] for k in kept), *jaxpr.invars[n_cond:], *ends]))
+        given = [*(values[k] for k in kept), *(values[n_cond + k] for k in fixed), *values[n_cond + n_body:],
+                 *(values[n_cond + k] for k in changed)]
+        new = {**params, "cond_jaxpr": cond, "body_jaxpr": body, "cond_nconsts": len(kept), "body_nconsts": len(fixed)}
+        return given, new, {n_cond + k: count + i for i, k in enumerate(changed)}
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, cond_jaxpr: ClosedJaxpr,
               body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int) -> tuple[Any, Any]:
@@ -360,7 +399,7 @@ def _trace_body(body: Callable[[Any], Any], body_fun: Callable[..., Any], carry_
 
     for attempt in range(2):
         avals = list(map(aval_of, leaves))
-        closed, consts, out_tree = trace_function(body, in_tree, avals, by)
+        closed, consts, out_tree = trace_function(body, in_tree, avals, by, body_fun)
         check(out_tree)
         promoted = strong_like(leaves, closed.out_avals)
         if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):

@@ -45,6 +45,11 @@ def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
 _methods: dict[Any, str] = {}  # the methods of arrays, and what each is called in the table
 
 
+def operator(name: str) -> Callable[..., Any]:
+    """The meaning of an operator or method."""
+    return _table[name]
+
+
 def load_operators_by(load: Callable[[], Any]) -> None:
     """Says what is to be called when the first operator is used, and has it install them."""
     _table.load = load

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
+from anima.core.refs import show_levels
 from anima.util import deeper, fun_name, record
 
 WIDTH = 80
@@ -102,7 +103,8 @@ def _fits(doc: Doc, room: int) -> bool:
 _UNSAID: dict[str, tuple[Any, ...]] = {
     "inline": (False,), "donated": (None, False, ()), "keep_unused": (False,), "precision": (None,),
     "preferred_element_type": (None,), "dimensions": (None,), "accuracy": (None,), "sharding": (None,),
-    "out_sharding": (None,), "axis_index_groups": (None,)}
+    "out_sharding": (None,), "axis_index_groups": (None,), "memory_space": (None,), "kind": (None,)}
+_ON_REFS = ("get", "swap", "addupdate")
 _FIRST = {"name": 0, "jaxpr": 1, "call_jaxpr": 1}
 
 
@@ -172,6 +174,8 @@ class Printer:
         head: Doc = (_spaced(binders), " = ") if binders else ()
         args = [(Group(Line()), self.atom(v)) for v in eqn.invars]
         place = f"  # {eqn.source}" if self.source_info and eqn.source else ""
+        if eqn.primitive.name in _ON_REFS and "levels" in eqn.params:
+            return (*self.on_ref(eqn, used), place)
         return (Nest(2, head), eqn.primitive.name, self.params(eqn), Nest(2, tuple(args)), place)
 
     def params(self, eqn: Any, *, inner: bool = True) -> Doc:
@@ -183,6 +187,20 @@ class Printer:
             return ()
         parts = [Group((f"{k}=", self.value(k, v))) for k, v in shown]
         return Group(("[", Nest(2, (Line(""), join(Line(), parts))), Line(""), "]"))
+
+    def on_ref(self, eqn: Any, used: Any) -> tuple[Doc, ...]:
+        """What is done to a place that a reference refers to."""
+        name, (ref, *given) = eqn.primitive.name, eqn.invars
+        value = self.atom(given.pop(0)) if name != "get" else ""
+        there = self.atom(ref) + show_levels(ref.aval.shape, eqn.params["levels"],
+                                             [(self.atom(v), v.aval.shape) for v in given])
+        if name == "addupdate":
+            return there, " += ", value
+        if name == "get":
+            return self.binder(eqn.outvars[0], used), " <- ", there
+        if used is not None and eqn.outvars[0] not in used:
+            return there, " <- ", value
+        return self.binder(eqn.outvars[0], used), f", {there} <- {there}, ", value
 
     def _unsaid(self, key: str, value: Any) -> bool:
         if key == "donated" and isinstance(value, (tuple, list)):

@@ -23,6 +23,7 @@ from anima.core.avals import ShapedArray
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive
+from anima.core.refs import AbstractRef, Ref, StagedRef
 from anima.core.state import current
 from anima.core.trace import Trace, Tracer, aval_of, check_leaks, numpy_value, under
 from anima.util import deeper, record
@@ -43,6 +44,9 @@ class Traced:
     @property
     def func_src_info(self) -> str:
         return f"{self.name} at {self.place}" if self.place else self.name
+
+
+_INTERNAL = Traced()  # a program that Anima derives: nobody's function
 
 
 class StageTracer(Tracer):
@@ -69,8 +73,9 @@ class StageTrace(Trace):
     """Records equations. `consts` maps the identity of a closed-over value to its variable."""
 
     label = "DynamicJaxprTrace"
+    holds_refs = False  # they are variables
 
-    def __init__(self, parent: Trace | None, traced: Traced = Traced()):
+    def __init__(self, parent: Trace | None, traced: Traced = _INTERNAL):
         super().__init__(parent)
         self.traced = traced
         self.invars: list[Var] = []
@@ -80,15 +85,21 @@ class StageTrace(Trace):
     def describe(self) -> str:
         return f"{self.label}(level={self.level}/0)"
 
-    def new_arg(self, aval: ShapedArray) -> StageTracer:
+    def new_arg(self, aval: ShapedArray) -> StageTracer | StagedRef:
         var = Var(aval)
         self.invars.append(var)
-        return StageTracer(self, var)
+        return self._standing_for(var)
+
+    def _standing_for(self, var: Var, where: source.Source | None = None) -> StageTracer | StagedRef:
+        return (StagedRef if isinstance(var.aval, AbstractRef) else StageTracer)(self, var, where)
 
     def atom(self, x: Any) -> Atom:
         """The atom for an operand: this trace's variable, a literal, or a constvar."""
         if isinstance(x, StageTracer) and x.owner is self:
             return x.variable
+        if isinstance(x, Ref):
+            own = isinstance(x, StagedRef) and x.owner is self
+            return x.variable if own else self.const(x, x.aval)  # type: ignore
         if isinstance(x, Tracer):
             if not x.owner.alive:
                 raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
@@ -108,6 +119,10 @@ class StageTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         atoms = [self.atom(x) for x in args]
+        if not primitive.takes_refs:
+            for a in atoms:
+                if type(a.aval) is AbstractRef:
+                    raise ValueError(errors.ref_as_array_message(a.aval, primitive.name))
         where = current.source or source.here()
         out_avals = primitive.infer(*[a.aval for a in atoms], **params)
         many = primitive.multiple_results
@@ -115,10 +130,14 @@ class StageTrace(Trace):
         self.eqns.append(Eqn(primitive, atoms, outvars, params, where, eqn_effects(primitive, params)))
         if many:
             return [StageTracer(self, v, where) for v in outvars]
+        if primitive.takes_refs:
+            return self._standing_for(outvars[0], where)
         return StageTracer(self, outvars[0], where)
 
     def finish(self, outs: Sequence[Any]) -> tuple[Jaxpr, list[Any]]:
         """The recorded program with these results, and the values of its constvars."""
+        if self.traced is not _INTERNAL:
+            self._refuse_refs(outs)
         outvars = [self.atom(x) for x in outs]
         constvars = [var for var, _ in self.consts.values()]
         consts = [kept for _, (kept, _) in self.consts.values()]
@@ -126,7 +145,20 @@ class StageTrace(Trace):
         self.alive = False
         return Jaxpr(constvars, self.invars, outvars, self.eqns, effects, self.traced), consts
 
-    def origin_text(self, tracer: StageTracer) -> str:
+    def _refuse_refs(self, outs: Sequence[Any]) -> None:
+        """ValueError if a function of the user's returns a reference."""
+        for k, x in enumerate(outs):
+            if isinstance(x, Ref):
+                t = self.traced
+                where = f" as result number {k}" if len(outs) > 1 else ""
+                raise ValueError(
+                    f"function {t.name}{f' at {t.place}' if t.place else ''} traced for {t.by} returned a mutable "
+                    f"array reference of type {x.aval!r}{where}, but mutable array references cannot be returned.\n"
+                    f"{x.made_text()}\n"  # type: ignore[attr-defined]
+                    "Fix: return what it holds, `r[...]` or `freeze(r)`; a reference made outside of the function and "
+                    "passed to it is changed in place.")
+
+    def origin_text(self, tracer: StageTracer | StagedRef) -> str:
         """The sentence of the documents: what was being traced, and on which arguments this depends."""
         t = self.traced
         place = f" at {t.place}" if t.place else ""
@@ -140,7 +172,7 @@ class StageTrace(Trace):
             text += f" The value was made at {tracer.source}."
         return text
 
-    def made_text(self, tracer: StageTracer) -> str:
+    def made_text(self, tracer: StageTracer | StagedRef) -> str:
         """Where a variable was made: the user's line, or which argument it is."""
         t = self.traced
         place = f" at {t.place}" if t.place else ""
@@ -167,7 +199,7 @@ def eqn_effects(primitive: Primitive, params: dict[str, Any]) -> frozenset[str]:
 
 
 def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedArray],
-                   traced: Traced = Traced()) -> tuple[Jaxpr, list[Any]]:
+                   traced: Traced = _INTERNAL) -> tuple[Jaxpr, list[Any]]:
     """Traces `fun(*tracers)`, which returns a flat list, to (jaxpr, values of its constvars).
 
     The constants may be tracers of enclosing traces.
@@ -242,12 +274,12 @@ def literal_array(literal: Literal) -> ConcreteArray:
 
 
 def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> tuple[ClosedJaxpr, list[Any]]:
-    """Splits constants: arrays stay with the jaxpr, tracers become its leading arguments.
+    """Splits constants: arrays stay with the jaxpr, tracers and references become its leading arguments.
 
-    Returns the closed jaxpr and the tracers to pass before its other arguments.
+    Returns the closed jaxpr and what to pass before its other arguments.
     """
     pairs = list(zip(jaxpr.constvars, consts, strict=True))
-    outer = [(v, c) for v, c in pairs if isinstance(c, Tracer)]
-    inner = [(v, c) for v, c in pairs if not isinstance(c, Tracer)]
+    outer = [(v, c) for v, c in pairs if isinstance(c, (Tracer, Ref))]
+    inner = [(v, c) for v, c in pairs if not isinstance(c, (Tracer, Ref))]
     new = jaxpr.replace(constvars=[v for v, _ in inner], invars=[v for v, _ in outer] + list(jaxpr.invars))
     return ClosedJaxpr(new, [c for _, c in inner]), [c for _, c in outer]

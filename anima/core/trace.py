@@ -24,6 +24,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.leaks import holder
 from anima.core.primitive import Primitive
+from anima.core.refs import Ref
 from anima.core.state import _State, current
 
 
@@ -31,6 +32,7 @@ class Trace:
     """An interpreter of primitives; `parent` is the one that its own work runs under."""
 
     label = "Trace"
+    holds_refs = True  # those made under it are cells of its own
 
     def __init__(self, parent: Trace | None):
         self.parent = parent
@@ -193,6 +195,8 @@ def aval_of(x: Any) -> ShapedArray:
             raise ValueError("NumPy masked arrays are not supported as inputs: the mask would be lost. "
                              "Use x.filled() to get a standard NumPy array.")
         return ShapedArray(x.shape, dtypes.array_dtype(x))
+    if isinstance(x, Ref):
+        return x.aval  # type: ignore[return-value]
     for number in (int, float, complex):
         if isinstance(x, number):  # of a subclass: an IntEnum, a unit of measure
             return aval_of(number(x))  # type: ignore[arg-type]
@@ -205,7 +209,7 @@ def is_array_like(x: Any) -> bool:
     """Whether `x` can be an operand: an array, a tracer, a NumPy value or a Python number."""
     if isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex)):
         return True
-    return hasattr(x, "__array__") and hasattr(x, "dtype")
+    return hasattr(x, "__array__") and hasattr(x, "dtype") and not isinstance(x, Ref)
 
 
 def numpy_value(x: Any, aval: ShapedArray) -> np.ndarray:
@@ -282,6 +286,7 @@ class CompileTimeTrace(Trace):
     """Applies primitives at once, whatever is being traced, except to values that are tracers."""
 
     label = "CompileTimeTrace"
+    holds_refs = False
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         waits = any(isinstance(x, Tracer) for x in args)

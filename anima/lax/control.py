@@ -13,15 +13,18 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.api.pjit import pjit_p
+from anima.api.pjit import pjit_p, run_on_refs
 from anima.config import config
 from anima.control import cond as conds, scan as scans, while_loop as whiles
 from anima.core.intern import interned
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
+from anima.core.refs import check_given_once
 from anima.core.stage import Traced, trace_to_jaxpr
-from anima.core.trace import Tracer, aval_of, inside, is_array_like, is_tracing
+from anima.core.state import current
+from anima.core.trace import EVAL, Tracer, aval_of, inside, is_array_like, is_tracing
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.broadcast import as_array
+from anima.transforms.discharge import discharged, is_stateful
 from anima.util import weak_cache
 
 
@@ -39,8 +42,14 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any]) -> Any:
 
     with config.held(config.trace_key()):
         jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by=name))
-        closed = interned(ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])))
-    return tree.unflatten(found[0], pjit_p.bind(*consts, *leaves, jaxpr=closed, name=name, inline=False))
+        closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
+        args = [*consts, *leaves]
+        if is_stateful(closed) and current.trace is EVAL:
+            check_given_once(args, lambda k: f"operand {k}", f"in the operands of {name}")
+            pure, changed = discharged(closed)
+            return tree.unflatten(found[0], run_on_refs(interned(pure), changed, name, args))
+        closed = interned(closed)
+    return tree.unflatten(found[0], pjit_p.bind(*args, jaxpr=closed, name=name, inline=False))
 
 
 @weak_cache

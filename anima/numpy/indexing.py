@@ -170,7 +170,7 @@ def _entry(entry: Any, position: int) -> Any:
             raise IndexError("only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and integer or boolean "
                              f"arrays are valid indices. Got {entry}")
     if dtype == np.bool_:
-        return _Mask(_known_mask(entry))
+        return _Mask(known_mask(entry))
     if not is_integer(dtype):
         raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {dtype.name}")
     if isinstance(entry, ConcreteArray):
@@ -178,7 +178,7 @@ def _entry(entry: Any, position: int) -> Any:
     return entry
 
 
-def _known_mask(mask: Any) -> np.ndarray:
+def known_mask(mask: Any) -> np.ndarray:
     if isinstance(mask, Tracer):
         value = mask.concrete()
         if value is None:

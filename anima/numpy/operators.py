@@ -24,6 +24,7 @@ from anima.numpy import (
     linear,
     manipulation,
     reductions,
+    refs,
     selection,
     sorting,
     updates,
@@ -192,6 +193,8 @@ def install(namespace: Callable[[], Any]) -> None:
         "getitem": indexing.getitem, "at": updates.at, "reshape_method": _reshape, "transpose_method": _transpose,
         "item": _item, "astype": _astype, "flatten": _flatten, "view": _view, "copy": _copy,
         "round_method": _round,
+        "ref_at": refs.at, "ref_get": refs.get, "ref_set": refs.set, "ref_swap": refs.swap,
+        "ref_addupdate": refs.addupdate,
         "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress,
         "unstack": sh.unstack})
     install_operators(table)

@@ -24,6 +24,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
 from anima.core.device import check_sharding
 from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.refs import Ref
 from anima.core.trace import Tracer, aval_of
 
 
@@ -54,6 +55,11 @@ def as_array(x: Any) -> Array:
         return x
     aval = aval_of(x)
     return ConcreteArray(np.array(x, aval.dtype), aval)
+
+
+def as_operand(x: Any) -> Array | Ref:
+    """`as_array`, of what may also be a reference."""
+    return x if isinstance(x, Ref) else as_array(x)
 
 
 def shape_of(x: Any) -> Shape:

@@ -10,8 +10,10 @@ from typing import Any
 
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn
-from anima.core.primitive import Linear, Primitive, Zero
+from anima.core.primitive import Linear, Zero
+from anima.core.refs import Ref
 from anima.transforms.dce import dce_jaxpr
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import fill
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
@@ -20,7 +22,7 @@ from anima.transforms.vmap import batch_jaxpr
 from anima.util import weak_cache
 
 
-class CallPrimitive(Primitive):
+class CallPrimitive(Stateful):
     """`jaxpr(*args)`. Subclasses say how it is evaluated and linearised."""
 
     multiple_results = True
@@ -59,6 +61,17 @@ class CallPrimitive(Primitive):
               **params: Any) -> tuple[list[Any], list[int | None]]:
         new, out_dims = batch_jaxpr(jaxpr, size, tuple(dims))
         return self.bind(*args, jaxpr=new, **params), out_dims
+
+    def with_operands(self, args: Sequence[Any], params: dict[str, Any],
+                      refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
+        return [*refs, *args], {**params, "jaxpr": open_jaxpr(params["jaxpr"], refs)}
+
+    def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
+                  params: dict[str, Any]) -> Discharged:
+        closed = params["jaxpr"]
+        jaxpr, changed = discharge_jaxpr(closed, own)
+        first = len(closed.out_avals)
+        return values, {**params, "jaxpr": jaxpr}, {k: first + i for i, k in enumerate(changed)}
 
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
         """The equation with the used results only."""

@@ -19,6 +19,7 @@ from anima import errors, tree
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive, Zero
+from anima.core.refs import STATE
 from anima.core.stage import (
     StageTrace,
     Traced,
@@ -82,6 +83,10 @@ class Checkpoint(CallPrimitive):
                   jaxpr: ClosedJaxpr, policy: Policy | None, prevent_cse: bool, differentiated: bool,
                   ) -> tuple[list[Any], list[Any]]:
         """Runs the program; records one equation that will run it again and then its linear part."""
+        if STATE in jaxpr.effects:
+            raise NotImplementedError("A function under checkpoint that is differentiated cannot read references from "
+                                      "outside of it, or write to them: it would do so twice.\n"
+                                      f"  {errors.user_line()}")
         nonzero = tuple(not isinstance(t, Zero) for t in tangents)
         forward, again, mask, used = _split(jaxpr, nonzero, policy, prevent_cse)
         count = len(mask)

@@ -23,8 +23,9 @@ from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import StageTrace, StageTracer, Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Trace, Tracer, aval_of, under
-from anima.ops.broadcast import as_array, instantiate, reduce_sum
+from anima.ops.broadcast import as_operand, instantiate, reduce_sum
 from anima.ops.elementwise import convert
+from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, is_last
 from anima.transforms.linearize import PartialTrace, fill, linearize_flat
 from anima.transforms.vmap import batch_flat, move_to
 from anima.util import fun_name, record
@@ -75,7 +76,7 @@ def _to_user(tangents: Sequence[Any], symbolic_zeros: bool) -> list[Any]:
             for t in tangents]
 
 
-class CustomCall(Primitive):
+class CustomCall(Stateful):
     """What the two calls share: the body runs, is inlined by the compiler, and is batched."""
 
     multiple_results = True
@@ -91,6 +92,22 @@ class CustomCall(Primitive):
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         return params["call_jaxpr"]
+
+    def bind_discharged(self, trace: Trace, args: Sequence[Any], own: tuple[bool, ...], params: dict[str, Any]) -> Any:
+        if not is_last(trace):
+            return super().bind_discharged(trace, args, own, params)
+        closed = params["call_jaxpr"]
+        return eval_jaxpr(closed.jaxpr, closed.consts, *args)
+
+    def discharge(self, args: Sequence[Any], values: Sequence[Any], own: tuple[bool, ...],
+                  params: dict[str, Any]) -> Discharged:
+        if any(own):
+            raise NotImplementedError(
+                f"{params['name']}, a function with a derivative of its own, takes a reference that was made, or is "
+                "mapped by vmap, inside of the function that is being transformed. Make it outside of that.\n"
+                f"  {errors.user_line()}")
+        jaxpr, _ = discharge_jaxpr(params["call_jaxpr"], own)
+        return values, {**params, "call_jaxpr": jaxpr}, {}
 
 
 class CustomJVPCall(CustomCall):
@@ -241,6 +258,7 @@ class CustomLin(Primitive):
     """The linear map that a `custom_vjp` function's derivative is, known only by its transpose."""
 
     multiple_results = True
+    takes_refs = True  # among the residuals
 
     def infer(self, *avals: ShapedArray, out_avals: Sequence[ShapedArray], **params: Any) -> list[ShapedArray]:
         return list(out_avals)
@@ -338,7 +356,7 @@ class Custom:
         args = self._positional(args, kwargs)
         nondiff = {i % len(args): args[i] for i in self.nondiff_argnums}
         leaves, in_tree = tree.flatten(tuple(a for i, a in enumerate(args) if i not in nondiff))
-        flat = list(map(as_array, leaves))
+        flat = list(map(as_operand, leaves))
         trees: list[Any] = []
 
         def fun(*leaves: Any) -> list[Any]:

@@ -29,6 +29,7 @@ from anima.core.trace import Trace, aval_of, under
 from anima.ops.broadcast import instantiate, reduce_sum
 from anima.transforms.custom import Custom
 from anima.transforms.dce import dce_jaxpr
+from anima.transforms.discharge import without_refs
 from anima.transforms.forward import jvp_flat, jvp_jaxpr
 from anima.transforms.linearize import fill
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
@@ -243,7 +244,7 @@ class custom_vmap(Custom):
             return self.fun(*args, **kwargs)
         t = self.trace_body(args, kwargs)
         rule = partial(self._rule, len(t.consts), t.in_tree, t.out_tree, t.jaxpr.out_avals)
-        outs = custom_vmap_call_p.bind(*t.consts, *t.flat, call=t.jaxpr, rule=rule)
+        outs = custom_vmap_call_p.bind(*t.consts, *t.flat, call=without_refs(t.jaxpr), rule=rule)
         return tree.unflatten(t.out_tree, outs)
 
     def _rule(self, num_consts: int, in_tree: Any, out_tree: Any, avals: Sequence[ShapedArray], size: int,

@@ -17,6 +17,7 @@ from anima.core.stage import bind_eqn, literal_array, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import aval_of
 from anima.ops.elementwise import add_any
+from anima.transforms.discharge import without_refs
 from anima.util import weak_cache
 
 
@@ -87,6 +88,7 @@ def transpose_jaxpr(closed: ClosedJaxpr, linear: tuple[bool, ...],
 
     The mask returned tells which linear arguments get a nonzero cotangent.
     """
+    closed = without_refs(closed)
     mask: list[bool] = []
     known = sum(not lin for lin in linear)
 

@@ -1,0 +1,236 @@
+"""References outside of all transformations: NumPy's arrays, but for their copies; errors at the user's line."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import anima
+from anima import numpy as jnp
+from anima.core.avals import ShapedArray
+from anima.ref import AbstractRef, Ref, addupdate, empty_ref, free_ref, freeze, get, new_ref, set as ref_set, swap
+
+DTYPES = ("bool", "int8", "uint32", "int32", "float16", "bfloat16", "float32", "complex64")
+
+INDICES = (
+    ..., (), 0, -1, (1, 2), (-1, ...), (..., -2), slice(None), slice(1, 3), slice(None, None, 2), slice(None, None, -1),
+    (slice(2, None), 1), (slice(0, 0), 0), (None,), (None, 1), (1, None, slice(1, 3)), np.array([0, 2]),
+    np.array([[0, 2], [1, 1]]), np.int64(1), (np.array([2, 0]), np.array([1, 3])), (np.array([2, 0]), slice(1, 3)),
+    (slice(None), np.array([3, 0])), (1, np.array([3, 0, -1])), np.array([True, False, True]),
+    (slice(None), np.array([True, False, False, True])), ([0, 2],), np.zeros(0, np.int32))
+
+
+def values(dtype: str, shape: tuple[int, ...] = (3, 4)) -> np.ndarray:
+    return (np.arange(np.prod(shape)).reshape(shape) % 5).astype(jnp.dtype(dtype))
+
+
+@pytest.mark.parametrize("index", INDICES, ids=repr)
+@pytest.mark.parametrize("jitted", (False, True))
+def test_an_index_means_what_it_means_to_numpy(index: object, jitted: bool) -> None:
+    def program(r: Ref) -> tuple[object, ...]:
+        before = r[index]
+        r[index] = before * 2 + 1
+        r.addupdate(jnp.ones(before.shape), index)
+        return before, swap(r, index, -before), get(r, index)
+
+    array, ref = values("float32"), new_ref(values("float32"))
+    before = array[index].copy()
+    results = (anima.jit(program) if jitted else program)(ref)
+    added = np.zeros_like(array)
+    np.add.at(added, index, 1.0)
+    middle = array.copy()
+    middle[index] = before * 2 + 1
+    middle += added
+    after = array.copy()
+    after[index] = -before
+    for got, expected in zip(results, (before, middle[index], after[index]), strict=True):
+        np.testing.assert_array_equal(got, expected)
+        assert got.dtype == np.float32
+    np.testing.assert_array_equal(ref[...], after)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", ((), (0, 3), (1,), (5,), (3, 4)))
+def test_every_type_and_size(dtype: str, shape: tuple[int, ...]) -> None:
+    def program(r: Ref, v: object) -> object:
+        before = swap(r, ..., v)
+        r.addupdate(r[...])
+        return before
+
+    array = values(dtype, shape)
+    new = np.ones_like(array)
+    for run in (program, anima.jit(program)):
+        ref = new_ref(array)
+        assert (ref.shape, ref.dtype, ref.ndim, ref.size) == (array.shape, array.dtype, array.ndim, array.size)
+        np.testing.assert_array_equal(run(ref, new), array)
+        np.testing.assert_array_equal(freeze(ref), new + new)
+
+
+def test_views_are_of_the_reference() -> None:
+    r = new_ref(jnp.arange(12.0).reshape(3, 4))
+    view = r.at[1:].at[:, 1]
+    assert (view.shape, view.dtype, view.ndim, view.size) == ((2,), np.float32, 1, 2)
+    view[0] = 50.0
+    view[...] += 1.0
+    view.addupdate(1.0, -1)
+    expected = np.arange(12.0).reshape(3, 4)
+    expected[1:, 1] = 51.0, 11.0
+    np.testing.assert_array_equal(r[...], expected)
+    np.testing.assert_array_equal(view[...], expected[1:, 1])
+    np.testing.assert_array_equal(anima.jit(lambda r: r.at[::2].at[1][2:])(r), expected[2, 2:])
+
+
+VIEWS: tuple[tuple[object, ...], ...] = (
+    (slice(1, 4), 2), (slice(None, None, -2), slice(0, 2), -1), ((slice(None), 1), slice(1, 3), 0),
+    ((2, slice(None)), slice(None, None, 2)), ((slice(1, 3), slice(2, 0, -1)), (0, -1)), (slice(4, 4), slice(None)),
+    (np.array([3, 1]), slice(0, 1)), (slice(1, 4), np.array([2, 0])), (None, 0, 1), ((slice(1, 5), 0), (None, 1)))
+
+
+@pytest.mark.parametrize("places", VIEWS, ids=repr)
+@pytest.mark.parametrize("jitted", (False, True))
+def test_what_is_written_to_a_view_of_a_view(places: tuple[object, ...], jitted: bool) -> None:
+    def program(r: Ref) -> object:
+        view = r
+        for place in places[:-1]:
+            view = view.at[place]
+        view[places[-1]] += 1.0
+        view.addupdate(2.0, places[-1])
+        return view[places[-1]]
+
+    array, marks = np.arange(15.0, dtype=np.float32).reshape(5, 3), np.arange(15).reshape(5, 3)
+    for place in places:
+        marks = marks[place]
+    expected = array.copy()
+    expected.reshape(-1)[marks] += 3.0
+    r = new_ref(array)
+    np.testing.assert_array_equal((anima.jit(program) if jitted else program)(r), expected.reshape(-1)[marks])
+    np.testing.assert_array_equal(r[...], expected)
+
+
+@pytest.mark.parametrize("k", (0, 2, -1, 3, 7, -4))
+def test_a_place_in_a_view_that_is_not_known_stays_in_the_view(k: int) -> None:
+    r = new_ref(jnp.arange(6.0))
+    anima.jit(lambda r, k: r.at[1:4].addupdate(10.0, k))(r, k)
+    expected = np.arange(6.0)
+    if -3 <= k < 3:
+        expected[1:4][k] += 10.0
+    np.testing.assert_array_equal(r[...], expected)
+
+
+def test_nobody_else_sees_what_is_written() -> None:
+    given, numpy_given = jnp.zeros(4), np.zeros(4, np.float32)
+    r, s = new_ref(given), new_ref(numpy_given)
+    whole, part = r[...], r[1:3]
+    again = new_ref(whole)
+    for ref in (r, s):
+        ref[...] += 1.0
+        ref[0] = 9.0
+        anima.jit(lambda ref: ref.addupdate(5.0, 1))(ref)
+    seen = anima.jit(lambda r: (r.addupdate(1.0), r[...])[1])(r)
+    r[2] = 7.0
+    for x in (given, numpy_given, whole, again[...]):
+        np.testing.assert_array_equal(x, np.zeros(4))
+    np.testing.assert_array_equal(part, np.zeros(2))
+    np.testing.assert_array_equal(seen, [10.0, 7.0, 2.0, 2.0])
+    stored = jnp.ones(4)
+    r[...] = stored
+    r[3] = 0.0
+    np.testing.assert_array_equal(stored, np.ones(4))
+    twin = copy.deepcopy(r)
+    twin[0] = 5.0
+    assert r[0] == 1.0 and copy.copy(r) is r
+
+
+def test_writing_is_in_place() -> None:
+    r = new_ref(jnp.zeros(100_000))
+    r[0] = 1.0
+    where = r.unsafe_buffer_pointer()
+    r[5:7] += 1.0
+    r.addupdate(1.0, 3)
+    r[jnp.int32(2)] = 1.0
+    assert r.unsafe_buffer_pointer() == where
+    held = r[...]
+    r[0] = 2.0
+    assert r.unsafe_buffer_pointer() != where and held[0] == 1.0
+
+
+def test_values_are_converted_as_weak_types_are() -> None:
+    r, k = new_ref(jnp.zeros(3, jnp.float16)), new_ref(jnp.zeros(3, jnp.int32))
+    r[0], r[1], k[0] = 1, 2.5, 3
+    k[1] = 1
+    np.testing.assert_array_equal(r[...], [1, 2.5, 0])
+    np.testing.assert_array_equal(k[...], [3, 1, 0])
+    weak = new_ref(1.0)
+    weak[...] = jnp.float32(2.5)
+    assert weak.aval.weak_type and weak[...].weak_type
+    for ref, value in ((k, 2.5), (k, True), (r, jnp.ones(3, jnp.float32)), (k, jnp.ones(3, jnp.int16))):
+        with pytest.raises(ValueError, match=r"Invalid dtype for `swap`\. Ref dtype"):
+            ref[...] = value
+    with pytest.raises(ValueError, match="Invalid dtype for `addupdate`"):
+        k.addupdate(0.5, 0)
+
+
+def test_text() -> None:
+    r = new_ref(jnp.zeros((2, 2)))
+    assert repr(r) == str(r) == "Ref([[0., 0.],\n       [0., 0.]], dtype=float32)"
+    assert repr(r.aval) == "Ref{float32[2,2]}" == repr(anima.typeof(r))
+    assert r.aval == AbstractRef(ShapedArray((2, 2), np.dtype("float32")))
+    assert repr(empty_ref(anima.ShapeDtypeStruct((2,), "int32"))) == "Ref([0, 0], dtype=int32)"
+    struct = anima.ShapeDtypeStruct((3,), "float32", is_ref=True)
+    assert repr(struct) == "ShapeDtypeStruct(shape=(3,), dtype=float32, is_ref=True)"
+    assert struct.is_ref and struct != anima.ShapeDtypeStruct((3,), "float32")
+    assert isinstance(r, anima.Ref) and not isinstance(r, anima.Array) and len(r) == 2
+    lowered = anima.jit(lambda r: r[...] * 2).lower(struct)
+    assert lowered.compile().memory_analysis().argument_size_in_bytes == 12
+
+
+@pytest.mark.parametrize("end", (freeze, free_ref))
+def test_after_its_end_a_reference_is_not_used(end: object) -> None:
+    r = new_ref(jnp.zeros(3))
+    end(r)  # type: ignore[operator]
+    for use in (lambda: r[0], lambda: ref_set(r, 0, 1.0), lambda: addupdate(r, 0, 1.0), lambda: freeze(r),
+                lambda: anima.jit(lambda r: r[0])(r), lambda: anima.vmap(lambda r: r[...])(r)):
+        with pytest.raises(RuntimeError, match=r"it was fr(ozen|eed) at test_refs\.py:\d+"):
+            use()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("use,error,message", (
+    (lambda r: r[3], ValueError, "Out of bound indexer: idx=3, dim=3"),
+    (lambda r: r[0, -5], ValueError, "Out of bound indexer: idx=-5, dim=4, axis 1"),
+    (lambda r: r[0, 0, 0], IndexError, "Too many indices"),
+    (lambda r: r[1.0], TypeError, "Indexer must have integer or boolean type"),
+    (lambda r: r["a"], TypeError, "string indexing"),
+    (lambda r: r[r], TypeError, "A reference is no index"),
+    (lambda r: r[np.array([True])], IndexError, "boolean index"),
+    (lambda r: ref_set(r, ..., jnp.ones(3)), ValueError, "Invalid shape for `swap`"),
+    (lambda r: ref_set(r, 0, jnp.ones((2, 4))), ValueError, r"Expected shape: \(4,\). Value shape: \(2, 4\)"),
+    (lambda r: get(jnp.zeros(3), 0), ValueError, "Can only call `ref_get` on a `Ref`"),
+    (lambda r: freeze(jnp.zeros(3)), ValueError, "on a `Ref`"),
+    (lambda r: r + 1, TypeError, "unsupported operand"),
+    (lambda r: jnp.sin(r), TypeError, "sin requires ndarray or scalar arguments"),
+    (lambda r: anima.lax.sin_p.bind(r) if hasattr(anima.lax, "sin_p") else anima.lax.sin(r), ValueError,
+     "did you forget to unpack"),
+    (lambda r: np.asarray(r), ValueError, "did you forget to unpack"),
+    (lambda r: anima.jit(lambda r: anima.lax.neg(r))(r), ValueError, "to a primitive: neg -- did you forget to unpack"),
+    (lambda r: list(r), TypeError, "cannot be iterated over"),
+    (lambda r: new_ref(r), TypeError, "Error interpreting argument to new_ref"),
+    (lambda r: new_ref([1.0]), TypeError, "Error interpreting argument to new_ref"),
+    (lambda r: new_ref(1.0, memory_space="device"), NotImplementedError, "there is one memory"),
+    (lambda r: empty_ref((3,)), TypeError, "does not have a dtype"),
+    (lambda r: anima.jit(lambda r, k: r[k:])(r, 1), IndexError, "Slice entries must be static"),
+), ids=lambda x: x if isinstance(x, str) else "")
+def test_errors(use: object, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        use(new_ref(jnp.zeros((3, 4))))  # type: ignore[operator]
+
+
+def test_indices_that_are_not_known_stay_within_bounds() -> None:
+    read = anima.jit(lambda r, k: r[k])
+    r = new_ref(jnp.arange(4.0))
+    assert [float(read(r, k)) for k in (7, -1, -9)] == [3.0, 3.0, 0.0]
+    for k in (7, -9, np.array([9, -8])):
+        anima.jit(lambda r, k: r.addupdate(jnp.ones(jnp.shape(k)), k))(r, k)
+        anima.jit(lambda r, k: ref_set(r, k, 5.0))(r, k)
+    np.testing.assert_array_equal(r[...], np.arange(4.0))
