@@ -10,7 +10,7 @@ Grammar: `Jaxpr = constvars; invars. Eqn* in outs`, `Eqn = outvars = primitive[p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from anima.core.avals import ShapedArray
 from anima.core.primitive import Work, total_work
 from anima.core.source import Source
-from anima.util import lazy_module, record
+from anima.util import lazy_module, record, replace
 
 if TYPE_CHECKING:
     from anima.core.primitive import Primitive

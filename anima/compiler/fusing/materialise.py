@@ -176,7 +176,8 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
     out = eqn.outvars[0].aval if eqn.outvars else None
     folded = INLINE_OPERANDS.get(eqn.primitive.name, ()) if kind == "call" else None
     elementwise = kind == "map" and acts_elementwise(eqn)
-    pieces = own.direct and (halves(eqn, producers) or (_is_beginning(eqn) and _whole(eqn.invars[0], producers)))
+    pieces = not elementwise and own.direct and (
+        halves(eqn, producers) or (_is_beginning(eqn) and _whole(eqn.invars[0], producers)))
     for place, operand in enumerate(eqn.invars):
         if type(operand) is not Var:
             continue
@@ -188,14 +189,15 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
         if pieces:
             use.evaluations = max(use.evaluations, operand.aval.size)
             continue
-        use.direct = use.direct and own.direct and elementwise and out is not None and operand.aval.shape == out.shape
+        alike = elementwise and out is not None and operand.aval.shape == out.shape
+        use.direct = alike and use.direct and own.direct
         if folded is not None:
             if folded != "all" and place not in folded:
                 use.forced = True
             else:
                 use.evaluations += max(evaluations, operand.aval.size)
                 use.moved += 1
-        elif kind == "reduce" or (elementwise and out is not None and operand.aval.shape == out.shape):
+        elif alike or kind == "reduce":
             use.same = True
             use.evaluations = max(use.evaluations, evaluations)
         else:
@@ -276,7 +278,9 @@ def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tre
         return _Tree()
     members: set[Eqn | Var] = {eqn}
     size, moves = size_of(eqn), 0
-    for var in sorted(operands, key=lambda v: trees[v].size if v in trees else 0):
+    if len(operands) > 1:
+        operands = sorted(operands, key=lambda v: trees[v].size if v in trees else 0)
+    for var in operands:
         tree = trees.get(var)
         if tree is not None and var not in ends:
             new = tree.members - members

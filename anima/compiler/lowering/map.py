@@ -13,13 +13,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Group
 from anima.compiler.ir.index_math import Atom, Index
 from anima.compiler.lowering.array import Indices, Scope
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn, Var
+from anima.util import replace
 
 Run = tuple[int, ...]
 SMALL = 1024  # elements of boxes that share a kernel where there are many

@@ -71,7 +71,9 @@ class _Flattener:
     def append(self, jaxpr: Jaxpr, env: dict[Var, Atom], rename: bool = False) -> None:
         """Adds the equations of `jaxpr`; with `rename`, defining new variables."""
         for eqn in jaxpr.eqns:
-            invars = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]  # type: ignore[arg-type]
+            invars = eqn.invars
+            if env:
+                invars = [a if type(a) is Literal else env.get(a, a) for a in invars]  # type: ignore[arg-type]
             if _stands_for(eqn):
                 self._call(eqn, invars, env)
                 continue
@@ -80,7 +82,9 @@ class _Flattener:
                 outvars = [Var(v.aval) for v in outvars]
                 env.update(zip(eqn.outvars, outvars, strict=True))
             params = map_programs(eqn.params, inline) if has_programs(eqn.params) else eqn.params
-            self.eqns.append(Eqn(eqn.primitive, invars, outvars, params, eqn.source, eqn.effects))
+            if invars is not eqn.invars or params is not eqn.params:
+                eqn = Eqn(eqn.primitive, invars, outvars, params, eqn.source, eqn.effects)
+            self.eqns.append(eqn)
 
     def _call(self, eqn: Eqn, invars: list[Atom], env: dict[Var, Atom]) -> None:
         """Adds the equations that a call stands for, and makes its results those of the program."""

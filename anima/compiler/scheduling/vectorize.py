@@ -11,7 +11,6 @@ After this pass `vector` loops have a width of 2 or more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
 from anima.compiler.ir.loops import (
@@ -40,6 +39,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scalars.small import HALVES
+from anima.util import replace
 
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +35,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.buffers import buffers_of
-from anima.util import record
+from anima.util import record, replace
 
 Mode = Literal["elements", "lanes"]
 LARGEST = 64     # elements of a buffer in registers

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from anima.compiler.ir.affine import injective, nest_of
@@ -48,7 +48,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.routines import arguments, buffers_read, buffers_written, operand_places, renamed
 from anima.compiler.scalars.small import SMALL_FLOATS, SMALL_INTEGERS
-from anima.util import check_level, record
+from anima.util import check_level, record, replace
 
 ALIGNMENT = 64
 BYTES = {**dict.fromkeys((*SMALL_FLOATS, *SMALL_INTEGERS), 1), "bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2,
@@ -145,6 +145,12 @@ def uses(nodes: Iterable[Expr | Stmt], kernels: dict[int, tuple[set[str], set[st
         node = stack.pop()
         kind = type(node)
         if kind is Ref or kind is Const:
+            continue
+        if kind is Op:
+            stack += node.args
+            continue
+        if kind is Let:
+            stack.append(node.value)
             continue
         if kind is Again:
             names = dict(node.names)

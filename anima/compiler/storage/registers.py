@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from anima.compiler.ir.groups import LARGE
 from anima.compiler.ir.loops import (
@@ -51,6 +51,7 @@ from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.accesses import LARGEST, Block, Covered, Mode, marked
 from anima.compiler.storage.buffers import buffers_of, rename
 from anima.compiler.storage.rows import hold_rows
+from anima.util import replace
 
 LOOP = 700        # statements of a loop's kernels, written out: more are too many for the registers
 PRIVATE = 4096    # bytes, about, of the buffers of one lane
