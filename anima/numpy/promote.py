@@ -166,6 +166,8 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes of a reduction: None is all of them; errors as NumPy's."""
     if axis is None:
         return tuple(range(ndim))
+    if type(axis) is int:
+        return (canonicalize_axis(axis, ndim),)
     if isinstance(axis, Tracer):
         return (canonicalize_axis(static_int(axis, "It arose in the axis argument."), ndim),)
     if hasattr(axis, "__index__") and not np.ndim(axis):

@@ -160,8 +160,9 @@ class _Grouping:
             producer = self.producers[atom]
             self.size += size_of(producer)
             flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
-            _note_cuts(producer, place, space, cuts)
-            self.paired = self.paired or (start is not None and self._pairs(producer, relation))
+            if producer.primitive.name in ("concatenate", "pad"):
+                _note_cuts(producer, place, space, cuts)
+                self.paired = self.paired or (start is not None and self._pairs(producer, relation))
             stack += _operands(producer, relation, place)
         return found, flat, cuts
 

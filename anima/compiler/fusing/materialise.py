@@ -66,7 +66,7 @@ def cost_of(eqn: Eqn) -> int:
 def size_of(eqn: Eqn) -> int:
     """Instructions for one element of the result, about."""
     cost = cost_of(eqn)
-    return min(6 * cost, 120) if is_elementwise(eqn) and cost >= POLYNOMIAL else max(cost, 1)
+    return min(6 * cost, 120) if cost >= POLYNOMIAL and is_elementwise(eqn) else max(cost, 1)
 
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
@@ -261,14 +261,16 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var
             repeated = own if eqn.primitive.name in REDUCTIONS else 1
             operands = [v for v in dict.fromkeys(eqn.invars) if type(v) is Var]
             tree = _planted(eqn, repeated, operands, trees, ends)
-            cost = min(sum(costs.get(v, 0) for v in operands if v not in ends) * repeated + own, 1 << 20)
+            cost = min(sum([costs.get(v, 0) for v in operands if v not in ends]) * repeated + own, 1 << 20)
             if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
                 cost = max(cost, 4 * CHEAP)
             if tree.size > LARGE or tree.moves >= DEEP or in_parts(eqn):
                 ends.update(eqn.outvars)
                 cost = 0
-            trees.update(dict.fromkeys(eqn.outvars, tree))
-        costs.update(dict.fromkeys(eqn.outvars, cost))
+            for var in eqn.outvars:
+                trees[var] = tree
+        for var in eqn.outvars:
+            costs[var] = cost
     return costs, ends
 
 

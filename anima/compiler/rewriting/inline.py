@@ -86,7 +86,7 @@ class _Flattener:
                 eqn = Eqn(eqn.primitive, invars, outvars, params, eqn.source, eqn.effects)
             self.eqns.append(eqn)
 
-    def _call(self, eqn: Eqn, invars: list[Atom], env: dict[Var, Atom]) -> None:
+    def _call(self, eqn: Eqn, invars: Sequence[Atom], env: dict[Var, Atom]) -> None:
         """Adds the equations that a call stands for, and makes its results those of the program."""
         assert eqn.primitive.body is not None
         body = eqn.primitive.body(eqn.params, [v.aval for v in eqn.invars])

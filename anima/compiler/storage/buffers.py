@@ -98,7 +98,7 @@ class Access:
 
 
 def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
-    """The units of a program in order, and the intervals of positions that loops run over."""
+    """The units of a program that use buffers, in order, and the intervals of positions that loops run over."""
     units: list[Access] = []
     loops: list[tuple[int, int]] = []
     kernels: dict[int, tuple[set[str], set[str]]] = {}
@@ -121,7 +121,8 @@ def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
                 visit(stmt.orelse, False)
             else:
                 unit = _access([stmt], stmt, len(units), kernels)
-                units.append(unit if sure else replace(unit, whole=frozenset()))
+                if unit.reads or unit.writes:
+                    units.append(unit if sure else replace(unit, whole=frozenset()))
 
     visit(program.body)
     return units, loops
