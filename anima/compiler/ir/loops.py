@@ -341,7 +341,9 @@ def walk(*nodes: Expr | Stmt) -> Iterator[Expr | Stmt]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(children(node)))
+        below = _CHILDREN[type(node)](node)
+        if below:
+            stack.extend(below[::-1])
 
 
 def statements(*stmts: Stmt) -> Iterator[Stmt]:

@@ -70,17 +70,19 @@ def _widen(loop: For, target: Target) -> For:
 def widest(stmts: Sequence[Stmt]) -> int:
     """The size in bytes of the widest element that statements compute with."""
     size = 1
+    dtypes = set()
     for node in walk(*stmts):
-        if type(node) is Op:
-            if node.dtype in HALVES and node.name not in _MOVES:
+        kind = type(node)
+        if kind is Op:
+            if node.dtype in HALVES and node.name not in _MOVES:  # type: ignore[union-attr]
                 size = max(size, 4)     # computed in f32
-            elif node.name == "cast" and node.args[0].dtype == INDEX:
+            elif node.name == "cast" and node.args[0].dtype == INDEX:  # type: ignore[union-attr]
                 size = max(size, 2)     # an index takes more than a byte
-        elif type(node) is not Load and type(node) is not Const and type(node) is not Ref:
+        elif kind is not Load and kind is not Const and kind is not Ref:
             continue
-        dtype = node.dtype  # type: ignore[union-attr]
-        if dtype != INDEX and dtype != "bool":
-            size = max(size, itemsize(dtype) // (2 if dtype in COMPLEX_TYPES else 1))
+        dtypes.add(node.dtype)  # type: ignore[union-attr]
+    for dtype in dtypes - {INDEX, "bool"}:
+        size = max(size, itemsize(dtype) // (2 if dtype in COMPLEX_TYPES else 1))
     return size
 
 

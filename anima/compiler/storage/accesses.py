@@ -186,7 +186,7 @@ _BESIDE = Block(Let("", Const(0, INDEX)))
 def block_of(stmt: Stmt) -> Block:
     """The block of a statement; operations on values alone have one for all."""
     value = stmt.value if type(stmt) is Let else None
-    plain = type(value) is Op and all([type(a) is Ref or type(a) is Const for a in value.args])
+    plain = type(value) is Op and all(type(a) is Ref or type(a) is Const for a in value.args)
     return _BESIDE if plain else Block(stmt)
 
 
