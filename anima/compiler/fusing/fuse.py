@@ -71,7 +71,7 @@ def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
 
 
 def _inner(inner: Inner, target: Target) -> Fused:
-    program, first, carries = inner
+    program, first, carries, _ = inner
     jaxpr = program.jaxpr
     return fuse(program, target, [*zip(jaxpr.invars[first:first + carries], jaxpr.outvars[:carries], strict=True)])
 
