@@ -82,7 +82,7 @@ class _Flattener:
                 outvars = [Var(v.aval) for v in outvars]
                 env.update(zip(eqn.outvars, outvars, strict=True))
             params = map_programs(eqn.params, inline) if has_programs(eqn.params) else eqn.params
-            if invars is not eqn.invars or params is not eqn.params:
+            if rename or invars is not eqn.invars or params is not eqn.params:
                 eqn = Eqn(eqn.primitive, invars, outvars, params, eqn.source, eqn.effects)
             self.eqns.append(eqn)
 
