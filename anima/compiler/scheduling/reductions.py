@@ -77,7 +77,10 @@ def form(shape: Shape, axes: Sequence[int], target: Target) -> str:
 
 
 def _keeps_last(shape: Shape, axes: Sequence[int]) -> bool:
-    return max((d for d, n in enumerate(shape) if n != 1), default=-1) not in axes
+    for d in range(len(shape) - 1, -1, -1):
+        if shape[d] != 1:
+            return d not in axes
+    return True
 
 
 def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) -> list[tuple[str, Sequence[Stmt]]]:

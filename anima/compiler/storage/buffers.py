@@ -285,19 +285,25 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
     kernels: dict[int, Kernel] = {}  # renamed, by identity: what stands several times stays one
 
     def expr(e: Expr) -> Expr:
+        kind = type(e)
+        if kind is Const:
+            return e
+        if kind is Ref:
+            name = e.name  # type: ignore[union-attr]
+            return Ref(named[name], e.dtype) if name in named else e
         match e:
-            case Ref(name=name, dtype=dtype) if name in named:
-                return Ref(named[name], dtype)
-            case Load(buffer=buffer, index=index, dtype=dtype):
-                return Load(buffers.get(buffer, buffer), expr(index), dtype)
-            case Affine(values=values, coefficients=coefficients, const=const):
-                return Affine(tuple(map(expr, values)), coefficients, const)
-            case Op(name=name, args=args, dtype=dtype, params=params):
+            case Op(name, args, dtype, params):
                 return Op(name, tuple(map(expr, args)), dtype, params)
+            case Load(buffer, index, dtype):
+                return Load(buffers.get(buffer, buffer), expr(index), dtype)
+            case Affine(values, coefficients, const):
+                return Affine(tuple(map(expr, values)), coefficients, const)
         return e
 
     def stmt(s: Stmt) -> Stmt:
         match s:
+            case Let(name, value):
+                return Let(named.get(name, name), expr(value))
             case Kernel(body=body):
                 if id(s) not in kernels:
                     changed = named or not buffers_of(body).isdisjoint(buffers)
@@ -311,8 +317,6 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
                 return replace(s, before=block(before), cond=expr(cond), body=block(body))
             case If(cond=cond, then=then, orelse=orelse):
                 return If(expr(cond), block(then), block(orelse))
-            case Let(name=name, value=value):
-                return Let(named.get(name, name), expr(value))
             case Var(name=name, dtype=dtype, init=init):
                 return Var(named.get(name, name), dtype, expr(init))
             case Assign(name=name, value=value):

@@ -11,7 +11,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from anima.compiler.ir.loops import INDEX, Again, Const, For, Kernel, Load, Local, Ref, Stmt, Store, map_blocks, walk
+from anima.compiler.ir.loops import (
+    INDEX,
+    Again,
+    Const,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Ref,
+    Stmt,
+    Store,
+    map_blocks,
+    walk,
+)
 from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.accesses import LARGEST, marked
 from anima.compiler.storage.buffers import buffers_of
@@ -23,6 +37,9 @@ def hold_rows(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     changed: dict[int, Kernel] = {}
     for stmt in stmts:
+        if type(stmt) is Let:
+            out.append(stmt)
+            continue
         if type(stmt) is Again:
             stmt = Again(changed[id(stmt.kernel)], stmt.names) if id(stmt.kernel) in changed else stmt
         elif type(stmt) is not Kernel:
