@@ -54,7 +54,10 @@ def hide_files(prefix: str) -> None:
 def user_frame() -> FrameType | None:
     """The innermost frame on the stack that is not Anima's."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_internal(frame.f_code):
+    while frame is not None:
+        known = _internal_code.get(frame.f_code)
+        if not (is_internal(frame.f_code) if known is None else known):
+            break
         frame = frame.f_back
     return frame
 

@@ -111,6 +111,8 @@ class Signature:
         star = next((p.name for p in self.parameters if p.kind == p.VAR_POSITIONAL), "args")
         names += [f"{star}[{i}]" for i in range(max(0, total - len(names)))]
         given = [n for i, n in enumerate(names[:total]) if i not in fixed]
+        if not kwargs and all(isinstance(x, Array) for x in args):
+            return tuple(given)
         out = []
         for path, _ in tree.leaves_with_path((tuple(args), kwargs)):
             if path[0].idx == 0:
@@ -373,7 +375,7 @@ class JitFunction:
         key = in_tree, avals, static, options, current.axes
         entry = self.entries.get(key)
         if entry is None:
-            explain_miss(self.name, list(self.entries), key, self.signature.leaf_names(args, kwargs, static))
+            explain_miss(self.name, self.entries, key, lambda: self.signature.leaf_names(args, kwargs, static))
             with timed("trace", self.name), config.held(options):
                 entry = self._trace(args, kwargs, static, avals, in_tree, options)
             if not entry.outer or all(isinstance(x, EagerCell) for x in entry.outer):

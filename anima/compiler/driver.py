@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,7 @@ from anima.core.check import check_jaxpr
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.show import show_jaxpr
 from anima.spans import span
-from anima.util import check_level, record
+from anima.util import check_level, record, replace
 
 
 @record

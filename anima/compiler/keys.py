@@ -63,13 +63,6 @@ def _body_key(stmts: Sequence[Stmt], buffers: dict[str, str]) -> str:
 
 
 def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
-    kind = type(node)
-    if kind is Ref:
-        out.append(f" {node.name}")  # type: ignore[union-attr]
-        return
-    if kind is Const:
-        out.append(f" {node.value!r}:{node.dtype}")  # type: ignore[union-attr]
-        return
     match node:
         case Affine(values=values, coefficients=coefficients, const=const):
             out.append(f"({coefficients}+{const}")
@@ -120,5 +113,11 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
         case _:
             raise TypeError(f"not a node of the loop IR: {node!r}")
     for child in inside:
-        _write(child, buffers, out)
+        kind = type(child)
+        if kind is Ref:
+            out.append(f" {child.name}")  # type: ignore[union-attr]
+        elif kind is Const:
+            out.append(f" {child.value!r}:{child.dtype}")  # type: ignore[union-attr]
+        else:
+            _write(child, buffers, out)
     out.append(")")

@@ -58,7 +58,7 @@ class Cond(Stateful):
                 for k, a in enumerate(branches[0].out_avals)]
 
     def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
-        return tuple(map(Inner, params["branches"]))
+        return tuple(Inner(branch, given=1) for branch in params["branches"])
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

@@ -60,7 +60,8 @@ class Scan(Stateful):
         return outs[:num_carry] + [a.update(shape=(length, *a.shape)) for a in outs[num_carry:]]
 
     def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
-        return (Inner(params["jaxpr"], params["num_consts"], params["num_carry"]),)
+        carries = params["num_carry"]
+        return (Inner(params["jaxpr"], params["num_consts"], carries, 0 if carries else None),)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, length: int, **params: Any) -> Work:

@@ -48,7 +48,8 @@ class While(Stateful):
 
     def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
         body, first = params["body_jaxpr"], params["body_nconsts"]
-        return Inner(params["cond_jaxpr"]), Inner(body, first, len(body.jaxpr.invars) - first)
+        return (Inner(params["cond_jaxpr"]),
+                Inner(body, first, len(body.jaxpr.invars) - first, params["cond_nconsts"]))
 
     def eval(self, *args: np.ndarray, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
              body_nconsts: int) -> list[np.ndarray]:
@@ -186,6 +187,9 @@ class TapeWhile(While):
 
     Results: final carry, a tape that counts the steps, the tapes of `ys`.
     """
+
+    def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
+        return [i._replace(given=None) for i in super().inner(params)]  # it may need its first carry again
 
     def infer(self, *avals: ShapedArray, body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int,
               **params: Any) -> list[ShapedArray]:

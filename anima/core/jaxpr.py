@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from anima.core.avals import ShapedArray
 from anima.core.primitive import Work, total_work
 from anima.core.source import Source, SourceInfo
-from anima.util import lazy_module, record
+from anima.util import lazy_module, record, replace
 
 if TYPE_CHECKING:
     from anima.core.primitive import Primitive

@@ -54,11 +54,13 @@ def total_work(parts: Iterable[Work]) -> Work:
 
 class Inner(NamedTuple):
     """A program (a ClosedJaxpr) that an equation runs, and how many values it `carries` from one run to the next: its
-    arguments from number `first` on become its first results."""
+    arguments from number `first` on become its first results. `given` is the place of its first argument among the
+    equation's operands, where what it makes of these (of what it carries, if anything) may take over their memory."""
 
     program: Any
     first: int = 0
     carries: int = 0
+    given: int | None = None
 
 
 class Primitive:

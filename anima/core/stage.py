@@ -193,7 +193,7 @@ class StageTrace(Trace):
 def eqn_effects(primitive: Primitive, params: dict[str, Any]) -> frozenset[str]:
     """Effects of one equation: the primitive's own and those of the programs it holds."""
     effects = primitive.effects_of(params)
-    for inner in subjaxprs(params):
+    for inner in subjaxprs(params) if params else ():
         effects = effects | inner.effects
     return effects
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import as_array, is_integer
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_slice, gather, narrow_index
-from anima.util import record
+from anima.util import record, replace
 
 _I32 = np.dtype(np.int32)
 

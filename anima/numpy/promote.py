@@ -20,7 +20,7 @@ from anima import errors
 from anima.config import numpy_rank_promotion
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes
+from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis
 from anima.core.trace import Tracer, aval_of, is_array_like, wrap
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import index_operand
@@ -156,10 +156,14 @@ def reduction_axes(axis: Any, ndim: int) -> tuple[tuple[int, ...], tuple[Any, ..
 
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes of a reduction: None is all of them; errors as NumPy's."""
+    if axis is None:
+        return tuple(range(ndim))
+    if type(axis) is int:
+        return (canonicalize_axis(axis, ndim),)
     if isinstance(axis, Tracer):
         axis = static_int(axis, "It arose in the axis argument.")
     one = hasattr(axis, "__index__") and not np.ndim(axis)
-    return canonicalize_axes(axis if one or axis is None else tuple(axis), ndim)
+    return canonicalize_axes(axis if one else tuple(axis), ndim)
 
 
 # ---------------------------------------------------------------- conversion

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,7 +35,7 @@ from anima.runtime.callbacks import Callbacks
 from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
 from anima.runtime.guards import Guards
 from anima.runtime.tapes import routines as tapes
-from anima.util import check_level
+from anima.util import check_level, replace
 
 _ALIGNMENT = 64
 _empty = np.empty  # as it is now: native code relies on what it gives

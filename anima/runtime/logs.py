@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,16 +44,17 @@ def timed(kind: str, name: str) -> Iterator[None]:
         _say(f"Finished {text.format(name)} in {seconds:.6f} s")
 
 
-def explain_miss(name: str, known: Iterable[tuple[Any, ...]], key: tuple[Any, ...], names: Sequence[str]) -> None:
+def explain_miss(name: str, known: Iterable[tuple[Any, ...]], key: tuple[Any, ...],
+                 names: Callable[[], Sequence[str]]) -> None:
     """Logs, under `explain_cache_misses`, how a signature (tree, types, static arguments, options) is new."""
     if not config.explain_cache_misses:
         return
     where = errors.user_line()
-    keys = [k for k in known if k != key]
+    keys = [k for k in list(known) if k != key]
     if not keys:
         _say(f"TRACING CACHE MISS: {name} was never called before\n  {where}")
         return
-    found = min((_differences(k, key, names) for k in keys), key=lambda d: (d[0][0] == _STRUCTURE, len(d)))
+    found = min((_differences(k, key, names()) for k in keys), key=lambda d: (d[0][0] == _STRUCTURE, len(d)))
     texts = [f"{what} {new}; the nearest of {len(keys)} known signatures has {old}." for what, old, new in found]
     _say("\n  ".join([f"TRACING CACHE MISS: {name} was called with", *texts, where]))
 

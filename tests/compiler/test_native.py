@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -237,3 +238,36 @@ def test_operands_of_different_types_are_refused() -> None:
         b.select(b.cmp("eq", b.params[0], 0), b.params[0], b.params[1])
     with pytest.raises(TypeError, match="phi of i64"):
         b.phi(I64, (b.params[1], "entry"))
+
+
+def test_others_find_the_code_generator_with_all_passes() -> None:
+    """A loop whose multiplication one of them replaces by an addition."""
+    text = """define i64 @f(ptr %x, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %s = phi i64 [ 0, %entry ], [ %sum, %loop ]
+  %k = mul i64 %i, 56
+  %p = getelementptr i8, ptr %x, i64 %k
+  %v = load i64, ptr %p
+  %sum = add i64 %s, %v
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret i64 %sum
+}"""
+    native.host()
+
+    def theirs() -> str:
+        machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(opt=2)
+        return machine.emit_assembly(llvm.parse_assembly(text, llvm.create_context()))
+
+    before = theirs()
+    native._passes(+1)
+    during = theirs()
+    native._passes(-1)
+    assert during != before
+    native.compile_module(TWICE)
+    assert theirs() == before

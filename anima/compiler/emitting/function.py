@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from anima.compiler.emitting.control import part_types
 from anima.compiler.emitting.memory import Place
@@ -19,6 +20,7 @@ from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
     INDEX,
     Call,
+    Const,
     For,
     Let,
     Load,
@@ -27,7 +29,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     Var,
-    walk,
+    children,
 )
 from anima.compiler.ir.routines import buffers_read, buffers_written
 from anima.util import record
@@ -47,18 +49,27 @@ def operands(stmts: Sequence[Stmt]) -> Operands:
     names: dict[str, str] = {}
     bound: set[str] = set()
     scratch: set[str] = set()
-    for node in walk(*stmts):
-        match node:
-            case Ref(name=name, dtype=dtype):
-                names.setdefault(name, dtype)
-            case Load(buffer=buffer) | Store(buffer=buffer):
-                buffers.setdefault(buffer)
-            case Call(routine=routine, args=args):
-                buffers.update(dict.fromkeys((*buffers_read(routine, args), *buffers_written(routine, args))))
-            case For(index=name) | Let(name=name) | Var(name=name):
-                bound.add(name)
-            case Local(buffer=buffer):
-                scratch.add(buffer)
+    stack: list[Any] = list(reversed(stmts))
+    while stack:
+        node = stack.pop()
+        kind = type(node)
+        if kind is Ref:
+            names.setdefault(node.name, node.dtype)
+            continue
+        if kind is Const:
+            continue
+        if kind is Let or kind is Var:
+            bound.add(node.name)
+        elif kind is Load or kind is Store:
+            buffers.setdefault(node.buffer)
+        elif kind is For:
+            bound.add(node.index)
+        elif kind is Call:
+            used = *buffers_read(node.routine, node.args), *buffers_written(node.routine, node.args)
+            buffers.update(dict.fromkeys(used))
+        elif kind is Local:
+            scratch.add(node.buffer)
+        stack += reversed(children(node))
     return Operands(tuple(b for b in buffers if b not in scratch),
                     tuple((n, d) for n, d in names.items() if n not in bound))
 

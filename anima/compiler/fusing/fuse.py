@@ -16,7 +16,6 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -36,6 +35,7 @@ from anima.compiler.scheduling.reductions import form
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner
+from anima.util import replace
 
 MOST_ROOTS = 24        # results of one kernel
 SMALL = 4096           # elements: kernels that share nothing are merged below this
@@ -71,7 +71,7 @@ def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
 
 
 def _inner(inner: Inner, target: Target) -> Fused:
-    program, first, carries = inner
+    program, first, carries, _ = inner
     jaxpr = program.jaxpr
     return fuse(program, target, [*zip(jaxpr.invars[first:first + carries], jaxpr.outvars[:carries], strict=True)])
 
@@ -160,8 +160,9 @@ class _Grouping:
             producer = self.producers[atom]
             self.size += size_of(producer)
             flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
-            _note_cuts(producer, place, space, cuts)
-            self.paired = self.paired or (start is not None and self._pairs(producer, relation))
+            if producer.primitive.name in ("concatenate", "pad"):
+                _note_cuts(producer, place, space, cuts)
+                self.paired = self.paired or (start is not None and self._pairs(producer, relation))
             stack += _operands(producer, relation, place)
         return found, flat, cuts
 
@@ -353,9 +354,21 @@ class _Grouping:
 
 def _operands(eqn: Eqn, relation: Relation, place: Place) -> list[tuple[Atom, Relation, Place]]:
     """The operands with how their dimensions follow the space, if the result's do as `relation` and `place` say."""
+    if acts_elementwise(eqn):
+        shape = eqn.outvars[0].aval.shape
+        return [(v, relation, place) if v.aval.shape == shape else
+                (v, _spread(v.aval.shape, relation, -1), _spread(v.aval.shape, place, None))
+                for v in eqn.invars if type(v) is Var]
     relations = _along(eqn, relation, -1) or [None] * len(eqn.invars)
     places = _along(eqn, place, None) or _shifted(eqn, place) or [None] * len(eqn.invars)
     return list(zip(eqn.invars, relations, places, strict=True))
+
+
+def _spread(shape: Shape, relation: tuple[T, ...] | None, none: T) -> tuple[T, ...] | None:
+    """The relation of an operand of this shape, which an elementwise operation repeats to that of its result."""
+    if relation is None or not shape:
+        return None if relation is None else ()
+    return tuple([none if n == 1 else r for n, r in zip(shape, relation, strict=True)])
 
 
 def _along(eqn: Eqn, relation: tuple[T, ...] | None, none: T) -> list[tuple[T, ...] | None] | None:
@@ -363,11 +376,6 @@ def _along(eqn: Eqn, relation: tuple[T, ...] | None, none: T) -> list[tuple[T, .
     name = eqn.primitive.name
     if relation is None:
         return None
-    if acts_elementwise(eqn):
-        out = eqn.outvars[0].aval.shape
-        return [relation if v.aval.shape == out else () if not v.aval.shape else
-                tuple(none if n == 1 else r for n, r in zip(v.aval.shape, relation, strict=True))
-                for v in eqn.invars]
     if not eqn.invars:
         return []
     operand = eqn.invars[0]

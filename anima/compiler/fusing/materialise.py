@@ -66,7 +66,7 @@ def cost_of(eqn: Eqn) -> int:
 def size_of(eqn: Eqn) -> int:
     """Instructions for one element of the result, about."""
     cost = cost_of(eqn)
-    return min(6 * cost, 120) if is_elementwise(eqn) and cost >= POLYNOMIAL else max(cost, 1)
+    return min(6 * cost, 120) if cost >= POLYNOMIAL and is_elementwise(eqn) else max(cost, 1)
 
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
@@ -176,7 +176,8 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
     out = eqn.outvars[0].aval if eqn.outvars else None
     folded = INLINE_OPERANDS.get(eqn.primitive.name, ()) if kind == "call" else None
     elementwise = kind == "map" and acts_elementwise(eqn)
-    pieces = own.direct and (halves(eqn, producers) or (_is_beginning(eqn) and _whole(eqn.invars[0], producers)))
+    pieces = not elementwise and own.direct and (
+        halves(eqn, producers) or (_is_beginning(eqn) and _whole(eqn.invars[0], producers)))
     for place, operand in enumerate(eqn.invars):
         if type(operand) is not Var:
             continue
@@ -188,14 +189,15 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
         if pieces:
             use.evaluations = max(use.evaluations, operand.aval.size)
             continue
-        use.direct = use.direct and own.direct and elementwise and out is not None and operand.aval.shape == out.shape
+        alike = elementwise and out is not None and operand.aval.shape == out.shape
+        use.direct = alike and use.direct and own.direct
         if folded is not None:
             if folded != "all" and place not in folded:
                 use.forced = True
             else:
                 use.evaluations += max(evaluations, operand.aval.size)
                 use.moved += 1
-        elif kind == "reduce" or (elementwise and out is not None and operand.aval.shape == out.shape):
+        elif alike or kind == "reduce":
             use.same = True
             use.evaluations = max(use.evaluations, evaluations)
         else:
@@ -259,14 +261,16 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var
             repeated = own if eqn.primitive.name in REDUCTIONS else 1
             operands = [v for v in dict.fromkeys(eqn.invars) if type(v) is Var]
             tree = _planted(eqn, repeated, operands, trees, ends)
-            cost = min(sum(costs.get(v, 0) for v in operands if v not in ends) * repeated + own, 1 << 20)
+            cost = min(sum([costs.get(v, 0) for v in operands if v not in ends]) * repeated + own, 1 << 20)
             if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
                 cost = max(cost, 4 * CHEAP)
             if tree.size > LARGE or tree.moves >= DEEP or in_parts(eqn):
                 ends.update(eqn.outvars)
                 cost = 0
-            trees.update(dict.fromkeys(eqn.outvars, tree))
-        costs.update(dict.fromkeys(eqn.outvars, cost))
+            for var in eqn.outvars:
+                trees[var] = tree
+        for var in eqn.outvars:
+            costs[var] = cost
     return costs, ends
 
 
@@ -276,7 +280,9 @@ def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tre
         return _Tree()
     members: set[Eqn | Var] = {eqn}
     size, moves = size_of(eqn), 0
-    for var in sorted(operands, key=lambda v: trees[v].size if v in trees else 0):
+    if len(operands) > 1:
+        operands = sorted(operands, key=lambda v: trees[v].size if v in trees else 0)
+    for var in operands:
         tree = trees.get(var)
         if tree is not None and var not in ends:
             new = tree.members - members

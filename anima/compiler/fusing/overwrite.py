@@ -27,30 +27,21 @@ Pairs = Sequence[tuple[Var, Atom]]  # what a loop carries: the array, and the on
 
 def pairs(eqn: Eqn) -> list[tuple[int, int]]:
     """Positions of operands and of results that may take over their memory."""
-    name, p = eqn.primitive.name, eqn.params
     if eqn.primitive.updates:
         return [(0, 0)]
-    if name in ("scan", "tape_scan"):
-        return [(p["num_consts"] + k, k) for k in range(p["num_carry"])]
-    if name == "while":  # `tape_while` may need its first carry again
-        first = p["cond_nconsts"] + p["body_nconsts"]
-        return [(first + k, k) for k in range(len(eqn.invars) - first)]
-    if name == "cond":
-        return _through_branches(eqn)
-    return []
-
-
-def _through_branches(eqn: Eqn) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    origins = [_origins(branch) for branch in eqn.params["branches"]]
-    for k, result in enumerate(eqn.outvars):
-        for origin in origins:
-            n = origin[k]
-            if n is not None and eqn.invars[n + 1].aval.size == result.aval.size and not any(
-                    n + 1 == m for m, _ in found):
-                found.append((n + 1, k))
+    found: dict[int, int] = {}
+    inner = [(i, i.given) for i in eqn.primitive.inner(eqn.params) if i.given is not None]
+    for program, given in inner:
+        found.update((given + program.first + k, k) for k in range(program.carries))
+    if found:
+        return list(found.items())
+    for k, result in enumerate(eqn.outvars if inner else ()):  # of branches
+        for branch, given in inner:
+            n = _origins(branch.program)[k]
+            if n is not None and eqn.invars[given + n].aval.size == result.aval.size and given + n not in found:
+                found[given + n] = k
                 break
-    return found
+    return list(found.items())
 
 
 @weak_cache

@@ -51,10 +51,12 @@ class Index:
         self.nonlinear = False
         for atom, coefficient in terms:
             low, high = atom.lo * coefficient, atom.hi * coefficient
-            self.lo += min(low, high)
-            self.hi += max(low, high)
-            self.level = max(self.level, atom.level)
-            self.nonlinear = self.nonlinear or atom.source is not None
+            self.lo += low if coefficient > 0 else high
+            self.hi += high if coefficient > 0 else low
+            if atom.level > self.level:
+                self.level = atom.level
+            if atom.source is not None:
+                self.nonlinear = True
         self._expr: Expr | None = None
 
     def coefficient(self, atom: Atom) -> int:

@@ -24,7 +24,7 @@ semantics of its `eval`, or `cast` (JAX's convert_element_type), or `bitcast`. O
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, Literal
 
 from anima.core.source import Source
@@ -344,7 +344,9 @@ def walk(*nodes: Expr | Stmt) -> Iterator[Expr | Stmt]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(children(node)))
+        below = _CHILDREN[type(node)](node)
+        if below:
+            stack.extend(below[::-1])
 
 
 def statements(*stmts: Stmt) -> Iterator[Stmt]:
@@ -364,33 +366,30 @@ def statements(*stmts: Stmt) -> Iterator[Stmt]:
 
 def blocks_of(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The blocks of a loop or branch; a kernel counts as one statement."""
-    match stmt:
-        case For(body=body):
-            return (body,)
-        case While(before=before, body=body):
-            return before, body
-        case If(then=then, orelse=orelse):
-            return then, orelse
-    return ()
+    kind = type(stmt)
+    if kind is For:
+        return (stmt.body,)  # type: ignore[union-attr]
+    if kind is While:
+        return stmt.before, stmt.body  # type: ignore[union-attr]
+    return (stmt.then, stmt.orelse) if kind is If else ()  # type: ignore[union-attr]
 
 
 def with_blocks(stmt: Stmt, blocks: Sequence[tuple[Stmt, ...]]) -> Stmt:
     """The statement with other blocks; itself, if they are its own."""
-    if all(new is old for new, old in zip(blocks, blocks_of(stmt), strict=True)):
-        return stmt
     match stmt:
-        case For():
-            return For(stmt.index, stmt.extent, blocks[0], stmt.kind, stmt.width, stmt.grain)
-        case While():
-            return replace(stmt, before=blocks[0], body=blocks[1])
-        case If():
-            return replace(stmt, then=blocks[0], orelse=blocks[1])
+        case For(index, extent, body, kind, width, grain) if blocks[0] is not body:
+            return For(index, extent, blocks[0], kind, width, grain)
+        case While(before, cond, body, steps) if blocks[0] is not before or blocks[1] is not body:
+            return While(blocks[0], cond, blocks[1], steps)
+        case If(cond, then, orelse) if blocks[0] is not then or blocks[1] is not orelse:
+            return If(cond, *blocks)
     return stmt
 
 
 def map_blocks(change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]], stmt: Stmt) -> Stmt:
     """The statement with each of its blocks changed."""
-    return with_blocks(stmt, [change(block) for block in blocks_of(stmt)])
+    blocks = blocks_of(stmt)
+    return with_blocks(stmt, [change(block) for block in blocks]) if blocks else stmt
 
 
 def with_kernels(change: Callable[[Kernel], Kernel], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -145,9 +145,13 @@ class Scope(Nest):
                 continue
             eqn = self.producers[var]
             if is_elementwise(eqn):
-                missing = [k for k in self.operands(eqn, i) if type(k[0]) is Var and k not in memo]
+                operands = self.operands(eqn, i)
+                missing = [k for k in operands if type(k[0]) is Var and k not in memo]
                 if missing:
                     stack.extend(reversed(missing))  # type: ignore[arg-type]
+                    continue
+                if not eqn.primitive.multiple_results:
+                    memo[key] = self.scalar(eqn, [memo[k] if type(k[0]) is Var else self.at(*k) for k in operands])
                     continue
             self.define(eqn, i)
 

@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 from anima.compiler.ir.index_math import Index, conjunction
@@ -22,7 +21,7 @@ from anima.compiler.products.blocking import cover, exact_cover, families
 from anima.compiler.products.strip_driver import STRIP_BYTES
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn
-from anima.util import record
+from anima.util import record, replace
 
 _LANES = 16          # of a vector of f32: costs are compared for that
 _RUN = 20.0          # cycles to begin a run of elements that are packed

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +54,7 @@ from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
+from anima.util import replace
 
 # They enter their rules in the tables.
 RULES = (callback, contract, control, convolution, foreign, index, linalg, matrices, scan, sort, sparse, tape)

@@ -13,13 +13,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Group
 from anima.compiler.ir.index_math import Atom, Index
 from anima.compiler.lowering.array import Indices, Scope
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn, Var
+from anima.util import replace
 
 Run = tuple[int, ...]
 SMALL = 1024  # elements of boxes that share a kernel where there are many
@@ -71,13 +71,15 @@ def open_loops(scope: Scope, stack: ExitStack, space: Space, runs: Sequence[Run]
     return {run: stack.enter_context(scope.loop(space.extent(run), kind)) for run in runs}
 
 
-def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Scope, Indices], None]) -> Space:
-    """The space of a group with the runs that can be one loop merged; `write` writes everything at one index."""
+def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Scope, Indices], None]
+               ) -> tuple[Space, Scope | None]:
+    """The space of a group with the runs that can be one loop merged; `write` writes everything at one index. With it,
+    what was written to find out, if that is in the loops of the space."""
     if group.flat:
-        return Space.flat(group.shape, group.axes)
+        return Space.flat(group.shape, group.axes), None
     separate = Space.separate(group.shape)
-    if len(separate.runs) <= 1:
-        return separate
+    if all((a in group.axes) != (b in group.axes) for (a,), (b,) in itertools.pairwise(separate.runs)):
+        return separate, None
     scope = new_scope()
     with ExitStack() as stack:
         values = open_loops(scope, stack, separate, separate.runs)
@@ -91,7 +93,7 @@ def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Sc
             runs[-1] += run
         else:
             runs.append(run)
-    return Space(group.shape, runs)
+    return Space(group.shape, runs), scope if len(runs) == len(separate.runs) else None
 
 
 def _alike(used: Sequence[Index], outer: Atom, inner: Atom, extent: int) -> bool:
@@ -142,7 +144,7 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
     scope = new_scope()
     for box in itertools.product(*sides):
         sizes = tuple(b - a for a, b in box)
-        _write_box(new_scope, scope, group, stored, sizes, tuple(a for a, _ in box))
+        scope = _write_box(new_scope, scope, group, stored, sizes, tuple(a for a, _ in box))
         if count <= MOST_BOXES or math.prod(sizes) > SMALL or scope.count > LARGE // LOAD:
             yield scope
             scope = new_scope()
@@ -171,19 +173,20 @@ def _paired_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozen
 def _box_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], sizes: Shape,
                 *corners: tuple[int, ...]) -> Scope:
     """The kernel for the indices `corner <= index < corner + sizes`, at once for all corners."""
-    scope = new_scope()
-    _write_box(new_scope, scope, group, stored, sizes, *corners)
-    return scope
+    return _write_box(new_scope, new_scope(), group, stored, sizes, *corners)
 
 
 def _write_box(new_scope: Callable[[], Scope], scope: Scope, group: Group, stored: frozenset[Var], sizes: Shape,
-               *corners: tuple[int, ...]) -> None:
-    """Adds to a kernel the loops of a box."""
+               *corners: tuple[int, ...]) -> Scope:
+    """The kernel with the loops of a box behind what it has."""
     def write(scope: Scope, index: Indices) -> None:
         write_at(scope, group.roots, [tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True))
                                       if any(corner) else index for corner in corners], stored)
 
     box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
-    space = merge_runs(new_scope, box, write)
+    space, written = merge_runs(new_scope, box, write)
+    if written is not None and not scope.count:
+        return written
     with ExitStack() as stack:
         write(scope, space.index(scope, open_loops(scope, stack, space, space.runs)))
+    return scope

@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from anima.core.avals import Shape
-from anima.util import record
+from anima.util import record, replace
 
 
 @record

@@ -123,7 +123,7 @@ class Sweeps:
 
 def reduce_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Scope:
     """One kernel for the reductions of a group and all that is computed over the same rows."""
-    space = merge_runs(_dummy(new_scope, group), group, lambda s, i: _probe(s, group, i, stored))
+    space, _ = merge_runs(_dummy(new_scope, group), group, lambda s, i: _probe(s, group, i, stored))
     outer = [r for r in space.runs if r[0] not in group.axes]
     inner = [r for r in space.runs if r[0] in group.axes]
     scope = new_scope()

@@ -132,6 +132,7 @@ def keep_support(objects: dict[str, bytes], target: Target) -> None:
 
 # Implementation -----------------------------------------------------------------------------------
 
+_SWITCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "passes")
 _SUPPORT_NAME = re.compile(rb"anima\.support\.\w+\.f\d\d\.v\d+")
 _support_modules: dict[tuple[str, Target], Module] = {}
 _lock = threading.RLock()
@@ -230,11 +231,11 @@ def _generate(module: llvm.ModuleRef, target: Target, as_object: bool, level: in
     # Level 1 selects the same instructions as 2 for explicit vector code, and is quicker.
     machine = _thread_machine(target, level)
     error = ctypes.c_char_p()
-    _strength_reduction(-1)
+    _passes(+1)
     try:
         buffer = _unlocked_emitter()(machine, module, int(as_object), ctypes.byref(error))
     finally:
-        _strength_reduction(+1)
+        _passes(-1)
     if not buffer:
         raise RuntimeError(f"LLVM could not generate code: {(error.value or b'').decode()}")
     with _lock:
@@ -245,14 +246,16 @@ def _generate(module: llvm.ModuleRef, target: Target, as_object: bool, level: in
             llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-_without_reduction = 0
+_generating = 0
 
 
-def _strength_reduction(change: int) -> None:
-    # Our addresses are a base, a counter and a constant already; LLVM's pass that makes them so takes a fifth of
-    # the time of code generation. Its switch is one for the process, so others find it as they left it.
-    global _without_reduction
+def _passes(change: int) -> None:
+    # Passes of the code generator that do nothing, or next to nothing, to text that is written as ours is, and take a
+    # quarter of its time: most of that is the one that makes addresses a base, a counter and a constant, as they are
+    # already. Their switches are one each for the process, so others find them as they left them. A file takes LLVM
+    # no longer to read than one switch.
+    global _generating
     with _lock:
-        _without_reduction -= change
-        if _without_reduction == (1 if change < 0 else 0):
-            llvm.set_option("anima", f"-disable-lsr={'true' if change < 0 else 'false'}")
+        _generating += change
+        if _generating == (1 if change > 0 else 0):
+            llvm.set_option("anima", f"@{_SWITCHES}.{'off' if change > 0 else 'on'}")

@@ -9,7 +9,7 @@ Programs inside control flow are treated alike. After this pass no such primitiv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
@@ -71,7 +71,9 @@ class _Flattener:
     def append(self, jaxpr: Jaxpr, env: dict[Var, Atom], rename: bool = False) -> None:
         """Adds the equations of `jaxpr`; with `rename`, defining new variables."""
         for eqn in jaxpr.eqns:
-            invars = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]  # type: ignore[arg-type]
+            invars = eqn.invars
+            if env:
+                invars = [a if type(a) is Literal else env.get(a, a) for a in invars]  # type: ignore[arg-type]
             if _stands_for(eqn):
                 self._call(eqn, invars, env)
                 continue
@@ -80,9 +82,11 @@ class _Flattener:
                 outvars = [Var(v.aval) for v in outvars]
                 env.update(zip(eqn.outvars, outvars, strict=True))
             params = map_programs(eqn.params, inline) if has_programs(eqn.params) else eqn.params
-            self.eqns.append(Eqn(eqn.primitive, invars, outvars, params, eqn.source, eqn.effects))
+            if rename or invars is not eqn.invars or params is not eqn.params:
+                eqn = Eqn(eqn.primitive, invars, outvars, params, eqn.source, eqn.effects)
+            self.eqns.append(eqn)
 
-    def _call(self, eqn: Eqn, invars: list[Atom], env: dict[Var, Atom]) -> None:
+    def _call(self, eqn: Eqn, invars: Sequence[Atom], env: dict[Var, Atom]) -> None:
         """Adds the equations that a call stands for, and makes its results those of the program."""
         assert eqn.primitive.body is not None
         body = eqn.primitive.body(eqn.params, [v.aval for v in eqn.invars])

@@ -74,13 +74,10 @@ def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
         elif better is not None:
             env[eqn.outvars[0]] = better  # type: ignore[assignment]
             continue
-        key = _key(eqn, invars)
-        same = known.get(key) if key is not None else None
-        if same is not None:
+        same = _equal(eqn, invars, known)
+        if same is not eqn.outvars:
             env.update(zip(eqn.outvars, same, strict=True))
             continue
-        if key is not None:
-            known[key] = eqn.outvars
         params = map_programs(eqn.params, clean) if has_programs(eqn.params) else eqn.params
         new = Eqn(eqn.primitive, invars, eqn.outvars, params, eqn.source, eqn.effects)
         eqns.append(new)
@@ -95,21 +92,17 @@ def clean(closed: ClosedJaxpr) -> ClosedJaxpr:
     return dead_code(simplify(closed))
 
 
-def _key(eqn: Eqn, invars: list[Atom]) -> Any:
-    """What equations that compute the same have in common; None where there is no telling."""
+def _equal(eqn: Eqn, invars: list[Atom], known: dict[Any, Sequence[Var]]) -> Sequence[Var]:
+    """The results of an equation that computes the same, if one of the `known` does, else its own, known from now on.
+    """
     if eqn.effects:
-        return None
+        return eqn.outvars
     atoms = tuple([v if type(v) is Var else (v.val.dtype, v.val.tobytes(), v.aval.shape)  # type: ignore[union-attr]
                    for v in invars])
     try:
-        if not eqn.params:
-            key: Any = (eqn.primitive, atoms)
-        else:
-            key = (eqn.primitive, atoms, tuple(eqn.params.items()))
-        hash(key)
-    except TypeError:
-        return None
-    return key
+        return known.setdefault((eqn.primitive, atoms, *eqn.params.items()), eqn.outvars)
+    except TypeError:  # a parameter without a hash: there is no telling
+        return eqn.outvars
 
 
 def _constant(eqn: Eqn, invars: list[Atom]) -> Atom | None:

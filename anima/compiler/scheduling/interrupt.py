@@ -16,7 +16,6 @@ signals in its main thread, so that the threads of a kernel tell each other, by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
@@ -36,6 +35,7 @@ from anima.compiler.ir.loops import (
     statements,
 )
 from anima.compiler.storage.buffers import ALIGNMENT
+from anima.util import replace
 
 _PERIOD = 50_000_000  # nanoseconds, as estimated, from one look to the next
 _FIRST = 100_000      # to the first look of a loop in a kernel

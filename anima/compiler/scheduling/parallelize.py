@@ -11,8 +11,6 @@ computes the same numbers on any number of threads.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from anima.compiler.ir.costs import cost, extent_of
 from anima.compiler.ir.loops import (
     INDEX,
@@ -29,6 +27,7 @@ from anima.compiler.ir.loops import (
     with_kernels,
 )
 from anima.compiler.scheduling.tile import even_block, split
+from anima.util import replace
 
 _WORTH = 25_000.0   # nanoseconds of work from which threads are used
 _PIECE = 8_000.0    # least work for one piece

@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from anima.compiler.ir.loops import (
@@ -46,6 +45,7 @@ from anima.compiler.scheduling.tile import even_block, split
 from anima.compiler.scheduling.vectorize import names_in
 from anima.compiler.storage.buffers import rename
 from anima.core.avals import Shape
+from anima.util import replace
 
 UNROLLED = 8             # rows up to this length are written out term by term
 RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
@@ -77,7 +77,10 @@ def form(shape: Shape, axes: Sequence[int], target: Target) -> str:
 
 
 def _keeps_last(shape: Shape, axes: Sequence[int]) -> bool:
-    return max((d for d, n in enumerate(shape) if n != 1), default=-1) not in axes
+    for d in range(len(shape) - 1, -1, -1):
+        if shape[d] != 1:
+            return d not in axes
+    return True
 
 
 def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) -> list[tuple[str, Sequence[Stmt]]]:

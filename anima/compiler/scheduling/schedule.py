@@ -14,7 +14,6 @@ After this pass no loop is `reduce`; those that are `each` run in order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from anima.compiler.ir.loops import (
     Again,
@@ -28,11 +27,11 @@ from anima.compiler.ir.loops import (
     Stmt,
     While,
     map_blocks,
-    statements,
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import arranged
 from anima.compiler.storage.buffers import buffers_of
+from anima.util import replace
 
 
 def schedule(program: Program, target: Target) -> Program:
@@ -54,9 +53,9 @@ class _Scheduler:
         """Statements outside of kernels."""
         out: list[Stmt] = []
         for stmt in stmts:
-            if isinstance(stmt, Kernel):
+            if type(stmt) is Kernel:
                 out += self.done.setdefault(id(stmt), self.kernels(stmt))
-            elif isinstance(stmt, Again):
+            elif type(stmt) is Again:
                 for kernel in self.done[id(stmt.kernel)]:
                     used, same = buffers_of((kernel,)), ((b.name, b.name) for b in self.buffers)
                     out.append(Again(kernel, tuple(pair for pair in (*stmt.names, *same) if pair[0] in used)))
@@ -75,10 +74,13 @@ class _Scheduler:
         return self.buffers[-1].name
 
 
+_UNLIKE_LANES = {For, If, While, Local, Call}
+
+
 def _ordered(stmt: Stmt, outermost: bool) -> Stmt:
     """A statement of a kernel with its loops on threads, in order, or in vectors."""
     if isinstance(stmt, For) and stmt.kind in ("each", "reduce"):
-        if not any(isinstance(s, (For, If, While, Local, Call)) for s in statements(*stmt.body)):
+        if not any(type(s) in _UNLIKE_LANES for s in stmt.body):
             return For(stmt.index, stmt.extent, stmt.body, "vector")
         return For(stmt.index, stmt.extent, tuple(_ordered(s, False) for s in stmt.body),
                    "serial" if stmt.kind == "reduce" else "parallel" if outermost else "each")

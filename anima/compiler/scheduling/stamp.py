@@ -12,12 +12,11 @@ What stands in a loop, or takes less time than it takes to note it a hundred tim
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import Again, Call, For, If, Kernel, Program, Stmt, While, statements
 from anima.config import profiling
 from anima.core.source import Source
+from anima.util import replace
 
 _LEAST = 2000.0  # nanoseconds, as estimated
 

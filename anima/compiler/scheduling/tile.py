@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import replace
 
 from anima.compiler.emitting.value import itemsize
 from anima.compiler.ir.affine import Nest, nest_of, steps
@@ -36,6 +35,7 @@ from anima.compiler.ir.loops import (
     with_kernels,
 )
 from anima.compiler.machine.target import Target
+from anima.util import replace
 
 _TILE = 16         # iterations of a tile, at least
 _LANES = 64        # and at most, along the innermost loop

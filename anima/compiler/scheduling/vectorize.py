@@ -11,7 +11,6 @@ After this pass `vector` loops have a width of 2 or more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
 from anima.compiler.ir.loops import (
@@ -40,6 +39,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scalars.small import HALVES
+from anima.util import replace
 
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
 
@@ -70,17 +70,19 @@ def _widen(loop: For, target: Target) -> For:
 def widest(stmts: Sequence[Stmt]) -> int:
     """The size in bytes of the widest element that statements compute with."""
     size = 1
+    dtypes = set()
     for node in walk(*stmts):
-        if type(node) is Op:
-            if node.dtype in HALVES and node.name not in _MOVES:
+        kind = type(node)
+        if kind is Op:
+            if node.dtype in HALVES and node.name not in _MOVES:  # type: ignore[union-attr]
                 size = max(size, 4)     # computed in f32
-            elif node.name == "cast" and node.args[0].dtype == INDEX:
+            elif node.name == "cast" and node.args[0].dtype == INDEX:  # type: ignore[union-attr]
                 size = max(size, 2)     # an index takes more than a byte
-        elif type(node) is not Load and type(node) is not Const and type(node) is not Ref:
+        elif kind is not Load and kind is not Const and kind is not Ref:
             continue
-        dtype = node.dtype  # type: ignore[union-attr]
-        if dtype != INDEX and dtype != "bool":
-            size = max(size, itemsize(dtype) // (2 if dtype in COMPLEX_TYPES else 1))
+        dtypes.add(node.dtype)  # type: ignore[union-attr]
+    for dtype in dtypes - {INDEX, "bool"}:
+        size = max(size, itemsize(dtype) // (2 if dtype in COMPLEX_TYPES else 1))
     return size
 
 

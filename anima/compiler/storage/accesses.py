@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +25,7 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Op,
     Ref,
     Stmt,
     Store,
@@ -36,7 +36,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.buffers import buffers_of
-from anima.util import record
+from anima.util import record, replace
 
 Mode = Literal["elements", "lanes"]
 LARGEST = 64     # elements of a buffer in registers
@@ -178,6 +178,16 @@ class Block:
         if mode == "elements":
             return cost(self.stmt)
         return sum(map(_whole_cost, self.stmt.body)) + sum(_moves(a, held) for a in self.accesses)
+
+
+_BESIDE = Block(Let("", Const(0, INDEX)))
+
+
+def block_of(stmt: Stmt) -> Block:
+    """The block of a statement; operations on values alone have one for all."""
+    value = stmt.value if type(stmt) is Let else None
+    plain = type(value) is Op and all(type(a) is Ref or type(a) is Const for a in value.args)
+    return _BESIDE if plain else Block(stmt)
 
 
 def _whole_cost(stmt: Stmt) -> float:

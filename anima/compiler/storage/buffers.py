@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from anima.compiler.ir.affine import injective, nest_of
@@ -48,7 +48,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.routines import arguments, buffers_read, buffers_written, operand_places, renamed
 from anima.compiler.scalars.small import SMALL_FLOATS, SMALL_INTEGERS
-from anima.util import check_level, record
+from anima.util import check_level, record, replace
 
 ALIGNMENT = 64
 BYTES = {**dict.fromkeys((*SMALL_FLOATS, *SMALL_INTEGERS), 1), "bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2,
@@ -98,7 +98,7 @@ class Access:
 
 
 def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
-    """The units of a program in order, and the intervals of positions that loops run over."""
+    """The units of a program that use buffers, in order, and the intervals of positions that loops run over."""
     units: list[Access] = []
     loops: list[tuple[int, int]] = []
     kernels: dict[int, tuple[set[str], set[str]]] = {}
@@ -121,7 +121,8 @@ def accesses(program: Program) -> tuple[list[Access], list[tuple[int, int]]]:
                 visit(stmt.orelse, False)
             else:
                 unit = _access([stmt], stmt, len(units), kernels)
-                units.append(unit if sure else replace(unit, whole=frozenset()))
+                if unit.reads or unit.writes:
+                    units.append(unit if sure else replace(unit, whole=frozenset()))
 
     visit(program.body)
     return units, loops
@@ -145,6 +146,12 @@ def uses(nodes: Iterable[Expr | Stmt], kernels: dict[int, tuple[set[str], set[st
         node = stack.pop()
         kind = type(node)
         if kind is Ref or kind is Const:
+            continue
+        if kind is Op:
+            stack += node.args
+            continue
+        if kind is Let:
+            stack.append(node.value)
             continue
         if kind is Again:
             names = dict(node.names)
@@ -278,19 +285,25 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
     kernels: dict[int, Kernel] = {}  # renamed, by identity: what stands several times stays one
 
     def expr(e: Expr) -> Expr:
+        kind = type(e)
+        if kind is Const:
+            return e
+        if kind is Ref:
+            name = e.name  # type: ignore[union-attr]
+            return Ref(named[name], e.dtype) if name in named else e
         match e:
-            case Ref(name=name, dtype=dtype) if name in named:
-                return Ref(named[name], dtype)
-            case Load(buffer=buffer, index=index, dtype=dtype):
-                return Load(buffers.get(buffer, buffer), expr(index), dtype)
-            case Affine(values=values, coefficients=coefficients, const=const):
-                return Affine(tuple(map(expr, values)), coefficients, const)
-            case Op(name=name, args=args, dtype=dtype, params=params):
+            case Op(name, args, dtype, params):
                 return Op(name, tuple(map(expr, args)), dtype, params)
+            case Load(buffer, index, dtype):
+                return Load(buffers.get(buffer, buffer), expr(index), dtype)
+            case Affine(values, coefficients, const):
+                return Affine(tuple(map(expr, values)), coefficients, const)
         return e
 
     def stmt(s: Stmt) -> Stmt:
         match s:
+            case Let(name, value):
+                return Let(named.get(name, name), expr(value))
             case Kernel(body=body):
                 if id(s) not in kernels:
                     changed = named or not buffers_of(body).isdisjoint(buffers)
@@ -304,8 +317,6 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
                 return replace(s, before=block(before), cond=expr(cond), body=block(body))
             case If(cond=cond, then=then, orelse=orelse):
                 return If(expr(cond), block(then), block(orelse))
-            case Let(name=name, value=value):
-                return Let(named.get(name, name), expr(value))
             case Var(name=name, dtype=dtype, init=init):
                 return Var(named.get(name, name), dtype, expr(init))
             case Assign(name=name, value=value):

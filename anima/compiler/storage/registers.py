@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from anima.compiler.ir.groups import LARGE
 from anima.compiler.ir.loops import (
@@ -48,9 +48,10 @@ from anima.compiler.ir.loops import (
     with_blocks,
 )
 from anima.compiler.scheduling.vectorize import fits
-from anima.compiler.storage.accesses import LARGEST, Block, Covered, Mode, marked
+from anima.compiler.storage.accesses import LARGEST, Block, Covered, Mode, block_of, marked
 from anima.compiler.storage.buffers import buffers_of, rename
 from anima.compiler.storage.rows import hold_rows
+from anima.util import replace
 
 LOOP = 700        # statements of a loop's kernels, written out: more are too many for the registers
 PRIVATE = 4096    # bytes, about, of the buffers of one lane
@@ -107,8 +108,8 @@ class _Worker:
 
     def loop(self, stmt: Stmt, elsewhere: set[str]) -> list[Stmt]:
         """One outermost loop, with what has to stand before and after it; `elsewhere` are buffers used there too."""
-        blocks = {id(s): Block(s) for s in statements_outside([stmt])}
-        plan = self.plan(stmt, list(blocks.values()))
+        blocks = {id(s): block_of(s) for s in statements_outside([stmt])}
+        plan = self.plan(stmt, list(dict.fromkeys(blocks.values())))
         if not plan.kernels and not plan.buffers:
             return [self.lanes(stmt, elsewhere)]
         covered = Covered(blocks, plan.buffers.keys())

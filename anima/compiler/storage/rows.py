@@ -8,13 +8,28 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from dataclasses import replace
 
-from anima.compiler.ir.loops import INDEX, Again, Const, For, Kernel, Load, Local, Ref, Stmt, Store, map_blocks, walk
+from anima.compiler.ir.loops import (
+    INDEX,
+    Again,
+    Const,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Ref,
+    Stmt,
+    Store,
+    map_blocks,
+    walk,
+)
 from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.accesses import LARGEST, marked
 from anima.compiler.storage.buffers import buffers_of
+from anima.util import replace
 
 
 def hold_rows(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -22,17 +37,20 @@ def hold_rows(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     changed: dict[int, Kernel] = {}
     for stmt in stmts:
-        if isinstance(stmt, Again):
+        if type(stmt) is Let:
+            out.append(stmt)
+            continue
+        if type(stmt) is Again:
             stmt = Again(changed[id(stmt.kernel)], stmt.names) if id(stmt.kernel) in changed else stmt
-        elif not isinstance(stmt, Kernel):
+        elif type(stmt) is not Kernel:
             stmt = map_blocks(hold_rows, stmt)
         elif not stmt.inline and (body := hold_rows(stmt.body)) is not stmt.body:
             kernel, stmt = stmt, replace(stmt, body=body)
             changed[id(kernel)] = stmt
         out.append(stmt)
-    rows = {s.buffer for s in out if isinstance(s, Local) and not s.held and 1 < s.size <= LARGEST and _fits(s, out)}
+    rows = {s.buffer for s in out if type(s) is Local and not s.held and 1 < s.size <= LARGEST and _fits(s, out)}
     if not rows:
-        return stmts if all(s is t for s, t in zip(out, stmts, strict=True)) else tuple(out)
+        return stmts if all(map(operator.is_, out, stmts)) else tuple(out)
     return tuple(replace(s, held="lanes") if isinstance(s, Local) and s.buffer in rows else _whole(s, rows)
                  for s in out)
 

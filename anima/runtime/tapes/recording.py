@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -34,7 +34,7 @@ from anima.ops.elementwise import add, lt
 from anima.runtime.executable import Executable
 from anima.runtime.logs import timed
 from anima.runtime.tapes import routines as native
-from anima.util import split_list, weak_cache
+from anima.util import replace, split_list, weak_cache
 
 _UNLIMITED = 1 << 62
 _COUNTER = ShapedArray((), np.dtype(np.int32))
