@@ -22,6 +22,7 @@ from anima.config import config, enable_x64
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.refs import AbstractRef
 from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
 from anima.export.format import Reader, Writer, opened, sealed
@@ -29,6 +30,7 @@ from anima.export.reading import Programs
 from anima.export.trees import read_tree, write_tree
 from anima.export.writing import Tables
 from anima.transforms.custom import custom_vjp
+from anima.transforms.discharge import discharged
 
 MAGIC, VERSION = b"ANIMAEXP", 1
 WHAT = "an exported program"
@@ -372,8 +374,12 @@ def export(fun_jit: Any, *, platforms: Sequence[str] | None = None,
         if len(traced.jaxpr.in_avals) != traced.in_tree.num_leaves:
             raise ValueError(f"Function '{traced.fun_name}' cannot be exported here: it closes over values that are "
                              "being traced. Pass them as arguments.")
-        return Exported(traced.fun_name, traced.in_tree, traced.jaxpr.in_avals, traced.out_tree,
-                        traced.jaxpr.out_avals, traced.jaxpr, tuple(platforms) if platforms else ("cpu",), checks)
+        if any(isinstance(a, AbstractRef) for a in traced.jaxpr.in_avals):
+            raise NotImplementedError(f"Function '{traced.fun_name}' cannot be exported: it takes references. Export one "
+                                      "that takes and gives the arrays.")
+        closed, _ = discharged(traced.jaxpr)
+        return Exported(traced.fun_name, traced.in_tree, closed.in_avals, traced.out_tree, closed.out_avals, closed,
+                        tuple(platforms) if platforms else ("cpu",), checks)
 
     return do_export
 

@@ -37,6 +37,7 @@ from anima.ops import (
     reduce,
     shape,
     sort,
+    sparse,
     special,
     threefry,
     window,
@@ -59,7 +60,7 @@ _TABLE = {
         polygamma population_count pow random_gamma_grad real regularized_incomplete_beta rem rsqrt shift_left
         shift_right_arithmetic shift_right_logical sign sin sine_integral sinh spence sqrt square stop_gradient sub tan
         tanh xor zeta eq ne ge gt le lt select_n dynamic_update_slice threefry2x32 householder_product geqrf
-        cholesky cholesky_update lu hessenberg random_unwrap""",
+        cholesky cholesky_update lu hessenberg random_unwrap row_product""",
     "y:int": "integer_pow",
     "exponent_bits:count mantissa_bits:count": "reduce_precision",
     "rounding_method:RoundingMethod": "round",
@@ -110,6 +111,9 @@ _TABLE = {
     "branches:programs linear:bools": "cond",
     "jaxpr:program length:count linear:bools num_carry:count num_consts:count reverse:bool unroll:count": "scan",
     _WHILE: "while tape_while",
+    "rows:count": "row_pointers",
+    "entries:count": "row_numbers",
+    "count:count sorted:bool": "entry_product",
     "jaxpr:program length:bools linear:bools num_carry:count num_consts:count reverse:bool unroll:count": "tape_scan",
 }
 _SCHEMAS = {name: dict(pair.split(":") for pair in kinds.split()) for kinds, names in _TABLE.items()
@@ -124,7 +128,7 @@ RECORDS: dict[str, type[Any]] = {r.__name__: r for r in (
 
 _MODULES = (broadcast, checkpoint, cond, contract, convolution, elementwise, elimination, family, fft, formula, gather,
             index, linalg, linalg_factor, linalg_reflect, linalg_spectral, linalg_systems, pjit, random, reduce, scan,
-            shape, similar, sort, special, tape, threefry, while_loop, window)
+            shape, similar, sort, sparse, special, tape, threefry, while_loop, window)
 PRIMITIVES: dict[str, Primitive] = {p.name: p for module in _MODULES for p in vars(module).values()
                                     if isinstance(p, Primitive) and p.name in _SCHEMAS}
 

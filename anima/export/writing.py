@@ -32,7 +32,9 @@ from anima.util import deeper
 WHY = {  # operations that are not exported
     **dict.fromkeys(("all_gather", "all_to_all", "axis_index", "pbroadcast", "ppermute", "reduce_scatter"),
                     "it is about a mapped axis that the program is inside of"),
-    "lapack": "only the compiler makes it",
+    **dict.fromkeys(("lapack", "substitution"), "only the compiler makes it"),
+    **dict.fromkeys(("addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "swap"),
+                    "it is about a reference that lives outside of the program"),
     "custom_lin": "only a whole derivative can be; export the function, and serialize it with vjp_order=1",
     "ffi_call": "it is a C function at an address of this process",
     "ffi_elementwise": "it is a C function at an address of this process",

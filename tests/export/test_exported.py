@@ -350,6 +350,25 @@ def test_what_is_deep() -> None:
         ex.export(anima.jit(lambda x: x))(tree_of_depth).serialize()
 
 
+def test_references_are_part_of_a_program_or_refused() -> None:
+    def running(x: Any) -> Any:
+        total = anima.new_ref(jnp.zeros(3))
+
+        def step(i: Any, _: Any) -> None:
+            total[i % 3] += x[i]
+
+        lax.fori_loop(0, len(x), step, None)
+        return anima.freeze(total)
+
+    x = jnp.arange(7.0)
+    same(again(ex.export(anima.jit(running))(x)).call(x), anima.jit(running)(x))
+    with pytest.raises(NotImplementedError, match="it takes references"):
+        ex.export(anima.jit(lambda r: r[...] + 1))(anima.new_ref(x))
+    outside = anima.new_ref(x)
+    with pytest.raises((ValueError, NotImplementedError), match="cannot be exported"):
+        ex.export(anima.jit(lambda x: outside[...] + x))(x)
+
+
 def test_closed_over_tracers_are_refused() -> None:
     def outer(x: Any) -> Any:
         return ex.export(anima.jit(lambda y: x * y))(1.0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.core.array import Array
+from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape
 
 _meanings: dict[tuple[type, str], Callable[..., Any]] = {}
@@ -94,7 +94,7 @@ class JAXSparse(abc.ABC):
             text = f"{type(self).__name__}({self.dtype}{list(self.shape)}, nse={self.nse}{self._layout_text()})"
         except (AttributeError, TypeError, IndexError):  # of a pytree whose leaves are no arrays
             return f"{type(self).__name__}(<invalid>)"
-        return text if type(self.data).__name__ == "ConcreteArray" else f"{type(self.data).__name__}[{text}]"
+        return text if isinstance(self.data, ConcreteArray) else f"{type(self.data).__name__}[{text}]"
 
     def _layout_text(self) -> str:
         return ""
