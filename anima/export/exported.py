@@ -375,8 +375,8 @@ def export(fun_jit: Any, *, platforms: Sequence[str] | None = None,
             raise ValueError(f"Function '{traced.fun_name}' cannot be exported here: it closes over values that are "
                              "being traced. Pass them as arguments.")
         if any(isinstance(a, AbstractRef) for a in traced.jaxpr.in_avals):
-            raise NotImplementedError(f"Function '{traced.fun_name}' cannot be exported: it takes references. Export one "
-                                      "that takes and gives the arrays.")
+            raise NotImplementedError(f"Function '{traced.fun_name}' cannot be exported: it takes references. Export "
+                                      "one that takes and gives the arrays.")
         closed, _ = discharged(traced.jaxpr)
         return Exported(traced.fun_name, traced.in_tree, closed.in_avals, traced.out_tree, closed.out_avals, closed,
                         tuple(platforms) if platforms else ("cpu",), checks)
