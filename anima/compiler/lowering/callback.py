@@ -60,10 +60,9 @@ def _callback(builder: ProgramBuilder, eqn: Eqn) -> None:
     _emit(builder, eqn, Callback)
 
 
-@call("fft")
-def _in_place(builder: ProgramBuilder, eqn: Eqn) -> None:
-    if any(v.aval.size for v in eqn.outvars):
-        _emit(builder, eqn, InPlace)
+def call_in_place(builder: ProgramBuilder, eqn: Eqn) -> None:
+    """Calls an operation's `into` rule."""
+    _emit(builder, eqn, InPlace)
 
 
 def _emit(builder: ProgramBuilder, eqn: Eqn, kind: type[Callback]) -> None:
