@@ -21,9 +21,7 @@ from anima.compiler.lowering.nest import Nest
 Complex = tuple[Expr, Expr]  # the real and the imaginary part
 
 PRIMES = (2, 3, 5, 7)
-_MOST = 16  # elements of a transform in registers
-_FEW = 12   # registers that a transform takes apart from its elements
-_SPILL = 0.15
+_MOST = 8  # elements of a transform in registers
 
 
 def smooth(n: int) -> bool:
@@ -82,7 +80,7 @@ class Butterfly:
     def turned(self, x: Complex, number: int, n: int) -> Complex:
         """`x` times `root(number, n)`."""
         number %= n
-        if 2 * number >= n:
+        if n % 2 == 0 and 2 * number >= n:
             x, number = (self.op("neg", x[0]), self.op("neg", x[1])), number - n // 2
         if 4 * number == n:
             return x[1], self.op("neg", x[0])
@@ -164,9 +162,26 @@ def factors(n: int, stride: int, lanes: int) -> tuple[tuple[int, ...], float]:
     return passes or (1,), cost
 
 
+def cost_of(n: int, stride: int, lanes: int) -> float:
+    """What a transform costs in vector instructions, of a length that `factors` may have to lengthen."""
+    return factors(n, stride, lanes)[1] if smooth(n) else 2 * factors(longer(n, stride, lanes), stride, lanes)[1]
+
+
+@functools.cache
+def longer(n: int, stride: int, lanes: int) -> int:
+    """The best length of convolutions that make a transform of `n` elements."""
+    least = 2 * n - 1
+    found = (odd << max(0, (-(-least // odd) - 1).bit_length()) for odd in (1, 3, 5, 7, 9, 15))
+    return min(found, key=lambda m: factors(m, stride, lanes)[1])
+
+
 def _cost(r: int, m: int, stride: int, lanes: int) -> float:
     """Vector instructions of a pass: of `m * stride` transforms of `r` elements."""
-    rounds = -(-m // lanes) if stride == 1 else m * -(-stride // lanes)
+    along, times = (m, 1) if stride == 1 else (stride, m)
+    width = lanes
+    while width // 2 >= along:
+        width //= 2
     turns = 6 * (r - 1) if m > 1 else 0
-    moves = 4 * r + (2 * r * math.log2(r) if stride == 1 else 0)
-    return rounds * ((operations(r) + turns) + moves + 4)
+    shuffles = 0.0 if stride > 1 else 2 * r * (math.log2(r) if r % 2 == 0 else r - 1)
+    partly = 1.5 if along % width else 1.0  # masks in all instructions that touch memory
+    return times * -(-along // width) * (operations(r) + turns + 4 * r + shuffles + 4) * partly

@@ -12,7 +12,7 @@ and Welch, "The fast Fourier transform algorithm" (1970).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, affine
 from anima.compiler.lowering.array import Scope, scalar_type
-from anima.compiler.lowering.butterfly import Butterfly, Complex, factors, roots, smooth
+from anima.compiler.lowering.butterfly import Butterfly, Complex, cost_of, factors, longer, roots, smooth
 from anima.compiler.lowering.callback import call_in_place
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.core.jaxpr import Eqn
@@ -28,7 +28,8 @@ from anima.ops.fft import FftType
 from anima.util import record
 
 LONGEST = 4096  # elements of an axis that is transformed here
-_GATHER = 6.0   # instructions that one that gathers numbers is worth
+_GATHER = 24    # instructions that one that gathers numbers is worth
+_GATHERED = 256  # elements of rows whose transforms may run in lanes: longer ones would displace each other in caches
 _PARTS = {"c64": "f32", "c128": "f64"}
 Read = Callable[[Index, Index], Complex]  # the element of a line and a lane
 Write = Callable[[Index, Index, Complex], None]
@@ -39,7 +40,7 @@ def _fft(builder: ProgramBuilder, eqn: Eqn) -> None:
     out, lengths, kind = eqn.outvars[0].aval, eqn.params["fft_lengths"], eqn.params["fft_type"]
     if not out.size:
         return
-    if not all(n <= LONGEST and smooth(n) for n in lengths):
+    if any(n > (LONGEST if smooth(n) else LONGEST // 2) for n in lengths):
         call_in_place(builder, eqn)
         return
     operand, rank = eqn.invars[0].aval, len(lengths)
@@ -164,8 +165,8 @@ class Lines:
         self.lanes = 1
         if self.inner > 1:
             self.lanes = min(self.inner, width)
-        elif self.outer >= width:
-            alone, together = factors(length, 1, width)[1], factors(length, width, width)[1]
+        elif self.outer >= width and length <= _GATHERED:
+            alone, together = cost_of(length, 1, width), cost_of(length, width, width)
             if (together + 4 * length * _GATHER) / width < alone:
                 self.lanes = width
         total = self.outer if self.inner == 1 else self.inner
@@ -214,8 +215,13 @@ class Lines:
 
     def run(self, n: int, read: Read, write: Write) -> None:
         """The transform of all lines of `n` elements."""
+        if smooth(n):
+            self._passes(n, read, write, [self.row(n) for _ in range(2)])
+        else:
+            self._chirped(n, read, write)
+
+    def _passes(self, n: int, read: Read, write: Write, rows: Sequence[Row]) -> None:
         radices = factors(n, self.lanes, self.width)[0]
-        rows = [self.row(n) for _ in range(min(len(radices) - 1, 2))]
         done = 1
         for number, r in enumerate(radices):
             last = number == len(radices) - 1
@@ -242,6 +248,34 @@ class Lines:
             else:
                 for j, y in enumerate(ys):
                     target(ix.add(element, ix.const(done * j)), lane, y)
+
+    def _chirped(self, n: int, read: Read, write: Write) -> None:
+        """A transform as a convolution, by way of longer ones: sum of x[j] c[j] / c[k - j], times c[k], where c[k] is
+        exp(-pi i k^2 / n)."""
+        scope, ix, times, long = self.scope, self.ix, self.butterfly.times, longer(n, self.lanes, self.width)
+        squares = np.arange(n) ** 2 % (2 * n)
+        chirp = self._table(*roots(squares, 2 * n))
+        inverse = np.zeros(long, np.clongdouble)
+        re, im = roots(-squares, 2 * n)
+        inverse[:n] = re + 1j * im
+        inverse[:long - n:-1] = inverse[1:n]
+        spectrum = np.fft.fft(inverse) / long
+        weights = self._table(spectrum.real, spectrum.imag)
+        row, *rows = (self.row(long) for _ in range(3))
+        with self.elements(n) as (k, lane):
+            row.store(k, lane, times(read(k, lane), chirp(k)))
+        with self.elements(long - n) as (k, lane):
+            row.store(ix.offset(k, n), lane, (self.zero, self.zero))
+        self._passes(long, row.load, row.store, rows)
+        self._passes(long, lambda k, lane: times(row.load(k, lane), weights(k))[::-1],
+                     lambda k, lane, x: row.store(k, lane, x[::-1]), rows)
+        with self.elements(n) as (k, lane):
+            write(k, lane, times(row.load(k, lane), chirp(k)))
+
+    def _table(self, re: np.ndarray, im: np.ndarray) -> Callable[[Index], Complex]:
+        """Constant complex numbers, by place."""
+        buffer, load, ix = self.builder.constant(np.concatenate((re, im)).astype(self._numpy)), self.scope.load, self.ix
+        return lambda k: (load(buffer, k, self.dtype), load(buffer, ix.offset(k, len(re)), self.dtype))
 
     @contextmanager
     def _lane_if(self, apart: bool) -> Iterator[Index]:
@@ -314,7 +348,7 @@ class Lines:
             self._result(half, ix.const(h), lane, (op("sub", re, im), self.zero))
         if h == 1:
             return
-        weights = self._weights(h, 0.5)
+        weights = self._table(*(0.5 * part for part in roots(np.arange(1, h), 2 * h)))
         with self.elements(h - 1) as (k, lane):
             w = weights(k)
             k = ix.offset(k, 1)
@@ -332,7 +366,7 @@ class Lines:
             row.store(ix.zero, lane, (op("add", first, last), op("sub", first, last)))
         if h == 1:
             return
-        weights = self._weights(h, 1.0)
+        weights = self._table(*roots(np.arange(1, h), 2 * h))
         with self.elements(h - 1) as (k, lane):
             w = weights(k)
             k = ix.offset(k, 1)
@@ -354,9 +388,3 @@ class Lines:
             re, im = self._whole(half, k, lane)
             row.store(k, lane, (re, im))
             row.store(ix.sub(ix.const(self.n), k), lane, (re, self.butterfly.op("neg", im)))
-
-    def _weights(self, h: int, scale: float) -> Callable[[Index], Complex]:
-        """`scale` times exp(-pi i k / h) for 0 < k < h, by k - 1."""
-        buffer = self.builder.constant((scale * np.concatenate(roots(np.arange(1, h), 2 * h))).astype(self._numpy))
-        load, ix = self.scope.load, self.ix
-        return lambda k: (load(buffer, k, self.dtype), load(buffer, ix.offset(k, h - 1), self.dtype))
