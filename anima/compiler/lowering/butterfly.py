@@ -20,8 +20,8 @@ from anima.compiler.lowering.nest import Nest
 
 Complex = tuple[Expr, Expr]  # the real and the imaginary part
 
-PRIMES = (2, 3, 5, 7)
-_MOST = 8  # elements of a transform in registers
+PRIMES = (2, 3, 5, 7, 11, 13)
+_MOST = 8  # elements of a transform in registers, or a prime
 
 
 def smooth(n: int) -> bool:
@@ -35,21 +35,22 @@ def smooth(n: int) -> bool:
 def root(number: int, n: int) -> complex:
     """exp(-2 pi i number / n), to the last digit."""
     re, im = roots(np.array([number]), n)
-    return complex(re[0], im[0])
+    return complex(float(re[0]), float(im[0]))
 
 
-def roots(numbers: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The real and the imaginary parts of exp(-2 pi i number / n), computed in the longest float there is."""
+def roots(numbers: np.ndarray, n: int, dtype: str = "f64") -> tuple[np.ndarray, np.ndarray]:
+    """The real and the imaginary parts of exp(-2 pi i number / n), computed in a longer float than `dtype`."""
+    wide = np.float64 if dtype == "f32" else np.longdouble
     eighths, rest = np.divmod(8 * (numbers % n), n)
-    turn = np.arctan(np.longdouble(1)) * rest / n  # the angle above so many eighths, below pi / 4
+    turn = np.arctan(wide(1)) * rest / n  # the angle above so many eighths, below pi / 4
     cos, sin = np.cos(turn), np.sin(turn)
-    half = np.sqrt(np.longdouble(0.5))
+    half = np.sqrt(wide(0.5))
     odd = eighths % 2 == 1
     cos, sin = np.where(odd, (cos - sin) * half, cos), np.where(odd, (cos + sin) * half, sin)
     quarter = eighths // 2
     re = np.choose(quarter, [cos, -sin, -cos, sin])
     im = np.choose(quarter, [-sin, -cos, sin, cos])
-    return re.astype(np.float64), im.astype(np.float64)
+    return re, im
 
 
 class Butterfly:
@@ -152,8 +153,8 @@ def factors(n: int, stride: int, lanes: int) -> tuple[tuple[int, ...], float]:
         if done == n:
             return 0.0, ()
         found = []
-        for r in range(2, _MOST + 1):
-            if n // done % r == 0:
+        for r in range(2, max(_MOST, PRIMES[-1]) + 1):
+            if n // done % r == 0 and (r <= _MOST or r in PRIMES):
                 rest, after = best(done * r)
                 found.append((_cost(r, n // done // r, stride * done, lanes) + rest, (r, *after)))
         return min(found)

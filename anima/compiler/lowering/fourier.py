@@ -27,9 +27,11 @@ from anima.core.jaxpr import Eqn
 from anima.ops.fft import FftType
 from anima.util import record
 
-LONGEST = 4096  # elements of an axis that is transformed here
+LONGEST = 1 << 18      # elements of an axis that is transformed here, if it has small prime factors alone,
+LONGEST_PRIME = 1 << 16  # and if not
 _GATHER = 24    # instructions that one that gathers numbers is worth
 _GATHERED = 256  # elements of rows whose transforms may run in lanes: longer ones would displace each other in caches
+_LONG = 4096    # elements from which columns go in lines of the cache, and not of two
 _PARTS = {"c64": "f32", "c128": "f64"}
 Read = Callable[[Index, Index], Complex]  # the element of a line and a lane
 Write = Callable[[Index, Index, Complex], None]
@@ -40,7 +42,7 @@ def _fft(builder: ProgramBuilder, eqn: Eqn) -> None:
     out, lengths, kind = eqn.outvars[0].aval, eqn.params["fft_lengths"], eqn.params["fft_type"]
     if not out.size:
         return
-    if any(n > (LONGEST if smooth(n) else LONGEST // 2) for n in lengths):
+    if any(n > (LONGEST if smooth(n) else LONGEST_PRIME) for n in lengths):
         call_in_place(builder, eqn)
         return
     operand, rank = eqn.invars[0].aval, len(lengths)
@@ -164,7 +166,7 @@ class Lines:
         ix, scope, width = self.ix, self.scope, self.width
         self.lanes = 1
         if self.inner > 1:
-            self.lanes = min(self.inner, width)
+            self.lanes = min(self.inner, width if length <= _LONG else width // 2)
         elif self.outer >= width and length <= _GATHERED:
             alone, together = cost_of(length, 1, width), cost_of(length, width, width)
             if (together + 4 * length * _GATHER) / width < alone:
@@ -184,7 +186,7 @@ class Lines:
         self.builder.kernel("fft", scope, self.eqn.source)
 
     def _named(self, index: Index) -> Index:
-        return self.ix.opaque(self.scope.let(index.expr(), index.level, "n"), index.lo, index.hi, index.level)
+        return index if not index.terms else self.ix.opaque(self.scope.let(index.expr(), index.level, "n"), index.lo, index.hi, index.level)
 
     @contextmanager
     def lane(self) -> Iterator[Index]:
@@ -254,9 +256,9 @@ class Lines:
         exp(-pi i k^2 / n)."""
         scope, ix, times, long = self.scope, self.ix, self.butterfly.times, longer(n, self.lanes, self.width)
         squares = np.arange(n) ** 2 % (2 * n)
-        chirp = self._table(*roots(squares, 2 * n))
-        inverse = np.zeros(long, np.clongdouble)
+        chirp = self._table(*roots(squares, 2 * n, self.dtype))
         re, im = roots(-squares, 2 * n)
+        inverse = np.zeros(long, np.clongdouble)
         inverse[:n] = re + 1j * im
         inverse[:long - n:-1] = inverse[1:n]
         spectrum = np.fft.fft(inverse) / long
@@ -288,7 +290,7 @@ class Lines:
     def _twiddles(self, r: int, m: int, p: Index, lanes: bool) -> list[Complex]:
         """exp(-2 pi i p j / (r m)) for 0 < j < r, from a table that has those of all p together if p is in lanes."""
         ix = self.ix
-        table = np.stack(roots(np.arange(m)[:, None] * np.arange(1, r), r * m), -1)  # by p, j, and part
+        table = np.stack(roots(np.arange(m)[:, None] * np.arange(1, r), r * m, self.dtype), -1)  # by p, j, and part
         table = np.ascontiguousarray(table.transpose(1, 2, 0) if lanes else table).astype(self._numpy)
         buffer = self.builder.constant(table.reshape(-1))
 
@@ -348,7 +350,7 @@ class Lines:
             self._result(half, ix.const(h), lane, (op("sub", re, im), self.zero))
         if h == 1:
             return
-        weights = self._table(*(0.5 * part for part in roots(np.arange(1, h), 2 * h)))
+        weights = self._table(*(0.5 * part for part in roots(np.arange(1, h), 2 * h, self.dtype)))
         with self.elements(h - 1) as (k, lane):
             w = weights(k)
             k = ix.offset(k, 1)
@@ -366,7 +368,7 @@ class Lines:
             row.store(ix.zero, lane, (op("add", first, last), op("sub", first, last)))
         if h == 1:
             return
-        weights = self._table(*roots(np.arange(1, h), 2 * h))
+        weights = self._table(*roots(np.arange(1, h), 2 * h, self.dtype))
         with self.elements(h - 1) as (k, lane):
             w = weights(k)
             k = ix.offset(k, 1)
