@@ -30,6 +30,7 @@ from anima.compiler.lowering import (
     fourier,
     index,
     linalg,
+    matrices,
     scan,
     sort,
     tape,
@@ -56,7 +57,7 @@ from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
 # They enter their rules in the tables.
-RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, scan, sort, tape)
+RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, matrices, scan, sort, tape)
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
