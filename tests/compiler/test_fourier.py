@@ -1,4 +1,4 @@
-"""Fourier transforms as loops: every length, in rows and in columns, alone and in lanes, to the accuracy of pocketfft."""
+"""Fourier transforms as loops: every length, in rows and in columns, alone and in lanes, accurate to the definition."""
 
 from __future__ import annotations
 

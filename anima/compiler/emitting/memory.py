@@ -3,6 +3,7 @@
     uniform index          one scalar load
     step 1                 one vector load (masked in the last, partial round of a loop)
     step -1                the same, reversed
+    step 2                 two vector loads; stores to all places between are one after the other: `interleave.py`
     another step, general  a gather
 
 A bool is a byte in memory and an i1 in a register; a complex number is two adjacent floats in memory and

@@ -143,7 +143,7 @@ def operations(n: int) -> int:
 
 @functools.cache
 def factors(n: int, stride: int, lanes: int) -> tuple[tuple[int, ...], float]:
-    """The lengths of the passes of a transform of `n` elements `stride` apart, and what it costs in vector instructions.
+    """The lengths of the passes of a transform of `n` elements `stride` apart; what it costs in vector instructions.
 
     Between elements of one transform there are those of others, in `stride` lanes; if that is 1, the lanes of the first
     pass are along the transform.

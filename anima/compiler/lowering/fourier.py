@@ -3,10 +3,11 @@
     pass of r: for p < m, q < s:    y[q + s (r p + j)] = w^(p j) sum of x[q + s (p + m k)] v^(j k)   over k < r
 
 w and v are roots of unity of order r m and r; s is the product of the lengths of the passes before, so results come out
-in order, and the loop over q is along memory. Several rows or columns may run in lanes: s begins with their number
-then. An inverse transform is one of numbers whose parts have changed places; a real one of even length is a complex
-one of half of it. Methods: Cochran et al., "What is the fast Fourier transform?" (1967); for real numbers, Cooley, Lewis
-and Welch, "The fast Fourier transform algorithm" (1970).
+in order, and the loop over q is along memory. Several rows or columns may run in lanes: s begins with their number. An
+inverse transform is one of numbers whose parts changed places; a real one of even length a complex one of half of it;
+one of a length with large prime factors a convolution. Methods: Cochran et al., "What is the fast Fourier transform?"
+(1967); real numbers: Cooley, Lewis and Welch, "The fast Fourier transform algorithm" (1970); primes: Bluestein, "A
+linear filtering approach to the computation of discrete Fourier transform" (1970).
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from anima.core.jaxpr import Eqn
 from anima.ops.fft import FftType
 from anima.util import record
 
-LONGEST = 1 << 18      # elements of an axis that is transformed here, if it has small prime factors alone,
+# Measured: up to these lengths loops take a half to an eighth of pocketfft's time. Tables of constants grow with them.
+LONGEST = 1 << 18        # elements of an axis that is transformed here, if it has small prime factors alone,
 LONGEST_PRIME = 1 << 16  # and if not
-_GATHER = 24    # instructions that one that gathers numbers is worth
+_GATHER = 24     # instructions that one that gathers numbers is worth
 _GATHERED = 256  # elements of rows whose transforms may run in lanes: longer ones would displace each other in caches
-_LONG = 4096    # elements from which columns go in lines of the cache, and not of two
+_LONG = 4096     # elements from which as many columns run in lanes as a line of the cache has, not twice as many
 _PARTS = {"c64": "f32", "c128": "f64"}
 Read = Callable[[Index, Index], Complex]  # the element of a line and a lane
 Write = Callable[[Index, Index, Complex], None]
@@ -54,8 +56,8 @@ def _fft(builder: ProgramBuilder, eqn: Eqn) -> None:
 
     def lines(axis: int, source: str, target: str, scale: float = 1.0) -> Lines:
         axis += whole.ndim - rank
-        return Lines(builder, eqn, _PARTS[dtype], (lengths[axis + rank - whole.ndim], math.prod(shape[:axis]),
-                                                   math.prod(shape[axis + 1:])), inverse, scale, source, target)
+        sizes = lengths[axis + rank - whole.ndim], math.prod(shape[:axis]), math.prod(shape[axis + 1:])
+        return Lines(builder, eqn, dtype, sizes, inverse, scale, source, target)
 
     others = [axis for axis in range(rank - 1) if lengths[axis] > 1]
     if kind == FftType.IRFFT:
@@ -110,31 +112,32 @@ class Row:
 class Lines:
     """Transforms along one axis: `sizes` are its length, and those of all before and after it together."""
 
-    def __init__(self, builder: ProgramBuilder, eqn: Eqn, dtype: str, sizes: tuple[int, int, int], inverse: bool,
+    def __init__(self, builder: ProgramBuilder, eqn: Eqn, whole: str, sizes: tuple[int, int, int], inverse: bool,
                  scale: float, source: str, target: str) -> None:
-        self.builder, self.eqn, self.dtype = builder, eqn, dtype
+        self.builder, self.eqn = builder, eqn
+        self.whole, self.dtype = whole, _PARTS[whole]  # types of complex numbers, and of their parts
         self.n, self.outer, self.inner = sizes
         self.inverse, self.scale = inverse, scale
         self.source, self.target = source, target
-        self.width = 16 if dtype == "f32" else 8
+        self.width = 16 if whole == "c64" else 8  # numbers in a vector, of the widest machines
         self.scope = builder.scope()
         self.ix = self.scope.ix
-        self.butterfly = Butterfly(self.scope, dtype)
-        self.zero = Const(0.0, dtype)
+        self.butterfly = Butterfly(self.scope, self.dtype)
+        self.zero = Const(0.0, self.dtype)
 
     # ---------------------------------------------------------------- kinds
 
     def complex_to_complex(self) -> None:
         """The complex transform."""
         n = self.n
-        with self.each(n):
+        with self.each(n, 4 * n):
             self.run(n, lambda k, lane: self._given(n, k, lane), lambda k, lane, x: self._result(n, k, lane, x))
 
     def real_to_complex(self) -> None:
         """The first half of the transform of real numbers."""
         n, half = self.n, self.n // 2 + 1
         h = n if n % 2 else n // 2
-        with self.each(h):
+        with self.each(h, 2 * n):
             row = self.row(h)
             if n % 2:
                 self.run(h, lambda k, lane: (self._number(self.place(n, k, lane)), self.zero), row.store)
@@ -148,7 +151,7 @@ class Lines:
         """The real numbers whose transform has a given first half."""
         n, half = self.n, self.n // 2 + 1
         h = n if n % 2 else n // 2
-        with self.each(h):
+        with self.each(h, 2 * n):
             row = self.row(h)
             if n % 2:
                 self._mirrored(row, half)
@@ -161,15 +164,16 @@ class Lines:
     # ---------------------------------------------------------------- loops
 
     @contextmanager
-    def each(self, length: int) -> Iterator[None]:
-        """A kernel for all lines, transforms of `length` within; so many in lanes as is best."""
+    def each(self, length: int, moves: int) -> Iterator[None]:
+        """A kernel for all lines, with transforms of `length` and `moves` numbers to read and write in each; so many in
+        lanes as is best."""
         ix, scope, width = self.ix, self.scope, self.width
         self.lanes = 1
         if self.inner > 1:
             self.lanes = min(self.inner, width if length <= _LONG else width // 2)
         elif self.outer >= width and length <= _GATHERED:
             alone, together = cost_of(length, 1, width), cost_of(length, width, width)
-            if (together + 4 * length * _GATHER) / width < alone:
+            if (together + moves * _GATHER) / width < alone:
                 self.lanes = width
         total = self.outer if self.inner == 1 else self.inner
         blocks = -(-total // self.lanes)
@@ -186,7 +190,9 @@ class Lines:
         self.builder.kernel("fft", scope, self.eqn.source)
 
     def _named(self, index: Index) -> Index:
-        return index if not index.terms else self.ix.opaque(self.scope.let(index.expr(), index.level, "n"), index.lo, index.hi, index.level)
+        if not index.terms:
+            return index
+        return self.ix.opaque(self.scope.let(index.expr(), index.level, "n"), index.lo, index.hi, index.level)
 
     @contextmanager
     def lane(self) -> Iterator[Index]:
@@ -218,7 +224,7 @@ class Lines:
     def run(self, n: int, read: Read, write: Write) -> None:
         """The transform of all lines of `n` elements."""
         if smooth(n):
-            self._passes(n, read, write, [self.row(n) for _ in range(2)])
+            self._passes(n, read, write, [self.row(n) for _ in factors(n, self.lanes, self.width)[0][1:3]])
         else:
             self._chirped(n, read, write)
 
@@ -254,7 +260,7 @@ class Lines:
     def _chirped(self, n: int, read: Read, write: Write) -> None:
         """A transform as a convolution, by way of longer ones: sum of x[j] c[j] / c[k - j], times c[k], where c[k] is
         exp(-pi i k^2 / n)."""
-        scope, ix, times, long = self.scope, self.ix, self.butterfly.times, longer(n, self.lanes, self.width)
+        ix, times, long = self.ix, self.butterfly.times, longer(n, self.lanes, self.width)
         squares = np.arange(n) ** 2 % (2 * n)
         chirp = self._table(*roots(squares, 2 * n, self.dtype))
         re, im = roots(-squares, 2 * n)
@@ -315,8 +321,7 @@ class Lines:
     def _whole(self, n: int, k: Index, lane: Index) -> Complex:
         """A complex element of the operand."""
         scope = self.scope
-        both = scope.let(Load(self.source, self.place(n, k, lane).expr(), "c64" if self.dtype == "f32" else "c128"),
-                         scope.depth, "x")
+        both = scope.let(Load(self.source, self.place(n, k, lane).expr(), self.whole), scope.depth, "x")
         return scope.op("real", (both,), self.dtype), scope.op("imag", (both,), self.dtype)
 
     def _given(self, n: int, k: Index, lane: Index) -> Complex:
@@ -326,9 +331,8 @@ class Lines:
     def _result(self, n: int, k: Index, lane: Index, x: Complex) -> None:
         if self.inverse:
             x = x[::-1]
-        x = tuple(self.butterfly.scaled(part, self.scale) for part in x)
-        self.scope.store(self.target, self.place(n, k, lane),
-                         self.scope.op("complex", x, "c64" if self.dtype == "f32" else "c128"))
+        both = self.scope.op("complex", [self.butterfly.scaled(part, self.scale) for part in x], self.whole)
+        self.scope.store(self.target, self.place(n, k, lane), both)
 
     def _put(self, place: Index, x: Expr) -> None:
         self.scope.store(self.target, place, self.butterfly.scaled(x, self.scale))
@@ -338,11 +342,11 @@ class Lines:
         self.scope.store(self.target, place, re)
         self.scope.store(self.target, self.ix.offset(place, 1), im)
 
-    # ---------------------------------------------------------------- halves of transforms of real numbers
+    # ---------------------------------------------------------------- transforms of real numbers
 
     def _parted(self, row: Row, half: int) -> None:
-        """From the transform Z of x[2j] + i x[2j + 1], h elements, that of x: half the sum of Z[k] and conj Z[h - k], and
-        -i/2 times w^k their difference."""
+        """From the transform Z of x[2j] + i x[2j + 1], h elements, that of x: half the sum of Z[k] and conj Z[h - k],
+        and -i/2 times w^k their difference."""
         h, ix, b, op = half - 1, self.ix, self.butterfly, self.butterfly.op
         with self.lane() as lane:
             re, im = row.load(ix.zero, lane)
