@@ -10,9 +10,12 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.compiler.driver import lower
 from anima.compiler.lowering import fourier
 from anima.compiler.lowering.butterfly import PRIMES, factors, longer, roots, smooth
+from anima.runtime.executable import compile_program
 from anima.test_util import check_grads
+from tests.compiler.test_emit import NARROW
 
 KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
 LONG = (135, 176, 243, 256, 257, 360, 500, 509, 1000, 1001, 1024, 2048, 4096, 4099, 5000, 8192, 16384)
@@ -87,6 +90,16 @@ def test_long(n: int) -> None:
                 check(got, reference(kind, x, n), dtype, n)
 
 
+@pytest.mark.parametrize("n", [315, 512, 1000, 2000])
+def test_large_arrays(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read in another order computes the same."""
+    xs = [operand(kind, (2,), n, "complex64") for kind in KINDS]
+    near = compiled(KINDS, n)(*xs)
+    monkeypatch.setattr(fourier, "_FAR", 0)
+    for a, b in zip(near, compiled(KINDS, n)(*xs), strict=True):
+        assert np.array_equal(a, b)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("columns", [1, 2, 3, 8, 15, 16, 17, 40])
 def test_columns(kind: str, columns: int) -> None:
@@ -134,6 +147,16 @@ def test_mapped_is_a_loop() -> None:
     x = operand("FFT", (3, 4), 18, "complex64")
     got = anima.jit(anima.vmap(anima.vmap(jnp.fft.fft, 0), 1, 1))(x)
     check(got, np.fft.fft(x.astype(np.complex128)), "complex64", 18)
+
+
+@pytest.mark.parametrize("n", [6, 31, 60, 64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_machines_with_narrow_vectors(kind: str, n: int) -> None:
+    x = operand(kind, (18,), n, "complex64")
+    loops = lower(anima.make_jaxpr(lambda x: lax.fft(x, kind, (n,)))(x), target=NARROW).loops
+    want = reference(kind, x, n)
+    (got,) = compile_program(loops, None, NARROW)([x])
+    check(got.reshape(want.shape), want, "complex64", n)
 
 
 def test_special_numbers_stay_in_their_row() -> None:
