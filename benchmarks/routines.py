@@ -95,11 +95,26 @@ def pooling() -> Iterator[Routine]:
 # ---------------------------------------------------------------- Fourier transforms
 
 
+def transforming(module: Any) -> Function:
+    """A thousand transforms, each of the one before."""
+    return lambda x: module.lax.scan(lambda c, _: (module.numpy.fft.fft(c) / 8, None), x, None, 1000)[0]
+
+
 def transforms() -> Iterator[Routine]:
     real = (normal(1024, 1024),)
     for n in (64, 1000, 1001, 1009, 1024):
         x = ((normal(2**20 // n, n) + 1j * normal(2**20 // n, n)).astype(np.complex64),)
         yield Routine(f"fft of {n}", x, lambda m: m.numpy.fft.fft, scipy.fft.fft, lambda x: torch.fft.fft(x))
+    for rows, n in ((1000, 64), (1000, 256), (100, 1024), (1, 4096), (1000, 105), (1000, 101)):
+        x = ((normal(rows, n) + 1j * normal(rows, n)).astype(np.complex64),)
+        yield Routine(f"fft of {rows} x {n}", x, lambda m: m.numpy.fft.fft, scipy.fft.fft, lambda x: torch.fft.fft(x))
+    for n in (105, 256):
+        yield Routine(f"rfft of 1000 x {n}", (normal(1000, n),), lambda m: m.numpy.fft.rfft, scipy.fft.rfft,
+                      lambda x: torch.fft.rfft(x))
+    for n in (64, 256):
+        yield Routine(f"fft2 of {n}x{n}", ((normal(n, n) + 0j).astype(np.complex64),), lambda m: m.numpy.fft.fft2,
+                      scipy.fft.fft2, lambda x: torch.fft.fft2(x))
+    yield Routine("fft of 64, 1000 steps", ((normal(64) + 0j).astype(np.complex64),), transforming)
     yield Routine("rfft of 1024", real, lambda m: m.numpy.fft.rfft, scipy.fft.rfft, lambda x: torch.fft.rfft(x))
     yield Routine("irfft of 1024", (scipy.fft.rfft(real[0]),), lambda m: m.numpy.fft.irfft, scipy.fft.irfft,
                   lambda x: torch.fft.irfft(x))

@@ -5,9 +5,10 @@
     RFFT   the first N//2 + 1 of the FFT of real numbers       real to complex
     IRFFT  the real numbers that have this RFFT                complex to real
 
-Values are computed by pocketfft (M. Reinecke; Cooley and Tukey, 1965, and Bluestein, 1970, for large primes), in the
-precision of the operand. All kinds are linear; the matrices of the first two are symmetric, and those of the
-last two each other's adjoint but for the weights of the frequencies that IRFFT counts twice.
+Outside of compiled code, values are computed by pocketfft (M. Reinecke; Cooley and Tukey, 1965, and Bluestein, 1970,
+for large primes), in the precision of the operand; in it, by loops (`compiler/lowering/fourier.py`). All kinds are
+linear; the matrices of the first two are symmetric, and those of the last two each other's adjoint but for the weights
+of the frequencies that IRFFT counts twice.
 """
 
 from __future__ import annotations

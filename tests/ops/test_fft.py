@@ -12,6 +12,8 @@ import anima.numpy as jnp
 from anima import lax
 from anima.compiler.driver import lower
 from anima.compiler.ir.interpret import run as interpret
+from anima.compiler.lowering import fourier
+from anima.runtime import threads
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 SIZES = (1, 2, 3, 8, 15, 17, 64)
@@ -61,8 +63,14 @@ def test_several_axes(name: str) -> None:
             close(got, numpy(x.astype("f8" if np.isrealobj(x) else "c16"), **given), "float32")
 
 
+@pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("kind", list(lax.FftType))
-def test_compiled_is_eager_to_the_bit(kind: lax.FftType) -> None:
+def test_compiled_is_eager(kind: lax.FftType, inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long transforms are pocketfft's, to the bit; others are loops of the program."""
+    if not inside:
+        monkeypatch.setattr(fourier, "LONGEST", 0)
+        monkeypatch.setattr(fourier, "LONGEST_PRIME", 0)
+    same = close_to if inside else np.testing.assert_array_equal
     for shape, lengths in (((4, 6), (6,)), ((3, 4, 8), (4, 8)), ((130, 129), (129,)), ((2, 1), (1,)), ((0, 4), (4,))):
         last = lengths[-1] // 2 + 1 if kind == lax.FftType.IRFFT else lengths[-1]
         x = data("rfft" if kind == lax.FftType.RFFT else "fft", (*shape[:-1], last), "float32")
@@ -70,24 +78,36 @@ def test_compiled_is_eager_to_the_bit(kind: lax.FftType) -> None:
         def f(x: Any, lengths: Any = lengths) -> Any:
             return lax.fft(x, kind, lengths)
 
-        assert np.array_equal(np.asarray(f(x)), np.asarray(anima.jit(f)(x)))
+        same(np.asarray(anima.jit(f)(x)), np.asarray(f(x)))
         loops = anima.jit(f).lower(x)
-        assert ("callback" in loops.loops) == bool(x.size)
-    program = lower(anima.make_jaxpr(lambda x: lax.fft(x * 2, kind, (5,)))(
-        x := data("rfft" if kind == lax.FftType.RFFT else "fft", (3, 3 if kind == lax.FftType.IRFFT else 5),
-        "float32")))
-    (got,) = interpret(program.loops, [x])
-    want = np.asarray(lax.fft(x * 2, kind, (5,)))
-    assert np.array_equal(got.reshape(want.shape), want)
+        assert ("callback" in loops.loops) == (bool(x.size) and not inside)
+    for lengths in ((5,), (2, 6), (34,)):
+        half = lengths[-1] // 2 + 1 if kind == lax.FftType.IRFFT else lengths[-1]
+        program = lower(anima.make_jaxpr(lambda x, n=lengths: lax.fft(x * 2, kind, n))(
+            x := data("rfft" if kind == lax.FftType.RFFT else "fft", (3, *lengths[:-1], half), "float32")))
+        (got,) = interpret(program.loops, [x])
+        want = np.asarray(lax.fft(x * 2, kind, lengths))
+        same(got.reshape(want.shape), want)
 
 
-def test_operands_stay_as_they_are_and_threads_do_not_matter() -> None:
-    x = data("fft", (300, 257), "float32")
+def close_to(actual: np.ndarray, expected: np.ndarray) -> None:
+    close(actual, expected, "float32")
+
+
+@pytest.mark.parametrize("length", [240, 257])
+def test_operands_stay_as_they_are_and_threads_do_not_matter(length: int) -> None:
+    x = data("fft", (300, length), "float32")
     before = x.copy()
-    f = anima.jit(lambda x: (lax.fft(x, "fft", (257,)), x + 1, lax.fft(x, "IFFT", (300, 257))))
-    outs = [np.asarray(o) for o in f(x)]
+    f = anima.jit(lambda x: (lax.fft(x, "fft", (length,)), x + 1, lax.fft(x, "IFFT", (300, length))))
+    results = []
+    for count in (1, 2, 3):
+        threads.set_num_threads(count)
+        results.append([np.asarray(o) for o in f(x)])
+    threads.set_num_threads(None)
+    outs = results[0]
     assert np.array_equal(x, before) and np.array_equal(outs[1], before + 1)
-    assert np.array_equal(outs[0], np.asarray(lax.fft(x, "FFT", (257,))))  # one thread
+    close(outs[0], np.asarray(lax.fft(x, "FFT", (length,))), "float32")
+    assert all(np.array_equal(a, b) for others in results for a, b in zip(outs, others, strict=True))
 
 
 @pytest.mark.parametrize("n", [1, 4, 5])

@@ -3,6 +3,7 @@
     uniform index          one scalar load
     step 1                 one vector load (masked in the last, partial round of a loop)
     step -1                the same, reversed
+    step 2                 two vector loads; stores to all places between are one after the other: `interleave.py`
     another step, general  a gather
 
 A bool is a byte in memory and an i1 in a register; a complex number is two adjacent floats in memory and
@@ -11,9 +12,10 @@ two registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from anima.compiler.emitting.interleave import interleaved
 from anima.compiler.emitting.value import (
     COMPLEX_TYPES,
     MEMORY,
@@ -105,6 +107,20 @@ class Memory(Indices):
             value = self.b.cast("zext", value, value.type.of("i8"))
         self._store_real(place.pointer, MEMORY[place.dtype], index, value)
 
+    def store_next(self, buffer: str, index: LaneIndex, values: Sequence[Value]) -> None:
+        """Puts values in lanes where the index says, and the places after it: as many as its step."""
+        place = self.places[buffer]
+        self.changed(place.root)
+        b, element = self.b, MEMORY[place.dtype]
+        start = self._address(place.pointer, element, index)
+        masks = None if self.mask is None else interleaved(b, [self.mask] * len(values))
+        for number, vector in enumerate(interleaved(b, values)):
+            address = self._step(start, element, i64(number * self.width))
+            if masks is None:
+                b.store(vector, address)
+            else:
+                b.masked_store(vector, address, masks[number])
+
     def _in_lanes(self, place: Place, index: LaneIndex) -> LaneIndex:
         """The place of each lane's own element at an index."""
         if not index.uniform:
@@ -162,20 +178,29 @@ class Memory(Indices):
             mask = self._turned_mask(index)
             value = b.load(type, address) if mask is None else b.masked_load(type, address, mask)
             return value if index.step == 1 else self._reversed(value)
+        if index.step == 2 and not index.general and self.mask is None:
+            return self._every_other(type, self._address(pointer, scalar, index))
         # Small elements are loaded one by one, which is better done without a branch for each lane.
         small = type.bits < 32
         if index.step == 2 and not index.general and not small:
             address = self._address(pointer, scalar, index)
-            both = b.masked_load(Type(scalar, 2 * self.width), address, self._every_other())
+            both = b.masked_load(Type(scalar, 2 * self.width), address, self._even_lanes())
             return b.shuffle(both, b.undef(both.type), [2 * lane for lane in range(self.width)])
         return b.gather(type, self._addresses(pointer, scalar, index, small), None if small else self.mask)
 
-    def _every_other(self) -> Value:
+    def _even_lanes(self) -> Value:
         """A mask of twice as many lanes, of which every other one is never active: what lies there may not exist."""
         flags = Type("i1", self.width)
-        mask = self.mask or self.b.const(flags, 1)
+        assert self.mask is not None
         lanes = [x for lane in range(self.width) for x in (lane, self.width + lane)]
-        return self.b.shuffle(mask, self.b.const(flags, 0), lanes)
+        return self.b.shuffle(self.mask, self.b.const(flags, 0), lanes)
+
+    def _every_other(self, type: Type, address: Value) -> Value:
+        """Elements two apart, from two vectors of which the second ends with the last of them."""
+        b, width = self.b, type.width
+        near = b.load(type, address)
+        far = b.load(type, self._step(address, type.scalar, i64(width - 1)))
+        return b.shuffle(near, far, [2 * lane if 2 * lane < width else 2 * lane + 1 for lane in range(width)])
 
     def _turned_mask(self, index: LaneIndex) -> Value | None:
         if self.mask is None or index.step == 1:
@@ -214,8 +239,14 @@ class Memory(Indices):
         if index.uniform:
             real = self._address(place.pointer, element, index)
             return b.load(Type(scalar), real), b.load(Type(scalar), b.gep(scalar, real, 1))
+        if index.step == -1 and not index.general and self.mask is None:
+            back = self._address(place.pointer, element, index, self.width - 1)
+            return self._apart(b.load(Type(scalar, 2 * self.width), back), range(self.width - 1, -1, -1))
         if index.step != 1 or index.general:
             reals = self._addresses(place.pointer, element, index, small=False)
+            if scalar == "float":  # both parts as one number
+                both = b.gather(Type("double", self.width), reals, self.mask, align=4)
+                return self._apart(b.cast("bitcast", both, Type(scalar, 2 * self.width)), range(self.width))
             imaginaries = b.gep(scalar, reals, 1)
             type = Type(scalar, self.width)
             return b.gather(type, reals, self.mask), b.gather(type, imaginaries, self.mask)
@@ -223,9 +254,12 @@ class Memory(Indices):
         address = self._address(place.pointer, element, index)
         mask = self._doubled_mask()
         both = b.load(type, address) if mask is None else b.masked_load(type, address, mask)
-        undef = b.undef(type)
-        evens = [2 * lane for lane in range(self.width)]
-        return b.shuffle(both, undef, evens), b.shuffle(both, undef, [e + 1 for e in evens])
+        return self._apart(both, range(self.width))
+
+    def _apart(self, both: Value, lanes: Sequence[int]) -> tuple[Value, Value]:
+        """The parts of complex numbers that are one after the other in a vector."""
+        b, undef = self.b, self.b.undef(both.type)
+        return b.shuffle(both, undef, [2 * lane for lane in lanes]), b.shuffle(both, undef, [2 * n + 1 for n in lanes])
 
     def _store_complex(self, place: Place, index: LaneIndex, value: tuple[Value, Value]) -> None:
         b, scalar = self.b, REGISTER[place.dtype]
@@ -236,12 +270,15 @@ class Memory(Indices):
             b.store(value[1], b.gep(scalar, real, 1))
             return
         re, im = (b.splat(v, self.width) if v.type.width == 1 else v for v in value)
+        both = b.shuffle(re, im, [lane + half * self.width for lane in range(self.width) for half in (0, 1)])
         if index.step != 1 or index.general:
             reals = self._addresses(place.pointer, element, index, small=False)
-            b.scatter(re, reals, self.mask)
-            b.scatter(im, b.gep(scalar, reals, 1), self.mask)
+            if scalar == "float":  # both parts as one number
+                b.scatter(b.cast("bitcast", both, Type("double", self.width)), reals, self.mask, align=4)
+            else:
+                b.scatter(re, reals, self.mask)
+                b.scatter(im, b.gep(scalar, reals, 1), self.mask)
             return
-        both = b.shuffle(re, im, [lane + half * self.width for lane in range(self.width) for half in (0, 1)])
         address = self._address(place.pointer, element, index)
         mask = self._doubled_mask()
         if mask is None:

@@ -12,15 +12,17 @@ combined depends on the program alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
 from anima.compiler.emitting.control import Control
 from anima.compiler.emitting.held import elements_of
-from anima.compiler.emitting.value import ZERO, LaneIndex, Val, constant_of, i64, parts, rebuild
+from anima.compiler.emitting.interleave import runs
+from anima.compiler.emitting.value import COMPLEX_TYPES, ZERO, LaneIndex, Val, constant_of, i64, parts, rebuild
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.costs import cost
-from anima.compiler.ir.loops import Accumulate, Assign, Call, Const, For, If, Stmt, While, statements
+from anima.compiler.ir.loops import Accumulate, Assign, Call, Const, For, If, Stmt, Store, While, statements
 from anima.compiler.ir.neutral import neutral
 
 _HEAVY = 24      # nanoseconds or so of one scalar iteration from which a body is written once only
@@ -53,6 +55,26 @@ class Vector(Control):
             partial = [{name: self.env[key] for name, key in renamed.items()} for renamed in totals]
         for name, stmt in sums.items():
             self._combine(name, stmt, [p[name] for p in partial], loop.width)
+
+    def block(self, stmts: Sequence[Stmt]) -> None:
+        """Write statements in order, stores to places next to each other as one."""
+        if self.width == 1:
+            super().block(stmts)
+            return
+        for run in runs(stmts):
+            if len(run) == 1 or not self._store_run(cast(Sequence[Store], run)):
+                super().block(run)
+
+    def _store_run(self, run: Sequence[Store]) -> bool:
+        """Stores to places next to each other, if these make up all places that the lanes go over."""
+        first = run[0]
+        if first.buffer in self.held or self.places[first.buffer].dtype in (*COMPLEX_TYPES, "bool"):
+            return False
+        index = self.index(first.index)
+        if index.general or index.step != len(run):
+            return False
+        self.store_next(first.buffer, index, [cast(Value, self.wide(self.stored_value(s.value))) for s in run])
+        return True
 
     def whole(self, loop: For) -> None:
         """The loop in one round, its last lanes without work."""

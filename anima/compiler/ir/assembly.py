@@ -337,22 +337,23 @@ class Builder:
         align = align or max(value.type.bits // 8, 1)
         self.line(f"call void @{full}({value}, ptr align {align} {pointer.name}, {mask})")
 
-    def gather(self, type: Type, pointers: Value, mask: Value | None = None, other: Operand = 0) -> Value:
+    def gather(self, type: Type, pointers: Value, mask: Value | None = None, other: Operand = 0,
+               align: int | None = None) -> Value:
         """Load each lane from its own address; `other` where not `mask`."""
         other = other if isinstance(other, Value) else self.const(type, other)
         mask = mask or self.const(type.of("i1"), 1)
         full = f"llvm.masked.gather.{type.mangled}.{pointers.type.mangled}"
         self.module.declare(full, [pointers.type, mask.type, type], type)
-        align = max(type.bits // 8, 1)
+        align = align or max(type.bits // 8, 1)
         args = f"{pointers.type.text} align {align} {pointers.name}, {mask}, {other}"
         return self.assign(f"call {type.text} @{full}({args})", type)
 
-    def scatter(self, value: Value, pointers: Value, mask: Value | None = None) -> None:
+    def scatter(self, value: Value, pointers: Value, mask: Value | None = None, align: int | None = None) -> None:
         """Store each lane to its own address, in lane order, where `mask`."""
         mask = mask or self.const(value.type.of("i1"), 1)
         full = f"llvm.masked.scatter.{value.type.mangled}.{pointers.type.mangled}"
         self.module.declare(full, [value.type, pointers.type, mask.type], None)
-        align = max(value.type.bits // 8, 1)
+        align = align or max(value.type.bits // 8, 1)
         self.line(f"call void @{full}({value}, {pointers.type.text} align {align} {pointers.name}, {mask})")
 
     def alloca(self, type: Type, count: int = 1, align: int = 64) -> Value:

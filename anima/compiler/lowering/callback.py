@@ -5,7 +5,7 @@
 
 What is called is the primitive's own `eval` rule, on copies of the operands; results are copied into their
 buffers. Compiled code runs a callback exactly where, and as often as, its equation stands. Operations that a library
-of Python's computes (`fft`) are called in the same way by their `into` rule, on the program's own memory.
+of Python's computes (a long `fft`) are called in the same way by their `into` rule, on the program's own memory.
 """
 
 from __future__ import annotations
@@ -60,10 +60,9 @@ def _callback(builder: ProgramBuilder, eqn: Eqn) -> None:
     _emit(builder, eqn, Callback)
 
 
-@call("fft")
-def _in_place(builder: ProgramBuilder, eqn: Eqn) -> None:
-    if any(v.aval.size for v in eqn.outvars):
-        _emit(builder, eqn, InPlace)
+def call_in_place(builder: ProgramBuilder, eqn: Eqn) -> None:
+    """Calls an operation's `into` rule."""
+    _emit(builder, eqn, InPlace)
 
 
 def _emit(builder: ProgramBuilder, eqn: Eqn, kind: type[Callback]) -> None:

@@ -26,6 +26,7 @@ from anima.compiler.lowering import (
     control,
     convolution,
     foreign,
+    fourier,
     index,
     linalg,
     matrices,
@@ -57,7 +58,7 @@ from anima.core.source import Source
 from anima.util import replace
 
 # They enter their rules in the tables.
-RULES = (callback, contract, control, convolution, foreign, index, linalg, matrices, scan, sort, sparse, tape)
+RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, matrices, scan, sort, sparse, tape)
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:

@@ -1,0 +1,52 @@
+"""Elements of several vectors in turn: stores to neighbouring places, each in steps, become stores of whole vectors.
+
+    y[3 i] = a;  y[3 i + 1] = b;  y[3 i + 2] = c       ->       y[3 i ...] = a0 b0 c0 a1 b1 c1 ...
+
+A scatter writes one element after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from anima.compiler.ir.assembly import Builder, Value
+from anima.compiler.ir.loops import Affine, Const, Ref, Stmt, Store
+
+
+def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
+    """The elements of vectors, the first ones first, as vectors of the same width."""
+    count, width = len(vectors), vectors[0].type.width
+    if count == 1:
+        return list(vectors)
+    if count % 2 == 0:
+        pairs = zip(interleaved(b, vectors[::2]), interleaved(b, vectors[1::2]), strict=True)
+        return [b.shuffle(x, y, [lane // 2 + width * (lane % 2) for lane in range(start, start + width)])
+                for x, y in pairs for start in (0, width)]
+    found = []
+    for start in range(0, count * width, width):
+        places = [divmod(start + lane, count) for lane in range(width)]
+        whole = vectors[0]
+        for number, vector in enumerate(vectors[1:], 1):
+            known = [row if number == 1 else lane for lane, (row, _) in enumerate(places)]
+            whole = b.shuffle(whole, vector, [known[lane] if which < number else width + row if which == number else -1
+                                              for lane, (row, which) in enumerate(places)])
+        found.append(whole)
+    return found
+
+
+def runs(stmts: Sequence[Stmt]) -> Iterator[Sequence[Stmt]]:
+    """Statements in order, those together that store what has a name to places next to each other."""
+    start = 0
+    for end in range(1, len(stmts) + 1):
+        if end == len(stmts) or not _follows(stmts[end - 1], stmts[end]):
+            yield stmts[start:end]
+            start = end
+
+
+def _follows(a: Stmt, c: Stmt) -> bool:
+    if not isinstance(a, Store) or not isinstance(c, Store) or a.buffer != c.buffer or a.op or c.op:
+        return False
+    i, j = a.index, c.index
+    return (isinstance(i, Affine) and isinstance(j, Affine) and i.values == j.values
+            and i.coefficients == j.coefficients and j.const == i.const + 1
+            and isinstance(a.value, (Ref, Const)) and isinstance(c.value, (Ref, Const)))
