@@ -14,6 +14,7 @@ from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import (
     Accumulate,
     Assign,
+    Buffer,
     If,
     Kernel,
     Let,
@@ -233,6 +234,18 @@ def test_a_load_sees_a_store_before_it():
                           Let("a", x_at(i("j"), "y")), Store("y", i("j"), f("add", v("a"), k(1.0))),
                           Store("z", i("j"), x_at(i("j"), "y"))))
     agrees(p, random("f32", 50))
+
+
+@pytest.mark.parametrize("lanes", (True, False))
+def test_a_load_sees_a_store_to_the_same_memory_by_another_name(lanes):
+    loop = vector if lanes else serial
+    kernel = Kernel("shared", (loop("j", 50, Let("a", x_at(i("j"))), Store("y", i("j"), f("add", v("a"), k(1.0))),
+                                    Let("b", x_at(i("j"))), Store("z", i("j"), f("add", v("b"), v("a")))),))
+    buffers = (Buffer("x", "f32", 50, "input", donated=True), Buffer("y", "f32", 50, "output", alias="x"),
+               Buffer("z", "f32", 50, "output"))
+    x = random("f32", 50)
+    out = compile_program(Program("shared", buffers, (kernel,)))([x.copy()])[1]
+    np.testing.assert_array_equal(out, (x + np.float32(1)) + x)
 
 
 def test_a_loop_reads_what_it_wrote():
