@@ -24,6 +24,7 @@ from anima.compiler.ir.loops import (
     Store,
     Var,
     While,
+    affine,
 )
 from anima.compiler.ir.show_loops import check
 from anima.compiler.machine import native
@@ -217,6 +218,16 @@ def test_index_as_value(dtype):
                    vector("j", n, Store("y", i("j"), op("cast", at("j", 3, 2), dtype=dtype)),
                           Store("z", i("j"), op("cast", ix("rem", at("j", 5), c(7)), dtype=dtype))))
     agrees(p)
+
+
+@pytest.mark.parametrize("factor", (1 << 11, -(1 << 20), (1 << 31) - 1))
+def test_multiples_of_loaded_indices_are_wide_enough(factor):
+    n, where = 37, random("i32", 37)
+    index = affine(5, (op("cast", Load("i", i("j"), "i32"), dtype="index"), factor), (i("j"), 3))
+    p = one_kernel("far", {"i": ("i32", n)}, {"y": ("i64", n)},
+                   vector("j", n, Store("y", i("j"), op("cast", index, dtype="i64"))))
+    [y] = compiled(p, where)
+    np.testing.assert_array_equal(y, where.astype(np.int64) * factor + 3 * np.arange(n) + 5)
 
 
 def test_index_select_and_compare():
