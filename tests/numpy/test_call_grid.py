@@ -223,6 +223,7 @@ ROWS: list[Row] = [
                                      "axis": ["None", 0, -1]}),
     ("apply_along_axis(lambda v: {f}, {axis}, f234)", {"f": ["v.sum()", "v[::-1]", "v[:, None] * v[:2]"],
                                                        "axis": [0, 1, -1]}),
+    ("piecewise({x}, {x} < 0, {f})", {"x": ["f5", "i4", "u5"], "f": ["[1]", "[1, 2]", "[lambda x: -x]"]}),
     ("piecewise(f34, [f34 < -1, f34 > 1], {f})", {"f": ["[1, 2]", "[1, 2, 3]", "[lambda x: -x, 5, lambda x: x * x]",
                                                         "[1]", "[1, 2, 3, 4]"]}),
     ("cumulative_{name}(f34, axis={axis}, include_initial={e})", {"name": ["sum", "prod"], "axis": [0, 1, -1],
