@@ -257,8 +257,8 @@ SOLVES: dict[str, Callable[..., Any]] = {
     "solve": lambda a, b: jnp.linalg.solve(a, b), "of the transpose": lambda a, b: jnp.linalg.solve(a.mT, b),
     "vector": lambda a, b: jnp.linalg.solve(a, b[:, 0]), "inverse": lambda a, b: jnp.linalg.inv(a) @ b,
     "logarithm of the determinant": lambda a, b: jnp.linalg.slogdet(a)[1] * b,
-    **{f"triangle {lower} {transpose}": lambda a, b, lower=lower, transpose=transpose: linalg.triangular_solve(
-        a, b, left_side=True, lower=lower, transpose_a=transpose) for lower in (False, True) for transpose in (False, True)}}
+    **{f"triangle {lower} {turned}": lambda a, b, lower=lower, turned=turned: linalg.triangular_solve(
+        a, b, left_side=True, lower=lower, transpose_a=turned) for lower in (False, True) for turned in (False, True)}}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
