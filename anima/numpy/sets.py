@@ -239,7 +239,8 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, siz
         return _padded(joined, _different(joined, True), size, fill_value)
     alone = concatenate([ew.and_(_different(x, True), isin(x, other, invert=True)) for x, other in ((a, b), (b, a))])
     order = argsort(joined)
-    return _padded(*(take(x, order, mode="clip") for x in (joined, alone)), size, fill_value)
+    ranked, kept = (take(x, order, mode="clip") for x in (joined, alone))
+    return _padded(ranked, kept, size, fill_value)
 
 
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False, *,

@@ -239,6 +239,17 @@ def test_paths_decide_what_is_a_leaf():
     assert treedef == tree.structure([(0, 0), 0])
 
 
+def test_paths_are_whole_wherever_a_leaf_is_asked_for():
+    whole = {"a": [1, (2, {"b": 3})], "c": None, "d": collections.OrderedDict(e=[4])}
+    for asked in ([], ["['a'][1]"], ["['a'][1][1]"], ["['a'][1][1]['b']"], ["['c']", "['d']['e']"], ["", "['a']"]):
+        seen = []
+        found, treedef = tree.flatten_with_path(
+            whole, lambda path, x, seen=seen, asked=asked: seen.append(keystr(path)) or seen[-1] in asked, True)
+        assert seen[0] == "" and len(set(seen)) == len(seen)  # each node is asked for once
+        assert {keystr(path) for path, _ in found} >= set(asked[:1])
+        assert treedef.unflatten([x for _, x in found]) == whole
+
+
 def test_structure_methods():
     treedef = tree.structure({"a": [1, 2], "b": None})
     assert treedef.children() == [tree.structure([0, 0]), tree.structure(None)]

@@ -148,7 +148,8 @@ def test_what_is_computed_again_has_the_same_bits(step: Callable[..., Any], jit:
 
 
 @pytest.mark.parametrize("loop", ["scan", "while"])
-@pytest.mark.parametrize("types", [("float32", "int32"), ("int32", "uint32"), ("float16", "bfloat16"), ("int8", "uint8")])
+@pytest.mark.parametrize("types", [("float32", "int32"), ("int32", "uint32"), ("float16", "bfloat16"),
+                                   ("int8", "uint8")])
 def test_numbers_of_two_types_and_the_same_bytes_are_two(types: tuple[str, str], loop: str) -> None:
     """What a body computes twice is one value, but not two zeros whose successors differ."""
     def body(c: Any, w: Any, types: Any) -> Any:

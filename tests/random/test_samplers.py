@@ -109,6 +109,21 @@ def test_choice() -> None:
     assert rows.shape == (4, 2)
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (2, 2), (1, 2, 2)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, 2, -2])
+def test_choices_of_any_shape_stand_in_the_place_of_the_axis(axis: int, shape: tuple[int, ...]) -> None:
+    a = np.arange(4 * 5 * 6).reshape(4, 5, 6)
+    place, total = axis % 3, a.shape[axis]
+    for options in ({}, {"replace": False}, {"p": np.ones(total, "f") / total},
+                    {"p": np.ones(total, "f") / total, "replace": False}):
+        drawn = np.asarray(random.choice(KEY, a, shape, axis=axis, **options))
+        assert drawn.shape == (*a.shape[:place], *shape, *a.shape[place + 1:])
+        lines = np.moveaxis(drawn.reshape(*a.shape[:place], -1, *a.shape[place + 1:]), place, 0)
+        known = np.moveaxis(a, axis, 0).tolist()
+        found = [known.index(line) for line in lines.tolist()]
+        assert options.get("replace", True) or len(set(found)) == len(found)
+
+
 def test_categorical() -> None:
     p = np.array([0.1, 0.2, 0.7], np.float32)
     drawn = np.asarray(random.categorical(KEY, jnp.log(p), shape=(N,)))
