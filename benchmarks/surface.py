@@ -1,7 +1,9 @@
-"""The numerical surface beside JAX and PyTorch, where they are installed: convolutions and their gradients.
+"""The numerical surface beside NumPy or SciPy, and JAX and PyTorch where they are installed.
 
     python -m benchmarks.surface                      all rows, with all cores
     taskset -c 0 python -m benchmarks.surface 7x7     rows whose name contains a word, with one core
+
+Convolutions, and their gradients, are here; all else is in `routines.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 
 import anima
 from benchmarks.harness import HAVE_JAX, HAVE_TORCH, Case, measure, row
+from benchmarks.routines import routines
 
 if HAVE_JAX:
     import jax
@@ -139,13 +142,16 @@ def cases(words: list[str]) -> Iterator[Case]:
                 if HAVE_TORCH:
                     contestants["torch"] = torch_like(conv, kind)
                 yield Case(name, contestants)
+    for routine in routines():
+        if all(word in routine.name for word in words):
+            yield Case(routine.name, routine.contestants())
 
 
 def main() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if HAVE_TORCH:
         torch.set_num_threads(cores)
-    print(f"Convolutions on {cores} cores: median of each; N x = takes N times as long as Anima")
+    print(f"On {cores} cores: median of each; N x = takes N times as long as Anima")
     for case in cases(sys.argv[1:] if sys.argv[0].endswith("surface.py") else []):
         print(row(case.name, measure(case)), flush=True)
 

@@ -251,6 +251,9 @@ def _sealed(value: np.ndarray) -> np.ndarray:
     """The same memory as an array that cannot be made writeable: NumPy asks the base of its base, a `memoryview`."""
     if type(getattr(value.base, "base", None)) is memoryview or value.dtype.hasobject or not value.itemsize:
         return value
+    if not value.flags.c_contiguous:  # what is sealed is one piece, row-major
+        order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
+        return _sealed(np.ascontiguousarray(value.transpose(order))).transpose(np.argsort(order))
     exporter = value if value.dtype.isbuiltin == 1 else value.reshape(-1).view(np.uint8)
     return np.frombuffer(exporter.data, value.dtype).reshape(value.shape)
 

@@ -71,6 +71,8 @@ class Primitive:
     moves: bool = False    # computes nothing: results are elements of operands, or known ones, in other places
     updates: bool = False  # the result is the first operand, but for some of its elements
     linear: bool = False   # in all operands at once
+    makes_nan: bool = True   # a result may be NaN though no operand is
+    keeps_nan: bool = False  # a NaN in an operand always gives one in each result that has elements
 
     # Rules that few operations have; None where there is none.
     body: Callable[..., Any] | None = None       # (params, types of the arguments) -> the program that it stands for

@@ -226,13 +226,17 @@ def _span(entry: slice, size: int, position: int) -> Span:
 
 
 def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
-    """A known int wrapped around (and clamped); index arrays as they are."""
+    """A known int wrapped around; index arrays as they are.
+
+    To `clamp`, one that is out of bounds is an index like those that are not known, so that programs show it.
+    """
     if not isinstance(entry, int):
         return entry
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
-    entry = entry + size if entry < 0 else entry
-    return min(max(entry, 0), size - 1) if clamp else entry
+    if clamp and not -size <= entry < size:
+        return as_array(_narrow_int(entry))
+    return entry + size if entry < 0 else entry
 
 
 def _check_not_empty(plan: Subscript) -> None:
@@ -284,7 +288,9 @@ def _row(x: Array, index: int) -> Array:
     n = shape[0]
     if not n:
         raise IndexError("index is out of bounds for axis 0 with size 0")
-    index = min(max(index + n if index < 0 else index, 0), n - 1)
+    if not -n <= index < n:
+        return _dynamic(analyse(x, index))
+    index = index + n if index < 0 else index
     if n > 1:
         rest = shape[1:]
         x = sh.slice_p.bind(x, start_indices=(index, *(0,) * len(rest)), limit_indices=(index + 1, *rest), strides=None)
@@ -334,6 +340,11 @@ def _dynamic(plan: Subscript) -> Array:
 
 def _as_i32(index: Any) -> Any:
     return np.int32(index) if isinstance(index, int) else index
+
+
+def _narrow_int(index: int) -> np.ndarray:
+    """A known index of any size as `narrow_index` has it."""
+    return narrow_index(np.asarray(min(max(index, -2**62), 2**62)))
 
 
 def wrapped(index: Any, size: int) -> Any:
@@ -396,7 +407,7 @@ def stacked(indices: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...]
     columns: list[Any] = []
     for a, n in zip(indices, sizes, strict=True):
         if isinstance(a, int):
-            columns.append(narrow_index(np.asarray(min(max(a, -1), 2**62))))
+            columns.append(_narrow_int(a))
         else:
             columns.append(wrapped(a, n) if wrap else narrow_index(a))
     if all(isinstance(c, np.ndarray) for c in columns) and (any(c.ndim for c in columns) or not is_tracing()):

@@ -125,7 +125,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
 
 
 def _nonzero(x: Array, size: int, fill_value: Any) -> tuple[Array, ...]:
-    """Each nonzero element writes its position at its rank among them; the rest is dropped."""
+    """Each nonzero element writes its position at its rank among them; the rest goes to one more place at the end."""
     dtype = dtypes.default_int()
     mask = ravel(as_array(to_bool(x)))
     if not mask.size or not size:
@@ -133,10 +133,12 @@ def _nonzero(x: Array, size: int, fill_value: Any) -> tuple[Array, ...]:
                      broadcast_array(convert_operand(operand("nonzero", f), dtype, False), (size,))
                      for f in _fill_values(fill_value, x.ndim))
     rank = ew.sub(cumsum(ew.convert_element_type(mask, _I32)), np.int32(1))
-    place = ew.select_n(mask, sh.full_like(rank, size), rank)
+    last = sh.full_like(rank, size)
+    place = ew.select_n(mask, last, ew.min(rank, last))
     numbers = ix.ScatterDimensionNumbers((), (0,), (0,))
-    flat = ix.scatter(sh.full((size,), 0, dtype), sh.expand_dims(place, (1,)), sh.iota(dtype, mask.size), numbers,
+    flat = ix.scatter(sh.full((size + 1,), 0, dtype), sh.expand_dims(place, (1,)), sh.iota(dtype, mask.size), numbers,
                       mode=ix.GatherScatterMode.FILL_OR_DROP, unique_indices=False)
+    flat = sh.slice_in_dim(flat, 0, size)
     found = ew.lt(sh.iota(dtype, size), ew.convert_element_type(sum(mask, dtype=dtype), dtype))
     out = []
     for axis, fill in enumerate(_fill_values(fill_value, x.ndim)):
@@ -194,7 +196,11 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, siz
         (index,) = nonzero(mask)
         return take(x, index, axis, mode="clip")
     (index,) = nonzero(mask, size=size, fill_value=common)
-    return take(x, index, axis, mode="fill", fill_value=fill_value)
+    if not common:
+        return take(x, index, axis, mode="fill", fill_value=fill_value)
+    found = take(x, ew.min(index, constant_like(index, common - 1)), axis, mode="clip")
+    real = sh.broadcast_in_dim(ew.lt(index, constant_like(index, common)), found.shape, (axis,))
+    return select_where(real, found, as_array(convert_operand(operand("compress", fill_value), x.dtype, False)))
 
 
 # ---------------------------------------------------------------- take and put
@@ -345,9 +351,10 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
         return x
     if not new.size:
         raise ValueError("Cannot place values from an empty array")
-    (index,) = nonzero(ravel(condition), size=x.size, fill_value=x.size)
-    flat = ravel(x).at[index].set(sh.slice_in_dim(sh.tile(ravel(new), (-(-x.size // new.size),)), 0, x.size))
-    return sh.reshape(flat, x.shape)
+    mask = ravel(as_array(to_bool(condition)))
+    rank = ew.sub(cumsum(ew.convert_element_type(mask, _I32)), np.int32(1))  # among the elements that are set
+    values = convert_operand(take(ravel(new), _around(rank, new.size), mode="clip"), x.dtype, x.weak_type)
+    return sh.reshape(select_where(mask, values, ravel(x)), x.shape)
 
 
 # ---------------------------------------------------------------- repeat, insert, delete
@@ -375,7 +382,7 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_r
     positions = sh.iota(_I32, total_repeat_length)
     index = sum(ew.le(sh.broadcast_in_dim(ends, (total_repeat_length, size), (1,)),
                       sh.broadcast_in_dim(positions, (total_repeat_length, size), (0,))), axis=1, dtype=_I32)
-    return take(x, index, axis, mode="clip")
+    return take(x, ew.min(index, np.int32(max(size - 1, 0))), axis, mode="clip")
 
 
 def _repeat_known(x: Array, counts: np.ndarray, axis: int) -> Array:

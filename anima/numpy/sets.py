@@ -183,7 +183,8 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
 
 def _among(x: Array, tests: Array) -> Array:
     ranked = sort(tests)
-    place = searchsorted(ranked, x)
+    found = searchsorted(ranked, x)
+    place = ew.min(found, sh.full_like(found, ranked.size - 1))
     return ew.eq(take(ranked, place, mode="clip"), x)
 
 

@@ -260,8 +260,8 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         if ones.shape != values.shape:
             raise ValueError("shape of weights must match shape of x.")
     values = narrow_index(values) if is_integer(values.dtype) else ew.convert(values, np.dtype(np.int32), False)
-    index = ew.max(values, sh.full_like(values, 0))
-    return sh.full((length,), 0, ones.dtype).at[index].add(ones, mode="drop")
+    index = ew.clamp(np.int32(0), values, np.int32(length))  # the others are counted at the end, and left out
+    return sh.slice_in_dim(sh.full((length + 1,), 0, ones.dtype).at[index].add(ones), 0, length)
 
 
 def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights: None = None) -> Array:

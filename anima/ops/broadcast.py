@@ -115,6 +115,8 @@ class Movement(Primitive):
 class BroadcastInDim(Movement):
     """Operand axis `i` becomes result axis `broadcast_dimensions[i]`; sizes 1 and new axes repeat."""
 
+    keeps_nan = True
+
     def infer(self, x: ShapedArray, *, shape: Shape, broadcast_dimensions: Shape) -> ShapedArray:
         dims = broadcast_dimensions
         check_nonnegative(shape, "broadcast_in_dim shape")
@@ -171,6 +173,7 @@ class ReduceSum(Movement):
 
     cost = 1.0  # for each element that is added
     moves = False
+    keeps_nan = True
 
     def infer(self, x: ShapedArray, *, axes: Shape) -> ShapedArray:
         if not dtypes.issubdtype(x.dtype, np.number):

@@ -154,6 +154,8 @@ def _sizes(shape: Shape, axes: Shape) -> Shape:
 class DotGeneral(Primitive):
     """Multiplies along batch axes, sums along contracting ones, and pairs all others."""
 
+    keeps_nan = True
+
     def infer(self, lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: Numbers, precision: Any = None,
               preferred_element_type: Any = None) -> ShapedArray:
         (lc, rc), (lb, rb) = dimension_numbers

@@ -211,7 +211,8 @@ def _start_index(index: Any, size: int, dtype: np.dtype, allow_negative: bool) -
     if known is not None:
         if known < 0 and not allow_negative and not isinstance(index, Array):
             raise ValueError(f"Index {known} is out of bounds for dimension {size} if allow_negative_indices=False")
-        return scalar(min(max(known + size * (known < 0 and allow_negative), 0), size), dtype)
+        info = dtypes.iinfo(dtype)
+        return scalar(min(max(known + size * (known < 0 and allow_negative), info.min), info.max), dtype)
     narrow = aval_of(index).dtype != dtype
     if not allow_negative or dtypes.issubdtype(aval_of(index).dtype, np.unsignedinteger):
         return el.convert(index, dtype) if narrow else index

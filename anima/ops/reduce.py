@@ -118,6 +118,9 @@ class Reduce(Primitive):
 class ReduceExtreme(Reduce):
     """`reduce_max` or `reduce_min`."""
 
+    makes_nan = False
+    keeps_nan = True
+
     def tangent(self, t: Any, out: Any, x: Any, axes: Shape) -> Any:
         if not aval_of(x).size:  # the extreme of nothing is constant
             return Zero(tangent_aval(aval_of(out)))

@@ -63,6 +63,8 @@ __all__ = [
 class Reshape(Movement):
     """The elements in row-major order under another shape. `dimensions` is always None here."""
 
+    keeps_nan = True
+
     def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
         return True
 
@@ -91,6 +93,8 @@ class Reshape(Movement):
 class Transpose(Movement):
     """Axis `i` of the result is axis `permutation[i]` of the operand."""
 
+    keeps_nan = True
+
     def infer(self, x: ShapedArray, *, permutation: Shape) -> ShapedArray:
         if sorted(permutation) != list(range(x.ndim)):
             raise TypeError("transpose permutation isn't a permutation of operand dimensions, got permutation "
@@ -114,6 +118,8 @@ class Transpose(Movement):
 
 class Rev(Movement):
     """The elements in reverse order along `dimensions`."""
+
+    keeps_nan = True
 
     def infer(self, x: ShapedArray, *, dimensions: Shape) -> ShapedArray:
         if any(d < 0 for d in dimensions):
@@ -142,6 +148,8 @@ class Rev(Movement):
 
 class Squeeze(Movement):
     """Without the axes `dimensions`, which have size 1."""
+
+    keeps_nan = True
 
     def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
         return True
@@ -222,6 +230,8 @@ class Slice(Movement):
 
 class Concatenate(Movement):
     """The operands one after the other along `dimension`."""
+
+    keeps_nan = True
 
     def infer(self, *avals: ShapedArray, dimension: int) -> ShapedArray:
         shapes = [a.shape for a in avals]

@@ -64,6 +64,7 @@ def comparisons(aval: ShapedArray, axis: int) -> Work:
 class Sort(Primitive):
     """All operands reordered along `dimension` so that the first `num_keys` of them ascend."""
 
+    makes_nan = False
     multiple_results = True
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
@@ -109,6 +110,7 @@ class Sort(Primitive):
 class TopK(Primitive):
     """The `k` largest elements along `axis`, in descending order, and where they were."""
 
+    makes_nan = False
     multiple_results = True
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],

@@ -95,7 +95,7 @@ class CustomJVPCall(CustomCall):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: ClosedJaxpr,
             jvp: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool) -> tuple[Any, Any]:
-        _refuse_closed_over(name, tangents[:num_consts], "custom_jvp")
+        refuse_closed_over(name, tangents[:num_consts], "custom_jvp")
         outs, out_tangents = jvp(primals[num_consts:], tangents[num_consts:])
         _check_same_types(f"Custom JVP rule for function {name}", call_jaxpr.out_avals, outs)
         return outs, [Zero(a) if (a := tangent_aval(out)).dtype == dtypes.float0 else t
@@ -166,7 +166,7 @@ class CustomVJPCall(CustomCall):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, call_jaxpr: ClosedJaxpr, fwd: Callable[..., Any],
             bwd: Callable[..., Any], num_consts: int, name: str, symbolic_zeros: bool) -> tuple[Any, Any]:
-        _refuse_closed_over(name, tangents[:num_consts], "custom_vjp")
+        refuse_closed_over(name, tangents[:num_consts], "custom_vjp")
         outs, residuals, bwd_flat = fwd(primals[num_consts:], tangents[num_consts:])
         _check_same_types(f"Custom VJP fwd rule for function {name}", call_jaxpr.out_avals, outs)
         tangents = tangents[num_consts:]
@@ -268,7 +268,7 @@ custom_vjp_call_p = CustomVJPCall("custom_vjp_call")
 custom_lin_p = CustomLin("custom_lin")
 
 
-def _refuse_closed_over(name: str, tangents: Sequence[Any], kind: str) -> None:
+def refuse_closed_over(name: str, tangents: Sequence[Any], kind: str) -> None:
     if any(not isinstance(t, Zero) for t in tangents):
         raise errors.UnexpectedTracerError(
             f"Detected differentiation of a {kind} function ({name}) with respect to a value that it closes over. "

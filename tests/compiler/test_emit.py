@@ -484,6 +484,20 @@ def test_the_text_says_nothing_about_addresses():
     np.testing.assert_array_equal(compiled(p)[0], table)
 
 
+@pytest.mark.parametrize("n", (1, 3, 16, 37, 130))
+@pytest.mark.parametrize("dtype", ("f32", "f64", "f16", "bool", "i8", "c64"))
+def test_memory_apart_is_of_each_lane(n, dtype):
+    """What a lane puts there in one loop it finds in the next, turned round; in one, and one by one, alike."""
+    p = one_kernel("apart", {"x": (dtype, 3 * n)}, {"y": (dtype, 3 * n)}, vector(
+        "j", n, Local("t", dtype, 3, "apart"),
+        serial("a", 3, Store("t", i("a"), x_at(affine(0, (i("j"), 3), (i("a"), 1)), dtype=dtype))),
+        serial("b", 3, Store("y", affine(0, (i("j"), 3), (i("b"), 1)),
+                             x_at(affine(2, (i("b"), -1)), "t", dtype)))))
+    x = random(dtype, 3 * n)
+    [y] = agrees(p, x)
+    np.testing.assert_array_equal(y, x.reshape(n, 3)[:, ::-1].ravel())
+
+
 def test_axpy_is_one_loop_of_vectors():
     text = text_of(axpy(64))
     assert text.count("load <16 x float>" if native.host().vector_bytes == 64 else "load <") == 2

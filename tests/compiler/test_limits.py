@@ -25,6 +25,7 @@ from anima.compiler.lowering import (
     elements,
     index as lower_index,
     radix as lower_radix,
+    sort as lower_sort,
 )
 from anima.compiler.machine.native import host
 from anima.compiler.products import blocking as gemm_blocking, gemm, kernel as gemm_kernel, vector as gemm_vector
@@ -186,6 +187,10 @@ def sorts(n: int) -> Program:
     return run, (numbers(n), positions(n), numbers(n, dtype="int32"))
 
 
+def sorts_of_rows(x: Any) -> Any:
+    return jnp.sort(x), jnp.argsort(x)
+
+
 def row_sums(n: int) -> Program:
     return (lambda x: [x.sum(1), (x * 2).max(1), x.sum(), jnp.argmax(x, 1), x.sum(0)]), (numbers(2, n),)
 
@@ -250,6 +255,10 @@ LIMITS = (
     Limit("Target.line", HOST.line, transposes, unit=4),
     Limit("Target.first_cache", HOST.first_cache, lambda n: ((lambda x: x.T + 1), (numbers(n, 64),)), unit=4 * 64),
     Limit("lower_radix.LENGTH", lower_radix.LENGTH, sorts),
+    Limit("lower_sort.SHORT", lower_sort.SHORT, lambda n: (sorts_of_rows, (numbers(6, n),))),
+    Limit("lower_sort.MANY", lower_sort.MANY, lambda n: (sorts_of_rows, (numbers(n, 6),))),
+    Limit("lower_index.RUNS", lower_index.RUNS, lambda n: (
+        (lambda x, i: jnp.zeros(9).at[i].add(x, indices_are_sorted=True)), (numbers(n), np.arange(n) // 20))),
     Limit("lower_radix.LONG", lower_radix.LONG, sorts),
     Limit("invariant.LARGER", invariant.LARGER, stretched),
     Limit("hoist.LARGER", hoist.LARGER, invariant_product),

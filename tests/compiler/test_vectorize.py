@@ -88,6 +88,8 @@ REFUSED = {
         "j", 64, Var("s", "f32", k(0.0)), serial("n", i("j"), Accumulate("s", "add", x_at(i("n")))),
         Store("y", i("j"), v("s"))),
     "scratch memory": vector("j", 64, Local("t", "f32", 4), Store("y", i("j"), k(1.0))),
+    "memory apart, at places that differ between lanes": vector(
+        "j", 64, Local("t", "f32", 64, "apart"), Store("t", i("j"), k(1.0)), Store("y", i("j"), x_at(c(0), "t"))),
     "an assignment to a variable outside": vector("j", 64, Assign("s", x_at(i("j")))),
     "one element for all": vector("j", 64, Store("y", c(0), x_at(i("j")))),
     "a branch by what only some lanes have set": vector(

@@ -234,3 +234,17 @@ def test_constants_of_programs_are_as_they_were() -> None:
         mine[:] = -1
         np.testing.assert_array_equal(f(1.0), first)
         assert all((np.asarray(a) == b).all() for a, b in zip(g.consts, consts, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+def test_constants_of_programs_lie_anyhow(dtype: str) -> None:
+    x = jnp.arange(24).astype(dtype).reshape(2, 3, 4)
+    x = np.array(x)
+    for value in (x.T, x[:, ::2], x[::-1], x.transpose(1, 0, 2), np.broadcast_to(x[0, 0], (3, 4)), x[0, 0, ::-1],
+                  x[:, :1].T, x[:0].T, np.asfortranarray(x)):
+        got = np.asarray(anima.jit(lambda y, value=value: y + value)(np.zeros(value.shape, x.dtype)))
+        np.testing.assert_array_equal(got, value)
+        held = np.asarray(jnp.asarray(value))
+        np.testing.assert_array_equal(held, value)
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            held.flags.writeable = True

@@ -94,7 +94,6 @@ class Control(Scratch):
     renamed: dict[str, str]
     outside: Callable[[Stmt], None] | None
     windows: dict[str, str]
-    apart = False  # whether lanes may have left the loop that is being written
     shared: frozenset[str] = frozenset()  # variables that all lanes have in common: they count iterations
     repeated = False  # whether what is being written runs many times
     written: dict[tuple[str, str, int], int]  # how often each long function was written in line
@@ -254,8 +253,9 @@ class Control(Scratch):
                 self.env[name] = self.evaluate(init) if name in self.shared else self.variable(self.evaluate(init))
             case Local(held="elements" | "lanes"):
                 self.hold(stmt)
-            case Local(buffer=buffer, dtype=dtype, size=size):
-                self.places[buffer] = Place(self.scratch(buffer, dtype, size), dtype, buffer)
+            case Local(buffer=buffer, dtype=dtype, size=size, held=held):
+                lanes = self.width if held == "apart" else 1
+                self.places[buffer] = Place(self.scratch(buffer, dtype, size * lanes), dtype, buffer, lanes)
                 self.held.pop(buffer, None)
                 self.changed(buffer)
             case Window(buffer=buffer, address=address):

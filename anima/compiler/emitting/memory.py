@@ -11,10 +11,14 @@ two registers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from anima.compiler.emitting.value import (
     COMPLEX_TYPES,
     MEMORY,
     REGISTER,
+    ZERO,
     Indices,
     LaneIndex,
     Val,
@@ -28,19 +32,23 @@ from anima.util import record
 
 @record
 class Place:
-    """A buffer in a function: its address, its element type, and the root buffer whose memory it is."""
+    """A buffer in a function: its address, its element type, and the root buffer whose memory it is; how many lanes
+    have elements of their own, side by side."""
 
     pointer: Value
     dtype: str
     root: str
+    lanes: int = 1
 
 
 class Memory(Indices):
     """Access to buffers in a function that is being written.
 
-    `mask` tells which lanes are active (None: all); `versions` counts the stores to each buffer, so that a
-    load is not taken for one made before a store.
+    `mask` tells which lanes are active (None: all), `apart` whether they may have left the loop that is being written;
+    `versions` counts the stores to each buffer, so that a load is not taken for one made before a store.
     """
+
+    apart = False
 
     def __init__(self, b: Builder) -> None:
         super().__init__(b)
@@ -57,6 +65,12 @@ class Memory(Indices):
     def load(self, buffer: str, index: LaneIndex) -> Val:
         """The elements at an index: a scalar if that is uniform."""
         place = self.places[buffer]
+        if place.lanes > 1:
+            with self._own_lanes():
+                return self._known(place, self._in_lanes(place, index))
+        return self._known(place, index)
+
+    def _known(self, place: Place, index: LaneIndex) -> Val:
         key = ("load", place.pointer.name, place.dtype, self.versions.get(place.root, 0), *identity(index), self.width,
                None if self.mask is None or index.uniform else self.mask.name)
         found = self.known.get(key)
@@ -76,6 +90,13 @@ class Memory(Indices):
         """Puts a value (of one lane, for a uniform index) where the index says."""
         place = self.places[buffer]
         self.changed(place.root)
+        if place.lanes > 1:
+            with self._own_lanes():
+                self._store(place, self._in_lanes(place, index), value)
+            return
+        self._store(place, index, value)
+
+    def _store(self, place: Place, index: LaneIndex, value: Val) -> None:
         if place.dtype in COMPLEX_TYPES:
             self._store_complex(place, index, value)  # type: ignore[arg-type]
             return
@@ -83,6 +104,21 @@ class Memory(Indices):
         if place.dtype == "bool":
             value = self.b.cast("zext", value, value.type.of("i8"))
         self._store_real(place.pointer, MEMORY[place.dtype], index, value)
+
+    def _in_lanes(self, place: Place, index: LaneIndex) -> LaneIndex:
+        """The place of each lane's own element at an index."""
+        if not index.uniform:
+            raise ValueError(f"an index into {place.root}, which is apart, differs between lanes")
+        return self.sum((index, LaneIndex(ZERO, 1, 0, place.lanes - 1)), (place.lanes, 1))
+
+    @contextmanager
+    def _own_lanes(self) -> Iterator[None]:
+        """For access to memory that every lane has: what those without work do there means nothing, and instructions
+        with masks are slow, unless lanes wait for others."""
+        mask = self.mask
+        self.mask = mask if self.apart else None
+        yield
+        self.mask = mask
 
     # -- addresses ------------------------------------------------------------------------------
 

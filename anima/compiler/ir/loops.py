@@ -222,12 +222,14 @@ class Local:
 
     `held` in registers, as single "elements" or in the "lanes" of one vector, every index must be known when the
     program is compiled: made of numbers and of indices of loops that are unrolled or (for lanes) whole.
+    `apart` are the elements in a vector loop where every lane has its own, at indices that are the same in all lanes:
+    they lie lane beside lane.
     """
 
     buffer: str
     dtype: str
     size: int
-    held: Literal["", "elements", "lanes"] = ""
+    held: Literal["", "elements", "lanes", "apart"] = ""
 
 
 @record

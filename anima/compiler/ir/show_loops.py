@@ -108,7 +108,8 @@ def _stmt(stmt: Stmt, indent: str) -> Iterator[str]:
         case Store(buffer=buffer, index=index, value=value, op=op):
             yield f"{indent}{buffer}[{text(index)}] {'' if op is None else _INFIX.get(op, op)}= {text(value)}"
         case Local(buffer=buffer, dtype=dtype, size=size, held=held):
-            yield f"{indent}local {buffer}: {dtype}[{size}]{' in ' + held if held else ''}"
+            how = f" {held}" if held == "apart" else f" in {held}" if held else ""
+            yield f"{indent}local {buffer}: {dtype}[{size}]{how}"
         case Window(buffer=buffer, address=address):
             yield f"{indent}window {buffer} at {text(address)}"
         case Call(routine=routine, args=args):

@@ -26,6 +26,7 @@ from anima.core.jaxpr import Atom, Eqn
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, default_fill, window_sizes
 
 UNROLLED = 4    # elements of a window that are written one by one: less than a vector, and the next window may overlap
+RUNS = 64       # updates in order from which those that go to one place are looked for
 _COMBINE = {"scatter": None, "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
 
 
@@ -149,7 +150,13 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
     batch_sizes = indices.aval.shape[:-1]
     window_shape = [updates.aval.shape[d] for d in window_dims]
     independent = bool(params.get("unique_indices"))
+    # What is in order goes to one place several times (segments, rows of sparse matrices): its total stays in a
+    # register meanwhile. The next place would be foreseen worse than it is found in memory, were it any.
+    runs = (combine is not None and params.get("indices_are_sorted") and not independent
+            and math.prod(window_shape) == 1 and math.prod(batch_sizes) >= RUNS)
     scope = builder.scope()
+    if runs:
+        here, total = scope.var(Const(-1, INDEX), "a"), scope.var(constant(0, dtype))
     with ExitStack() as stack:
         batch = [stack.enter_context(scope.loop(n, "each" if independent else "serial")) for n in batch_sizes]
         starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact)
@@ -161,8 +168,15 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
         place = [s if d in single else scope.ix.add(s, next(offsets)) for d, s in enumerate(starts)]
         target = scope.ix.flatten(place, shape).expr()
         value = scope.cast(scope.at(updates, source), dtype)
+        if runs:
+            target = scope.let(target, scope.depth, "n")
+            with scope.when(scope.let(Op("ne", (target, here), "bool"), scope.depth)):
+                scope.assign(total, Load(out, target, dtype))
+                scope.assign(here, target)
         if combine is not None:
-            old = scope.let(Load(out, target, dtype), scope.depth, "x")
+            old = scope.read(total) if runs else scope.let(Load(out, target, dtype), scope.depth, "x")
             value = scope.let(Op(combine_op(combine, dtype), (old, value), dtype), scope.depth)
+        if runs:
+            scope.assign(total, value)
         scope.emit(Store(out, target, value))
     builder.kernel(eqn.primitive.name.replace("-", "_"), scope, eqn.source)

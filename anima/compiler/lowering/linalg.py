@@ -20,6 +20,7 @@ from anima.compiler.ir.lapack import LETTERS, SIGNATURES, workspace
 from anima.compiler.ir.loops import Call, Load
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.matrices import small, substitution_p
 from anima.control.elimination import perturbed_p
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
@@ -227,6 +228,8 @@ def _lu(eqn: Eqn, x: Any) -> Any:
 
 @rewrite("lu_solve")
 def _lu_solve(eqn: Eqn, a: Any, lu: Any, permutation: Any, b: Any) -> Any:
+    if small(eqn):
+        return substitution_p.bind(lu, permutation, b, **eqn.params)
     transposed, conjugated = eqn.params["transpose_a"], eqn.params["conjugate_a"]
 
     def solve(b: Any, lower: bool) -> Any:

@@ -29,6 +29,7 @@ from anima.compiler.lowering import (
     foreign,
     index,
     linalg,
+    matrices,
     scan,
     sort,
     tape,
@@ -55,7 +56,7 @@ from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.source import Source
 
 # They enter their rules in the tables.
-RULES = (callback, contract, control, convolution, foreign, index, linalg, scan, sort, tape)
+RULES = (callback, contract, control, convolution, foreign, index, linalg, matrices, scan, sort, tape)
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:

@@ -9,7 +9,9 @@ Programming 3, 5.2.5; integers in the order of floats as in Herf, "Radix tricks"
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder
@@ -64,6 +66,9 @@ def radix_sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     key_type = f"u{bits}"
     digit = 8 if n < LONG or bits <= 16 else 11
     keys = [builder.temp(key_type, rows * n) for _ in range(2)]
+    if len(eqn.invars) == 1:
+        _sort_keys(builder, eqn, keys, key_type, digit)
+        return
     places = [builder.temp("i32", rows * n) for _ in range(2)]
     scope = builder.scope()
     ix = scope.ix
@@ -100,20 +105,14 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
         return affine(0, (start, 1), (k, 1))
 
     def digit_of(key: Expr) -> Expr:
-        moved = Op("shift_right_logical", (key, Const(shift, key_type)), key_type) if shift else key
-        mask = Const((1 << digit) - 1 if digit < int(key_type[1:]) else (1 << int(key_type[1:])) - 1, key_type)
-        return here(Op("cast", (here(Op("and", (moved, mask), key_type)),), INDEX))
+        return _digit(scope, key, shift, digit)
 
     with scope.loop(1 << digit, "each") as d:
         scope.emit(Store(counts, d.expr(), zero))
     with scope.serial(n) as k:
         which = digit_of(here(Load(keys, at(k), key_type)))
         scope.emit(Store(counts, which, Op("add", (here(Load(counts, which, "i32")), one), "i32")))
-    total = scope.var(zero, "a")
-    with scope.serial(1 << digit) as k:
-        count = here(Load(counts, k, "i32"))
-        scope.emit(Store(counts, k, total))
-        scope.assign(total, Op("add", (total, count), "i32"))
+    _add_up(scope, counts, 0, digit)
     with scope.serial(n) as k:
         key = here(Load(keys, at(k), key_type))
         which = digit_of(key)
@@ -123,3 +122,102 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
         scope.emit(Store(keys_out, target, key))
         came = Op("cast", (k,), "i32") if places is None else Load(places, at(k), "i32")
         scope.emit(Store(places_out, target, came))
+
+
+def _digit(scope: Scope, key: Expr, shift: int, digit: int) -> Expr:
+    """A digit of a key, as an index."""
+    bits = int(key.dtype[1:])
+    moved = Op("shift_right_logical", (key, Const(shift, key.dtype)), key.dtype) if shift else key
+    mask = Const((1 << min(digit, bits)) - 1, key.dtype)
+    number = scope.let(Op("and", (moved, mask), key.dtype), scope.depth)
+    return scope.let(Op("cast", (number,), INDEX), scope.depth)
+
+
+def _add_up(scope: Scope, counts: str, first: int, digit: int) -> None:
+    """Counts of digits, from place `first` on, become the places where keys with these begin."""
+    total = scope.var(Const(0, "i32"), "a")
+    with scope.serial(1 << digit) as k:
+        place = affine(first, (k, 1))
+        count = scope.let(Load(counts, place, "i32"), scope.depth)
+        scope.emit(Store(counts, place, total))
+        scope.assign(total, Op("add", (total, count), "i32"))
+
+
+# ---------------------------------------------------------------- keys alone
+
+
+def _sort_keys(builder: ProgramBuilder, eqn: Eqn, keys: list[str], key_type: str, digit: int) -> None:
+    """Sorts rows of nothing but keys: the numbers come back from their bits. All digits are counted at once."""
+    operand, out = eqn.invars[0], eqn.outvars[0]
+    shape, axis, dtype = out.aval.shape, eqn.params["dimension"], scalar_type(out.aval)
+    n, inner = shape[axis], math.prod(shape[axis + 1:])
+    shifts, one = range(0, int(key_type[1:]), digit), Const(1, "i32")
+    scope = builder.scope()
+    ix = scope.ix
+
+    def here(value: Expr) -> Expr:
+        return scope.let(value, scope.depth)
+
+    def element(k: Index) -> Expr:
+        return scope.at(operand, ix.unflatten(ix.in_row(row, k, n, inner), shape))
+
+    def more(places: str, which: Expr) -> Expr:
+        """A number of `places`, which grows by 1."""
+        before = here(Load(places, which, "i32"))
+        scope.emit(Store(places, which, Op("add", (before, one), "i32")))
+        return before
+
+    with scope.loop(math.prod(shape) // n, "each") as row:
+        base = ix.scale(row, n)
+        counts = scope.local("i32", len(shifts) << digit)
+        with scope.loop(len(shifts) << digit, "each") as d:
+            scope.emit(Store(counts, d.expr(), Const(0, "i32")))
+        with scope.loop(n, "serial") as k:
+            key = ordered_bits(scope, element(k), signed_zeros=True)
+            scope.store(keys[0], ix.add(base, k), key)
+            for number, shift in enumerate(shifts):
+                more(counts, affine(number << digit, (_digit(scope, key, shift, digit), 1)))
+        for number, shift in enumerate(shifts):
+            source, target = keys[number % 2], keys[1 - number % 2]
+            _add_up(scope, counts, number << digit, digit)
+            with scope.loop(n, "serial") as k:
+                key = here(Load(source, ix.add(base, k).expr(), key_type))
+                place = more(counts, affine(number << digit, (_digit(scope, key, shift, digit), 1)))
+                scope.emit(Store(target, affine(0, (base.expr(), 1), (Op("cast", (place,), INDEX), 1)), key))
+        with scope.loop(n, "each") as k:
+            key = here(Load(keys[len(shifts) % 2], ix.add(base, k).expr(), key_type))
+            scope.store(builder.result(out), ix.in_row(row, k, n, inner), number_of_bits(scope, key, dtype))
+        if dtype in _FLOATS:
+            _zeros_in_order(scope, element, n, dtype, lambda k: ix.in_row(row, k, n, inner), builder.result(out))
+    builder.kernel("sort", scope, eqn.source)
+
+
+def number_of_bits(scope: Scope, bits: Expr, dtype: str) -> Expr:
+    """The number that `ordered_bits` made `bits` of."""
+    if dtype == "bool" or dtype[0] == "u":
+        return scope.cast(bits, dtype)
+    top = Const(1 << (_BITS[dtype] - 1), bits.dtype)
+    raw = scope.op("xor", (bits, top), bits.dtype)
+    if dtype in _FLOATS:
+        positive = scope.op("ge", (bits, top), "bool")
+        raw = scope.op("select_n", (positive, scope.op("not", (bits,), bits.dtype), raw), bits.dtype)
+    return scope.op("bitcast", (raw,), dtype)
+
+
+def _zeros_in_order(scope: Scope, element: Callable[[Index], Expr], n: int, dtype: str,
+                    place: Callable[[Index], Index], target: str) -> None:
+    """-0.0 and 0.0 are equal: they stay in the order in which they came, among the numbers below and above."""
+    zero = Const(0.0, dtype)
+    below, zeros = scope.var(Const(0, "i32"), "a"), scope.var(Const(0, "i32"), "a")
+    with scope.loop(n, "reduce") as k:
+        for total, name in ((below, "lt"), (zeros, "eq")):
+            scope.accumulate(total, "add", scope.cast(scope.op(name, (element(k), zero), "bool"), "i32"))
+    some = scope.let(Op("gt", (scope.read(zeros), Const(0, "i32")), "bool"), scope.depth)
+    with scope.when(some):
+        next_place = scope.var(scope.read(below), "a")
+        with scope.loop(n, "serial") as k:
+            x = element(k)
+            with scope.when(scope.op("eq", (x, zero), "bool")):
+                to = scope.as_index(scope.read(next_place), 0, n - 1)
+                scope.store(target, place(to), x)
+                scope.assign(next_place, Op("add", (next_place, Const(1, "i32")), "i32"))

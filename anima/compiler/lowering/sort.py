@@ -2,9 +2,9 @@
 
     width = 1, 2, 4, ...:   merge neighbouring runs of that width from one buffer to another
 
-Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part. Long
-rows with one key are sorted by its digits (`lower_radix.py`). Methods: Knuth, The Art of Computer
-Programming 3, 5.2.4 (straight merge sort).
+Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part. Many short rows
+are sorted one in each lane, long rows with one key by its digits (`radix.py`). Methods: Knuth, The Art of Computer
+Programming 3, 5.2.4 (straight merge sort), 5.3.4 (odd-even transposition).
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.lanes import WRITTEN_OUT, Work
 from anima.compiler.lowering.radix import ordered_bits, radix_fits, radix_sort
 from anima.core.jaxpr import Eqn
 
+SHORT = 256  # elements of rows that are sorted in lanes: merges take longer, though their steps are fewer
+MANY = 4     # rows that are enough for lanes
 _ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
 
 
@@ -43,6 +46,9 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     outer = math.prod(shape) // n
     types = [scalar_type(v.aval) for v in eqn.outvars]
     results = [builder.result(v) for v in eqn.outvars]
+    if n <= SHORT and outer >= MANY:
+        _sort_in_lanes(builder, eqn, types, results)
+        return
     # Rows are sorted where they lie one behind the other: in the results, if the axis is the last one.
     first = results if inner == 1 else [builder.temp(t, outer * n) for t in types]
     second = [builder.temp(t, outer * n) for t in types] if n > 1 else first
@@ -63,6 +69,38 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
                 for source, target, dtype in zip(first, results, types, strict=True):
                     value = scope.let(Load(source, ix.add(base, k).expr(), dtype), scope.depth)
                     scope.store(target, ix.in_row(row, k, n, inner), value)
+    builder.kernel("sort", scope, eqn.source)
+
+
+def _sort_in_lanes(builder: ProgramBuilder, eqn: Eqn, types: Sequence[str], results: Sequence[str]) -> None:
+    """Sorts short rows, one in each lane, by exchanges of neighbours: so equal ones keep their order."""
+    shape, axis, keys = eqn.outvars[0].aval.shape, eqn.params["dimension"], eqn.params["num_keys"]
+    n, inner = shape[axis], math.prod(shape[axis + 1:])
+    scope = builder.scope()
+    ix = scope.ix
+    with scope.loop(math.prod(shape) // n, "vector") as row:
+        work = Work(scope, types[0], n <= WRITTEN_OUT, True)
+        rooms = [work.room(n, dtype=t) for t in types]
+
+        def exchange(i: Index, j: Index) -> None:
+            xs, ys = [room.get(i) for room in rooms], [room.get(j) for room in rooms]
+            less = before(lambda value: scope.let(value, scope.depth), ys[:keys], xs[:keys])
+            for room, x, y in zip(rooms, xs, ys, strict=True):
+                room.put(i, None, work.select(less, y, x))
+                room.put(j, None, work.select(less, x, y))
+
+        for k in work.steps(0, n):
+            index = ix.unflatten(ix.in_row(row, k, n, inner), shape)
+            for operand, room in zip(eqn.invars, rooms, strict=True):
+                room.put(k, None, scope.at(operand, index))
+        for _ in work.steps(0, (n + 1) // 2):
+            for first in (0, 1):  # odd-even transposition: Knuth, 5.3.4, exercise 37
+                for half in work.steps(0, (n - first) // 2):
+                    i = ix.offset(ix.scale(half, 2), first)
+                    exchange(i, ix.offset(i, 1))
+        for k in work.steps(0, n):
+            for room, target in zip(rooms, results, strict=True):
+                scope.store(target, ix.in_row(row, k, n, inner), room.get(k))
     builder.kernel("sort", scope, eqn.source)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.lowering import contract as lower_contract, linalg as lower_linalg
+from anima.compiler.lowering import contract as lower_contract, linalg as lower_linalg, matrices
 from anima.compiler.rewriting import convolve
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
 from anima.compiler.rewriting.simplify import untransposed
@@ -336,4 +336,5 @@ ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
     "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
     "conv_general_dilated": convolve.wants_rewrite,
     "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),
+    **dict.fromkeys(("cholesky", "lu", "qr", "triangular_solve"), lambda eqn: not matrices.small(eqn)),
 }

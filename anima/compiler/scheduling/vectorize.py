@@ -89,7 +89,11 @@ def fits(loop: For) -> bool:
     inside = list(statements(*loop.body))
     own = {stmt.name for stmt in inside if isinstance(stmt, (Let, Var))}
     varying = varying_names(loop)
-    held = {stmt.buffer for stmt in inside if isinstance(stmt, Local) and stmt.held == "elements"}  # a lane's own
+    held = {s.buffer for s in inside if isinstance(s, Local) and s.held in ("elements", "apart")}  # a lane's own
+    apart = {s.buffer for s in inside if isinstance(s, Local) and s.held == "apart"}
+    if apart and any(isinstance(node, (Load, Store)) and node.buffer in apart and not varying.isdisjoint(
+            names_in(node.index)) for node in walk(*loop.body)):
+        return False
     for stmt in inside:
         match stmt:
             case Local(held="" | "lanes") | Call():
