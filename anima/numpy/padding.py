@@ -85,7 +85,8 @@ def _pairs(values: Any, ndim: int) -> list[tuple[Any, Any]]:
 
 def _pad_constant(x: Array, widths: list[Width], values: Any) -> Array:
     pairs = _pairs(values, x.ndim)
-    if not any(isinstance(v, Array) for p in pairs for v in p) and len({v for p in pairs for v in p}) <= 1 and pairs:
+    same = not any(isinstance(v, Array) for p in pairs for v in p) and len({repr(v) for p in pairs for v in p}) == 1
+    if same:  # (0.0 and -0.0 are two)
         return sh.pad(x, _fill(pairs[0][0], x), [(b, a, 0) for b, a in widths])
     for axis, ((before, after), (low, high)) in enumerate(zip(widths, pairs, strict=True)):
         for value, width in ((low, (before, 0)), (high, (0, after))):

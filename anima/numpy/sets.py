@@ -232,16 +232,16 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, si
 
 def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None,
              fill_value: Any = None) -> Array:
-    """The distinct elements that are in one of the two only, in order."""
+    """The distinct elements that are in one of the two only, in order; NaN once for each that has some."""
     del assume_unique
-    a, b = _two("setxor1d", ar1, ar2, size)
+    a, b = map(sort, _two("setxor1d", ar1, ar2, size))
     joined = concatenate([a, b])
-    joined = sort(joined)
-    return _padded(joined, ew.and_(_different(joined, True), ew.not_(_in_both(joined, a, b))), size, fill_value)
-
-
-def _in_both(values: Array, a: Array, b: Array) -> Array:
-    return ew.and_(isin(values, a), isin(values, b))
+    if not joined.size:
+        return _padded(joined, _different(joined, True), size, fill_value)
+    alone = concatenate([ew.and_(_different(x, True), isin(x, other, invert=True)) for x, other in ((a, b), (b, a))])
+    order = argsort(joined)
+    ranked, kept = (take(x, order, mode="clip") for x in (joined, alone))
+    return _padded(ranked, kept, size, fill_value)
 
 
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False, *,

@@ -206,6 +206,25 @@ def test_static_arguments_by_type_and_value():
     assert len(traces) == 4
 
 
+class Rough(int):
+    """Numbers whose hash says little."""
+
+    def __hash__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("pair", [(-1, -2), (0, 2**61 - 1), (-1.0, -2.0), (Rough(1), Rough(2)), ((-1, "a"), (-2, "a"))])
+def test_static_arguments_with_one_hash_are_told_apart(pair):
+    def weight(n):
+        return float(n[0] if isinstance(n, tuple) else n)
+
+    for options in ({"static_argnums": 1}, {"static_argnames": "n"}):
+        f = anima.jit(lambda x, n: x + weight(n), **options)
+        for _ in range(3):
+            for n in (*pair, *pair[::-1]):
+                assert float(f(0.0, n)) == np.float32(weight(n)) == float(f(0.0, n=n))
+
+
 class Elementwise:
     """Hashable, with a comparison that is no truth value."""
 

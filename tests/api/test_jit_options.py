@@ -34,6 +34,42 @@ def test_a_donated_array_is_given_once() -> None:
         add(x, x)
     assert not x.is_deleted()
     assert add(x, y)[0] == 1.0 and x.is_deleted() and not y.is_deleted()
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers:UserWarning")
+def test_a_donated_array_is_given_once_after_other_calls_too() -> None:
+    for donated in (0, 1, (0, 1)):
+        add = anima.jit(lambda a, b: a + b, donate_argnums=donated)
+        for _ in range(3):
+            add(jnp.ones(4), jnp.zeros(4))
+        x = jnp.ones(4)
+        with pytest.raises(ValueError, match="twice, once as a donated argument"):
+            add(x, x)
+        assert x.tolist() == [1.0] * 4
+
+
+OPTIONS: list[tuple[dict[str, Any], str]] = [  # and the arguments that such calls delete
+    ({}, ""), ({"donate_argnums": 0}, "a"), ({"donate_argnums": 1}, "b"), ({"donate_argnames": "a"}, "a"),
+    ({"donate_argnames": ("a", "b")}, "ab"), ({"static_argnums": 1}, ""), ({"static_argnames": "b"}, ""),
+    ({"keep_unused": True}, ""), ({"inline": True}, "")]
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers:UserWarning")
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_one_function_jitted_with_other_options_is_another(options: tuple[dict[str, Any], str]) -> None:
+    """What calls of the one do with their arguments, those of the others do not."""
+    def f(a: Any, b: Any) -> Any:
+        return a * 2.0 + b
+
+    kinds = [options, *OPTIONS, options]
+    for jitted, (given, deleted) in zip([anima.jit(f, **given) for given, _ in kinds], kinds, strict=True):
+        static = any("static" in name for name in given)
+        for _ in range(2):
+            a, b = jnp.ones(4), 3.0 if static else jnp.full(4, 3.0)
+            assert jitted(a, b).tolist() == [5.0] * 4
+            assert (a.is_deleted(), not static and b.is_deleted()) == ("a" in deleted, "b" in deleted)
+
+
 @pytest.mark.filterwarnings("ignore:Some donated buffers:UserWarning")
 def test_a_donated_array_is_given_once_in_trees_and_by_name() -> None:
     x = jnp.ones(4)

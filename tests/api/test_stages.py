@@ -181,6 +181,33 @@ def test_a_compiled_program_deletes_what_is_donated_to_it() -> None:
     assert y.is_deleted() and not x.is_deleted()
 
 
+def test_a_compiled_program_spares_what_others_see() -> None:
+    """Memory of NumPy's, of views of an array, and of arrays with the same memory."""
+    compiled = anima.jit(lambda x: x.at[1].set(x[0] * 7.0), donate_argnums=0).lower(jnp.ones(4)).compile()
+    want = [1.0, 7.0, 1.0, 1.0]
+    for _ in range(2):
+        given = np.ones(4, np.float32)
+        assert compiled(given).tolist() == want and given.tolist() == [1.0] * 4
+        x = jnp.ones(4)
+        view, again = np.asarray(x), x.reshape(2, 2).reshape(4)
+        assert compiled(x).tolist() == want and x.is_deleted()
+        assert view.tolist() == [1.0] * 4 == again.tolist()
+
+
+DTYPES = ["bool", "int8", "int16", "int32", "uint8", "uint32", "float16", "bfloat16", "float32", "complex64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_compiled_program_takes_arrays_of_its_type_alone(dtype: str) -> None:
+    compiled = anima.jit(lambda x: x).lower(jnp.zeros(3, dtype)).compile()
+    for other in DTYPES:
+        if other == dtype:
+            assert compiled(jnp.zeros(3, other)).dtype == dtype
+            continue
+        with pytest.raises(TypeError, match="Argument types differ"):
+            compiled(jnp.zeros(3, other))
+
+
 def test_structs_keep_64_bits_and_stand_for_what_arrays_have() -> None:
     struct = anima.ShapeDtypeStruct((2,), np.float64)
     assert struct.dtype == np.float64 and struct != anima.ShapeDtypeStruct((2,), np.float32)

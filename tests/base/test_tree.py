@@ -239,6 +239,17 @@ def test_paths_decide_what_is_a_leaf():
     assert treedef == tree.structure([(0, 0), 0])
 
 
+def test_paths_are_whole_wherever_a_leaf_is_asked_for():
+    whole = {"a": [1, (2, {"b": 3})], "c": None, "d": collections.OrderedDict(e=[4])}
+    for asked in ([], ["['a'][1]"], ["['a'][1][1]"], ["['a'][1][1]['b']"], ["['c']", "['d']['e']"], ["", "['a']"]):
+        seen = []
+        found, treedef = tree.flatten_with_path(
+            whole, lambda path, x, seen=seen, asked=asked: seen.append(keystr(path)) or seen[-1] in asked, True)
+        assert seen[0] == "" and len(set(seen)) == len(seen)  # each node is asked for once
+        assert {keystr(path) for path, _ in found} >= set(asked[:1])
+        assert treedef.unflatten([x for _, x in found]) == whole
+
+
 def test_structure_methods():
     treedef = tree.structure({"a": [1, 2], "b": None})
     assert treedef.children() == [tree.structure([0, 0]), tree.structure(None)]
@@ -287,6 +298,10 @@ def test_broadcast():
     (({"b": 0},), ({"a": 1},), r"different pytree metadata at key path\n    vmap in_axes\[0\]\n"),
     ((0, 0), 3, r"different types at key path\n    vmap in_axes\n.*<class 'tuple'>"),
     (({"a": 1, "b": 2},), ({"a": 1},), "different numbers of pytree children"),
+    *(((kind(b=0),), (kind(a=1),), "different pytree metadata") for kind in (
+        dict, collections.OrderedDict, functools.partial(collections.defaultdict, list))),
+    ((collections.OrderedDict(a=0, b=0),), (collections.OrderedDict(b=1, a=1),), "different pytree metadata"),
+    ((collections.defaultdict(list, a=0),), (collections.defaultdict(int, a=1),), "different pytree metadata"),
     ((0, (0,)), (1, [2]), r"vmap in_axes\[1\]\n.*tuple.*list")])
 def test_prefix_errors(prefix, full, message):
     start = r"(?s)vmap in_axes specification must be a tree prefix of the corresponding value; "
@@ -365,7 +380,12 @@ def test_partial():
     assert tree.leaves(nested) == [1]
     assert nested(2) == ((10, 1, 2), {})
     assert tree.structure(nested) == tree.structure(Partial(functools.partial(f, 10), 7))
-    assert tree.structure(nested) != tree.structure(Partial(functools.partial(f, 11), 7))
+    for given, named in (((11,), {}), ((), {"k": 10}), ((10,), {"k": 1}), ((10,), {"k": 2}), ((10,), {"j": 1})):
+        other = Partial(functools.partial(f, *given, **named), 7)
+        assert tree.structure(nested) != tree.structure(other)
+        assert tree.structure(other) == tree.structure(Partial(functools.partial(f, *given, **named), 8))
+        assert len({tree.structure(Partial(functools.partial(f, **{key: value}), 1))
+                    for key in "jk" for value in (1, 2)}) == 4
 
 
 def test_arrays_are_leaves():

@@ -341,6 +341,12 @@ def test_what_is_no_copy(kernel: Kernel) -> None:
     assert remove_copies(program) is program
 
 
+def test_memory_of_an_argument_is_that_of_one_result() -> None:
+    buffers = (buffer("s", "input", donated=True), buffer("t", "output", alias="s"), buffer("u", "output"))
+    program = Program("p", buffers, (copies("s", "u"),))
+    assert remove_copies(program).buffers == buffers
+
+
 def test_copies_of_copies_are_one_buffer() -> None:
     chain = [buffer(f"c{n}") for n in range(5)]
     body = (writes("c0"), *(copies(f"c{n}", f"c{n + 1}") for n in range(4)), copies("c4", "out"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import anima
+import anima.numpy as jnp
 from anima import lax
 from anima.compiler.ir.loops import Call, Program
 from anima.compiler.ir.routines import arguments
@@ -170,6 +172,26 @@ def test_random_sizes(seed: int) -> None:
     conv = Conv(x, w, layout, "", (pick(1, 1, 2, 3), pick(1, 1, 2)), padding, apart, (pick(1, 1, 2), pick(1, 1, 2, 3)))
     [out] = compile_program(conv.program(), [conv_shape(conv)])(conv.data())
     conv.check(out)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_channels_by_themselves(seed: int) -> None:
+    """Lines begin and end where strides and gaps say, for all remainders of the padding; so do kernels' gradients."""
+    rng = np.random.default_rng(seed)
+    gaps, channels = (int(rng.integers(1, 4)), seed % 3 + 1), (8, 20, 70)[seed % 3]
+    kernel = (int(rng.integers(1, 4)), int(rng.integers(2, 5)))
+    x, w = (1 + seed % 2, 12, 17, channels), (*kernel, 1, channels)
+    for strides, low in itertools.product(((1, 1), (2, 2), (1, 3)), (0, 1, 2, 3)):
+        padding = [(low % 3, 1), (low, 3 - low)]
+        conv = Conv(x, w, NHWC, "", strides, padding, None, gaps, channels)
+        program = conv.program()
+        assert not ways(program)
+        [out] = compile_program(program, [conv_shape(conv)])(conv.data())
+        conv.check(out)
+        # The gradient of a kernel: strides are gaps there, and gaps strides.
+        slope = anima.grad(lambda w, x, conv=conv: (conv(x, w) * jnp.cos(conv(x, w))).sum())
+        given, factor = conv.data()
+        np.testing.assert_allclose(anima.jit(slope)(factor, given), slope(factor, given), rtol=1e-3, atol=2e-3)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import (
     Accumulate,
     Assign,
+    Buffer,
     If,
     Kernel,
     Let,
@@ -219,6 +220,16 @@ def test_index_as_value(dtype):
     agrees(p)
 
 
+@pytest.mark.parametrize("factor", (1 << 11, -(1 << 20), (1 << 31) - 1))
+def test_multiples_of_loaded_indices_are_wide_enough(factor):
+    n, where = 37, random("i32", 37)
+    index = affine(5, (op("cast", Load("i", i("j"), "i32"), dtype="index"), factor), (i("j"), 3))
+    p = one_kernel("far", {"i": ("i32", n)}, {"y": ("i64", n)},
+                   vector("j", n, Store("y", i("j"), op("cast", index, dtype="i64"))))
+    [y] = compiled(p, where)
+    np.testing.assert_array_equal(y, where.astype(np.int64) * factor + 3 * np.arange(n) + 5)
+
+
 def test_index_select_and_compare():
     n = 45
     clamped = ix("select_n", op("lt", i("j"), c(20), dtype="bool"), at("j", -5), i("j"))
@@ -234,6 +245,18 @@ def test_a_load_sees_a_store_before_it():
                           Let("a", x_at(i("j"), "y")), Store("y", i("j"), f("add", v("a"), k(1.0))),
                           Store("z", i("j"), x_at(i("j"), "y"))))
     agrees(p, random("f32", 50))
+
+
+@pytest.mark.parametrize("lanes", (True, False))
+def test_a_load_sees_a_store_to_the_same_memory_by_another_name(lanes):
+    loop = vector if lanes else serial
+    kernel = Kernel("shared", (loop("j", 50, Let("a", x_at(i("j"))), Store("y", i("j"), f("add", v("a"), k(1.0))),
+                                    Let("b", x_at(i("j"))), Store("z", i("j"), f("add", v("b"), v("a")))),))
+    buffers = (Buffer("x", "f32", 50, "input", donated=True), Buffer("y", "f32", 50, "output", alias="x"),
+               Buffer("z", "f32", 50, "output"))
+    x = random("f32", 50)
+    out = compile_program(Program("shared", buffers, (kernel,)))([x.copy()])[1]
+    np.testing.assert_array_equal(out, (x + np.float32(1)) + x)
 
 
 def test_a_loop_reads_what_it_wrote():

@@ -16,6 +16,7 @@ from anima import debug
 from anima.compiler.fusing import fuse as fuse_module
 from anima.compiler.ir.show_fused import show_fused
 from anima.compiler.ir.show_loops import show
+from anima.experimental import io_callback
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
 from tests.compiler.stages import SMALL_CACHES, agree, kernels, lowered
@@ -220,6 +221,36 @@ def test_deep_and_wide_programs() -> None:
 
     stages = lowered(fun, V)
     assert stages.kernel_count <= 2
+
+
+@pytest.mark.parametrize("shape", [(5,), (5000,), (90, 70)], ids=str)
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("first", ["map", "sum", "update"])
+def test_what_needs_a_later_effect_waits_for_what_an_earlier_one_is_given(first: str, ordered: bool, shape: Any
+                                                                          ) -> None:
+    """The results of the second callback, which is given nothing, are of the space of the first one's operand."""
+    seen: list[str] = []
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+    def say(name: str, *given: Any) -> np.ndarray:
+        seen.append(name)
+        return np.full(shape, len(seen), np.float32)
+
+    def f(x: Any) -> list[Any]:
+        result = anima.ShapeDtypeStruct(shape, np.float32)
+        y = {"map": jnp.sin, "sum": lambda x: jnp.cumsum(x, 0), "update": lambda x: x.at[1].mul(3.0)}[first](x)
+        a = io_callback(partial(say, "first"), result, jnp.cos(y), ordered=ordered)
+        b = io_callback(partial(say, "second"), result, ordered=ordered)
+        c = io_callback(partial(say, "third"), result, x * b, ordered=ordered)
+        return [y, jnp.cos(x) * b, a * y, jnp.sum(c * x, -1), c + jnp.cos(y)]
+
+    got, order = anima.jit(f)(x), seen.copy()
+    seen.clear()
+    with anima.disable_jit():
+        want = f(jnp.asarray(x))
+    assert order == seen == ["first", "second", "third"]
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def random_program(seed: int) -> Callable[..., Any]:

@@ -26,8 +26,10 @@ from anima.compiler.ir.loops import (
     Var,
     While,
     statements,
+    statements_outside,
 )
 from anima.compiler.ir.show_loops import check, show
+from anima.compiler.storage.accesses import Block, Covered
 from anima.compiler.storage.registers import registers
 from tests.compiler.loop_programs import at, c, f, ix, k, op, serial, vector
 from tests.compiler.test_emit import compiled
@@ -55,6 +57,60 @@ HALVE = Kernel("halve", (vector("i", 2, Store("y", at("i"), f("mul", load("y", "
 SWAP = Kernel("swap", (Store("t", c(0), load("y", 1)), Store("t", c(1), load("y", 0)), Store("y", c(0), load("t", 0)),
                        Store("y", c(1), f("mul", load("t", 1), load("t", 0)))))
 COPY = Kernel("copy", (vector("i", 2, Store("y", at("i"), load("x", "i"))),))
+
+
+FILL = Kernel("fill", (vector("i", 2, Store("t", at("i"), k(1.0))),))
+FIRST = Kernel("first", (Store("t", c(0), k(1.0)),))
+SUM = Kernel("sum", (vector("i", 2, Store("y", at("i"), load("t", "i"))),))
+LESS = op("lt", Load("x", c(0), "f32"), k(0.0), dtype="bool")
+SOME = op("cast", Load("x", c(0), "f32"), dtype="index")
+BOTH, NONE = {0, 1}, set[int]()
+
+
+@pytest.mark.parametrize(("body", "exposed", "written"), [
+    ((FILL, SUM), NONE, BOTH), ((SUM, FILL), BOTH, BOTH), ((FIRST, SUM), {1}, {0}), ((FIRST, FILL, SUM), NONE, BOTH),
+    ((If(LESS, (FILL,), (FILL,)), SUM), NONE, BOTH), ((If(LESS, (FILL,)), SUM), BOTH, NONE),
+    ((If(LESS, (), (FILL,)), SUM), BOTH, NONE), ((If(LESS, (FILL,), (FIRST,)), SUM), {1}, {0}),
+    ((FILL, If(LESS, (SUM,), (FIRST,)), SUM), NONE, BOTH), ((If(LESS, (FILL, SUM), (SUM,)),), BOTH, NONE),
+    ((serial("n", 3, FILL), SUM), NONE, BOTH), ((serial("n", 0, FILL), SUM), BOTH, NONE),
+    ((For("n", SOME, (FILL,)), SUM), BOTH, NONE), ((serial("n", 3, SUM, FILL),), BOTH, BOTH),
+    ((serial("n", 3, serial("m", 0, FILL), SUM),), BOTH, NONE),
+    ((While((FILL,), LESS, ()), SUM), NONE, BOTH), ((While((), LESS, (FILL,)), SUM), BOTH, NONE),
+    ((While((SUM,), LESS, (FILL,)),), BOTH, NONE), ((While((FIRST,), LESS, (FILL, SUM)), SUM), {1}, {0}),
+    ((Kernel("k", (For("n", SOME, (Store("t", c(0), k(1.0)),)),)), SUM), BOTH, NONE),
+    ((Kernel("k", (If(LESS, (Store("t", c(0), k(1.0)),)),)), SUM), BOTH, NONE),
+    ((Kernel("k", (serial("n", 2, Store("t", at("n"), load("t", "n"))),)), SUM), BOTH, BOTH),
+    ((Kernel("k", (serial("n", 2, Store("t", at("n"), k(1.0)), Store("y", at("n"), load("t", "n"))),)),), NONE, BOTH),
+])
+def test_what_is_read_before_it_is_written(body: Any, exposed: set[int], written: set[int]) -> None:
+    """Of a buffer of two elements, by statements some of which may not happen."""
+    blocks = {id(s): Block(s) for s in statements_outside(body)}
+    found = Covered(blocks, {"t"})
+    assert {i for _, i in found.block(body, frozenset())} == written
+    assert {i for _, i in found.exposed} == exposed
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("branch", ["then", "else"])
+@pytest.mark.parametrize("outer", ["scan", "while"])
+def test_small_arrays_that_only_some_steps_write(outer: str, branch: str, size: int) -> None:
+    def step(s: Any, k: Any) -> Any:
+        t, y = s
+        new = jnp.arange(size) * 0.5 + k
+        t = lax.cond(k % 3 == (1 if branch == "then" else 0), *((lambda t: new, lambda t: t) if branch == "then" else
+                                                              (lambda t: t, lambda t: new)), t)
+        return t, y * 0.5 + t
+
+    def f(x: Any) -> Any:
+        first = (x, x * 0)
+        if outer == "scan":
+            return lax.scan(lambda s, k: (step(s, k), s[0].sum()), first, jnp.arange(7))
+        return lax.while_loop(lambda s: s[2] < 7, lambda s: (*step(s[:2], s[2]), s[2] + 1), (*first, 0))
+
+    x = np.arange(size, dtype=np.float32) + 10
+    with anima.disable_jit():
+        want = f(jnp.asarray(x))
+    anima.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), anima.jit(f)(x), want)
 
 
 def test_carry_computed_alike_is_one_vector() -> None:

@@ -369,6 +369,17 @@ def test_reduced_precision() -> None:
     same(run("reduce_precision", "f32", half, exponent_bits=5, mantissa_bits=10), expected)
 
 
+@pytest.mark.parametrize("bits", [3, 4, 5, 7])
+def test_ends_of_a_smaller_range(bits: int) -> None:
+    """The least normal number stays, as does the largest; their neighbours outside become zero and infinity."""
+    bias = 2 ** (bits - 1) - 1
+    least, largest = np.float32(2.0 ** (1 - bias)), np.float32(2.0 ** (bias + 1) * (1 - 2.0**-24))
+    x = np.array([least, np.nextafter(least, np.float32(0)), largest, np.float32(2.0 ** (bias + 1))], np.float32)
+    for sign in (1.0, -1.0):
+        same(run("reduce_precision", "f32", sign * x, exponent_bits=bits, mantissa_bits=23),
+             np.float32(sign) * np.array([least, 0, largest, INF], np.float32))
+
+
 # Integers ------------------------------------------------------------------------------------------
 
 def wrap(number: int, dtype: str) -> int:

@@ -92,6 +92,12 @@ REFUSED = {
         "j", 64, Local("t", "f32", 64, "apart"), Store("t", i("j"), k(1.0)), Store("y", i("j"), x_at(c(0), "t"))),
     "an assignment to a variable outside": vector("j", 64, Assign("s", x_at(i("j")))),
     "one element for all": vector("j", 64, Store("y", c(0), x_at(i("j")))),
+    "a branch by what only some lanes have set": vector(
+        "j", 64, Store("y", i("j"), k(1.0)),
+        If(op("lt", x_at(c(5), "y"), k(0.5), dtype="bool"), (Store("y", i("j"), k(2.0)),))),
+    "a branch by what was made of what lanes have set": vector(
+        "j", 64, Store("y", i("j"), k(1.0)), Let("a", x_at(c(5), "y")), Let("b", f("add", v("a"), k(1.0))),
+        If(op("lt", v("b"), k(0.5), dtype="bool"), (Store("y", i("j"), k(2.0)),))),
 }
 
 

@@ -13,6 +13,8 @@ import anima.numpy as jnp
 from anima import lax
 from anima.core import intern
 from anima.core.intern import interned
+from anima.extend.core import Primitive
+from anima.ops.index import dynamic_slice_p
 from anima.runtime import executable
 
 Fun = Callable[..., Any]
@@ -89,6 +91,28 @@ def test_equal_programs_are_one_and_others_are_not() -> None:
     assert traced(array) is not traced(other)
     with anima.enable_x64(True):  # an option that programs are compiled by
         assert traced(2.0) is not first
+
+
+@pytest.mark.parametrize("other", [True, 1.0, np.int32(1), np.float32(1), np.bool_(True)], ids=repr)
+def test_parameters_that_are_equal_but_not_the_same_make_other_programs(other: Any) -> None:
+    primitive = Primitive("numbered")
+    primitive.def_abstract_eval(lambda x, **_: x)
+
+    def traced(make: Callable[[Any], Any], number: Any) -> Any:
+        return interned(anima.make_jaxpr(lambda x: primitive.bind(x, k=make(number)))(np.ones(2)))
+
+    for make in (lambda k: k, lambda k: (k, 2), lambda k: ((0, (k,)),)):
+        assert traced(make, 1) is traced(make, 1)
+        assert traced(make, other) is traced(make, other)
+        assert traced(make, 1) is not traced(make, other)
+
+
+def test_numbers_of_the_same_bytes_are_of_their_types() -> None:
+    def traced(index: Any) -> Any:
+        return interned(anima.make_jaxpr(lambda x: dynamic_slice_p.bind(x, index, slice_sizes=(1,)))(jnp.arange(4.0)))
+
+    assert traced(np.int32(-1)) is traced(np.int32(-1))
+    assert traced(np.int32(-1)) is not traced(np.uint32(2**32 - 1))
 
 
 def test_programs_with_callbacks_keep_their_functions_and_are_not_kept() -> None:

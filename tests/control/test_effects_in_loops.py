@@ -53,3 +53,30 @@ def test_effects_happen_at_each_step_whatever_they_are_given(kind: str, loop: st
     seen.clear()
     assert float(anima.jit(f)(2.0, 3)) == float(want)
     assert kind == "pure" or seen == expected
+
+
+@pytest.mark.parametrize("given", ["nothing", "an argument", "the counter"])
+@pytest.mark.parametrize("loop", [loop for loop in LOOPS if loop != "lanes"])  # which have no order
+def test_derivatives_of_loops_have_the_effects_of_the_loops(loop: str, given: str) -> None:
+    """What a step is told by a callback is stored, not asked for again, and not before the loop."""
+    seen: list[int] = []
+
+    def tell(*_: Any) -> np.ndarray:
+        seen.append(len(seen))
+        return np.int32(len(seen))
+
+    def step(x: Any, k: Any, c: Any) -> Any:
+        operands = {"nothing": (), "an argument": (lax.stop_gradient(x),), "the counter": (k,)}[given]
+        told = io_callback(tell, anima.ShapeDtypeStruct((), np.int32), *operands, ordered=True)
+        return c * x + jnp.sin(c) * told.astype(np.float32)
+
+    def f(x: Any, n: Any) -> Any:
+        return LOOPS[loop](partial(step, x), n, 0.25 + x * 0)
+
+    derived = anima.value_and_grad(lambda x: f(x, 3))
+    with anima.disable_jit():
+        want, calls = derived(0.7), len(seen)
+    for run in (lambda f: f, anima.jit):
+        seen.clear()
+        np.testing.assert_allclose(run(derived)(0.7), want, rtol=1e-5)
+        assert len(seen) == calls

@@ -99,20 +99,35 @@ def test_the_second_way_back_is_optimal(slots: int) -> None:
         assert loop.evaluations == n + extra_steps(n, slots)
 
 
+@pytest.mark.parametrize("slots", range(2, 9))
+@pytest.mark.parametrize("taped", [4, 30])
+def test_ways_back_with_a_prefix_keep_within_the_slots(taped: int, slots: int) -> None:
+    for n in (taped + 1, taped + 7, 3 * taped + 50):
+        loop = Loop(n, 0, taped=taped)
+        loop.plan.chunk, loop.plan.prefix, loop.plan.room = 1, taped // 2, 1 + taped // 2 + slots
+        loop.kept = Checkpoints(loop.advance, 0, 1, slots, taped // 2)
+        assert loop.kept.run(taped, taped, loop.plan.slots) == n
+        for _ in range(3):  # after the first time, with the first states alone
+            loop.visited.clear()
+            loop.back()
+            assert loop.visited == list(range(n))[::-1]
+
+
+@pytest.mark.parametrize("n", [1000, 1001, 1004])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_forward_after_anything(reverse: bool) -> None:
-    loop = Loop(1000, 40, taped=40)
+def test_forward_after_anything(reverse: bool, n: int) -> None:
+    loop = Loop(n, 40, taped=40)
     loop.run()
     if reverse:
         loop.back()
     loop.evaluations = step = 0
-    while step < 1000:
+    while step < n:
         first, end, state = loop.kept.chunk_with(step, reverse=False)
-        assert state == first <= step < end <= 1000
+        assert state == first <= step < end <= n
         loop.evaluations += end - first
         loop.kept.recorded(end, end)
         step = end
-    assert loop.evaluations == 1000
+    assert loop.evaluations == n
 
 
 def test_fewer_slots_afterwards() -> None:

@@ -146,3 +146,29 @@ def test_what_is_computed_again_has_the_same_bits(step: Callable[..., Any], jit:
     want = gradients()
     anima.tree.map(np.testing.assert_array_equal, got, want)
     clear_all()
+
+
+@pytest.mark.parametrize("loop", ["scan", "while"])
+@pytest.mark.parametrize("types", [("float32", "int32"), ("int32", "uint32"), ("float16", "bfloat16"),
+                                   ("int8", "uint8")])
+def test_numbers_of_two_types_and_the_same_bytes_are_two(types: tuple[str, str], loop: str) -> None:
+    """What a body computes twice is one value, but not two zeros whose successors differ."""
+    def body(c: Any, w: Any, types: Any) -> Any:
+        a, b = (jnp.full(4, 0, d) for d in types)
+        a, b = ((x - x.dtype.type(1)).astype(np.float32) * 1e-9 + c for x in (a, b))
+        return a * jnp.sin(w * c) + b
+
+    def run(w: Any, types: Any, looped: bool) -> Any:
+        c = jnp.ones(4, np.float32) * w
+        if not looped:
+            for _ in range(3):
+                c = body(c, w, types)
+        elif loop == "scan":
+            c = lax.scan(lambda c, _: (body(c, w, types), None), c, None, length=3)[0]
+        else:
+            c = lax.while_loop(lambda s: s[1] < 3, lambda s: (body(s[0], w, types), s[1] + 1), (c, 0))[0]
+        return jnp.sum(c)
+
+    for order in (types, types[::-1]):
+        want = anima.grad(run)(0.3, order, False)
+        np.testing.assert_allclose(anima.grad(run)(0.3, order, True), want, rtol=1e-5)

@@ -277,6 +277,32 @@ def test_what_steps_like_a_counter(first: Any, step: Callable[[Any, Any], Any]) 
     np.testing.assert_allclose(anima.jit(anima.grad(lambda x: f(x, lax.while_loop)))(0.7), want, rtol=1e-10)
 
 
+@pytest.mark.parametrize("step", [2**31 + 7, -2**31 - 5, 2**40 + 1, -(2**62)], ids=hex)
+def test_counters_take_steps_that_32_bits_do_not_hold(step: int) -> None:
+    def f(x: Any, loop: Callable[..., Any]) -> Any:
+        def body(c: Any) -> Any:
+            y, k, n = c
+            return jnp.sin(y) * x * (1.0 + 2.0 * (k >> 20).astype(float) / 2**44) + 0.1 * (k % 13), k + step, n + 1
+        return loop(lambda c: c[2] < 6, body, (x, jnp.asarray(5), jnp.asarray(0)))[0]
+
+    want = anima.grad(lambda x: f(x, python_while))(0.7)
+    np.testing.assert_allclose(anima.jit(anima.grad(lambda x: f(x, lax.while_loop)))(0.7), want, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0)], ids=str)
+def test_no_lanes_at_all(shape: tuple[int, ...]) -> None:
+    def f(x: Any, n: Any) -> Any:
+        return lax.while_loop(lambda c: c[1] < n, lambda c: (jnp.sin(c[0]) * x, c[1] + 1), (x, jnp.asarray(0)))[0]
+
+    limits = jnp.full(shape, 3)
+    for in_axes, n in ((0, limits), ((0, None), jnp.asarray(3))):
+        for derived in (anima.grad(f), anima.grad(anima.grad(f)), lambda x, n: anima.grad(anima.jit(f))(x, n)):
+            for _ in shape:
+                derived = anima.vmap(derived, in_axes)
+            for way in (derived, anima.jit(derived)):
+                assert way(jnp.zeros(shape), n).shape == shape
+
+
 def test_loops_that_only_accumulate_store_nothing() -> None:
     def f(x: Any, n: Any) -> Any:
         return lax.fori_loop(0, n, lambda i, s: s + x * jnp.sin(0.1 * i) * 2.0, 0.0)

@@ -115,6 +115,8 @@ ROWS: list[Row] = [
         "a": ["f5", "f34"], "w": ["(2, 1)", 3], "mode": ["maximum", "minimum", "mean"], "n": ["None", 1, "(2, 3)", 9]}),
     ("pad(f34, ((1, 0), (2, 3)), mode='{mode}', {name}={v})", {"mode": ["constant"], "name": ["constant_values"],
                                                                "v": [5, "(1, 2)", "((1, 2), (3, 4))"]}),
+    ("signbit(lib.pad({x}, 2, constant_values={v}))", {
+        "x": ["f5", "f34"], "v": ["0.0", "-0.0", "(0.0, -0.0)", "(-0.0, 0.0)", "(0, -0.0)"]}),
     ("pad(f34, ((1, 0), (2, 3)), mode='linear_ramp', end_values={v})", {"v": [5, "(1, 2)", "((1, 2), (3, 4))"]}),
     ("meshgrid({a}, {b}, {c}, sparse={sparse}, indexing='{indexing}')",
      {"a": ["f0", "f3"], "b": ["f_", "f2"], "c": ["i4"], "sparse": FLAGS, "indexing": ["xy", "ij", "no"]}),
@@ -122,6 +124,10 @@ ROWS: list[Row] = [
                                                                 "indexing": ["xy", "ij"]}),
     ("indices({n}, sparse={sparse})", {"n": ["(2, 3)", "(4,)", "(0, 2)", "(2, 1, 3)"], "sparse": FLAGS}),
     ("union1d({a}, {b})", {"a": ["f0", "f5", "u5", "nan5"], "b": ["f0", "i4", "s5", "nan5"]}),
+    *((f"{f}({{a}}, {{b}})", {
+        "a": ["np.float32([np.nan, 1, np.nan, 2, 1])", "np.float32([0.0, np.nan, np.inf, np.inf])", "np.float32([])"],
+        "b": ["np.float32([2])", "np.float32([np.nan, 0.0, np.nan])", "np.float32([])"]})
+      for f in ("setdiff1d", "setxor1d", "intersect1d", "union1d", "isin")),
     ("setdiff1d({a}, {b}, assume_unique={u})", {"a": ["f0", "f5", "u5"], "b": ["f0", "i4", "s5"], "u": ["False"]}),
     ("setxor1d({a}, {b})", {"a": ["f0", "f5", "u5"], "b": ["f0", "i4", "s5"]}),
     ("intersect1d({a}, {b}, return_indices={r})", {"a": ["f0", "f5", "u5"], "b": ["f0", "i4", "s5"], "r": FLAGS}),
@@ -221,8 +227,9 @@ ROWS: list[Row] = [
     ("nan{name}({a}, axis={axis})", {"name": ["argmax", "argmin"], "a": ["nan5[1:]", "f34",
      "np.float32([[np.nan, 1], [2, 0]])"],
                                      "axis": ["None", 0, -1]}),
-    ("apply_along_axis(lambda v: {f}, {axis}, f234)", {"f": ["v.sum()", "v[::-1]", "v[:, None] * v"],
+    ("apply_along_axis(lambda v: {f}, {axis}, f234)", {"f": ["v.sum()", "v[::-1]", "v[:, None] * v[:2]"],
                                                        "axis": [0, 1, -1]}),
+    ("piecewise({x}, {x} < 0, {f})", {"x": ["f5", "i4", "u5"], "f": ["[1]", "[1, 2]", "[lambda x: -x]"]}),
     ("piecewise(f34, [f34 < -1, f34 > 1], {f})", {"f": ["[1, 2]", "[1, 2, 3]", "[lambda x: -x, 5, lambda x: x * x]",
                                                         "[1]", "[1, 2, 3, 4]"]}),
     ("cumulative_{name}(f34, axis={axis}, include_initial={e})", {"name": ["sum", "prod"], "axis": [0, 1, -1],

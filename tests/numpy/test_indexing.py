@@ -66,6 +66,22 @@ def _cases(count: int) -> list[tuple[np.ndarray, tuple[Any, ...], np.ndarray]]:
     return cases
 
 
+@pytest.mark.parametrize("batch", [(0,), (0, 2), (2, 0), (1, 0, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0), (4, 3), (0,)], ids=str)
+def test_no_indices_read_and_write_nothing(shape: tuple[int, ...], batch: tuple[int, ...]) -> None:
+    """Not even of an axis without elements."""
+    x, none = np.ones(shape, "f"), np.zeros(batch, "i4")
+    for index in [(none,), (..., none), (none, slice(None)), (none, none), (none, np.zeros((), "i4"))]:
+        if sum(e is not Ellipsis for e in index) > x.ndim or (0 in shape and np.ndim(index[-1]) == 0):
+            continue
+        for run in (lambda f: f, anima.jit):
+            assert run(lambda x, index=index: x[index])(x).shape == x[index].shape
+            for mode in ("fill", "clip"):
+                assert run(lambda x, index=index, mode=mode: x.at[index].get(mode=mode))(
+                    jnp.asarray(x)).shape == x[index].shape
+            np.testing.assert_array_equal(run(lambda x, index=index: x.at[index].add(7.0))(jnp.asarray(x)), x)
+
+
 CASES = _cases(600)
 CHUNKS = [CASES[i::12] for i in range(12)]
 

@@ -124,6 +124,20 @@ def test_real_derivatives_follow_from_the_matrix(n: int) -> None:
         np.testing.assert_allclose(slope, unit, atol=1e-13)
 
 
+@pytest.mark.parametrize("kind, lengths, shape", [
+    *((kind, (0,), (3, 0)) for kind in ("FFT", "IFFT", "RFFT", "IRFFT")), ("IRFFT", (0,), (3, 1)),
+    ("FFT", (0, 3), (0, 3)), ("IFFT", (2, 0), (2, 0)), ("RFFT", (0, 3), (2, 0, 3)), ("RFFT", (4, 0), (4, 0)),
+    ("IRFFT", (0, 4), (0, 3))])
+def test_transforms_of_nothing_have_derivatives(kind: str, lengths: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    def f(x: Any) -> Any:
+        return jnp.sum(jnp.abs(lax.fft(x, kind, lengths)) ** 2)
+
+    x = jnp.zeros(shape, np.float32 if kind == "RFFT" else np.complex64)
+    for derived in (anima.grad(f), anima.vmap(anima.grad(f)), lambda x: anima.jvp(f, (x,), (x,))[1] + x):
+        for run in (derived, anima.jit(derived)):
+            np.testing.assert_array_equal(run(x[None]), np.zeros((1, *shape)))
+
+
 def test_batched_along_any_axis() -> None:
     x = data("fft", (3, 4, 5), "float32")
     for axis in range(3):

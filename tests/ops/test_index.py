@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import anima
+import anima.numpy as jnp
 from anima.config import enable_x64
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
@@ -310,6 +311,27 @@ def test_negative_indices_count_from_the_end() -> None:
     row, column = np.zeros((1, 5), np.float32), np.zeros(4, np.float32)
     assert np.asarray(ix.dynamic_update_slice_in_dim(x, row, -1, 0))[-1].tolist() == [0] * 5
     assert np.asarray(ix.dynamic_update_index_in_dim(x, column, -2, 1))[:, -2].tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("index", [np.int32, np.int64, jnp.int32], ids=["int32", "int64", "array"])
+def test_negative_indices_may_be_none(index: Any, axis: int) -> None:
+    """Where they do not count from the end, they are clamped; numbers are refused."""
+    x, row, part = numbers((4, 4)), np.zeros((4, 4), np.float32), slice(0, 1)
+    first = (part, slice(None)) if axis == 0 else (slice(None), part)
+    zero = x.copy()
+    zero[first] = 0
+    calls: list[tuple[Any, np.ndarray]] = [
+        (lambda i, **o: ix.dynamic_slice_in_dim(x, i, 1, axis, **o), x[first]),
+        (lambda i, **o: ix.dynamic_index_in_dim(x, i, axis, **o), x[first]),
+        (lambda i, **o: ix.dynamic_update_slice_in_dim(x, row[first], i, axis, **o), zero),
+        (lambda i, **o: ix.dynamic_update_index_in_dim(x, row[0], i, axis, **o), zero)]
+    for call, want in calls:
+        without = anima.jit(lambda i, call=call: call(i, allow_negative_indices=False))
+        np.testing.assert_array_equal(without(index(-2)), want)
+        assert not np.array_equal(anima.jit(call)(index(-2)), want)
+        with pytest.raises(ValueError, match="allow_negative_indices=False"):
+            call(-2, allow_negative_indices=False)
 
 
 def test_staged_index_normalisation() -> None:

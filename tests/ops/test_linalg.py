@@ -253,6 +253,35 @@ def test_gradient_of_gradient() -> None:
     check_slope(anima.grad(lambda x: linalg.svd(x, compute_uv=False).prod()), matrix((3, 3)), "gradient of svd")
 
 
+SOLVES: dict[str, Callable[..., Any]] = {
+    "solve": lambda a, b: jnp.linalg.solve(a, b), "of the transpose": lambda a, b: jnp.linalg.solve(a.mT, b),
+    "vector": lambda a, b: jnp.linalg.solve(a, b[:, 0]), "inverse": lambda a, b: jnp.linalg.inv(a) @ b,
+    "logarithm of the determinant": lambda a, b: jnp.linalg.slogdet(a)[1] * b,
+    **{f"triangle {lower} {turned}": lambda a, b, lower=lower, turned=turned: linalg.triangular_solve(
+        a, b, left_side=True, lower=lower, transpose_a=turned) for lower in (False, True) for turned in (False, True)}}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("name", SOLVES)
+def test_second_derivatives_of_systems(name: str, dtype: str) -> None:
+    """Reverse mode solves with the transposed matrix, and the derivative of that is one by the matrix, too."""
+    a, b = matrix((3, 3), dtype) + 4 * np.eye(3, dtype=dtype), matrix((3, 2), dtype)
+
+    def loss(a: Any) -> Any:
+        y = SOLVES[name](a, b)
+        return jnp.sum(jnp.abs(y) ** 2 * (1.0 + jnp.arange(float(y.size)).reshape(y.shape)))
+
+    direction, slope = matrix((3, 3), dtype), anima.grad(loss)
+    step = 1e-6
+    want = (np.asarray(slope(a + step * direction)) - np.asarray(slope(a - step * direction))) / (2 * step)
+    got = anima.jvp(slope, (a,), (direction,))[1]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+    # The derivative along a direction of the derivative along another, in reverse.
+    twice = anima.grad(lambda a: jnp.real(jnp.sum(slope(a) * direction)))(a)
+    np.testing.assert_allclose(np.real(np.sum(np.asarray(twice) * direction)),
+                               np.real(np.sum(np.asarray(got) * direction)), rtol=1e-6)
+
+
 def test_derivatives_that_do_not_exist_say_so() -> None:
     wide = matrix((2, 3))
     with pytest.raises(NotImplementedError, match="enable_eigvec_derivs"):

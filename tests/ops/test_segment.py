@@ -29,11 +29,11 @@ def by_loop(name: str, data: np.ndarray, ids: Any, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name, dtype", [(n, d) for n in COMBINE for d in ("float32", "int32", "bool")
                                          if d != "bool" or n in ("max", "min")])
-@pytest.mark.parametrize("shape", [(7,), (7, 2), (7, 2, 3)])
+@pytest.mark.parametrize("shape", [(9,), (9, 2), (9, 2, 3)])
 @pytest.mark.parametrize("options", [{}, {"bucket_size": 2}, {"bucket_size": 4}, {"bucket_size": 100}], ids=str)
 def test_against_a_loop(name: str, dtype: str, shape: tuple[int, ...], options: Any) -> None:
     data = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
-    ids = np.array([0, 2, 2, 7, -1, 0, 2])                                  # 7 and -1 are outside
+    ids = np.array([0, 2, 2, 7, -1, 0, 4, 1, 2])                            # 7, -1 and 4 are outside
     for run in (FUNCTIONS[name], anima.jit(FUNCTIONS[name], static_argnames=("num_segments", "bucket_size"))):
         result = run(jnp.asarray(data), jnp.asarray(ids), num_segments=4, **options)
         assert result.dtype == dtype

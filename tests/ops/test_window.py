@@ -162,6 +162,27 @@ def test_ties_go_to_the_first() -> None:
     assert long[0, 0] == 1 and long.sum() == 1
 
 
+@pytest.mark.parametrize("size", [5, 16, 17, 19, 21, 31, 37])
+@pytest.mark.parametrize("apart", [0, 1])
+def test_ties_of_long_windows_go_to_the_first(size: int, apart: int) -> None:
+    """Windows that do not overlap are combined pair by pair: of any two equal elements the first is still the one."""
+    pairs = np.array([(i, k) for k in range(size) for i in range(k + 1)])
+    x, rows = np.zeros((len(pairs), size + apart), np.float32), np.arange(len(pairs))
+    x[rows, pairs[:, 0]] = x[rows, pairs[:, 1]] = 1
+    first = rows * (size + apart) + pairs[:, 0]
+    x, t = x.ravel(), np.random.default_rng(size).normal(size=x.size).astype(np.float32)
+    want = np.zeros_like(x)
+    want[first] = 1
+    for operation, init, sign in ((lax.max, -np.inf, 1), (lax.min, np.inf, -1)):
+        def f(x: Any, operation: Any = operation, init: Any = init) -> Any:
+            return lax.reduce_window(x, init, operation, (size,), (size + apart,), "VALID")
+
+        for run in (lambda f: f, anima.jit):
+            slope = run(lambda x, t, f=f: anima.jvp(f, (x,), (t,))[1])
+            np.testing.assert_array_equal(slope(sign * x, t), t[first])
+            np.testing.assert_array_equal(run(anima.grad(lambda x, f=f: f(x).sum()))(sign * x), want)
+
+
 def test_nan_takes_the_derivative() -> None:
     x = np.array([1, np.nan, 3, np.nan, 5], np.float32)
     for jit in (lambda f: f, anima.jit):

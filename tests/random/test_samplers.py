@@ -53,6 +53,29 @@ def test_randint_bounds() -> None:
     assert np.array_equal(each.min(0), [0, 10, 20]) and np.array_equal(each.max(0), [1, 11, 21])
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+@pytest.mark.parametrize("kind", [int, np.int64, np.asarray, jnp.asarray], ids=["int", "int64", "NumPy", "array"])
+def test_randint_reaches_the_ends_of_its_type(kind: Callable[[int], Any], dtype: str, x64: None) -> None:
+    """Bounds beside, at and beyond them, of any type."""
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    for run in (random.randint, anima.jit(random.randint, static_argnums=(1, 4))):
+        for low, high in ((most - 2, most + 1), (most - 2, most + 9), (most - 2, most), (least, least + 3),
+                          (least - 5, least + 3)):
+            drawn = np.asarray(run(KEY, (200,), kind(low), kind(high), dtype))
+            assert set(drawn.tolist()) == set(range(max(low, least), min(high, most + 1)))
+
+
+@pytest.mark.parametrize(("name", "at", "beside"), [
+    ("poisson", (10.0,), (np.nextafter(np.float32(10), np.float32(11)),)),
+    ("binomial", (40.0, 0.25), (40.0, np.nextafter(np.float32(0.25), np.float32(0)))),
+    ("binomial", (40.0, 0.75), (40.0, np.nextafter(np.float32(0.75), np.float32(1))))])
+def test_methods_change_where_they_should(name: str, at: tuple[Any, ...], beside: tuple[Any, ...]) -> None:
+    """At a mean of 10: of two parameters that are nearly the same, one method makes the same numbers."""
+    draw = getattr(random, name)
+    same = np.asarray(draw(KEY, *map(np.float32, at), (200,))) == np.asarray(draw(KEY, *beside, (200,)))
+    assert same.mean() > 0.95
+
+
 @pytest.mark.parametrize("mode", ["low", "high"])
 def test_bernoulli(mode: str) -> None:
     p = np.array([0.0, 0.1, 0.5, 1.0], np.float32)
@@ -84,6 +107,21 @@ def test_choice() -> None:
     assert sorted(weighted.tolist()) == [0, 1, 2, 3]
     rows = random.choice(KEY, jnp.arange(12).reshape(4, 3), (2,), axis=1)
     assert rows.shape == (4, 2)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (2, 2), (1, 2, 2)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, 2, -2])
+def test_choices_of_any_shape_stand_in_the_place_of_the_axis(axis: int, shape: tuple[int, ...]) -> None:
+    a = np.arange(4 * 5 * 6).reshape(4, 5, 6)
+    place, total = axis % 3, a.shape[axis]
+    for options in ({}, {"replace": False}, {"p": np.ones(total, "f") / total},
+                    {"p": np.ones(total, "f") / total, "replace": False}):
+        drawn = np.asarray(random.choice(KEY, a, shape, axis=axis, **options))
+        assert drawn.shape == (*a.shape[:place], *shape, *a.shape[place + 1:])
+        lines = np.moveaxis(drawn.reshape(*a.shape[:place], -1, *a.shape[place + 1:]), place, 0)
+        known = np.moveaxis(a, axis, 0).tolist()
+        found = [known.index(line) for line in lines.tolist()]
+        assert options.get("replace", True) or len(set(found)) == len(found)
 
 
 def test_categorical() -> None:

@@ -206,6 +206,7 @@ def test_pools_are_kept_for_the_next_time():
         for _ in range(20):
             for count in (2, 3):
                 threads.set_num_threads(count)
+                assert threads.pool_cell.value == -1  # native code asks for the new pool
                 assert threads._start().threads == count and threads.pool_cell.value == threads._start().address
         assert threading.active_count() <= before + 3
     finally:

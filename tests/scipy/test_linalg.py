@@ -137,6 +137,10 @@ def test_functions_of_matrices(dtype: str) -> None:
     (got,) = both(lambda x: linalg.expm(x, upper_triangular=True), a)
     close(got, reference.expm(np.triu(a)), dtype)
     assert np.isnan(np.asarray(linalg.expm(1e4 * a, max_squarings=3))).all()
+    for squarings in range(4):  # exactly as many as are needed; one less is not enough
+        x = np.array([[0.0, 1.0], [0.0, 0.0]], dtype) * (3.0 if np.finfo(dtype).eps > 1e-12 else 4.5) * 2**squarings
+        close(linalg.expm(x, max_squarings=squarings), reference.expm(x), dtype)
+        assert squarings == 0 or np.isnan(np.asarray(linalg.expm(x, max_squarings=squarings - 1))).all()
     for method in ("SPS", "blockEnlarge"):
         value, slope = both(lambda x, e, m=method: linalg.expm_frechet(x, e, method=m), a, p)
         close(value, reference.expm(a), dtype)

@@ -69,6 +69,12 @@ def test_grids(x64: None) -> None:
                     theirs = scipy.interpolate.RegularGridInterpolator(axes[:rank], values, method, False, fill)
                     np.testing.assert_allclose(ours(at), theirs(at), atol=1e-12)
                     np.testing.assert_allclose(ours(tuple(at.T)), theirs(tuple(at.T)), atol=1e-12)
+                    # On nodes, half-way between them (exactly, on this grid), and at the ends.
+                    even = [np.arange(a.size) * 2.0 for a in axes[:rank]]
+                    nodes = np.stack(np.meshgrid(*(np.arange(2 * a.size - 1.0) for a in axes[:rank])), -1)
+                    np.testing.assert_allclose(
+                        RegularGridInterpolator(even, values, method, fill_value=fill)(nodes),
+                        scipy.interpolate.RegularGridInterpolator(even, values, method, False, fill)(nodes), atol=1e-12)
             compiled = anima.jit(lambda f, x: f(x, "linear"))(ours, at)
             np.testing.assert_allclose(compiled, theirs(at, "linear"), atol=1e-12)
     def value(values: Any, x: Any) -> Any:

@@ -127,6 +127,8 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception]]] = [
     (lambda: signal.convolve(X, X, method="x"), ValueError), (lambda: signal.convolve2d(X[0], X[0]), ValueError),
     (lambda: signal.convolve2d(X, X, boundary="wrap"), NotImplementedError),
     (lambda: signal.fftconvolve(X, X, axes=(0, 0)), ValueError),
+    (lambda: signal.fftconvolve(X, X.T, mode="valid"), ValueError),  # each is larger along one axis
+    (lambda: signal.fftconvolve(X, X.T, mode="valid", axes=(1, 0)), ValueError),
     (lambda: signal.detrend(X, type="x"), ValueError), (lambda: signal.detrend(X, bp=99), ValueError),
     (lambda: signal.detrend(X, overwrite_data=True), NotImplementedError),
     (lambda: signal.stft(X, nperseg=0), ValueError),

@@ -198,6 +198,24 @@ def test_linear_transpose() -> None:
         anima.linear_transpose(lambda x: x * x, 1.0)(1.0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64", "int32"])
+def test_linear_functions_take_what_is_of_their_type(dtype: str) -> None:
+    """Tangents and cotangents of another type, or shape, are refused by all that takes some."""
+    def f(x: Any) -> Any:
+        return x.reshape(1, 3)  # which compares no types
+
+    x = jnp.ones(3, "float32" if dtype == "int32" else dtype)
+    takers = [(anima.linear_transpose(f, x), x[None]), (anima.vjp(f, x)[1], x[None]), (anima.linearize(f, x)[1], x),
+              (lambda t: anima.jvp(f, (x,), (t,)), x)]
+    for take, like in takers:
+        take(like)
+        for other in {"float32", "float16", "bfloat16", "complex64", "int32"} - {x.dtype.name}:
+            with pytest.raises((TypeError, ValueError)):
+                take(jnp.ones(like.shape, other))
+        with pytest.raises((TypeError, ValueError)):
+            take(jnp.concatenate([like, like]))
+
+
 # ---------------------------------------------------------------- Jacobians, Hessians
 
 @pytest.mark.parametrize("jacobian", [anima.jacfwd, anima.jacrev])

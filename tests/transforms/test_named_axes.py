@@ -175,6 +175,15 @@ def test_values_that_are_not_mapped() -> None:
     np.testing.assert_allclose(anima.vmap(lambda x: x, out_axes=None, sum_match=True)(X), X.sum(0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_matching_results_are_summed_over_the_axis_that_is_mapped(axis: int) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 3, 3)).astype(np.float32)  # a sum over another axis fits as well
+    for f in (lambda x: x, jnp.sin, lambda x: [x, 2.0]):
+        got = anima.vmap(f, in_axes=axis, out_axes=None, sum_match=True)(x)
+        want = anima.tree.map(lambda v: np.sum(v, axis) if np.ndim(v) else v, f(x))
+        anima.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, want)
+
+
 def test_ragged_all_to_all() -> None:
     """Against the loop that MPI's Alltoallv stands for, with rows that nobody sends and places that nobody fills."""
     rng = np.random.default_rng(4)

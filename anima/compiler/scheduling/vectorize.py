@@ -104,9 +104,9 @@ def fits(loop: For) -> bool:
                 return False
             case For(kind="parallel" | "vector" | "whole"):
                 return False
-            case For(extent=extent) if not varying.isdisjoint(names_in(extent)):
+            case For(extent=extent) if not varying.isdisjoint(names_in(extent, True)):
                 return False
-            case If(cond=cond) if not varying.isdisjoint(names_in(cond)):
+            case If(cond=cond) if not varying.isdisjoint(names_in(cond, True)):
                 return False
             case Assign(name=name) if name not in own:
                 return False
