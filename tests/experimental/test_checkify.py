@@ -279,7 +279,7 @@ def test_mapped_inside_the_first_lane_is_told() -> None:
 def test_loops_carry_one_bit() -> None:
     """Nothing of messages is carried where nothing fails: a second loop finds out in case."""
     loops = [e for e in anima.make_jaxpr(checkify.checkify(sums, errors=ALL))(0.0).eqns if e.primitive.name == "scan"]
-    assert [v.aval.str_short() for v in loops[0].params["jaxpr"].jaxpr.invars] == ["bool[]", "f32[]", "f32[]"]
+    assert [v.aval.str_short() for v in loops[0].params["jaxpr"].jaxpr.invars] == ["bool[]", "float32[]", "float32[]"]
 
 
 def test_effects_happen_once() -> None:

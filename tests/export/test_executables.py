@@ -104,7 +104,7 @@ def test_functions_called_apart_come_along() -> None:
 
 def test_wrong_arguments() -> None:
     loaded = deserialize_and_load(*serialize(compiled(lambda x: x * 2, jnp.ones(3))))
-    with pytest.raises(TypeError, match=r"argument 0 was compiled with f32\[3\] and called with f32\[4\]"):
+    with pytest.raises(TypeError, match=r"argument 0 was compiled with float32\[3\] and called with float32\[4\]"):
         loaded(jnp.ones(4))
     with pytest.raises(TypeError, match="does not match the input pytree"):
         loaded(jnp.ones(3), 1.0)

@@ -362,7 +362,7 @@ def test_derivatives_are_pytrees(derive: Any, apply: Any) -> None:
     equal(anima.vmap(apply)(stacked, t), slope)
     doubled = anima.tree.map(lambda residual: 2 * residual, derivative)
     equal(apply(doubled, t), 2 * slope)
-    assert "f32[3]" in repr(derivative)
+    assert "float32[3]" in repr(derivative)
 
 
 @pytest.mark.parametrize("jitted", [True, False])

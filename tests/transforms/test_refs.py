@@ -170,7 +170,7 @@ def test_what_was_lowered_runs_on_references() -> None:
     r = new_ref(X)
     compiled = anima.jit(lambda r, y: swap(r, 0, y)).lower(r, 1.0).compile()
     assert (float(compiled(r, 5.0)), float(compiled(r, 6.0)), float(r[0])) == (0.5, 5.0, 6.0)
-    with pytest.raises(TypeError, match=r"compiled with Ref\{f32\[4\]\} and called with f32\[4\]"):
+    with pytest.raises(TypeError, match=r"compiled with Ref\{float32\[4\]\} and called with float32\[4\]"):
         compiled(X, 5.0)
 
 
