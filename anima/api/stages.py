@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
+from anima.config import config
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
@@ -362,6 +363,8 @@ class Compiled(_OfTraced):
 def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], args: Any,
                   kwargs: Any) -> Any:
     """The result of what has an `executable`, for arguments that must be of its types and in its structure."""
+    if config.no_execution:
+        raise RuntimeError(errors.no_execution_message("a compiled program"))
     leaves, in_tree = tree.flatten((args, kwargs))
     if in_tree != compiled.in_tree:
         raise TypeError(f"Function compiled with input pytree does not match the input pytree it was called with. "

@@ -225,6 +225,8 @@ class EvalTrace(Trace):
     label = "EvalTrace"
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if config.no_execution:
+            raise RuntimeError(errors.no_execution_message(primitive.name))
         avals, values, foreign, extended = [], [], [], False
         for x in args:
             if isinstance(x, Tracer):

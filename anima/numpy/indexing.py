@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.config import config
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import broadcast_shapes
 from anima.core.trace import Tracer, is_tracing
@@ -235,8 +236,15 @@ def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
     if clamp and not -size <= entry < size:
+        _check_static(entry, axis, size)
         return as_array(_narrow_int(entry))
     return entry + size if entry < 0 else entry
+
+
+def _check_static(entry: int, axis: int, size: int) -> None:
+    """IndexError for a known index out of bounds, under the option `check_static_indices`."""
+    if config.check_static_indices:
+        raise IndexError(f"index {entry} out of bounds for axis {axis} with size {size}")
 
 
 def _check_not_empty(plan: Subscript) -> None:

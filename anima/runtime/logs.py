@@ -42,6 +42,8 @@ def timed(kind: str, name: str) -> Iterator[None]:
     monitoring.record_event_time_span(event, begun, begun + seconds, fun_name=name)
     if config.log_compiles:
         _say(f"Finished {text.format(name)} in {seconds:.6f} s")
+    elif config.debug_log_modules or config.logging_level == "DEBUG":
+        logging.getLogger("anima").debug("Finished %s in %.6f s", text.format(name), seconds)
 
 
 def explain_miss(name: str, known: Iterable[tuple[Any, ...]], key: tuple[Any, ...],
