@@ -98,6 +98,15 @@ class Option:
         return f"<option {self.name} = {self.value!r}>"
 
 
+class _DisableJit(Option):
+    """The option whose call needs no value."""
+
+    __slots__ = ()
+
+    def __call__(self, disable: Any = True) -> _Override:
+        return super().__call__(disable)
+
+
 class _Override(contextlib.ContextDecorator):
     """Holds one thread's values of some options between enter and exit."""
 
@@ -231,8 +240,8 @@ debug_nans = Option("debug_nans", False, _parse_bool, "Raise FloatingPointError 
                     in_trace_key=True)
 debug_infs = Option("debug_infs", False, _parse_bool, "Raise FloatingPointError where an infinity is made.",
                     in_trace_key=True)
-disable_jit = Option("disable_jit", False, _parse_bool, "Run jitted functions and loops as plain Python.",
-                     in_trace_key=True, on_call=True)
+disable_jit = _DisableJit("disable_jit", False, _parse_bool, "Run jitted functions and loops as plain Python.",
+                          in_trace_key=True)
 threefry_partitionable = Option("threefry_partitionable", False, _parse_bool,
                                 "The newer stream of random numbers.", in_trace_key=True)
 numpy_dtype_promotion = Option(

@@ -72,8 +72,9 @@ class ShapeDtypeStruct:
 
     def update(self, **kwargs: Any) -> ShapeDtypeStruct:
         """A copy with some of the fields changed."""
-        fields = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type}
-        if wrong := sorted(set(kwargs) - {*fields, "is_ref", "manual_axis_type"}):
+        fields = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type,
+                  "is_ref": self.is_ref}
+        if wrong := sorted(set(kwargs) - {*fields, "manual_axis_type"}):
             raise TypeError(f"ShapeDtypeStruct.update: unknown fields {', '.join(wrong)}")
         return ShapeDtypeStruct(**{**fields, **kwargs})
 
