@@ -348,6 +348,37 @@ def _other(name: str) -> Option:
 
 
 _PARSERS: dict[type, Callable[[str, Any], Any]] = {bool: _parse_bool, int: _parse_int, float: _parse_float}
+def make_user_context(default_value: Any = None) -> Option:
+    """An option of one's own, which traced functions depend on: where it differs, they are traced again.
+
+    Its call is a context manager; `value` reads it. Values must be hashable.
+
+    >>> unit = anima.make_user_context("m")
+    >>> @jit
+    ... def f(x):
+    ...     return x if unit.value == "m" else 1000 * x
+    >>> with unit("mm"):
+    ...     print(f(2))
+    2000
+    """
+    global _KEYED, _version
+    with _lock:
+        option = Option(f"user_context_{len(_KEYED)}", default_value, _parse_hashable, "A user's.", in_trace_key=True)
+        _KEYED = (*_KEYED, option)
+        _version += 1
+    return option
+
+
+def _parse_hashable(name: str, value: Any) -> Any:
+    hash(value)
+    return value
+
+
+def keyed() -> tuple[Option, ...]:
+    """The options that traced programs depend on, in the order of the values of a `trace_key`."""
+    return _KEYED
+
+
 array_garbage_collection_guard = _other("array_garbage_collection_guard")
 thread_guard = _other("thread_guard")
 jax2tf_associative_scan_reductions = _other("jax2tf_associative_scan_reductions")
@@ -458,7 +489,7 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
 
         What is traced and compiled under it fits together, whatever is updated meanwhile, by whichever thread.
         """
-        return _Override(_KEYED, key.values)
+        return _Override(_KEYED[:len(key.values)], key.values)  # contexts of users' may have been added since
 
     def parse_flags_with_absl(self) -> None:
         """Set the options that the command line gives (`--anima_enable_x64`, `--jax_debug_nans=True`)."""

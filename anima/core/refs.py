@@ -22,6 +22,8 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray, operator
 from anima.core.avals import AbstractValue, Shape, ShapedArray
+from anima.core.device import WHOLE
+from anima.core.layout import row_major
 from anima.core.source import Source, here
 from anima.util import record
 
@@ -215,6 +217,8 @@ class Ref:
     ndim = property(lambda self: self.aval.ndim, doc="The number of dimensions of the array.")
     size = property(lambda self: self.aval.size, doc="The number of elements of the array.")
     weak_type = property(lambda self: self.aval.weak_type, doc="Whether the element type gives way in promotion.")
+    sharding = WHOLE  # on the one device
+    format = property(lambda self: row_major(self.aval.inner_aval, WHOLE), doc="How the elements lie in memory.")
 
     @property
     def at(self) -> Any:
