@@ -103,6 +103,7 @@ from anima.core.array import Array as Array, load_operators_by as _load_operator
 from anima.core.device import Device as Device, Shard as Shard, memory as memory
 from anima.core.dtypes import float0 as float0
 from anima.core.refs import Ref as Ref
+from anima.core.windows import ds as ds
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp

@@ -23,7 +23,10 @@ from anima.ops.elementwise import convert
 
 def copy_to_host_async(x: Any) -> Any:
     """`x`, once the copying of every array in it to the host has begun: on a CPU they are there."""
-    return tree.map(lambda leaf: leaf.copy_to_host_async() or leaf if hasattr(leaf, "copy_to_host_async") else leaf, x)
+    for leaf in tree.leaves(x):
+        if hasattr(leaf, "copy_to_host_async"):
+            leaf.copy_to_host_async()
+    return x
 
 
 def make_array_from_callback(shape: Sequence[int], sharding: Any, data_callback: Callable[[Any], Any],
@@ -121,8 +124,8 @@ def _whole(name: str, shape: Shape, sharding: Sharding, parts: Sequence[Concrete
     (part,) = parts
     expected = sharding.shard_shape(shape)
     if part.shape != expected:
-        raise ValueError(f"{name}: the part of an array of shape {shape} under {sharding} has the shape {expected}, but "
-                         f"the array given for it has {part.shape}.")
+        raise ValueError(f"{name}: the part of an array of shape {shape} under {sharding} has the shape {expected}, "
+                         f"but the array given for it has {part.shape}.")
     if dtype is not None and part.dtype != dtypes.canonicalize_dtype(dtype):
         raise ValueError(f"{name}: dtype is {dtypes.name(dtypes.np_dtype(dtype))}, but that of the array given is "
                          f"{dtypes.name(part.dtype)}.")

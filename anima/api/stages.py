@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.config import config
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
+from anima.config import config
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray

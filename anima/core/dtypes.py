@@ -19,7 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from anima.config import config, enable_x64, numpy_dtype_promotion, explicit_x64_dtypes
+from anima.config import config, enable_x64, explicit_x64_dtypes, numpy_dtype_promotion
 from anima.errors import promotion_message, truncation_message, user_stacklevel
 
 DType = Any     # np.dtype | ExtendedDType

@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from anima.config import config
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import broadcast_shapes
 from anima.core.trace import Tracer, is_tracing
+from anima.numpy import windows
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import as_array, is_integer
 from anima.ops import elementwise as ew, shape as sh
@@ -279,6 +281,8 @@ def getitem(x: Array, index: Any) -> Array:
     """`x[index]`."""
     if type(index) is int and x.ndim:
         return _row(x, index)
+    if windows.holds_window(index):
+        return windows.read(x, index, getitem)
     plan = analyse(x, index)
     traced = [a for a in plan.axes if isinstance(a, (Array, np.ndarray))]
     if not traced:
@@ -435,6 +439,10 @@ def _column(index: Any, batch: tuple[int, ...]) -> Array:
 def take_indexed(x: Array, index: Any, *, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False,
                  unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
     """`x[index]` with an out-of-bounds mode (None: the nearest element): what `x.at[index].get` does."""
+    if windows.holds_window(index):
+        return windows.read(x, index, partial(
+            take_indexed, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices, wrap_negative_indices=wrap_negative_indices))
     mode = None if mode is None else GatherScatterMode.from_any(mode)
     clamp = mode != GatherScatterMode.FILL_OR_DROP
     plan = analyse(x, index, clamp_ints=clamp)

@@ -187,8 +187,8 @@ def fold_in(key: Any, data: Any) -> Any:
 
 def _tell_of_raw_key() -> None:
     """Warns of a raw key, or raises ValueError, as the option `legacy_prng_key` says."""
-    text = ("Legacy uint32 key array passed as key to a random function. Fix: create keys with anima.random.key(); if a "
-            'raw key was intended, set anima_legacy_prng_key="allow".')
+    text = ("Legacy uint32 key array passed as key to a random function. Fix: create keys with anima.random.key(); "
+            'if a raw key was intended, set anima_legacy_prng_key="allow".')
     if config.legacy_prng_key == "error":
         raise ValueError(text)
     warnings.warn(text, stacklevel=errors.user_stacklevel())

@@ -191,8 +191,8 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     Array(0.3600..., dtype=float32, weak_type=True)
     """
     if concrete is not None:
-        raise NotImplementedError("checkpoint has no option `concrete`. Fix: name the arguments that are to be taken by "
-                                  "value with `static_argnums`.")
+        raise NotImplementedError("checkpoint has no option `concrete`. Fix: name the arguments that are to be taken "
+                                  "by value with `static_argnums`.")
     if fun is None:
         return partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
                        static_argnames=static_argnames)
