@@ -100,7 +100,7 @@ def contestants(make: Make, args: tuple[Any, ...], kind: str) -> dict[str, Calla
     return found
 
 
-def main(words: list[str] | None = None) -> None:
+def show(words: list[str] | None = None) -> None:
     print("one run; N x = takes N times as long as Anima without checks")
     for name, make, args, kind in cases():
         if not words or any(w in name for w in words):
@@ -110,4 +110,4 @@ def main(words: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    show(sys.argv[1:])

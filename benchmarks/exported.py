@@ -95,7 +95,7 @@ def contestants(fun: Callable[..., Any], args: tuple[Any, ...],
     return found
 
 
-def main() -> None:
+def show() -> None:
     print("`anima`: load an exported program and call it for the first time; others as multiples of that")
     theirs = programs(jax.numpy, jax) if HAVE_JAX else {}
     for name, (fun, args) in programs(jnp, anima).items():
@@ -104,4 +104,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    show()

@@ -68,9 +68,9 @@ def cases() -> list[Case]:
     return [Case(name, {who: found[name] for who, found in runs.items()}) for name in runs["anima"]]
 
 
-def main() -> None:
+def show() -> None:
     report(cases(), "References")
 
 
 if __name__ == "__main__":
-    main()
+    show()

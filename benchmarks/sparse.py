@@ -71,7 +71,7 @@ def cases(size: int, entries: int, dtype: str) -> list[Case]:
              rounds=7)]
 
 
-def main() -> None:
+def show() -> None:
     rng = np.random.default_rng(0)
     found = [case for size, entries in ((1000, 10_000), (100_000, 1_000_000)) for dtype in ("float32", "float64")
              for case in cases(size, entries, dtype)]
@@ -87,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    show()
