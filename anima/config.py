@@ -27,6 +27,7 @@ _PREFIXES = ("anima_", "jax_")
 _TRUE = frozenset(("1", "true", "t", "yes", "y", "on"))
 _FALSE = frozenset(("0", "false", "f", "no", "n", "off", ""))
 _REQUIRED = object()
+_environment = {name: text for name, text in os.environ.items() if name.startswith(("ANIMA_", "JAX_"))}
 logging = lazy_module("logging")
 
 
@@ -59,7 +60,8 @@ class Option:
         self._overrides = 0
         self._on_call = on_call
         self._on_set = on_set   # what else a new global value does: it gets the one before, and the new one
-        text = os.environ.get(f"ANIMA_{name.upper()}", os.environ.get(f"JAX_{name.upper()}"))
+        words = name.upper()
+        text = _environment.get("ANIMA_" + words, _environment.get("JAX_" + words))
         self._global = default
         if text is not None:
             self.set(text)
