@@ -15,6 +15,7 @@ from anima.api.autodiff import (
     jvp as jvp,
     linear_transpose as linear_transpose,
     linearize as linearize,
+    references as ad,
     value_and_grad as value_and_grad,
     vjp as vjp,
 )
@@ -45,6 +46,12 @@ from anima.api.effects import (
 from anima.api.jacobian import hessian as hessian, jacfwd as jacfwd, jacrev as jacrev
 from anima.api.jit import jit as jit
 from anima.api.mapping import vmap as vmap
+from anima.api.placing import (
+    copy_to_host_async as copy_to_host_async,
+    make_array_from_callback as make_array_from_callback,
+    make_array_from_process_local_data as make_array_from_process_local_data,
+    make_array_from_single_device_arrays as make_array_from_single_device_arrays,
+)
 from anima.api.refs import (
     empty_ref as empty_ref,
     free_ref as free_ref,
@@ -60,6 +67,8 @@ from anima.api.tracing import (
     typeof as typeof,
 )
 from anima.config import (
+    allow_f16_reductions as allow_f16_reductions,
+    array_garbage_collection_guard as array_garbage_collection_guard,
     check_tracer_leaks as check_tracer_leaks,
     check_tracer_leaks as checking_leaks,
     config as config,
@@ -74,19 +83,31 @@ from anima.config import (
     enable_custom_prng as enable_custom_prng,
     enable_x64 as enable_x64,
     explain_cache_misses as explain_cache_misses,
+    jax2tf_associative_scan_reductions as jax2tf_associative_scan_reductions,
+    legacy_prng_key as legacy_prng_key,
     log_compiles as log_compiles,
+    make_user_context as make_user_context,
+    no_execution as no_execution,
+    no_tracing as no_tracing,
     numpy_dtype_promotion as numpy_dtype_promotion,
     numpy_rank_promotion as numpy_rank_promotion,
+    softmax_custom_jvp as softmax_custom_jvp,
+    thread_guard as thread_guard,
     threefry_partitionable as threefry_partitionable,
+    transfer_guard as transfer_guard,
+    transfer_guard_device_to_device as transfer_guard_device_to_device,
+    transfer_guard_device_to_host as transfer_guard_device_to_host,
+    transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
 from anima.core.array import Array as Array, load_operators_by as _load_operators_by
-from anima.core.device import Device as Device, Shard as Shard
+from anima.core.device import Device as Device, Shard as Shard, memory as memory
 from anima.core.dtypes import float0 as float0
 from anima.core.refs import Ref as Ref
+from anima.core.windows import ds as ds
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
 from anima.transforms.custom import custom_jvp as custom_jvp, custom_vjp as custom_vjp
-from anima.version import __version__ as __version__
+from anima.version import __version__ as __version__, __version_info__ as __version_info__
 
 if _typing.TYPE_CHECKING:
     from anima import (

@@ -12,6 +12,7 @@ summary that compiled functions are cached under. First values come from the env
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import sys
 import threading
@@ -19,12 +20,15 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from anima.names import did_you_mean
-from anima.util import fork_safe
+from anima.other_options import OTHER_OPTIONS, TRANSFER_GUARDS
+from anima.util import fork_safe, lazy_module
 
 _PREFIXES = ("anima_", "jax_")
 _TRUE = frozenset(("1", "true", "t", "yes", "y", "on"))
 _FALSE = frozenset(("0", "false", "f", "no", "n", "off", ""))
 _REQUIRED = object()
+_environment = {name: text for name, text in os.environ.items() if name.startswith(("ANIMA_", "JAX_"))}
+logging = lazy_module("logging")
 
 
 class _ThreadState(threading.local):
@@ -44,18 +48,23 @@ _version = 0            # counts changes of global values
 class Option:
     """One setting: `option.value` reads it, `option.set(v)` sets it, `with option(v):` for this thread."""
 
-    __slots__ = ("_global", "_on_call", "_overrides", "_parse", "doc", "in_trace_key", "name")
+    __slots__ = ("_global", "_on_call", "_on_set", "_overrides", "_parse", "doc", "in_trace_key", "name")
 
     def __init__(self, name: str, default: Any, parse: Callable[[str, Any], Any], doc: str, *,
-                 in_trace_key: bool = False, on_call: Any = _REQUIRED) -> None:
+                 in_trace_key: bool = False, on_call: Any = _REQUIRED,
+                 on_set: Callable[[Any, Any], None] | None = None) -> None:
         self.name = name
         self.doc = doc
         self.in_trace_key = in_trace_key
         self._parse = parse
         self._overrides = 0
         self._on_call = on_call
-        text = os.environ.get(f"ANIMA_{name.upper()}", os.environ.get(f"JAX_{name.upper()}"))
-        self._global = default if text is None else parse(name, text)
+        self._on_set = on_set   # what else a new global value does: it gets the one before, and the new one
+        words = name.upper()
+        text = _environment.get("ANIMA_" + words, _environment.get("JAX_" + words))
+        self._global = default
+        if text is not None:
+            self.set(text)
 
     @property
     def value(self) -> Any:
@@ -69,13 +78,14 @@ class Option:
         global _version
         value = self._parse(self.name, value)
         with _lock:
-            self._global = value
+            before, self._global = self._global, value
             _version += 1
+        if self._on_set is not None:
+            self._on_set(before, value)
 
-    def __call__(self, value: Any = _REQUIRED) -> _Override:
-        """A context manager (and decorator) under which this thread sees `value`."""
-        if value is _REQUIRED:
-            value = self._on_call
+    def __call__(self, new_val: Any = _REQUIRED) -> _Override:
+        """A context manager (and decorator) under which this thread sees `new_val`."""
+        value = self._on_call if new_val is _REQUIRED else new_val
         if value is _REQUIRED:
             raise TypeError(f"{self.name}() needs a value, as in `with anima.{self.name}(value):`")
         return _Override((self,), (self._parse(self.name, value),))
@@ -88,6 +98,15 @@ class Option:
 
     def __repr__(self) -> str:
         return f"<option {self.name} = {self.value!r}>"
+
+
+class _DisableJit(Option):
+    """The option whose call needs no value."""
+
+    __slots__ = ()
+
+    def __call__(self, disable: Any = True) -> _Override:
+        return super().__call__(disable)
 
 
 class _Override(contextlib.ContextDecorator):
@@ -141,6 +160,10 @@ def _parse_int(name: str, value: Any) -> int | None:
     return None if value is None else int(value)
 
 
+def _parse_float(name: str, value: Any) -> float:
+    return float(value)
+
+
 def _parse_one(name: str, value: Any) -> int | None:
     count = _parse_int(name, value)
     if count not in (None, -1, 1):
@@ -171,14 +194,56 @@ def _one_of(kind: str, *choices: str, optional: bool = False) -> Callable[[str, 
     return parse
 
 
+def _not_yet(parse: Callable[[str, Any], Any], missing: str, instead: str) -> Callable[[str, Any], Any]:
+    """`parse`, but NotImplementedError for one of its values."""
+    def checked(name: str, value: Any) -> Any:
+        value = parse(name, value)
+        if value == missing:
+            raise NotImplementedError(f"anima_{name}={value!r} is not there: {instead}.")
+        return value
+    return checked
+
+
+def _log_from(before: str, level: str) -> None:
+    """Has Anima's loggers tell what is of this level or graver."""
+    logging.getLogger("anima").setLevel(getattr(logging, level))
+
+
+def _log_modules(before: str, names: str) -> None:
+    """Has the loggers of these modules tell everything, on standard error; those named before do not any more."""
+    for name in filter(None, before.split(",")):
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.NOTSET)
+        for handler in [h for h in logger.handlers if h.get_name() == "anima_debug_log_modules"]:
+            logger.removeHandler(handler)
+    for name in filter(None, names.split(",")):
+        handler = logging.StreamHandler()
+        handler.set_name("anima_debug_log_modules")
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).setLevel(logging.DEBUG)
+
+
+def _guard_all(before: str | None, level: str | None) -> None:
+    for name in TRANSFER_GUARDS[1:]:
+        _other(name).set(level)
+
+
+def _parse_text(name: str, value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _parse_offset(name: str, value: Any) -> int:
+    return operator.index(int(value) if isinstance(value, str) else value)
+
+
 enable_x64 = Option("enable_x64", False, _parse_bool, "64-bit types; off, they are truncated to 32 bits.",
                     in_trace_key=True)
 debug_nans = Option("debug_nans", False, _parse_bool, "Raise FloatingPointError where a NaN is made.",
                     in_trace_key=True)
 debug_infs = Option("debug_infs", False, _parse_bool, "Raise FloatingPointError where an infinity is made.",
                     in_trace_key=True)
-disable_jit = Option("disable_jit", False, _parse_bool, "Run jitted functions and loops as plain Python.",
-                     in_trace_key=True, on_call=True)
+disable_jit = _DisableJit("disable_jit", False, _parse_bool, "Run jitted functions and loops as plain Python.",
+                          in_trace_key=True)
 threefry_partitionable = Option("threefry_partitionable", False, _parse_bool,
                                 "The newer stream of random numbers.", in_trace_key=True)
 numpy_dtype_promotion = Option(
@@ -217,12 +282,120 @@ platform_name = Option("platform_name", None, _parse_any, "The default platform.
 tape_budget = Option("tape_budget", None, _parse_int, "Bytes that reverse mode through while_loop may remember in one "
                      "program; None: a quarter of the memory that is free.")
 num_cpu_devices = Option("num_cpu_devices", None, _parse_one, "How many devices the CPU is shown as: one.")
+random_seed_offset = Option("random_seed_offset", 0, _parse_offset, "What is added to the seed of each key.",
+                            in_trace_key=True)
+legacy_prng_key = Option("legacy_prng_key", "allow", _one_of("LegacyPrngKeyState", "allow", "warn", "error"),
+                         "What random functions do that are given a raw key of uint32 words.", in_trace_key=True)
+high_dynamic_range_gumbel = Option("high_dynamic_range_gumbel", False, _parse_bool,
+                                   "random.gumbel that names no mode resolves the lower tail.", in_trace_key=True)
+allow_f16_reductions = Option("allow_f16_reductions", True, _parse_bool,
+                              "Off, the primitive reduce_sum raises for float16 and bfloat16.", in_trace_key=True)
+softmax_custom_jvp = Option("softmax_custom_jvp", False, _parse_bool, "Differentiate nn.softmax by its result alone.",
+                            in_trace_key=True)
+check_static_indices = Option("check_static_indices", False, _parse_bool,
+                              "Raise IndexError for known indices out of bounds of an array that is read.",
+                              in_trace_key=True)
+no_execution = Option("no_execution", False, _parse_bool, "Raise where something would be computed.",
+                      in_trace_key=True)
+no_tracing = Option("no_tracing", False, _parse_bool, "Raise where a function would be traced.")
+traceback_filtering = Option("traceback_filtering", "auto", _one_of(
+    "traceback_filtering", "off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"),
+    "'off' keeps Anima's own frames in tracebacks, as traceback='full' does.")
+logging_level = Option("logging_level", "NOTSET", _one_of(
+    "logging_level", "NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "From which level on Anima's loggers speak.", on_set=_log_from)
+debug_log_modules = Option("debug_log_modules", "", _parse_text, "Modules, as 'anima,anima.debug', which log all they "
+                           "have to say to standard error.", on_set=_log_modules)
+enable_compilation_cache = Option("enable_compilation_cache", True, _parse_bool, "Off, the cache on disk is not used.")
+persistent_cache_min_compile_time_secs = Option("persistent_cache_min_compile_time_secs", 0.0, _parse_float,
+                                                "Code that compiles faster is not put on disk.")
+persistent_cache_min_entry_size_bytes = Option("persistent_cache_min_entry_size_bytes", 0, _parse_offset,
+                                               "Code that is smaller is not put on disk.")
+compilation_cache_max_size = Option("compilation_cache_max_size", -1, _parse_offset, "Bytes that the cache on disk may "
+                                    "take, least recently used code goes first; -1: any number.")
+explicit_x64_dtypes = Option("explicit_x64_dtypes", "warn", _not_yet(
+    _one_of("ExplicitX64Mode", "warn", "error", "allow"), "allow", "types of 64 bits come with anima_enable_x64"),
+    "What asking for a type of 64 bits does while these are off.", in_trace_key=True)
+error_checking_behavior_nan, error_checking_behavior_divide, error_checking_behavior_oob = (
+    Option(f"error_checking_behavior_{what}", "ignore", _not_yet(
+        _one_of("error_checking_behavior", "ignore", "raise"), "raise", fix), "Set anima_debug_nans, or use checkify.")
+    for what, fix in (("nan", "set anima_debug_nans, or use checkify.nan_checks"),
+                      ("divide", "set anima_debug_infs, or use checkify.div_checks"),
+                      ("oob", "set anima_check_static_indices, or use checkify.index_checks")))
+raise_persistent_cache_errors = Option("raise_persistent_cache_errors", False, _parse_bool,
+                                       "Raise what reading and writing the cache on disk raises.")
 
 OPTIONS: dict[str, Option] = {option.name: option for option in (
     enable_x64, debug_nans, debug_infs, disable_jit, threefry_partitionable, numpy_dtype_promotion,
     numpy_rank_promotion, default_matmul_precision, default_prng_impl, enable_custom_prng, debug_key_reuse,
     check_tracer_leaks, default_device, enable_checks, profiling, log_compiles, explain_cache_misses, traceback,
-    compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices)}
+    compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices, random_seed_offset,
+    legacy_prng_key, high_dynamic_range_gumbel, allow_f16_reductions, softmax_custom_jvp, check_static_indices,
+    no_execution, no_tracing, traceback_filtering, logging_level, debug_log_modules, enable_compilation_cache,
+    persistent_cache_min_compile_time_secs, persistent_cache_min_entry_size_bytes, compilation_cache_max_size,
+    raise_persistent_cache_errors, explicit_x64_dtypes, error_checking_behavior_nan, error_checking_behavior_divide,
+    error_checking_behavior_oob)}
+_others: dict[str, Option] = {}
+
+
+def _other(name: str) -> Option:
+    """An option of JAX's that means nothing on one CPU, made when it is first asked for."""
+    with _lock:
+        if name not in _others:
+            default, choices, doc = OTHER_OPTIONS[name]
+            parse = (_one_of(name, *choices, optional=default is None) if choices else
+                     _PARSERS.get(type(default), _parse_any))
+            _others[name] = Option(name, default, parse, doc, on_set=_guard_all if name == TRANSFER_GUARDS[0] else None)
+        return _others[name]
+
+
+_PARSERS: dict[type, Callable[[str, Any], Any]] = {bool: _parse_bool, int: _parse_int, float: _parse_float}
+def make_user_context(default_value: Any = None) -> Option:
+    """An option of one's own, which traced functions depend on: where it differs, they are traced again.
+
+    Its call is a context manager; `value` reads it. Values must be hashable.
+
+    >>> unit = anima.make_user_context("m")
+    >>> @jit
+    ... def f(x):
+    ...     return x if unit.value == "m" else 1000 * x
+    >>> with unit("mm"):
+    ...     print(f(2))
+    2000
+    """
+    global _KEYED, _version
+    with _lock:
+        option = Option(f"user_context_{len(_KEYED)}", default_value, _parse_hashable, "A user's.", in_trace_key=True)
+        _KEYED = (*_KEYED, option)
+        _version += 1
+    return option
+
+
+def _parse_hashable(name: str, value: Any) -> Any:
+    hash(value)
+    return value
+
+
+def keyed() -> tuple[Option, ...]:
+    """The options that traced programs depend on, in the order of the values of a `trace_key`."""
+    return _KEYED
+
+
+array_garbage_collection_guard = _other("array_garbage_collection_guard")
+thread_guard = _other("thread_guard")
+jax2tf_associative_scan_reductions = _other("jax2tf_associative_scan_reductions")
+transfer_guard_host_to_device = _other("transfer_guard_host_to_device")
+transfer_guard_device_to_host = _other("transfer_guard_device_to_host")
+transfer_guard_device_to_device = _other("transfer_guard_device_to_device")
+
+
+def transfer_guard(new_val: str) -> contextlib.AbstractContextManager[None]:
+    """A context manager under which transfers of all directions are "allow", "log" or "disallow"ed (also with
+    "_explicit"): on one CPU there are none, since arrays lie where Python's numbers and NumPy's arrays do."""
+    options = [_other(name) for name in TRANSFER_GUARDS]
+    return _Override(options, [option._parse(option.name, new_val) for option in options])
+
+
 _KEYED: tuple[Option, ...] = tuple(option for option in OPTIONS.values() if option.in_trace_key)
 _global_key: tuple[int, Hashable] = (-1, ())
 
@@ -255,6 +428,8 @@ def _find(name: str) -> Option:
             break
     else:
         name_alone = name
+    if name_alone in OTHER_OPTIONS:
+        return _other(name_alone)
     option = OPTIONS.get(name_alone)
     if option is None:
         raise AttributeError(f"Unrecognized config option: {name}.{did_you_mean(name_alone, OPTIONS)}")
@@ -270,14 +445,17 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
     """All options as attributes (`enable_x64`, `anima_enable_x64`, `jax_enable_x64`); ways to set them."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"Unrecognized config option: {name}")
+        return _find(name).value
 
     def __setattr__(self, name: str, value: Any) -> None:
         _find(name).__set__(self, value)
 
-    def update(self, name: str, value: Any) -> None:
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(prefix + name for prefix in _PREFIXES for name in OTHER_OPTIONS)]
+
+    def update(self, name: str, val: Any) -> None:
         """Set an option for all threads; AttributeError for an unknown name, ValueError for a bad value."""
-        _find(name).set(value)
+        _find(name).set(val)
 
     def read(self, name: str) -> Any:
         """The value of the option `name`; AttributeError if there is none."""
@@ -290,7 +468,8 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
     @property
     def values(self) -> dict[str, Any]:
         """Every option's value, by its `anima_` name."""
-        return {"anima_" + name: option.value for name, option in OPTIONS.items()}
+        return {"anima_" + name: option.value for name, option in OPTIONS.items()} | {
+            "anima_" + name: _other(name).value for name in OTHER_OPTIONS}
 
     def trace_key(self) -> Hashable:
         """The options that a traced program depends on, hashable: a part of each key of compiled code.
@@ -312,7 +491,7 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
 
         What is traced and compiled under it fits together, whatever is updated meanwhile, by whichever thread.
         """
-        return _Override(_KEYED, key.values)
+        return _Override(_KEYED[:len(key.values)], key.values)  # contexts of users' may have been added since
 
     def parse_flags_with_absl(self) -> None:
         """Set the options that the command line gives (`--anima_enable_x64`, `--jax_debug_nans=True`)."""
@@ -329,7 +508,7 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
             flag, equals, text = word.lstrip("-").partition("=")
             negated = flag.startswith(tuple("no" + prefix for prefix in _PREFIXES))
             name = flag[2:] if negated else flag
-            ours = name.startswith(_PREFIXES) and name.partition("_")[2] in OPTIONS
+            ours = name.startswith(_PREFIXES) and name.partition("_")[2] in {*OPTIONS, *OTHER_OPTIONS}
             if not (ours and word.startswith("-")):
                 continue
             option = _find(name)

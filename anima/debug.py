@@ -18,10 +18,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from anima import errors, names as _names
+from anima import errors, names as _names, tree as _tree
 from anima.api.debugger import breakpoint as breakpoint
 from anima.api.effects import flatten_call
-from anima.control.effects import FlatCallback, debug_callback_p, debug_print_p
+from anima.control.effects import (
+    DebugEffect as DebugEffect,
+    FlatCallback,
+    OrderedDebugEffect as OrderedDebugEffect,
+    debug_callback_p,
+    debug_print_p,
+)
+from anima.core.device import WHOLE, Sharding
+from anima.core.trace import aval_of
 
 _logger = logging.getLogger("anima.debug")
 
@@ -99,6 +107,53 @@ def callback(callback: Callable[..., Any] | None = None, *args: Any, ordered: bo
     return None
 
 
+@errors.api_boundary
+def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) -> None:
+    """Calls `callback` with the sharding of every array in `value`, now: while it is traced, too, as it is known.
+
+    >>> jit(lambda x: debug.inspect_array_sharding(x, callback=builtins.print))(1.0)
+    SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)
+    """
+    for leaf in _tree.leaves(value):
+        callback(getattr(leaf, "sharding", WHOLE))
+
+
+@errors.api_boundary
+def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
+    """Prints which device holds which part of an array of one or two dimensions: `visualize_sharding` of it."""
+    visualize_sharding(aval_of(arr).shape, getattr(arr, "sharding", WHOLE), **kwargs)
+
+
+@errors.api_boundary
+def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: bool = True, scale: float = 1.0,
+                       min_width: int = 9, max_width: int = 80, color_map: Any = None) -> None:
+    """Prints which device holds which part of an array of this shape.
+
+    Args:
+      shape: of one or two dimensions; ValueError for others.
+      sharding: one on one device.
+      scale: of the drawing: 1.0 has 10 lines for a square matrix.
+      min_width, max_width: bounds of the width in letters.
+      use_color, color_map: accepted: colours tell devices apart, and there is one.
+
+    >>> debug.visualize_sharding((2, 8), jnp.ones(()).sharding, scale=0.3, max_width=11)
+    ┌─────────┐
+    │  CPU 0  │
+    └─────────┘
+    """
+    if len(shape) not in (1, 2):
+        raise ValueError("visualize_sharding draws arrays of 1 and 2 dimensions, got the shape "
+                         f"{tuple(shape)}.")
+    (device,) = sharding.device_set
+    rows, columns = (1, *shape) if len(shape) == 1 else shape
+    height = 3 if len(shape) == 1 else max(3, round(10 * scale))
+    width = min(max(round(2 * height * columns / max(rows, 1)), min_width, 3), max_width)
+    lines = [""] * (height - 2)
+    lines[(height - 3) // 2] = f"{device.platform.upper()} {device.id}"
+    builtins.print("\n".join(["┌" + "─" * (width - 2) + "┐", *(f"│{line:^{width - 2}}│" for line in lines),
+                              "└" + "─" * (width - 2) + "┘"]))
+
+
 def _check_format(fmt: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Fails now, at the user's line, where the format and the arguments do not go together."""
     used = [*_fields(fmt)]
@@ -130,4 +185,5 @@ def _fields(fmt: str) -> Iterator[str]:
 
 globals().update(_names.access(__name__, globals()))
 
-__all__ = ["breakpoint", "callback", "log", "print"]
+__all__ = ["DebugEffect", "OrderedDebugEffect", "breakpoint", "callback", "inspect_array_sharding", "log", "print",
+           "visualize_array_sharding", "visualize_sharding"]

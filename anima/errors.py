@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anima.config import debug_infs, debug_nans, traceback as traceback_option
+from anima.config import debug_infs, debug_nans, traceback as traceback_option, traceback_filtering
 from anima.names import access
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,7 +91,7 @@ def line_of(source: tuple[str, int, str]) -> str:
 
 def filter_traceback(error: BaseException) -> None:
     """Drop Anima's own frames from an exception, and from those it came from, before a bare `raise`."""
-    if traceback_option.value == "full":
+    if traceback_option.value == "full" or traceback_filtering.value == "off":
         return
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
@@ -159,6 +159,14 @@ def behind_face(fun: Any) -> Any:
 
 
 # ---------------------------------------------------------------- texts about tracers
+
+def no_execution_message(what: str) -> str:
+    return f"{what} was to be computed, but the option no_execution is set."
+
+
+def no_tracing_message(what: str) -> str:
+    return f"{what} was to be traced, but the option no_tracing is set."
+
 
 def describe(aval: Any) -> str:
     """An aval in full names: "float32[2,3]"."""

@@ -18,7 +18,7 @@ FILE_LINES, FUNCTION_LINES = 600, 69
 
 LAYERS = [
     {"errors", "config", "monitoring", "names", "spans", "util", "tree", "tree_engine", "tree_forms", "tree_keys",
-     "version"},
+     "version", "other_options"},
     {"core"},
     {"ops"},
     {"transforms"},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,30 @@ class GradRef:
         return "GradRef()"
 
 
+class DidntWant:
+    """In the place of a cotangent that was not wanted."""
+
+    def __repr__(self) -> str:
+        return "DidntWant()"
+
+
+class DontWant:
+    """An argument of `with_refs`: that this cotangent is not wanted."""
+
+    def __repr__(self) -> str:
+        return "DontWant()"
+
+
+class GradValue:
+    """An argument of `with_refs`: that this cotangent is returned, as None is."""
+
+    def __repr__(self) -> str:
+        return "GradValue()"
+
+
+references = SimpleNamespace(DontWant=DontWant, DidntWant=DidntWant, GradRef=GradRef, GradValue=GradValue)
+
+
 class VJP(Derivative):
     """What `vjp` returns: cotangent of the result -> tuple of cotangents of the arguments."""
 
@@ -224,11 +249,12 @@ class VJP(Derivative):
         """The same function, which adds cotangents to references.
 
         Args:
-          refs: for each argument, or each leaf of one, a reference to an array of its type, or None.
+          refs: for each argument, or each leaf of one, a reference to an array of its type; `ad.GradValue()` or None
+            for a cotangent that is returned, `ad.DontWant()` for one that is not.
 
         Returns:
           A function from a cotangent of the result to cotangents of the arguments, where `GradRef()` stands for one
-          that was added to a reference.
+          that was added to a reference, `DidntWant()` for one that was not wanted.
 
         >>> total = anima.new_ref(jnp.zeros(2))
         >>> for x in jnp.array([[1., 2.], [3., 4.]]):
@@ -249,8 +275,8 @@ class VJP(Derivative):
             for ref, grad in zip(places, grads, strict=True):
                 if isinstance(ref, Ref):
                     addupdate_p.bind(ref, grad, levels=())
-            return tree.unflatten(in_tree, [GradRef() if isinstance(r, Ref) else g
-                                            for r, g in zip(places, grads, strict=True)])
+            return tree.unflatten(in_tree, [GradRef() if isinstance(r, Ref) else DidntWant() if isinstance(r, DontWant)
+                                            else g for r, g in zip(places, grads, strict=True)])
 
         return pull
 

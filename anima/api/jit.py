@@ -336,6 +336,8 @@ class JitFunction:
             else:
                 outs = pjit_p.bind(*entry.outer, *leaves, jaxpr=entry.closed, name=self.name, inline=self.inline)
             return tree.unflatten(entry.out_tree, outs)
+        if config.no_execution:
+            raise RuntimeError(errors.no_execution_message(f"jit({self.name})"))
         if entry.executable is None:
             entry.compile(static)
         self._check_given_once(entry, leaves)
@@ -375,6 +377,8 @@ class JitFunction:
         key = in_tree, avals, static, options, current.axes
         entry = self.entries.get(key)
         if entry is None:
+            if config.no_tracing:
+                raise RuntimeError(errors.no_tracing_message(self.name))
             explain_miss(self.name, self.entries, key, lambda: self.signature.leaf_names(args, kwargs, static))
             with timed("trace", self.name), config.held(options):
                 entry = self._trace(args, kwargs, static, avals, in_tree, options)

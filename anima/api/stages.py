@@ -20,6 +20,7 @@ import numpy as np
 
 from anima import errors, tree
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
+from anima.config import config
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -71,8 +72,9 @@ class ShapeDtypeStruct:
 
     def update(self, **kwargs: Any) -> ShapeDtypeStruct:
         """A copy with some of the fields changed."""
-        fields = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type}
-        if wrong := sorted(set(kwargs) - {*fields, "is_ref", "manual_axis_type"}):
+        fields = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type,
+                  "is_ref": self.is_ref}
+        if wrong := sorted(set(kwargs) - {*fields, "manual_axis_type"}):
             raise TypeError(f"ShapeDtypeStruct.update: unknown fields {', '.join(wrong)}")
         return ShapeDtypeStruct(**{**fields, **kwargs})
 
@@ -362,6 +364,8 @@ class Compiled(_OfTraced):
 def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], args: Any,
                   kwargs: Any) -> Any:
     """The result of what has an `executable`, for arguments that must be of its types and in its structure."""
+    if config.no_execution:
+        raise RuntimeError(errors.no_execution_message("a compiled program"))
     leaves, in_tree = tree.flatten((args, kwargs))
     if in_tree != compiled.in_tree:
         raise TypeError(f"Function compiled with input pytree does not match the input pytree it was called with. "

@@ -32,6 +32,31 @@ from anima.util import fun_name, record
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 
 
+class DebugEffect(str):
+    """The effect of printing and calling back, in an order that does not matter."""
+
+    __slots__ = ()
+
+    def __new__(cls) -> DebugEffect:
+        return super().__new__(cls, "Debug")
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+
+class OrderedDebugEffect(str):
+    """The same, in program order."""
+
+    __slots__ = ()
+
+    def __new__(cls) -> OrderedDebugEffect:
+        return super().__new__(cls, "OrderedDebug")
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+
+
 @record
 class FlatCallback:
     """A user's function of pytrees as one of flat arrays. `static` are arguments that are no arrays, by position."""
@@ -98,7 +123,7 @@ class Debug(Callback):
     """Debugging: invisible to derivatives."""
 
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
-        return frozenset(("OrderedDebug" if params["ordered"] else "Debug",))
+        return frozenset((OrderedDebugEffect() if params["ordered"] else DebugEffect(),))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         return self.bind(*primals, **params), []

@@ -17,6 +17,7 @@ from anima import errors
 from anima.core import dlpack, dtypes
 from anima.core.avals import ShapedArray
 from anima.core.device import CPU, WHOLE, Device, Shard, SingleDeviceSharding, device_of
+from anima.core.layout import Format, row_major
 
 
 class _Table(dict[str, Callable[..., Any]]):
@@ -339,6 +340,11 @@ class ConcreteArray(Array):
 
     def devices(self) -> set[Device]:
         return {CPU}
+
+    @property
+    def format(self) -> Format:
+        """How the array lies in memory, and where."""
+        return row_major(self.aval, self.sharding)
 
     @property
     def sharding(self) -> SingleDeviceSharding:

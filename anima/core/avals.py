@@ -24,9 +24,31 @@ Shape = tuple[int, ...]
 
 
 class AbstractValue:
-    """What is known of a value while a program is traced: the base of types."""
+    """What is known of a value while a program is traced: the base of types.
+
+    A type may be made of others (`is_high`), and have parts that change while a program runs (`has_qdd`): those of
+    arrays and references do not, and are their own representation.
+    """
 
     __slots__ = ()
+    is_high = False
+    has_qdd = False
+
+    def normalize(self) -> Any:
+        """The type as programs have it."""
+        return self
+
+    def lo_ty(self) -> list[Any]:
+        """The types of the arrays that such a value consists of."""
+        return [self]
+
+    def lower_val(self, val: Any) -> list[Any]:
+        """The arrays that a value of this type consists of."""
+        return [val]
+
+    def raise_val(self, val: Any) -> Any:
+        """The value that consists of these arrays."""
+        return val
 
 
 @record
@@ -45,8 +67,12 @@ class ShapedArray(AbstractValue):
     def size(self) -> int:
         return math.prod(self.shape)
 
-    def update(self, shape: Shape | None = None, dtype: Any = None, weak_type: bool | None = None) -> ShapedArray:
-        """A copy with some of the fields changed."""
+    def update(self, shape: Shape | None = None, dtype: Any = None, weak_type: bool | None = None,
+               **kwargs: Any) -> ShapedArray:
+        """A copy with some of the fields changed; of where it lies (`sharding`, `memory_space`, `manual_axis_type`)
+        types say nothing."""
+        if kwargs and (unknown := kwargs.keys() - {"sharding", "memory_space", "manual_axis_type"}):
+            raise TypeError(f"ShapedArray.update has no argument {', '.join(map(repr, sorted(unknown)))}")
         return ShapedArray(self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
                            self.weak_type if weak_type is None else weak_type)
 
@@ -73,6 +99,10 @@ class ShapedArray(AbstractValue):
     def leading_axis_spec(self) -> int:
         """The `spec` of `inc_rank` and `dec_rank` for the leading axis."""
         return 0
+
+    def vspace_add(self, x: Any, y: Any) -> Any:
+        """The sum of two values of this type."""
+        return x + y
 
     def to_tangent_aval(self) -> ShapedArray:
         """The type of tangents: itself if it is inexact, `float0` otherwise."""

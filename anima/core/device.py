@@ -8,9 +8,11 @@ There is one device, and every array lies on it whole:
 
 from __future__ import annotations
 
+import enum
 import os
 import platform as _platform
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from anima.config import default_device
@@ -37,6 +39,26 @@ class Device:
     def local_hardware_id(self) -> int:
         return self.id
 
+    task_id = property(lambda self: self.process_index)
+
+    @property
+    def client(self) -> Client:
+        return Client(self.platform)
+
+    def addressable_memories(self) -> list[Memory]:
+        """The memories that it reaches: one and the same, under the names that programs know."""
+        return [Memory(self, kind) for kind in MEMORY_KINDS]
+
+    def memory(self, kind: str) -> Memory:
+        """The memory of a kind; ValueError if there is none."""
+        if kind not in MEMORY_KINDS:
+            raise ValueError(f"Could not find memory {kind!r} on {self!r}, which has {', '.join(MEMORY_KINDS)}.")
+        return Memory(self, kind)
+
+    def default_memory(self) -> Memory:
+        """The memory where arrays are."""
+        return Memory(self, MEMORY_KINDS[0])
+
     def memory_stats(self) -> None:
         """Allocation statistics; None, as the operating system serves memory on a CPU."""
         return None
@@ -48,6 +70,58 @@ class Device:
         return f"CPU_{self.id} ({_platform.machine()}, {os.cpu_count()} cores)"
 
 
+@record
+class Client:
+    """What runs programs on the devices of a platform."""
+
+    platform: str
+    platform_version: str = "anima"
+
+    def devices(self) -> list[Device]:
+        return [CPU]
+
+    local_devices = devices
+
+    def device_count(self) -> int:
+        return len(self.devices())
+
+    local_device_count = device_count
+
+    def process_index(self) -> int:
+        return CPU.process_index
+
+
+@record
+class Memory:
+    """A memory of a device: `kind` is "device", "pinned_host" or "unpinned_host"."""
+
+    device: Device
+    kind: str
+
+    platform = property(lambda self: self.device.platform)
+    process_index = property(lambda self: self.device.process_index)
+
+    def addressable_by_devices(self) -> list[Device]:
+        """The devices that reach it."""
+        return [self.device]
+
+    def __repr__(self) -> str:
+        return (f"CpuDeviceMemory(id={MEMORY_KINDS.index(self.kind)}, process_index={self.process_index}, "
+                f"client={self.platform})")
+
+
+class MemorySpace(enum.Enum):
+    """Where a program may put an array: on a CPU, names of one memory."""
+
+    Device = enum.auto()
+    Host = enum.auto()
+    Any = enum.auto()
+
+    def __repr__(self) -> str:
+        return f"MemorySpace.{self.name}"
+
+
+memory = SimpleNamespace(Space=MemorySpace)
 CPU = Device()
 
 
@@ -180,7 +254,7 @@ def device_of(device: Any = None) -> Device:
         device = default_device.value
     if isinstance(device, SingleDeviceSharding):
         device = device.device
-    if device in (None, CPU, CPU.platform):
+    if device in (None, CPU, CPU.platform) or isinstance(device, MemorySpace):
         return CPU
     if isinstance(device, (Device, str)):
         raise RuntimeError(f"Unknown device {device!r}: there is {CPU!r} alone.")

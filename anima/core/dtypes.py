@@ -19,7 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from anima.config import config, enable_x64, numpy_dtype_promotion
+from anima.config import config, enable_x64, explicit_x64_dtypes, numpy_dtype_promotion
 from anima.errors import promotion_message, truncation_message, user_stacklevel
 
 DType = Any     # np.dtype | ExtendedDType
@@ -241,6 +241,8 @@ def check_user_dtype(dtype: Any, fun_name: str) -> DType:
         raise TypeError(f"Anima supports only number and bool dtypes, got dtype {dtype} in {fun_name}")
     held = canonicalize_dtype(wanted)
     if held is not wanted and held != wanted:
+        if explicit_x64_dtypes.value == "error":
+            raise ValueError(truncation_message(wanted.name, held.name, fun_name))
         warnings.warn(truncation_message(wanted.name, held.name, fun_name), stacklevel=user_stacklevel())
     return held
 

@@ -21,7 +21,9 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray, operator
-from anima.core.avals import Shape, ShapedArray
+from anima.core.avals import AbstractValue, Shape, ShapedArray
+from anima.core.device import WHOLE
+from anima.core.layout import row_major
 from anima.core.source import Source, here
 from anima.util import record
 
@@ -29,7 +31,7 @@ STATE = "State"  # the effect of programs that read references or write to them
 
 
 @record
-class AbstractRef:
+class AbstractRef(AbstractValue):  # type: ignore[misc]
     """The type of a reference: that of the array it refers to, which it has the shape and dtype of."""
 
     inner_aval: ShapedArray
@@ -42,10 +44,33 @@ class AbstractRef:
     size = property(lambda self: self.inner_aval.size)
     weak_type = property(lambda self: self.inner_aval.weak_type)
 
-    def update(self, **changes: Any) -> AbstractRef:
+    def update(self, inner_aval: ShapedArray | None = None, memory_space: Any = None, kind: Any = None,
+               **changes: Any) -> AbstractRef:
         """The type of a reference to an array of another type; `inner_aval` replaces all of it."""
-        inner = changes.pop("inner_aval", self.inner_aval)
-        return AbstractRef(inner.update(**changes), self.memory_space, self.kind)
+        inner = self.inner_aval if inner_aval is None else inner_aval
+        return AbstractRef(inner.update(**changes), self.memory_space if memory_space is None else memory_space,
+                           self.kind if kind is None else kind)
+
+    def update_weak_type(self, weak_type: bool) -> AbstractRef:
+        return self.update(weak_type=weak_type)
+
+    def inc_rank(self, size: int, spec: int | None) -> AbstractRef:
+        """The type of a reference to `size` such arrays stacked along the axis `spec`; None: not stacked."""
+        return self.update(self.inner_aval.inc_rank(size, spec))
+
+    def dec_rank(self, size: int, spec: int | None) -> AbstractRef:
+        """The type of a reference to one of `size` arrays that are stacked along the axis `spec`."""
+        return self.update(self.inner_aval.dec_rank(size, spec))
+
+    def leading_axis_spec(self) -> int:
+        """The `spec` of `inc_rank` and `dec_rank` for the leading axis."""
+        return self.inner_aval.leading_axis_spec()
+
+    def to_ct_aval(self) -> AbstractRef:
+        """The type of what gradients of the elements are added up in: a reference, too."""
+        return AbstractRef(self.inner_aval.to_ct_aval(), self.memory_space, self.kind)
+
+    at_least_vspace = to_ct_aval
 
     def strip_weak_type(self) -> AbstractRef:
         return AbstractRef(self.inner_aval.strip_weak_type(), self.memory_space, self.kind)
@@ -54,7 +79,7 @@ class AbstractRef:
         """There are no tangents of references: `float0`."""
         return ShapedArray(self.shape, dtypes.float0)
 
-    def str_short(self, short_dtypes: bool = False) -> str:
+    def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
         return f"Ref{{{self.inner_aval.str_short(short_dtypes)}}}"
 
     def __repr__(self) -> str:
@@ -192,6 +217,8 @@ class Ref:
     ndim = property(lambda self: self.aval.ndim, doc="The number of dimensions of the array.")
     size = property(lambda self: self.aval.size, doc="The number of elements of the array.")
     weak_type = property(lambda self: self.aval.weak_type, doc="Whether the element type gives way in promotion.")
+    sharding = WHOLE  # on the one device
+    format = property(lambda self: row_major(self.aval.inner_aval, WHOLE), doc="How the elements lie in memory.")
 
     @property
     def at(self) -> Any:

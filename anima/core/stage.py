@@ -204,6 +204,8 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
 
     The constants may be tracers of enclosing traces.
     """
+    if config.no_tracing:
+        raise RuntimeError(errors.no_tracing_message(getattr(fun, "__name__", str(fun))))
     trace = StageTrace(current.trace, traced)
     try:
         with deeper():

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.config import config, enable_x64
+from anima.config import config, enable_x64, no_execution
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
@@ -225,6 +225,8 @@ class EvalTrace(Trace):
     label = "EvalTrace"
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if no_execution.value:
+            raise RuntimeError(errors.no_execution_message(primitive.name))
         avals, values, foreign, extended = [], [], [], False
         for x in args:
             if isinstance(x, Tracer):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from anima import tree
 from anima.core.avals import AbstractValue as AbstractValue, ShapedArray as ShapedArray
 from anima.core.primitive import Zero as Zero
+from anima.core.refs import AbstractRef as AbstractRef
 from anima.core.trace import aval_of
 from anima.custom_batching import custom_vmap
 from anima.custom_derivatives import custom_jvp, custom_vjp
@@ -29,6 +30,7 @@ from anima.extend.core.operation import Primitive
 from anima.extend.core.types import EffectTypeSet
 from anima.interpreters.ad import instantiate_zeros as instantiate_zeros, is_undefined_primal as is_undefined_primal
 from anima.interpreters.batching import AxisData
+from anima.numpy.refs import TransformedRef as TransformedRef
 from anima.transforms.vmap import move_to
 
 # ---------------------------------------------------------------- types

@@ -7,31 +7,16 @@ from typing import Any, NoReturn
 
 from anima.api import devices as _devices
 from anima.core.array import ConcreteArray
-from anima.core.device import CPU, Device
-from anima.util import clear_all, cleared, record
+from anima.core.device import CPU, Client, Device
+from anima.util import clear_all, cleared
 
 
-@record
-class Backend:
+class Backend(Client):
     """The devices of one platform."""
 
-    platform: str
-    platform_version: str = "anima"
+    __slots__ = ()
 
-    def devices(self) -> list[Device]:
-        return _devices.devices(self.platform)
-
-    local_devices = devices
-
-    def device_count(self) -> int:
-        return _devices.device_count(self.platform)
-
-    local_device_count = device_count
-
-    def process_index(self) -> int:
-        return _devices.process_index(self.platform)
-
-    host_id = process_index
+    host_id = Client.process_index
 
     def live_arrays(self) -> list[ConcreteArray]:
         return _devices.live_arrays(self.platform)

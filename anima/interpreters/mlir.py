@@ -7,6 +7,7 @@ Programs are compiled without MLIR here. What makes or reads its objects says so
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -92,16 +93,28 @@ def _refused(*names: str) -> Sequence[Any]:
     return [type(name, (_Refused,), {"__doc__": _Refused.__doc__, "__module__": __name__}) for name in names]
 
 
-def _refusing(*names: str) -> Sequence[Any]:
-    def make(name: str) -> Callable[..., NoReturn]:
-        def refusing(*args: Any, **kwargs: Any) -> NoReturn:
-            _refuse(name)
+def _signature(parameters: str) -> inspect.Signature:
+    """The signature of "x, *rest, y=, *, z=": with `=`, a parameter may be left out."""
+    out: list[inspect.Parameter] = []
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for word in filter(None, parameters.split(", ")):
+        if word.startswith("*"):
+            kind = inspect.Parameter.KEYWORD_ONLY
+            if word != "*":
+                out.append(inspect.Parameter(word[1:], inspect.Parameter.VAR_POSITIONAL))
+            continue
+        out.append(inspect.Parameter(word.rstrip("="), kind, default=None if word.endswith("=") else inspect._empty))
+    return inspect.Signature(out)
 
-        refusing.__name__ = refusing.__qualname__ = name
-        refusing.__doc__ = "Not available: about objects of MLIR."
-        return refusing
 
-    return list(map(make, names))
+def _refusing(name: str, parameters: str = "") -> Callable[..., NoReturn]:
+    def refusing(*args: Any, **kwargs: Any) -> NoReturn:
+        _refuse(name)
+
+    refusing.__name__ = refusing.__qualname__ = name
+    refusing.__doc__ = "Not available: about objects of MLIR."
+    refusing.__signature__ = _signature(parameters)  # type: ignore[attr-defined]
+    return refusing
 
 
 (ConstantHandler, LoweringParameters, LoweringResult, LoweringRuleContext, Mesh, ModuleContext, SPMDAxisContext,
@@ -110,12 +123,43 @@ def _refusing(*names: str) -> Sequence[Any]:
     "SPMDAxisContext", "ShapePolyLoweringState", "ShardingContext", "Token", "TokenSet", "Value")
 AxisContext = SPMDAxisContext | ShardingContext
 
-(aval_to_ir_type, aval_to_ir_types, dense_int_array, dense_int_elements, dtype_to_ir_type, emit_python_callback,
- flatten_ir_types, flatten_ir_values, i32_attr, i64_attr, ir_attribute, ir_constant, ir_constants, jaxpr_subcomp,
- lower_jaxpr_to_fun, lower_jaxpr_to_module, make_ir_context, merge_mlir_modules, module_to_bytecode, module_to_string,
- register_constant_handler, shape_tensor, token_type, unflatten_ir_values_like_types) = _refusing(
-    "aval_to_ir_type", "aval_to_ir_types", "dense_int_array", "dense_int_elements", "dtype_to_ir_type",
-    "emit_python_callback", "flatten_ir_types", "flatten_ir_values", "i32_attr", "i64_attr", "ir_attribute",
-    "ir_constant", "ir_constants", "jaxpr_subcomp", "lower_jaxpr_to_fun", "lower_jaxpr_to_module", "make_ir_context",
-    "merge_mlir_modules", "module_to_bytecode", "module_to_string", "register_constant_handler", "shape_tensor",
-    "token_type", "unflatten_ir_values_like_types")
+aval_to_ir_type = _refusing("aval_to_ir_type", "ctx, aval")
+aval_to_ir_types = _refusing("aval_to_ir_types", "ctx, aval")
+dense_int_array = _refusing("dense_int_array", "xs")
+dense_int_elements = _refusing("dense_int_elements", "xs")
+dtype_to_ir_type = _refusing("dtype_to_ir_type", "dtype")
+emit_python_callback = _refusing(
+    "emit_python_callback",
+    "ctx, callback, token, operands, operand_avals, result_avals, *, has_side_effect, returns_token=, "
+    "partitioned=, sharding=")
+flatten_ir_types = _refusing("flatten_ir_types", "xs")
+flatten_ir_values = _refusing("flatten_ir_values", "xs")
+i32_attr = _refusing("i32_attr", "i")
+i64_attr = _refusing("i64_attr", "i")
+ir_attribute = _refusing("ir_attribute", "val")
+ir_constant = _refusing("ir_constant", "val, *, const_lowering=, aval=")
+ir_constants = _refusing("ir_constants", "val, *, const_lowering=, aval=")
+jaxpr_subcomp = _refusing(
+    "jaxpr_subcomp",
+    "ctx, jaxpr, name_stack, tokens, consts_for_constvars, *args, dim_var_values, const_lowering, "
+    "outer_traceback")
+lower_jaxpr_to_fun = _refusing(
+    "lower_jaxpr_to_fun",
+    "ctx, name, jaxpr, effects, *, num_const_args, main_function=, replicated_args=, in_avals, arg_shardings=, "
+    "result_shardings=, use_sharding_annotations=, input_output_aliases=, xla_donated_args=, arg_names=, "
+    "result_names=, arg_memory_kinds=, result_memory_kinds=, arg_layouts=, result_layouts=, "
+    "propagated_out_mem_kinds=")
+lower_jaxpr_to_module = _refusing(
+    "lower_jaxpr_to_module",
+    "module_name, jaxpr, *, num_const_args, in_avals, ordered_effects, platforms, backend, axis_context, "
+    "donated_args, replicated_args=, arg_shardings=, result_shardings=, in_layouts=, out_layouts=, arg_names=, "
+    "result_names=, num_partitions=, all_default_mem_kind=, input_output_aliases=, propagated_out_mem_kinds=, "
+    "lowering_parameters")
+make_ir_context = _refusing("make_ir_context")
+merge_mlir_modules = _refusing("merge_mlir_modules", "dst_module, sym_name, src_module, dst_symtab=")
+module_to_bytecode = _refusing("module_to_bytecode", "module")
+module_to_string = _refusing("module_to_string", "module, enable_debug_info=")
+register_constant_handler = _refusing("register_constant_handler", "type_, handler_fun")
+shape_tensor = _refusing("shape_tensor", "ctx, sizes")
+token_type = _refusing("token_type")
+unflatten_ir_values_like_types = _refusing("unflatten_ir_values_like_types", "xs, ys")

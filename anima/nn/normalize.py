@@ -6,11 +6,13 @@ Exponentials are taken of differences to the maximum, so that none overflows. `w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import anima.numpy as jnp
+from anima.config import config
 from anima.core import dtypes
 from anima.core.axes import size_of
 from anima.core.trace import is_array_like
@@ -18,6 +20,7 @@ from anima.numpy.promote import reduction_axes, static_int
 from anima.ops.collective import axis_index_p
 from anima.ops.elementwise import rsqrt, stop_gradient
 from anima.ops.index import index_operand, narrow_index
+from anima.transforms.custom import custom_jvp
 
 Axes = int | Sequence[int] | None
 
@@ -44,6 +47,10 @@ def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     Array([0.5, 0.5], dtype=float32)
     """
     (x,) = _inexact("softmax", x)
+    return _softmax_by_result(x, axis, where) if config.softmax_custom_jvp else _softmax(x, axis, where)
+
+
+def _softmax(x: Any, axis: Axes, where: Any) -> Any:
     largest = _largest(x, axis, where)
     if where is None:
         unnormalized = jnp.exp(x - largest)
@@ -51,6 +58,19 @@ def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     unnormalized = jnp.exp(jnp.where(where, x, -np.inf) - largest)
     total = jnp.sum(unnormalized, axis, where=where, keepdims=True)
     return jnp.where(where, unnormalized / total, 0)
+
+
+@partial(custom_jvp, nondiff_argnums=(1,))
+def _softmax_by_result(x: Any, axis: Axes, where: Any) -> Any:
+    """Softmax of which derivatives need nothing but the result: dy = y (dx - sum(y dx))."""
+    return _softmax(x, axis, where)
+
+
+@_softmax_by_result.defjvp
+def _softmax_jvp(axis: Axes, primals: Any, tangents: Any) -> Any:
+    y = _softmax_by_result(primals[0], axis, primals[1])
+    dx = tangents[0]
+    return y, y * (dx - jnp.sum(y * dx, axis, where=primals[1], keepdims=True))
 
 
 def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:

@@ -13,14 +13,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from anima import errors
+from anima.config import config
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import broadcast_shapes
 from anima.core.trace import Tracer, is_tracing
+from anima.numpy import windows
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import as_array, is_integer
 from anima.ops import elementwise as ew, shape as sh
@@ -235,8 +238,15 @@ def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
     if clamp and not -size <= entry < size:
+        _check_static(entry, axis, size)
         return as_array(_narrow_int(entry))
     return entry + size if entry < 0 else entry
+
+
+def _check_static(entry: int, axis: int, size: int) -> None:
+    """IndexError for a known index out of bounds, under the option `check_static_indices`."""
+    if config.check_static_indices:
+        raise IndexError(f"index {entry} out of bounds for axis {axis} with size {size}")
 
 
 def _check_not_empty(plan: Subscript) -> None:
@@ -271,6 +281,8 @@ def getitem(x: Array, index: Any) -> Array:
     """`x[index]`."""
     if type(index) is int and x.ndim:
         return _row(x, index)
+    if windows.holds_window(index):
+        return windows.read(x, index, getitem)
     plan = analyse(x, index)
     traced = [a for a in plan.axes if isinstance(a, (Array, np.ndarray))]
     if not traced:
@@ -427,6 +439,10 @@ def _column(index: Any, batch: tuple[int, ...]) -> Array:
 def take_indexed(x: Array, index: Any, *, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False,
                  unique_indices: bool = False, wrap_negative_indices: bool = True) -> Array:
     """`x[index]` with an out-of-bounds mode (None: the nearest element): what `x.at[index].get` does."""
+    if windows.holds_window(index):
+        return windows.read(x, index, partial(
+            take_indexed, mode=mode, fill_value=fill_value, indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices, wrap_negative_indices=wrap_negative_indices))
     mode = None if mode is None else GatherScatterMode.from_any(mode)
     clamp = mode != GatherScatterMode.FILL_OR_DROP
     plan = analyse(x, index, clamp_ints=clamp)

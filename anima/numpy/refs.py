@@ -17,8 +17,10 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.refs import OPERAND, Level, Levels, Ref, Span, check_alive, indexed_shape
 from anima.core.trace import Tracer, aval_of
+from anima.core.windows import Slice
 from anima.numpy.indexing import as_tuple, known_mask
 from anima.numpy.promote import is_integer
+from anima.numpy.windows import first_window, positions
 from anima.ops.broadcast import as_array, broadcast_in_dim
 from anima.ops.elementwise import convert
 from anima.transforms.refs import addupdate_p, get_p, swap_p
@@ -140,7 +142,7 @@ def _place(ref: Any, index: Any, what: str) -> TransformedRef:
 
 def _level(shape: Sequence[int], index: Any) -> tuple[Level, list[Any]]:
     """An index with an entry for each axis, and its operands."""
-    entries = [_entry(e) for e in as_tuple(index)]
+    entries = [_entry(e) for e in _without_windows(shape, as_tuple(index))]
     count = sum(e.ndim if _is_mask(e) else 1 for e in entries if e is not None and e is not Ellipsis)
     if sum(e is Ellipsis for e in entries) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
@@ -169,6 +171,32 @@ def _level(shape: Sequence[int], index: Any) -> tuple[Level, list[Any]]:
                 operands.append(as_array(entry))
             axis += 1
     return tuple(level), operands
+
+
+def _without_windows(shape: Sequence[int], entries: tuple[Any, ...]) -> list[Any]:
+    """An index in which windows with a known start are slices, and one with another start an array of integers.
+
+    ValueError for a known one that does not fit; NotImplementedError for two others, or one beside integers.
+    """
+    out, moving = [*entries], 0
+    while any(isinstance(e, Slice) for e in out):
+        window, axis, out_after = first_window(np.broadcast_to(np.False_, tuple(shape)), tuple(out))
+        place = next(k for k, e in enumerate(out) if isinstance(e, Slice))
+        out = [*out_after]
+        start = _entry(window.start)
+        if isinstance(start, int):
+            stop = start + window.size * window.stride
+            if start < 0 or (window.size and stop - window.stride >= shape[axis]):
+                raise ValueError(f"Out of bound slice: start={start}, size={window.size}, stride={window.stride}, "
+                                 f"dim={shape[axis]}.")
+            out[place] = slice(start, stop, window.stride)
+            continue
+        moving += 1
+        if moving > 1 or not all(e is None or e is Ellipsis or isinstance(e, (slice, Slice)) for e in out):
+            raise NotImplementedError("A window of a reference whose start is not known, beside another or beside "
+                                      "integers. Fix: index in two steps, with ref.at[...].")
+        out[place] = positions(window, shape[axis])
+    return out
 
 
 def _is_mask(entry: Any) -> bool:

@@ -23,6 +23,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.device import check_sharding
 from anima.core.trace import is_tracing
 from anima.lax.arranging import scatter_sub
+from anima.numpy import windows
 from anima.numpy.elementwise import power, true_divide
 from anima.numpy.indexing import BATCH, Span, Subscript, analyse, stacked, take_indexed, wrapped
 from anima.numpy.manipulation import broadcast_to
@@ -118,6 +119,8 @@ class _IndexUpdateRef:
         """A copy of `x` with `x[index] = func(x[index])`, once for each time an element is indexed."""
         options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode,
                    "wrap_negative_indices": wrap_negative_indices}
+        if windows.holds_window(self.index):
+            return windows.updated(self.array, self.index, lambda part, rest: part.at[rest].apply(func, **options))
         if unique_indices or analyse(self.array, self.index, clamp_ints=False).batch_shape is None:
             return self._apply_once(func, options)
         # How often each element is indexed.
@@ -145,6 +148,10 @@ def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any
     """`scatter` of `values`, broadcast, into `x` at `index`."""
     check_sharding("scatter", out_sharding)
     x = as_array(x)
+    if windows.holds_window(index):
+        return windows.updated(x, index, lambda part, rest: scatter_update(
+            part, rest, values, scatter, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+            mode=mode, wrap_negative_indices=wrap_negative_indices))
     values = as_array(operand("scatter", values))
     plan = analyse(x, index, clamp_ints=False)
     if mode is not None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.config import config
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
@@ -186,6 +187,9 @@ class ReduceSum(Movement):
         if not dtypes.issubdtype(x.dtype, np.number):
             raise TypeError(f"reduce_sum does not accept dtype {dtypes.name(x.dtype)}. "
                             "Accepted dtypes are subtypes of number.")
+        if x.dtype.itemsize == 2 and not config.allow_f16_reductions and dtypes.issubdtype(x.dtype, np.floating):
+            raise ValueError(f"reduce_sum on operand {x.str_short()} is not allowed when "
+                             "anima_allow_f16_reductions=False.")
         return x.update(shape=reduced_shape(x, axes))
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],

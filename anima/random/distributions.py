@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
+from anima.config import config
 from anima.core import dtypes
 from anima.core.avals import Shape, canonicalize_axis
 from anima.core.trace import aval_of
@@ -47,6 +48,8 @@ def draw_gumbel(key: Any, shape: Shape, dtype: Any, mode: str | None = None) -> 
     """Standard Gumbel numbers; mode "high" keeps all bits of those far below the mean."""
     if mode not in (None, "low", "high"):
         raise ValueError(f"Must provide valid mode for gumbel got: {mode}")
+    if mode is None and config.high_dynamic_range_gumbel:
+        mode = "high"
     if mode != "high":
         return el.neg(el.log(el.neg(el.log(draw_uniform(key, shape, dtype, _tiny(dtype), 1.0)))))
     coarse, fine = two_uniforms(key, shape, dtype)

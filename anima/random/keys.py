@@ -12,6 +12,7 @@ key of its own, from `split` or `fold_in`.
 from __future__ import annotations
 
 import operator
+import warnings
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -74,7 +75,9 @@ def is_key(x: Any) -> bool:
 def _seeded(seed: Any, impl: Implementation, name: str) -> Any:
     if is_key(seed):
         raise TypeError(f"{name} accepts an integer seed, but was given a PRNG key.")
+    offset = config.random_seed_offset
     if type(seed) is int:
+        seed, offset = seed + offset, 0
         # Python ints are taken as 64-bit numbers; while these are off, the high word is dropped.
         seed = np.int64(seed)
         seed = seed if config.enable_x64 else seed.astype(np.int32)
@@ -84,6 +87,8 @@ def _seeded(seed: Any, impl: Implementation, name: str) -> Any:
     if aval.shape:
         raise TypeError(f"{name} accepts a scalar seed, but was given an array of shape {aval.shape} != (). "
                         "Use anima.vmap for batching")
+    if offset:
+        seed = el.add(el.convert_element_type(seed, aval.dtype), np.asarray(offset).astype(aval.dtype))
     return random_seed_p.bind(seed, impl=impl)
 
 
@@ -133,7 +138,7 @@ def key_dtype(impl_spec: Any = None) -> KeyDType:
 
 def clone(key: Any) -> Any:
     """The same key, to be used again on purpose."""
-    typed, raw = _typed(key)
+    typed, raw = _typed(key, quiet=True)
     out = random_clone_p.bind(typed)
     return random_unwrap_p.bind(out) if raw else out
 
@@ -180,8 +185,17 @@ def fold_in(key: Any, data: Any) -> Any:
     return random_unwrap_p.bind(out) if raw else out
 
 
-def _typed(keys: Any) -> tuple[Any, bool]:
-    """(typed keys, whether they were given raw); TypeError for what cannot be a key."""
+def _tell_of_raw_key() -> None:
+    """Warns of a raw key, or raises ValueError, as the option `legacy_prng_key` says."""
+    text = ("Legacy uint32 key array passed as key to a random function. Fix: create keys with anima.random.key(); "
+            'if a raw key was intended, set anima_legacy_prng_key="allow".')
+    if config.legacy_prng_key == "error":
+        raise ValueError(text)
+    warnings.warn(text, stacklevel=errors.user_stacklevel())
+
+
+def _typed(keys: Any, quiet: bool = False) -> tuple[Any, bool]:
+    """(typed keys, whether they were given raw); TypeError for what cannot be a key. `quiet`: raw ones are welcome."""
     if is_key(keys):
         return keys, False
     if isinstance(keys, (tuple, list, dict, set)) or keys is None:
@@ -189,6 +203,8 @@ def _typed(keys: Any) -> tuple[Any, bool]:
     if not all(hasattr(keys, name) for name in ("ndim", "shape", "dtype")):
         raise TypeError("Anima encountered invalid PRNG key data: expected key_data to have ndim, shape, and dtype "
                         f"attributes. Got {keys}")
+    if not quiet and config.legacy_prng_key != "allow":
+        _tell_of_raw_key()
     impl = _implementation(None)
     check_words(ShapedArray(tuple(keys.shape), keys.dtype), impl)
     return random_wrap_p.bind(keys, impl=impl), True

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from anima import errors, monitoring
-from anima.config import OPTIONS, config
+from anima.config import config, keyed
 from anima.spans import span
 from anima.util import lazy_module
 
@@ -42,6 +42,8 @@ def timed(kind: str, name: str) -> Iterator[None]:
     monitoring.record_event_time_span(event, begun, begun + seconds, fun_name=name)
     if config.log_compiles:
         _say(f"Finished {text.format(name)} in {seconds:.6f} s")
+    elif config.debug_log_modules or config.logging_level == "DEBUG":
+        logging.getLogger("anima").debug("Finished %s in %.6f s", text.format(name), seconds)
 
 
 def explain_miss(name: str, known: Iterable[tuple[Any, ...]], key: tuple[Any, ...],
@@ -60,7 +62,6 @@ def explain_miss(name: str, known: Iterable[tuple[Any, ...]], key: tuple[Any, ..
 
 
 _STRUCTURE = "arguments of the structure"
-_OPTIONS = [name for name, option in OPTIONS.items() if option.in_trace_key]
 
 
 def _differences(old: tuple[Any, ...], new: tuple[Any, ...], names: Sequence[str]) -> list[tuple[str, Any, Any]]:
@@ -71,7 +72,7 @@ def _differences(old: tuple[Any, ...], new: tuple[Any, ...], names: Sequence[str
         out.append(("static", _static(old[2]), _static(new[2])))
     if old[4] != new[4]:
         out.append(("mapped axes", dict(old[4]), dict(new[4])))
-    options = zip(_OPTIONS, old[3].values, new[3].values, strict=True)
+    options = zip([option.name for option in keyed()], old[3].values, new[3].values, strict=False)
     return out + [(f"{option} =", a, b) for option, a, b in options if a != b]
 
 

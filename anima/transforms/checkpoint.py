@@ -175,7 +175,8 @@ def _eval_inlined(closed: ClosedJaxpr, *args: Any) -> list[Any]:
 
 
 def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True, policy: Policy | None = None,
-               static_argnums: int | Sequence[int] = (), static_argnames: str | Iterable[str] = ()) -> Any:
+               static_argnums: int | Sequence[int] = (), static_argnames: str | Iterable[str] = (),
+               concrete: Any = None) -> Any:
     """Makes reverse-mode differentiation of `fun` compute intermediate values again instead of keeping them.
 
     Args:
@@ -184,10 +185,14 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
       policy: `policy(primitive, *avals, **params) -> bool`: which results to keep all the same (see
         `checkpoint_policies`), of each step of a `scan` and of the branch of a `cond` too; None keeps nothing.
       static_argnums, static_argnames: arguments taken by value.
+      concrete: not available any more, in JAX either: NotImplementedError.
 
     >>> grad(checkpoint(lambda x: jnp.sin(jnp.sin(x))))(1.0)
     Array(0.3600..., dtype=float32, weak_type=True)
     """
+    if concrete is not None:
+        raise NotImplementedError("checkpoint has no option `concrete`. Fix: name the arguments that are to be taken "
+                                  "by value with `static_argnums`.")
     if fun is None:
         return partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
                        static_argnames=static_argnames)

@@ -9,13 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from anima.compiler.machine import native
 from anima.compiler.machine.target import Target
-from anima.config import compilation_cache_dir
+from anima.config import (
+    compilation_cache_dir,
+    compilation_cache_max_size,
+    enable_compilation_cache,
+    persistent_cache_min_compile_time_secs,
+    persistent_cache_min_entry_size_bytes,
+    raise_persistent_cache_errors,
+)
 from anima.util import cleared, lazy_module, once
 
 hashlib, tempfile = lazy_module("hashlib"), lazy_module("tempfile")  # for the disk only, and slow to load
@@ -51,7 +59,7 @@ if hasattr(os, "register_at_fork"):
 
 def load(text: str, target: Target) -> native.Module:
     """The module for an LLVM text, from the folder of compiled code if it is there."""
-    folder = compilation_cache_dir.value
+    folder = compilation_cache_dir.value if enable_compilation_cache.value else None
     if folder is None or _ADDRESS in text:
         return native.compile_module(text, target=target)
     path = os.path.join(os.fspath(folder), _digest(text, target) + ".o")
@@ -61,8 +69,10 @@ def load(text: str, target: Target) -> native.Module:
             return native.load_object(known, text, target)
         except (RuntimeError, ValueError):
             pass  # an object that does not link: compile again
+    begun = time.perf_counter()
     module = native.compile_module(text, target=target)
-    _write(path, module.object_bytes())
+    if time.perf_counter() - begun >= persistent_cache_min_compile_time_secs.value:
+        _write(path, module.object_bytes())
     return module
 
 
@@ -76,8 +86,13 @@ def _read(path: str) -> bytes | None:
     try:
         with open(path, "rb") as file:
             content = file.read()
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError:
+        if raise_persistent_cache_errors.value:
+            raise
+        return None
+    _touch(path)
     head = len(_FORMAT) + 12
     if len(content) < head or not content.startswith(_FORMAT):
         return None
@@ -87,8 +102,12 @@ def _read(path: str) -> bytes | None:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Puts an object into a file that appears complete or not at all; a folder that cannot be written is no error."""
-    with contextlib.suppress(OSError):
+    """Puts an object into a file that appears complete or not at all; a folder that cannot be written is no error,
+    unless `raise_persistent_cache_errors`."""
+    largest = compilation_cache_max_size.value
+    if len(data) < persistent_cache_min_entry_size_bytes.value or 0 <= largest < len(data):
+        return
+    with contextlib.suppress(*(() if raise_persistent_cache_errors.value else (OSError,))):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".part-")
         try:
@@ -99,3 +118,28 @@ def _write(path: str, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+        if largest >= 0:
+            _make_room(os.path.dirname(path), largest)
+
+
+def _touch(path: str) -> None:
+    """Notes when a file was used last, where room is short."""
+    if compilation_cache_max_size.value >= 0:
+        with contextlib.suppress(OSError):
+            os.utime(path)
+
+
+def _make_room(folder: str, largest: int) -> None:
+    """Deletes the objects that were used longest ago, until the others take no more than `largest` bytes."""
+    found = []
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            if entry.name.endswith(".o"):
+                found.append((entry.stat().st_mtime_ns, entry.stat().st_size, entry.path))
+    taken = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if taken <= largest:
+            break
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        taken -= size

@@ -3,6 +3,10 @@
     [e for e in jaxpr.eqns if e.primitive is primitives.dot_general_p]
 """
 
+from anima.api.devices import (
+    device_put_p as device_put_p,
+    sharding_constraint_p as sharding_constraint_p,
+)
 from anima.api.pjit import pjit_p as _jit_p
 from anima.control.similar import (
     hessenberg_p as hessenberg_p,
@@ -18,6 +22,7 @@ from anima.lax import (
     acos_p as acos_p,
     acosh_p as acosh_p,
     add_p as add_p,
+    after_all_p as after_all_p,
     all_gather_p as all_gather_p,
     all_to_all_p as all_to_all_p,
     and_p as and_p,
@@ -47,6 +52,7 @@ from anima.lax import (
     copy_p as copy_p,
     cos_p as cos_p,
     cosh_p as cosh_p,
+    create_token_p as create_token_p,
     cumlogsumexp_p as cumlogsumexp_p,
     cummax_p as cummax_p,
     cummin_p as cummin_p,
@@ -121,6 +127,7 @@ from anima.lax import (
     reshape_p as reshape_p,
     rev_p as rev_p,
     rng_bit_generator_p as rng_bit_generator_p,
+    rng_uniform_p as rng_uniform_p,
     round_p as round_p,
     rsqrt_p as rsqrt_p,
     scan_p as scan_p,
@@ -185,6 +192,10 @@ from anima.transforms.custom import (
     custom_jvp_call_p as custom_jvp_call_p,
     custom_lin_p as custom_lin_p,
     custom_vjp_call_p as custom_vjp_call_p,
+)
+from anima.transforms.refs import (
+    get_p as get_p,
+    swap_p as swap_p,
 )
 
 jit_p, remat_p, add_jaxvals_p = _jit_p, _checkpoint_p, add_any

@@ -1,0 +1,132 @@
+"""Arrays made of the parts that the devices of a sharding hold: on one device, of one part, the whole.
+
+    make_array_from_callback((2, 3), sharding, lambda index: rows[index])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima import tree
+from anima.core import dtypes
+from anima.core.array import ConcreteArray
+from anima.core.avals import Shape, ShapedArray
+from anima.core.device import Sharding
+from anima.core.layout import Format
+from anima.core.trace import Tracer, aval_of
+from anima.errors import UnexpectedTracerError
+from anima.ops.elementwise import convert
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """`x`, once the copying of every array in it to the host has begun: on a CPU they are there."""
+    for leaf in tree.leaves(x):
+        if hasattr(leaf, "copy_to_host_async"):
+            leaf.copy_to_host_async()
+    return x
+
+
+def make_array_from_callback(shape: Sequence[int], sharding: Any, data_callback: Callable[[Any], Any],
+                             dtype: Any = None) -> ConcreteArray:
+    """An array of what `data_callback` returns for the part that each device of a sharding holds.
+
+    Args:
+      shape: the shape of the whole.
+      sharding: a sharding, or a `Format` with one.
+      data_callback: from the index of a part, a tuple of slices of the whole, to its elements, an array-like.
+      dtype: what their type must be; None: whatever it is.
+
+    Raises:
+      TypeError: for what is no sharding; ValueError: for a part of another shape or dtype;
+      UnexpectedTracerError: for a part that is traced.
+
+    >>> x = np.arange(6.0).reshape(2, 3)
+    >>> anima.make_array_from_callback((2, 3), jnp.ones(()).sharding, lambda index: x[index])
+    Array([[0., 1., 2.],
+           [3., 4., 5.]], dtype=float32)
+    """
+    shape, sharding = tuple(shape), _sharding(sharding)
+    parts = []
+    for index in sharding.addressable_devices_indices_map(shape).values():
+        part = data_callback(index)
+        if isinstance(part, Tracer):
+            raise UnexpectedTracerError("make_array_from_callback: the callback returned an array that is traced, "
+                                        "where numbers are needed. Call it outside of traced functions.")
+        aval = aval_of(part)
+        parts.append(convert(part, aval.dtype, False) if isinstance(part, ConcreteArray) else
+                     ConcreteArray(np.array(part, aval.dtype, order="C"), ShapedArray(aval.shape, aval.dtype)))
+    return _whole("make_array_from_callback", shape, sharding, parts, dtype)
+
+
+def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
+    """Arrays of what this process has of them: all of it, as there is one process.
+
+    Args:
+      sharding: a sharding, or a tree prefix of them.
+      local_data: an array-like, or a pytree of them.
+      global_shape: None, or the shape of the whole, which is that of `local_data`; or a tree prefix of them.
+
+    Raises:
+      ValueError: for another shape.
+    """
+    leaves, structure = tree.flatten(local_data)
+    shardings = tree.broadcast_prefix(sharding, local_data, what="make_array_from_process_local_data sharding")
+    shapes = tree.broadcast_prefix(global_shape, local_data, is_leaf=_is_shape,
+                                   what="make_array_from_process_local_data global_shape")
+    made = []
+    for leaf, one, shape in zip(leaves, shardings, shapes, strict=True):
+        if shape is not None and tuple(shape) != np.shape(leaf):
+            raise ValueError("make_array_from_process_local_data: there is one process, so that global_shape must be "
+                             f"None or that of the data, {np.shape(leaf)}; got {tuple(shape)}.")
+        made.append(make_array_from_callback(np.shape(leaf), one, lambda index, leaf=leaf: leaf))
+    return tree.unflatten(structure, made)
+
+
+def _is_shape(x: Any) -> bool:
+    return x is None or (isinstance(x, (tuple, list)) and all(n is None or isinstance(n, (int, np.integer)) for n in x))
+
+
+def make_array_from_single_device_arrays(shape: Sequence[int], sharding: Any, arrays: Sequence[Any], *,
+                                         dtype: Any = None) -> ConcreteArray:
+    """An array of the arrays that lie on the devices of a sharding, in their order: on one device, of one.
+
+    Raises:
+      TypeError: for what is no list or tuple of arrays.
+      ValueError: for another number of them than there are devices, and for another shape or dtype than is said.
+    """
+    if not isinstance(arrays, (tuple, list)):
+        raise TypeError("make_array_from_single_device_arrays: `arrays` must be a list or tuple, got "
+                        f"{type(arrays).__name__}.")
+    if any(isinstance(x, Tracer) for x in arrays):
+        raise ValueError("make_array_from_single_device_arrays needs arrays with values, and was given one that is "
+                         "traced.")
+    for x in arrays:
+        if not isinstance(x, ConcreteArray):
+            raise TypeError(f"make_array_from_single_device_arrays: `arrays` holds a {type(x).__name__}. Fix: "
+                            "anima.device_put makes an array of it.")
+    return _whole("make_array_from_single_device_arrays", tuple(shape), _sharding(sharding), arrays, dtype)
+
+
+def _sharding(given: Any) -> Sharding:
+    sharding = given.sharding if isinstance(given, Format) else given
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"sharding must be a sharding of anima.sharding, got {given!r} of type {type(given)}.")
+    return sharding
+
+
+def _whole(name: str, shape: Shape, sharding: Sharding, parts: Sequence[ConcreteArray], dtype: Any) -> ConcreteArray:
+    count = len(sharding.addressable_devices)
+    if len(parts) != count:
+        raise ValueError(f"{name}: the sharding has {count} device here, but there are {len(parts)} arrays.")
+    (part,) = parts
+    expected = sharding.shard_shape(shape)
+    if part.shape != expected:
+        raise ValueError(f"{name}: the part of an array of shape {shape} under {sharding} has the shape {expected}, "
+                         f"but the array given for it has {part.shape}.")
+    if dtype is not None and part.dtype != dtypes.canonicalize_dtype(dtype):
+        raise ValueError(f"{name}: dtype is {dtypes.name(dtypes.np_dtype(dtype))}, but that of the array given is "
+                         f"{dtypes.name(part.dtype)}.")
+    return part

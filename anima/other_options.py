@@ -1,0 +1,104 @@
+"""Options of JAX's that mean nothing on one CPU: programs set them, and read what they set.
+
+    config.update("jax_use_shardy_partitioner", False)
+
+One row each: the name, its first value in JAX, and the values that it takes if these are a few words.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+_Row = tuple[str, Any] | tuple[str, Any, tuple[str, ...]]
+TRANSFER_GUARDS = ("transfer_guard", "transfer_guard_host_to_device", "transfer_guard_device_to_host",
+                   "transfer_guard_device_to_device")    # the first is all of the others
+_LEVELS = ("UNKNOWN", "O0", "O1", "O2", "O3")
+_GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+
+_XLA: tuple[_Row, ...] = (
+    ("exec_time_optimization_effort", 0.0),
+    ("optimization_level", "UNKNOWN", _LEVELS),
+    ("memory_fitting_effort", 0.0),
+    ("memory_fitting_level", "O2", _LEVELS),
+    ("compiler_enable_remat_pass", True),
+    ("embedded_constants_max_bytes", 32),
+    ("use_simplified_jaxpr_constants", False),
+    ("xla_profile_version", 0),
+    ("use_shardy_partitioner", True),
+    ("experimental_unsafe_xla_runtime_errors", False),
+    ("enable_pgle", False),
+    ("pgle_profiling_runs", 3),
+    ("pgle_aggregation_percentile", 90),
+    ("compilation_cache_expect_pgle", False),
+    ("compilation_cache_include_metadata_in_key", False),
+    ("compilation_cache_check_contents", False),
+    ("persistent_cache_enable_xla_caches", "xla_gpu_per_fusion_autotune_cache_dir"),
+    ("remove_custom_partitioning_ptr_from_cache_key", False),
+    ("hlo_source_file_canonicalization_regex", None),
+    ("include_full_tracebacks_in_locations", True),
+    ("traceback_in_locations_limit", 100),
+    ("send_traceback_to_runtime", "off", ("off", "on", "full")),
+    ("pjrt_client_create_options", None),
+    ("debug_leaked_clients_on_clear_backends", False),
+    ("jax2tf_associative_scan_reductions", False),
+    ("export_calling_convention_version", 10),
+    ("export_ignore_forward_compatibility", False),
+    ("serialization_version", 0),
+    ("refs_to_pins", False),
+)
+
+_ACCELERATORS: tuple[_Row, ...] = (
+    ("bcoo_cusparse_lowering", False),
+    ("threefry_gpu_kernel_lowering", False),
+    ("ragged_dot_use_gpu_pallas_triton_lowering", False),
+    ("ragged_dot_use_ragged_dot_instruction", True),
+    ("use_magma", "auto", ("off", "on", "auto")),
+    ("mosaic_allow_hlo", False),
+    ("pallas_enable_debug_checks", False),
+    ("pallas_poison_buffers", False),
+    ("pallas_use_mosaic_gpu", True),
+    ("use_emit_pipeline_primitive", False),
+)
+
+_MANY: tuple[_Row, ...] = (
+    ("auto_pcast", True),
+    ("cpu_collectives_implementation", "gloo", ("gloo", "mpi", "megascale")),
+    ("cpu_enable_async_dispatch", True),
+    ("cpu_get_global_topology_timeout_minutes", 5),
+    ("cpu_get_local_topology_timeout_minutes", 2),
+    ("disable_vmap_shmap_error", False),
+    ("disallow_mesh_context_manager", False),
+    ("distributed_debug", False),
+    ("enable_preemption_service", True),
+    ("enable_recoverability", False),
+    ("remove_size_one_mesh_axis_from_type", False),
+    ("share_binary_between_hosts", False),
+    ("share_binary_between_hosts_timeout_ms", 1200000),
+    ("thread_guard", False),
+    ("transfer_guard", None, _GUARDS),
+    ("transfer_guard_device_to_device", None, _GUARDS),
+    ("transfer_guard_device_to_host", None, _GUARDS),
+    ("transfer_guard_host_to_device", None, _GUARDS),
+)
+
+_INSIDE: tuple[_Row, ...] = (
+    ("array_garbage_collection_guard", None, ("allow", "log", "fatal")),
+    ("custom_vjp3", False),
+    ("disable_bwd_checks", False),
+    ("mutable_array_checks", True),
+    ("pprint_use_color", True),
+    ("remat3", False),
+    ("scan3", False),
+    ("use_direct_linearize", True),
+    ("source_url_schema", None),
+    ("log_checkpoint_residuals", False),
+    ("captured_constants_report_frames", 0),
+    ("captured_constants_warn_bytes", 2000000000),
+)
+
+# Name to first value, the words it takes (none: anything of its type), and what it is about.
+OTHER_OPTIONS: dict[str, tuple[Any, tuple[str, ...], str]] = {
+    row[0]: (row[1], row[2] if len(row) > 2 else (), about) for rows, about in (
+        (_XLA, "About XLA: programs are not compiled by it."),
+        (_ACCELERATORS, "About GPUs and TPUs: there are none."),
+        (_MANY, "About several devices or processes: there is one."),
+        (_INSIDE, "About how JAX is made: Anima has one way.")) for row in rows}
