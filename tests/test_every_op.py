@@ -355,10 +355,10 @@ def test_second_derivatives(record: Record, name: str) -> None:
         check_slope(gradient, chosen, label)
 
 
-@pytest.mark.parametrize("record", [r for r in RECORDS if r.constant])
+@pytest.mark.parametrize("record", [r for r in RECORDS if r.constant and r not in SPARSE])  # theirs are integers
 def test_operands_without_derivative_say_so(record: Record) -> None:
     args = record.draw(record.cases[0], record.dtypes[0])
-    for k in (k for k in record.constant if dt.issubdtype(args[k].dtype, np.inexact)):
+    for k in record.constant:
         with pytest.raises((NotImplementedError, ValueError),
                            match=f"derivative of {record.name.split('_')[-1]}|derivative of {record.name}"):
             anima.jvp(of_operands(applied(record, record.cases[0], record.dtypes[0]), args, [k]), [args[k]], [args[k]])

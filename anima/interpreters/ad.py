@@ -129,12 +129,8 @@ def defbilinear(prim: Primitive, lhs_rule: Rule, rhs_rule: Rule) -> None:
     primitive_transposes[prim] = transpose
 
 
-def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False,
-        instantiate: bool | Sequence[bool] = True, transform_stack: bool = True) -> tuple[Any, ...]:
-    """Results of `fun(*primals)` and their tangents, which are `Zero`s where `instantiate` is False.
-
-    With `has_aux`, `fun` returns a pair, whose second part comes last as it is.
-    """
+def _flat(fun: Callable[..., Any], has_aux: bool) -> tuple[Callable[..., list[Any]], list[Any], list[Any]]:
+    """`fun` with leaves for results; lists that get the results' tree and, with `has_aux`, what is returned beside."""
     trees: list[Any] = []
     aux: list[Any] = []
 
@@ -147,6 +143,16 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         trees.append(out_tree)
         return leaves
 
+    return flat, trees, aux
+
+
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False,
+        instantiate: bool | Sequence[bool] = True, transform_stack: bool = True) -> tuple[Any, ...]:
+    """Results of `fun(*primals)` and their tangents, which are `Zero`s where `instantiate` is False.
+
+    With `has_aux`, `fun` returns a pair, whose second part comes last as it is.
+    """
+    flat, trees, aux = _flat(fun, has_aux)
     outs, moved = jvp_flat(flat, primals, tangents)
     wanted = [instantiate] * len(moved) if isinstance(instantiate, bool) else instantiate
     moved = [instantiate_zeros(t) if w else t for t, w in zip(moved, wanted, strict=True)]
@@ -157,18 +163,7 @@ def linearize(traceable: Callable[..., Any], primals_ft: Sequence[Any], has_aux:
               is_vjp: bool = False) -> tuple[Any, ...]:
     """(results of `traceable(*primals)`, the function from tangents to tangents), and what is returned beside the
     results, with `has_aux`."""
-    trees: list[Any] = []
-    aux: list[Any] = []
-
-    def flat(*xs: Any) -> list[Any]:
-        out = getattr(traceable, "call_wrapped", traceable)(*xs)
-        if has_aux:
-            out, extra = out
-            aux.append(extra)
-        leaves, out_tree = tree.flatten(out)
-        trees.append(out_tree)
-        return leaves
-
+    flat, trees, aux = _flat(traceable, has_aux)
     outs, mask, jaxpr, consts = linearize_flat(flat, primals_ft, [True] * len(primals_ft))
 
     def tangents_of(*tangents: Any) -> Any:
