@@ -36,6 +36,7 @@ from anima.api.devices import (
     process_count as process_count,
     process_index as process_index,
     process_indices as process_indices,
+    reshard as reshard,
 )
 from anima.api.effects import (
     effects_barrier as effects_barrier,
@@ -52,12 +53,14 @@ from anima.api.placing import (
     make_array_from_process_local_data as make_array_from_process_local_data,
     make_array_from_single_device_arrays as make_array_from_single_device_arrays,
 )
+from anima.api.pmap import pmap as pmap
 from anima.api.refs import (
     empty_ref as empty_ref,
     free_ref as free_ref,
     freeze as freeze,
     new_ref as new_ref,
 )
+from anima.api.shard_map import shard_map as shard_map, smap as smap
 from anima.api.stages import ShapeDtypeStruct as ShapeDtypeStruct
 from anima.api.tracing import (
     clear_caches as clear_caches,
@@ -100,9 +103,12 @@ from anima.config import (
     transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
 from anima.core.array import Array as Array, load_operators_by as _load_operators_by
-from anima.core.device import Device as Device, Shard as Shard, memory as memory
+from anima.core.device import Device as Device, memory as memory
 from anima.core.dtypes import float0 as float0
+from anima.core.mesh import make_mesh as make_mesh, set_mesh as set_mesh
+from anima.core.partition import PartitionSpec as P
 from anima.core.refs import Ref as Ref
+from anima.core.shardings import NamedSharding as NamedSharding, Shard as Shard
 from anima.core.windows import ds as ds
 from anima.custom_derivatives import closure_convert as closure_convert, custom_gradient as custom_gradient
 from anima.transforms.checkpoint import checkpoint as checkpoint, checkpoint_policies as checkpoint_policies
@@ -142,7 +148,7 @@ _FACES = ("ad_checkpoint", "api_util", "custom_batching", "custom_derivatives", 
           "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image", "interpreters",
           "lax", "monitoring", "nn", "numpy", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages",
           "test_util", "tree", "tree_util", "typing")
-_DEVICES = dict.fromkeys(("distributed", "make_mesh", "pmap", "set_mesh", "shard_map"),
+_DEVICES = dict.fromkeys(("distributed",),
                          "it is for programs on many devices, and Anima's are for one")
 
 # Errors show the user's frames only. The faces are loaded when they are first used: `import anima` loads the core.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence
@@ -51,14 +52,14 @@ class Option:
     __slots__ = ("_global", "_on_call", "_on_set", "_overrides", "_parse", "doc", "in_trace_key", "name")
 
     def __init__(self, name: str, default: Any, parse: Callable[[str, Any], Any], doc: str, *,
-                 in_trace_key: bool = False, on_call: Any = _REQUIRED,
+                 in_trace_key: bool = False,
                  on_set: Callable[[Any, Any], None] | None = None) -> None:
         self.name = name
         self.doc = doc
         self.in_trace_key = in_trace_key
         self._parse = parse
         self._overrides = 0
-        self._on_call = on_call
+        self._on_call = True if parse is _parse_bool else _REQUIRED     # `with option():` turns a switch on
         self._on_set = on_set   # what else a new global value does: it gets the one before, and the new one
         words = name.upper()
         text = _environment.get("ANIMA_" + words, _environment.get("JAX_" + words))
@@ -164,11 +165,33 @@ def _parse_float(name: str, value: Any) -> float:
     return float(value)
 
 
-def _parse_one(name: str, value: Any) -> int | None:
+_device_count: list[int] = []  # how many devices there are, once this has been asked
+
+
+def _parse_count(name: str, value: Any) -> int | None:
     count = _parse_int(name, value)
-    if count not in (None, -1, 1):
-        raise NotImplementedError(f"anima_{name}={count}: the CPU is one device.")
+    if count not in (None, -1) and count < 1:
+        raise ValueError(f"anima_{name} must be at least 1, or -1 for what XLA_FLAGS says, got {count}")
+    if _device_count and count not in (None, -1, *_device_count):
+        raise RuntimeError(f"anima_{name} config should be updated before backends are initialized i.e. before any "
+                           f"device is asked for: there are {_device_count[0]} by now, not {count}. Set it immediately "
+                           "after `import anima`.")
     return count
+
+
+def fixed_device_count() -> int:
+    """How many devices the CPU is shown as, from now on: as num_cpu_devices says, else XLA_FLAGS, else 1."""
+    count = num_cpu_devices.value
+    if count in (None, -1):
+        flags = re.findall(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+        count = int(flags[-1]) if flags else 1
+    _device_count[:] = [max(count, 1)]
+    return _device_count[0]
+
+
+def device_count_is_fixed() -> bool:
+    """Whether somebody has asked for a device, so that there will be no more of them."""
+    return bool(_device_count)
 
 
 def _parse_any(name: str, value: Any) -> Any:
@@ -265,23 +288,32 @@ debug_key_reuse = Option("debug_key_reuse", False, _parse_bool, "Raise KeyReuseE
                          in_trace_key=True)
 check_tracer_leaks = Option("check_tracer_leaks", False, _parse_bool,
                             "Raise as soon as a traced function has left a tracer behind.",
-                            in_trace_key=True, on_call=True)
+                            in_trace_key=True)
 default_device = Option("default_device", None, _parse_device, "Where arrays are made when nothing says.",
                         in_trace_key=True)
 enable_checks = Option("enable_checks", False, _parse_bool, "Check the invariants of every jaxpr made.")
 profiling = Option("profiling", False, _parse_bool, "Compile programs that note times: profiler.start_trace sets it.",
                    in_trace_key=True)
+log_checkpoint_residuals = Option("log_checkpoint_residuals", False, _parse_bool,
+                                  "Log what functions under checkpoint keep, where they are differentiated.")
+captured_constants_warn_bytes = Option(
+    "captured_constants_warn_bytes", 2_000_000_000, _parse_offset,
+    "Warn of jitted functions that close over arrays of so many bytes or more; -1: of none.")
+captured_constants_report_frames = Option(
+    "captured_constants_report_frames", 0, _parse_offset, "Not 0: the warning says where the largest of them are used.")
 log_compiles = Option("log_compiles", False, _parse_bool, "Log each compilation and its time.")
 explain_cache_misses = Option("explain_cache_misses", False, _parse_bool, "Say why jit traced again.")
 traceback = Option("traceback", "filtered", _one_of("Traceback", "filtered", "full"),
                    "'full' keeps Anima's own frames in tracebacks.")
 compilation_cache_dir = Option("compilation_cache_dir", None, _parse_any,
-                               "The folder of the on-disk cache of compiled code.")
+                               "The folder of the on-disk cache of compiled code; None: ANIMA_CACHE_DIR, or else "
+                               "`anima` in the user's folder of caches.")
 platforms = Option("platforms", None, _parse_any, "The platforms to use, by name, best first.")
 platform_name = Option("platform_name", None, _parse_any, "The default platform.")
 tape_budget = Option("tape_budget", None, _parse_int, "Bytes that reverse mode through while_loop may remember in one "
                      "program; None: a quarter of the memory that is free.")
-num_cpu_devices = Option("num_cpu_devices", None, _parse_one, "How many devices the CPU is shown as: one.")
+num_cpu_devices = Option("num_cpu_devices", None, _parse_count, "How many devices the CPU is shown as; None, -1: what "
+                         "XLA_FLAGS says in --xla_force_host_platform_device_count=N, else one.")
 random_seed_offset = Option("random_seed_offset", 0, _parse_offset, "What is added to the seed of each key.",
                             in_trace_key=True)
 legacy_prng_key = Option("legacy_prng_key", "allow", _one_of("LegacyPrngKeyState", "allow", "warn", "error"),
@@ -311,8 +343,8 @@ persistent_cache_min_compile_time_secs = Option("persistent_cache_min_compile_ti
                                                 "Code that compiles faster is not put on disk.")
 persistent_cache_min_entry_size_bytes = Option("persistent_cache_min_entry_size_bytes", 0, _parse_offset,
                                                "Code that is smaller is not put on disk.")
-compilation_cache_max_size = Option("compilation_cache_max_size", -1, _parse_offset, "Bytes that the cache on disk may "
-                                    "take, least recently used code goes first; -1: any number.")
+compilation_cache_max_size = Option("compilation_cache_max_size", 1 << 29, _parse_offset, "Bytes that the cache on "
+                                    "disk may take, least recently used code goes first; -1: any number.")
 explicit_x64_dtypes = Option("explicit_x64_dtypes", "warn", _not_yet(
     _one_of("ExplicitX64Mode", "warn", "error", "allow"), "allow", "types of 64 bits come with anima_enable_x64"),
     "What asking for a type of 64 bits does while these are off.", in_trace_key=True)
@@ -328,7 +360,8 @@ raise_persistent_cache_errors = Option("raise_persistent_cache_errors", False, _
 OPTIONS: dict[str, Option] = {option.name: option for option in (
     enable_x64, debug_nans, debug_infs, disable_jit, threefry_partitionable, numpy_dtype_promotion,
     numpy_rank_promotion, default_matmul_precision, default_prng_impl, enable_custom_prng, debug_key_reuse,
-    check_tracer_leaks, default_device, enable_checks, profiling, log_compiles, explain_cache_misses, traceback,
+    check_tracer_leaks, default_device, enable_checks, profiling, log_compiles, log_checkpoint_residuals,
+    captured_constants_warn_bytes, captured_constants_report_frames, explain_cache_misses, traceback,
     compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices, random_seed_offset,
     legacy_prng_key, high_dynamic_range_gumbel, allow_f16_reductions, softmax_custom_jvp, check_static_indices,
     no_execution, no_tracing, traceback_filtering, logging_level, debug_log_modules, enable_compilation_cache,
@@ -456,6 +489,11 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
     def update(self, name: str, val: Any) -> None:
         """Set an option for all threads; AttributeError for an unknown name, ValueError for a bad value."""
         _find(name).set(val)
+
+    @property
+    def x64_enabled(self) -> bool:
+        """`enable_x64`, under another name."""
+        return bool(enable_x64.value)
 
     def read(self, name: str) -> Any:
         """The value of the option `name`; AttributeError if there is none."""

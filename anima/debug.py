@@ -28,8 +28,9 @@ from anima.control.effects import (
     debug_callback_p,
     debug_print_p,
 )
-from anima.core.device import WHOLE, Sharding
+from anima.core.shardings import WHOLE, Sharding
 from anima.core.trace import aval_of
+from anima.ops.placing import inspect_sharding_p
 
 _logger = logging.getLogger("anima.debug")
 
@@ -109,13 +110,14 @@ def callback(callback: Callable[..., Any] | None = None, *args: Any, ordered: bo
 
 @errors.api_boundary
 def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) -> None:
-    """Calls `callback` with the sharding of every array in `value`, now: while it is traced, too, as it is known.
+    """Calls `callback` with the sharding of every array in `value`: of a traced one when it is known, before the
+    program runs for the first time on arguments that lie so.
 
     >>> jit(lambda x: debug.inspect_array_sharding(x, callback=builtins.print))(1.0)
     SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)
     """
     for leaf in _tree.leaves(value):
-        callback(getattr(leaf, "sharding", WHOLE))
+        inspect_sharding_p.bind(leaf, callback=callback)
 
 
 @errors.api_boundary
@@ -131,10 +133,9 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: b
 
     Args:
       shape: of one or two dimensions; ValueError for others.
-      sharding: one on one device.
       scale: of the drawing: 1.0 has 10 lines for a square matrix.
       min_width, max_width: bounds of the width in letters.
-      use_color, color_map: accepted: colours tell devices apart, and there is one.
+      use_color, color_map: accepted: it is the numbers that tell devices apart.
 
     >>> debug.visualize_sharding((2, 8), jnp.ones(()).sharding, scale=0.3, max_width=11)
     ┌─────────┐
@@ -144,14 +145,39 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: b
     if len(shape) not in (1, 2):
         raise ValueError("visualize_sharding draws arrays of 1 and 2 dimensions, got the shape "
                          f"{tuple(shape)}.")
-    (device,) = sharding.device_set
-    rows, columns = (1, *shape) if len(shape) == 1 else shape
-    height = 3 if len(shape) == 1 else max(3, round(10 * scale))
-    width = min(max(round(2 * height * columns / max(rows, 1)), min_width, 3), max_width)
-    lines = [""] * (height - 2)
-    lines[(height - 3) // 2] = f"{device.platform.upper()} {device.id}"
-    builtins.print("\n".join(["┌" + "─" * (width - 2) + "┐", *(f"│{line:^{width - 2}}│" for line in lines),
-                              "└" + "─" * (width - 2) + "┘"]))
+    places: dict[tuple[int, int], list[Any]] = {}
+    size = (1, *shape) if len(shape) == 1 else tuple(shape)
+    for device, index in sharding.devices_indices_map(tuple(shape)).items():
+        row, column = ((0, *index) if len(shape) == 1 else index)
+        begins = [part if isinstance(part, int) else part.start or 0 for part in (row, column)]
+        places.setdefault((begins[0], begins[1]), []).append(device)
+    rows, columns = (sorted({place[k] for place in places}) for k in (0, 1))
+    height = 3 if len(shape) == 1 else max(3, round(10 * scale), 2 * len(rows) + 1)
+    width = min(max(round(2 * height * size[1] / max(size[0], 1)), min_width, 3), max_width)
+    width = max((width - 1) // len(columns), 3) - 1
+    lines = max((height - 1) // len(rows), 2) - 1
+    builtins.print("\n".join(_drawn(
+        [[_label(places[r, c]) for c in columns] for r in rows], width, lines)))
+
+
+def _label(devices: Sequence[Any]) -> str:
+    return f"{devices[0].platform.upper()} " + ",".join(str(d.id) for d in devices)
+
+
+def _drawn(labels: Sequence[Sequence[str]], width: int, height: int) -> Iterator[str]:
+    """The lines of a table: each cell has a width, in which its text is broken, and a height at least."""
+    count = len(labels[0])
+    yield "┌" + "┬".join(["─" * width] * count) + "┐"
+    for k, row in enumerate(labels):
+        if k:
+            yield "├" + "┼".join(["─" * width] * count) + "┤"
+        cells = [[text[n:n + width] for n in range(0, len(text), width)] for text in row]
+        tall = max(height, *map(len, cells))
+        for line in range(tall):
+            found = [cell[line - (tall - len(cell)) // 2] if 0 <= line - (tall - len(cell)) // 2 < len(cell) else ""
+                     for cell in cells]
+            yield "│" + "│".join(f"{text:^{width}}" for text in found) + "│"
+    yield "└" + "┴".join(["─" * width] * count) + "┘"
 
 
 def _check_format(fmt: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

@@ -286,6 +286,10 @@ class InconclusiveDimensionOperation(AnimaTypeError):
     """A comparison of symbolic dimensions has no answer for all their values."""
 
 
+class ShardingTypeError(AnimaTypeError):
+    """Types of operands that are cut along Explicit axes of a mesh, of which there is no one type of the result."""
+
+
 class JaxprTypeError(AnimaTypeError):
     """A jaxpr does not type-check."""
 

@@ -90,9 +90,6 @@ _INSIDE: tuple[_Row, ...] = (
     ("scan3", False),
     ("use_direct_linearize", True),
     ("source_url_schema", None),
-    ("log_checkpoint_residuals", False),
-    ("captured_constants_report_frames", 0),
-    ("captured_constants_warn_bytes", 2000000000),
 )
 
 # Name to first value, the words it takes (none: anything of its type), and what it is about.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import itertools
 import math
 import os
 import sys
@@ -226,16 +227,16 @@ def _record(cls: type, eq: bool) -> type:
         slots.append("__weakref__")
     body |= {"__slots__": tuple(slots), "__dataclass_fields__": fields,
              "__dataclass_params__": _params, "__match_args__": tuple(fields)}
-    scope: dict[str, Any] = {}
-    exec(_methods(fields, scope), scope)
-    methods = {name: scope[name] for name in (("__init__", "__eq__", "__hash__") if eq else ("__init__",))}
+    scope: dict[str, Any] = {"__name__": cls.__module__}
+    methods = _methods(fields, scope)
+    methods = {name: methods[name] for name in (("__init__", "__eq__", "__hash__") if eq else ("__init__",))}
     for name, method in methods.items():
         method.__qualname__ = f"{cls.__qualname__}.{name}"
     shared = {**methods, "__repr__": _repr, "__setattr__": _refuse, "__delattr__": _refuse,
               "__getstate__": _get_state, "__setstate__": _set_state}
     made: Any = type(cls)(cls.__name__, cls.__bases__, {**shared, **body})
     made.__qualname__ = cls.__qualname__
-    scope.update({f"set_{name}": getattr(made, name).__set__ for name in fields})
+    scope.update({f"set_{k}": getattr(made, name).__set__ for k, name in enumerate(fields)})
     return made
 
 
@@ -252,18 +253,34 @@ def _field(cls: type, name: str, hint: Any) -> Any:
     return known
 
 
-def _methods(fields: dict[str, Any], scope: dict[str, Any]) -> str:
-    parameters, compared = "self", "".join(f"self.{name}, " for name, f in fields.items() if f.compare)
-    for name, f in fields.items():
-        parameters += f", {name}"
-        if f.default is not dataclasses.MISSING:
-            parameters += f"=default_{name}"
-            scope[f"default_{name}"] = f.default
-    stores = "\n".join(f"    set_{name}(self, {name})" for name in fields)
-    return (f"def __init__({parameters}):\n{stores or '    pass'}\n"
+def _methods(fields: dict[str, Any], scope: dict[str, Any]) -> dict[str, types.FunctionType]:
+    """The methods of a record of these fields: those of any with as many, under other names."""
+    names = {f"field_{k}": name for k, name in enumerate(fields)}
+    given = [f.default for f in fields.values()]
+    defaults = tuple(itertools.dropwhile(lambda default: default is dataclasses.MISSING, given))
+    if dataclasses.MISSING in defaults:
+        raise TypeError(f"a field without a default follows one with a default: {', '.join(fields)}")
+    made = {}
+    for name, code in _codes(len(fields), tuple(k for k, f in enumerate(fields.values()) if f.compare)).items():
+        code = code.replace(co_varnames=tuple([names.get(v, v) for v in code.co_varnames]),
+                            co_names=tuple([names.get(v, v) for v in code.co_names]))
+        made[name] = types.FunctionType(code, scope, name, defaults if name == "__init__" else ())
+    return made
+
+
+@functools.cache
+def _codes(count: int, compared: tuple[int, ...]) -> dict[str, types.CodeType]:
+    """The code of the methods of records with so many fields, of which some count in comparisons: compiling it takes
+    twenty times longer than giving fields their names."""
+    stores = "\n".join(f"    set_{k}(self, field_{k})" for k in range(count))
+    values = "".join(f"self.field_{k}, " for k in compared)
+    text = (f"def __init__({', '.join(['self', *(f'field_{k}' for k in range(count))])}):\n{stores or '    pass'}\n"
             "def __eq__(self, other):\n    if other.__class__ is not self.__class__:\n        return NotImplemented\n"
-            f"    return ({compared}) == ({compared.replace('self.', 'other.')})\n"
-            f"def __hash__(self):\n    return hash(({compared}))\n")
+            f"    return ({values}) == ({values.replace('self.', 'other.')})\n"
+            f"def __hash__(self):\n    return hash(({values}))\n")
+    scope: dict[str, Any] = {}
+    exec(text, scope)
+    return {name: scope[name].__code__ for name in ("__init__", "__eq__", "__hash__")}
 
 
 def replace(of: A, /, **changes: Any) -> A:

@@ -7,21 +7,39 @@ Compiled programs are checked as they are made and as they run (`ANIMA_CHECK=2`)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import numpy as np
 import pytest
 
 import anima
+from anima.compiler.machine import store
+from anima.core import device
 
 os.environ.setdefault("ANIMA_CHECK", "2")
+# What is on the user's disk is not asked, and not written to, but where a test asks for a folder of its own.
+os.environ["ANIMA_ENABLE_COMPILATION_CACHE"] = "0"
+anima.config.update("anima_enable_compilation_cache", False)
 
 # Deadlines measure the machine, not the code; the same examples every run keep failures repeatable.
 hypothesis.settings.register_profile("anima", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 hypothesis.settings.load_profile("anima")
+
+
+ECOSYSTEM = Path(__file__).parent / "ecosystem"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out the programs written for JAX unless they are asked for, alone: they run under JAX's defaults."""
+    if collection_path != ECOSYSTEM:
+        return None
+    asked = [Path(config.invocation_params.dir, name.partition("::")[0]).resolve() for name in config.args]
+    return not all(path.is_relative_to(ECOSYSTEM) for path in asked)
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +52,14 @@ def options_unchanged() -> Iterator[None]:
     for name in changed:
         anima.config.update(name, before[name])
     assert not changed, f"the test left options changed: {changed}"
+
+
+@pytest.fixture
+def eight_devices(monkeypatch: pytest.MonkeyPatch) -> list[anima.Device]:
+    """The CPU shown as eight devices; how many there are is otherwise fixed for a process."""
+    made = tuple(map(anima.Device, range(8)))
+    monkeypatch.setattr(device, "_all", lambda: made)
+    return list(made)
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +76,18 @@ def x64() -> Iterator[None]:
     """64-bit types on for one test."""
     with anima.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Iterator[Path]:
+    """The folder that compiled code is kept in during one test."""
+    folder = tmp_path / "cache"
+    with contextlib.ExitStack() as after:
+        for name, value in (("compilation_cache_dir", str(folder)), ("enable_compilation_cache", True)):
+            after.callback(anima.config.update, f"anima_{name}", getattr(anima.config, f"anima_{name}"))
+            anima.config.update(f"anima_{name}", value)
+        yield folder
+        store.flush()
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def whole(values: Any) -> Arg:
 def products(rows: bool) -> tuple[Case, ...]:
     """Empty rows, elements outside, repeated ones; shared by a batch or not; one column, few, and many."""
     places = [0, 0, 2, 2, 2, 3, 4, 4]
-    columns = [1, 3, 0, 0, 5, 2, 1, 9]
+    columns = [1, 3, 0, -2, 5, 2, 1, 9]
     first, params = ([0, 2, 2, 5, 6, 8], {}) if rows else (places, {"count": 5, "sorted": True})
     many = np.sort(np.arange(300) * 7919 % 70)
 
@@ -69,6 +69,9 @@ def products(rows: bool) -> tuple[Case, ...]:
     at = _pointers(many[None], 70)[0] if rows else many
     other = {} if rows else {"count": 70, "sorted": True}
     out.append(Case((Arg((1, 300), 1, 3), *where([at], [np.arange(300) * 31 % 90]), Arg((1, 90, 1), 1, 3)), other))
+    one = [0, 200, 200] if rows else [0] * 200  # a row of many entries: sums are wider than 16 bits
+    out.append(Case((Arg((1, 200), 1, 3), *where([one], [np.arange(200) % 4]), Arg((1, 4, 2), 1, 3)),
+                    {} if rows else {"count": 2, "sorted": True}))
     return tuple(out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import pathlib
 import re
@@ -53,3 +54,10 @@ def test_the_page_on_references_runs() -> None:
     np.testing.assert_array_equal(names["total"][:7], [0, 1, 0, 0, 0, 2, 0])
     np.testing.assert_allclose(names["seen"][...], np.cos(2 * np.ones(3)), rtol=1e-6)
     np.testing.assert_array_equal(names["sums"][...], [4, 4, 4])
+
+
+def test_the_page_on_devices_runs(eight_devices: list[anima.Device]) -> None:
+    page = (ROOT / "docs" / "devices.md").read_text()
+    examples = doctest.DocTestParser().get_doctest(page, {}, "devices.md", None, 0)
+    failures, count = doctest.DocTestRunner().run(examples)
+    assert failures == 0 and count >= 14

@@ -31,6 +31,9 @@ LAYERS = [
      "image", "sharding", "test_util", "profiler", "export", "ffi", "api_util", "example_libraries", "interpreters",
      "ref"},
     {"anima"},
+    {"dropin"},
+    {"commands"},
+    {"__main__"},
 ]
 
 # What may be imported late, and by whom: optional packages and those too slow to load at every import.

@@ -141,3 +141,36 @@ def test_names() -> None:
 def test_errors(call: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         call()
+
+
+def test_dimensions_without_pixels() -> None:
+    """Those that stay as they are may have none; there is nothing to resample those that change from."""
+    for method in ("linear", "cubic", "lanczos3", "area"):
+        for shape in ((0, 3), (2, 0), (0, 0)):
+            image = jnp.zeros(shape)
+            assert anima.image.resize(image, shape, method).shape == shape
+            assert anima.image.scale_and_translate(image, shape, (), jnp.ones(0), jnp.ones(0), method).shape == shape
+            for axes in ((0,), (1,), (0, 1)):
+                one = jnp.ones(len(axes))
+                if all(shape[d] for d in axes):
+                    assert anima.image.scale_and_translate(image, shape, axes, one, one, method).shape == shape
+                    continue
+                with pytest.raises(ValueError, match="no pixels"):
+                    anima.image.scale_and_translate(image, shape, axes, one, one, method)
+                with pytest.raises(ValueError, match="no pixels"):
+                    anima.image.resize(image, tuple(4 if d in axes else n for d, n in enumerate(shape)), method)
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic"])
+@pytest.mark.parametrize("scale, translation", [(1.0, 1.5), (2.0, 3.0), (2.0, -1.25), (3.5, -2.0), (1.25, 0.6)])
+def test_pixels_are_scaled_and_then_moved(scale: float, translation: float, method: str) -> None:
+    """A ramp stays one: what was at x is at scale * x + translation."""
+    ramp = jnp.arange(20.0)
+    for antialias in (False, True):
+        out = anima.image.scale_and_translate(ramp, (40,), (0,), jnp.array([scale]), jnp.array([translation]), method,
+                                              antialias)
+        places = (np.arange(40) + 0.5 - translation) / scale - 0.5
+        inner = (places > 2) & (places < 17)
+        assert inner.sum() > 9
+        np.testing.assert_allclose(np.asarray(out)[inner], places[inner], atol=2e-5)
+        assert not np.asarray(out)[(places < -0.51) | (places > 19.51)].any()

@@ -28,7 +28,7 @@ from anima.ops.broadcast import as_array, as_operand, instantiate
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import without_refs
 from anima.transforms.forward import jvp_flat
-from anima.transforms.linearize import linearize_flat
+from anima.transforms.linearize import linear_flat, linearize_flat
 from anima.transforms.refs import addupdate_p, cells_of, held_by, new_ref, put, whole
 from anima.transforms.transpose import backward
 from anima.util import fun_name
@@ -513,6 +513,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     closed = without_refs(ClosedJaxpr(*trace_to_jaxpr(
         flat_fun, avals, Traced(fun_name(fun), by="linear_transpose"))))
     out_tree = found[0]
+    jaxpr, consts = linear_flat(lambda *xs: eval_jaxpr(closed.jaxpr, closed.consts, *xs), avals)
 
     @errors.api_boundary
     def transposed(ct: Any) -> Any:
@@ -523,7 +524,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
             got = aval_of(x)
             if (got.shape, got.dtype) != (aval.shape, aval.dtype):
                 raise TypeError(f"linear_transpose got a cotangent of type {got} for an output of type {aval}.")
-        found_cts = backward(closed.jaxpr, closed.consts, [Linear(a) for a in avals], list(map(as_array, cts)))
+        found_cts = backward(jaxpr, consts, list(map(Linear, avals)), list(map(as_array, cts)))
         return tree.unflatten(in_tree, map(_user_tangent, found_cts))
 
     return transposed

@@ -13,11 +13,16 @@ import numpy as np
 
 from anima import tree
 from anima.config import platform_name, platforms
-from anima.core.array import ConcreteArray
-from anima.core.device import CPU, Device, check_sharding, device_of
+from anima.core import dtypes
+from anima.core.array import ConcreteArray, PlacedArray
+from anima.core.device import CPU, Device, MemorySpace, devices as all_devices
+from anima.core.layout import Format
+from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
+from anima.core.partition import PartitionSpec, used_axes
+from anima.core.shardings import NamedSharding, Sharding, device_of
 from anima.core.trace import aval_of, is_tracing
 from anima.ops.elementwise import convert
-from anima.transforms.composed import Composed
+from anima.ops.placing import check_fits, device_put_p, on_current_mesh, reshard_p, sharding_constraint_p
 from anima.util import lazy_module
 
 llvm = lazy_module("llvmlite")
@@ -39,19 +44,20 @@ class ArrayCopySemantics(enum.Enum):
         return str(self)
 
 
-device_put_p = Composed("device_put", lambda *xs, devices, srcs, copy_semantics: xs, multiple_results=True)
-
-
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
     """`x` with every leaf as an array on a device: `device` is a device or a sharding, or a tree prefix of them.
 
     Args:
+      device: a `Sharding`, a device, a `PartitionSpec` about the mesh of `set_mesh`, a `Format`, a memory space or
+        None, which leaves leaves where they are; or a tree prefix of these.
       src: where the leaves are, as `device`.
-      donate: whether the memory of `x` is not needed any more, a bool or a tree prefix: where nothing moves, it stays.
-      may_alias: False for an array in memory of its own; likewise.
+      donate: whether the memory of `x` is not needed any more, a bool or a tree prefix: an array that is put elsewhere
+        is deleted.
+      may_alias: False for an array in memory of its own; likewise. Devices share memory: by default, nothing is copied.
 
     Raises:
-      ValueError: for what is no device, for trees that do not fit, and where `donate` and `may_alias` are both True.
+      ValueError: for what is no device, for trees that do not fit, for arrays that do not divide as a sharding wants,
+        and where `donate` and `may_alias` are both True.
       RuntimeError: for a device that is not there.
 
     >>> anima.device_put([1.0, 2], anima.devices()[0])
@@ -62,15 +68,39 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     def each(name: str, given: Any) -> list[Any]:
         return tree.broadcast_prefix(given, x, is_leaf=lambda v: v is None, what=f"device_put {name}")
 
-    places, sources = each("device", device), each("src", src)
-    for place in (*places, *sources):
-        device_of(place)
+    places, sources = (list(map(_place, each(name, given))) for name, given in (("device", device), ("src", src)))
     semantics = [_semantics(d, a) for d, a in zip(each("donate", donate), each("may_alias", may_alias), strict=True)]
-    put = [_array(leaf, copied is ArrayCopySemantics.ALWAYS_COPY)
-           for leaf, copied in zip(leaves, semantics, strict=True)]
-    if is_tracing() and put:
-        put = device_put_p.bind(*put, devices=tuple(places), srcs=tuple(sources), copy_semantics=tuple(semantics))
+    put = [_put(leaf, *how) for leaf, *how in zip(leaves, places, sources, semantics, strict=True)]
     return tree.unflatten(structure, put)
+
+
+def _put(leaf: Any, place: Any, source: Any, semantics: ArrayCopySemantics) -> Any:
+    leaf = _array(leaf, semantics is ArrayCopySemantics.ALWAYS_COPY)
+    if place is None and not is_tracing():
+        return leaf
+    if isinstance(place, Sharding):
+        check_fits("One of device_put args", aval_of(leaf).shape, place)
+    (out,) = device_put_p.bind(leaf, devices=(place,), srcs=(source,), copy_semantics=(semantics,))
+    if semantics is ArrayCopySemantics.DONATE_INPUT and out is not leaf and isinstance(leaf, ConcreteArray):
+        leaf.delete("device_put")
+    return out
+
+
+def _place(given: Any) -> Any:
+    """A device or a sharding, or None; ValueError for what is none of these."""
+    if isinstance(given, Format):
+        given = given.sharding
+    if given is None or isinstance(given, (Sharding, MemorySpace)):
+        return given if isinstance(given, Sharding) else None
+    if isinstance(given, PartitionSpec):
+        if current_mesh().empty:
+            raise ValueError("Please set a mesh via `anima.set_mesh` if a PartitionSpec is passed to device_put")
+        return on_current_mesh("device_put", given, "device")
+    if not isinstance(given, Device):
+        raise ValueError("`anima.device_put` only accepts `None`, `anima.sharding.Sharding`, `anima.Device`, `Format`, "
+                         f"`anima.memory.Space` or a pytree of these values. Received invalid value: {given}. A device "
+                         "is one of anima.devices().")
+    return device_of(given)
 
 
 def _semantics(donate: bool, may_alias: bool | None) -> ArrayCopySemantics:
@@ -91,26 +121,98 @@ def _array(leaf: Any, copied: bool) -> Any:
     return convert(leaf, aval.dtype, aval.weak_type)
 
 
-sharding_constraint_p = Composed("sharding_constraint", lambda x, *, sharding: x)
-
-
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """`x`, every leaf of it lying as `shardings` says, a sharding or a tree prefix of them: on the one device.
+    """`x`, every leaf of it cut along axes of type Auto as `shardings` says.
 
-    TypeError for what is no sharding of it.
+    Args:
+      shardings: a sharding, a `PartitionSpec` about the current mesh, or None; or a tree prefix of these. Dimensions
+        that are `PartitionSpec.UNCONSTRAINED` are left to propagation.
+
+    Raises:
+      RuntimeError: for specs where there is no mesh; TypeError: for what is no sharding.
+      ValueError: for axes of type Explicit, and for arrays that do not divide.
+      AssertionError: where all axes are Explicit, and the array is cut in another way.
     """
     leaves, structure = tree.flatten(x)
     wanted = tree.broadcast_prefix(shardings, x, is_leaf=lambda v: v is None, what="with_sharding_constraint shardings")
-    for sharding in wanted:
-        check_sharding("with_sharding_constraint", sharding)
-    return tree.unflatten(structure, [
-        _array(leaf, False) if sharding is None else sharding_constraint_p.bind(_array(leaf, False), sharding=sharding)
-        for leaf, sharding in zip(leaves, wanted, strict=True)])
+    return tree.unflatten(structure, [_constrained(_array(leaf, False), s)
+                                      for leaf, s in zip(leaves, wanted, strict=True)])
+
+
+def _constrained(leaf: Any, sharding: Any) -> Any:
+    name = "with_sharding_constraint"
+    if isinstance(sharding, Format):
+        sharding = sharding.sharding
+    if sharding is None:
+        return leaf
+    from_spec = isinstance(sharding, PartitionSpec)
+    if from_spec:
+        sharding = on_current_mesh(name, sharding, "shardings")
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"{name}: a sharding must be a Sharding, a PartitionSpec or None, got {sharding!r} of type "
+                        f"{type(sharding)}.")
+    aval = aval_of(leaf)
+    check_fits(f"One of {name} arguments", aval.shape, sharding, divides=not is_tracing())
+    if isinstance(sharding, NamedSharding):
+        mesh, spec = sharding.mesh, sharding.spec
+        if from_spec and mesh.are_all_axes_explicit:
+            if aval.sharding.spec != spec.padded(aval.ndim):
+                raise AssertionError(
+                    f"`{name}` acts as an assert when all axes of mesh are of type `Explicit`. The array sharding: "
+                    f"{aval.sharding.spec} did not match the sharding provided: {spec.padded(aval.ndim)}. Please use "
+                    "`anima.sharding.reshard` to shard your input to the sharding you want.")
+            return leaf
+        if any(mesh.type_of(axis) is AxisType.Explicit for axis in used_axes(spec)):
+            raise ValueError(f"The spec of NamedSharding passed to {name} can only refer to Auto axes of the mesh. Got "
+                             f"spec={spec} and mesh={mesh}. You probably meant to use `reshard` API?")
+    return sharding_constraint_p.bind(leaf, sharding=sharding)
+
+
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """`xs`, every leaf of it cut along axes of type Explicit as `out_shardings` says, which its type then tells.
+
+    Args:
+      out_shardings: a `NamedSharding`, or a `PartitionSpec` about the current mesh; or a tree prefix of these.
+
+    Raises:
+      ValueError: for axes of other types, for specs where there is no mesh, and for arrays that do not divide.
+
+    >>> mesh = anima.make_mesh((1,), ("x",))
+    >>> anima.typeof(anima.reshard(jnp.ones(4), anima.NamedSharding(mesh, anima.P("x"))))
+    ShapedArray(float32[4@x])
+    """
+    leaves, structure = tree.flatten(xs)
+    wanted = tree.broadcast_prefix(out_shardings, xs, is_leaf=lambda v: v is None, what="reshard out_shardings")
+    return tree.unflatten(structure, [_resharded(_array(leaf, False), s)
+                                      for leaf, s in zip(leaves, wanted, strict=True)])
+
+
+def _resharded(leaf: Any, sharding: Any) -> Any:
+    if isinstance(sharding, PartitionSpec):
+        if current_mesh().empty and get_abstract_mesh().empty:
+            raise ValueError("Using PartitionSpec when you are not under a mesh context is not allowed. Please pass a "
+                             "NamedSharding instance or enter into a mesh context via `anima.set_mesh`. Got "
+                             f"{sharding}")
+        sharding = on_current_mesh("reshard", sharding, "out_shardings")
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:
+        raise ValueError("Reshard should only be used with out_shardings which are non-None and have a non-empty mesh. "
+                         f"Got sharding {sharding}.")
+    for axis in used_axes(sharding.spec):
+        kind = sharding.mesh.type_of(axis)
+        if kind is not AxisType.Explicit:
+            raise ValueError("PartitionSpec passed to reshard cannot contain axis names that are of type Auto or "
+                             f"Manual. Got PartitionSpec: {sharding.spec} with axis name: {axis} of type: {kind}.")
+    check_fits("One of reshard arguments", aval_of(leaf).shape, sharding)
+    return reshard_p.bind(leaf, dst_sharding=sharding)
 
 
 def device_get(x: Any) -> Any:
-    """`x` with every array as a NumPy array."""
-    return tree.map(lambda v: v.__array__() if hasattr(v, "__array__") else v, x)
+    """`x` with every array as a NumPy array; those of random keys, of which NumPy knows nothing, as they are."""
+    def get(value: Any) -> Any:
+        numbers = hasattr(value, "__array__") and not dtypes.is_extended(getattr(value, "dtype", None))
+        return value.__array__() if numbers else value
+
+    return tree.map(get, x)
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -118,7 +220,7 @@ def devices(backend: str | None = None) -> list[Device]:
     wanted = backend or platforms.value or platform_name.value or CPU.platform
     if CPU.platform not in wanted.split(","):
         raise RuntimeError(f"Unknown backend {wanted}. Available backends are {[CPU.platform]}")
-    return [CPU]
+    return all_devices()
 
 
 def device_count(backend: str | None = None) -> int:
@@ -165,8 +267,8 @@ def live_arrays(platform: str | None = None) -> list[ConcreteArray]:
     devices(platform)
     # Instances refer to their class. Asking for all objects would refer, too, to tuples that other threads are making,
     # which then fail there. What another thread is making has no value yet.
-    return [x for x in gc.get_referrers(ConcreteArray)
-            if type(x) is ConcreteArray and hasattr(x, "_value") and not x.is_deleted()]
+    return [x for kind in (ConcreteArray, PlacedArray) for x in gc.get_referrers(kind)
+            if type(x) is kind and hasattr(x, "_value") and not x.is_deleted()]
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

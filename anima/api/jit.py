@@ -18,143 +18,33 @@ import numpy as np
 
 from anima import errors, tree
 from anima.api.pjit import all_finite, executable_of, pjit_p
+from anima.api.placed_calls import Places, Wanted, constrained, in_places, placed, plain, wanted
 from anima.api.reading import reader
+from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
 from anima.config import config
-from anima.core.array import Array, ConcreteArray
-from anima.core.avals import ShapedArray
-from anima.core.device import CPU, is_here
+from anima.core.array import Array, ConcreteArray, PlacedArray
+from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr
+from anima.core.placement import committed_sharding
 from anima.core.refs import AbstractRef, EagerCell, check_given_once, check_not_closed_over
 from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array, as_operand
-from anima.runtime.logs import explain_miss, timed
-from anima.util import cleared, exact_type, fork_safe, fun_name
-
-
-class Signature:
-    """How calls of a function split into static and traced arguments."""
-
-    def __init__(self, fun: Callable[..., Any], static_argnums: int | Sequence[int] | None,
-                 static_argnames: str | Iterable[str] | None):
-        try:
-            self.parameters = list(inspect.signature(fun).parameters.values())
-        except (ValueError, TypeError):
-            self.parameters = []
-        nums = _as_tuple(static_argnums)
-        names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames or ())
-        positional = [p.name for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        self.check("static", fun, nums, names)
-        if static_argnames is None:
-            names = tuple(positional[n] for n in nums if -len(positional) <= n < len(positional))
-        if static_argnums is None:
-            nums = tuple(positional.index(n) for n in names if n in positional)
-        self.static_argnums, self.static_argnames = nums, frozenset(names)
-        self.is_static = bool(nums or names)
-        self.places: dict[int, tuple[list[int], list[int]]] = {}  # by number of arguments: the static, the traced
-
-    def check(self, kind: str, fun: Callable[..., Any], nums: Sequence[int], names: Iterable[str]) -> None:
-        """ValueError unless the `kind`_argnums and `kind`_argnames are arguments of the function."""
-        if not self.parameters:
-            return
-        positional = [p for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        variadic = any(p.kind == p.VAR_POSITIONAL for p in self.parameters)
-        for n in nums:
-            if not variadic and not -len(positional) <= n < len(positional):
-                raise ValueError(f"jitted function {fun_name(fun)} has {kind}_argnums={tuple(nums)} but only "
-                                 f"{len(positional)} positional arguments.")
-        known = {p.name for p in self.parameters}
-        if not any(p.kind == p.VAR_KEYWORD for p in self.parameters):
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"jitted function {fun_name(fun)} has invalid argnames {{{name!r}}} in "
-                                     f"{kind}_argnames. Function does not take these args.")
-
-    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """(traced arguments, traced keywords, the static ones with their types as a hashable key)."""
-        if not self.is_static:
-            return args, kwargs, None
-        count = len(args)
-        places = self.places.get(count)
-        if places is None:
-            where = {n % count if n < 0 else n for n in self.static_argnums} if args else set()
-            places = self.places[count] = ([i for i in range(count) if i in where],
-                                           [i for i in range(count) if i not in where])
-        fixed, free = places
-        static: Any = count, tuple([(i, exact_type(args[i]), args[i]) for i in fixed])
-        if kwargs and self.static_argnames:
-            static += (*[(k, exact_type(kwargs[k]), kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames],)
-            kwargs = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
-        try:
-            hash(static)
-        except TypeError:
-            _explain_unhashable(*static[1], *static[2:])
-            raise
-        return tuple([args[i] for i in free]), kwargs, static
-
-    def join(self, args: Sequence[Any], kwargs: dict[str, Any], static: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The inverse of `split`."""
-        if static is None:
-            return args, kwargs
-        count, positional, *named = static
-        fixed, rest = {i: value for i, _, value in positional}, iter(args)
-        return ([fixed[i] if i in fixed else next(rest) for i in range(count)],
-                {**kwargs, **{k: value for k, _, value in named}})
-
-    def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any], static: Any) -> tuple[str, ...]:
-        """The names, for errors, of the flat traced arguments: `x`, `params['w']`."""
-        fixed = {i for i, *_ in static[1]} if static else set()
-        total = len(args) + len(fixed)
-        names = [p.name for p in self.parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        star = next((p.name for p in self.parameters if p.kind == p.VAR_POSITIONAL), "args")
-        names += [f"{star}[{i}]" for i in range(max(0, total - len(names)))]
-        given = [n for i, n in enumerate(names[:total]) if i not in fixed]
-        if not kwargs and all(isinstance(x, Array) for x in args):
-            return tuple(given)
-        out = []
-        for path, _ in tree.leaves_with_path((tuple(args), kwargs)):
-            if path[0].idx == 0:
-                out.append(given[path[1].idx] + tree.keystr(path[2:]))
-            else:
-                out.append(f"{path[1].key}" + tree.keystr(path[2:]))
-        return tuple(out)
-
-
-def _explain_unhashable(*static: tuple[int | str, Hashable, Any]) -> None:
-    """Raises for the first of the static arguments (place, type, value) that cannot be part of a key."""
-    for where, _, value in static:
-        if isinstance(value, Tracer):
-            raise errors.ConcretizationTypeError(
-                value, f"Static argument {where!r} of a jitted function cannot be a traced value.")
-        try:
-            hash(value)
-        except TypeError as e:
-            place = "index" if isinstance(where, int) else "name"
-            raise ValueError(f"Non-hashable static arguments are used in a jit function: static argument ({place} "
-                             f"{where}) of type {type(value)} is not hashable: {e}. Make it hashable (a tuple for a "
-                             "list, a frozen dataclass) or pass it as an ordinary argument.") from None
-
-
-def _as_tuple(nums: int | Sequence[int] | None) -> tuple[int, ...]:
-    if nums is None:
-        return ()
-    if isinstance(nums, (int, np.integer)):
-        return (int(nums),)
-    if not all(isinstance(n, (int, np.integer)) for n in nums):
-        raise TypeError(f"static_argnums and donate_argnums must be ints, got {nums!r}")
-    return tuple(int(n) for n in nums)
+from anima.runtime.logs import explain_miss, timed, warn_of_constants
+from anima.util import cleared, fork_safe, fun_name
 
 
 class Entry:
     """What is known of one signature: the program, and how to call it."""
 
-    __slots__ = ("avals", "closed", "donated", "executable", "finish", "in_tree", "kept", "name", "on_refs", "options",
-                 "out_avals", "out_tree", "outer", "read", "run")
+    __slots__ = ("avals", "closed", "donated", "executable", "finish", "form", "in_tree", "kept", "name", "on_refs",
+                 "options", "out_avals", "out_tree", "outer", "places", "read", "run")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
-                 out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str):
+                 out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str, places: Places):
+        self.places = places     # where its results are, on several devices
         self.closed, self.outer, self.options, self.name = closed, outer, options, name
         self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree, donated
         self.out_avals = closed.out_avals
@@ -163,6 +53,7 @@ class Entry:
         self.executable: Any = None
         self.read: Any = None    # of args and kwargs: the leaves; None where they are of another structure
         self.run: Any = None     # of the leaves; NotImplemented: not for these
+        self.form = ""           # of the results, as they come from `run`: "single", "tuple", "list"
         self.finish: Any = None  # from what `run` gives to the result, where that is not the same
 
     def compile(self, static: Any) -> None:
@@ -175,40 +66,48 @@ class Entry:
             executable = executable_of(self.closed, self.name, () if self.outer else self.donated)
         spec = self.out_tree.spec
         flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1
-        form = "single" if spec.is_leaf(strict=True) else "tuple" if flat else "list"
+        self.form = form = "single" if spec.is_leaf(strict=True) else "tuple" if flat else "list"
         typed = getattr(type(executable), "typed", None)
         self.executable = executable
         if typed is not None and not self.outer:
             self.finish = spec.unflatten if form == "list" else None
             self.read = reader(self.in_tree, static)
-            self.run = typed(executable, self.avals, self.out_avals, form, self.donated)
+            avals = [ShapedArray(a.shape, a.dtype, a.weak_type) if type(a) is ShardedArray else a for a in self.avals]
+            self.run = typed(executable, avals, self.out_avals, form, self.donated)
 
-    def result(self, values: list[np.ndarray]) -> Any:
-        """The result for arguments as NumPy arrays, which others may see: none is written over."""
+    def values(self, values: list[np.ndarray]) -> list[np.ndarray]:
+        """The results' leaves for arguments as NumPy arrays, which others may see: none is written over."""
         for k in self.executable.donors:
             values[k] = values[k].copy()
-        arrays = [ConcreteArray(v, a) for v, a in zip(self.executable(values), self.out_avals, strict=True)]
+        return self.executable(values)
+
+    def result(self, values: list[np.ndarray]) -> Any:
+        """The result for arguments as NumPy arrays, which others may see."""
+        arrays = [ConcreteArray(v, a) for v, a in zip(self.values(values), self.out_avals, strict=True)]
         return self.out_tree.spec.unflatten(arrays)
 
 
 class Programs:
     """What is known of the signatures of one function, jitted with the same options, by whoever and how often.
 
-    `simple` and `recent` are what was used lately, the last first, by the options: for calls whose arguments are leaves
-    by position (but for a leaf that is not the only one and donated: it might be given twice); for all calls.
+    `simple`, `recent` and `placed` are what was used lately, the last first, by the options: for calls whose arguments
+    are leaves by position (but for a leaf that is not the only one and donated: it might be given twice); for all
+    calls; for those of which something says on which devices they take place.
     """
 
-    __slots__ = ("__weakref__", "entries", "recent", "simple")
+    __slots__ = ("__weakref__", "entries", "placed", "recent", "simple")
 
     def __init__(self) -> None:
         self.entries: dict[Any, Entry] = {}
         self.simple: dict[Any, tuple[Entry, ...]] = {}
         self.recent: dict[Any, tuple[Entry, ...]] = {}
+        self.placed: dict[Any, tuple[Entry, ...]] = {}
 
     def clear(self) -> None:
         self.entries.clear()
         self.recent.clear()
         self.simple.clear()
+        self.placed.clear()
 
 
 _SELF = ("The function is a method, whose object jit takes for an argument: register the object's class as a pytree "
@@ -251,7 +150,7 @@ class JitFunction:
     def __init__(self, fun: Callable[..., Any], static_argnums: int | Sequence[int] | None = None,
                  static_argnames: str | Iterable[str] | None = None, donate_argnums: int | Sequence[int] | None = None,
                  donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
-                 inline: bool = False):
+                 inline: bool = False, shardings: Wanted | None = None):
         if not callable(fun):
             raise TypeError(f"Expected a callable value, got {fun!r}")
         if inspect.isgeneratorfunction(fun):
@@ -261,18 +160,19 @@ class JitFunction:
         self.name = fun_name(fun)
         self.signature = Signature(fun, static_argnums, static_argnames)
         self.static = self.signature.is_static
-        self.donated_nums = _as_tuple(donate_argnums)
+        self.donated_nums = as_tuple(donate_argnums)
         names = (donate_argnames,) if isinstance(donate_argnames, str) else donate_argnames
         self.donated_names = frozenset(names or ())
         self._check_donated()
-        self.keep_unused, self.inline = keep_unused, inline
+        self.keep_unused, self.inline, self.shardings = keep_unused, inline, shardings
         self.donates = bool(self.donated_nums or self.donated_names)
         self._remember(_programs(fun, (self.signature.static_argnums, self.signature.static_argnames, self.donated_nums,
-                                       self.donated_names, keep_unused, inline)))
+                                       self.donated_names, keep_unused, inline, shardings)))
 
     def _remember(self, programs: Programs) -> None:
         self.programs = programs
         self.entries, self.simple, self.recent = programs.entries, programs.simple, programs.recent
+        self.placed = programs.placed
 
     def _check_donated(self) -> None:
         self.signature.check("donate", self.fun, self.donated_nums, self.donated_names)
@@ -286,11 +186,15 @@ class JitFunction:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.fun)
+
     def __repr__(self) -> str:
         return f"<jitted {self.fun!r}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        programs = ("programs", "entries", "simple", "recent")  # these are of this process
+        programs = ("programs", "entries", "simple", "recent", "placed")  # these are of this process
         return {k: v for k, v in self.__dict__.items() if k not in programs}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -312,6 +216,11 @@ class JitFunction:
                         result = entry.run(*leaves)
                         if result is not NotImplemented:
                             return result if entry.finish is None else entry.finish(result)
+                for entry in self.placed.get(key, ()):
+                    leaves = entry.read(args, kwargs)
+                    twice = entry.donated and leaves is not None and len(set(map(id, leaves))) < len(leaves)
+                    if leaves is not None and not twice and entry.places.knows(leaves, entry.avals):
+                        return self._call_placed(entry, leaves)
             return self._call(args, kwargs)
         except Exception as error:  # as errors.api_boundary, without its call
             errors.filter_traceback(error)
@@ -342,6 +251,10 @@ class JitFunction:
             entry.compile(static)
         self._check_given_once(entry, leaves)
         checking = config.debug_nans or config.debug_infs
+        if entry.places.matter or placed(leaves):
+            if entry.run is not None and entry.kept and not checking:
+                self._keep(self.placed, entry)
+            return self._call_placed(entry, leaves)
         result = entry.run(*leaves) if entry.donated and entry.run is not None and not checking else NotImplemented
         if result is NotImplemented:
             result = entry.result([x.elements() if type(x) is ConcreteArray else _to_numpy(x, a)
@@ -357,9 +270,35 @@ class JitFunction:
         if entry.run is not None and entry.kept:
             plain = all(map(operator.is_, args, leaves)) and len(args) == len(leaves) and not kwargs
             known = self.simple if plain and (len(args) == 1 or not entry.donated) else self.recent
-            others = [e for e in known.get(entry.options, ()) if e is not entry]
-            known[entry.options] = (entry, *others[: _RECENT - 1])
+            self._keep(known, entry)
         return result
+
+    def _call_placed(self, entry: Entry, leaves: Sequence[Any]) -> Any:
+        """A call where something says on which devices it takes place."""
+        shardings, stays = entry.places.results(leaves)
+        given = [plain(x) for x in leaves]
+        for k in entry.donated:
+            if type(leaves[k]) is PlacedArray:
+                leaves[k].delete(self.name)  # so that nobody but the call has its memory
+        checking = config.debug_nans or config.debug_infs
+        result = entry.run(*given) if entry.run is not None and not checking else NotImplemented
+        if result is NotImplemented:
+            values = entry.values([x.elements() if type(x) is ConcreteArray else _to_numpy(x, a)
+                                   for x, a in zip(given, entry.avals, strict=True)])
+            for k in entry.donated:
+                if isinstance(leaves[k], ConcreteArray):
+                    leaves[k].delete(self.name)
+        else:
+            values = [x.elements() for x in ([result] if entry.form == "single" else result)]
+        if checking:
+            errors.check_finite(self.name, [v for v in values if v.dtype.kind in "fc"])
+        outs = in_places(values, entry.out_avals, shardings, stays)
+        return outs[0] if entry.form == "single" else entry.out_tree.spec.unflatten(outs)
+
+    def _keep(self, known: dict[Any, tuple[Entry, ...]], entry: Entry) -> None:
+        """Remembers an entry as the one that was used last."""
+        others = [e for e in known.get(entry.options, ()) if e is not entry]
+        known[entry.options] = (entry, *others[: _RECENT - 1])
 
     def _entry(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any,
                find: Callable[[Any], ShapedArray] = aval_of) -> Entry:
@@ -374,7 +313,7 @@ class JitFunction:
             self._explain_bad_argument(args, kwargs, static)
             raise
         options = config.trace_key()
-        key = in_tree, avals, static, options, current.axes
+        key = in_tree, avals, static, options, current.axes, current.manual
         entry = self.entries.get(key)
         if entry is None:
             if config.no_tracing:
@@ -391,8 +330,15 @@ class JitFunction:
     def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,
                options: Hashable) -> Entry:
         out_trees: list[Any] = []
+        asked = self.shardings
+        ins = asked and asked.of_arguments(args, kwargs)
+        outs_asked: list[Any] = [None]
+
+        traced = self._traced(args, kwargs, static)
 
         def fun(*leaves: Any) -> list[Any]:
+            if ins is not None:
+                leaves = tuple(constrained(leaves, ins, "arguments", traced.arg_names))
             dynamic, named = tree.unflatten(in_tree, leaves)
             positional, keywords = self.signature.join(dynamic, named, static)
             result = self.fun(*positional, **keywords)
@@ -400,12 +346,17 @@ class JitFunction:
             out_trees.append(out_tree)
             for x in outs:
                 _check_output(x, self.name)
+            if asked is not None and asked.outs is not None:
+                outs_asked[0] = asked.of_results(result)
+                outs = constrained(outs, outs_asked[0], "outputs",
+                                   [f"result{tree.keystr(path)}" for path, _ in tree.leaves_with_path(result)])
             return outs
 
-        jaxpr, consts = trace_to_jaxpr(fun, avals, self._traced(args, kwargs, static))
+        jaxpr, consts = trace_to_jaxpr(fun, avals, traced)
         closed, outer = close(jaxpr, consts)
+        warn_of_constants(closed, self.name)
         return Entry(closed, outer, tuple(avals), in_tree, out_trees[0], self._donated(in_tree, static), options,
-                     self.name)
+                     self.name, Places(self.name, closed, asked, ins, outs_asked[0], self.keep_unused))
 
     def _check_refs(self, entry: Entry, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any]) -> None:
         """ValueError for a reference that the function has by two names."""
@@ -475,7 +426,9 @@ class JitFunction:
         dynamic, named, static = self.signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
         entry = self._entry(dynamic, named, static, leaves, in_tree, type_of)
-        return TracedFunction(entry.closed, in_tree, entry.out_tree, self.name, entry.donated)
+        shardings = tuple([committed_sharding(x) if isinstance(x, Array) else getattr(x, "sharding", None)
+                           for x in leaves])
+        return TracedFunction(entry.closed, in_tree, entry.out_tree, self.name, entry.donated, entry.places, shardings)
 
     @errors.api_boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -529,35 +482,29 @@ def jit(fun: Callable[..., Any] | None = None, /, *, static_argnums: int | Seque
       donate_argnums, donate_argnames: arguments whose memory may be reused; they are deleted by the call.
       keep_unused: keep arguments that the program does not use.
       inline: record the body instead of a call where `fun` is called while tracing.
-      device, backend, in_shardings, out_shardings: None or the one CPU device ("cpu" for `backend`).
+      in_shardings, out_shardings: how arguments and results are cut: a sharding, a `PartitionSpec` about the current
+        mesh, or None, which leaves it to the arguments and to propagation; or tree prefixes of these.
+      device, backend: where to run; None: where the arguments are.
 
     Returns:
       A function like `fun`, with `lower`, `trace`, `eval_shape`, `clear_cache`.
 
     Raises:
-      NotImplementedError: for another device, a sharding over several, or compiler options.
+      TypeError: for what is no sharding; NotImplementedError: for compiler options.
 
     >>> jit(lambda x: 2 * x)(3.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    _check_placement(device=device, backend=backend, in_shardings=in_shardings, out_shardings=out_shardings)
     if compiler_options:
         raise NotImplementedError(f"jit: compiler_options={compiler_options!r} is not supported: Anima's compiler has "
                                   "no such options.")
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames, "keep_unused": keep_unused, "inline": inline}
+        "donate_argnames": donate_argnames, "keep_unused": keep_unused, "inline": inline,
+        "shardings": wanted(in_shardings, out_shardings, device, backend)}
     if fun is None:
         return lambda f: JitFunction(f, **options)
     return JitFunction(fun, **options)
-
-
-def _check_placement(**places: Any) -> None:
-    for name, given in places.items():
-        for place in tree.leaves(given):
-            if not is_here(place) and not (name == "backend" and place == "cpu"):
-                raise NotImplementedError(f"jit: {name}={given!r} is not supported: programs run on one device, "
-                                          f"{CPU!r}.")
 
 
 def staged(fun: Callable[..., Any] | None = None, *, static_argnames: Sequence[str] = ()) -> Any:

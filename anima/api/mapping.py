@@ -32,7 +32,8 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
       out_axes: where the mapped axis stands in the results: likewise.
       axis_name: a name of the mapped axis for collectives (`lax.psum`, ...) within `fun`.
       axis_size: the number of elements, needed only where no argument is mapped.
-      spmd_axis_name: what shardings call the mapped axis; there is nothing to shard on one CPU.
+      spmd_axis_name: the axes of the mesh (a name, or a tuple) along which a `shard_map` within `fun` spreads the
+        elements.
       sum_match: sum results that are mapped where `out_axes` says None, instead of refusing them.
 
     Raises:
@@ -71,7 +72,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
         dims = [_axis(axis, x, fun) for axis, x in zip(axes, leaves, strict=True)]
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
-        axis = size if axis_name is None else Axis(size, axis_name)
+        axis = size if axis_name is None and spmd_axis_name is None else Axis(size, axis_name, _names(spmd_axis_name))
         out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
         targets = tree.broadcast_prefix(out_axes, tree.unflatten(out_tree, outs), is_leaf=_is_none,
                                         what="vmap out_axes")
@@ -79,6 +80,10 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         return tree.unflatten(out_tree, [new_ref(x) if r else x for x, r in zip(placed, is_ref, strict=True)])
 
     return mapped
+
+
+def _names(given: Any) -> tuple[Any, ...]:
+    return () if given is None else tuple(given) if isinstance(given, (tuple, list)) else (given,)
 
 
 def _run(fun: Callable[..., Any], size: int, leaves: list[Any], in_tree: Any,

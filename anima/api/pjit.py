@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.api.placed_calls import pins
 from anima.config import config
 from anima.core.array import ConcreteArray
+from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Zero
 from anima.core.refs import EagerCell
@@ -26,7 +28,7 @@ from anima.util import lazy_module
 
 # Programs that compile nothing need not wait for the compiler to load.
 driver = lazy_module("anima.compiler.driver")
-recording = lazy_module("anima.runtime.tapes.recording")
+programs = lazy_module("anima.runtime.programs")
 
 
 def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:
@@ -34,9 +36,9 @@ def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ())
 
     References are arguments by what they hold, and written over if the program writes to them: see `discharged`.
     """
-    closed, changed = discharged(closed)
+    closed, changed = discharged(erased(closed))
     donated = (*donated, *changed)
-    return recording.executable_of(closed, name, donated)
+    return programs.executable_of(closed, name, donated)
 
 
 def all_finite(name: str, outs: Sequence[np.ndarray]) -> bool:
@@ -77,6 +79,9 @@ def run_on_refs(closed: ClosedJaxpr, changed: tuple[int, ...], name: str, args: 
 
 class PJit(CallPrimitive):
     """`jaxpr(*args)`; `name` is the user's function."""
+
+    def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
+        return pins(params["jaxpr"])
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, name: str, **params: Any) -> list[np.ndarray]:
         values = [np.asarray(a) for a in args]  # NumPy makes scalars of 0-d results

@@ -1,4 +1,4 @@
-"""Arrays made of the parts that the devices of a sharding hold: on one device, of one part, the whole.
+"""Arrays made of the parts that the devices of a sharding hold.
 
     make_array_from_callback((2, 3), sharding, lambda index: rows[index])
 """
@@ -14,11 +14,13 @@ from anima import tree
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
-from anima.core.device import Sharding
 from anima.core.layout import Format
+from anima.core.partition import PartitionSpec
+from anima.core.shardings import Sharding
 from anima.core.trace import Tracer, aval_of
 from anima.errors import UnexpectedTracerError
 from anima.ops.elementwise import convert
+from anima.ops.placing import on_current_mesh, put
 
 
 def copy_to_host_async(x: Any) -> Any:
@@ -73,7 +75,9 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
       ValueError: for another shape.
     """
     leaves, structure = tree.flatten(local_data)
-    shardings = tree.broadcast_prefix(sharding, local_data, what="make_array_from_process_local_data sharding")
+    shardings = [on_current_mesh("make_array_from_process_local_data", s, "sharding") if isinstance(s, PartitionSpec)
+                 else s for s in tree.broadcast_prefix(sharding, local_data,
+                                                       what="make_array_from_process_local_data sharding")]
     shapes = tree.broadcast_prefix(global_shape, local_data, is_leaf=_is_shape,
                                    what="make_array_from_process_local_data global_shape")
     made = []
@@ -81,7 +85,7 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
         if shape is not None and tuple(shape) != np.shape(leaf):
             raise ValueError("make_array_from_process_local_data: there is one process, so that global_shape must be "
                              f"None or that of the data, {np.shape(leaf)}; got {tuple(shape)}.")
-        made.append(make_array_from_callback(np.shape(leaf), one, lambda index, leaf=leaf: leaf))
+        made.append(make_array_from_callback(np.shape(leaf), one, lambda index, leaf=leaf: np.asarray(leaf)[index]))
     return tree.unflatten(structure, made)
 
 
@@ -107,7 +111,16 @@ def make_array_from_single_device_arrays(shape: Sequence[int], sharding: Any, ar
         if not isinstance(x, ConcreteArray):
             raise TypeError(f"make_array_from_single_device_arrays: `arrays` holds a {type(x).__name__}. Fix: "
                             "anima.device_put makes an array of it.")
-    return _whole("make_array_from_single_device_arrays", tuple(shape), _sharding(sharding), arrays, dtype)
+    sharding = _sharding(sharding)
+    by_device = {x.device: x for x in arrays}
+    if len(by_device) < len(arrays):
+        raise ValueError("When making an array from single-device arrays, the input arrays must be from distinct "
+                         f"devices, but got device IDs {[d.id for x in arrays for d in x.devices()]}")
+    ordered = [by_device[d] for d in sharding.addressable_devices_indices_map(tuple(shape)) if d in by_device]
+    if len(ordered) < len(arrays):
+        raise ValueError("make_array_from_single_device_arrays: there are arrays on devices that are not those of the "
+                         f"sharding {sharding}: {list(by_device)}.")
+    return _whole("make_array_from_single_device_arrays", tuple(shape), sharding, ordered, dtype)
 
 
 def _sharding(given: Any) -> Sharding:
@@ -118,15 +131,25 @@ def _sharding(given: Any) -> Sharding:
 
 
 def _whole(name: str, shape: Shape, sharding: Sharding, parts: Sequence[ConcreteArray], dtype: Any) -> ConcreteArray:
-    count = len(sharding.addressable_devices)
-    if len(parts) != count:
-        raise ValueError(f"{name}: the sharding has {count} device here, but there are {len(parts)} arrays.")
-    (part,) = parts
-    expected = sharding.shard_shape(shape)
-    if part.shape != expected:
-        raise ValueError(f"{name}: the part of an array of shape {shape} under {sharding} has the shape {expected}, "
-                         f"but the array given for it has {part.shape}.")
-    if dtype is not None and part.dtype != dtypes.canonicalize_dtype(dtype):
+    """The array that consists of the parts of this process's devices, in the order of these in the sharding."""
+    indices = sharding.addressable_devices_indices_map(shape)
+    if len(parts) != len(indices):
+        raise ValueError(f"{name}: Expected {len(indices)} per-device arrays (this is how many devices are addressable "
+                         f"by the sharding), but got {len(parts)}.")
+    expected, first = sharding.shard_shape(shape), parts[0]
+    for part in parts:
+        if part.shape != expected:
+            raise ValueError(f"{name}: Expected shard shape {expected} doesn't match the single device array shape "
+                             f"{part.shape}. Shape of the array is {shape} with sharding {sharding}")
+        if part.dtype != first.dtype:
+            raise ValueError(f"{name}: the parts have several dtypes, {dtypes.name(first.dtype)} and "
+                             f"{dtypes.name(part.dtype)}.")
+    if dtype is not None and first.dtype != dtypes.canonicalize_dtype(dtype):
         raise ValueError(f"{name}: dtype is {dtypes.name(dtypes.np_dtype(dtype))}, but that of the array given is "
-                         f"{dtypes.name(part.dtype)}.")
-    return part
+                         f"{dtypes.name(first.dtype)}.")
+    if expected == shape:
+        return put(first, sharding)
+    whole = np.empty(shape + first.elements().shape[len(shape):], first.elements().dtype)
+    for part, index in zip(parts, indices.values(), strict=True):
+        whole[index] = part.elements()
+    return put(ConcreteArray(whole, ShapedArray(shape, first.dtype, first.weak_type)), sharding)

@@ -20,14 +20,18 @@ import numpy as np
 
 from anima import errors, tree
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
+from anima.api.placed_calls import check_same, in_places
 from anima.config import config
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
-from anima.core.avals import ShapedArray
-from anima.core.device import CPU, WHOLE
+from anima.core.avals import ShapedArray, ShardedArray, sharded
+from anima.core.device import devices
+from anima.core.dims import Dim, SymbolicDim
+from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr, work_of
 from anima.core.layout import Format, row_major
 from anima.core.refs import AbstractRef, Ref, check_given_once
+from anima.core.shardings import WHOLE
 from anima.core.trace import Tracer, aval_of, numpy_value
 from anima.transforms.discharge import discharged
 from anima.util import lazy_module, record
@@ -37,7 +41,7 @@ notebook = lazy_module("anima.core.notebook")
 
 class ShapeDtypeStruct:
     """The shape and dtype of an array, without the array. Where it stands for one, 64-bit dtypes are as
-    `enable_x64` has them."""
+    `enable_x64` has them. Sizes may be those of `export.symbolic_shape`."""
 
     __slots__ = ("aval", "is_ref", "sharding")
 
@@ -45,7 +49,8 @@ class ShapeDtypeStruct:
                  is_ref: bool = False, **_: Any):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
-        self.aval: Any = ShapedArray(tuple(int(d) for d in shape), dtypes.np_dtype(dtype), weak_type)
+        self.aval: Any = ShapedArray(tuple(d if isinstance(d, (Dim, SymbolicDim)) else int(d) for d in shape),
+                                     dtypes.np_dtype(dtype), weak_type)
         self.is_ref = is_ref
         if is_ref:
             self.aval = AbstractRef(self.aval)
@@ -90,21 +95,29 @@ class ShapeDtypeStruct:
         return hash(self.aval)
 
     def __repr__(self) -> str:
-        weak = (", weak_type=True" if self.weak_type else "") + (", is_ref=True" if self.is_ref else "")
+        weak = f", sharding={self.sharding}" if self.sharding is not None else ""
+        weak += (", weak_type=True" if self.weak_type else "") + (", is_ref=True" if self.is_ref else "")
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={dtypes.name(self.dtype)}{weak})"
 
 
 def type_of(x: Any) -> ShapedArray:
     """The aval of an array-like or of anything with a shape and a dtype."""
     if hasattr(x, "aval"):
+        for n in x.aval.shape:
+            if type(n) is SymbolicDim:
+                raise NotImplementedError(
+                    f"The size {n} of {x} is not known: there are programs for such in export.export and eval_shape "
+                    "alone. Export the function, and call what is exported with arrays of any of these sizes.")
         return x.aval.update(dtype=dtypes.canonicalize_dtype(x.aval.dtype))
     if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "__array__"):
-        return ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype, True))
+        return sharded(ShapedArray(tuple(x.shape), dtypes.canonicalize_dtype(x.dtype, True)),
+                       getattr(x, "sharding", None))
     return aval_of(x)
 
 
 def struct_of(aval: ShapedArray) -> ShapeDtypeStruct:
-    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    sharding = aval.sharding if type(aval) is ShardedArray else None
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type)
 
 
 @record
@@ -127,6 +140,21 @@ class TracedFunction:
     out_tree: Any
     fun_name: str
     donate_argnums: tuple[int, ...] = ()  # of the leaves
+    places: Any = None                    # `Places`: where results are, on several devices
+    shardings: tuple[Any, ...] = ()       # of the leaves, where they are known
+
+    @property
+    def input_shardings(self) -> list[Any]:
+        """How each leaf of the arguments lies; None where that is not said."""
+        return self.places.arguments(self.shardings) if self.places else [None] * self.in_tree.num_leaves
+
+    @property
+    def output_shardings(self) -> tuple[Sequence[Any], bool]:
+        """How each leaf of the result lies (None: as arrays do by default), and whether it has to stay there."""
+        if self.places is None:
+            return [None] * len(self.jaxpr.out_avals), False
+        first = len(self.jaxpr.in_avals) - self.in_tree.num_leaves
+        return self.places.results_of(self.jaxpr.in_avals[first:], self.shardings)
 
     @property
     def in_avals(self) -> Any:
@@ -213,7 +241,7 @@ class Lowered(_OfTraced):
     @cached_property
     def stages(self) -> Any:
         """The program at every level (`compiler.driver.Stages`)."""
-        closed, changed = discharged(self.traced.jaxpr)
+        closed, changed = discharged(erased(self.traced.jaxpr))
         return driver.lower(closed, self.traced.fun_name, (*self.donate_argnums, *changed))
 
     @property
@@ -247,12 +275,18 @@ class Lowered(_OfTraced):
 
     def explain(self) -> str:
         """What each pass of the compiler makes of the program, and how long it takes, as a table."""
-        closed, changed = discharged(self.traced.jaxpr)
+        closed, changed = discharged(erased(self.traced.jaxpr))
         return driver.explain(closed, self.traced.fun_name, (*self.donate_argnums, *changed))
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """The program as text: `dialect` is "jaxpr", "fused", "loops" (default), "llvm" or "asm"."""
+        """The program as text: `dialect` is "jaxpr", "fused", "loops" (default), "llvm" or "asm".
+
+        Raises:
+          NotImplementedError: for "stablehlo" and "hlo", which programs never are here: what is looked for in such
+            text is in "jaxpr", by the names of operations that JAX has.
+        """
         forms = ("jaxpr", "fused", "loops", "llvm", "asm")
+        _refuse_hlo("as_text", dialect)
         if dialect not in (None, *forms):
             raise ValueError(f"Unknown dialect {dialect!r}; expected one of {', '.join(forms)}.")
         return str(getattr(self, dialect or "loops"))
@@ -273,9 +307,7 @@ class Lowered(_OfTraced):
         Raises:
           NotImplementedError: for "stablehlo" and "hlo", which are not on the way to machine code here.
         """
-        if dialect in ("stablehlo", "hlo", "mhlo"):
-            raise NotImplementedError(f"compiler_ir: programs are compiled without {dialect}; ask for \"jaxpr\" or "
-                                      "\"loops\", or see as_text().")
+        _refuse_hlo("compiler_ir", dialect)
         forms = {None: lambda: self.stages.loops, "loops": lambda: self.stages.loops, "jaxpr": lambda: self.jaxpr}
         if dialect not in forms:
             raise ValueError(f"Unknown dialect {dialect!r}; expected one of jaxpr, loops.")
@@ -283,9 +315,15 @@ class Lowered(_OfTraced):
 
     def compile(self, compiler_options: Any = None, *, device_assignment: Any = None) -> Compiled:
         """Machine code, for the one device; ValueError for others in `device_assignment`."""
-        if device_assignment is not None and [d for d in device_assignment if d != CPU]:
-            raise ValueError(f"Programs run on {CPU!r} alone, not on {device_assignment}.")
+        if device_assignment is not None and [d for d in device_assignment if d not in devices()]:
+            raise ValueError(f"Programs run on {devices()} alone, not on {device_assignment}.")
         return Compiled(self, executable_of(self.traced.jaxpr, self.traced.fun_name, self.donate_argnums))
+
+
+def _refuse_hlo(method: str, dialect: str | None) -> None:
+    if dialect in ("stablehlo", "hlo", "mhlo"):
+        raise NotImplementedError(f"{method}: programs are compiled without {dialect}; ask for \"jaxpr\", which "
+                                  "has the operations by JAX's names, or \"loops\", what is compiled.")
 
 
 @record
@@ -311,12 +349,12 @@ class Compiled(_OfTraced):
     @property
     def input_shardings(self) -> Any:
         """How each argument lies on devices, in the structure of (args, kwargs)."""
-        return tree.unflatten(self.in_tree, [WHOLE] * self.in_tree.num_leaves)
+        return tree.unflatten(self.in_tree, [s or WHOLE for s in self.traced.input_shardings])
 
     @property
     def output_shardings(self) -> Any:
         """How each result lies on devices, in the structure of the results."""
-        return tree.unflatten(self.out_tree, [WHOLE] * self.out_tree.num_leaves)
+        return tree.unflatten(self.out_tree, [s or WHOLE for s in self.traced.output_shardings[0]])
 
     def as_text(self) -> str:
         """The optimised loop program that the machine code was made from."""
@@ -347,23 +385,26 @@ class Compiled(_OfTraced):
     @property
     def input_formats(self) -> Any:
         """How each argument lies in memory (row-major) and on devices, in the structure of (args, kwargs)."""
-        return tree.unflatten(self.in_tree, [row_major(a, WHOLE) for a in self.traced.jaxpr.in_avals])
+        return tree.unflatten(self.in_tree, map(row_major, self.traced.jaxpr.in_avals,
+                                                tree.leaves(self.input_shardings)))
 
     @property
     def output_formats(self) -> Any:
         """How each result lies in memory (row-major) and on devices, in the structure of the results."""
-        return tree.unflatten(self.out_tree, [row_major(a, WHOLE) for a in self.traced.jaxpr.out_avals])
+        return tree.unflatten(self.out_tree, map(row_major, self.traced.jaxpr.out_avals,
+                                                 tree.leaves(self.output_shardings)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         jaxpr = self.traced.jaxpr
-        return call_compiled(self, jaxpr.in_avals, jaxpr.out_avals, args, kwargs)
+        return call_compiled(self, jaxpr.in_avals, jaxpr.out_avals, args, kwargs, self.traced)
 
     call = __call__
 
 
 def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], args: Any,
-                  kwargs: Any) -> Any:
-    """The result of what has an `executable`, for arguments that must be of its types and in its structure."""
+                  kwargs: Any, traced: TracedFunction | None = None) -> Any:
+    """The result of what has an `executable`, for arguments that must be of its types and in its structure, and lie as
+    those that it was `traced` for."""
     if config.no_execution:
         raise RuntimeError(errors.no_execution_message("a compiled program"))
     leaves, in_tree = tree.flatten((args, kwargs))
@@ -384,6 +425,7 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
         name = compiled.traced.fun_name
         check_given_once(leaves, lambda k: f"argument {k}", f"when calling {name}")
         return tree.unflatten(compiled.out_tree, run_on_refs(*discharged(compiled.traced.jaxpr), name, leaves))
+    check_same(leaves, [None] * len(leaves) if traced is None else traced.input_shardings)
     values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
     for k in compiled.executable.donors:  # others may see them
         values[k] = values[k].copy()
@@ -391,4 +433,5 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
     for k in compiled.donate_argnums:
         if isinstance(leaves[k], ConcreteArray):
             leaves[k].delete(compiled.executable.program.name)
-    return tree.unflatten(compiled.out_tree, [ConcreteArray(v, a) for v, a in zip(outs, out_avals, strict=True)])
+    shardings, stays = ([None] * len(outs), False) if traced is None else traced.output_shardings
+    return tree.unflatten(compiled.out_tree, in_places(outs, out_avals, shardings, stays))

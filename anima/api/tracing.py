@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from anima import errors, tree
 from anima.api.jit import JitFunction, Signature
-from anima.api.stages import struct_of, type_of
+from anima.api.points import is_symbolic, symbolic_results
+from anima.api.stages import ShapeDtypeStruct, struct_of, type_of
 from anima.core.avals import ShapedArray
 from anima.core.axes import naming
 from anima.core.jaxpr import ClosedJaxpr
@@ -64,15 +65,32 @@ def _place(fun: Callable[..., Any]) -> str:
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes and dtypes of the results of `fun`, as a pytree of `ShapeDtypeStruct`s; nothing is computed."""
+    """Shapes and dtypes of the results of `fun`, as a pytree of `ShapeDtypeStruct`s; nothing is computed.
+
+    Where `fun` returns a `ShapeDtypeStruct`, that is the result. Arguments may be of sizes that are not known
+    (`export.symbolic_shape`); so are the results.
+    """
+    if any(map(is_symbolic, tree.leaves((args, kwargs)))):
+        return symbolic_results(partial(eval_shape, fun), args, kwargs)
     if isinstance(fun, JitFunction):  # it knows which of its arguments are static
         return fun.eval_shape(*args, **kwargs)
-    return make_jaxpr(fun, return_shape=True)(*args, **kwargs)[1]
+    told: list[Any] = []  # by each result that is a type already
+    trees: list[Any] = []
+
+    @wraps(fun)
+    def arrays(*args: Any, **kwargs: Any) -> list[Any]:
+        leaves, out_tree = tree.flatten(fun(*args, **kwargs))
+        trees.append(out_tree)
+        told.extend(x if isinstance(x, ShapeDtypeStruct) else None for x in leaves)
+        return [x for x in leaves if not isinstance(x, ShapeDtypeStruct)]
+
+    found = iter(make_jaxpr(arrays, return_shape=True)(*args, **kwargs)[1])
+    return tree.unflatten(trees[0], [next(found) if t is None else t for t in told])
 
 
 def typeof(x: Any) -> ShapedArray:
-    """The type of a value: shape, dtype and weak type."""
-    return aval_of(x)
+    """The type of a value, or of what a `ShapeDtypeStruct` stands for: shape, dtype and weak type."""
+    return type_of(x) if isinstance(x, ShapeDtypeStruct) else aval_of(x)
 
 
 def clear_caches() -> None:

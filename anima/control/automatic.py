@@ -32,7 +32,7 @@ from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcast_to, scalar
 from anima.ops.elementwise import and_, convert, div, eq, gt, lt, ne, not_, or_, select_n
 from anima.ops.family import Elementwise
-from anima.ops.gather import Scatter, gather_p
+from anima.ops.gather import GatherScatterMode, Scatter, gather_p
 from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
 from anima.ops.reduce import reduce_or
 from anima.ops.shape import reshape, slice_in_dim
@@ -219,6 +219,9 @@ def kept_carries(jaxpr: Jaxpr, first: int, count: int) -> tuple[int, ...]:
 def _may_make_nan(eqn: Eqn) -> bool:
     if isinstance(eqn.primitive, Elementwise):
         return _makes_nan(eqn)
+    if eqn.primitive is gather_p:  # what stands for elements that are not there
+        return eqn.params["mode"] is GatherScatterMode.FILL_OR_DROP and bool(eqn.params["fill_value"] !=
+                                                                              eqn.params["fill_value"])
     return eqn.primitive.makes_nan and not eqn.primitive.moves
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from anima import errors, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
+from anima.core.axes import manual_names, varying
 from anima.core.jaxpr import ClosedJaxpr, Var
-from anima.core.refs import Ref
-from anima.core.stage import Traced, trace_to_jaxpr
+from anima.core.refs import AbstractRef, Ref
+from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import without_refs
@@ -76,13 +77,14 @@ def reorder(closed: ClosedJaxpr, invars: Sequence[int], outvars: Sequence[int] |
 
 
 def strong_like(values: Sequence[Any], avals: Sequence[ShapedArray]) -> list[Any]:
-    """Weakly typed values of other dtypes than those given converted, where promotion allows it; others as they are."""
+    """Weakly typed values of other dtypes than those given converted, where promotion allows it; all declared to vary
+    along the axes of a mesh that the given types do. Others as they are."""
     out = []
     for value, target in zip(values, avals, strict=True):
         aval = aval_of(value)
         if aval.weak_type and aval.dtype != target.dtype:
             value = convert(value, dtypes.lattice_result_type((aval.dtype, True), (target.dtype, target.weak_type))[0])
-        out.append(value)
+        out.append(varying(value, target.vma))
     return out
 
 
@@ -161,3 +163,21 @@ def share_consts(programs: Sequence[tuple[ClosedJaxpr, Sequence[Any]]]) -> tuple
             invars += closed.jaxpr.invars[len(consts):]
             out[id(closed)] = closed.replace(jaxpr=closed.jaxpr.replace(invars=invars))
     return [out[id(closed)] for closed, _ in programs], list(shared.values())
+
+
+def steady(attempt: int, before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Whether the first carry of a loop, promoted to what its body makes of it, is what that was traced for. Weak types
+    are promoted once; what varies along axes of a mesh may make more of the carry vary at the next step."""
+    return (attempt > 0 and not manual_names()) or all(a is b for a, b in zip(before, after, strict=True))
+
+
+def all_varying(closed: ClosedJaxpr, names: frozenset[Any], results: Sequence[ShapedArray] = ()) -> ClosedJaxpr:
+    """The program whose arguments and results all vary along these axes of a mesh; results as these types do, too."""
+    more = [a.vma for a in results] or [names] * len(closed.out_avals)
+
+    def fun(*args: Any) -> list[Any]:
+        outs = eval_jaxpr(closed.jaxpr, closed.consts, *args)
+        return [varying(x, names | vma) for x, vma in zip(outs, more, strict=True)]
+
+    avals = [a if isinstance(a, AbstractRef) else a.update(vma=a.vma | names) for a in closed.in_avals]
+    return ClosedJaxpr(*trace_to_jaxpr(fun, avals))

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.control.common import differences, place_of, share_consts, structure_difference, trace_function
-from anima.control.scan import scan_p
+from anima.control.common import all_varying, differences, place_of, share_consts, structure_difference, trace_function
+from anima.control.scan import batch_lanes
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.axes import mentions, name_of
+from anima.core.axes import manual_names, mentions, name_of, varying
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
+from anima.core.primitive import Inner, Linear, Work, Zero
 from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, aval_of, under
@@ -35,10 +35,9 @@ from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_apart, linearize_jaxpr
-from anima.transforms.refs import refuse_writes
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward
-from anima.transforms.vmap import batch_jaxpr, move_to
+from anima.transforms.vmap import batch_jaxpr
 from anima.util import weak_cache
 
 Branches = tuple[ClosedJaxpr, ...]
@@ -51,6 +50,13 @@ class Cond(Stateful):
 
     def call(self, branches: Sequence[ClosedJaxpr], index: Any, operands: Sequence[Any]) -> list[Any]:
         """Binds with the parameters that follow from the operands."""
+        if manual_names():  # where devices choose differently, all that depends on it differs
+            names = aval_of(index).vma
+            outs = [a.update(vma=a.vma.union(*(b.out_avals[k].vma for b in branches)))
+                    for k, a in enumerate(branches[0].out_avals)]
+            if names or any(a.vma != b.out_avals[k].vma for b in branches for k, a in enumerate(outs)):
+                branches = [all_varying(b, names, outs) for b in branches]
+                operands = [x if isinstance(x, Ref) else varying(x, names) for x in operands]
         return self.bind(index, *operands, branches=tuple(branches), linear=(False,) * len(operands))
 
     def infer(self, index: ShapedArray, *avals: ShapedArray, branches: Branches, **params: Any) -> list[ShapedArray]:
@@ -122,6 +128,8 @@ class Cond(Stateful):
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, branches: Branches,
               linear: Any) -> tuple[Any, Any]:
         in_dims = tuple(dims[1:])
+        if dims[0] is not None and any(handed := _handed_on(branches, in_dims)):
+            return self._batch_rest(size, args, dims, branches, handed)
         if dims[0] is not None and mentions(self, {"branches": branches}, name_of(size)):
             return _select_lanes(size, batch_at_front(args[0], dims[0], size), args[1:], in_dims, branches)
         if dims[0] is not None:
@@ -130,6 +138,16 @@ class Cond(Stateful):
         force = tuple(0 if m else None for m in mapped)
         bodies = [batch_jaxpr(b, size, in_dims, force)[0] for b in branches]
         return self.call(bodies, args[0], args[1:]), list(force)
+
+    def _batch_rest(self, size: int, args: Sequence[Any], dims: Sequence[int | None], branches: Branches,
+                    handed: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
+        """`batch` of the results that are not operands which all lanes, and branches, hand on."""
+        chosen = tuple(b.replace(jaxpr=b.jaxpr.replace(outvars=[
+            v for v, place in zip(b.jaxpr.outvars, handed, strict=True) if place is None])) for b in branches)
+        outs, out_dims = self.batch(size, args, dims, branches=chosen, linear=(False,) * (len(args) - 1))
+        found = iter(zip(outs, out_dims, strict=True))
+        pairs = [next(found) if place is None else (args[place], None) for place in handed]
+        return [out for out, _ in pairs], [dim for _, dim in pairs]
 
     def with_operands(self, args: Sequence[Any], params: dict[str, Any],
                       refs: tuple[Ref, ...]) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -191,26 +209,15 @@ class Cond(Stateful):
 cond_p = Cond("cond")
 
 
-def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequence[int | None],
-                params: dict[str, Any]) -> tuple[Any, Any]:
-    """A primitive applied to each lane on its own: a loop over lanes without a carry."""
-    if mentions(primitive, params, name_of(size)):
-        raise NotImplementedError(f"Collectives within '{primitive.name}' whose lanes run on their own are not "
-                                  f"implemented: it uses the mapped axis {name_of(size)!r}.")
-    mapped = [d is not None for d in dims]
-    xs = [move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True) if d is not None]
-    consts = [a for a, d in zip(args, dims, strict=True) if d is None]
-
-    def lane(*operands: Any) -> list[Any]:
-        shared, own = iter(operands[: len(consts)]), iter(operands[len(consts):])
-        return primitive.bind(*(next(own) if m else next(shared) for m in mapped), **params)
-
-    avals = [aval_of(c) for c in consts] + [(a := aval_of(x)).update(shape=a.shape[1:]) for x in xs]
-    body = ClosedJaxpr(*trace_to_jaxpr(lane, avals))
-    if any(isinstance(c, Ref) for c in consts):
-        refuse_writes(body, consts)
-    outs = scan_p.call(body, consts, [], xs, length=size, reverse=False, unroll=1)
-    return outs, [0] * len(outs)
+def _handed_on(branches: Branches, dims: Sequence[int | None]) -> list[int | None]:
+    """For each result, which operand it is, if it is one that is not mapped, and the same in all branches."""
+    places: list[int | None] = []
+    for results in zip(*(b.jaxpr.outvars for b in branches), strict=True):
+        found = {b.jaxpr.invars.index(v) if v in b.jaxpr.invars else None
+                 for b, v in zip(branches, results, strict=True)}
+        place = found.pop()
+        places.append(None if found or place is None or dims[place] is not None else 1 + place)
+    return places
 
 
 def _select_lanes(size: int, index: Any, operands: Sequence[Any], dims: tuple[int | None, ...],

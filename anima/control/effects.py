@@ -12,6 +12,7 @@ Equations with an effect are never dropped, merged or moved out of a loop, and r
 from __future__ import annotations
 
 import string
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.control.cond import batch_lanes
+from anima.control.scan import batch_lanes
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -80,6 +81,7 @@ class Callback(Primitive):
     """What the four have in common: operands reach the user as arrays, random keys included."""
 
     multiple_results = True
+    errors_as_text = False  # of all users' functions, as in JAX: told by an AnimaRuntimeError
 
     def infer(self, *avals: ShapedArray, result_avals: Sequence[ShapedArray] = (), **params: Any) -> list[ShapedArray]:
         return list(result_avals)
@@ -87,7 +89,14 @@ class Callback(Primitive):
     def eval(self, *args: np.ndarray, key_dtypes: Sequence[Any] = (), result_avals: Sequence[ShapedArray] = (),
              **params: Any) -> list[np.ndarray]:
         arrays = [_array(x, d) for x, d in zip(args, key_dtypes or [None] * len(args), strict=True)]
-        return self.results(self.call(arrays, **params), result_avals, **params)
+        try:
+            value = self.call(arrays, **params)
+        except Exception as error:
+            if not Callback.errors_as_text:
+                raise
+            text = "".join(traceback.format_exception(error)).rstrip()
+            raise errors.AnimaRuntimeError(f"INTERNAL: CpuCallback error calling callback: {text}") from error
+        return self.results(value, result_avals, **params)
 
     def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
         kinds = tuple(a.dtype if isinstance(a.dtype, dtypes.ExtendedDType) else None for a in avals)

@@ -22,7 +22,6 @@ from anima import tree
 from anima.control.common import differences, strong_like, trace_pure
 from anima.control.scan import scan
 from anima.core.avals import Shape, ShapedArray, canonicalize_axes
-from anima.core.device import check_sharding
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, close, eval_jaxpr, eval_numpy
@@ -31,6 +30,7 @@ from anima.ops import elementwise as ew, reduce as rd, window as win
 from anima.ops.composite import Composite
 from anima.ops.family import known_scalar
 from anima.ops.index import dynamic_slice
+from anima.ops.placing import as_asked
 from anima.ops.shape import (
     as_array,
     batch_at_front,
@@ -374,7 +374,8 @@ def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], An
     Differs from JAX: the computation may close over tracers, initial values may be mapped by `vmap`, and derivatives
     exist for any computation, initial values included.
     """
-    check_sharding("reduce", out_sharding)
+    if out_sharding is not None:
+        return as_asked("reduce", None, out_sharding, reduce, operands, init_values, computation, dimensions)
     def axes(shape: Shape) -> Shape:
         return canonicalize_axes(tuple(dimensions), len(shape))
 

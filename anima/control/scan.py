@@ -8,6 +8,7 @@ A scan without carry has independent iterations.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -16,22 +17,26 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.control.common import check_carry, reorder, strong_like, trace_function
+from anima.control.common import check_carry, reorder, steady, strong_like, trace_function
+from anima.control.lanes import on_their_own
 from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.axes import mentions, name_of
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
-from anima.core.primitive import Inner, Linear, Work, Zero
+from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
 from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
 from anima.ops.elementwise import add
 from anima.ops.index import dynamic_index_in_dim, dynamic_update_index_in_dim
+from anima.ops.shape import index_in_dim
 from anima.transforms.checkpoint import Policy, kept_apart
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.refs import refuse_writes
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
 from anima.transforms.transpose import add_cotangents, backward
 from anima.transforms.vmap import batch_jaxpr, move_to
@@ -164,6 +169,13 @@ class Scan(Stateful):
                 break
             mapped[num_consts: num_consts + num_carry] = grown
         first_x = num_consts + num_carry
+        params = {"jaxpr": jaxpr, "length": length, "num_carry": num_carry, "num_consts": num_consts,
+                  "reverse": reverse, "unroll": unroll, "linear": linear}
+        sequences = [v.aval for v, m in zip(jaxpr.jaxpr.invars[first_x:], mapped[first_x:], strict=True) if m]
+        shared = [a for a, d in zip(jaxpr.out_avals, out_dims, strict=True) if d is None]
+        if (num_carry and not any(a.shape for a in shared) and not mentions(self, params, name_of(size))
+                and on_their_own(jaxpr, [*sequences, *jaxpr.out_avals[num_carry:]], length)):
+            return first_lanes(batch_lanes(self, size, args, dims, params)[0], size, out_dims)
         moved = [move_to(a, d, 1 if k >= first_x else 0, size) if m else a
                  for k, (a, d, m) in enumerate(zip(args, dims, mapped, strict=True))]
         outs = self.call(new, *split_list(moved, [num_consts, num_carry]), length=length, reverse=reverse,
@@ -241,6 +253,36 @@ class Scan(Stateful):
 
 
 scan_p = Scan("scan")
+
+
+def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequence[int | None],
+                params: dict[str, Any]) -> tuple[Any, Any]:
+    """A primitive applied to each lane on its own: a loop over lanes without a carry."""
+    if mentions(primitive, params, name_of(size)):
+        raise NotImplementedError(f"Collectives within '{primitive.name}' whose lanes run on their own are not "
+                                  f"implemented: it uses the mapped axis {name_of(size)!r}.")
+    mapped = [d is not None for d in dims]
+    xs = [move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True) if d is not None]
+    consts = [a for a, d in zip(args, dims, strict=True) if d is None]
+
+    def lane(*operands: Any) -> list[Any]:
+        shared, own = iter(operands[: len(consts)]), iter(operands[len(consts):])
+        return primitive.bind(*(next(own) if m else next(shared) for m in mapped), **params)
+
+    avals = [aval_of(c) for c in consts] + [(a := aval_of(x)).update(shape=a.shape[1:]) for x in xs]
+    body = ClosedJaxpr(*trace_to_jaxpr(lane, avals))
+    if any(isinstance(c, Ref) for c in consts):
+        refuse_writes(body, consts)
+    outs = scan_p.call(body, consts, [], xs, length=int(size), reverse=False, unroll=1)
+    return outs, [0] * len(outs)
+
+
+def first_lanes(outs: Sequence[Any], size: int, dims: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
+    """Of the results of all lanes, those of the first lane where all are the same (their dimension is None)."""
+    if size == 0:
+        return list(outs), [0] * len(outs)
+    same = [index_in_dim(o, 0, 0, keepdims=False) if d is None else o for o, d in zip(outs, dims, strict=True)]
+    return same, [None if d is None else 0 for d in dims]
 
 
 def _with_tangents(mask: Sequence[bool], sizes: Sequence[int]) -> tuple[list[list[int]], list[int | None]]:
@@ -356,14 +398,14 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
     length = scan_length(xs_leaves, length)
     x_avals = [a.update(shape=a.shape[1:], weak_type=False) for a in map(aval_of, xs_leaves)]
     in_tree = tree.structure((init, xs))
-    for attempt in range(2):
+    for attempt in itertools.count():
         carry_avals = list(map(aval_of, init_leaves))
         closed, consts, out_tree = trace_function(f, in_tree, [*carry_avals, *x_avals], "scan")
         carry_tree, ys_tree = _check_pair(f, out_tree)
         check_carry("scan", f, 0, (init_tree, carry_tree), carry_avals)
         out_avals = closed.out_avals[: len(carry_avals)]
         promoted = strong_like(init_leaves, out_avals)
-        if attempt or all(a is b for a, b in zip(promoted, init_leaves, strict=True)):
+        if steady(attempt, init_leaves, promoted):
             break
         init_leaves = promoted
     check_carry("scan", f, 0, (init_tree, carry_tree), carry_avals, out_avals)

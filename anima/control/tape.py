@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from anima.config import config
-from anima.control.cond import batch_lanes
-from anima.control.scan import Scan, unused_inputs
+from anima.control.scan import Scan, batch_lanes, first_lanes, unused_inputs
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -32,7 +31,6 @@ from anima.core.primitive import Primitive
 from anima.core.stage import eval_numpy, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops.elementwise import add_any
-from anima.ops.shape import index_in_dim
 from anima.transforms.vmap import batch_jaxpr
 from anima.util import split_list
 
@@ -331,14 +329,6 @@ def _out_dims(params: dict[str, Any], size: int, dims: Sequence[int | None]) -> 
         if grown == mapped[nb:nb + nc]:
             return [*grown, *out_dims[nc:]]
         mapped[nb:nb + nc] = grown
-
-
-def first_lanes(outs: Sequence[Any], size: int, dims: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:
-    """Of the results of all lanes, those of the first lane where all are the same (their dimension is None)."""
-    if size == 0:
-        return list(outs), [0] * len(outs)
-    same = [index_in_dim(o, 0, 0, keepdims=False) if d is None else o for o, d in zip(outs, dims, strict=True)]
-    return same, [None if d is None else 0 for d in dims]
 
 
 tape_scan_p = TapeScan("tape_scan")

@@ -7,20 +7,20 @@ recording what the adjoint needs of each step (`tape_while`), and goes back over
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from anima import tree
-from anima.control.common import check_carry, reorder, strong_like, trace_function
-from anima.control.cond import batch_lanes
+from anima.control.common import all_varying, check_carry, reorder, steady, strong_like, trace_function
 from anima.control.residuals import plan_residuals
-from anima.control.scan import grow_carry, jvp_mask, linear_mask, scan_p, unroll_steps
-from anima.control.tape import STEPS_AVAL, WORD, first_lanes, record, room_for, tape_aval, tape_scan_p
+from anima.control.scan import batch_lanes, first_lanes, grow_carry, jvp_mask, linear_mask, scan_p, unroll_steps
+from anima.control.tape import STEPS_AVAL, WORD, record, room_for, tape_aval, tape_scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.axes import mentions, name_of
+from anima.core.axes import mentions, name_of, varying
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Zero
 from anima.core.refs import Ref
@@ -335,8 +335,12 @@ def _while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_
     (pred,) = cond.out_avals
     if pred.shape or pred.dtype != np.dtype(bool):
         raise TypeError(f"cond_fun must return a boolean scalar, but got output type(s) [{pred!r}].")
-    outs = while_p.bind(*cond_consts, *body_consts, *leaves, cond_jaxpr=cond, body_jaxpr=body,
-                        cond_nconsts=len(cond_consts), body_nconsts=len(body_consts))
+    operands = [*cond_consts, *body_consts, *leaves]
+    if pred.vma:  # devices take different numbers of steps, so that all that these change differs
+        operands = [x if isinstance(x, Ref) else varying(x, pred.vma) for x in operands]
+        cond, body = all_varying(cond, pred.vma), all_varying(body, pred.vma)
+    outs = while_p.bind(*operands, cond_jaxpr=cond, body_jaxpr=body, cond_nconsts=len(cond_consts),
+                        body_nconsts=len(body_consts))
     return tree.unflatten(in_tree, outs)
 
 
@@ -401,12 +405,12 @@ def _trace_body(body: Callable[[Any], Any], body_fun: Callable[..., Any], carry_
         first = carry_tree.num_leaves - trees[0].num_leaves
         check_carry(by, body_fun, position, trees, avals[first:], got and got[first:])
 
-    for attempt in range(2):
+    for attempt in itertools.count():
         avals = list(map(aval_of, leaves))
         closed, consts, out_tree = trace_function(body, in_tree, avals, by, body_fun)
         check(out_tree)
         promoted = strong_like(leaves, closed.out_avals)
-        if attempt or all(a is b for a, b in zip(promoted, leaves, strict=True)):
+        if steady(attempt, leaves, promoted):
             break
         leaves = promoted
     check(out_tree, closed.out_avals)

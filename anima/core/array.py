@@ -15,9 +15,10 @@ import numpy as np
 
 from anima import errors
 from anima.core import dlpack, dtypes
-from anima.core.avals import ShapedArray
-from anima.core.device import CPU, WHOLE, Device, Shard, SingleDeviceSharding, device_of
+from anima.core.avals import ShapedArray, sharded
+from anima.core.device import CPU, Device
 from anima.core.layout import Format, row_major
+from anima.core.shardings import WHOLE, Shard, Sharding, SingleDeviceSharding
 
 
 class _Table(dict[str, Callable[..., Any]]):
@@ -183,9 +184,8 @@ class Array:
 
     @errors.api_boundary
     def to_device(self, device: Any, *, stream: Any = None) -> Array:
-        """The array on a device, or under a sharding: there is one."""
-        device_of(device)
-        return self
+        """The array on a device, or under a sharding: see `anima.device_put`."""
+        return _table["to_device"](self, device)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return _table["array_namespace"](api_version)
@@ -318,7 +318,7 @@ class ConcreteArray(Array):
         """An array of the same elements in memory of its own."""
         return self.__deepcopy__({})
 
-    committed = False  # to a device: there is one
+    committed = False  # to where it lies: operations may take it elsewhere
 
     def platform(self) -> str:
         """What kind of device the elements are on."""
@@ -335,11 +335,18 @@ class ConcreteArray(Array):
         return self.value.nbytes
 
     @property
-    def device(self) -> Device:
-        return CPU
+    def sharding(self) -> Sharding:
+        """On which devices the array lies, and which part of it on which."""
+        return WHOLE
+
+    @property
+    def device(self) -> Any:
+        """The device that it lies on; its sharding if there are several."""
+        devices = self.devices()
+        return next(iter(devices)) if len(devices) == 1 else self.sharding
 
     def devices(self) -> set[Device]:
-        return {CPU}
+        return set(self.sharding.device_set)
 
     @property
     def format(self) -> Format:
@@ -347,15 +354,14 @@ class ConcreteArray(Array):
         return row_major(self.aval, self.sharding)
 
     @property
-    def sharding(self) -> SingleDeviceSharding:
-        return WHOLE
-
-    @property
     def addressable_shards(self) -> list[Shard]:
-        """The parts of the array on this process's devices: the one, which is all of it."""
+        """The parts of the array on this process's devices: on one device the whole, which is itself."""
         return [Shard(CPU, WHOLE, self.shape, self)]
 
-    global_shards = addressable_shards
+    @property
+    def global_shards(self) -> list[Shard]:
+        """The parts of the array on all devices."""
+        return self.addressable_shards
 
     @errors.api_boundary
     def addressable_data(self, index: int) -> ConcreteArray:
@@ -364,11 +370,11 @@ class ConcreteArray(Array):
 
     @property
     def is_fully_addressable(self) -> bool:
-        return True
+        return self.sharding.is_fully_addressable
 
     @property
     def is_fully_replicated(self) -> bool:
-        return True
+        return self.sharding.is_fully_replicated
 
     @errors.api_boundary
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -472,4 +478,37 @@ def _rebuild(value: np.ndarray, shape: tuple[int, ...], dtype: Any, weak_type: b
     return ConcreteArray(value, ShapedArray(shape, dtype, weak_type))
 
 
-ConcreteArray.__name__ = ConcreteArray.__qualname__ = "Array"  # to users there is one kind: errors call it so
+class PlacedArray(ConcreteArray):
+    """An array that somebody, or an option, put somewhere: it knows its sharding. Its elements are one piece of memory
+    as those of others are, since devices of one process share it; if `committed`, operations on it run where it is."""
+
+    __slots__ = ("_sharding", "committed")
+    __module__ = "anima"
+
+    def __init__(self, value: np.ndarray, aval: ShapedArray, sharding: Sharding, committed: bool = True):
+        super().__init__(value, sharded(aval, sharding))
+        self._sharding = sharding
+        self.committed = committed  # type: ignore[misc]
+
+    @property
+    def sharding(self) -> Sharding:
+        return self._sharding
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts of the array on this process's devices, in their order in the sharding: views of its memory."""
+        indices = self._sharding.addressable_devices_indices_map(self.shape)
+        return [Shard(d, self._sharding, self.shape, lambda d=d, i=i: self._part(d, i)) for d, i in indices.items()]
+
+    def _part(self, device: Device, index: tuple[slice, ...]) -> PlacedArray:
+        value = np.ascontiguousarray(self.elements()[index])
+        shape = value.shape[:len(self.shape)]  # random keys have one more dimension
+        return PlacedArray(value.view(), ShapedArray(shape, self.aval.dtype, self.aval.weak_type),
+                           SingleDeviceSharding(device))
+
+    def __deepcopy__(self, memo: Any) -> PlacedArray:
+        return PlacedArray(self.value.copy(), self.aval, self._sharding, self.committed)
+
+
+for _class in (ConcreteArray, PlacedArray):
+    _class.__name__ = _class.__qualname__ = "Array"  # to users there is one kind: errors call it so

@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes
+from anima.core.mesh import AxisType, ManualAxisType, get_abstract_mesh
+from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
+from anima.core.shardings import NamedSharding, Sharding
 from anima.util import record
 
 Shape = tuple[int, ...]
@@ -53,11 +56,13 @@ class AbstractValue:
 
 @record
 class ShapedArray(AbstractValue):
-    """The type of an array: `shape` (ints), `dtype` (canonical), `weak_type`."""
+    """The type of an array: `shape` (ints), `dtype` (canonical), `weak_type`, and the manual axes of a mesh along which
+    it may vary (`vma`)."""
 
     shape: Shape
     dtype: Any
     weak_type: bool = False
+    vma: frozenset[Any] = frozenset()
 
     @property
     def ndim(self) -> int:
@@ -67,20 +72,34 @@ class ShapedArray(AbstractValue):
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def sharding(self) -> NamedSharding:
+        """How the array is cut along the axes of type Explicit of a mesh: not at all."""
+        return NamedSharding(get_abstract_mesh(), PartitionSpec(*[None] * len(self.shape)))
+
+    @property
+    def manual_axis_type(self) -> ManualAxisType:
+        """What the type says along the manual axes of a mesh."""
+        return ManualAxisType(self.vma)
+
+    mat = manual_axis_type
+
     def update(self, shape: Shape | None = None, dtype: Any = None, weak_type: bool | None = None,
-               **kwargs: Any) -> ShapedArray:
-        """A copy with some of the fields changed; of where it lies (`sharding`, `memory_space`, `manual_axis_type`)
-        types say nothing."""
-        if kwargs and (unknown := kwargs.keys() - {"sharding", "memory_space", "manual_axis_type"}):
-            raise TypeError(f"ShapedArray.update has no argument {', '.join(map(repr, sorted(unknown)))}")
-        return ShapedArray(self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
-                           self.weak_type if weak_type is None else weak_type)
+               sharding: NamedSharding | None = None, vma: frozenset[Any] | None = None, **kwargs: Any) -> ShapedArray:
+        """A copy with some of the fields changed; of `memory_space` types say nothing."""
+        if kwargs:
+            if unknown := kwargs.keys() - {"memory_space", "manual_axis_type"}:
+                raise TypeError(f"ShapedArray.update has no argument {', '.join(map(repr, sorted(unknown)))}")
+            vma = kwargs["manual_axis_type"].varying if kwargs.get("manual_axis_type") is not None else vma
+        return sharded(ShapedArray(self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
+                                   self.weak_type if weak_type is None else weak_type,
+                                   self.vma if vma is None else vma), sharding)
 
     def update_weak_type(self, weak_type: bool) -> ShapedArray:
-        return ShapedArray(self.shape, self.dtype, weak_type)
+        return self.update(weak_type=weak_type)
 
     def strip_weak_type(self) -> ShapedArray:
-        return ShapedArray(self.shape, self.dtype) if self.weak_type else self
+        return self.update(weak_type=False) if self.weak_type else self
 
     def inc_rank(self, size: int, spec: int | None) -> ShapedArray:
         """The type of `size` such arrays stacked along the axis `spec` of the result; None: not stacked."""
@@ -106,20 +125,74 @@ class ShapedArray(AbstractValue):
 
     def to_tangent_aval(self) -> ShapedArray:
         """The type of tangents: itself if it is inexact, `float0` otherwise."""
-        return self if dtypes.issubdtype(self.dtype, np.inexact) else ShapedArray(self.shape, dtypes.float0)
+        return self if dtypes.issubdtype(self.dtype, np.inexact) else self.update(dtype=dtypes.float0, weak_type=False)
 
     to_ct_aval = at_least_vspace = to_tangent_aval  # cotangents are as tangents
 
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
-        """The type as text, "float32[3]", or "f32[3]" with `short_dtypes`. There are no axes of a mesh to show."""
+        """The type as text, "float32[3]", or "f32[3]" with `short_dtypes`; "float32[8@x,2]" is cut along the axis x,
+        "float32[3]{V:x}" varies along it."""
         kind = dtypes.short_name(self.dtype) if short_dtypes else dtypes.name(self.dtype)
-        return f"{kind}[{','.join(map(str, self.shape))}]"
+        names = sorted(map(str, self.vma))
+        varies = f"{{V:{names[0] if len(names) == 1 else '(' + ','.join(names) + ')'}}}" if names else ""
+        return f"{kind}[{','.join(self._dimensions())}]{varies}"
+
+    def _dimensions(self) -> list[str]:
+        return [str(n) for n in self.shape]
 
     def __str__(self) -> str:
         return f"{'~' if self.weak_type else ''}{self.str_short()}"
 
     def __repr__(self) -> str:
         return f"ShapedArray({self.str_short()}{', weak_type=True' if self.weak_type else ''})"
+
+
+@record
+class ShardedArray(ShapedArray):
+    """The type of an array that is cut along axes of type Explicit: `sharding` is about an abstract mesh."""
+
+    sharding: NamedSharding = None  # type: ignore[assignment]
+
+    def update(self, shape: Shape | None = None, dtype: Any = None, weak_type: bool | None = None,
+               sharding: NamedSharding | None = None, **kwargs: Any) -> ShapedArray:
+        """As of a `ShapedArray`; of another shape it is not cut, unless `sharding` says so."""
+        if sharding is None and (shape is None or shape == self.shape):
+            sharding = self.sharding
+        return ShapedArray.update(self, shape, dtype, weak_type, sharding, **kwargs)
+
+    def _dimensions(self) -> list[str]:
+        found = []
+        for n, partition in zip(self.shape, self.sharding.spec, strict=True):
+            axes = axes_of(partition)
+            text = "(" + ",".join(map(str, axes)) + ")" if len(axes) > 1 else "".join(map(str, axes))
+            found.append(f"{n}@{text}" if axes else str(n))
+        return found
+
+    def __str__(self) -> str:
+        return ShapedArray.__str__(self)
+
+    def __repr__(self) -> str:
+        return ShapedArray.__repr__(self)
+
+
+ShardedArray.__name__ = ShardedArray.__qualname__ = "ShapedArray"  # to users there is one kind
+
+
+def sharded(aval: ShapedArray, sharding: Sharding | None) -> ShapedArray:
+    """The type of an array of this one under a sharding: that says how it is cut along the mesh's Explicit axes."""
+    if not isinstance(sharding, NamedSharding) or not sharding.mesh.explicit_axes:
+        return ShapedArray(aval.shape, aval.dtype, aval.weak_type, aval.vma) if type(aval) is ShardedArray else aval
+    mesh = sharding.mesh
+    kept = [explicit_part(mesh, p) for p in sharding.spec.padded(len(aval.shape))]
+    spec = sharding.spec.update(partitions=kept)
+    return ShardedArray(aval.shape, aval.dtype, aval.weak_type, aval.vma, NamedSharding(mesh.abstract_mesh, spec))
+
+
+def explicit_part(mesh: Any, partition: Any) -> Any:
+    """What types say of how one dimension is cut: along which axes of type Explicit."""
+    if partition is UNCONSTRAINED:
+        return None
+    return tuple(name for name in axes_of(partition) if mesh.type_of(name) is AxisType.Explicit)
 
 
 def tangent_aval(aval: ShapedArray) -> ShapedArray:
@@ -171,8 +244,12 @@ def reduced_shape(x: ShapedArray, axes: Sequence[int]) -> Shape:
 
 def broadcast_shapes(*shapes: Sequence[int], name: str = "broadcast") -> Shape:
     """NumPy's broadcasting of shapes; TypeError naming `name` where they are incompatible."""
-    if len(shapes) == 1 or all(s == shapes[0] for s in shapes[1:]):
-        return tuple(shapes[0])
+    first = shapes[0]
+    for other in shapes:
+        if other != first:
+            break
+    else:
+        return tuple(first)
     ndim = max(map(len, shapes))
     out = []
     for axis in range(-ndim, 0):

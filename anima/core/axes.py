@@ -9,25 +9,36 @@ While `f` is traced, `current.axes` says which names there are. Batching rules g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.state import current
-from anima.util import weak_cache
+from anima.core.trace import aval_of
+from anima.util import record, weak_cache
 
 
 class Axis(int):
-    """The size of a mapped axis, and its name."""
+    """The size of a mapped axis, its name, and which axes of meshes its elements are spread over (`spmd`)."""
 
     name: Any
+    spmd: tuple[Any, ...]
 
-    def __new__(cls, size: int, name: Any) -> Axis:
+    def __new__(cls, size: int, name: Any, spmd: tuple[Any, ...] = ()) -> Axis:
         axis = super().__new__(cls, size)
-        axis.name = name
+        axis.name, axis.spmd = name, spmd
         return axis
+
+
+@record
+class Manual:
+    """Axes of a mesh of which types say whether a value varies along them (`vma`), and the operation that declares
+    that it does: where an operation's operands differ in that, it is applied to those that do not vary."""
+
+    names: frozenset[Any]
+    vary: Primitive
 
 
 def name_of(size: int) -> Any:
@@ -38,13 +49,40 @@ def name_of(size: int) -> Any:
 @contextmanager
 def naming(axes: Sequence[tuple[Any, int]]) -> Iterator[None]:
     """Within, the named axes (name, size) can be used by collectives; one within hides an outer one of its name."""
-    before = current.axes
-    new = dict(axes)
+    before, manual, new = current.axes, current.manual, dict(axes)
     current.axes = (*[pair for pair in before if pair[0] not in new], *new.items())
+    if manual is not None and not manual.names.isdisjoint(new):
+        current.manual = Manual(manual.names - new.keys(), manual.vary)
     try:
         yield
     finally:
-        current.axes = before
+        current.axes, current.manual = before, manual
+
+
+@contextmanager
+def typing(manual: Manual | None) -> Iterator[None]:
+    """Within, types tell of these axes of a mesh."""
+    before, current.manual = current.manual, manual
+    try:
+        yield
+    finally:
+        current.manual = before
+
+
+def manual_names() -> frozenset[Any]:
+    """The axes that types tell of here."""
+    return frozenset() if current.manual is None else current.manual.names
+
+
+def varying(x: Any, names: frozenset[Any]) -> Any:
+    """`x`, declared to vary along these axes, as far as types tell of them."""
+    missing = (names & manual_names()) - aval_of(x).vma
+    return current.manual.vary.bind(x, axes=ordered(missing)) if missing else x
+
+
+def ordered(names: Iterable[Any]) -> tuple[Any, ...]:
+    """Names of mapped axes in the order in which they are mapped."""
+    return tuple(name for name, _ in current.axes if name in set(names))
 
 
 def size_of(name: Any, caller: str) -> int:
@@ -54,13 +92,16 @@ def size_of(name: Any, caller: str) -> int:
             return size
     names = ", ".join(repr(known) for known, _ in current.axes) or "none"
     raise NameError(f"Found an unbound axis name: {name}. To fix this, call {caller} within a function that is mapped "
-                    f"by `anima.vmap(..., axis_name={name!r})`. Names that are bound here: {names}.")
+                    f"by `anima.vmap(..., axis_name={name!r})`, `anima.pmap` or `anima.shard_map`. Names that are "
+                    f"bound here: {names}.")
 
 
 def mentions(primitive: Primitive, params: dict[str, Any], name: Any) -> bool:
     """Whether an application is about the axis of this name, itself or in a program that it holds."""
     if primitive.axis_names is not None and name in primitive.axis_names(params):
         return True
+    if any(name == bound for bound, _ in primitive.binds(params)):
+        return False
     return any(_mentions(inner, name) for inner in subjaxprs(params))
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from anima.core.avals import ShapedArray
+from anima.core.axes import naming
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.trace import aval_of
 from anima.errors import JaxprTypeError
@@ -81,8 +82,9 @@ def _check_atom(atom: Any, bound: set[Var], what: str) -> None:
 def _check_eqn(eqn: Eqn, bound: set[Var], right: Container[int]) -> None:
     for i, atom in enumerate(eqn.invars):
         _check_atom(atom, bound, f"Operand {i}")
-    for inner in subjaxprs(eqn.params):
-        check_jaxpr(inner, right)
+    with naming(eqn.primitive.binds(eqn.params)):
+        for inner in subjaxprs(eqn.params):
+            check_jaxpr(inner, right)
     try:
         inferred = eqn.primitive.abstract_out([atom.aval for atom in eqn.invars], eqn.params)
     except (TypeError, ValueError) as error:

@@ -1,9 +1,11 @@
-"""Devices: the places where arrays live and programs run; shardings: how an array lies on them.
+"""Devices: the places where arrays live and programs run.
 
-There is one device, and every array lies on it whole:
+    >>> anima.devices()
+    [CpuDevice(id=0)]
 
-    >>> jnp.ones(3).sharding
-    SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)
+The CPU is shown as one device, or as `anima_num_cpu_devices` of them (also `XLA_FLAGS`
+`--xla_force_host_platform_device_count=N`). They share its cores and its memory: an array that is cut into parts for
+them is one piece of memory, and a program of theirs one program that runs on all cores.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ from __future__ import annotations
 import enum
 import os
 import platform as _platform
-from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
 
-from anima.config import default_device
-from anima.util import record
+from anima.config import fixed_device_count
+from anima.util import once, record
+
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # names of one and the same memory, on a CPU
 
 
 @record
@@ -76,9 +78,10 @@ class Client:
 
     platform: str
     platform_version: str = "anima"
+    runtime_type: str = "anima"
 
     def devices(self) -> list[Device]:
-        return [CPU]
+        return devices()
 
     local_devices = devices
 
@@ -122,158 +125,14 @@ class MemorySpace(enum.Enum):
 
 
 memory = SimpleNamespace(Space=MemorySpace)
-CPU = Device()
+CPU = Device()  # the first, and where arrays are made
 
 
-Index = tuple[slice, ...]
-MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # names of one and the same memory, on a CPU
+@once
+def _all() -> tuple[Device, ...]:
+    return tuple(map(Device, range(fixed_device_count())))
 
 
-class Sharding:
-    """On which devices an array lies, and which part of it on which: `devices_indices_map` says it."""
-
-    __slots__ = ()
-    __module__ = "anima.sharding"
-
-    def devices_indices_map(self, global_shape: tuple[int, ...]) -> Mapping[Device, Index]:
-        """For each device, the slices of an array of this shape that it holds."""
-        raise NotImplementedError(f"{type(self).__name__} does not say which device holds what.")
-
-    def addressable_devices_indices_map(self, global_shape: tuple[int, ...]) -> Mapping[Device, Index]:
-        """As `devices_indices_map`, of this process's devices."""
-        return {d: i for d, i in self.devices_indices_map(global_shape).items() if d in self.addressable_devices}
-
-    def shard_shape(self, global_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the part that one device holds."""
-        index = next(iter(self.devices_indices_map(global_shape).values()))
-        return tuple(len(range(*part.indices(n))) for part, n in zip(index, global_shape, strict=True))
-
-    @property
-    def device_set(self) -> set[Device]:
-        raise NotImplementedError(f"{type(self).__name__} does not say on which devices it is.")
-
-    @property
-    def memory_kind(self) -> str | None:
-        return MEMORY_KINDS[0]
-
-    def with_memory_kind(self, kind: str) -> Sharding:
-        """The same in another kind of memory."""
-        raise NotImplementedError(f"{type(self).__name__} has one kind of memory.")
-
-    @property
-    def addressable_devices(self) -> set[Device]:
-        return {d for d in self.device_set if d.process_index == CPU.process_index}
-
-    @property
-    def has_addressable_devices(self) -> bool:
-        return bool(self.addressable_devices)
-
-    @property
-    def is_fully_addressable(self) -> bool:
-        return self.addressable_devices == self.device_set
-
-    @property
-    def is_fully_replicated(self) -> bool:
-        """Whether every device holds the whole array."""
-        return self.num_devices == 1
-
-    @property
-    def num_devices(self) -> int:
-        return len(self.device_set)
-
-    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
-        """Whether an array of `ndim` dimensions lies in the same way under both."""
-        shape = (self.num_devices,) * ndim
-        return (self.memory_kind == other.memory_kind
-                and self.devices_indices_map(shape) == other.devices_indices_map(shape))
-
-
-@record
-class SingleDeviceSharding(Sharding):  # type: ignore[misc]
-    """The whole array lies on one device.
-
-    >>> anima.sharding.SingleDeviceSharding(anima.devices()[0]).shard_shape((2, 3))
-    (2, 3)
-    """
-
-    device: Device
-    memory_kind: str
-
-    def __init__(self, device: Device, *, memory_kind: str | None = None):
-        kind = MEMORY_KINDS[0] if memory_kind is None else memory_kind
-        if kind not in MEMORY_KINDS:
-            raise ValueError(f"Could not find memory {kind!r} on {device!r}, which has {', '.join(MEMORY_KINDS)}.")
-        object.__setattr__(self, "device", device)
-        object.__setattr__(self, "memory_kind", kind)
-
-    @property
-    def device_set(self) -> set[Device]:
-        return {self.device}
-
-    def devices_indices_map(self, global_shape: tuple[int, ...]) -> Mapping[Device, Index]:
-        return {self.device: (slice(None),) * len(global_shape)}
-
-    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
-        """The same with another name of the memory; ValueError for a name that the device does not know."""
-        return SingleDeviceSharding(self.device, memory_kind=kind)
-
-    def check_compatible_aval(self, aval_shape: tuple[int, ...]) -> None:
-        """Every shape fits on one device."""
-
-    def __repr__(self) -> str:
-        return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self.memory_kind})"
-
-
-WHOLE = SingleDeviceSharding(CPU)
-
-
-@record(eq=False)
-class Shard:
-    """The part of an array that one device holds: `device`, `index` (slices of the whole), `data`."""
-
-    device: Device
-    sharding: Sharding
-    global_shape: tuple[int, ...]
-    data: Any = None
-    replica_id = 0  # no other device holds the same part
-
-    @property
-    def index(self) -> Index:
-        return self.sharding.devices_indices_map(self.global_shape)[self.device]
-
-    def __repr__(self) -> str:
-        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
-
-
-def device_of(device: Any = None) -> Device:
-    """The device that is meant: this one, its sharding or "cpu", or by default that of the option `default_device`.
-
-    ValueError for what is no device; RuntimeError for a platform that is not there.
-    """
-    if device is None:
-        device = default_device.value
-    if isinstance(device, SingleDeviceSharding):
-        device = device.device
-    if device in (None, CPU, CPU.platform) or isinstance(device, MemorySpace):
-        return CPU
-    if isinstance(device, (Device, str)):
-        raise RuntimeError(f"Unknown device {device!r}: there is {CPU!r} alone.")
-    raise ValueError(f"A device is one of anima.devices() or None, not {device!r}.")
-
-
-def is_here(place: Any) -> bool:
-    """Whether this is the one device, or its sharding."""
-    return place == CPU or (isinstance(place, SingleDeviceSharding) and place.device == CPU)
-
-
-def check_sharding(name: str, out_sharding: Any) -> None:
-    """TypeError unless the result of the function `name` is asked for on the one device, or nothing is asked."""
-    if out_sharding is not None and not (isinstance(out_sharding, Sharding) and is_here(out_sharding)):
-        raise TypeError(f"{name}: out_sharding must be None or a sharding on {CPU!r}, where all results are, got "
-                        f"{out_sharding!r} of type {type(out_sharding)}.")
-
-
-def check_place(name: str, device: Any, out_sharding: Any) -> None:
-    """`check_sharding`, and the errors of `device_of`, of a function that takes both."""
-    check_sharding(name, out_sharding)
-    device_of(device)
+def devices() -> list[Device]:
+    """All devices; from the first time on that this is asked, there are as many as then."""
+    return list(_all())

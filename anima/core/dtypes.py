@@ -533,3 +533,10 @@ def short_name(dtype: Any) -> str:
     """The name in printed programs: "f32", "bf16", "i32", "u8", "bool", "c64", "key<fry>", "float0"."""
     short = _SHORT_NAMES.get(dtype) if isinstance(dtype, np.dtype) else None
     return short if short is not None else _SHORT_NAMES.get(np_dtype(dtype), name(dtype))
+
+
+def element_bytes(value: np.ndarray) -> bytes:
+    """The elements in row-major order, little-endian; those of less than a byte take one."""
+    if np_dtype(value.dtype) in (*SMALL_SIGNED, *SMALL_UNSIGNED):
+        value = value.astype(np.int8)  # what the other bits of a byte are does not matter
+    return np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False).tobytes()

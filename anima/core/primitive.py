@@ -63,10 +63,35 @@ class Inner(NamedTuple):
     given: int | None = None
 
 
+class ShardingRule(NamedTuple):
+    """Which dimensions of operands and results go together, for cutting them along the axes of a mesh.
+
+    For each operand and result, of each dimension, the factors that it consists of, the major ones first: dimensions
+    that share a factor are cut in the same way; one without factors is not cut, or no other with it. Each device needs
+    the others' parts of a factor in `whole`; what results lack is summed, or whatever the operation makes of it.
+    Factors in `resized` are of dimensions of which a part is taken, from a place that scalars among the operands say:
+    types go along with them, propagation only where these are numbers in the program.
+    `summed` are those that may be cut in the types of operands, but not in two of them, as the sum could be cut too.
+    """
+
+    operands: Sequence[Sequence[tuple[Any, ...]]]
+    results: Sequence[Sequence[tuple[Any, ...]]]
+    whole: frozenset[Any] = frozenset()
+    resized: frozenset[Any] = frozenset()
+    summed: frozenset[Any] = frozenset()
+
+    def without(self, factors: frozenset[Any]) -> ShardingRule:
+        """The rule that says nothing of some factors."""
+        operands, results = ([[tuple([f for f in dim if f not in factors]) for dim in dims] for dims in terms]
+                             for terms in (self.operands, self.results))
+        return self._replace(operands=operands, results=results)
+
+
 class Primitive:
     """An operation and its rules. Subclasses override the rules; `bind` applies the operation."""
 
     multiple_results: bool = False
+    call_primitive: bool = False  # the parameter `call_jaxpr` is a program that it applies to its operands
 
     # What passes ask of an operation.
     cost: float            # nanoseconds of one core for one element, roughly; an addition takes 1
@@ -86,6 +111,7 @@ class Primitive:
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
     into: Callable[..., None] | None = None      # (arrays for the results, threads, *args, **params): `eval` in place
     axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
+    typed: bool = True  # `manual` says along which axes of a mesh values vary; otherwise, and of programs, `infer` does
     maps_all: bool = False  # `batch` is asked where no operand is mapped, too
 
     def __init__(self, name: str):
@@ -104,6 +130,10 @@ class Primitive:
 
     def _missing(self, rule: str, advice: str = "") -> NotImplementedError:
         return NotImplementedError(f"{rule} of '{self.name}' is not implemented.{' ' + advice if advice else ''}")
+
+    def refusal(self, params: dict[str, Any]) -> Exception | None:
+        """Why an application is never to run, in a compiled program neither; None: it may."""
+        return None
 
     def infer(self, *avals: ShapedArray, **params: Any) -> Any:
         """Types of the results for the types of the arguments."""
@@ -146,8 +176,35 @@ class Primitive:
         """Whether the result is the elements of its one operand in the same order."""
         return False
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      **params: Any) -> ShardingRule | None:
+        """How cut dimensions pass through; None: by the program that it stands for, or not at all."""
+        return None
+
+    def places(self, params: dict[str, Any]) -> Sequence[Any]:
+        """Shardings that an application gives its results, None where it does not say."""
+        return ()
+
+    def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
+        """Shardings that an application, or one in a program that it holds, gives values, with what does so."""
+        return [(self.name, s) for s in self.places(params) if s is not None]
+
+    def watches(self, params: dict[str, Any]) -> Callable[[Any], None] | None:
+        """What wants to be told the sharding of the operand, once it is known."""
+        return None
+
     def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
         """The programs that an application runs, where lowering makes loops and branches around them."""
+        return ()
+
+    def manual(self, vma: frozenset[Any], names: frozenset[Any],
+               params: dict[str, Any]) -> tuple[frozenset[Any], frozenset[Any]]:
+        """Along which manual axes of a mesh (out of `names`) every operand is to vary, and the results do, where some
+        operand varies along `vma`."""
+        return vma, vma
+
+    def binds(self, params: dict[str, Any]) -> Sequence[tuple[Any, int]]:
+        """Names and sizes of the mapped axes that the programs of an application are within, and others are not."""
         return ()
 
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
@@ -158,3 +215,7 @@ class Primitive:
         """`infer`, always as a list."""
         out = self.infer(*avals, **params)
         return list(out) if self.multiple_results else [out]
+
+    def abstract_eval(self, *avals: ShapedArray, **params: Any) -> tuple[Any, frozenset[Any]]:
+        """(types of the results, effects), for the types of the arguments."""
+        return self.infer(*avals, **params), self.effects_of(params)

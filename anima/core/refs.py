@@ -22,8 +22,8 @@ from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray, operator
 from anima.core.avals import AbstractValue, Shape, ShapedArray
-from anima.core.device import WHOLE
 from anima.core.layout import row_major
+from anima.core.shardings import WHOLE
 from anima.core.source import Source, here
 from anima.util import record
 

@@ -23,6 +23,7 @@ from anima.core.refs import show_levels
 from anima.util import deeper, fun_name, record
 
 WIDTH = 80
+_CALLS = ("pjit", "jit")  # what the primitive of calls is named in the documents, and in JAX today
 
 
 @record
@@ -218,6 +219,8 @@ class Printer:
             return str(tuple(tuple(map(list, pair)) for pair in value))
         if isinstance(value, np.dtype):
             return dtypes.name(value)
+        if isinstance(value, frozenset) and value:
+            return f"frozenset({{{', '.join(sorted(map(repr, value)))}}})"
         if callable(value) and (hasattr(value, "__name__") or isinstance(value, partial)):
             return fun_name(value)
         return str(value)
@@ -242,12 +245,12 @@ class Printer:
 def _count_calls(jaxpr: Any, calls: Counter[int], order: list[tuple[str, Any]]) -> None:
     for eqn in jaxpr.eqns:
         for _, inner in programs_in(eqn.params):
-            if eqn.primitive.name == "pjit":
+            if eqn.primitive.name in _CALLS:
                 calls[id(inner)] += 1
                 if calls[id(inner)] > 1:
                     continue
             _count_calls(inner, calls, order)
-            if eqn.primitive.name == "pjit":
+            if eqn.primitive.name in _CALLS:
                 order.append((eqn.params.get("name", "jaxpr"), inner))
 
 

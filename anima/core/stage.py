@@ -19,8 +19,10 @@ from anima import errors
 from anima.config import config
 from anima.core import dtypes, source
 from anima.core.array import ConcreteArray
-from anima.core.avals import ShapedArray
+from anima.core.avals import ShapedArray, ShardedArray
+from anima.core.axes import Manual, ordered
 from anima.core.check import check_jaxpr
+from anima.core.explicit import typed
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive
 from anima.core.refs import AbstractRef, Ref, StagedRef
@@ -119,13 +121,27 @@ class StageTrace(Trace):
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         atoms = [self.atom(x) for x in args]
-        if not primitive.takes_refs:
-            for a in atoms:
-                if type(a.aval) is AbstractRef:
+        explicit = False
+        for a in atoms:
+            kind = type(a.aval)
+            if kind is not ShapedArray:
+                if kind is AbstractRef and not primitive.takes_refs:
                     raise ValueError(errors.ref_as_array_message(a.aval, primitive.name))
+                explicit = explicit or kind is ShardedArray
         where = current.source or source.here()
+        vma = None
+        if current.manual is not None and primitive.typed and not any(subjaxprs(params)):
+            if primitive.takes_refs:
+                self._check_varying(atoms)
+            else:
+                atoms, vma = self._typed(primitive, atoms, params)
         out_avals = primitive.infer(*[a.aval for a in atoms], **params)
         many = primitive.multiple_results
+        if vma is not None:
+            out_avals = [a.update(vma=vma) for a in out_avals] if many else out_avals.update(vma=vma)
+        if explicit:
+            outs = typed(primitive, [a.aval for a in atoms], out_avals if many else [out_avals], params)
+            out_avals = outs if many else outs[0]
         outvars = [Var(a) for a in out_avals] if many else [Var(out_avals)]
         self.eqns.append(Eqn(primitive, atoms, outvars, params, where, eqn_effects(primitive, params)))
         if many:
@@ -133,6 +149,30 @@ class StageTrace(Trace):
         if primitive.takes_refs:
             return self._standing_for(outvars[0], where)
         return StageTracer(self, outvars[0], where)
+
+    def _typed(self, primitive: Primitive, atoms: list[Atom],
+               params: dict[str, Any]) -> tuple[list[Atom], frozenset[Any]]:
+        """The operands, all declared to vary along the axes of the mesh that the operation wants them to vary along,
+        and the axes that its results vary along."""
+        manual: Manual = current.manual
+        wanted, results = primitive.manual(frozenset().union(*(a.aval.vma for a in atoms)), manual.names, params)
+        for k, a in enumerate(atoms):
+            missing = wanted - a.aval.vma
+            if missing:
+                declared = StageTracer(self, a) if isinstance(a, Var) else literal_array(a)
+                atoms[k] = self.atom(self.process(manual.vary, [declared], {"axes": ordered(missing)}))
+        return atoms, results
+
+    @staticmethod
+    def _check_varying(atoms: list[Atom]) -> None:
+        """ValueError where a value that varies along an axis of the mesh would go into a reference that does not."""
+        held = [a.aval.inner_aval.vma for a in atoms if isinstance(a.aval, AbstractRef)]  # type: ignore[attr-defined]
+        for a in atoms:
+            more = a.aval.vma - held[0] if held and not isinstance(a.aval, AbstractRef) else frozenset()
+            if more:
+                names = ", ".join(sorted(map(str, more)))
+                raise ValueError(f"A {a.aval.str_short()} goes into, or chooses in, a reference to what does not vary "
+                                 f"along {names}. Fix: new_ref(anima.lax.pcast(x, {tuple(more)}, to='varying')).")
 
     def finish(self, outs: Sequence[Any]) -> tuple[Jaxpr, list[Any]]:
         """The recorded program with these results, and the values of its constvars."""

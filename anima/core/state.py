@@ -9,7 +9,23 @@ from typing import Any
 class _State(threading.local):
     trace: Any = None  # set to the evaluating trace by core/trace.py for every thread
     axes: tuple[tuple[Any, int], ...] = ()  # names and sizes of the mapped axes, for collectives
+    manual: Any = None  # of these, the axes of a mesh that types tell of (`core.axes.Manual`)
     source: Any = None  # while a recorded program is gone through again: where its current equation came from
 
 
 current = _State()
+
+
+def is_tracing() -> bool:
+    """Whether some enclosing trace records a program rather than running it."""
+    return inside("DynamicJaxprTrace")
+
+
+def inside(label: str) -> bool:
+    """Whether the current trace, or one that it runs under, is of this kind."""
+    trace = current.trace
+    while trace is not None:
+        if trace.label == label:
+            return True
+        trace = trace.parent
+    return False

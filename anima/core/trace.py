@@ -8,6 +8,7 @@ work, and applies primitives under the trace it was installed on (its `parent`).
 
 from __future__ import annotations
 
+import enum
 import gc
 import sys
 import weakref
@@ -20,12 +21,15 @@ import numpy as np
 from anima import errors
 from anima.config import config, enable_x64, no_execution
 from anima.core import dtypes
-from anima.core.array import Array, ConcreteArray
+from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray
+from anima.core.explicit import typed
 from anima.core.leaks import holder
+from anima.core.placement import elsewhere, moved, place, placed_results
 from anima.core.primitive import Primitive
+from anima.core.quiet import hush, restore
 from anima.core.refs import Ref
-from anima.core.state import _State, current
+from anima.core.state import _State, current, inside as inside, is_tracing as is_tracing
 
 
 class Trace:
@@ -42,6 +46,11 @@ class Trace:
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+    @property
+    def main(self) -> Trace:
+        """The identity of the transformation in progress, which libraries ask tracers for: `x._trace.main`."""
+        return self
 
     def describe(self) -> str:
         """What a user would call this trace, for errors."""
@@ -77,6 +86,10 @@ class Tracer(Array):
         self.aval = aval
         if owner.made is not None:
             owner.made.append(weakref.ref(self))
+
+    @property
+    def _trace(self) -> Trace:
+        return self.owner
 
     def concrete(self) -> Any:
         """The value, where the trace knows one; None otherwise."""
@@ -219,46 +232,146 @@ def numpy_value(x: Any, aval: ShapedArray) -> np.ndarray:
     return np.asarray(x, dtype=aval.dtype)
 
 
+class _Known:
+    """What is known of operations under one setting of the options: types of results by those of arguments.
+
+    Types are found by identity, as that is quick; `types` has the one of each kind that stands for its equals.
+    """
+
+    __slots__ = ("checking", "key", "no_execution", "numbers", "results", "types")
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+        self.checking = config.debug_nans or config.debug_infs
+        self.no_execution = no_execution.value
+        self.numbers: dict[type, ShapedArray] = {}  # of NumPy's kinds: the type of each
+        self.types: dict[ShapedArray, ShapedArray] = {}
+        self.results: dict[Any, tuple[Any, Any]] = {}  # with what is known by its identity, so that it lives
+
+    def infer(self, primitive: Primitive, avals: list[Any], params: dict[str, Any]) -> Any:
+        """`primitive.infer`."""
+        try:
+            found = self.results.get((primitive, *map(id, avals), *params, *params.values()))
+            return found[1] if found is not None else self._infer(primitive, avals, params)
+        except TypeError:  # a parameter that has no hash; or what the rule says
+            return primitive.infer(*avals, **params)
+
+    def _infer(self, primitive: Primitive, avals: list[Any], params: dict[str, Any]) -> Any:
+        types = self.types
+        same = [types.setdefault(a, a) for a in avals]
+        key = (primitive, *map(id, same), *params, *params.values())
+        found = self.results.get(key)
+        if found is not None:
+            return found[1]
+        out = primitive.infer(*avals, **params)
+        if primitive.axis_names is None and all(map(_is_plain, params.values())):
+            if len(self.results) >= _MOST_KNOWN:
+                self.results.clear()
+            out = [types.setdefault(a, a) for a in out] if primitive.multiple_results else types.setdefault(out, out)
+            self.results[key] = same, out
+            if len(types) >= _MOST_KNOWN:
+                types.clear()
+        return out
+
+
+_MOST_KNOWN = 8192
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter is of values alone, which keep nothing alive."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (int, bool, str, float) or isinstance(value, (np.dtype, enum.Enum))
+
+
 class EvalTrace(Trace):
     """Runs primitives on NumPy arrays, one at a time."""
 
     label = "EvalTrace"
+    known: Any = None  # under the options that held last
+
+    def __init__(self, parent: Trace | None):
+        super().__init__(parent)
+        self.under: dict[Any, _Known] = {}
+
+    def _known_under(self, key: Any) -> _Known:
+        if len(self.under) >= 16 and key not in self.under:
+            self.under.clear()
+        return self.under.setdefault(key, _Known(key))
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        if no_execution.value:
+        known, key = self.known, config.trace_key()
+        if known is None or known.key is not key:
+            known = self.known = self._known_under(key)
+        if known.no_execution:
             raise RuntimeError(errors.no_execution_message(primitive.name))
         avals, values, foreign, extended = [], [], [], False
+        placed = moved() or bool(primitive.pins(params))
         for x in args:
-            if isinstance(x, Tracer):
+            if x.__class__ is ConcreteArray:
+                aval, value = x.aval, x._value
+                if value.__class__ is str:
+                    x.elements()  # raises
+            elif isinstance(x, Tracer):
                 raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
-            aval = aval_of(x)
-            value = numpy_value(x, aval)
-            if not isinstance(x, ConcreteArray):
+            elif x.__class__ is PlacedArray:
+                aval, value, placed = x.aval, numpy_value(x, x.aval), True
+            elif (number := known.numbers.get(x.__class__)) is not None:
+                aval, value = number, np.asarray(x)
+            else:
+                aval = aval_of(x)
+                value = numpy_value(x, aval)
+                if isinstance(x, np.generic) and value.dtype == x.dtype:
+                    known.numbers[x.__class__] = aval
                 foreign.append(value)  # perhaps over memory of the user's: an array, or what NumPy reads as one
             extended = extended or isinstance(aval.dtype, dtypes.ExtendedDType)
             avals.append(aval)
             values.append(value)
-        out_avals = primitive.infer(*avals, **params)
-        with np.errstate(all="ignore"):
+        out_avals = known.infer(primitive, avals, params)
+        before = hush()
+        try:
             if extended:
                 out = primitive.eval_extended(avals, values, params)
             else:
                 out = primitive.eval(*values, **params)
-        if config.debug_nans or config.debug_infs:
+        finally:
+            restore(before)
+        if known.checking:
             errors.check_finite(primitive.name, out if primitive.multiple_results else [out], current.source)
+        if placed:
+            return self._placed(primitive, args, avals, out_avals, params, out, foreign)
         if primitive.multiple_results:
             return [wrap(v, a, foreign) for v, a in zip(out, out_avals, strict=True)]
         return wrap(out, out_avals, foreign)
 
+    def _placed(self, primitive: Primitive, args: Sequence[Any], avals: Sequence[ShapedArray], out_avals: Any,
+                params: dict[str, Any], out: Any, foreign: Sequence[np.ndarray]) -> Any:
+        """The results where the arguments, or the option default_device, have them be."""
+        many = primitive.multiple_results
+        types, values = (out_avals, out) if many else ([out_avals], [out])
+        types = typed(primitive, avals, types, params)
+        shardings = placed_results(primitive, args, avals, types, params)
+        everywhere, stays = (None, True) if shardings is not None else elsewhere()
+        outs = [place(wrap(v, a, foreign).elements(), a, everywhere if shardings is None else shardings[k], stays)
+                for k, (v, a) in enumerate(zip(values, types, strict=True))]
+        return outs if many else outs[0]
+
 
 def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> ConcreteArray:
     """An array of type `aval` over a NumPy value: in row-major order, sharing no memory with a user's own array."""
-    value = np.asarray(value)
-    if not value.flags.c_contiguous or any(value is x or np.may_share_memory(value, x) for x in foreign):
+    if value.__class__ is not np.ndarray:
+        value = np.asarray(value)
+    flags = value.flags
+    if not flags.c_contiguous or (foreign and any(value is x or np.may_share_memory(value, x) for x in foreign)):
         value = value.copy()
-    return ConcreteArray(value, aval)
+        flags = value.flags
+    flags.writeable = False
+    array = _new(ConcreteArray)  # as its constructor makes it
+    array._value, array.aval = value, aval
+    return array
 
 
+_new = object.__new__
 EVAL = EvalTrace(None)
 _State.trace = EVAL
 
@@ -328,18 +441,3 @@ def check_leaks(trace: Trace) -> None:
         if x is not None:
             text = errors.leaked_tracer_message(x, holder(x))
             raise errors.UnexpectedTracerError(f"Leaked trace {trace.describe()}. {text}")
-
-
-def is_tracing() -> bool:
-    """Whether some enclosing trace records a program rather than running it."""
-    return inside("DynamicJaxprTrace")
-
-
-def inside(label: str) -> bool:
-    """Whether the current trace, or one that it runs under, is of this kind."""
-    trace = current.trace
-    while trace is not None:
-        if trace.label == label:
-            return True
-        trace = trace.parent
-    return False

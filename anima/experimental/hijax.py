@@ -20,12 +20,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from anima import tree
-from anima.core.avals import AbstractValue as AbstractValue, ShapedArray as ShapedArray
+from anima.core.avals import AbstractValue as AbstractValue, ShapedArray as ShapedArray, tangent_aval
+from anima.core.dtypes import float0
 from anima.core.primitive import Zero as Zero
 from anima.core.refs import AbstractRef as AbstractRef
 from anima.core.trace import aval_of
 from anima.custom_batching import custom_vmap
-from anima.custom_derivatives import custom_jvp, custom_vjp
+from anima.custom_derivatives import custom_jvp, custom_vjp, linear_call
 from anima.extend.core.operation import Primitive
 from anima.extend.core.types import EffectTypeSet
 from anima.interpreters.ad import instantiate_zeros as instantiate_zeros, is_undefined_primal as is_undefined_primal
@@ -151,6 +152,11 @@ class VJPHiPrimitive:
         if self._has("batch"):
             fun = custom_vmap(fun)
             fun.def_vmap(self._batched)
+        if self._has("vjp_fwd") and self._has("jvp") and all(
+                tangent_aval(a).dtype != float0 for a in tree.leaves(tuple(self.in_avals))):
+            both = custom_jvp(fun)
+            both.defjvp(self._both)
+            return both(*args)
         if self._has("vjp_fwd"):
             whole = custom_vjp(fun)
             whole.defvjp(self._forward, self._backward, symbolic_zeros=True)
@@ -168,6 +174,13 @@ class VJPHiPrimitive:
         if structure != expected or types != [(a.shape, a.dtype) for a in wanted]:
             raise TypeError(f"{self} is an operation on {self.in_avals}, and got "
                             f"{tree.map(aval_of, tuple(args))}")
+
+    def _both(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """The rule where each mode has its own: tangents are those of `jvp`, cotangents those of `vjp_bwd_retval`."""
+        out, residuals = self.vjp_fwd((True,) * len(primals), *primals)
+        return out, linear_call(lambda known, ts: self.jvp(known[0], ts)[1],
+                                lambda known, ct: tuple(self.vjp_bwd_retval(known[1], ct)),
+                                (tuple(primals), residuals), tuple(tangents))
 
     def _forward(self, *args: Any) -> tuple[Any, Any]:
         values = tree.map(lambda x: x.value, args)

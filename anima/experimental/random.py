@@ -6,59 +6,66 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from anima import random
+from anima.api.refs import new_ref
 from anima.core import dtypes
-from anima.core.state import current
-from anima.core.trace import Trace
+from anima.core.trace import inside
+from anima.ops.broadcast import full
+from anima.tree_util import register_pytree_node_class
 
 Size = int | Sequence[int] | None
-
-
-def _recording() -> Trace | None:
-    """The trace that records a program now, if there is one."""
-    trace = current.trace
-    while trace is not None and trace.label != "DynamicJaxprTrace":
-        trace = trace.parent
-    return trace
 
 
 def _shape(size: Size) -> tuple[int, ...]:
     return () if size is None else (size,) if isinstance(size, int) else tuple(size)
 
 
+@register_pytree_node_class
 class StatefulPRNG:
-    """A key, and how many times numbers were drawn from it. Each draw is from `fold_in(key, count)`.
+    """A key, and a reference to how many times numbers were drawn from it. Each draw is from `fold_in(key, count)`.
 
-    It counts in Python. Within a function that is recorded (by `jit`, `scan`, ...), use one that is made there: one
-    from outside would draw the same numbers in every call, and raises a RuntimeError.
+    A pytree: functions that are jitted, mapped and differentiated may take it, return it and close over it, and count.
     """
 
-    def __init__(self, _base_key: Any, _counter: int = 0) -> None:
+    def __init__(self, _base_key: Any, _counter: Any = None) -> None:
         if not dtypes.issubdtype(getattr(_base_key, "dtype", None), dtypes.prng_key):
             raise ValueError(f"StatefulPRNG needs a typed key, as random.key(0) is; got {_base_key!r}.")
-        self._base_key, self._counter = _base_key, _counter
-        trace = _recording()
-        self._made = trace and weakref.ref(trace)
+        self._base_key = _base_key
+        self._counter = new_ref(full(_base_key.shape, 0, np.dtype(np.int32))) if _counter is None else _counter
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
+        return (self._base_key, self._counter), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: Any) -> StatefulPRNG:
+        new = object.__new__(cls)
+        new._base_key, new._counter = children
+        return new
 
     def __repr__(self) -> str:
         return f"StatefulPRNG(_base_key={self._base_key!r}, _counter={self._counter})"
 
     def key(self, shape: Size = ()) -> Any:
-        """A new key, or an array of keys of a shape."""
-        if _recording() is not (self._made and self._made()):
-            raise RuntimeError("A StatefulPRNG was used in a function that is being recorded, which did not make it: "
-                               "the program would draw the same numbers in every call. Fix: make it in the function, "
-                               "as stateful_rng(seed) from an argument, or pass a key.")
-        key = random.fold_in(self._base_key, self._counter)
-        self._counter += 1
+        """A new key, or an array of keys of a shape; ValueError for a generator that was `split`."""
+        if self._base_key.shape:
+            raise ValueError("cannot operate on split stateful generator: map over it, as vmap(f)(rng.split(n)).")
+        key = random.fold_in(self._base_key, self._counter[...])
+        self._counter[...] += 1
         wanted = _shape(shape)
         return random.split(key, wanted) if wanted else key
+
+    def split(self, num: int | Sequence[int]) -> StatefulPRNG:
+        """Generators that are independent of this one and of each other, as one that functions are mapped over.
+
+        >>> anima.vmap(lambda rng: rng.uniform())(stateful_rng(0).split(3)).shape
+        (3,)
+        """
+        return StatefulPRNG(self.key(num))
 
     def random(self, size: Size = None, dtype: Any = float) -> Any:
         """Uniform in [0, 1)."""
@@ -90,7 +97,7 @@ def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
     ((2,), ())
     """
     if seed is None:
-        if _recording() is not None:
+        if inside("DynamicJaxprTrace"):
             raise TypeError("When used within transformed code, stateful_rng() requires an explicit seed.")
         seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
     return StatefulPRNG(random.key(seed, impl=impl))

@@ -6,16 +6,18 @@
 """
 
 from anima import errors
+from anima.core.format import FormatError as FormatError
 from anima.export.exported import (
     DisabledSafetyCheck as DisabledSafetyCheck,
     Exported as Exported,
-    default_export_platform as default_export_platform,
-    deserialize as deserialize,
-    export as export,
     maximum_supported_calling_convention_version as maximum_supported_calling_convention_version,
     minimum_supported_calling_convention_version as minimum_supported_calling_convention_version,
 )
-from anima.export.format import FormatError as FormatError
+from anima.export.making import (
+    default_export_platform as default_export_platform,
+    deserialize as deserialize,
+    export as export,
+)
 from anima.export.symbolic import (
     SymbolicScope as SymbolicScope,
     is_symbolic_dim as is_symbolic_dim,

@@ -1,5 +1,4 @@
-"""What loops, branches and calls take must be what the programs in them take: rules beyond types of results. And
-elementwise operations have as many operands as they are of.
+"""What loops, branches and calls take must be what the programs in them take: rules beyond types of results.
 
 While a program is traced this holds by construction; in one that comes from bytes, it is looked at.
 """
@@ -15,7 +14,7 @@ from anima.control.tape import STEPS, TapeDType
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.errors import JaxprTypeError
-from anima.ops.family import Elementwise
+from anima.export.primitives import name_in_file
 from anima.util import split_list
 
 Avals = Sequence[ShapedArray]
@@ -23,10 +22,7 @@ Avals = Sequence[ShapedArray]
 
 def check_call(eqn: Eqn) -> None:
     """JaxprTypeError unless the operands of an equation are those of the programs that it runs."""
-    rule = _RULES.get(eqn.primitive.name)
-    of_many = eqn.primitive.name == "select_n"
-    if isinstance(eqn.primitive, Elementwise) and not of_many and len(eqn.invars) != len(eqn.primitive.operands):
-        raise JaxprTypeError(f"{eqn.primitive.name} has {len(eqn.invars)} operands")
+    rule = _RULES.get(name_in_file(eqn.primitive))
     if rule is not None:
         rule([a.aval for a in eqn.invars], **eqn.params)
 

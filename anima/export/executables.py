@@ -13,29 +13,24 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from anima import errors, tree
 from anima.api.devices import devices
 from anima.api.stages import ArgInfo, Compiled, MemoryAnalysis, call_compiled, struct_of
-from anima.compiler.cache import Code
-from anima.compiler.emitting.value import NUMPY
-from anima.compiler.ir.loops import Buffer, Program
 from anima.compiler.keys import program_key
 from anima.compiler.lowering.callback import InPlace
 from anima.compiler.machine import native
 from anima.compiler.machine.target import Target
 from anima.core.avals import ShapedArray
+from anima.core.format import FormatError, Reader, Writer, opened, sealed
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Var
-from anima.export.format import FormatError, Reader, Writer, opened, sealed
 from anima.export.reading import Programs
-from anima.export.writing import Tables, element_bytes
+from anima.export.writing import Tables
 from anima.runtime.executable import Executable
+from anima.runtime.saving import read_code, read_target, write_code, write_naturals, write_target
 from anima.version import __version__
 
 MAGIC, VERSION = b"ANIMAOBJ", 1
 WHAT = "a compiled program"
-_ROLES = ("input", "const", "output", "temp", "window")
 _FOREIGN = re.compile(r"\(call foreign |\(foreign:")  # in the key of a program
 
 
@@ -144,28 +139,16 @@ def serialize(compiled: Any) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef]:
         body.natural(len(avals))
         for aval in avals:
             body.natural(tables.type(aval))
-    _naturals(body, traced.donate_argnums)
+    write_naturals(body, traced.donate_argnums)
     _write_callbacks(body, tables, executable)
-    _write_code(body, executable)
+    write_code(body, executable)
     out = Writer()
     for text in (__version__, native.version()):
         out.text(text)
-    _write_target(out, native.host())
+    write_target(out, native.host())
     tables.write(out)
     out.append(body)
     return sealed(MAGIC, VERSION, out.bytes()), compiled.in_tree, compiled.out_tree
-
-
-def _naturals(w: Writer, values: Sequence[int]) -> None:
-    w.natural(len(values))
-    for value in values:
-        w.natural(value)
-
-
-def _write_target(w: Writer, target: Target) -> None:
-    for text in (target.triple, target.cpu, target.features):
-        w.text(text)
-    _naturals(w, [target.vector_bytes, target.registers, target.line, target.first_cache, target.second_cache])
 
 
 def _write_callbacks(w: Writer, tables: Tables, executable: Executable) -> None:
@@ -178,36 +161,6 @@ def _write_callbacks(w: Writer, tables: Tables, executable: Executable) -> None:
         operands, results = [Var(a) for a in c.operands], [Var(a) for a in c.results]
         eqn = Eqn(c.primitive, operands, results, c.params, c.source)
         w.natural(tables.program(ClosedJaxpr(Jaxpr((), operands, results, [eqn]))))
-
-
-def _write_code(w: Writer, executable: Executable) -> None:
-    code, program = executable.code, executable.program
-    w.text(program.name)
-    w.natural(code.program.arena)
-    w.flag(code.parallel)
-    values = {b.name: b.value for b in program.with_role("const")}
-    w.natural(len(code.program.buffers))
-    for b in code.program.buffers:
-        for text in (b.name, b.dtype, b.alias or ""):
-            w.text(text)
-        _naturals(w, [_ROLES.index(b.role), b.size, int(b.donated), 0 if b.offset is None else b.offset + 1])
-        if b.role == "const":
-            w.data(element_bytes(values[b.name].astype(NUMPY[b.dtype])))
-    for shape in executable.shapes:
-        _naturals(w, shape)
-    _naturals(w, executable.donors)
-    w.natural(len(code.callees))
-    for module, name in code.callees:
-        w.natural(0 if module is None else module + 1)
-        w.text(name)
-    support = native.support_objects(code.modules, native.host())
-    w.natural(len(support))
-    for name, data in support.items():
-        w.text(name)
-        w.data(data)
-    w.natural(len(code.modules))
-    for one in code.modules:
-        w.data(one.object_bytes())
 
 
 # ---------------------------------------------------------------- and back
@@ -248,49 +201,21 @@ def deserialize_and_load(serialized: bytes, in_tree: tree.PyTreeDef, out_tree: t
         (eqn,) = program.eqns
         callbacks.append(InPlace(eqn.primitive, eqn.params, tuple(program.in_avals), tuple(program.out_avals),
                                  eqn.source))
-    executable = _read_code(reader, target, callbacks)
+    executable = LoadedExecutable(*read_code(reader, target, callbacks))
     reader.end()
     return Loaded(executable, in_tree, out_tree, ins, outs, donated)
 
 
 def _read_target(r: Reader) -> Target:
     """The machine that code is for; FormatError unless this one runs it."""
-    triple, cpu, features = r.text(), r.text(), r.text()
-    sizes = r.many(r.natural)
-    host = native.host()
-    missing = _has(features) - _has(host.features)
-    if triple != host.triple or missing:
+    target, host = read_target(r), native.host()
+    missing = _has(target.features) - _has(host.features)
+    if target.triple != host.triple or missing:
         lacking = f", which has not {', '.join(sorted(missing))}" if missing else ""
-        raise FormatError(f"This compiled program is for {cpu} ({triple}); this machine is {host.cpu} "
+        raise FormatError(f"This compiled program is for {target.cpu} ({target.triple}); this machine is {host.cpu} "
                           f"({host.triple}){lacking}. Compile it here, or export it (anima.export).")
-    return Target(triple, cpu, features, *sizes)
+    return target
 
 
 def _has(features: str) -> set[str]:
     return {name[1:] for name in features.split(",") if name.startswith("+")}
-
-
-def _read_code(r: Reader, target: Target, callbacks: Sequence[InPlace]) -> LoadedExecutable:
-    name, arena, parallel = r.text(), r.natural(), r.flag()
-    buffers = tuple(r.many(lambda: _buffer(r)))
-    program = Program(name, buffers, (), arena, tuple(callbacks))
-    shapes = [tuple(r.many(r.natural)) for _ in program.with_role("output")]
-    donors = r.many(r.natural)
-    callees = tuple(r.many(lambda: (r.natural() - 1, r.text())))
-    support = dict(r.many(lambda: (r.text(), bytes(r.data()))))
-    objects = r.many(lambda: bytes(r.data()))
-    native.keep_support(support, target)
-    modules = tuple(native.load_object(data, None, target) for data in objects)
-    bare = Program(name, tuple(Buffer(b.name, b.dtype, b.size, b.role, None, b.offset, b.alias, b.donated)
-                               for b in buffers), (), arena)
-    code = Code(bare, ("",) * len(modules), modules, tuple((None if k < 0 else k, n) for k, n in callees), parallel)
-    return LoadedExecutable(program, code, shapes, donors)
-
-
-def _buffer(r: Reader) -> Buffer:
-    name, dtype, alias = r.text(), r.text(), r.text()
-    role, size, donated, offset = r.many(r.natural)
-    value = None
-    if _ROLES[role] == "const":
-        value = np.frombuffer(r.data(), NUMPY[dtype].newbyteorder("<")).astype(NUMPY[dtype])
-    return Buffer(name, dtype, size, _ROLES[role], value, offset - 1 if offset else None, alias or None, bool(donated))

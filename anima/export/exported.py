@@ -9,34 +9,31 @@ The bytes are described in `docs/export-format.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from anima import errors, tree
 from anima.api.autodiff import vjp
-from anima.api.jit import JitFunction
 from anima.api.pjit import pjit_p
 from anima.config import config, enable_x64
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.format import Reader, Writer, sealed
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.refs import AbstractRef
 from anima.core.stage import Traced, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
-from anima.export.format import Reader, Writer, opened, sealed
 from anima.export.reading import Programs
 from anima.export.trees import read_tree, write_tree
 from anima.export.writing import Tables
 from anima.transforms.custom import custom_vjp
-from anima.transforms.discharge import discharged
 
 MAGIC, VERSION = b"ANIMAEXP", 1
 WHAT = "an exported program"
 minimum_supported_calling_convention_version = 9
 maximum_supported_calling_convention_version = 10
-_MOST_VJPS = 16  # orders of derivatives in a file
+MOST_VJPS = 16  # orders of derivatives in a file
 
 
 class DisabledSafetyCheck(str):
@@ -251,18 +248,29 @@ class Exported:
           ValueError: for pytree nodes that have no name (`register_pytree_node_serialization`), and for an order
             that is not from 0 to 15.
         """
-        if not 0 <= vjp_order < _MOST_VJPS:
-            raise ValueError(f"vjp_order is from 0 to {_MOST_VJPS - 1}, got {vjp_order}.")
+        if not 0 <= vjp_order < MOST_VJPS:
+            raise ValueError(f"vjp_order is from 0 to {MOST_VJPS - 1}, got {vjp_order}.")
         chain = [self]
         for _ in range(vjp_order):
             chain.append(chain[-1].vjp())
         with config.held(self._options):
-            return sealed(MAGIC, VERSION, _content(chain))
+            return sealed(MAGIC, VERSION, content([chain]))
 
 
-def _content(chain: Sequence[Exported]) -> bytes:
-    """A function and its derivatives as bytes."""
-    tables, body = Tables(), Writer()
+def content(chains: Sequence[Sequence[Exported]], more: Writer | None = None) -> bytes:
+    """Functions, each with its derivatives, as bytes; `more` stands before them."""
+    tables, body = Tables(), more or Writer()
+    for chain in chains:
+        _write_chain(tables, body, chain)
+    out = Writer()
+    out.flag(enable_x64.value)
+    tables.write(out)
+    out.append(body)
+    return out.bytes()
+
+
+def _write_chain(tables: Tables, body: Writer, chain: Sequence[Exported]) -> None:
+    """A function and its derivatives."""
     body.natural(len(chain))
     for exported in chain:
         body.text(exported.fun_name)
@@ -275,37 +283,21 @@ def _content(chain: Sequence[Exported]) -> bytes:
             write_tree(body, treedef)
             for aval in avals:
                 body.natural(tables.type(aval))
-    out = Writer()
-    out.flag(enable_x64.value)
-    tables.write(out)
-    out.append(body)
-    return out.bytes()
 
 
-def deserialize(blob: bytes | bytearray) -> Exported:
-    """The function in bytes that `Exported.serialize` made, in this or an earlier version of Anima.
-
-    Nothing in the bytes is run, imported or looked up by name: they are data, of which programs are made and checked.
-    Users' functions for pytree nodes are called where `register_pytree_node_serialization` has them.
-
-    Raises:
-      FormatError: a ValueError, for bytes that are damaged, of another format, or of a later version.
-
-    >>> exported = export(jit(lambda x: 2 * x))(1.0)
-    >>> deserialize(exported.serialize()).call(21.0)
-    Array(42., dtype=float32, weak_type=True)
-    """
-    reader = Reader(opened(MAGIC, VERSION, blob, WHAT))
-    with enable_x64(reader.flag()):  # types are those of the options that the programs were traced under
-        programs = Programs(reader)
-        chain = [_read(reader, programs) for _ in range(min(reader.count(), _MOST_VJPS))]
-        reader.end()
-        found: Exported | None = None
-        for parts in reversed(chain):
-            found = Exported(**parts, get_vjp=lambda derivative=found: derivative)
-    if found is None:
+def read_chain(reader: Reader, programs: Programs) -> list[Exported]:
+    """A function and its derivatives."""
+    parts = [_read(reader, programs) for _ in range(min(reader.count(), MOST_VJPS))]
+    if not parts:
         reader.fail("there is no function")
-    return found
+    chain: list[Exported] = []
+    for one in reversed(parts):
+        chain.append(Exported(**one, get_vjp=partial(_last, tuple(chain))))
+    return chain[::-1]
+
+
+def _last(chain: Sequence[Exported]) -> Exported | None:
+    return chain[-1] if chain else None
 
 
 def _read(reader: Reader, programs: Programs) -> dict[str, Any]:
@@ -337,53 +329,3 @@ def _is_smooth(aval: ShapedArray) -> bool:
 def _advice(dtype: str) -> str:
     wide = dtype in ("float64", "complex128", "int64", "uint64") and not enable_x64.value
     return ". 64-bit types are off: see anima.enable_x64" if wide else ""
-
-
-def export(fun_jit: Any, *, platforms: Sequence[str] | None = None,
-           disabled_checks: Sequence[DisabledSafetyCheck] = (),
-           _override_lowering_rules: Any = None) -> Callable[..., Exported]:
-    """Exports a jitted function, as a program that other processes can load.
-
-    Args:
-      fun_jit: what `jit` made of a function.
-      platforms: those that it may be called on, ("cpu",) by default. The program is the same for all.
-      disabled_checks: checks that are not made.
-
-    Returns:
-      A function of arrays or `ShapeDtypeStruct`s that traces the function for them, and gives an `Exported`.
-
-    Raises:
-      ValueError: for a function that is not jitted.
-
-    >>> exported = export(jit(lambda x, y: x @ y))(ShapeDtypeStruct((2, 3), "float32"), jnp.ones(3))
-    >>> exported.in_avals, exported.out_avals
-    ((ShapedArray(float32[2,3]), ShapedArray(float32[3])), (ShapedArray(float32[2]),))
-    """
-    if not isinstance(fun_jit, JitFunction):
-        raise ValueError(f"Function to be exported must be the result of `jit` but is: {fun_jit}")
-    if _override_lowering_rules is not None:
-        raise NotImplementedError("Exported programs are not lowered: there are no lowering rules to override.")
-    checks = tuple(disabled_checks)
-    for check in checks:
-        if not isinstance(check, DisabledSafetyCheck):
-            raise TypeError(f"disabled_checks are of type DisabledSafetyCheck, got {check!r}")
-
-    @errors.api_boundary
-    def do_export(*args: Any, **kwargs: Any) -> Exported:
-        traced = fun_jit.trace(*args, **kwargs)
-        if len(traced.jaxpr.in_avals) != traced.in_tree.num_leaves:
-            raise ValueError(f"Function '{traced.fun_name}' cannot be exported here: it closes over values that are "
-                             "being traced. Pass them as arguments.")
-        if any(isinstance(a, AbstractRef) for a in traced.jaxpr.in_avals):
-            raise NotImplementedError(f"Function '{traced.fun_name}' cannot be exported: it takes references. Export "
-                                      "one that takes and gives the arrays.")
-        closed, _ = discharged(traced.jaxpr)
-        return Exported(traced.fun_name, traced.in_tree, closed.in_avals, traced.out_tree, closed.out_avals, closed,
-                        tuple(platforms) if platforms else ("cpu",), checks)
-
-    return do_export
-
-
-def default_export_platform() -> str:
-    """The platform that programs are exported for: "cpu"."""
-    return "cpu"

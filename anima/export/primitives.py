@@ -129,8 +129,15 @@ RECORDS: dict[str, type[Any]] = {r.__name__: r for r in (
 _MODULES = (broadcast, checkpoint, cond, contract, convolution, elementwise, elimination, family, fft, formula, gather,
             index, linalg, linalg_factor, linalg_reflect, linalg_spectral, linalg_systems, pjit, random, reduce, scan,
             shape, similar, sort, sparse, special, tape, threefry, while_loop, window)
-PRIMITIVES: dict[str, Primitive] = {p.name: p for module in _MODULES for p in vars(module).values()
-                                    if isinstance(p, Primitive) and p.name in _SCHEMAS}
+
+
+def name_in_file(primitive: Primitive) -> str:
+    """What files call an operation: calls are "pjit", whatever programs print."""
+    return "pjit" if primitive is pjit.pjit_p else primitive.name
+
+
+PRIMITIVES: dict[str, Primitive] = {name_in_file(p): p for module in _MODULES for p in vars(module).values()
+                                    if isinstance(p, Primitive) and name_in_file(p) in _SCHEMAS}
 
 
 # Of values in parameters: what the byte before one says that it is.
@@ -140,7 +147,7 @@ TAGS = ("none", "false", "true", "integer", "real", "complex", "text", "tuple", 
 
 def is_exported(primitive: Primitive) -> bool:
     """Whether a primitive is one of the table."""
-    return PRIMITIVES.get(primitive.name) is primitive
+    return PRIMITIVES.get(name_in_file(primitive)) is primitive
 
 
 def kinds_of(name: str) -> dict[str, str]:

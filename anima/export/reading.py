@@ -17,12 +17,12 @@ from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.check import check_jaxpr
+from anima.core.format import FormatError, Reader
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.source import Source
 from anima.core.stage import eqn_effects
 from anima.errors import JaxprTypeError
 from anima.export.calls import check_call
-from anima.export.format import FormatError, Reader
 from anima.export.primitives import ENUMS, PRIMITIVES, RECORDS, TAGS, fits, kinds_of
 from anima.ops.elementwise import ge, le
 from anima.random.implementation import Implementation, named

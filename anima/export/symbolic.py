@@ -1,56 +1,202 @@
-"""Shapes with names for sizes: what of them means something while every size is a number.
+"""Shapes with names for sizes that are not known while a function is exported.
 
-    symbolic_shape("2, _", like=(2, 3)) == (2, 3)        symbolic_shape("n, 3")  raises NotImplementedError
+    symbolic_shape("b, 2*n + 1, 3")      symbolic_shape("b, _", like=(8, 3)) == (b, 3)
+
+A size is an integer, a name, a sum, difference or product of such, `a^2`, `max(a, b)`, `min(a, b)`, `mod(a, 2)` or
+`floordiv(a, 2)`; how they are computed with: `core/dims.py`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from anima import tree
 from anima.api.stages import ShapeDtypeStruct, type_of
+from anima.core.dims import OPERATIONS, Dim, Size, SymbolicDim
+from anima.core.source import here
 
-
-def _unsupported(what: str) -> NotImplementedError:
-    return NotImplementedError(f"{what}: programs for sizes that are not known (shape polymorphism) do not exist in "
-                               "Anima yet. Export the function once for each shape.")
+_TOKEN = re.compile(r"\s*(?:(\d+)|(\.\.\.)|([A-Za-z_]\w*)|([-+*^(),]))")
+_LONGEST = 10_000  # characters
+_DEEPEST = 30  # operations in each other
+_MOST_POWER = 16
 
 
 class SymbolicScope:
-    """Names of sizes, with constraints; NotImplementedError where there are constraints."""
+    """Names of sizes, which mean the same in all shapes that are made with it, and what holds of them.
+
+    Args:
+      constraints_str: texts "e1 >= e2", "e1 <= e2", "e1 == e2" of sizes. A name that is equal to a size stands for it.
+
+    Raises:
+      ValueError: for texts that are no constraints.
+    """
 
     def __init__(self, constraints_str: Sequence[str] = ()) -> None:
-        if constraints_str:
-            raise _unsupported(f"The constraints {list(constraints_str)}")
+        self.constraints = list(constraints_str)
+        self.limits: list[SymbolicDim] = []  # none is ever negative
+        self.replaced: dict[str, Size] = {}
+        self.place = here()
+        for text in self.constraints:
+            self._constrain(text)
+
+    def _constrain(self, text: str) -> None:
+        parts = re.split(r"(==|>=|<=)", text) if isinstance(text, str) else []
+        if len(parts) != 3:
+            raise ValueError(f"Constraint parsing error: must contain one of '==' or '>=' or '<=': {text!r}")
+        left, right = parse(parts[0], self, text), parse(parts[2], self, text)
+        if (
+            parts[1] == "=="
+            and isinstance(left, SymbolicDim)
+            and (name := _is_name(left)) is not None
+            and name not in getattr(right, "names", set)()
+        ):
+            self.replaced[name] = right
+            return
+        for limit in {"==": (left - right, right - left), ">=": (left - right,), "<=": (right - left,)}[parts[1]]:
+            if isinstance(limit, SymbolicDim):
+                self.limits.append(limit)
+            elif limit < 0:
+                raise ValueError(f"Unsatisfiable constraint: {text}")
+
+    def __repr__(self) -> str:
+        where = f" created at {self.place}" if self.place else ""
+        holds = f" with constraints: {', '.join(self.constraints)}" if self.constraints else ""
+        return f"scope {id(self)}{where}{holds}"
+
+
+def _is_name(size: SymbolicDim) -> str | None:
+    """The name, for a size that is one."""
+    if len(size.terms) != 1 or size.terms[0][1] != 1 or len(size.terms[0][0]) != 1:
+        return None
+    ((atom, power),) = size.terms[0][0]
+    return atom.name if power == 1 and not atom.parts else None
+
+
+def parse(text: str, scope: SymbolicScope, whole: str | None = None) -> Size:
+    """The size that a text says; ValueError for another text."""
+    return _Parser(text, scope, f"in {text if whole is None else whole!r}").size()
+
+
+class _Parser:
+    """Takes a size off a text, by recursive descent."""
+
+    def __init__(self, text: str, scope: SymbolicScope, where: str) -> None:
+        self.scope, self.where, self.depth = scope, where, 0
+        self.words: list[str] = []
+        place, text = 0, text.rstrip()
+        if len(text) > _LONGEST:
+            raise self.error("it is too long")
+        while place < len(text):
+            found = _TOKEN.match(text, place)
+            if found is None:
+                raise self.error(f"unexpected {text[place:].strip()[:1]!r}")
+            self.words.append(found[0].strip())
+            place = found.end()
+        self.words.append("")
+
+    def error(self, problem: str) -> ValueError:
+        return ValueError(f"syntax error in symbolic shape {self.where}: {problem}")
+
+    def take(self, *wanted: str) -> str:
+        word = self.words[0]
+        if wanted and word not in wanted:
+            raise self.error(f"expecting {' or '.join(map(repr, wanted))} but found {word or 'the end'!r}")
+        return self.words.pop(0) if word else word
+
+    def size(self) -> Size:
+        found = self.sum()
+        self.take("")
+        return found
+
+    def sum(self) -> Size:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise self.error("it is too deep")
+        total: Size = 0
+        sign = -1 if self.words[0] in ("-", "+") and self.take() == "-" else 1
+        while True:
+            total = self.product() * sign + total
+            if self.words[0] not in ("+", "-"):
+                self.depth -= 1
+                return total
+            sign = 1 if self.take() == "+" else -1
+
+    def product(self) -> Size:
+        found = self.factor()
+        while self.words[0] == "*":
+            self.take()
+            found = found * self.factor()
+        return found
+
+    def factor(self) -> Size:
+        word = self.take()
+        if word.isdecimal():
+            found: Size = int(word)
+        elif word in OPERATIONS and self.words[0] == "(":
+            found = self.operation(word)
+        elif word.isidentifier():
+            found = self.scope.replaced.get(word, None) or SymbolicDim.variable(word, self.scope)
+        else:
+            raise self.error(f"expecting a name or a number but found {word or 'the end'!r}")
+        if self.words[0] == "^":
+            self.take()
+            power = self.take()
+            if not power.isdecimal() or int(power) > _MOST_POWER:
+                raise self.error(f"expecting a power up to {_MOST_POWER} but found {power or 'the end'!r}")
+            found = found ** int(power)
+        return found
+
+    def operation(self, name: str) -> Size:
+        self.take("(")
+        left = self.sum()
+        self.take(",")
+        right = self.sum()
+        self.take(")")
+        try:
+            return OPERATIONS[name](left, right)
+        except ZeroDivisionError:
+            raise self.error("division by zero") from None
 
 
 def is_symbolic_dim(p: Any) -> bool:
-    """Whether a size is not a number: never."""
-    return False
+    """Whether a size is one that is not known.
+
+    >>> is_symbolic_dim(symbolic_shape("n")[0]), is_symbolic_dim(3)
+    (True, False)
+    """
+    return isinstance(p, (SymbolicDim, Dim))
 
 
-def symbolic_shape(shape_spec: str | None, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
-                   like: Sequence[int | None] | None = None) -> tuple[int, ...]:
+def symbolic_shape(
+    shape_spec: str | None,
+    *,
+    constraints: Sequence[str] = (),
+    scope: SymbolicScope | None = None,
+    like: Sequence[int | None] | None = None,
+) -> tuple[Size, ...]:
     """The shape that a text says.
 
     Args:
       shape_spec: sizes, with commas between them. "_" is the size of `like` there, "..." all that are left of it.
-      constraints: none.
-      scope: has no names, so far.
-      like: a shape.
+      constraints: what holds of the sizes, for a new scope.
+      scope: whose names are meant; a new one's, if none is given.
+      like: a shape, for "_" and "...".
 
     Raises:
-      NotImplementedError: for names of sizes, and for constraints.
       ValueError: for sizes that are not those of `like`, and for what is no shape.
 
-    >>> symbolic_shape("2, ...", like=(2, 3, 4))
-    (2, 3, 4)
+    >>> symbolic_shape("2*n, m - 1, ...", like=(4, 2, 3))
+    (2*n, m - 1, 3)
     """
-    if constraints:
-        raise _unsupported(f"The constraints {list(constraints)}")
-    text = "..." if shape_spec is None else shape_spec.strip().removeprefix("(").removesuffix(")")
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if scope is not None and constraints:
+        raise ValueError("Either a scope or constraints can be given: constraints are part of a scope.")
+    scope = SymbolicScope(constraints) if scope is None else scope
+    text = "..." if shape_spec is None else shape_spec.strip()
+    if text.startswith("(") and text.endswith(")"):
+        text = text[1:-1].strip()
+    parts = _split(text)
     known = tuple(like) if like is not None else ()
     if parts and parts[-1] == "...":
         if like is None:
@@ -58,37 +204,53 @@ def symbolic_shape(shape_spec: str | None, *, constraints: Sequence[str] = (), s
         parts[-1:] = ["_"] * (len(known) - len(parts) + 1)
     if like is not None and len(parts) != len(known):
         raise ValueError(f"symbolic shape '{shape_spec}' has {len(parts)} sizes, but like={known} has {len(known)}")
-    return tuple(_size(part, known[k] if like is not None else None, k, shape_spec) for k, part in enumerate(parts))
+    return tuple(
+        _size(part, scope, known[k] if like is not None else None, k, shape_spec) for k, part in enumerate(parts)
+    )
 
 
-def _size(part: str, known: int | None, place: int, spec: str | None) -> int:
+def _split(text: str) -> list[str]:
+    """The parts between commas that are not in parentheses."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    parts = [part.strip() for part in parts]
+    return parts[:-1] if not parts[-1] else parts
+
+
+def _size(part: str, scope: SymbolicScope, known: int | None, place: int, spec: str | None) -> Size:
+    where = f"'{spec}' in dimension {place}"
     if part == "_":
         if known is None:
-            raise ValueError(f"symbolic shape '{spec}' has '_' in dimension {place}, but there is no size `like` it")
+            raise ValueError(f"symbolic shape {where} has '_', but there is no size `like` it")
         return known
-    if any(map(str.isalpha, part)):
-        raise _unsupported(f"The symbolic shape '{spec}'")
-    if not part.lstrip("-").isdecimal():
-        raise ValueError(f"syntax error in symbolic shape '{spec}' in dimension {place}: {part!r}")
-    size = int(part)
-    if size < 0 or known not in (None, size):
-        raise ValueError(f"symbolic shape '{spec}' has the size {size} in dimension {place}, different from {known}")
+    size = _Parser(part, scope, where).size()
+    if isinstance(size, int) and (size < 0 or known not in (None, size)):
+        raise ValueError(f"symbolic shape {where} has the size {size}, different from {known}")
     return size
 
 
-def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Sequence[str] = (),
-                        scope: SymbolicScope | None = None) -> Any:
+def symbolic_args_specs(
+    args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None
+) -> Any:
     """`ShapeDtypeStruct`s in the structure of `args`, of their dtypes and of the shapes that `shapes_specs`, a text or
-    a prefix of the structure, says. NotImplementedError and ValueError as for `symbolic_shape`.
+    a prefix of the structure, says. ValueError as for `symbolic_shape`.
 
-    >>> symbolic_args_specs((jnp.ones(3), 1.0), "...")
-    (ShapeDtypeStruct(shape=(3,), dtype=float32), ShapeDtypeStruct(shape=(), dtype=float32))
+    >>> symbolic_args_specs((jnp.ones((3, 2)), 1.0), ("n, _", None))
+    (ShapeDtypeStruct(shape=(n, 2), dtype=float32), ShapeDtypeStruct(shape=(), dtype=float32))
     """
+    if scope is not None and constraints:
+        raise ValueError("Either a scope or constraints can be given: constraints are part of a scope.")
+    scope = SymbolicScope(constraints) if scope is None else scope
     leaves, treedef = tree.flatten(args)
     specs = tree.broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
     found = []
     for leaf, spec in zip(leaves, specs, strict=True):
         aval = type_of(leaf)
-        shape = symbolic_shape(spec, constraints=constraints, scope=scope, like=aval.shape)
+        shape = symbolic_shape(spec, scope=scope, like=aval.shape)
         found.append(ShapeDtypeStruct(shape, aval.dtype))
     return tree.unflatten(treedef, found)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from anima import tree
-from anima.export.format import DEPTH, FormatError, Reader, Writer
+from anima.core.format import DEPTH, FormatError, Reader, Writer
 from anima.tree_engine import NAMESPACE, optree
 
 _LEAF, _NONE, _TUPLE, _LIST, _DICT, _ORDERED, _CUSTOM = range(7)

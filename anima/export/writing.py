@@ -19,19 +19,20 @@ from anima.api.pjit import pjit_p
 from anima.control.tape import TapeDType
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
+from anima.core.dims import Dim
+from anima.core.format import Writer
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
 from anima.core.primitive import Primitive
 from anima.core.source import Source
 from anima.core.trace import Tracer, aval_of, numpy_value
-from anima.export.format import Writer
-from anima.export.primitives import RECORDS, TAGS, fits, is_exported, kinds_of
+from anima.export.primitives import RECORDS, TAGS, fits, is_exported, kinds_of, name_in_file
 from anima.random.implementation import Implementation, of_dtype
 from anima.random.primitives import random_unwrap_p, random_wrap_p, words_aval
 from anima.util import deeper
 
 WHY = {  # operations that are not exported
-    **dict.fromkeys(("all_gather", "all_to_all", "axis_index", "pbroadcast", "ppermute", "reduce_scatter"),
-                    "it is about a mapped axis that the program is inside of"),
+    **dict.fromkeys(("all_gather", "all_gather_invariant", "all_to_all", "axis_index", "pbroadcast", "ppermute",
+                     "pvary", "reduce_scatter"), "it is about a mapped axis that the program is inside of"),
     **dict.fromkeys(("lapack", "substitution"), "only the compiler makes it"),
     **dict.fromkeys(("addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "swap"),
                     "it is about a reference that lives outside of the program"),
@@ -116,7 +117,7 @@ class Tables:
                 raise NotImplementedError("A tape, which belongs to one run of a loop, cannot be exported.")
             w = self._written["constants"]
             w.natural(self.type(aval))
-            w.data(element_bytes(numpy_value(value, words_aval(aval))))
+            w.data(dtypes.element_bytes(numpy_value(value, words_aval(aval))))
             self._constants[id(value)] = len(self._constants), value
         return self._constants[id(value)][0]
 
@@ -152,10 +153,10 @@ class Tables:
         return w
 
     def _equation(self, w: Writer, eqn: Eqn, numbers: dict[Var, int]) -> None:
-        w.natural(self.text(eqn.primitive.name))
+        w.natural(self.text(name_in_file(eqn.primitive)))
         w.natural(self._source(eqn.source))
         self._atoms(w, eqn.invars, numbers)
-        kinds = kinds_of(eqn.primitive.name)
+        kinds = kinds_of(name_in_file(eqn.primitive))
         # Some parameters have defaults, which equations may leave out.
         given = {k: plain(v) for k, v in eqn.params.items()}
         for name in sorted(given.keys() | kinds.keys()):
@@ -176,7 +177,7 @@ class Tables:
             if isinstance(atom, Literal):
                 w.natural(0)
                 w.natural(self.type(atom.aval))
-                w.data(element_bytes(np.asarray(atom.val, atom.aval.dtype)))
+                w.data(dtypes.element_bytes(np.asarray(atom.val, atom.aval.dtype)))
             else:
                 w.natural(numbers[atom] + 1)
 
@@ -207,7 +208,7 @@ class Tables:
         elif isinstance(value, np.generic):
             tag("number")
             w.natural(self.type(ShapedArray((), value.dtype)))
-            w.data(element_bytes(np.asarray(value)))
+            w.data(dtypes.element_bytes(np.asarray(value)))
         elif type(value) in RECORDS.values():
             tag("record")
             w.natural(self.text(type(value).__name__))
@@ -233,16 +234,11 @@ def plain(value: Any) -> Any:
     """A parameter's value with tuples for lists, and Python's own integers."""
     if isinstance(value, (np.bool_, np.integer)) and type(value).__module__ == "numpy":
         return value.item()
+    if type(value) is Dim:
+        return int(value)
     if type(value) in (tuple, list):
         return tuple(map(plain, value))
     return value
-
-
-def element_bytes(value: np.ndarray) -> bytes:
-    """The elements in row-major order, little-endian; those of less than a byte take one."""
-    if dtypes.np_dtype(value.dtype) in (*dtypes.SMALL_SIGNED, *dtypes.SMALL_UNSIGNED):
-        value = value.astype(np.int8)  # what the other bits of a byte are does not matter
-    return np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 # ---------------------------------------------------------------- equations of the closed table

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
+from anima.api.effects import io_callback, pure_callback
+from anima.api.stages import ShapeDtypeStruct
+from anima.core.avals import ShapedArray
+from anima.core.trace import aval_of, is_array_like
 from anima.extend.core.operation import Primitive
 from anima.extend.core.types import EffectTypeSet
 from anima.util import clear_all, record
@@ -34,6 +39,56 @@ class LoweredFunction:
         _refuse("A lowering applied to MLIR's values")
 
 
+class ModuleContext:
+    """The program around an operation that is lowered."""
+
+    def add_keepalive(self, keepalive: Any) -> None:
+        """Nothing to do: programs keep the functions that they call."""
+
+
+@record
+class LoweringRuleContext:
+    """What a lowering rule gets besides its operands: their types, and those that its results must have."""
+
+    primitive: Primitive
+    avals_in: Sequence[ShapedArray]
+    avals_out: Sequence[ShapedArray]
+    module_context: ModuleContext = ModuleContext()
+
+
+def emit_python_callback(ctx: LoweringRuleContext, callback: Callable[..., Any], token: Any, operands: Sequence[Any],
+                         operand_avals: Sequence[ShapedArray], result_avals: Sequence[ShapedArray], *,
+                         has_side_effect: bool, returns_token: bool = True, partitioned: bool = False,
+                         sharding: Any = None) -> tuple[Sequence[Any], Any, Any]:
+    """`callback(*arrays) -> sequence of arrays` in the place of an operation: (results, token, what to keep).
+
+    Raises:
+      NotImplementedError: for a side effect of an operation whose types tell of none: it might be dropped or merged.
+    """
+    if has_side_effect and not ctx.primitive.effects_of({}):
+        raise NotImplementedError(f"The lowering of '{ctx.primitive.name}' calls a function with a side effect, which "
+                                  "programs do not know of. Set it by def_effectful_abstract_eval, with the effect "
+                                  "\"IO\".")
+    types = [ShapeDtypeStruct(a.shape, a.dtype) for a in result_avals]
+
+    def call(*arrays: Any) -> list[Any]:
+        return list(callback(*arrays))
+
+    if has_side_effect:
+        return io_callback(call, types, *operands), token, None
+    return pure_callback(call, types, *operands, vmap_method="sequential"), token, None
+
+
+def _lower_by_context(prim: Primitive, rule: Callable[..., Any], *args: Any, **params: Any) -> Any:
+    """The results of a rule that was written for MLIR, where it makes nothing of MLIR's objects."""
+    avals = list(map(aval_of, args))
+    out = rule(LoweringRuleContext(prim, avals, prim.abstract_out(avals, params)), *args, **params)
+    outs = [out] if is_array_like(out) else out
+    if not isinstance(outs, (list, tuple)) or not all(map(is_array_like, outs)):
+        _refuse(f"The lowering of '{prim.name}'")
+    return outs if prim.multiple_results else outs[0]
+
+
 LoweringRule = Callable[..., Any]
 lowerable_effects = EffectTypeSet()  # effects of every class are
 ir_type_handlers: dict[type, Callable[..., Any]] = {}  # of libraries that make MLIR: never asked
@@ -48,8 +103,9 @@ def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None 
                       cacheable: bool = True) -> LoweringRule:
     """Sets what compiled programs have in the place of an operation (of one's own: `extend.core.Primitive`).
 
-    A rule other than one of `lower_fun` would make MLIR: NotImplementedError, when such a program is compiled. Rules
-    for another `platform` than "cpu" are never asked.
+    A rule other than one of `lower_fun` gets a context and what stands for values, and may make nothing of these but
+    calls of Python functions (`emit_python_callback`): NotImplementedError, when such a program is compiled. Rules for
+    another `platform` than "cpu" are never asked.
 
     Raises:
       NotImplementedError: for one of Anima's own operations.
@@ -61,7 +117,7 @@ def register_lowering(prim: Primitive, rule: LoweringRule, platform: str | None 
     if prim.lowering is not None:
         clear_all()  # programs remember what came of the rule before
     if not isinstance(rule, LoweredFunction):
-        prim.lowering = lambda *args, **params: _refuse(f"The lowering of '{prim.name}'")
+        prim.lowering = partial(_lower_by_context, prim, rule)
         return rule
 
     def lowering(*args: Any, **params: Any) -> Any:
@@ -117,10 +173,10 @@ def _refusing(name: str, parameters: str = "") -> Callable[..., NoReturn]:
     return refusing
 
 
-(ConstantHandler, LoweringParameters, LoweringResult, LoweringRuleContext, Mesh, ModuleContext, SPMDAxisContext,
- ShapePolyLoweringState, ShardingContext, Token, TokenSet, Value) = _refused(
-    "ConstantHandler", "LoweringParameters", "LoweringResult", "LoweringRuleContext", "Mesh", "ModuleContext",
-    "SPMDAxisContext", "ShapePolyLoweringState", "ShardingContext", "Token", "TokenSet", "Value")
+(ConstantHandler, LoweringParameters, LoweringResult, Mesh, SPMDAxisContext, ShapePolyLoweringState, ShardingContext,
+ Token, TokenSet, Value) = _refused(
+    "ConstantHandler", "LoweringParameters", "LoweringResult", "Mesh", "SPMDAxisContext", "ShapePolyLoweringState",
+    "ShardingContext", "Token", "TokenSet", "Value")
 AxisContext = SPMDAxisContext | ShardingContext
 
 aval_to_ir_type = _refusing("aval_to_ir_type", "ctx, aval")
@@ -128,10 +184,6 @@ aval_to_ir_types = _refusing("aval_to_ir_types", "ctx, aval")
 dense_int_array = _refusing("dense_int_array", "xs")
 dense_int_elements = _refusing("dense_int_elements", "xs")
 dtype_to_ir_type = _refusing("dtype_to_ir_type", "dtype")
-emit_python_callback = _refusing(
-    "emit_python_callback",
-    "ctx, callback, token, operands, operand_avals, result_avals, *, has_side_effect, returns_token=, "
-    "partitioned=, sharding=")
 flatten_ir_types = _refusing("flatten_ir_types", "xs")
 flatten_ir_values = _refusing("flatten_ir_values", "xs")
 i32_attr = _refusing("i32_attr", "i")

@@ -7,13 +7,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from anima.api.jit import jit
+from anima.core import dtypes
 from anima.core.primitive import Primitive
 from anima.extend.backend import Backend as Backend
 from anima.util import cleared
 
-# Entries of other libraries, by type. Values with a `dtype` and an `__array__` method are arrays without any.
-canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {}
+
+def _canonicalize(x: Any) -> np.ndarray:
+    """A NumPy value, of a type of numbers that programs compute with now."""
+    return np.asarray(x, dtypes.canonicalize_dtype(x.dtype))
+
+
+# By type. Other libraries add theirs; values with a `dtype` and an `__array__` method are arrays without an entry.
+canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {
+    np.ndarray: _canonicalize, **dict.fromkeys((d.type for d in dtypes.ALL_DTYPES), _canonicalize)}
 
 
 def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:

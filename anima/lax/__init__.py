@@ -10,8 +10,6 @@ Unlike `anima.numpy`, they neither convert nor broadcast their operands:
 
 from anima import errors as _errors
 from anima.api.devices import (
-    device_put_p as device_put_p,
-    sharding_constraint_p as sharding_constraint_p,
     with_sharding_constraint as with_sharding_constraint,
 )
 from anima.control.cond import (
@@ -104,6 +102,8 @@ from anima.lax.parallel import (
     pmean as pmean,
     pmin as pmin,
     ppermute as ppermute,
+    precv as precv,
+    psend as psend,
     pshuffle as pshuffle,
     psum as psum,
     psum_scatter as psum_scatter,
@@ -128,12 +128,8 @@ from anima.lax.solving import (
 )
 from anima.ops.accuracy import AccuracyMode as AccuracyMode, Tolerance as Tolerance
 from anima.ops.collective import (
-    all_gather_p as all_gather_p,
-    all_to_all_p as all_to_all_p,
-    axis_index_p as axis_index_p,
     pmax_p as pmax_p,
     pmin_p as pmin_p,
-    ppermute_p as ppermute_p,
     psum_p as psum_p,
 )
 from anima.ops.contract import (
@@ -296,6 +292,12 @@ from anima.ops.elementwise import (
     xor as bitwise_xor,
     xor as xor_p,
 )
+from anima.ops.exchange import (
+    all_gather_p as all_gather_p,
+    all_to_all_p as all_to_all_p,
+    axis_index_p as axis_index_p,
+    ppermute_p as ppermute_p,
+)
 from anima.ops.fft import (
     FftType as FftType,
     fft as fft,
@@ -327,6 +329,11 @@ from anima.ops.index import (
     scatter_mul as scatter_mul,
     scatter_mul_p as scatter_mul_p,
     scatter_p as scatter_p,
+)
+from anima.ops.placing import (
+    device_put_p as device_put_p,
+    reshard_p as reshard_p,
+    sharding_constraint_p as sharding_constraint_p,
 )
 from anima.ops.reduce import (
     argmax as argmax,

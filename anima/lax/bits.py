@@ -17,9 +17,9 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape
-from anima.core.device import check_sharding
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, shape as sh
+from anima.ops.placing import as_asked
 from anima.ops.threefry import threefry2x32_p
 from anima.random.philox import blocks as philox_blocks
 from anima.transforms.composed import Composed
@@ -103,7 +103,8 @@ def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32,
 
     For keys that split, see `anima.random`. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """
-    check_sharding("rng_bit_generator", out_sharding)
+    if out_sharding is not None:
+        return as_asked("rng_bit_generator", None, out_sharding, rng_bit_generator, key, shape, dtype, algorithm)
     dtype, aval = dtypes.canonicalize_dtype(dtype), aval_of(key)
     if dtype not in (np.uint8, np.uint16, np.uint32, np.uint64):
         raise TypeError(f"rng_bit_generator: unsupported dtype {dtypes.name(dtype)}")

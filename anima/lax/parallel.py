@@ -1,9 +1,10 @@
-"""Collectives for users: sums, extremes and exchanges between the elements of an axis that `vmap` has named.
+"""Collectives for users: sums, extremes and exchanges between the elements of axes that `vmap` has named, or a mesh.
 
     >>> vmap(lambda x: lax.psum(x, "i"), axis_name="i")(jnp.arange(4.0))
     Array([6., 6., 6., 6.], dtype=float32)
 
-An axis name is any hashable value but an int; sums and extremes take ints too: axes of the operand itself.
+An axis name is any hashable value but an int; of several, in a tuple, the elements are numbered in row-major order.
+Sums and extremes take ints too: axes of the operand itself.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from anima import tree
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
-from anima.core.axes import size_of
-from anima.core.primitive import Primitive
+from anima.core.axes import manual_names, size_of, varying
 from anima.core.trace import Tracer, aval_of
-from anima.ops import collective
+from anima.ops import collective, exchange
 from anima.ops.broadcast import as_array, broadcast_in_dim, expand_dims, reduce_sum
 from anima.ops.elementwise import add, and_, convert, div, ge, lt, mul, select, sub
 from anima.ops.family import constant
@@ -37,12 +37,16 @@ def _names(axis_name: Any) -> tuple[Any, ...]:
     return tuple(axis_name) if isinstance(axis_name, (tuple, list, set, frozenset)) else (axis_name,)
 
 
-def _one_name(axis_name: Any, caller: str) -> Any:
+def _bound(axis_name: Any, caller: str) -> tuple[tuple[Any, ...], int]:
+    """The names and how many elements they have together; NameError for one that is not bound."""
     names = _names(axis_name)
-    if len(names) != 1:
-        raise ValueError(f"{caller} takes one axis name, got {axis_name!r}.")
-    size_of(names[0], caller)
-    return names[0]
+    if len(set(names)) != len(names):
+        raise ValueError(f"{caller}: an axis name is there twice in {axis_name!r}.")
+    return names, math.prod(size_of(n, caller) for n in names)
+
+
+def _one_or_all(names: tuple[Any, ...]) -> Any:
+    return names[0] if len(names) == 1 else names
 
 
 def _groups(axis_index_groups: Groups, names: Sequence[Any], caller: str) -> Any:
@@ -53,7 +57,12 @@ def _groups(axis_index_groups: Groups, names: Sequence[Any], caller: str) -> Any
     size = math.prod(size_of(n, caller) for n in names if not isinstance(n, int))
     if sorted(i for g in groups for i in g) != list(range(size)):
         raise ValueError("axis_index_groups must cover all indices exactly once")
+    if caller not in _UNEQUAL and len(set(map(len, groups))) > 1:
+        raise ValueError(f"{caller}: axis_index_groups must all be the same size, got {groups}.")
     return groups
+
+
+_UNEQUAL = ("psum", "pmax", "pmin")  # what may be done in groups of different sizes
 
 
 def axis_size(axis_name: Any) -> int:
@@ -71,29 +80,21 @@ def axis_index(axis_name: Any) -> Array:
     >>> vmap(lambda x: x * lax.axis_index("i"), axis_name="i")(jnp.array([5, 6, 7]))
     Array([ 0,  6, 14], dtype=int32)
     """
-    if not isinstance(axis_name, (tuple, list)):
-        size_of(axis_name, "axis_index")
-        return collective.axis_index_p.bind(axis_name=axis_name)
-    total, inner = as_array(np.int32(0)), 1
-    for name in reversed(axis_name):
-        total = add(total, mul(axis_index(name), np.int32(inner)))
-        inner *= size_of(name, "axis_index")
-    return total
+    names, _ = _bound(axis_name, "axis_index")
+    return exchange.flat_index(names) if names else as_array(np.int32(0))
 
 
 # ---------------------------------------------------------------- sums and extremes
 
-def _reduced(primitive: Primitive, x: Any, axis_name: Any, axis_index_groups: Groups) -> Any:
+def _reduced(primitive: collective.AxesReduce, x: Any, axis_name: Any, axis_index_groups: Groups) -> Any:
     names = _names(axis_name)
     groups = _groups(axis_index_groups, names, primitive.name)
     if groups is not None and any(isinstance(n, int) for n in names):
         raise ValueError("axis_index_groups only supported for sums over just named axes.")
-    for n in names:
-        if not isinstance(n, int):
-            size_of(n, primitive.name)
+    _bound([n for n in names if not isinstance(n, int)], primitive.name)
 
     def one(leaf: Any) -> Any:
-        return primitive.bind(leaf, axes=names, axis_index_groups=groups) if names else as_array(leaf)
+        return collective.reduce_named(primitive, leaf, names, groups) if names else as_array(leaf)
 
     return tree.map(one, x)
 
@@ -103,10 +104,11 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
 
     Args:
       axis_name: a name, an int (an axis of the leaf itself), or a tuple of them.
-      axis_index_groups: sum within groups of elements only (not under `vmap`).
+      axis_index_groups: sum within groups of elements only, each a sequence of their numbers.
 
     Raises:
-      NameError: for a name that no enclosing `vmap` has given.
+      NameError: for a name that no enclosing `vmap`, `pmap` or `shard_map` has given.
+      ValueError: for a name that is there twice, or groups that do not have each element once.
 
     A number that does not depend on the mapped argument is multiplied at once: `psum(1, "i")` is the axis' size.
 
@@ -115,15 +117,17 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
     """
     names = _names(axis_name)
     groups = _groups(axis_index_groups, names, "psum")
-    named = [n for n in names if not isinstance(n, int)]
-    size = len(groups[0]) if groups else math.prod(size_of(n, "psum") for n in named)
+    _, size = _bound([n for n in names if not isinstance(n, int)], "psum")
+    if groups:
+        sizes = set(map(len, groups))
+        size = sizes.pop() if len(sizes) == 1 else 0  # 0: not the same for all
     positions = [n for n in names if isinstance(n, int)]
 
     def one(leaf: Any) -> Any:
         aval = aval_of(leaf)
         if aval.dtype == dtypes.bool_:
             leaf = convert(leaf, np.dtype(np.int32)) if not isinstance(leaf, bool) else np.int32(leaf)
-        if isinstance(leaf, Tracer) or not names:
+        if isinstance(leaf, Tracer) or not names or not size:
             return _reduced(collective.psum_p, leaf, names, axis_index_groups)
         if positions:
             leaf = reduce_sum(leaf, [canonicalize_axis(a, aval.ndim) for a in positions])
@@ -151,7 +155,10 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
             return leaf / (int(count) * here)
         if not dtypes.issubdtype(aval.dtype, np.inexact):
             leaf = convert(leaf, dtypes.canonicalize_dtype(np.float64))
-        return div(leaf, constant(int(count) * here, aval_of(leaf).dtype))
+        dtype = aval_of(leaf).dtype
+        if isinstance(count, int):
+            return div(leaf, constant(count * here, dtype))
+        return div(leaf, convert(mul(count, here), dtype))  # groups of different sizes
 
     return tree.map(one, total, x)
 
@@ -185,13 +192,13 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     >>> vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2), (2, 0)]), axis_name="i")(jnp.array([5, 6, 7]))
     Array([7, 5, 6], dtype=int32)
     """
-    name = _one_name(axis_name, "ppermute")
-    pairs, size = tuple((operator.index(a), operator.index(b)) for a, b in perm), size_of(name, "ppermute")
+    names, size = _bound(axis_name, "ppermute")
+    pairs = tuple((operator.index(a), operator.index(b)) for a, b in perm)
     for ends in zip(*pairs, strict=True):
         if len(set(ends)) < len(ends) or not all(0 <= i < size for i in ends):
             raise ValueError(f"ppermute sources and destinations must be unique and less than the size {size} of the "
                              f"axis, got {pairs}.")
-    return tree.map(lambda leaf: collective.ppermute_p.bind(leaf, axis_name=(name,), perm=pairs), x)
+    return tree.map(lambda leaf: exchange.ppermute_p.bind(leaf, axis_name=names, perm=pairs), x)
 
 
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
@@ -211,22 +218,51 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     >>> vmap(lambda x: lax.pbroadcast(x, "i", 2), axis_name="i")(jnp.array([5, 6, 7]))
     Array([7, 7, 7], dtype=int32)
     """
-    name, source = _one_name(axis_name, "pbroadcast"), operator.index(source)
-    if not 0 <= source < size_of(name, "pbroadcast"):
-        raise ValueError(f"pbroadcast: there is no element {source} in an axis of size {axis_size(name)}.")
-    return tree.map(lambda leaf: collective.pbroadcast_p.bind(leaf, axis_name=name, source=source), x)
+    (names, size), source = _bound(axis_name, "pbroadcast"), operator.index(source)
+    if not 0 <= source < size:
+        raise ValueError(f"pbroadcast: there is no element {source} in an axis of size {size}.")
+    return tree.map(lambda leaf: collective.pbroadcast_p.bind(leaf, axis_name=_one_or_all(names), source=source), x)
 
 
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """`x`, declared to vary along a mapped axis (`to="varying"`): under `vmap`, every value may.
+    """`x`, declared to vary along mapped axes (`to="varying"`), of which a gradient is then the sum.
+
+    That is about `shard_map`, with `check_vma=True`; elsewhere every value may vary, and this is the identity.
 
     Raises:
-      ValueError: for another `to`, which is about axes of a mesh of devices.
+      ValueError: where `x` varies along one of the axes already, and for another `to`.
+      NotImplementedError: for values that are sums of parts (`to="unreduced"`, `to="reduced"`).
+
+    >>> f = anima.shard_map(lambda w: lax.pcast(w, "i", to="varying"), mesh=anima.make_mesh((1,), ("i",)),
+    ...                     in_specs=anima.P(), out_specs=anima.P("i"))
+    >>> f(jnp.array([1.0, 2.0]))
+    Array([1., 2.], dtype=float32)
     """
-    axis_size(axis_name)
+    names, _ = _bound(axis_name, "pcast")
+    if to in ("unreduced", "reduced"):
+        raise NotImplementedError(f"pcast(..., to={to!r}): values that are sums of parts are not supported.")
     if to != "varying":
-        raise ValueError(f"pcast(..., to={to!r}) is about axes of a mesh of devices; under vmap values vary.")
-    return x
+        raise ValueError(f"Unexpected to={to!r} of pcast. Allowed: 'varying'.")
+    about = manual_names().intersection(names)
+
+    def one(leaf: Any) -> Any:
+        already = about & aval_of(leaf).vma
+        if already:
+            raise ValueError(f"pcast(..., {axis_name!r}, to='varying') of a {aval_of(leaf).str_short()}, which varies "
+                             f"along {', '.join(sorted(map(str, already)))} already.")
+        return varying(leaf, about)
+
+    return tree.map(one, x)
+
+
+def psend(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+    """Sending alone has no meaning on a CPU, in JAX neither: NotImplementedError; `ppermute` sends and receives."""
+    raise NotImplementedError("psend is not implemented on a CPU: `anima.lax.ppermute` sends and receives.")
+
+
+def precv(token: Any, out_shape: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+    """Receiving alone has no meaning on a CPU, in JAX neither: NotImplementedError; `ppermute` sends and receives."""
+    raise NotImplementedError("precv is not implemented on a CPU: `anima.lax.ppermute` sends and receives.")
 
 
 def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Groups = None, axis: int = 0, tiled: bool = False,
@@ -235,28 +271,28 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Groups = None, axis
 
     Args:
       axis: where the new axis stands in the result; if `tiled`, the axis along which leaves are joined end to end.
-      to: "varying"; other types are about axes of a mesh of devices.
+      to: "varying", or "invarying", where types tell (in `shard_map`) that all elements get the same.
 
     >>> vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")(jnp.array([5, 6]))
     Array([[5, 6],
            [5, 6]], dtype=int32)
     """
-    if to != "varying":
-        raise ValueError(f"all_gather(..., to={to!r}) is about axes of a mesh of devices; under vmap values vary.")
-    names = _names(axis_name)
+    names, size = _bound(axis_name, "all_gather")
+    if to == "reduced":
+        raise NotImplementedError("all_gather(..., to='reduced'): values that are sums of parts are not supported.")
+    if to not in ("varying", "invarying"):
+        raise ValueError(f"Unexpected to={to!r} of all_gather. Allowed: 'varying', 'invarying'.")
     groups = _groups(axis_index_groups, names, "all_gather")
+    if groups is not None and to == "invarying":
+        raise NotImplementedError("all_gather(..., to='invarying'): with axis_index_groups, results differ.")
 
     def one(leaf: Any) -> Any:
         ndim = aval_of(leaf).ndim
-        at = canonicalize_axis(axis, ndim if tiled else ndim + 1)
-        if len(names) == 1:
-            size = len(groups[0]) if groups else size_of(names[0], "all_gather")
-            return collective.all_gather_p.bind(leaf, all_gather_dimension=at, axis_index_groups=groups,
-                                                axis_name=names, axis_size=size, tiled=bool(tiled))
-        out = leaf if tiled else expand_dims(leaf, (at,))
-        for name in reversed(names):
-            out = all_gather(out, name, axis_index_groups=groups, axis=at, tiled=True)
-        return out
+        params = {"all_gather_dimension": canonicalize_axis(axis, ndim if tiled else ndim + 1), "axis_name": names,
+                  "axis_size": len(groups[0]) if groups else size, "tiled": bool(tiled)}
+        if to == "invarying" and manual_names().issuperset(names):  # elsewhere, no type tells
+            return exchange.all_gather_invariant_p.bind(leaf, **params)
+        return exchange.all_gather_p.bind(leaf, axis_index_groups=groups, **params)
 
     return tree.map(one, x)
 
@@ -270,11 +306,11 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_ind
     >>> vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
     """
-    name = _one_name(axis_name, "psum_scatter")
-    groups = _groups(axis_index_groups, (name,), "psum_scatter")
-    size = len(groups[0]) if groups else size_of(name, "psum_scatter")
-    return tree.map(lambda leaf: collective.reduce_scatter_p.bind(
-        leaf, axis_index_groups=groups, axis_name=(name,), axis_size=size, tiled=bool(tiled),
+    names, size = _bound(axis_name, "psum_scatter")
+    groups = _groups(axis_index_groups, names, "psum_scatter")
+    size = len(groups[0]) if groups else size
+    return tree.map(lambda leaf: exchange.reduce_scatter_p.bind(
+        leaf, axis_index_groups=groups, axis_name=names, axis_size=size, tiled=bool(tiled),
         scatter_dimension=canonicalize_axis(scatter_dimension, aval_of(leaf).ndim)), x)
 
 
@@ -289,13 +325,13 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axi
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
-    name = _one_name(axis_name, "all_to_all")
-    groups = _groups(axis_index_groups, (name,), "all_to_all")
-    size = len(groups[0]) if groups else size_of(name, "all_to_all")
+    names, size = _bound(axis_name, "all_to_all")
+    groups = _groups(axis_index_groups, names, "all_to_all")
+    size = len(groups[0]) if groups else size
 
     def bind(leaf: Any, split: int, concat: int) -> Any:
-        return collective.all_to_all_p.bind(leaf, axis_index_groups=groups, axis_name=name, concat_axis=concat,
-                                            split_axis=split, tiled=bool(tiled))
+        return exchange.all_to_all_p.bind(leaf, axis_index_groups=groups, axis_name=_one_or_all(names),
+                                            concat_axis=concat, split_axis=split, tiled=bool(tiled))
 
     def one(leaf: Any) -> Any:
         shape = aval_of(leaf).shape
@@ -342,9 +378,9 @@ def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes:
            [2, 4]], dtype=int32)
     """
     if axis_index_groups is not None:
-        raise NotImplementedError("ragged_all_to_all: axis_index_groups are not supported under vmap.")
-    name = _one_name(axis_name, "ragged_all_to_all")
-    me, size = axis_index(name), size_of(name, "ragged_all_to_all")
+        raise NotImplementedError("ragged_all_to_all: axis_index_groups are not supported.")
+    names, size = _bound(axis_name, "ragged_all_to_all")
+    me = axis_index(names)
     for what, x in (("input_offsets", input_offsets), ("send_sizes", send_sizes), ("output_offsets", output_offsets),
                     ("recv_sizes", recv_sizes)):
         aval = aval_of(x)
@@ -353,7 +389,7 @@ def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes:
                              f"{aval.str_short()}.")
 
     def from_senders(x: Any) -> Any:  # of each sender, what it says of this receiver: a column
-        everything = all_gather(convert(x, np.dtype(np.int32)), name)
+        everything = all_gather(convert(x, np.dtype(np.int32)), names)
         return expand_dims(dynamic_index_in_dim(everything, me, 1, keepdims=False), (1,))
 
     rows, places = aval_of(operand).shape[0], aval_of(output).shape[0]
@@ -363,7 +399,7 @@ def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes:
     sender = argmax(arrives, 0, np.int32)
     row = add(place, _wide(sources, places))
     source = concatenate([expand_dims(sender, (1,)), expand_dims(_taken(row, sender), (1,))], 1)
-    everything = all_gather(operand, name)
+    everything = all_gather(operand, names)
     numbers = GatherDimensionNumbers(tuple(range(1, aval_of(operand).ndim)), (0, 1), (0, 1))
     found = gather(everything, source, numbers, (1, 1, *aval_of(operand).shape[1:]),
                    mode=GatherScatterMode.FILL_OR_DROP, fill_value=0) if rows else output

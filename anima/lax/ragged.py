@@ -17,10 +17,10 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape
-from anima.core.device import check_sharding
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.contract import canonicalize_precision, dot_general
+from anima.ops.placing import as_asked
 from anima.ops.reduce import cumsum
 from anima.transforms.composed import Composed
 
@@ -98,7 +98,9 @@ def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimensio
       NotImplementedError: for a group_offset.
       TypeError: for group sizes that are no vector of integers, numbers of axes that do not fit.
     """
-    check_sharding("ragged_dot_general", out_sharding)
+    if out_sharding is not None:
+        return as_asked("ragged_dot_general", None, out_sharding, ragged_dot_general, lhs, rhs, group_sizes,
+                        ragged_dot_dimension_numbers, precision, preferred_element_type, group_offset)
     if group_offset is not None:
         raise NotImplementedError("ragged_dot_general: group_offset is not supported.")
     numbers, sizes = ragged_dot_dimension_numbers, aval_of(group_sizes)

@@ -19,9 +19,9 @@ import anima.numpy as jnp
 from anima import errors, random
 from anima.core import dtypes
 from anima.core.avals import Shape, canonicalize_axes, canonicalize_axis
-from anima.core.device import check_sharding
 from anima.ops.broadcast import as_shape
 from anima.ops.elementwise import complex as lax_complex
+from anima.ops.placing import as_asked
 
 
 @runtime_checkable
@@ -36,7 +36,8 @@ def _as_initializer(fill: Callable[[Any, Shape, Any], Any], default: Any) -> Ini
     """`fill(key, shape, dtype)` with checked arguments."""
     @errors.api_boundary
     def init(key: Any, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Any:
-        check_sharding("initializer", out_sharding)
+        if out_sharding is not None:
+            return as_asked("initializer", None, out_sharding, init, key, shape, dtype)
         return fill(key, as_shape(shape), dtypes.check_user_dtype(dtype, "initializer"))
 
     return init
@@ -170,9 +171,8 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
             raise ValueError("orthogonal initializer requires at least a 2D shape")
         axis = canonicalize_axis(column_axis, len(shape))
         rest = shape[:axis] + shape[axis + 1:]
-        rows, columns = shape[axis], math.prod(rest)
-        q = jnp.reshape(random.orthogonal(key, rows, dtype=dtype, m=columns), (rows, *rest))
-        return jnp.asarray(scale, dtype) * jnp.moveaxis(q, 0, axis)
+        q = jnp.reshape(random.orthogonal(key, math.prod(rest), dtype=dtype, m=shape[axis]), (*rest, shape[axis]))
+        return jnp.asarray(scale, dtype) * jnp.moveaxis(q, -1, axis)
 
     return _as_initializer(fill, dtype)
 

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
+from anima.api.whole import as_one
 from anima.config import config
 from anima.core import dtypes
 from anima.core.axes import size_of
 from anima.core.trace import is_array_like
 from anima.numpy.promote import reduction_axes, static_int
-from anima.ops.collective import axis_index_p
 from anima.ops.elementwise import rsqrt, stop_gradient
+from anima.ops.exchange import axis_index_p
 from anima.ops.index import index_operand, narrow_index
 from anima.transforms.custom import custom_jvp
 
@@ -40,6 +41,7 @@ def _largest(x: Any, axis: Axes, where: Any) -> Any:
     return stop_gradient(jnp.max(x, axis, keepdims=True, where=where, initial=-np.inf))
 
 
+@as_one
 def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1. Elements left out are 0.
 
@@ -73,6 +75,7 @@ def _softmax_jvp(axis: Axes, primals: Any, tangents: Any) -> Any:
     return y, y * (dx - jnp.sum(y * dx, axis, where=primals[1], keepdims=True))
 
 
+@as_one
 def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     """log(softmax(x)) along `axis`, precise where the softmax is tiny. Elements left out are -inf."""
     (x,) = _inexact("log_softmax", x)
@@ -82,6 +85,7 @@ def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     return out if where is None else jnp.where(where, out, -np.inf)
 
 
+@as_one
 def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
               where: Any = None) -> Any:
     """log(sum(b * exp(a))) along `axis`, without overflow; b is 1 by default.
@@ -124,6 +128,7 @@ def logmeanexp(x: Any, axis: Axes = None, where: Any = None, keepdims: bool = Fa
     return total - jnp.log(jnp.sum(counted, axis, keepdims=keepdims))
 
 
+@as_one
 def standardize(x: Any, axis: Axes = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5,
                 where: Any = None, *, algorithm: str = "fast") -> Any:
     """(x - mean) / sqrt(variance + epsilon) along `axis`.

@@ -39,10 +39,7 @@ from anima.numpy.creation import (
     fromstring,
     full,
     full_like,
-    geomspace,
     identity,
-    linspace,
-    logspace,
     ones,
     ones_like,
     tri,
@@ -436,6 +433,7 @@ from anima.numpy.sorting import (
     sort,
     sort_complex,
 )
+from anima.numpy.spaces import geomspace, linspace, logspace
 from anima.numpy.stats import (
     bincount,
     corrcoef,

@@ -16,14 +16,12 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axis
-from anima.core.device import check_place, device_of
+from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
     as_array,
     canonical_shape,
-    convert_operand,
     is_complex,
     is_inexact,
     is_integer,
@@ -32,11 +30,12 @@ from anima.numpy.promote import (
     static_value,
 )
 from anima.ops import elementwise as ew, shape as sh
+from anima.ops.placing import as_asked, lies_somewhere, put_like
 
 ArrayLike = Any
 
 
-def _user_dtype(dtype: Any, name: str) -> Any:
+def user_dtype(dtype: Any, name: str) -> Any:
     return None if dtype is None else dtypes.check_user_dtype(dtype, name)
 
 
@@ -53,7 +52,8 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     Array([[1, 2],
            [3, 4]], dtype=int32)
     """
-    check_place("array", device, out_sharding)
+    if device is not None or out_sharding is not None:
+        return as_asked("array", device, out_sharding, array, object, dtype, *args, copy=copy, order=order, ndmin=ndmin)
     if args:
         warnings.warn("Passing the copy, order and ndmin arguments of array by position is deprecated: name them.",
                       DeprecationWarning, stacklevel=errors.user_stacklevel())
@@ -61,7 +61,7 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
         copy, order, ndmin = given["copy"], given.get("order", order), given.get("ndmin", ndmin)
     if order not in ("K", "C", None):
         raise NotImplementedError(f"array supports only order='C' and order='K', got {order!r}")
-    wanted = _user_dtype(dtype, "array")
+    wanted = user_dtype(dtype, "array")
     if not isinstance(object, (Array, np.ndarray)) and hasattr(object, "__jax_array__"):
         object = object.__jax_array__()
     if isinstance(object, Array):
@@ -264,7 +264,8 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
     >>> jnp.astype(jnp.arange(254.0, 258.0), "uint8")
     Array([254, 255, 255, 255], dtype=uint8)
     """
-    device_of(device)
+    if device is not None:
+        return as_asked("astype", device, None, astype, x, dtype, copy=copy)
     x = as_array(x, "astype")
     dtype = dtypes.check_user_dtype(dtype, "astype")
     if is_complex(x.dtype) and not is_complex(dtype) and dtype != np.bool_:
@@ -285,8 +286,9 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = 
 
     A Python number as `fill_value` gives a weakly typed array unless `dtype` is given.
     """
-    check_place("full", device, out_sharding)
-    dtype = _user_dtype(dtype, "full")
+    if device is not None or out_sharding is not None:
+        return as_asked("full", device, out_sharding, full, shape, fill_value, dtype)
+    dtype = user_dtype(dtype, "full")
     fill = as_array(operand("full", fill_value))
     shape = canonical_shape(shape)
     if dtype is not None:
@@ -315,21 +317,24 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 
     TypeError if the shape is not known when the program is made, or negative.
     """
-    check_place("zeros", device, out_sharding)
+    if device is not None or out_sharding is not None:
+        return as_asked("zeros", device, out_sharding, zeros, shape, dtype)
     dtype = dtypes.check_user_dtype(dtype, "zeros")
     return sh.full(canonical_shape(shape), 0, dtype)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of ones; the default dtype is the default float."""
-    check_place("ones", device, out_sharding)
+    if device is not None or out_sharding is not None:
+        return as_asked("ones", device, out_sharding, ones, shape, dtype)
     dtype = dtypes.check_user_dtype(dtype, "ones")
     return sh.full(canonical_shape(shape), 1, dtype)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array whose values nobody relies on: zeros."""
-    check_place("empty", device, out_sharding)
+    if device is not None or out_sharding is not None:
+        return as_asked("empty", device, out_sharding, empty, shape, dtype)
     dtype = dtypes.check_user_dtype(dtype, "empty")
     return sh.full(canonical_shape(shape), 0, dtype)
 
@@ -337,9 +342,12 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None,
               out_sharding: Any = None) -> Array:
     """As `full`, with the shape and dtype of `a` (an array, or anything with a shape and a dtype)."""
-    check_place("full_like", device, out_sharding)
+    if device is not None or out_sharding is not None:
+        return as_asked("full_like", device, out_sharding, full_like, a, fill_value, dtype, shape)
+    if shape is None and lies_somewhere(a):
+        return put_like(a, full_like(a, fill_value, dtype, a.shape))
     aval = _like(a, "full_like")
-    dtype = _user_dtype(dtype, "full_like")
+    dtype = user_dtype(dtype, "full_like")
     shape = aval.shape if shape is None else canonical_shape(shape)
     fill = as_array(operand("full_like", fill_value))
     weak = dtype is None and aval.weak_type
@@ -359,26 +367,31 @@ def _like(a: Any, name: str) -> ShapedArray:
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
                out_sharding: Any = None) -> Array:
     """Zeros of the shape and dtype of `a`."""
-    check_place("zeros_like", device, out_sharding)
+    if device is not None or out_sharding is not None:
+        return as_asked("zeros_like", device, out_sharding, zeros_like, a, dtype, shape)
     return _filled_like("zeros_like", a, 0, dtype, shape)
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
               out_sharding: Any = None) -> Array:
     """Ones of the shape and dtype of `a`."""
-    check_place("ones_like", device, out_sharding)
+    if device is not None or out_sharding is not None:
+        return as_asked("ones_like", device, out_sharding, ones_like, a, dtype, shape)
     return _filled_like("ones_like", a, 1, dtype, shape)
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """An array of the shape and dtype of `prototype` whose values nobody relies on: zeros."""
-    device_of(device)
+    if device is not None:
+        return as_asked("empty_like", device, None, empty_like, prototype, dtype, shape)
     return _filled_like("empty_like", prototype, 0, dtype, shape)
 
 
 def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array:
+    if shape is None and lies_somewhere(a):
+        return put_like(a, _filled_like(name, a, value, dtype, a.shape))
     aval = _like(a, name)
-    wanted = _user_dtype(dtype, name)
+    wanted = user_dtype(dtype, name)
     shape = aval.shape if shape is None else canonical_shape(shape)
     if wanted is None and isinstance(aval.dtype, dtypes.ExtendedDType):
         words = np.full(shape + aval.dtype.element_shape, value, aval.dtype.base)
@@ -398,8 +411,9 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     >>> jnp.arange(1, 2, 0.25)
     Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
     """
-    check_place("arange", device, out_sharding)
-    wanted = _user_dtype(dtype, "arange")
+    if device is not None or out_sharding is not None:
+        return as_asked("arange", device, out_sharding, arange, start, stop, step, dtype)
+    wanted = user_dtype(dtype, "arange")
     given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
     if stop is None and step is None:
         given = [("stop", start)]
@@ -430,93 +444,12 @@ def _numpy_range(given: Sequence[tuple[str, Any]], bounds: list[Any]) -> np.ndar
     return np.arange(start, named["stop"], step)
 
 
-def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
-             dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
-    """`num` evenly spaced values from `start` to `stop`, along `axis`; with `retstep`, (values, step).
-
-    ValueError if `num` is negative; it must be known when the program is made.
-    """
-    device_of(device)
-    num = static_int(num, "'num' argument of anima.numpy.linspace.")
-    if num < 0:
-        raise ValueError(f"Number of samples, {num}, must be non-negative.")
-    start, stop = as_array(start, "linspace", 0), as_array(stop, "linspace", 1)
-    wanted = _user_dtype(dtype, "linspace")
-    compute = dtypes.to_inexact(dtypes.result_type(start, stop))
-    result_dtype = compute if wanted is None else wanted
-    if wanted is not None and is_inexact(wanted):
-        compute = dtypes.promote_types(compute, wanted)
-    shape = broadcast_shapes(start.shape, stop.shape, name="linspace")
-    start, stop = (broadcast_array(convert_operand(x, compute, False), shape) for x in (start, stop))
-    axis = canonicalize_axis(axis, len(shape) + 1)
-    intervals = num - 1 if endpoint else num
-    values = _spaced(start, stop, num, endpoint, compute, axis)
-    if is_integer(result_dtype) and not is_integer(compute):
-        values = ew.floor(values)
-    values = values if values.dtype == result_dtype else astype(values, result_dtype)
-    if not retstep:
-        return values
-    step = ew.div(ew.sub(stop, start), compute.type(intervals)) if intervals > 0 else sh.full_like(start, np.nan)
-    return values, step
-
-
-def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axis: int) -> Array:
-    """start * (1 - t) + stop * t for t in [0, 1]: exact at both ends."""
-    first, last = sh.expand_dims(start, (axis,)), sh.expand_dims(stop, (axis,))
-    if num == 0:
-        return sh.full((*start.shape[:axis], 0, *start.shape[axis:]), 0, dtype)
-    if num == 1:
-        return first
-    intervals = num - 1 if endpoint else num
-    count = num - 1 if endpoint else num
-    sizes = [1] * first.ndim
-    sizes[axis] = count
-    t = ew.div(sh.broadcasted_iota(dtypes.to_real(dtype), sizes, axis), sh.scalar(intervals, dtypes.to_real(dtype)))
-    t = t if t.dtype == dtype else ew.convert_element_type(t, dtype)
-    inner = ew.add(ew.mul(first, ew.sub(sh.scalar(1, dtype), t)), ew.mul(last, t))
-    return sh.concatenate([inner, last], axis) if endpoint else inner
-
-
-def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
-             dtype: Any = None, axis: int = 0) -> Array:
-    """base ** linspace(start, stop, num)."""
-    wanted = _user_dtype(dtype, "logspace")
-    compute = dtypes.to_inexact(dtypes.result_type(as_array(start), as_array(stop)) if wanted is None else wanted)
-    exponents = linspace(start, stop, num, endpoint, dtype=compute, axis=axis)
-    powers = ew.pow(convert_operand(operand("logspace", base), compute, False), exponents)
-    return powers if wanted is None or wanted == compute else astype(powers, wanted)
-
-
-def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, dtype: Any = None,
-              axis: int = 0) -> Array:
-    """`num` values from `start` to `stop` with a constant ratio; both of one sign."""
-    wanted = _user_dtype(dtype, "geomspace")
-    start, stop = as_array(start, "geomspace", 0), as_array(stop, "geomspace", 1)
-    compute = dtypes.to_inexact(dtypes.result_type(start, stop))
-    start, stop = (as_array(convert_operand(x, compute, False)) for x in (start, stop))
-    sign = ew.sign(start)
-    shape = broadcast_shapes(start.shape, stop.shape, name="geomspace")
-    start, stop, sign = (broadcast_array(x, shape) for x in (start, stop, sign))
-    logs = linspace(ew.log(ew.mul(start, sign)), ew.log(ew.mul(stop, sign)), num, endpoint, axis=axis)
-    axis = canonicalize_axis(axis, len(shape) + 1)
-    result = ew.mul(ew.exp(logs), sh.expand_dims(sign, (axis,)))
-    result = _with_exact_ends(result, start, stop, num, endpoint, axis)
-    return result if wanted is None or wanted == compute else astype(result, wanted)
-
-
-def _with_exact_ends(values: Array, start: Array, stop: Array, num: int, endpoint: bool, axis: int) -> Array:
-    if num < 2:
-        return values
-    first, last = sh.expand_dims(start, (axis,)), sh.expand_dims(stop, (axis,))
-    inner = sh.slice_in_dim(values, 1, num - 1 if endpoint else num, axis=axis)
-    return sh.concatenate([first, inner, last] if endpoint else [first, inner], axis)
-
-
 # ---------------------------------------------------------------- matrices
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """An N by M matrix with ones on the k-th diagonal and zeros elsewhere; `k` may be traced."""
-    device_of(device)
+    if device is not None:
+        return as_asked("eye", device, None, eye, N, M, k, dtype)
     dtype = dtypes.check_user_dtype(dtype, "eye")
     rows, columns = canonical_shape((N, N if M is None else M))
     if rows < 0 or columns < 0:

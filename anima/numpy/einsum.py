@@ -15,11 +15,11 @@ from typing import Any
 
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.device import check_sharding
 from anima.numpy.diagonals import diagonal
 from anima.numpy.linear import contract_labels
 from anima.numpy.promote import as_arrays, convert_operand, no_out, promote_dtypes
 from anima.ops import reduce as rd, shape as sh
+from anima.ops.placing import as_asked
 
 ArrayLike = Any
 
@@ -33,7 +33,9 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any =
     >>> int(jnp.einsum("ii->", jnp.eye(3, dtype=int)))
     3
     """
-    check_sharding("einsum", out_sharding)
+    if out_sharding is not None:
+        return as_asked("einsum", None, out_sharding, einsum, subscripts, *operands, out=out, optimize=optimize,
+                        precision=precision, preferred_element_type=preferred_element_type, _dot_general=_dot_general)
     no_out("einsum", out)
     inputs, output, arrays = _parse(subscripts, operands)
     sizes = _label_sizes(inputs, arrays)
@@ -72,7 +74,7 @@ def _parse(subscripts: Any, operands: Sequence[Any]) -> tuple[list[str], str, li
         raise ValueError(f"Number of einsum subscripts, {len(terms)}, must be equal to the number of operands, "
                          f"{len(arrays)}.")
     for character in text.replace("->", "").replace("...", "").replace(",", ""):
-        if not character.isalpha():
+        if not character.isalnum():
             raise ValueError(f"Character '{character}' is not a valid symbol.")
     spare = [c for c in string.ascii_letters + "".join(map(chr, range(192, 400))) if c not in text]
     counts = [x.ndim - len(t.replace("...", "")) for t, x in zip(terms, arrays, strict=True)]

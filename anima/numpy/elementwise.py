@@ -518,8 +518,11 @@ fmin = _ignoring_nan("fmin", ew.min, "The smaller of two elements; the other one
 
 def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
             equal_nan: bool = False) -> Array:
-    """Whether abs(a - b) <= atol + rtol * abs(b); equal infinities are close, NaN only if `equal_nan`."""
+    """Whether abs(a - b) <= atol + rtol * abs(b); equal infinities are close, NaN only if `equal_nan`; random keys are
+    if they are equal."""
     a, b = promote("isclose", a, b)
+    if dtypes.is_extended(dtypes.dtype_of(a)):
+        return equal(a, b)
     if numpy_dtype_of(a) not in INEXACT:
         a, b = promote_dtypes_inexact("isclose", a, b)
         a, b = equal_ranks("isclose", [a, b])

@@ -9,8 +9,8 @@ import numpy as np
 from anima.core import dlpack, dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.core.device import device_of
 from anima.numpy.creation import asarray
+from anima.ops.placing import as_asked
 
 save, savez = np.save, np.savez
 get_printoptions, printoptions = np.get_printoptions, np.printoptions
@@ -56,7 +56,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     >>> jnp.from_dlpack(np.array([1, 2], np.int32))
     Array([1, 2], dtype=int32)
     """
-    device_of(device)
+    if device is not None:
+        return as_asked("from_dlpack", device, None, from_dlpack, x, copy=copy)
     value = dlpack.imported(x, copy)
     dtype = dtypes.canonicalize_dtype(value.dtype)
     if dtype == value.dtype and value.flags.c_contiguous and value.flags.aligned:

@@ -12,7 +12,7 @@ import numpy as np
 
 from anima.config import enable_x64
 from anima.core import dtypes
-from anima.core.device import CPU, Device
+from anima.core.device import Device, devices
 
 _KINDS = {
     "bool": ("bool",), "signed integer": ("int8", "int16", "int32", "int64"),
@@ -37,7 +37,7 @@ class ArrayNamespaceInfo:
 
     def devices(self) -> list[Device | None]:
         """What may be given as `device`."""
-        return [None, CPU]
+        return [None, *devices()]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
         """The element types of each kind that numbers get."""

@@ -11,12 +11,12 @@ from typing import Any
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
-from anima.core.device import check_sharding
 from anima.numpy.elementwise import conj, multiply, subtract
 from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
 from anima.numpy.promote import as_array, as_arrays, convert_operand, no_out, normalize_axes, promote_dtypes
 from anima.ops import shape as sh
 from anima.ops.contract import dot_general
+from anima.ops.placing import as_asked
 
 ArrayLike = Any
 
@@ -46,7 +46,9 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_
 
     TypeError if these differ in size.
     """
-    check_sharding("dot", out_sharding)
+    if out_sharding is not None:
+        return as_asked("dot", None, out_sharding, dot, a, b, precision=precision,
+                        preferred_element_type=preferred_element_type)
     preferred = _preferred(preferred_element_type, "dot")
     a, b = promote_dtypes("dot", a, b)
     if not a.ndim or not b.ndim:
@@ -62,7 +64,9 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
 
     ValueError for scalars, TypeError if the contracted sizes differ.
     """
-    check_sharding("matmul", out_sharding)
+    if out_sharding is not None:
+        return as_asked("matmul", None, out_sharding, matmul, a, b, precision=precision,
+                        preferred_element_type=preferred_element_type)
     preferred = _preferred(preferred_element_type, "matmul")
     a, b = promote_dtypes("matmul", a, b)
     for i, x in enumerate((a, b)):
@@ -134,7 +138,9 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None,
               out_sharding: Any = None) -> Array:
     """The sum of products over pairs of axes: the last n of `a` with the first n of `b`, or `axes` of each."""
-    check_sharding("tensordot", out_sharding)
+    if out_sharding is not None:
+        return as_asked("tensordot", None, out_sharding, tensordot, a, b, axes, precision=precision,
+                        preferred_element_type=preferred_element_type)
     preferred = _preferred(preferred_element_type, "tensordot")
     a, b = promote_dtypes("tensordot", a, b)
     if isinstance(axes, (tuple, list)):

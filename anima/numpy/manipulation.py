@@ -18,7 +18,6 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import broadcast_shapes as _broadcast_shapes, canonicalize_axis
-from anima.core.device import check_sharding
 from anima.core.trace import Tracer
 from anima.lax import arranging
 from anima.numpy.elementwise import broadcast_array, named
@@ -29,12 +28,14 @@ from anima.numpy.promote import (
     convert_operand,
     no_out,
     normalize_axes,
+    one_or_more,
     promote_dtypes,
     static_int,
     static_value,
 )
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import dynamic_slice
+from anima.ops.placing import as_asked
 
 ArrayLike = Any
 
@@ -47,7 +48,8 @@ def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = N
 
     `order` "C" reads and writes rows first, "F" columns first. TypeError if the sizes do not fit.
     """
-    check_sharding("reshape", out_sharding)
+    if out_sharding is not None:
+        return as_asked("reshape", None, out_sharding, reshape, a, shape, order, copy=copy)
     x = as_array(a, "reshape")
     sizes = _known_sizes(x, canonical_shape(shape))
     if order == "C":
@@ -82,7 +84,8 @@ def _known_sizes(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None) -> Array:
     """All elements along one axis."""
-    check_sharding("ravel", out_sharding)
+    if out_sharding is not None:
+        return as_asked("ravel", None, out_sharding, ravel, a, order)
     if order == "K":
         raise NotImplementedError("ravel is not implemented for order='K'; use 'C'")
     x = as_array(a, "ravel")
@@ -102,14 +105,15 @@ def squeeze(a: ArrayLike, axis: Any = None) -> Array:
 def expand_dims(a: ArrayLike, axis: Any) -> Array:
     """`a` with new axes of size 1 at `axis`, positions in the result."""
     x = as_array(a, "expand_dims")
-    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = one_or_more(axis)
     positions = [canonicalize_axis(one, x.ndim + len(axes)) for one in axes]
     return sh.expand_dims(x, positions)
 
 
 def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: Any = None) -> Array:
     """`array` repeated to `shape`; ValueError if it cannot be."""
-    check_sharding("broadcast_to", out_sharding)
+    if out_sharding is not None:
+        return as_asked("broadcast_to", None, out_sharding, broadcast_to, array, shape)
     x, shape = as_array(array, "broadcast_to"), canonical_shape(shape)
     lead = len(shape) - x.ndim
     if lead < 0 or any(n not in (1, shape[lead + i]) for i, n in enumerate(x.shape)):
@@ -469,7 +473,7 @@ def roll(a: ArrayLike, shift: ArrayLike, axis: Any = None) -> Array:
     x = as_array(a, "roll")
     if axis is None:
         return sh.reshape(roll(sh.reshape(x, (x.size,)), shift, 0), x.shape)
-    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = one_or_more(axis)
     shifts = list(shift) if isinstance(shift, (tuple, list)) or np.ndim(_untraced(shift)) else [shift]
     if len(shifts) == 1:
         shifts *= len(axes)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.devices import device_put
 from anima.core import dtypes
 from anima.core.array import Array, install_operators
-from anima.core.device import check_sharding
 from anima.core.trace import is_array_like
 from anima.numpy import (
     creation,
@@ -31,6 +31,7 @@ from anima.numpy import (
 )
 from anima.numpy.promote import static_value
 from anima.ops import elementwise as ew, shape as sh
+from anima.ops.placing import as_asked
 
 _SYMBOLS = {
     "add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "floor_divide": "//", "remainder": "%",
@@ -73,7 +74,8 @@ def _operator(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any
 # ---------------------------------------------------------------- methods that differ from functions
 
 def _reshape(x: Array, *shape: Any, order: str = "C", out_sharding: Any = None, **kwargs: Any) -> Array:
-    check_sharding("reshape", out_sharding)
+    if out_sharding is not None:
+        return as_asked("reshape", None, out_sharding, _reshape, x, *shape, order=order, **kwargs)
     shape = kwargs.pop("shape", shape[0] if len(shape) == 1 else shape)
     return manipulation.reshape(x, shape, order)
 
@@ -105,7 +107,8 @@ def _round(x: Array, ndigits: int | None = None) -> Array:
 
 
 def _flatten(x: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
-    check_sharding("flatten", out_sharding)
+    if out_sharding is not None:
+        return as_asked("flatten", None, out_sharding, _flatten, x, order)
     return manipulation.ravel(x, order)
 
 
@@ -192,7 +195,7 @@ def install(namespace: Callable[[], Any]) -> None:
     table.update({
         "getitem": indexing.getitem, "at": updates.at, "reshape_method": _reshape, "transpose_method": _transpose,
         "item": _item, "astype": _astype, "flatten": _flatten, "view": _view, "copy": _copy,
-        "round_method": _round,
+        "round_method": _round, "to_device": device_put,
         "ref_at": refs.at, "ref_get": refs.get, "ref_set": refs.set, "ref_swap": refs.swap,
         "ref_addupdate": refs.addupdate,
         "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress,

@@ -78,6 +78,8 @@ def _pairs(values: Any, ndim: int) -> list[tuple[Any, Any]]:
         return [(values, values)] * ndim
     rows = [list(v) if isinstance(v, (tuple, list, np.ndarray)) or getattr(v, "ndim", 0) else v for v in values]
     if all(isinstance(r, list) for r in rows):
+        if len(rows) not in (1, ndim):
+            raise ValueError(f"pad: {len(rows)} pairs of values for {ndim} axes")
         rows = [tuple(r) if len(r) == 2 else (r[0], r[0]) for r in rows]
         return rows * ndim if len(rows) == 1 else rows
     return [(rows[0], rows[-1])] * ndim

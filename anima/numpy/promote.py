@@ -9,9 +9,10 @@ Sizes of 1 are left alone: elementwise primitives stretch them.
 
 from __future__ import annotations
 
+import functools
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -133,25 +134,27 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
         shape = tuple(np.asarray(shape).tolist())
     elif isinstance(shape, np.ndarray):
         shape = tuple(shape.tolist()) if shape.ndim else (shape.item(),)
-    elif not isinstance(shape, (tuple, list)):
-        try:
-            shape = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-        except TypeError:
-            shape = (shape,)
+    sizes = one_or_more(shape)
     try:
-        return tuple(map(operator.index, shape))
+        return tuple(map(operator.index, sizes))
     except TypeError:
-        tracers = [size for size in shape if isinstance(size, Tracer)]
-        raise TypeError(errors.shape_message(tuple(shape), tracers)) from None
+        tracers = [size for size in sizes if isinstance(size, Tracer)]
+        raise TypeError(errors.shape_message(sizes, tracers)) from None
+
+
+def one_or_more(given: Any) -> tuple[Any, ...]:
+    """Sizes, or axes, as a tuple: they may come as any iterable, or as one alone."""
+    alone = isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0
+    return (given,) if alone else tuple(given)
 
 
 def reduction_axes(axis: Any, ndim: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """The axes of a reduction that are the operand's own, and the names of those that `vmap` maps over."""
-    if axis is None or isinstance(axis, int):
+    if axis is None or isinstance(axis, (int, float, complex)):  # the last two are errors, not names
         return normalize_axes(axis, ndim), ()
-    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    given = one_or_more(axis)
     names = tuple(a for a in given if not (hasattr(type(a), "__index__") or isinstance(a, (float, complex))))
-    return normalize_axes(tuple(a for a in given if a not in names) if names else axis, ndim), names
+    return normalize_axes(tuple(a for a in given if a not in names), ndim), names
 
 
 def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -162,7 +165,7 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
         return (canonicalize_axis(axis, ndim),)
     if isinstance(axis, Tracer):
         axis = static_int(axis, "It arose in the axis argument.")
-    one = hasattr(axis, "__index__") and not np.ndim(axis)
+    one = hasattr(type(axis), "__index__") and not np.ndim(axis)
     return canonicalize_axes(axis if one else tuple(axis), ndim)
 
 
@@ -207,38 +210,43 @@ def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
 
 def equal_ranks(name: str, args: list[Any]) -> list[Any]:
     """The operands with equal ranks; scalars stay scalars."""
-    shapes = [np.shape(x) if not isinstance(x, Array) else x.aval.shape for x in args]
-    ranks = {len(s) for s in shapes if s}
-    if len(ranks) < 2 and numpy_rank_promotion.value == "allow":
+    shapes = tuple([np.shape(x) if not isinstance(x, Array) else x.aval.shape for x in args])
+    rank = _common_rank(name, shapes)
+    if rank is None:
         return args
-    if len({len(s) for s in shapes if s}) > 1:
-        try:
-            broadcast_shapes(*shapes)
-        except TypeError:
-            raise ValueError(f"Incompatible shapes for broadcasting: shapes={shapes} of {name}") from None
-        if numpy_rank_promotion.value != "allow":
-            raising = numpy_rank_promotion.value == "raise"
-            message = errors.rank_promotion_message(name, shapes, raising)
-            if raising:
-                raise ValueError(message)
-            warnings.warn(message, stacklevel=errors.user_stacklevel())
-    if len(ranks) < 2:
-        return args
-    rank = max(ranks)
+    if numpy_rank_promotion.value != "allow":
+        raising = numpy_rank_promotion.value == "raise"
+        message = errors.rank_promotion_message(name, shapes, raising)
+        if raising:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=errors.user_stacklevel())
     return [x if len(s) in (0, rank) else to_rank(x, rank) for x, s in zip(args, shapes, strict=True)]
+
+
+@functools.lru_cache(4096)
+def _common_rank(name: str, shapes: tuple[tuple[int, ...], ...]) -> int | None:
+    """The rank of operands of these shapes, None if that of all is the same; ValueError if they do not fit."""
+    ranks = {len(s) for s in shapes if s}
+    if len(ranks) < 2:
+        return None
+    try:
+        broadcast_shapes(*shapes)
+    except TypeError:
+        raise ValueError(f"Incompatible shapes for broadcasting: shapes={[*shapes]} of {name}") from None
+    return max(ranks)
 
 
 def to_rank(x: Any, rank: int) -> Array:
     """`x` with leading dimensions of size 1, by one `broadcast_in_dim`."""
     shape = np.shape(x) if not isinstance(x, Array) else x.aval.shape
     extra = rank - len(shape)
-    return sh.broadcast_in_dim(x, (1,) * extra + tuple(shape), tuple(range(extra, rank)))
+    return sh.broadcast_in_dim_p.bind(x, shape=(1,) * extra + shape, broadcast_dimensions=(*range(extra, rank),))
 
 
 def promote(name: str, *args: Any) -> list[Any]:
     """The operands checked, converted to their common dtype and broadcast to equal ranks."""
     if len(args) == 2:
-        fast = _promote_fast(*args)
+        fast = _promote_fast(name, *args)
         if fast is not None:
             return fast
     args = operands(name, *args)
@@ -246,16 +254,15 @@ def promote(name: str, *args: Any) -> list[Any]:
     return equal_ranks(name, [convert_operand(x, dtype, weak) for x in args])
 
 
-def _promote_fast(x: Any, y: Any) -> Any:
-    """The two commonest cases: equal types, and an inexact array with a Python int or float."""
+def _promote_fast(name: str, x: Any, y: Any) -> Any:
+    """The two commonest cases: equal dtypes, and an inexact array with a Python int or float."""
     if isinstance(x, Array):
         a = x.aval
         if isinstance(y, Array):
             b = y.aval
-            if a.dtype is b.dtype and a.weak_type == b.weak_type and (
-                    a.shape == b.shape or not a.shape or not b.shape):
-                return x, y
-            return None
+            if a.dtype is not b.dtype or a.weak_type != b.weak_type:
+                return None
+            return (x, y) if a.shape == b.shape or not a.shape or not b.shape else equal_ranks(name, [x, y])
         if type(y) in (int, float):
             number = _number_beside(a, y)
             return None if number is None else (x, number)
@@ -284,7 +291,7 @@ def _number_beside(aval: ShapedArray, number: Any) -> Any:
 def promote_inexact(name: str, *args: Any) -> list[Any]:
     """As `promote`; integers and bools become the default float."""
     if len(args) == 2:
-        fast = _promote_fast(*args)
+        fast = _promote_fast(name, *args)
         if fast is not None and numpy_dtype_of(fast[0]) in INEXACT:
             return fast
     args = operands(name, *args)
@@ -303,6 +310,10 @@ def promote_numeric(name: str, *args: Any) -> list[Any]:
 
 def promote_dtypes(name: str, *args: Any) -> list[Array]:
     """The operands as arrays of their common dtype; shapes as they are."""
+    if len(args) == 2 and isinstance(args[0], Array) and isinstance(args[1], Array):
+        a, b = args[0].aval, args[1].aval
+        if a.dtype is b.dtype and a.weak_type == b.weak_type:
+            return [*args]
     args = operands(name, *args)
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
     return [as_array(convert_operand(x, dtype, weak)) for x in args]

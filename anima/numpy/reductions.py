@@ -42,11 +42,11 @@ def _keep(result: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return sh.expand_dims(result, axes) if keepdims and axes else result
 
 
-def _across(primitive: Primitive, x: Array, names: tuple[Any, ...]) -> Array:
+def _across(primitive: collective.AxesReduce, x: Array, names: tuple[Any, ...]) -> Array:
     """`x` combined over mapped axes."""
     for name in names:
         size_of(name, primitive.name)
-    return primitive.bind(x, axes=names, axis_index_groups=None) if names else x
+    return collective.reduce_named(primitive, x, names) if names else x
 
 
 def _masked(x: Array, where: Any, identity: Any) -> Array:

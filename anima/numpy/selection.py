@@ -18,7 +18,6 @@ from anima.api.jit import staged
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
-from anima.core.device import check_sharding
 from anima.core.trace import Tracer
 from anima.numpy.creation import asarray
 from anima.numpy.elementwise import broadcast_array, constant_like, floor_divide, remainder, select_where, to_bool
@@ -40,6 +39,7 @@ from anima.numpy.promote import (
 )
 from anima.numpy.reductions import cumsum, sum
 from anima.ops import elementwise as ew, index as ix, shape as sh, sort as st
+from anima.ops.placing import as_asked
 
 ArrayLike = Any
 _I32 = np.dtype(np.int32)
@@ -366,7 +366,8 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_r
 
     Traced `repeats` need `total_repeat_length`: the result is cut or padded with its last part.
     """
-    check_sharding("repeat", out_sharding)
+    if out_sharding is not None:
+        return as_asked("repeat", None, out_sharding, repeat, a, repeats, axis, total_repeat_length=total_repeat_length)
     x = as_array(a, "repeat")
     if axis is None:
         axis, x = 0, ravel(x)

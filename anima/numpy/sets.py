@@ -241,6 +241,8 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, siz
     alone = concatenate([ew.and_(_different(x, True), isin(x, other, invert=True)) for x, other in ((a, b), (b, a))])
     order = argsort(joined)
     ranked, kept = (take(x, order, mode="clip") for x in (joined, alone))
+    if size is not None:  # what fills is the first that there is, and 0 where there is none
+        ranked = select_where(any_(kept), ranked, sh.full_like(ranked, 0))
     return _padded(ranked, kept, size, fill_value)
 
 
@@ -292,8 +294,11 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype of `x` is complex."""
-    return dtypes.issubdtype(as_array(x, "iscomplexobj").dtype, np.complexfloating)
+    """Whether the dtype of `x` is complex: of an array, or of what tells of one (a `ShapeDtypeStruct`, a dtype)."""
+    if x is None:
+        return False
+    dtype = getattr(x, "dtype", None) or as_array(x, "iscomplexobj").dtype
+    return dtypes.issubdtype(dtype, np.complexfloating)
 
 
 def isrealobj(x: Any) -> bool:

@@ -15,8 +15,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.device import check_sharding
-from anima.numpy.creation import array, asarray, linspace
+from anima.numpy.creation import array, asarray
 from anima.numpy.elementwise import broadcast_array, isnan, named, select_where, true_divide
 from anima.numpy.linear import matmul
 from anima.numpy.manipulation import concatenate, moveaxis, ravel
@@ -38,8 +37,10 @@ from anima.numpy.promote import (
 from anima.numpy.reductions import any, average, cumsum, max, min, ptp, sum
 from anima.numpy.selection import take_along_axis
 from anima.numpy.sorting import searchsorted
+from anima.numpy.spaces import linspace
 from anima.ops import elementwise as ew, shape as sh, sort as st
 from anima.ops.index import narrow_index
+from anima.ops.placing import as_asked
 
 ArrayLike = Any
 Axis = Any
@@ -163,7 +164,9 @@ def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> 
     def function(a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
                  method: str = "linear", keepdims: bool = False, *, weights: Any = None,
                  out_sharding: Any = None) -> Array:
-        check_sharding(name, out_sharding)
+        if out_sharding is not None:
+            return as_asked(name, None, out_sharding, function, a, q, axis, out, overwrite_input, method, keepdims,
+                            weights=weights)
         no_out(name, out)
         if overwrite_input:
             raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
@@ -281,7 +284,8 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
 
     The result's size is `length`, or one more than the largest number, which must then be known.
     """
-    check_sharding("bincount", out_sharding)
+    if out_sharding is not None:
+        return as_asked("bincount", None, out_sharding, bincount, x, weights, minlength, length=length)
     values = as_index(x, "bincount")
     if not (is_integer(values.dtype) or values.dtype == np.bool_):
         raise TypeError(f"x argument to bincount must have an integer type; got {dtypes.name(values.dtype)}")

@@ -20,16 +20,17 @@ from anima import errors
 from anima.control.while_loop import while_loop
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.device import check_sharding
 from anima.core.trace import is_tracing
 from anima.lax.arranging import scatter_sub
 from anima.numpy import windows
+from anima.numpy.creation import asarray
 from anima.numpy.elementwise import power, true_divide
 from anima.numpy.indexing import BATCH, Span, Subscript, analyse, stacked, take_indexed, wrapped
 from anima.numpy.manipulation import broadcast_to
 from anima.numpy.promote import as_array, convert_operand, operand
 from anima.numpy.reductions import any as any_
 from anima.ops import elementwise as ew, index as ix, shape as sh
+from anima.ops.placing import as_asked
 
 _I32 = np.dtype(np.int32)
 
@@ -99,7 +100,10 @@ class _IndexUpdateRef:
     def get(self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
             fill_value: Any = None, out_sharding: Any = None, wrap_negative_indices: bool = True) -> Array:
         """`x[index]`; with mode="fill", elements out of bounds are `fill_value` (default: NaN or the least int)."""
-        check_sharding("get", out_sharding)
+        if out_sharding is not None:
+            return as_asked("get", None, out_sharding, take_indexed, self.array, self.index, mode=mode,
+                            fill_value=fill_value, indices_are_sorted=indices_are_sorted,
+                            unique_indices=unique_indices, wrap_negative_indices=wrap_negative_indices)
         return take_indexed(self.array, self.index, mode=mode, fill_value=fill_value,
                             indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
                             wrap_negative_indices=wrap_negative_indices)
@@ -146,13 +150,16 @@ def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any
                    unique_indices: bool = False, mode: Any = None, out_sharding: Any = None,
                    wrap_negative_indices: bool = True) -> Array:
     """`scatter` of `values`, broadcast, into `x` at `index`."""
-    check_sharding("scatter", out_sharding)
+    if out_sharding is not None:
+        return as_asked("scatter", None, out_sharding, scatter_update, x, index, values, scatter,
+                        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
+                        wrap_negative_indices=wrap_negative_indices)
     x = as_array(x)
     if windows.holds_window(index):
         return windows.updated(x, index, lambda part, rest: scatter_update(
             part, rest, values, scatter, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
             mode=mode, wrap_negative_indices=wrap_negative_indices))
-    values = as_array(operand("scatter", values))
+    values = asarray(values) if isinstance(values, (list, tuple, range)) else as_array(operand("scatter", values))
     plan = analyse(x, index, clamp_ints=False)
     if mode is not None:
         mode = ix.GatherScatterMode.from_any(mode)

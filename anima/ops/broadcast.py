@@ -23,10 +23,11 @@ from anima.config import config
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
-from anima.core.device import check_sharding
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
+from anima.core.sharding_rules import dims, without
 from anima.core.trace import Tracer, aval_of
+from anima.ops.placing import as_asked, lies_somewhere, put_like
 
 
 def as_shape(sizes: Any, context: str = "") -> Shape:
@@ -146,11 +147,18 @@ class BroadcastInDim(Movement):
             raise TypeError(f"broadcast_in_dim broadcast_dimensions must be strictly increasing; got {dims}")
         return x.update(shape=shape)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, broadcast_dimensions: Shape, **params: Any) -> ShardingRule:
+        (x,), shape = avals, outs[0].shape
+        kept = [d if n == shape[d] else None for n, d in zip(x.shape, broadcast_dimensions, strict=True)]
+        return ShardingRule([dims(*kept)], [dims(*range(len(shape)))])
+
     def eval(self, x: np.ndarray, *, shape: Shape, broadcast_dimensions: Shape) -> np.ndarray:
         aligned = [1] * len(shape)
         for n, d in zip(x.shape, broadcast_dimensions, strict=True):
             aligned[d] = n
-        return np.broadcast_to(x.reshape(aligned), shape)
+        out = x.reshape(aligned)
+        return out if out.shape == shape else np.broadcast_to(out, shape)
 
     def adjoint(self, ct: Any, x: Linear, *, shape: Shape, broadcast_dimensions: Shape) -> Sequence[Any]:
         given = x.aval.shape
@@ -191,6 +199,10 @@ class ReduceSum(Movement):
             raise ValueError(f"reduce_sum on operand {x.str_short()} is not allowed when "
                              "anima_allow_f16_reductions=False.")
         return x.update(shape=reduced_shape(x, axes))
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, axes: Shape, **params: Any) -> ShardingRule:
+        return without(axes, avals[0], outs)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
@@ -257,7 +269,8 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
 
     TypeError if an operand size is neither 1 nor the size of its result axis.
     """
-    check_sharding("broadcast_in_dim", out_sharding)
+    if out_sharding is not None:
+        return as_asked("broadcast_in_dim", None, out_sharding, broadcast_in_dim, operand, shape, broadcast_dimensions)
     shape = as_shape(shape, "broadcast_in_dim shape")
     dims = as_shape(broadcast_dimensions, "broadcast_in_dim broadcast_dimensions")
     if shape_of(operand) == shape and dims == tuple(range(len(shape))):
@@ -267,7 +280,8 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Any:
     """`operand` repeated along new leading axes of the given sizes."""
-    check_sharding("broadcast", out_sharding)
+    if out_sharding is not None:
+        return as_asked("broadcast", None, out_sharding, broadcast, operand, sizes)
     given, sizes = shape_of(operand), as_shape(sizes)
     return broadcast_in_dim(operand, sizes + given, range(len(sizes), len(sizes) + len(given)))
 
@@ -311,7 +325,8 @@ def expand_dims(array: Any, dimensions: Iterable[int]) -> Any:
 
 def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
     """The sum of `operand` over `axes`, in its own element type."""
-    check_sharding("reduce_sum", out_sharding)
+    if out_sharding is not None:
+        return as_asked("reduce_sum", None, out_sharding, reduce_sum, operand, axes)
     axes = tuple(canonicalize_axis(a, len(shape_of(operand))) for a in axes)
     return reduce_sum_p.bind(operand, axes=axes) if axes else as_array(operand)
 
@@ -323,7 +338,8 @@ def iota(dtype: Any, size: int) -> Any:
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Any:
     """An array of `shape` whose every element is its own index along `dimension`."""
-    check_sharding("broadcasted_iota", out_sharding)
+    if out_sharding is not None:
+        return as_asked("broadcasted_iota", None, out_sharding, broadcasted_iota, dtype, shape, dimension)
     return iota_p.bind(dtype=dtypes.canonicalize_dtype(dtype), shape=as_shape(shape, "iota shape"),
                        dimension=operator.index(dimension))
 
@@ -343,8 +359,10 @@ def scalar(value: Any, dtype: Any, weak_type: bool = False) -> Any:
     return ConcreteArray(number, ShapedArray((), dtype, weak_type))
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: None = None) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:
     """An array of `shape` filled with the scalar `fill_value`, of its element type or of `dtype`."""
+    if sharding is not None:
+        return as_asked("full", None, sharding, full, shape, fill_value, dtype)
     shape, fill = as_shape(shape, "full shape"), aval_of(fill_value)
     if fill.shape:
         raise TypeError(f"full must be called with scalar fill_value, got fill_value.shape {fill.shape}.")
@@ -352,8 +370,12 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: None = Non
     return broadcast(scalar(fill_value, fill.dtype if dtype is None else dtypes.canonicalize_dtype(dtype), weak), shape)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: None = None) -> Any:
-    """An array like `x` (its shape and element type, unless given) filled with `fill_value`."""
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Any:
+    """An array like `x` (its shape, element type and sharding, unless given) filled with `fill_value`."""
+    if sharding is not None:
+        return as_asked("full_like", None, sharding, full_like, x, fill_value, dtype, shape)
+    if shape is None and lies_somewhere(x):
+        return put_like(x, full_like(x, fill_value, dtype, x.shape))
     aval, fill = aval_of(x), aval_of(fill_value)
     if fill.shape:
         raise TypeError(f"full must be called with scalar fill_value, got fill_value.shape {fill.shape}.")
@@ -378,5 +400,6 @@ def zeros_like(x: Any) -> Any:
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Any:
     """An array whose elements nobody relies on: zeros."""
-    check_sharding("empty", out_sharding)
+    if out_sharding is not None:
+        return as_asked("empty", None, out_sharding, empty, shape, dtype)
     return full(shape, 0, dtype)

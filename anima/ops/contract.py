@@ -22,13 +22,14 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.device import check_sharding
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import dims
 from anima.core.trace import aval_of
 from anima.ops import reference
 from anima.ops.broadcast import as_array, shape_of
 from anima.ops.elementwise import convert
 from anima.ops.family import WIDER, add_any
+from anima.ops.placing import as_asked
 from anima.ops.shape import transpose
 
 Numbers = tuple[tuple[Shape, Shape], tuple[Shape, Shape]]
@@ -169,23 +170,32 @@ class DotGeneral(Primitive):
             dtype = preferred_element_type
         return ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, dimension_numbers: Numbers, **params: Any) -> ShardingRule:
+        (lhs, rhs), ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)) = avals, dimension_numbers
+        left = [f"m{k}" for k in range(lhs.ndim)]
+        right = [f"n{k}" for k in range(rhs.ndim)]
+        for i, j in (*zip(lhs_batch, rhs_batch, strict=True), *zip(lhs_contract, rhs_contract, strict=True)):
+            right[j] = left[i]
+        out = [left[i] for i in lhs_batch]
+        out += [f for i, f in enumerate(left) if i not in lhs_batch and i not in lhs_contract]
+        out += [f for j, f in enumerate(right) if j not in rhs_batch and j not in rhs_contract]
+        return ShardingRule([dims(*left), dims(*right)], [dims(*out)], summed=frozenset(left[i] for i in lhs_contract))
+
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, dimension_numbers: Numbers, **params: Any) -> Work:
         return Work(2.0 * outs[0].size * math.prod(_sizes(avals[0].shape, dimension_numbers[0][0])))
 
     def eval(self, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: Numbers, precision: Any = None,
              preferred_element_type: Any = None) -> np.ndarray:
-        (lc, rc), (lb, rb) = dimension_numbers
         natural = natural_dtype(lhs.dtype, rhs.dtype)
         dtype = natural if preferred_element_type is None else preferred_element_type
         work = working_dtype(natural, dtype)
-        lo, ro = other_axes(lhs.ndim, lc, lb), other_axes(rhs.ndim, rc, rb)
-        batch, k = _sizes(lhs.shape, lb), math.prod(_sizes(lhs.shape, lc))
-        rows, columns = _sizes(lhs.shape, lo), _sizes(rhs.shape, ro)
-        a = lhs.transpose(*lb, *lo, *lc).reshape(*batch, math.prod(rows), k)
-        b = rhs.transpose(*rb, *rc, *ro).reshape(*batch, k, math.prod(columns))
-        out = np.matmul(_as(a, work), _as(b, work))
-        return reference.convert(out.reshape(batch + rows + columns), dtype)
+        (order_a, shape_a), (order_b, shape_b), shape = _as_matrices(lhs.shape, rhs.shape, dimension_numbers)
+        a = lhs if order_a is None else lhs.transpose(order_a).reshape(shape_a)
+        b = rhs if order_b is None else rhs.transpose(order_b).reshape(shape_b)
+        out = np.matmul(_as(a, work), _as(b, work)).reshape(shape)
+        return out if out.dtype == dtype else reference.convert(out, dtype)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         (x, y), (t, u) = primals, tangents
@@ -242,13 +252,31 @@ def _shift(axes: Shape, batch_axis: int) -> Shape:
     return tuple(a + (a >= batch_axis) for a in axes)
 
 
+_Form = tuple[Shape | None, Shape]
+
+
+@functools.lru_cache(2048)
+def _as_matrices(lhs: Shape, rhs: Shape, numbers: Numbers) -> tuple[_Form, _Form, Shape]:
+    """The order of axes in which each operand is a stack of matrices (None: it is one), the shape of that; the shape
+    of the result."""
+    def form(given: Shape, order: Shape, wanted: Shape) -> _Form:
+        return (None if given == wanted and order == (*range(len(given)),) else order), wanted
+
+    (lc, rc), (lb, rb) = numbers
+    lo, ro = other_axes(len(lhs), lc, lb), other_axes(len(rhs), rc, rb)
+    batch, k = _sizes(lhs, lb), math.prod(_sizes(lhs, lc))
+    rows, columns = _sizes(lhs, lo), _sizes(rhs, ro)
+    return (form(lhs, (*lb, *lo, *lc), (*batch, math.prod(rows), k)),
+            form(rhs, (*rb, *rc, *ro), (*batch, k, math.prod(columns))), batch + rows + columns)
+
+
 def _as(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return x if x.dtype == dtype else x.astype(dtype)
+    return x if x.dtype is dtype or x.dtype == dtype else x.astype(dtype)
 
 
 def natural_dtype(lhs: Any, rhs: Any) -> Any:
     """Of two dtypes the one with more kinds of numbers, more bits, the greater range; a signed one before its twin."""
-    return lhs if lhs == rhs else max(lhs, rhs, key=_reach)
+    return lhs if lhs is rhs or lhs == rhs else max(lhs, rhs, key=_reach)
 
 
 @functools.cache
@@ -314,7 +342,7 @@ dot_general_p = DotGeneral("dot_general")
 
 
 def _axes(axes: Any) -> Shape:
-    return tuple(int(a) for a in axes)
+    return axes if type(axes) is tuple and len(axes) < 2 and type(sum(axes)) is int else tuple(map(int, axes))
 
 
 def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None,
@@ -327,8 +355,10 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
     `DotAlgorithm` or the name of one: operands are rounded to its types. TypeError if paired sizes differ, ValueError
     for an unknown precision, and for an algorithm that CPUs do not have.
     """
-    check_sharding("dot_general", out_sharding)
-    algorithm = _algorithm(precision)
+    if out_sharding is not None:
+        return as_asked("dot_general", None, out_sharding, dot_general, lhs, rhs, dimension_numbers, precision,
+                        preferred_element_type)
+    algorithm = None if precision is None else _algorithm(precision)
     if algorithm is not None:
         operands, sums = algorithm
         lhs, rhs = as_array(lhs), as_array(rhs)
@@ -338,11 +368,9 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
         return convert(out, wanted)
     precision = None if isinstance(precision, DotAlgorithmPreset) or precision == "DEFAULT" else precision
     (lc, rc), (lb, rb) = dimension_numbers
-    params: dict[str, Any] = {"dimension_numbers": ((_axes(lc), _axes(rc)), (_axes(lb), _axes(rb))),
-                              "precision": canonicalize_precision(precision), "preferred_element_type": None}
-    if preferred_element_type is not None:
-        params["preferred_element_type"] = dtypes.canonicalize_dtype(preferred_element_type)
-    return dot_general_p.bind(lhs, rhs, **params)
+    preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
+    return dot_general_p.bind(lhs, rhs, dimension_numbers=((_axes(lc), _axes(rc)), (_axes(lb), _axes(rb))),
+                              precision=canonicalize_precision(precision), preferred_element_type=preferred)
 
 
 def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: Any = None,

@@ -21,14 +21,15 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.device import check_sharding
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import dims
 from anima.core.trace import aval_of
 from anima.ops import reference
 from anima.ops.broadcast import shape_of
 from anima.ops.contract import canonicalize_precision, working_dtype
 from anima.ops.elementwise import convert
 from anima.ops.family import add_any
+from anima.ops.placing import as_asked
 from anima.ops.shape import moveaxis, pad_p, reshape, rev
 from anima.ops.window import dilated, padtype_to_pads
 
@@ -228,6 +229,19 @@ class Convolution(Primitive):
             dtype = preferred_element_type
         weak = lhs.weak_type and rhs.weak_type
         return ShapedArray(_permuted(shape, _inverse(dimension_numbers.out_spec)), dtype, weak)
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, dimension_numbers: ConvDimensionNumbers, feature_group_count: int = 1,
+                      batch_group_count: int = 1, **params: Any) -> ShardingRule:
+        (lhs, rhs), numbers, one = avals, dimension_numbers, feature_group_count == batch_group_count == 1
+        labels: list[list[Any]] = [[None] * a.ndim for a in (lhs, rhs, outs[0])]
+        for place, label in ((0, "batch"), (1, "in")):
+            labels[0][numbers.lhs_spec[place]] = label if one or (place == 0 and batch_group_count == 1) else None
+        for place, label in ((0, "out"), (1, "in")):
+            labels[1][numbers.rhs_spec[place]] = label if one else None
+        labels[2][numbers.out_spec[0]] = "batch" if batch_group_count == 1 else None
+        labels[2][numbers.out_spec[1]] = "out" if one else None
+        return ShardingRule([dims(*labels[0]), dims(*labels[1])], [dims(*labels[2])])
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, dimension_numbers: ConvDimensionNumbers, **params: Any) -> Work:
@@ -468,7 +482,10 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Sequence[int], padd
     ...                          dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
     (1, 2, 2, 8)
     """
-    check_sharding("conv_general_dilated", out_sharding)
+    if out_sharding is not None:
+        return as_asked("conv_general_dilated", None, out_sharding, conv_general_dilated, lhs, rhs, window_strides,
+                        padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count,
+                        precision, preferred_element_type)
     lhs_shape, rhs_shape = shape_of(lhs), shape_of(rhs)
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     ones = (1,) * (len(lhs_shape) - 2)

@@ -26,7 +26,8 @@ from anima import tree
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import leading
 from anima.core.trace import aval_of
 from anima.ops import complex_functions, reference
 from anima.ops.broadcast import as_array, broadcast_to
@@ -489,6 +490,10 @@ class Bitcast(Primitive):
                              f"{old} bits to {dtypes.name(new_dtype)} of size {new} bits, but its last dimension "
                              f"is not {new // old}")
         return ShapedArray(x.shape[:-1], new_dtype)
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      **params: Any) -> ShardingRule:
+        return leading(min(avals[0].ndim, outs[0].ndim), avals, outs)
 
     def eval(self, x: np.ndarray, *, new_dtype: Any) -> np.ndarray:
         return reference.bitcast(x, new_dtype)

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from anima import errors
-from anima.core import dtypes
+from anima.core import dtypes, memory
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, broadcast_shapes, tangent_aval
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import each_alike
 from anima.core.trace import Tracer, aval_of
 from anima.ops.accuracy import check_accuracy
 from anima.ops.broadcast import broadcast_to, expand_dims, reduce_sum
@@ -154,6 +156,8 @@ class Elementwise(Primitive):
     # ---------------------------------------------------------------- types
 
     def infer(self, *avals: ShapedArray, **params: Any) -> ShapedArray:
+        if len(avals) != len(self.operands):
+            raise TypeError(f"{self.name} takes {len(self.operands)} operands, and got {len(avals)}.")
         first = avals[0]
         shape, dtype, weak = first.shape, first.dtype, first.weak_type
         if dtype not in self.accepted:
@@ -170,6 +174,10 @@ class Elementwise(Primitive):
         if shape == first.shape and weak == first.weak_type:
             return first
         return ShapedArray(shape, dtype, weak)
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      **params: Any) -> ShardingRule:
+        return each_alike(outs[0].shape, avals, outs)
 
     def broadcast(self, avals: Sequence[ShapedArray]) -> Shape:
         """The shape of the result; TypeError if the operands' do not fit."""
@@ -210,9 +218,19 @@ class Elementwise(Primitive):
         dtype = args[0].dtype
         wide = WIDER.get(dtype) if self.widen else None
         if wide is None:
-            return self.fun(*args, **params)
+            large = max([a.nbytes for a in args]) >= memory.LEAST and not params
+            return self._into_known(args) if large else self.fun(*args, **params)
         out = self.fun(*[a.astype(wide) for a in args], **params)
         return out.astype(dtype) if out.dtype == wide else out
+
+    def _into_known(self, args: Sequence[np.ndarray]) -> Any:
+        """A large result in memory that was used before, where NumPy's function takes such: new memory costs more than
+        a sum."""
+        (shape, *others) = {a.shape for a in args if a.ndim}
+        if self.result is not None or others or not isinstance(self.fun, np.ufunc):
+            return self.fun(*args)
+        dtype = args[0].dtype
+        return memory.filled(self.fun, args, shape, dtype, math.prod(shape) * dtype.itemsize)
 
     # ---------------------------------------------------------------- derivatives
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import dimensions
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, shape_of
 from anima.ops.elementwise import conj, convert, mul
@@ -66,6 +67,9 @@ class Fft(Primitive):
             raise ValueError(f"{fft_type.name} input shape {x.shape} minor dimensions must be equal to fft_lengths "
                              f"{fft_lengths}")
         return ShapedArray((*x.shape[:x.ndim - rank], *half), _NAMES[x.dtype]) if real else x.strip_weak_type()
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return dimensions(avals, outs)
 
     def eval(self, x: np.ndarray, *, fft_type: FftType, fft_lengths: Shape) -> np.ndarray:
         aval = self.infer(ShapedArray(x.shape, x.dtype), fft_type=fft_type, fft_lengths=fft_lengths)

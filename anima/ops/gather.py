@@ -25,7 +25,8 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import dims, looked_up
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el, reference
 from anima.ops.broadcast import (
@@ -256,6 +257,11 @@ class Gather(Movement):
         batch = iter(indices.shape[:-1])
         return x.update(shape=tuple(next(window) if i in dims.offset_dims else next(batch) for i in range(rank)))
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> ShardingRule:
+        operand, indices = avals
+        return looked_up(operand, indices, outs[0], dimension_numbers, slice_sizes)
+
     def eval(self, x: np.ndarray, indices: np.ndarray, *, dimension_numbers: GatherDimensionNumbers,
              slice_sizes: Shape, mode: GatherScatterMode, fill_value: Any = None, **hints: Any) -> np.ndarray:
         places = find_places(x.shape, indices, slice_sizes, dimension_numbers, mode)
@@ -361,6 +367,15 @@ class Scatter(Primitive):
                                 f"corresponding dimensions of scatter indices. For scatter dimension {i}, updates "
                                 f"bound is {updates.shape[u]}, indices bound is {n}.")
         return x
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, dimension_numbers: ScatterDimensionNumbers, **params: Any) -> ShardingRule:
+        operand, indices, updates = avals
+        window = iter(dimension_numbers.update_window_dims)
+        single = (*dimension_numbers.inserted_window_dims, *dimension_numbers.operand_batching_dims)
+        sizes = tuple(1 if i in single else updates.shape[next(window)] for i in range(operand.ndim))
+        rule = looked_up(operand, indices, updates, GatherDimensionNumbers(*dimension_numbers), sizes)
+        return ShardingRule([*rule.operands, *rule.results], [dims(*range(operand.ndim))], rule.whole)
 
     def eval(self, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
              dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, **hints: Any) -> np.ndarray:

@@ -20,7 +20,8 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis
-from anima.core.primitive import Linear
+from anima.core.primitive import Linear, ShardingRule
+from anima.core.sharding_rules import dimensions, each_alike
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
 from anima.ops.broadcast import Movement, as_shape, element_shape, same_dtype, scalar, shape_of, zeros
@@ -102,6 +103,10 @@ class DynamicSlice(Movement):
                             f"{slice_sizes}.")
         return x.update(shape=slice_sizes)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        cut = {k for k, (n, m) in enumerate(zip(avals[0].shape, outs[0].shape, strict=True)) if n != m}
+        return dimensions(avals, outs)._replace(resized=frozenset(cut))
+
     def eval(self, x: np.ndarray, *indices: np.ndarray, slice_sizes: Shape) -> np.ndarray:
         return x[_window(x.shape, indices, slice_sizes)]
 
@@ -141,6 +146,9 @@ class DynamicUpdateSlice(Movement):
                             f"{update.shape} for operand shape {x.shape}.")
         same_dtype("dynamic_update_slice", (x, update))
         return x.update(weak_type=False)
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return each_alike(avals[0].shape, avals, outs)
 
     def eval(self, x: np.ndarray, update: np.ndarray, *indices: np.ndarray) -> np.ndarray:
         out = x.copy()

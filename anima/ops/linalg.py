@@ -18,7 +18,8 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import dims, leading
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcast_in_dim, broadcasted_iota, expand_dims, full_like, instantiate, shape_of
 from anima.ops.composite import Composite
@@ -185,6 +186,9 @@ class Factorization(Primitive):
             check_square(self.name, x)
         return self.types(x.shape[:-2], x.shape[-2], x.shape[-1], x.dtype, **params)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return leading(avals[0].ndim - 2, avals, outs)
+
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
         """The leading term without its factor, which is between 1/3 (Cholesky) and some 25 (eigenvectors)."""
@@ -301,6 +305,12 @@ class TriangularSolve(Primitive):
         if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2 if left_side else -1]:
             raise ValueError(f"Incompatible shapes for arguments to triangular_solve: {a.shape} and {b.shape}.")
         return ShapedArray(b.shape, b.dtype)
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, left_side: bool, **params: Any) -> ShardingRule:
+        batch, free = avals[0].ndim - 2, "free"
+        kept = dims(*range(batch), None, free) if left_side else dims(*range(batch), free, None)
+        return ShardingRule([dims(*range(batch), None, None), kept], [kept])
 
     def eval(self, a: np.ndarray, b: np.ndarray, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool,
              unit_diagonal: bool) -> np.ndarray:

@@ -17,7 +17,8 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
-from anima.core.primitive import Linear, Primitive, Work, Zero
+from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import each_alike, without
 from anima.core.trace import aval_of
 from anima.ops import reference
 from anima.ops.broadcast import expand_dims, reduce_sum, reduce_sum_p, shape_of
@@ -76,6 +77,10 @@ class Reduce(Primitive):
             raise TypeError(f"{self.name} does not accept dtype {dtypes.name(x.dtype)}. "
                             f"Accepted dtypes are subtypes of {kinds}.")
         return ShapedArray(reduced_shape(x, axes), x.dtype, x.weak_type and self.accepts is not BITS)
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, axes: Shape, **params: Any) -> ShardingRule:
+        return without(axes, avals[0], outs)
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
@@ -213,6 +218,10 @@ class ArgExtreme(Primitive):
             raise TypeError(f"index_dtype must be an integer type, but got {dtypes.name(index_dtype)}")
         return ShapedArray(x.shape[:axis] + x.shape[axis + 1:], index_dtype)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, axes: Shape, **params: Any) -> ShardingRule:
+        return without(axes, avals[0], outs)
+
     def eval(self, x: np.ndarray, *, axes: Shape, index_dtype: Any) -> Any:
         wide = WIDER.get(x.dtype)
         return self.fun(x if wide is None else x.astype(wide), axis=axes[0]).astype(index_dtype)
@@ -276,6 +285,10 @@ class Cumulative(Primitive):
         if not 0 <= axis < x.ndim:
             raise ValueError(f"axis {axis} is out of bounds for array of shape {x.shape}")
         return x
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, axis: int, **params: Any) -> ShardingRule:
+        return each_alike(avals[0].shape, avals, outs, (axis,))
 
     def eval(self, x: np.ndarray, *, axis: int, reverse: bool) -> Any:
         turn = (slice(None),) * axis + (slice(None, None, -1),)

@@ -14,7 +14,6 @@ import numpy as np
 
 from anima import errors
 from anima.core import dtypes
-from anima.core.device import check_sharding
 from anima.core.trace import Tracer, aval_of
 from anima.ops.broadcast import as_array, full
 from anima.ops.elementwise import add, and_, ge, lt, select
@@ -28,6 +27,7 @@ from anima.ops.index import (
     scatter_min,
     scatter_mul,
 )
+from anima.ops.placing import as_asked
 from anima.ops.reduce import largest, reduce_max, reduce_min, reduce_prod, reduce_sum, smallest
 from anima.ops.shape import reshape
 
@@ -53,7 +53,9 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
     def segment(data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
                 unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
                 out_sharding: Any = None) -> Any:
-        check_sharding(name, out_sharding)
+        if out_sharding is not None:
+            return as_asked(name, None, out_sharding, segment, data, segment_ids, num_segments, indices_are_sorted,
+                            unique_indices, bucket_size, mode)
         for x in (data, segment_ids):
             aval_of(x)
         data, ids = as_array(data), as_array(index_operand(segment_ids))

@@ -20,8 +20,8 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis
-from anima.core.device import check_sharding
-from anima.core.primitive import Linear
+from anima.core.primitive import Linear, ShardingRule
+from anima.core.sharding_rules import dimensions, dims, each_alike, reshaped, without
 from anima.core.trace import aval_of
 from anima.ops.broadcast import (
     Movement,
@@ -51,6 +51,7 @@ from anima.ops.broadcast import (
     zeros,
     zeros_like,
 )
+from anima.ops.placing import as_asked
 
 __all__ = [
     "Movement", "as_array", "as_shape", "batch_at_front", "broadcast", "broadcast_in_dim", "broadcast_in_dim_p",
@@ -77,6 +78,9 @@ class Reshape(Movement):
                             f"{math.prod(new_sizes)}) for shape {x.shape} (size {x.size}).")
         return x.update(shape=new_sizes)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return reshaped(avals[0].shape, outs[0].shape)
+
     def eval(self, x: np.ndarray, *, new_sizes: Shape, dimensions: None = None) -> np.ndarray:
         return x.reshape(new_sizes)
 
@@ -101,6 +105,10 @@ class Transpose(Movement):
             raise TypeError("transpose permutation isn't a permutation of operand dimensions, got permutation "
                             f"{permutation} for operand shape {x.shape}.")
         return x.update(shape=tuple(x.shape[p] for p in permutation))
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, permutation: Shape, **params: Any) -> ShardingRule:
+        return ShardingRule([dims(*range(len(permutation)))], [dims(*permutation)])
 
     def eval(self, x: np.ndarray, *, permutation: Shape) -> np.ndarray:
         return x.transpose(permutation)
@@ -131,6 +139,10 @@ class Rev(Movement):
             raise TypeError("rev dimensions must all be less than operand ndim, got dimensions "
                             f"{dimensions} for operand ndim {x.ndim}.")
         return x
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      **params: Any) -> ShardingRule:
+        return each_alike(avals[0].shape, avals, outs)
 
     def eval(self, x: np.ndarray, *, dimensions: Shape) -> np.ndarray:
         return np.flip(x, dimensions)
@@ -163,6 +175,11 @@ class Squeeze(Movement):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to one, got "
                              f"shape={x.shape} and {dimensions=}")
         return x.update(shape=tuple(n for i, n in enumerate(x.shape) if i not in dims))
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, dimensions: Shape, **params: Any) -> ShardingRule:
+        rank = avals[0].ndim
+        return without([canonicalize_axis(d, rank) for d in dimensions], avals[0], outs)
 
     def eval(self, x: np.ndarray, *, dimensions: Shape) -> np.ndarray:
         return x.squeeze(dimensions)
@@ -203,6 +220,9 @@ class Slice(Movement):
         if strides is not None and any(s <= 0 for s in strides):
             raise TypeError(f"slice strides must be positive, got {strides}")
         return x.update(shape=tuple(-(-s // k) for s, k in zip(sizes, strides or (1,) * x.ndim, strict=True)))
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return dimensions(avals, outs)
 
     def eval(self, x: np.ndarray, *, start_indices: Shape, limit_indices: Shape,
              strides: Shape | None = None) -> np.ndarray:
@@ -250,6 +270,11 @@ class Concatenate(Movement):
         shape = _replace(shapes[0], dimension, sum(s[dimension] for s in shapes))
         return avals[0].update(shape=shape, weak_type=all_weak(avals))
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, dimension: int, **params: Any) -> ShardingRule:
+        labels = dims(*range(outs[0].ndim))
+        return ShardingRule([labels] * len(avals), [labels])
+
     def eval(self, *xs: np.ndarray, dimension: int) -> np.ndarray:
         return np.concatenate(xs, dimension)
 
@@ -290,6 +315,9 @@ class Pad(Movement):
             raise ValueError(f"Dimension size after padding is not at least 0, got result shape {shape}, for "
                              f"padding_config {padding_config} and operand shape {x.shape}")
         return x.update(shape=shape, weak_type=all_weak((x, value)))
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return dimensions(avals, outs)
 
     def eval(self, x: np.ndarray, value: np.ndarray, *, padding_config: tuple[Shape, ...]) -> np.ndarray:
         shape = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]
@@ -395,7 +423,8 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = Non
 
     TypeError if the number of elements differs.
     """
-    check_sharding("reshape", out_sharding)
+    if out_sharding is not None:
+        return as_asked("reshape", None, out_sharding, reshape, operand, new_sizes, dimensions)
     shape = as_shape(new_sizes, "reshape new_sizes")
     if dimensions is not None:
         given = shape_of(operand)

@@ -17,7 +17,8 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, canonicalize_axis, tangent_aval
-from anima.core.primitive import Primitive, Work, Zero
+from anima.core.primitive import Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import each_alike
 from anima.core.trace import aval_of
 from anima.ops.broadcast import broadcasted_iota, expand_dims, instantiate, shape_of
 from anima.ops.family import WIDER
@@ -82,6 +83,10 @@ class Sort(Primitive):
             raise ValueError(f"{num_keys=} must be between 1 and len(operand)={len(avals)}")
         return list(avals)
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, dimension: int, **params: Any) -> ShardingRule:
+        return each_alike(avals[0].shape, avals, outs, (dimension,))
+
     def eval(self, *xs: np.ndarray, dimension: int, is_stable: bool, num_keys: int) -> list[np.ndarray]:
         keys = [key for x in xs[:num_keys] for key in _sort_keys(x)]
         if len(keys) == 1:
@@ -125,11 +130,17 @@ class TopK(Primitive):
             raise ValueError(f"top_k is not compatible with {kind} inputs.")
         if x.ndim == 0:
             raise TypeError(f"top_k operand must have >= 1 dimension, got {x.shape}")
+        if not 0 <= axis < x.ndim:
+            raise ValueError(f"axis argument out of range: {axis=} for operand.shape={x.shape}")
         if k > x.shape[axis]:
             raise ValueError("k argument to top_k must be no larger than size along axis; got "
                              f"{k=} with shape={list(x.shape)} and {axis=}")
         shape = (*x.shape[:axis], k, *x.shape[axis + 1:])
         return [x.update(shape=shape), ShapedArray(shape, np.dtype("int32"), x.weak_type)]
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, axis: int, **params: Any) -> ShardingRule:
+        return each_alike(avals[0].shape, avals, outs, (axis,))
 
     def eval(self, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
         order = np.argsort(_descending_keys(x), axis, kind="stable").take(range(k), axis)

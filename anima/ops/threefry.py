@@ -18,7 +18,8 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.primitive import Primitive, Work, Zero
+from anima.core.primitive import Primitive, ShardingRule, Work, Zero
+from anima.core.sharding_rules import each_alike
 from anima.core.trace import aval_of
 from anima.ops.broadcast import expand_dims, full, shape_of
 from anima.ops.shape import concatenate, moveaxis, reshape, slice_in_dim, unstack
@@ -48,6 +49,9 @@ class Threefry2x32(Primitive):
                             f"{', '.join(str(a.shape) for a in avals)}.")
         shape = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*shapes, strict=True))
         return [ShapedArray(shape, _UINT32)] * 2
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return each_alike(outs[0].shape, avals, outs)
 
     def eval(self, k1: np.ndarray, k2: np.ndarray, x1: np.ndarray, x2: np.ndarray) -> list[np.ndarray]:
         shape = np.broadcast_shapes(k1.shape, k2.shape, x1.shape, x2.shape)

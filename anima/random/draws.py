@@ -17,10 +17,10 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes
 from anima.core.avals import Shape, broadcast_shapes
-from anima.core.device import check_sharding
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el, special
 from anima.ops.broadcast import as_shape, broadcast_in_dim
+from anima.ops.placing import as_asked
 from anima.random.keys import check_key, draw_keys, use
 from anima.random.primitives import random_bits_p
 
@@ -37,7 +37,8 @@ def sampler(fun: F) -> F:
     @errors.api_boundary
     @functools.wraps(fun)
     def public(key: Any, *args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
-        check_sharding(name, out_sharding)
+        if out_sharding is not None:
+            return as_asked(name, None, out_sharding, public, key, *args, **kwargs)
         typed, _ = check_key(name, key)
         use(typed, name)
         return fun(typed, *args, **kwargs)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -150,12 +150,13 @@ def split(key: Any, num: int | Iterable[int] = 2) -> Any:
     (2,)
     """
     typed, raw = check_key("split", key)
-    for n in num if isinstance(num, (tuple, list)) else (num,):
+    sizes = tuple(num) if isinstance(num, Sequence) else (num,)
+    for n in sizes:
         if isinstance(n, Array) and not isinstance(n, ConcreteArray):
             raise errors.ConcretizationTypeError(
                 n, "The number of keys that split makes is part of the shape of its result, and has to be known while "
                 "tracing. Make it a static argument (static_argnums), or derive keys one by one: fold_in(key, i).")
-    shape = tuple(map(operator.index, num)) if isinstance(num, (tuple, list)) else (operator.index(num),)
+    shape = tuple(map(operator.index, sizes))
     if any(n < 0 for n in shape):
         raise ValueError(f"split takes numbers of keys that are not negative, got {num}")
     use(typed, "split")

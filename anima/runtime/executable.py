@@ -13,29 +13,35 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anima.compiler import driver
 from anima.compiler.cache import Code
-from anima.compiler.emitting.emit import ENTRY, slots
 from anima.compiler.emitting.value import NUMPY, itemsize
-from anima.compiler.ir.costs import cost
-from anima.compiler.ir.loops import Affine, Buffer, Op, Program, walk
-from anima.compiler.ir.show_loops import show
+from anima.compiler.ir.loops import ENTRY, Affine, Buffer, Op, Program, slots, walk
 from anima.compiler.machine import fortran
 from anima.compiler.machine.target import Target
-from anima.compiler.scheduling.stamp import stamped
-from anima.compiler.storage.buffers import accesses
+from anima.core import memory
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
-from anima.runtime import memory, stamps, threads
-from anima.runtime.callbacks import Callbacks
+from anima.runtime import threads
 from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
-from anima.runtime.guards import Guards
-from anima.runtime.tapes import routines as tapes
-from anima.util import check_level, replace
+from anima.util import check_level, lazy_module, replace
+
+if TYPE_CHECKING:
+    from anima.compiler import driver
+    from anima.compiler.ir import costs, show_loops
+    from anima.compiler.scheduling import stamp
+    from anima.compiler.storage import buffers
+    from anima.runtime import callbacks, guards, stamps
+    from anima.runtime.tapes import routines as tapes
+else:  # programs from the disk need none of these
+    driver, costs = lazy_module("anima.compiler.driver"), lazy_module("anima.compiler.ir.costs")
+    show_loops, stamp = lazy_module("anima.compiler.ir.show_loops"), lazy_module("anima.compiler.scheduling.stamp")
+    buffers, callbacks = lazy_module("anima.compiler.storage.buffers"), lazy_module("anima.runtime.callbacks")
+    guards, stamps = lazy_module("anima.runtime.guards"), lazy_module("anima.runtime.stamps")
+    tapes = lazy_module("anima.runtime.tapes.routines")
 
 _ALIGNMENT = 64
 _empty = np.empty  # as it is now: native code relies on what it gives
@@ -68,11 +74,11 @@ class Executable:
                 raise ValueError(f"the constant {buffer.name} has {array.size} elements, not {buffer.size}")
         assert [b.role for b in slots(program)] == sorted(
             (b.role for b in slots(program)), key=("input", "output", "const").index)
-        self._guards = Guards(program, code, self._constants) if check_level() > 1 else None
+        self._guards = guards.Guards(program, code, self._constants) if check_level() > 1 else None
         if self._guards is not None:
             self._guard(self._guards)
-        self._function = Callbacks(program.callbacks)
-        self._stamped = stamps.register(names) if (names := stamped(program)) else None
+        self._function = callbacks.Callbacks(program.callbacks) if program.callbacks else None
+        self._stamped = stamps.register(names) if program.body and (names := stamp.stamped(program)) else None
         self._more = [a.ctypes.data for a in self._constants] + [
             self._address_of(name) if module is None else code.modules[module].address(name)
             for module, name in code.callees]
@@ -122,7 +128,7 @@ class Executable:
 
         return writing
 
-    def _guard(self, guards: Guards) -> None:
+    def _guard(self, guards: guards.Guards) -> None:
         """Has all memory made between guard bytes."""
         names = [b.name for b in self.program.with_role("output")]
         self._outputs = [replace(o, make=guards.result(name)) for o, name in zip(self._outputs, names, strict=True)]
@@ -189,7 +195,7 @@ class Executable:
     @property
     def loops(self) -> str:
         """The program as it was emitted: vectorised and parallelised loops."""
-        return show(self.code.program)
+        return show_loops.show(self.code.program)
 
     @property
     def llvm(self) -> str:
@@ -217,7 +223,7 @@ class Executable:
         """Estimates for one call: `optimal_seconds` on one core, scalar `operations` in the text, bytes in and out."""
         sizes = self.memory_analysis()
         return {
-            "optimal_seconds": sum(cost(s) for s in self.code.program.body) * 1e-9,
+            "optimal_seconds": sum(costs.cost(s) for s in self.code.program.body) * 1e-9,
             "operations": float(sum(n.operations if isinstance(n, Affine) else isinstance(n, Op)
                                     for n in walk(*self.program.body))),
             "bytes accessed": float(sizes["argument_size_in_bytes"] + sizes["output_size_in_bytes"]),
@@ -233,8 +239,8 @@ def _outputs(program: Program, shapes: Sequence[Shape] | None) -> list[Output]:
     inputs = {b.name: i for i, b in enumerate(program.with_role("input"))}
     by_name = {b.name: b for b in program.buffers}
     made: list[Output] = []
-    buffers = program.with_role("output")
-    for buffer, shape in zip(buffers, shapes if shapes is not None else [(b.size,) for b in buffers], strict=True):
+    results = program.with_role("output")
+    for buffer, shape in zip(results, shapes if shapes is not None else [(b.size,) for b in results], strict=True):
         root = buffer
         while root.alias is not None:
             root = by_name[root.alias]
@@ -250,7 +256,7 @@ def _donors(program: Program) -> list[int]:
     if not any(b.donated for b in inputs):
         return []
     by_name = {b.name: b for b in program.buffers}
-    taken = {b.name for b in program.with_role("output")}.union(*(u.writes for u in accesses(program)[0]))
+    taken = {b.name for b in program.with_role("output")}.union(*(u.writes for u in buffers.accesses(program)[0]))
     roots = set()
     for name in taken & by_name.keys():
         while (alias := by_name[name].alias) is not None:

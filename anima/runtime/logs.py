@@ -9,12 +9,15 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from anima import errors, monitoring
 from anima.config import config, keyed
+from anima.core.array import Array
+from anima.core.jaxpr import ClosedJaxpr
 from anima.spans import span
 from anima.util import lazy_module
 
@@ -26,12 +29,13 @@ def _say(text: str) -> None:
 
 
 _KINDS = {"trace": ("tracing {} for jit", "/jax/core/compile/jaxpr_trace_duration"),
-          "compile": ("compilation of jit({})", "/jax/core/compile/backend_compile_duration")}
+          "compile": ("compilation of jit({})", "/jax/core/compile/backend_compile_duration"),
+          "load": ("loading of jit({}) from the cache", "/jax/compilation_cache/cache_retrieval_time_sec")}
 
 
 @contextmanager
 def timed(kind: str, name: str) -> Iterator[None]:
-    """What the block does, "trace" or "compile", for the function `name`, and how long it takes: for profiles,
+    """What the block does, "trace", "compile" or "load", for the function `name`, and how long it takes: for profiles,
     listeners (`monitoring`) and, under `log_compiles`, the log."""
     text, event = _KINDS[kind]
     begun, start = time.time(), time.perf_counter()
@@ -82,3 +86,20 @@ def _static(static: tuple[Any, ...]) -> str:
 
 def _type(aval: Any) -> str:
     return aval.str_short() + (" (weakly typed)" if aval.weak_type else "")
+
+
+def warn_of_constants(closed: ClosedJaxpr, name: str) -> None:
+    """UserWarning for a program that holds large arrays, as `config.captured_constants_warn_bytes` says."""
+    limit = config.captured_constants_warn_bytes
+    sizes = [c.nbytes if isinstance(c, Array) else 0 for c in closed.consts] if limit >= 0 and closed.consts else []
+    if not sizes or sum(sizes) < limit:
+        return
+    text = (f"A large amount of constants were captured by {name}, traced for jit ({sum(sizes) / 1e6:.3g} MB total). "
+            "Pass them as arguments; or set ANIMA_CAPTURED_CONSTANTS_WARN_BYTES=-1, if this is intended. To be told "
+            "where they are, set ANIMA_CAPTURED_CONSTANTS_REPORT_FRAMES=-1.")
+    if config.captured_constants_report_frames:
+        largest = sorted(zip(sizes, closed.jaxpr.constvars, strict=True), key=lambda pair: -pair[0])[:5]
+        for size, var in largest:
+            source = next((e.source for e in closed.eqns if var in e.invars), None)
+            text += f"\n  {var.aval.str_short()}, {size / 1e6:.3g} MB{f', used at {source}' if source else ''}"
+    warnings.warn(text, UserWarning, stacklevel=errors.user_stacklevel())

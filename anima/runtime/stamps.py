@@ -67,7 +67,7 @@ done:
 
 @once
 def _module() -> native.Module:
-    return native.compile_module(_CODE.replace("{ticks}", _TICKS).replace("{capacity}", str(_CAPACITY)), level=0)
+    return native.load(_CODE.replace("{ticks}", _TICKS).replace("{capacity}", str(_CAPACITY)), level=0)
 
 
 @once

@@ -320,7 +320,7 @@ def _best_sleep() -> str | None:
 
 @once
 def _module(sleep: str) -> native.Module:
-    return native.compile_module(pool_code(sleep), level=0)  # the time to compile is all that can be noticed
+    return native.load(pool_code(sleep), level=0)  # the time to compile is all that can be noticed
 
 
 def _work(worker: Callable[[int], None], pool: Pool) -> None:

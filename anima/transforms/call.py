@@ -75,14 +75,14 @@ class CallPrimitive(Stateful):
 
     def dce(self, eqn: Eqn, used: Sequence[bool]) -> Eqn:
         """The equation with the used results only."""
-        new, used_inputs = _dce(eqn.params["jaxpr"], tuple(used))
+        new, used_inputs = dce_closed(eqn.params["jaxpr"], tuple(used))
         return eqn.replace(params={**eqn.params, "jaxpr": new},
                            invars=[v for v, u in zip(eqn.invars, used_inputs, strict=True) if u],
                            outvars=[v for v, u in zip(eqn.outvars, used, strict=True) if u])
 
 
 @weak_cache
-def _dce(closed: ClosedJaxpr, used: tuple[bool, ...]) -> tuple[ClosedJaxpr, list[bool]]:
+def dce_closed(closed: ClosedJaxpr, used: tuple[bool, ...]) -> tuple[ClosedJaxpr, list[bool]]:
     jaxpr, used_inputs = dce_jaxpr(closed.jaxpr, used)
     values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     return ClosedJaxpr(jaxpr, [values[v] for v in jaxpr.constvars]), used_inputs

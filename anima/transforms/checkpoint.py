@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anima import errors, tree
+from anima.config import config
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive, Zero
@@ -35,8 +36,9 @@ from anima.ops.elementwise import optimization_barrier
 from anima.transforms.call import CallPrimitive
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import fill, linearize_jaxpr
-from anima.util import fun_name, weak_cache
+from anima.util import fun_name, lazy_module, weak_cache
 
+logging = lazy_module("logging")
 Policy = Callable[..., Any]
 Saveable, Recompute = True, False  # what policies answer
 
@@ -92,6 +94,8 @@ class Checkpoint(CallPrimitive):
         count = len(mask)
         params = {"policy": policy, "prevent_cse": prevent_cse}
         outs = under(parent, self.bind, *primals, jaxpr=forward, differentiated=differentiated, **params)
+        if config.log_checkpoint_residuals:
+            _log_residuals(forward, count, used)
         given = [t for t in tangents if not isinstance(t, Zero)]
         needed = [p for p, u in zip(primals, used, strict=True) if u]
         found = under(recorder, self.bind, *needed, *outs[count:], *given, jaxpr=again, differentiated=True,
@@ -100,6 +104,20 @@ class Checkpoint(CallPrimitive):
 
 
 checkpoint_p = Checkpoint("checkpoint")
+
+
+def _log_residuals(forward: ClosedJaxpr, count: int, used: Sequence[bool]) -> None:
+    """Logs what is kept for the way back: arguments, and results of the program after the first `count`."""
+    text = ["remat-decorated function saving inputs with shapes:"]
+    text += [f"  {v.aval.str_short()}" for v, u in zip(forward.jaxpr.invars, used, strict=True) if u]
+    makers = {v: eqn for eqn in forward.eqns for v in eqn.outvars}
+    for k, v in enumerate(forward.jaxpr.outvars[count:]):
+        eqn = makers.get(v)  # type: ignore[arg-type]
+        what = "an argument" if eqn is None else (
+            f"named '{eqn.params['name']}'" if eqn.primitive is name_p else f"output of {eqn.primitive.name}")
+        where = f" at {eqn.source}" if eqn is not None and eqn.source else ""
+        text += ["and saving these intermediates:"] * (k == 0) + [f"  {v.aval.str_short()} from {what}{where}"]
+    logging.getLogger("anima").warning("\n".join(text))
 
 
 @weak_cache

@@ -24,9 +24,11 @@ from anima.core.stage import StageTrace, StageTracer, Traced, close, eval_jaxpr,
 from anima.core.state import current
 from anima.core.trace import EVAL, Trace, Tracer, aval_of, under
 from anima.ops.broadcast import as_operand, instantiate, reduce_sum
+from anima.ops.collective import cotangent_of
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, is_last
 from anima.transforms.linearize import PartialTrace, fill, linearize_flat
+from anima.transforms.transpose import backward
 from anima.transforms.vmap import batch_flat, move_to
 from anima.util import fun_name, record
 
@@ -76,10 +78,27 @@ def _to_user(tangents: Sequence[Any], symbolic_zeros: bool) -> list[Any]:
             for t in tangents]
 
 
+@record
+class Subfunction:
+    """A program as readers of programs call it, in place of the call that holds it."""
+
+    program: ClosedJaxpr
+
+    def call_wrapped(self, *args: Any) -> list[Any]:
+        return eval_jaxpr(self.program.jaxpr, self.program.consts, *args)
+
+
 class CustomCall(Stateful):
     """What the two calls share: the body runs, is inlined by the compiler, and is batched."""
 
     multiple_results = True
+
+    def bind(self, *args: Any, subfuns: Sequence[Subfunction] = (), **params: Any) -> Any:
+        return super().bind(*args, **params)
+
+    def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The parameters, and the body once more: as the first of `subfuns`, to be called."""
+        return {**params, "subfuns": (Subfunction(params["call_jaxpr"]),)}
 
     def infer(self, *avals: ShapedArray, call_jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
         return call_jaxpr.out_avals
@@ -147,6 +166,10 @@ class CustomJVPCall(CustomCall):
         moved = fill(moves, under(recorder, eval_jaxpr, linear, residuals, *given), values)
         outs = values[:len(mask)]
         return outs, fill(mask, moved[len(mask):], outs)
+
+    def transpose(self, cts: Sequence[Any], *args: Any, call_jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
+        """What is transposed is linear: its derivative is the function itself, whatever the rule says."""
+        return backward(call_jaxpr.jaxpr, call_jaxpr.consts, args, cts)
 
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], *, call_jaxpr: ClosedJaxpr,
               jvp: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:
@@ -259,6 +282,7 @@ class CustomLin(Primitive):
 
     multiple_results = True
     takes_refs = True  # among the residuals
+    typed = False      # each operand varies along axes of its own
 
     def infer(self, *avals: ShapedArray, out_avals: Sequence[ShapedArray], **params: Any) -> list[ShapedArray]:
         return list(out_avals)
@@ -270,6 +294,9 @@ class CustomLin(Primitive):
     def eval(self, *args: Any, name: str, **params: Any) -> Any:
         raise self._refuse(name)
 
+    def refusal(self, params: dict[str, Any]) -> TypeError:
+        return self._refuse(params["name"])
+
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, name: str, **params: Any) -> Any:
         raise self._refuse(name)
 
@@ -280,7 +307,7 @@ class CustomLin(Primitive):
                   out_avals: Sequence[ShapedArray], name: str, mask: tuple[bool, ...]) -> list[Any]:
         grads = bwd(args[:num_res], cts)
         linear = [g for g, nz in zip(grads, mask, strict=True) if nz]
-        return [None] * num_res + [g if isinstance(a, Linear) else None
+        return [None] * num_res + [cotangent_of(g, a.aval) if isinstance(a, Linear) else None
                                    for g, a in zip(linear, args[num_res:], strict=True)]
 
 
@@ -463,6 +490,7 @@ class custom_vjp(Custom):
 
     `defvjp(fwd, bwd)`: `fwd(*args) -> (out, residuals)`; `bwd(residuals, ct) -> tuple of cotangents`, one for
     each differentiable argument (None: zero). Values of `nondiff_argnums` come first to `bwd`, in place to `fwd`.
+    Python numbers among the residuals reach `bwd` as they are, not as arrays.
 
     With `symbolic_zeros=True`, the leaves of `fwd`'s arguments are `CustomVJPPrimal`s, which say what a gradient is
     wanted for, and cotangents that are zero come as `SymbolicZero`s. `optimize_remat` needs nothing to be done:
@@ -512,14 +540,17 @@ class custom_vjp(Custom):
                             "output "
                             f"with container (pytree) structure {out_tree}, but got {got_tree}.")
         residuals, res_tree = tree.flatten(pair[1])
+        traced = [not isinstance(r, (bool, int, float, complex)) for r in residuals]  # the others come back as they are
         avals = [aval_of(p) for p in primals]
 
         def bwd(res: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-            grads = self.bwd(*self._in_order(nondiff), tree.unflatten(res_tree, res),  # type: ignore[misc]
+            arrays = iter(res)
+            kept = [next(arrays) if t else r for t, r in zip(traced, residuals, strict=True)]
+            grads = self.bwd(*self._in_order(nondiff), tree.unflatten(res_tree, kept),  # type: ignore[misc]
                              tree.unflatten(out_tree, _to_user(cts, self.symbolic_zeros)))
             return self._flat_grads(name, grads, in_tree, avals)
 
-        return outs, residuals, bwd
+        return outs, [r for r, t in zip(residuals, traced, strict=True) if t], bwd
 
     def _flat_grads(self, name: str, grads: Any, in_tree: Any, avals: Sequence[ShapedArray]) -> list[Any]:
         arity = len(in_tree.children())

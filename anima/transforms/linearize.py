@@ -9,9 +9,10 @@ tangent and records the rest. What is recorded is linear; its constants are the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
-from anima.core.avals import tangent_aval
+from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, Var
 from anima.core.primitive import Primitive, Zero
 from anima.core.stage import StageTrace, StageTracer, eval_jaxpr, trace_to_jaxpr
@@ -23,7 +24,10 @@ from anima.util import weak_cache
 
 
 class PartialTrace(Trace):
-    """Applies a primitive under the parent unless some operand is a variable of `recorder`."""
+    """Applies a primitive under the parent unless some operand is a variable of `recorder`.
+
+    What is recorded is linear in those. Loops and calls on both are split, as some of their results may be known.
+    """
 
     label = "PartialTrace"
 
@@ -32,10 +36,37 @@ class PartialTrace(Trace):
         self.recorder = recorder
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        recorder = self.recorder
-        if any(isinstance(x, StageTracer) and x.owner is recorder for x in args):
-            return under(recorder, primitive.bind, *args, **params)
-        return under(self.parent, primitive.bind, *args, **params)
+        linear = [isinstance(x, StageTracer) and x.owner is self.recorder for x in args]
+        if not any(linear):
+            return under(self.parent, primitive.bind, *args, **params)
+        if primitive.linearize is None or all(linear) or not all(map(_has_tangent, compress(args, linear))):
+            return under(self.recorder, primitive.bind, *args, **params)
+        avals = [tangent_aval(aval_of(x)) for x in args]
+        tangents = [x if is_linear else Zero(a) for x, a, is_linear in zip(args, avals, linear, strict=True)]
+        primals = [under(self.parent, instantiate, Zero(a)) if is_linear else x  # the derivative is the same anywhere
+                   for x, a, is_linear in zip(args, avals, linear, strict=True)]
+        outs, moved = primitive.linearize(self.parent, self.recorder, primals, tangents, **params)
+        if primitive.multiple_results:
+            return [out if isinstance(t, Zero) else t for out, t in zip(outs, moved, strict=True)]
+        return outs if isinstance(moved, Zero) else moved
+
+
+def _has_tangent(x: Any) -> bool:
+    return tangent_aval(aval_of(x)).dtype == aval_of(x).dtype
+
+
+def linear_flat(fun: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> tuple[Jaxpr, list[Any]]:
+    """The program of a linear `fun`, which returns a flat list, without what does not depend on its arguments.
+
+    That is done at once; what is needed of it are the values of the program's constvars, which come last.
+    """
+    parent = current.trace
+    recorder = StageTrace(parent)
+    trace = PartialTrace(parent, recorder)
+    try:
+        return recorder.finish(under(trace, fun, *map(recorder.new_arg, avals)))
+    finally:
+        trace.alive = recorder.alive = False
 
 
 class LinearizeTrace(JVPTrace):

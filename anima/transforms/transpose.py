@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anima.core.avals import ShapedArray
+from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.dtypes import ExtendedDType
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.core.primitive import Linear, Zero
@@ -17,6 +17,7 @@ from anima.core.stage import bind_eqn, literal_array, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import aval_of
 from anima.ops.elementwise import add_any
+from anima.ops.placing import typed_as
 from anima.transforms.discharge import without_refs
 from anima.util import weak_cache
 
@@ -61,6 +62,8 @@ def backward(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], cts: Sequ
 
     def give(atom: Atom, ct: Any) -> None:
         if ct is not None and is_linear(atom):
+            if type(atom.aval) is ShardedArray and not isinstance(ct, Zero):
+                ct = typed_as(ct, atom.aval)
             found[atom] = add_cotangents(found[atom], ct) if atom in found else ct
 
     for atom, ct in zip(jaxpr.outvars, cts, strict=True):

@@ -76,7 +76,7 @@ class BatchTrace(Trace):
 def move_to(stack: Any, dim: int | None, target: int, size: int) -> Any:
     """A result with its mapped dimension at `target`; an unmapped one is repeated."""
     if dim is None:
-        stack, dim = broadcast(stack, (size,)), 0
+        stack, dim = broadcast(stack, (int(size),)), 0
     ndim = aval_of(stack).ndim
     order = [axis for axis in range(ndim) if axis != dim]
     order.insert(target + ndim if target < 0 else target, dim)
@@ -102,13 +102,13 @@ def batch_jaxpr(closed: ClosedJaxpr, size: int, dims: tuple[int | None, ...],
 
     With `force`, result k is stacked along `force[k]` if that is not None.
     """
-    return _batch_jaxpr(closed, int(size), name_of(size), dims, force)
+    return _batch_jaxpr(closed, int(size), name_of(size), getattr(size, "spmd", ()), dims, force)
 
 
 @weak_cache
-def _batch_jaxpr(closed: ClosedJaxpr, length: int, name: Any, dims: tuple[int | None, ...],
+def _batch_jaxpr(closed: ClosedJaxpr, length: int, name: Any, spmd: tuple[Any, ...], dims: tuple[int | None, ...],
                  force: tuple[int | None, ...] | None) -> tuple[ClosedJaxpr, list[int | None]]:
-    size = length if name is None else Axis(length, name)
+    size = length if name is None and not spmd else Axis(length, name, spmd)
     found: list[int | None] = []
 
     def fun(*stacks: Any) -> list[Any]:
@@ -127,4 +127,4 @@ def _batch_jaxpr(closed: ClosedJaxpr, length: int, name: Any, dims: tuple[int | 
 def _stacked(aval: ShapedArray, size: int, dim: int | None) -> ShapedArray:
     if dim is None:
         return aval
-    return aval.update(shape=aval.shape[:dim] + (size,) + aval.shape[dim:])
+    return aval.update(shape=aval.shape[:dim] + (int(size),) + aval.shape[dim:])

@@ -10,20 +10,25 @@ import anima
 import anima.numpy as jnp
 
 CPU = anima.devices()[0]
+HERE = anima.sharding.SingleDeviceSharding(CPU)
 
 
 @pytest.mark.parametrize("options", [
-    {"device": None}, {"device": CPU}, {"backend": "cpu"}, {"in_shardings": None}, {"in_shardings": (None, CPU)},
-    {"out_shardings": CPU}, {"compiler_options": None}, {"compiler_options": {}}], ids=str)
+    {"device": None}, {"device": CPU}, {"backend": "cpu"}, {"in_shardings": None},
+    {"in_shardings": (None, HERE)}, {"out_shardings": HERE}, {"compiler_options": None}, {"compiler_options": {}}],
+    ids=str)
 def test_the_one_device_is_accepted(options: dict[str, Any]) -> None:
     assert anima.jit(lambda x, y: x + y, **options)(1.0, 2.0) == 3.0
 
 
-@pytest.mark.parametrize("options", [
-    {"device": "gpu"}, {"device": 1}, {"backend": "gpu"}, {"in_shardings": ("x", None)},
-    {"out_shardings": {"a": anima.Device(1)}}, {"compiler_options": {"level": 3}}], ids=str)
-def test_other_places_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(NotImplementedError, match=f"jit: {next(iter(options))}=.* is not supported"):
+@pytest.mark.parametrize("options,error,text", [
+    ({"device": "gpu"}, RuntimeError, "Unknown device 'gpu'"), ({"device": 1}, ValueError, "A device is one of"),
+    ({"backend": "gpu"}, RuntimeError, "Unknown backend 'gpu'"),
+    ({"in_shardings": ("x", None)}, TypeError, "in_shardings leaf specifications"),
+    ({"out_shardings": {"a": anima.Device(1)}}, TypeError, "out_shardings leaf specifications"),
+    ({"compiler_options": {"level": 3}}, NotImplementedError, "compiler_options=.* is not supported")], ids=str)
+def test_other_places_are_refused(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
         anima.jit(lambda x: x, **options)
 
 

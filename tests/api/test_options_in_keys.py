@@ -21,7 +21,8 @@ from anima.core.trace import Tracer
 
 KEYED = sorted(name for name, option in OPTIONS.items() if option.in_trace_key)
 # What a program means does not depend on these: they log, check, show, or say where things are stored and run.
-NEUTRAL = {"enable_checks", "log_compiles", "explain_cache_misses", "traceback", "compilation_cache_dir", "platforms",
+NEUTRAL = {"log_checkpoint_residuals", "captured_constants_warn_bytes", "captured_constants_report_frames",
+           "enable_checks", "log_compiles", "explain_cache_misses", "traceback", "compilation_cache_dir", "platforms",
            "platform_name", "tape_budget", "num_cpu_devices", "no_tracing", "traceback_filtering", "logging_level",
            "debug_log_modules", "enable_compilation_cache", "persistent_cache_min_compile_time_secs",
            "persistent_cache_min_entry_size_bytes", "compilation_cache_max_size", "raise_persistent_cache_errors",

@@ -36,7 +36,7 @@ def test_parts_by_callback() -> None:
 
 
 @pytest.mark.parametrize("arguments,error,words", [
-    (((2, 3), HERE, lambda i: X[:1]), ValueError, r"has the shape \(2, 3\)"),
+    (((2, 3), HERE, lambda i: X[:1]), ValueError, r"Expected shard shape \(2, 3\)"),
     (((2, 3), HERE, lambda i: X, "int8"), ValueError, "dtype is int8"),
     (((2, 3), None, lambda i: X), TypeError, "must be a sharding")])
 def test_parts_that_do_not_fit(arguments: Any, error: type[Exception], words: str) -> None:
@@ -66,7 +66,7 @@ def test_arrays_of_devices() -> None:
     for wrong, error in (([x, x], ValueError), ([], ValueError), (x, TypeError), ([X], TypeError)):
         with pytest.raises(error):
             make((2, 3), HERE, wrong)
-    with pytest.raises(ValueError, match="has the shape"):
+    with pytest.raises(ValueError, match="Expected shard shape"):
         make((3, 2), HERE, [x])
     with pytest.raises(ValueError, match="dtype is float16"):
         make((2, 3), HERE, [x], dtype="float16")

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+import anima
 from anima import config as config_module
 from anima.config import (
     check_tracer_leaks,
@@ -63,7 +64,7 @@ def test_bad_values():
     with pytest.raises(ValueError, match="NumpyRankPromotion"):
         numpy_rank_promotion("never")
     with pytest.raises(TypeError, match="needs a value"):
-        debug_nans()
+        numpy_rank_promotion()
     config.update("jax_default_matmul_precision", None)
     config.update("jax_enable_x64", "true")
     assert config.enable_x64 is True
@@ -202,3 +203,10 @@ def test_names_that_no_option_has(name):
     for use in (lambda: config_module.config.update(name, 4), lambda: config_module.config.read(name)):
         with pytest.raises(AttributeError, match="Unrecognized config option"):
             use()
+
+
+def test_switches_are_turned_on_by_a_bare_call() -> None:
+    for switch in (anima.enable_x64, anima.log_compiles, anima.debug_nans):
+        with switch():
+            assert getattr(config, switch.name) is True
+        assert getattr(config, switch.name) is False

@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import config, random
+from anima.ad_checkpoint import checkpoint_name
 from anima.other_options import OTHER_OPTIONS, TRANSFER_GUARDS
 
 
@@ -151,9 +153,9 @@ for n in range(1, 5):
 
 
 def _stored(folder: pathlib.Path, **options: Any) -> dict[str, int]:
-    given = json.dumps({"jax_compilation_cache_dir": str(folder), **options})
+    given = json.dumps({"jax_enable_compilation_cache": True, "jax_compilation_cache_dir": str(folder), **options})
     subprocess.run([sys.executable, "-c", CACHED, given], check=True)
-    return {p.name: p.stat().st_size for p in folder.glob("*.o")} if folder.exists() else {}
+    return {p.name: p.stat().st_size for p in folder.glob("*.anima")} if folder.exists() else {}
 
 
 def test_what_is_put_on_disk(tmp_path: pathlib.Path) -> None:
@@ -163,7 +165,7 @@ def test_what_is_put_on_disk(tmp_path: pathlib.Path) -> None:
     assert not _stored(tmp_path / "slow", jax_persistent_cache_min_compile_time_secs=100.0)
     assert not _stored(tmp_path / "large", jax_persistent_cache_min_entry_size_bytes=1 << 24)
     room = sum(every.values()) - 1
-    for path in (tmp_path / "all").glob("*.o"):
+    for path in (tmp_path / "all").glob("*.anima"):
         os.utime(path, (time.time() - 1e5,) * 2)
     few = _stored(tmp_path / "few", jax_compilation_cache_max_size=room)
     assert 0 < len(few) < len(every) and sum(few.values()) <= room
@@ -174,3 +176,33 @@ def test_errors_of_the_cache(tmp_path: pathlib.Path) -> None:
     _stored(tmp_path / "file" / "in")
     with pytest.raises(subprocess.CalledProcessError):
         _stored(tmp_path / "file" / "in", jax_raise_persistent_cache_errors=True)
+
+
+def test_what_checkpoints_keep_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def f(x: Any) -> Any:
+        return jnp.sin(checkpoint_name(jnp.sin(x), "s") * x)
+
+    with config.option("log_checkpoint_residuals")(True):
+        anima.grad(anima.checkpoint(f, policy=anima.checkpoint_policies.save_only_these_names("s")))(1.0)
+        anima.grad(anima.checkpoint(f))(1.0)
+    anima.grad(anima.checkpoint(f))(1.0)
+    some, nothing = [r.getMessage() for r in caplog.records]
+    head = "remat-decorated function saving inputs with shapes:\n  float32[]"
+    assert some.startswith(f"{head}\nand saving these intermediates:\n  float32[] from named 's' at "
+                           "test_other_options.py:")
+    assert nothing == head
+
+
+def test_large_constants_are_told() -> None:
+    table = jnp.arange(1000.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for limit in (-1, 4001):
+            with config.option("captured_constants_warn_bytes")(limit):
+                anima.jit(lambda x: x + table)(1.0)
+    with config.option("captured_constants_warn_bytes")(4000):
+        with pytest.warns(UserWarning, match="were captured by <lambda>"):
+            anima.jit(lambda x: x + table)(1.0)
+        with config.option("captured_constants_report_frames")(-1), \
+                pytest.warns(UserWarning, match=r"float32\[1000\], 0.004 MB, used at test_other_options.py:\d+"):
+            anima.jit(lambda x: x * table)(1.0)

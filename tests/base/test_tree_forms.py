@@ -90,3 +90,17 @@ def test_parts_that_do_not_fit() -> None:
         PyTreeDef.from_node_data_and_children(None, None, [leaf])
     with pytest.raises(ValueError, match="no type of nodes"):
         PyTreeDef.from_node_data_and_children(None, (set, None), [leaf])
+
+
+@pytest.mark.parametrize("tree", [(1, 2), [1, (2, 3)], {"a": 1, "b": (2, None)}, [[], [1, 2], {}]], ids=str)
+def test_bytes_that_lack_a_node_are_refused(tree: Any) -> None:
+    """Whichever, but for one with one child: a field of the message is one node."""
+    whole, fields, place = tree_structure(tree).serialize_using_proto(), [], 0
+    while place < len(whole):
+        end = place + 2 + whole[place + 1]
+        fields.append(whole[place:end])
+        place = end
+    for k, gone in enumerate(fields):
+        if gone[0] >> 3 == 1:
+            with pytest.raises(ValueError, match="Could not deserialize"):
+                PyTreeDef.deserialize_using_proto(None, b"".join(fields[:k] + fields[k + 1:]))

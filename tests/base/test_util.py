@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -121,6 +122,14 @@ def test_records_have_no_factories():
             items: list = field(default_factory=list)
 
 
+def test_fields_with_defaults_come_last():
+    with pytest.raises(TypeError, match="without a default follows"):
+        @util.record
+        class Bad:
+            a: int = 1
+            b: int
+
+
 def test_lazy_modules_load_late_and_stay_current():
     code = ("import sys; from anima.util import lazy_module; late = lazy_module('wave')\n"
             "assert 'wave' not in sys.modules\n"
@@ -228,3 +237,17 @@ for w in workers: w.join()
 assert len(found) == 8 and len(set(found)) == 1
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_room_for_nested_calls_is_given_back_and_ends() -> None:
+    before = sys.getrecursionlimit()
+    with ExitStack() as blocks:
+        limits = [blocks.enter_context(util.deeper()) or sys.getrecursionlimit() for _ in range(2000)]
+    assert limits == sorted(limits) and limits[1000] == limits[-1] > before  # recursion without end meets a limit
+    assert sys.getrecursionlimit() == before
+
+
+def test_types_tell_zeros_of_every_sign_apart() -> None:
+    zeros = [0, False, 0.0, -0.0, 0j, complex(0, -0.0), complex(-0.0, 0), complex(-0.0, -0.0)]
+    assert len({util.exact_type(z) for z in zeros}) == len(zeros)
+    assert len({util.exact_type((1, (z,))) for z in zeros}) == len(zeros)

@@ -17,6 +17,7 @@ import numpy as np
 import anima
 from anima.compiler.machine import native
 from anima.compiler.machine.target import Target, target_of
+from anima.runtime import threads
 from anima.runtime.executable import compile_program
 from tests.compiler import outlined
 from tests.compiler.stages import lowered
@@ -47,6 +48,17 @@ def uneven(x: Any) -> Any:
         return x
     rng = np.random.default_rng(x.size)
     return (x * rng.uniform(0.97, 1.03, x.shape) + rng.uniform(0, 0.01, x.shape)).astype(x.dtype)
+
+
+def same_for_threads(fun: Callable[..., Any], *args: Any) -> Any:
+    """The results of a compiled function, which are the same bits on one, two and five threads."""
+    compiled, found = anima.jit(fun), []
+    for count in (1, 2, 5):
+        threads.set_num_threads(count)
+        found.append([np.asarray(x).tobytes() for x in anima.tree.leaves(compiled(*args))])
+    threads.set_num_threads(None)
+    assert found[0] == found[1] == found[2]
+    return compiled(*args)
 
 
 def digest(program: tuple[Callable[..., Any], tuple[Any, ...]], target: Target) -> str:

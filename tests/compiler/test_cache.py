@@ -1,11 +1,10 @@
-"""Compiled programs that are kept: which, how long, and that no file is taken for what it is not."""
+"""Compiled programs that are kept in memory: which, and how long."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from anima.compiler.emitting.emit import Emitted
 from anima.compiler.ir.loops import Program
 from anima.compiler.machine import native, objects
 from anima.compiler.machine.target import Target
-from anima.config import compilation_cache_dir
 
 TARGET = native.host()
 
@@ -71,66 +69,3 @@ def test_targets_have_programs_of_their_own(built: list[str]) -> None:
     other = replace(TARGET, features=TARGET.features + ",+other")
     assert get("p") is not get("p", other)
     assert built == ["p", "p"]
-
-
-DATA = bytes(range(256)) * 3
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "folder" / "object.o"
-    objects._write(str(path), DATA)
-    return path
-
-
-def test_what_is_written_is_read(file: Path) -> None:
-    assert objects._read(str(file)) == DATA
-    assert [f.name for f in file.parent.iterdir()] == ["object.o"]
-    objects._write(str(file), b"")
-    assert objects._read(str(file)) == b""
-
-
-def test_a_file_that_is_not_whole_is_none(file: Path) -> None:
-    content = file.read_bytes()
-    for length in range(0, len(content), 7):
-        file.write_bytes(content[:length])
-        assert objects._read(str(file)) is None, length
-    file.write_bytes(content + b"\0")
-    assert objects._read(str(file)) is None
-    for place in range(0, len(content), 5):
-        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1:])
-        assert objects._read(str(file)) is None, place
-    assert objects._read(str(file) + ".not") is None
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(file: Path) -> None:
-    objects._write(str(file / "inside of a file" / "object.o"), DATA)
-    objects._write(str(file.parent), DATA)
-    assert [f.name for f in file.parent.parent.iterdir()] == ["folder"]
-
-
-def test_the_name_of_a_file_says_all_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = [TARGET, *(replace(TARGET, **{name: getattr(TARGET, name) + "x"})
-                         for name in ("triple", "cpu", "features"))]
-    digests = {objects._digest(text, target) for text in ("a", "b") for target in targets}
-    monkeypatch.setattr(native, "version", lambda: "another")
-    digests.add(objects._digest("a", TARGET))
-    assert len(digests) == 2 * len(targets) + 1
-
-
-@pytest.mark.parametrize("content", [None, b"", b"nothing", "an object of nothing"])
-def test_what_does_not_load_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: Any) -> None:
-    text = "define void @f() {\n  ret void\n}\n"
-    with compilation_cache_dir(str(tmp_path)):
-        objects.load(text, TARGET)
-        (path,) = tmp_path.iterdir()
-        good = path.read_bytes()
-        if isinstance(content, str):
-            objects._write(str(path), content.encode())
-        elif content is not None:
-            path.write_bytes(content)
-        compiled = []
-        original = native.compile_module
-        monkeypatch.setattr(native, "compile_module", lambda *a, **k: compiled.append(a) or original(*a, **k))
-        objects.load(text, TARGET)
-        assert len(compiled) == (content is not None) and path.read_bytes() == good

@@ -16,7 +16,7 @@ from anima import debug
 from anima.compiler.fusing import fuse as fuse_module
 from anima.compiler.ir.show_fused import show_fused
 from anima.compiler.ir.show_loops import show
-from anima.experimental import io_callback
+from anima.experimental import checkify, io_callback
 from anima.ops import elementwise as el, reduce as rd, shape as sh
 from anima.ops.contract import dot_general_p
 from tests.compiler.stages import SMALL_CACHES, agree, kernels, lowered
@@ -70,6 +70,32 @@ def test_softmax_is_one_kernel_with_its_row_in_scratch() -> None:
 def test_layer_norm_is_one_kernel() -> None:
     stages = agree(layer_norm, X, V, V[::-1].copy())
     assert stages.kernel_count == 1
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((12, 20), (1,)), ((3, 4, 20), (2,)), ((3, 4, 5), (1, 2)), ((12, 1), (1,)),
+                                             ((1, 20), (1,))])
+def test_what_there_is_one_of_for_each_row_shares_its_kernel(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """In the shape of the rows with axes of size 1, too: a deviation that several equations read."""
+    def standard(x: Any, keepdims: bool) -> list[Any]:
+        mean = jnp.mean(x, axes, keepdims=True)
+        deviation = jnp.sqrt(jnp.mean((x - mean) ** 2, axes, keepdims=True) + 1.0)
+        twice = jnp.exp(deviation * 2)
+        return [(x - mean) / deviation + twice, deviation if keepdims else jnp.squeeze(deviation, axes), twice]
+
+    x = RNG.normal(size=shape).astype(np.float32)
+    for keepdims in (True, False):
+        assert agree(partial(standard, keepdims=keepdims), x).kernel_count == 1
+
+
+def test_the_check_of_a_rows_divisor_leaves_the_rows_in_one_kernel() -> None:
+    def standard(x: Any) -> Any:
+        mean = jnp.mean(x, 1, keepdims=True)
+        return (x - mean) / jnp.sqrt(jnp.mean((x - mean) ** 2, 1, keepdims=True) + 1.0)
+
+    checked = checkify.checkify(standard, errors=checkify.div_checks)
+    stages = agree(lambda x: anima.tree.leaves(checked(x)), X)
+    assert kernels(stages)[0] == "reduce: reduce_sum reduce_sum sqrt div"
+    assert stages.kernel_count == 2
 
 
 def test_logsumexp_and_its_row_results_are_one_kernel() -> None:

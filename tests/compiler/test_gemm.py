@@ -352,3 +352,21 @@ def test_contractions(spec: str) -> None:
     x, y = (rng.normal(size=[sizes[s] for s in side]).astype(np.float32) for side in (left, right))
     got = anima.jit(lambda a, b: anima.numpy.einsum(spec, a, b))(x, y)
     np.testing.assert_allclose(np.asarray(got), np.einsum(spec, x.astype(np.float64), y.astype(np.float64)), atol=2e-4)
+
+
+@pytest.mark.parametrize("m, k, n", [(33, 17, 40), (64, 1024, 16), (64, 1025, 16), (17, 258, 33), (17, 259, 33),
+                                     (16, 0, 16), (1, 300, 65), (65, 9000, 15)])
+@pytest.mark.parametrize("dtype", ("int8", "uint8", "int16", "uint16"))
+def test_products_of_small_integers_are_exact(dtype, m, k, n):
+    """By floats, of which the sums are below 2**24 or 2**53: with the largest numbers that there are."""
+    rng, info = np.random.default_rng(0), np.iinfo(dtype)
+    a, b = (np.where(rng.random(shape) < 0.7, info.min if info.min else info.max,
+                     rng.integers(info.min, info.max + 1, shape)).astype(dtype) for shape in ((m, k), (k, n)))
+    exact = a.astype(np.int64) @ b.astype(np.int64)
+    for wanted in (None, dtype[:-1].rstrip("1") + "32", "float32"):
+        got = anima.jit(lambda a, b, wanted=wanted: anima.lax.dot(a, b, preferred_element_type=wanted))(a, b)
+        assert got.dtype == (wanted or dtype)
+        if wanted == "float32":
+            np.testing.assert_allclose(got, exact, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(got, exact.astype(got.dtype))

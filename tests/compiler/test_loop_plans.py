@@ -33,6 +33,7 @@ from anima.compiler.products.blocking import Shape, blocking, families, vector_b
 from anima.compiler.scheduling import parallelize as par
 from anima.compiler.scheduling.interrupt import interrupt
 from anima.compiler.scheduling.parallelize import parallelize
+from anima.compiler.scheduling.schedule import schedule
 from anima.compiler.scheduling.tile import tile
 from anima.compiler.scheduling.vectorize import varying_names, vectorize
 from tests.compiler.loop_programs import (
@@ -115,11 +116,14 @@ def test_what_differs_between_lanes(body: tuple[Stmt, ...], varying: str) -> Non
 # ---------------------------------------------------------------- tiles
 
 
-def across(rows: int, columns: int, step: int | None = None, dtype: str = "f32") -> Program:
-    """y[j, i] = x[i, j], where rows of x are `step` apart."""
+def across(rows: int, columns: int, step: int | None = None, dtype: str = "f32", *functions: str) -> Program:
+    """y[j, i] = functions of x[i, j], where rows of x are `step` apart."""
     step = step or columns
+    value = x_at(at("i", step, "j"), dtype=dtype)
+    for name in functions:
+        value = op(name, value, dtype=dtype)
     return one_kernel("t", {"x": (dtype, rows * step)}, {"y": (dtype, rows * columns)}, each(
-        "j", columns, each("i", rows, Store("y", at("j", rows, "i"), x_at(at("i", step, "j"), dtype=dtype)))))
+        "j", columns, each("i", rows, Store("y", at("j", rows, "i"), value))))
 
 
 @pytest.mark.parametrize("p, tiled", [
@@ -136,9 +140,29 @@ def test_tiles_where_they_pay(p: Program, tiled: bool) -> None:
 
 
 @pytest.mark.parametrize("step, dtype, lanes", [
-    (1000, "f32", 64), (1024, "f32", 16), (256, "f32", 32), (128, "f32", 64), (1024, "u8", 32), (1023, "u8", 64)])
+    (1000, "f32", 64), (1024, "f32", 16), (256, "f32", 32), (128, "f32", 64), (512, "c64", 16), (500, "c64", 64)])
 def test_tiles_have_no_more_lines_than_the_cache_holds_at_once(step: int, dtype: str, lanes: int) -> None:
-    assert extent_of(loops(tile(across(1 << 16, 64, step, dtype), WIDE))["i.in"].extent) == lanes
+    p = across(1 << 16, 64, step, dtype, *("exp", "sin", "tan"))
+    assert extent_of(loops(tile(p, WIDE))["i.in"].extent) == lanes
+
+
+@pytest.mark.parametrize("dtype, size", [("f32", 8), ("f64", 4), ("i16", 16), ("u8", 16), ("bool", 16), ("c64", 0)])
+def test_tiles_are_made_of_squares_for_registers(dtype: str, size: int) -> None:
+    found = loops(vectorize(schedule(tile(across(1 << 16, 64, None, dtype), WIDE), WIDE), WIDE))
+    rows, lanes = found["j.in"], found["i.in"]
+    assert (rows.kind, rows.width, lanes.width) == (("square", size, size) if size else ("each", 1, 16))
+    assert not size or (extent_of(rows.extent), extent_of(lanes.extent)) == (64, 64)
+
+
+@pytest.mark.parametrize("p", [
+    across(1 << 16, 7), across(7, 1 << 16), across(1 << 12, 64, None, "f32", "exp", "sin", "tan"),
+    one_kernel("t", {"x": ("f32", 1 << 20)}, {"y": ("f32", 1 << 20)}, each("j", 1024, each("i", 1024, Store(
+        "y", at("j", 1024, "i"), x_at(at("i", 1024, "j", 2)))))),
+    one_kernel("t", {"y": ("f32", 1 << 20)}, {"z": ("f32", 1 << 20)}, each("j", 1024, each("i", 1024, Store(
+        "z", at("j", 1024, "i"), x_at(at("i", 1024, "j"), "z"))))),
+])
+def test_squares_are_not_written_for_few_rows_long_bodies_other_steps_and_what_is_stored_there(p: Program) -> None:
+    assert "square" not in show(vectorize(schedule(tile(p, WIDE), WIDE), WIDE))
 
 
 def test_tiles_in_print() -> None:
@@ -149,10 +173,10 @@ def test_tiles_in_print() -> None:
 n = 7
 each g < 2:
   each q < 3:
-    each j.block < 5:
+    each j.block < 1:
       each i.block < 2:
-        each j.in < 10:
-          j = j.block * 10 + j.in
+        each j.in < 50:
+          j = j.block * 50 + j.in
           o = g * 11500
           each i.in < min(64, 70 - i.block * 64):
             i = i.block * 64 + i.in

@@ -24,9 +24,9 @@ from anima import debug, lax
 from anima.api.pjit import executable_of
 from anima.compiler.driver import lower
 from anima.compiler.ir.interpret import run as interpret
+from anima.core import memory
 from anima.core.jaxpr import ClosedJaxpr
 from anima.experimental import io_callback
-from anima.runtime import memory
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 F32 = anima.ShapeDtypeStruct((), np.float32)
@@ -618,3 +618,17 @@ def test_results_of_64_bits_are_refused_while_they_are_off() -> None:
     with anima.enable_x64(True):
         out = anima.pure_callback(np.float64, anima.ShapeDtypeStruct((), np.float64), 1.0)
         assert out.dtype == np.float64
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit])
+def test_failures_are_told_as_jax_tells_them(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(x: Any) -> Any:
+        raise KeyError("no such row")
+
+    call = wrap(lambda x: anima.pure_callback(fail, anima.ShapeDtypeStruct((), "float32"), x))
+    with pytest.raises(KeyError, match="no such row"):
+        call(1.0)
+    monkeypatch.setattr("anima.control.effects.Callback.errors_as_text", True)
+    with pytest.raises(anima.errors.JaxRuntimeError, match=r"(?s)CpuCallback error.*KeyError: 'no such row'") as info:
+        call(1.0)
+    assert isinstance(info.value.__cause__, KeyError)

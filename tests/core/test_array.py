@@ -13,10 +13,10 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima.core import memory
 from anima.core.array import ConcreteArray
 from anima.experimental import io_callback
 from anima.extend.core import Primitive, ShapedArray
-from anima.runtime import memory
 
 LARGE = memory.LEAST // 4 + 5
 MADE: dict[str, Callable[[], Any]] = {

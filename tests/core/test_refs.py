@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -234,3 +235,26 @@ def test_indices_that_are_not_known_stay_within_bounds() -> None:
         anima.jit(lambda r, k: r.addupdate(jnp.ones(jnp.shape(k)), k))(r, k)
         anima.jit(lambda r, k: ref_set(r, k, 5.0))(r, k)
     np.testing.assert_array_equal(r[...], np.arange(4.0))
+
+
+@pytest.mark.parametrize("index", [-99, -4, -3, -1, 0, 2, 3, 99])
+def test_indices_that_are_not_known_mean_what_they_mean_to_arrays(index: int) -> None:
+    """Read, written and added to, inside and outside; what is known to be outside is refused."""
+    x = jnp.arange(3.0)
+    at = jnp.asarray(index)
+    for compiled in (False, True):
+        def run(f: Any, *args: Any, compiled: bool = compiled) -> Any:
+            return (anima.jit(f) if compiled else f)(*args)
+
+        ref = anima.new_ref(x)
+        if not compiled and not -3 <= index < 3:
+            for use in (lambda r=ref: r[at], lambda r=ref: r.__setitem__(at, 7.0), lambda r=ref: r.addupdate(1.0, at)):
+                with pytest.raises(ValueError, match="Out of bound"):
+                    use()
+            assert ref[...].tolist() == x.tolist()
+            continue
+        assert float(run(lambda r, i: r[i], ref, at)) == float(x[at])
+        run(lambda r, i: r.__setitem__(i, 7.0), ref, at)
+        assert ref[...].tolist() == x.at[at].set(7.0).tolist()
+        run(lambda r, i: r.addupdate(jnp.float32(2), i), ref, at)
+        assert ref[...].tolist() == x.at[at].set(7.0).at[at].add(2.0).tolist()

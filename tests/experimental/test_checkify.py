@@ -441,3 +441,35 @@ def test_twice_inside() -> None:
     inner = checkify.checkify(lambda x, i: x[i], errors=ALL)
     assert told(lambda x, i: inner(x, i)[1], jnp.arange(3.0), jnp.array([0, 2])) is None
     assert told(lambda x, i: inner(x, i)[1], jnp.arange(3.0), jnp.array([0, 3])).startswith("out-of")  # type: ignore
+
+
+@pytest.mark.parametrize("brief", [False, True])
+@pytest.mark.parametrize("fails", ["body 0", "body 1", "body 2", "cond 0", "cond 1", None])
+def test_each_check_of_a_loop_tells_its_own_failure(fails: str | None, brief: bool) -> None:
+    """However many checks, with however many values, there are in its body and in its condition."""
+    def some(name: str, step: Any, wanted: Any, values: int) -> None:
+        given = {f"v{k}": step + k for k in range(values)}
+        text = f"{name} " + " ".join(f"{{{k}}}" for k in given)
+        checkify.check((step < 3) | (wanted != NAMES.index(name)), text, **given)
+
+    def f(wanted: Any) -> Any:
+        def cond(step: Any) -> Any:
+            some("cond 0", step, wanted, 1)
+            some("cond 1", step, wanted, 0)
+            return step < 6
+
+        def body(step: Any) -> Any:
+            for k, values in enumerate((0, 2, 0)):
+                some(f"body {k}", step, wanted, values)
+            return step + 1
+
+        return lax.while_loop(cond, body, jnp.int32(0))
+
+    checked = checkify.checkify(f)
+    error, _ = (anima.jit(checked) if brief else checked)(jnp.int32(-1 if fails is None else NAMES.index(fails)))
+    text = error.get()
+    values = {"body 1": "3 4", "cond 0": "3"}.get(fails or "", "")
+    assert text is None if fails is None else text.startswith(f"{fails} {values}")
+
+
+NAMES = ["body 0", "body 1", "body 2", "cond 0", "cond 1"]

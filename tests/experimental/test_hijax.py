@@ -93,6 +93,33 @@ def test_primitives_as_classes() -> None:
         np.testing.assert_allclose(mode(anima.grad(p.bind))(2.0), 12.0)
 
 
+def test_an_operation_with_rules_for_both_modes() -> None:
+    class Sine(hijax.VJPHiPrimitive):
+        def __init__(self, aval: Any) -> None:
+            self.in_avals, self.out_aval, self.params = (aval,), aval, {}
+            super().__init__()
+
+        def expand(self, x: Any) -> Any:
+            return jnp.sin(x)
+
+        def jvp(self, primals: Any, tangents: Any) -> Any:
+            return self(*primals), 3 * jnp.cos(primals[0]) * tangents[0]
+
+        def vjp_fwd(self, nzs_in: Any, /, *args: Any) -> Any:
+            return self(*args), args[0]
+
+        def vjp_bwd_retval(self, res: Any, outgrad: Any, /) -> Any:
+            return (5 * outgrad * jnp.cos(res),)
+
+    def f(x: Any) -> Any:
+        return Sine(anima.typeof(x))(x)
+
+    for mode in (lambda g: g, anima.jit):
+        np.testing.assert_allclose(mode(anima.jacfwd(f))(1.0), 3 * np.cos(1), rtol=1e-6)
+        np.testing.assert_allclose(mode(anima.grad(f))(1.0), 5 * np.cos(1), rtol=1e-6)
+        np.testing.assert_allclose(mode(anima.vmap(anima.grad(f)))(X), 5 * np.cos(X), rtol=1e-6)
+
+
 def test_types_of_ones_own_are_named_where_they_are_refused() -> None:
     class Box:
         pass

@@ -205,17 +205,21 @@ def test_a_generator_that_counts() -> None:
     equal(random.key_data(rng.key((2,))), random.key_data(random.split(nth(6), (2,))))
     children = rng.spawn(2)
     assert float(children[0].random()) != float(children[1].random())
-    assert repr(rng).endswith("_counter=8)")
+    assert repr(rng).endswith("_counter=Ref(8, dtype=int32))")
     assert rng.random(dtype="float16").dtype == np.float16
     with pytest.raises(ValueError, match="typed key"):
         stateful.StatefulPRNG(1)
     assert 0 <= float(stateful.stateful_rng().random()) < 1
 
 
-def test_a_generator_from_outside_of_a_program_is_refused() -> None:
+def test_a_generator_counts_in_programs() -> None:
     rng = stateful.stateful_rng(0)
-    with pytest.raises(RuntimeError, match="being recorded"):
-        anima.jit(lambda: rng.random())()
+    inner = anima.jit(lambda: rng.random())
+    other = anima.jit(lambda r: r.random())
+    drawn = [inner(), inner(), other(rng), rng.random()]
+    equal(drawn, [random.uniform(random.fold_in(random.key(0), n)) for n in range(4)])
+    _, several = anima.lax.scan(lambda c, _: (c, rng.random()), 0, None, length=3)
+    equal(list(several), [random.uniform(random.fold_in(random.key(0), n)) for n in range(4, 7)])
     with pytest.raises(TypeError, match="explicit seed"):
         anima.jit(lambda: stateful.stateful_rng().random())()
 
@@ -228,7 +232,19 @@ def test_a_generator_from_outside_of_a_program_is_refused() -> None:
     assert first != second
     equal(first, random.uniform(random.fold_in(random.key(3), 0)))
     slope = anima.grad(lambda x: x * rng.random())(2.0)
-    equal(slope, random.uniform(random.fold_in(random.key(0), 0)))
+    equal(slope, random.uniform(random.fold_in(random.key(0), 7)))
+
+
+def test_generators_to_map_over() -> None:
+    rng = stateful.stateful_rng(0)
+    lanes = rng.split(3)
+    keys = random.split(random.fold_in(random.key(0), 0), 3)
+    for n in range(2):
+        drawn = anima.vmap(lambda r, x: x + r.random())(lanes, jnp.arange(3.0))
+        equal(list(drawn), [k + random.uniform(random.fold_in(key, n)) for k, key in enumerate(keys)])
+    with pytest.raises(ValueError, match="cannot operate on split stateful generator"):
+        lanes.random()
+    assert rng.split((2, 2)).tree_flatten()[0][0].shape == (2, 2)
 
 
 def test_none_of_it_is_loaded_with_anima() -> None:

@@ -7,14 +7,23 @@ import struct
 import time
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 import anima
-from anima import export as ex
+import anima.numpy as jnp
+from anima import export as ex, lax
+from anima.core.avals import ShapedArray
 from anima.core.check import check_jaxpr
+from anima.core.dtypes import float0
+from anima.core.format import FormatError, Reader, Writer, sealed
+from anima.core.jaxpr import Var
+from anima.errors import JaxprTypeError
+from anima.export import trees
+from anima.export.calls import check_call
 from anima.export.exported import MAGIC, VERSION
-from anima.export.format import FormatError, Reader, Writer, sealed
 from anima.ops import composite
 from tests.export.programs import CASES
 
@@ -133,3 +142,112 @@ def test_integers_have_64_bits() -> None:
         Writer().integer(2**63)
     with pytest.raises(FormatError, match="too large"):
         Reader(memoryview(b"\xff" * 9 + b"\x02")).natural()
+
+
+# ---------------------------------------------------------------- written wrong, not damaged
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 2**14 - 1, 2**14, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**66,
+                                   2**70 - 1, 2**70])
+def test_natural_numbers_have_64_bits(value: int) -> None:
+    w = Writer()
+    w.natural(value)
+    r = Reader(memoryview(w.bytes()))
+    if value < 2**64:
+        assert r.natural() == value
+        r.end()
+    else:
+        with pytest.raises(FormatError, match="too large"):
+            r.natural()
+
+
+def tree_bytes(kind: int, keys: list[Any] | None, children: int) -> Reader:
+    """A node as it is written, whose children are leaves."""
+    w = Writer()
+    w.natural(kind)
+    if keys is not None:
+        w.natural(len(keys))
+        for key in keys:
+            number = [str, int, bool].index(type(key))
+            w.natural(number)
+            (w.text, w.integer, w.flag)[number](key)
+    w.natural(children)
+    for _ in range(children):
+        w.natural(0)
+    return Reader(memoryview(w.bytes()))
+
+
+@pytest.mark.parametrize("kind", [4, 5])
+@pytest.mark.parametrize("keys, children, good", [
+    (["a", "b"], 2, True), ([3, -1], 2, True), ([], 0, True), (["a", "a"], 2, False), (["a"], 2, False),
+    (["a", "b"], 1, False), ([1, True], 2, False), (["a", "b", "a"], 2, False)], ids=str)
+def test_dicts_have_a_child_for_each_key(kind: int, keys: list[Any], children: int, good: bool) -> None:
+    reader = tree_bytes(kind, keys, children)
+    if good:
+        assert trees.read_tree(reader).num_leaves == children
+    else:
+        with pytest.raises(FormatError, match="child for each key"):
+            trees.read_tree(reader)
+
+
+@pytest.mark.parametrize("children", [0, 1, 3])
+@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_none_has_no_children(kind: int, children: int) -> None:
+    if kind == 1 and children:
+        with pytest.raises(FormatError, match="None has children"):
+            trees.read_tree(tree_bytes(kind, None, children))
+    else:
+        assert trees.read_tree(tree_bytes(kind, None, children)).num_leaves == children
+
+
+@pytest.mark.parametrize("side", ["in_avals", "out_avals"])
+@pytest.mark.parametrize("change", [{"shape": (4,)}, {"shape": ()}, {"dtype": np.dtype("int32")},
+                                    {"dtype": np.dtype("float16")}, {"dtype": float0}], ids=str)
+def test_types_that_are_not_those_of_the_program(side: str, change: dict[str, Any]) -> None:
+    exported = ex.export(anima.jit(lambda x, y: (x + 1, y)))(np.ones(3, "f4"), np.ones(3, "f4"))
+    first, second = getattr(exported, side)
+    setattr(exported, side, (first.update(**change), second))
+    with pytest.raises(FormatError, match="are not those of its program"):
+        ex.deserialize(exported.serialize())
+
+
+@pytest.mark.parametrize("value", [2, 3, 128, 255])
+def test_bools_are_zeros_and_ones(value: int) -> None:
+    mask = np.arange(37) % 3 == 0
+    blob = ex.export(anima.jit(lambda x: jnp.where(mask, x, 0)))(np.ones(37, "f4")).serialize()
+    content = bytearray(blob[HEAD:])
+    assert ex.deserialize(sealed(MAGIC, VERSION, bytes(content))).call(np.ones(37, "f4")).sum() == mask.sum()
+    content[bytes(content).index(mask.tobytes()) + 5] = value
+    with pytest.raises(FormatError, match="bool"):
+        ex.deserialize(sealed(MAGIC, VERSION, bytes(content)))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_programs_are_read_and_derived_under_their_own_options(wide: bool) -> None:
+    """Whatever the options of the process that reads them."""
+    with anima.enable_x64(wide):
+        fun = anima.jit(lambda x: jnp.sum(jnp.sin(x) * jnp.argsort(x)) * 2.5)
+        exported = ex.export(fun)(jnp.ones(3))
+    with anima.enable_x64(not wide):
+        given = [exported, ex.deserialize(exported.serialize(vjp_order=1))]
+        derived = [e.vjp() for e in given]
+    for e, d in zip(given, derived, strict=True):
+        want = "float64" if wide else "float32"
+        assert {a.dtype.name for a in (*e.in_avals, *e.out_avals, *d.in_avals, *d.out_avals)} == {want}
+        assert {v.aval.dtype.name for q in e.jaxpr.eqns for v in q.outvars} <= {want, "int64" if wide else "int32"}
+        with anima.enable_x64(wide):
+            assert float(e.call(jnp.arange(3.0))) == float(fun(jnp.arange(3.0)))
+
+
+@pytest.mark.parametrize("index, good", [("int32[]", True), ("bool[]", True), ("int32[2]", False), ("int64[]", False),
+                                         ("float32[]", False), ("bool[1]", False)])
+def test_what_chooses_a_branch_is_one_number(index: str, good: bool) -> None:
+    (eqn,) = anima.make_jaxpr(lambda i, x: lax.switch(i, [jnp.sin, jnp.cos], x))(0, 1.0).eqns[-1:]
+    dtype, _, shape = index.rstrip("]").partition("[")
+    wrong = eqn.replace(invars=[Var(ShapedArray(tuple(map(int, shape.split(","))) if shape else (), np.dtype(dtype))),
+                                *eqn.invars[1:]])
+    assert eqn.primitive.name == "cond"
+    if good:
+        check_call(wrong)
+    else:
+        with pytest.raises(JaxprTypeError, match="chooses a branch"):
+            check_call(wrong)

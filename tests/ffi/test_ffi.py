@@ -20,7 +20,7 @@ import anima.numpy as jnp
 from anima import ShapeDtypeStruct as Struct, ffi, lax
 from anima.compiler import driver
 from anima.compiler.ir.interpret import run as interpret
-from anima.config import compilation_cache_dir
+from anima.compiler.machine import store
 from anima.core import foreign
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -284,6 +284,11 @@ def test_wrong_aliases(library: Any, aliases: dict[int, int], message: str) -> N
         call("add_in_place", S3, input_output_aliases=aliases)(X, k=1)
 
 
+def test_two_arguments_in_the_memory_of_one_result(library: Any) -> None:
+    with pytest.raises(ValueError, match="two inputs in one output"):
+        call("add_in_place", S3, input_output_aliases={0: 0, 1: 0})(X[0], X[0], k=1)
+
+
 def test_wrong_options(library: Any) -> None:
     with pytest.raises(NotImplementedError, match="No FFI handler registered for nope"):
         ffi.ffi_call("nope", S3)
@@ -352,10 +357,11 @@ def test_numbers_among_arrays_need_names() -> None:
         call("fresnel", [Struct((), "float64")] * 2)()
 
 
-def test_code_with_addresses_of_this_process_is_not_kept_on_disk(tmp_path: pathlib.Path) -> None:
+def test_code_with_addresses_of_this_process_is_not_kept_on_disk(on_disk: pathlib.Path, unchecked: None) -> None:
     ffi.register_ffi_target("tests.ndtr", cython_special.__pyx_capi__["__pyx_fuse_1ndtr"])
-    with compilation_cache_dir(str(tmp_path)):
-        anima.jit(lambda x: call("ndtr", Struct(x.shape, x.dtype))(x) + 17.0)(jnp.ones(5))
-        assert not list(tmp_path.iterdir())
-        anima.jit(lambda x: x * 17.0 + 3.0)(jnp.ones(5))
-        assert list(tmp_path.iterdir())
+    anima.jit(lambda x: call("ndtr", Struct(x.shape, x.dtype))(x) + 17.0)(jnp.ones(5))
+    store.flush()
+    assert not on_disk.exists()
+    anima.jit(lambda x: x * 17.0 + 3.0)(jnp.ones(5))
+    store.flush()
+    assert list(on_disk.iterdir())

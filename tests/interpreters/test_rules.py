@@ -288,8 +288,36 @@ def test_lowerings() -> None:
     equal(anima.jit(lambda x: (single.bind(x), several.bind(x)))(3.0), (6.0, [6.0]))
 
 
-@pytest.mark.parametrize("name", ["ir_constant", "aval_to_ir_type", "emit_python_callback", "LoweringRuleContext",
-                                  "core_call_lowering", "make_ir_context"])
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("effect", [False, True])
+def test_lowerings_that_call_python(many: bool, effect: bool) -> None:
+    p, calls = made("called", lambda x: [np.sin(x)] if many else np.sin(x), many=many), []
+    p.def_abstract_eval(lambda x: [x] if many else x)
+    if effect:
+        p.def_effectful_abstract_eval(lambda x: ([x] if many else x, {"IO"}))
+
+    def rule(ctx: Any, x: Any) -> Any:
+        def sine(x: Any) -> Any:
+            calls.append(type(x).__name__)
+            return (np.sin(x),)
+
+        assert [a.shape for a in ctx.avals_in] == [a.shape for a in ctx.avals_out] == [(2,)]
+        found, _, kept = mlir.emit_python_callback(ctx, sine, None, [x], ctx.avals_in, ctx.avals_out,
+                                                       has_side_effect=effect)
+        ctx.module_context.add_keepalive(kept)
+        return found if many else found[0]
+
+    mlir.register_lowering(p, rule)
+    out = anima.jit(p.bind)(np.float32([0.0, 1.0]))
+    np.testing.assert_allclose(out[0] if many else out, np.sin(np.float32([0.0, 1.0])), rtol=1e-6)
+    assert len(calls) == 1
+    if effect:
+        p.def_effectful_abstract_eval(lambda x: ([x] if many else x, ()))
+        with pytest.raises(NotImplementedError, match="'called' calls a function with a side effect"):
+            anima.jit(lambda x: p.bind(x))(np.float32([0.0, 1.0]))
+
+
+@pytest.mark.parametrize("name", ["ir_constant", "aval_to_ir_type", "core_call_lowering", "make_ir_context"])
 def test_what_is_about_mlir_says_so(name: str) -> None:
     with pytest.raises(NotImplementedError, match="compiled without MLIR"):
         getattr(mlir, name)(*([None] if name != "core_call_lowering" else []),

@@ -55,6 +55,11 @@ def test_orthogonal(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(gram, np.eye(min(flat.shape)), atol=1e-5)
 
 
+def test_orthogonal_matrices_are_those_of_random() -> None:
+    for shape in [(3, 3), (3, 2), (2, 3)]:
+        np.testing.assert_array_equal(init.orthogonal()(KEY, shape), random.orthogonal(KEY, shape[0], m=shape[1]))
+
+
 def test_errors() -> None:
     with pytest.raises(ValueError, match="Can't compute input and output sizes of a 1-dimensional weights tensor"):
         init.glorot_normal()(KEY, (3,))

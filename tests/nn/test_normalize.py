@@ -105,3 +105,10 @@ def test_what_counts_for_nothing_is_not_seen(jit: Any, large: float) -> None:
     logs = jit(lambda x: nn.log_softmax(x, where=where))(x)
     np.testing.assert_allclose(logs[0], [-np.inf, *special.log_softmax([0.5, 2.0])], rtol=1e-6)
     assert np.asarray(logs[1]).tolist() == [-np.inf] * 3
+
+
+@pytest.mark.parametrize("algorithm", ["fast", "stable"])
+def test_what_is_nearly_constant_is_standardized_to_finite_numbers(algorithm: str) -> None:
+    for x in (np.full(7, 1e4), 1e4 + np.arange(7) * 1e-3, np.full(7, 3333.3), np.full(7, 1e-20), np.zeros(7)):
+        out = np.asarray(nn.standardize(x.astype("float32"), epsilon=1e-12, algorithm=algorithm))
+        assert np.isfinite(out).all()

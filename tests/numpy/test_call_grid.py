@@ -6,9 +6,6 @@ the rest have its shapes and values; elements are small whole numbers with ties,
 
 from __future__ import annotations
 
-import itertools
-import random
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +13,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-
-COMPILED = 6  # calls of each row that are compiled; which ones differs from row to row
+from tests.grids import Row, calls, check_row
 
 
 def operands() -> dict[str, np.ndarray]:
@@ -46,7 +42,6 @@ ANY = ["f_", "f0", "f1", "f3", "f4", "f23", "f33", "f34", "f43", "f03", "f234", 
 FEW = ["f_", "f0", "f3", "f34", "f43", "f234", "i43", "c34"]
 VECTORS = ["f0", "f1", "f2", "f3", "f5", "i4", "c3"]
 FLAGS = ["False", "True"]
-Row = tuple[str, dict[str, Sequence[Any]]]
 ROWS: list[Row] = [
     ("dot({a}, {b})", {"a": ANY, "b": ANY}),
     ("matmul({a}, {b})", {"a": ANY, "b": ANY}),
@@ -115,6 +110,11 @@ ROWS: list[Row] = [
         "a": ["f5", "f34"], "w": ["(2, 1)", 3], "mode": ["maximum", "minimum", "mean"], "n": ["None", 1, "(2, 3)", 9]}),
     ("pad(f34, ((1, 0), (2, 3)), mode='{mode}', {name}={v})", {"mode": ["constant"], "name": ["constant_values"],
                                                                "v": [5, "(1, 2)", "((1, 2), (3, 4))"]}),
+    ("pad({x}, 2, mode='{m}', {name}={v})", {
+        "x": ["f5", "f34"], "m": ["constant"], "name": ["constant_values"],
+        "v": ["(5,)", "[[5]]", "((5,),)", "(1, 2)", "((1, 2),)", "((1,), (2,))"]}),
+    ("pad({x}, 2, mode='linear_ramp', end_values={v})", {
+        "x": ["f5", "f34"], "v": ["(5,)", "[[5]]", "(1, 2)", "((1, 2),)", "((1,), (2,))"]}),
     ("signbit(lib.pad({x}, 2, constant_values={v}))", {
         "x": ["f5", "f34"], "v": ["0.0", "-0.0", "(0.0, -0.0)", "(-0.0, 0.0)", "(0, -0.0)"]}),
     ("pad(f34, ((1, 0), (2, 3)), mode='linear_ramp', end_values={v})", {"v": [5, "(1, 2)", "((1, 2), (3, 4))"]}),
@@ -157,6 +157,8 @@ ROWS: list[Row] = [
     ("polyfit(s5, {y}, {deg}, w={w})", {"y": ["f5", "f5[:, None] * f2"], "deg": [0, 1, 2], "w": ["None", "u5 + 4"]}),
     ("polyfit(np.arange(5.), {y}, {deg}, cov={cov})", {"y": ["f5", "f5[:, None] * f2"], "deg": [0, 1], "cov": [
         "True", "'unscaled'"]}),
+    ("polyfit(s5, f5, {deg}, w={w})", {"deg": [1, -1], "w": ["f4", "s5[:1]", "f34", "f5[:, None]", "2.0", "u5 + 4"]}),
+    ("polyfit({x}, {y}, 1)", {"x": ["s5", "f34", "f0"], "y": ["f5", "f4", "f234", "f0"]}),
     ("poly({z})", {"z": ["f3", "f1", "f33", "c3", "f34"]}),
     ("sort(lib.roots({p}))", {"p": ["f1", "f0", "np.float32([1, -3, 2])", "np.float32([0, 0, 1, -3, 2, 0])", "f34"]}),
     ("trim_zeros({x}, '{trim}')", {"x": ["np.int32([0, 0, 1, 0, 2, 0])", "np.zeros(3)", "f0", "np.int32([1, 2])"],
@@ -288,56 +290,10 @@ KNOWN = ("union1d", "unique", "setdiff1d", "setxor1d", "intersect1d", "bincount"
          "ravel_multi_index", "extract", "compress", "sort(lib.roots", "polyfit", "histogram", "insert", "select")
 
 
-def calls(row: Row) -> Iterator[str]:
-    call, holes = row
-    for values in itertools.product(*holes.values()):
-        yield call.format(**dict(zip(holes, values, strict=True)))
-
-
-def scope(module: Any, values: dict[str, Any]) -> dict[str, Any]:
-    return {"np": np, "lib": module, **values}
-
-
-def leaves(out: Any) -> list[Any]:
-    return [a for x in out for a in leaves(x)] if isinstance(out, (list, tuple)) else [out]
-
-
-def in_numpy(call: str) -> Any:
-    """NumPy's results, or the error that it raises, of which only the kind counts."""
-    try:
-        with np.errstate(all="ignore"):
-            return [np.asarray(a) for a in leaves(eval(f"lib.{call}", scope(np, OPERANDS)))]
-    except Exception as error:
-        return error
-
-
-def compare(got: Any, want: list[np.ndarray], call: str) -> None:
-    got = [np.asarray(a) for a in leaves(got)]
-    assert len(got) == len(want), call
-    for a, b in zip(got, want, strict=True):
-        assert a.shape == b.shape, f"{call}: shape {a.shape}, not {b.shape}"
-        np.testing.assert_allclose(a.astype("c16"), b.astype("c16"), rtol=2e-5, atol=1e-5, err_msg=call)
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("row", ROWS, ids=[r[0] for r in ROWS])
 def test_every_combination_is_as_in_numpy(row: Row) -> None:
-    arrays = {name: jnp.asarray(x) for name, x in OPERANDS.items()}
-    fine = []
-    for call in calls(row):
-        want = in_numpy(call)
-        if isinstance(want, Exception):
-            with pytest.raises((TypeError, ValueError, IndexError, NotImplementedError, ZeroDivisionError)):
-                pytest.fail(f"{call} gives {eval(f'lib.{call}', scope(jnp, arrays))}, NumPy: {want!r}")
-        else:
-            compare(eval(f"lib.{call}", scope(jnp, arrays)), want, call)
-            fine.append((call, want))
-    fine = random.Random(row[0]).sample(fine, min(COMPILED, len(fine)))
-    if fine and not row[0].startswith(KNOWN):
-        everything = anima.jit(lambda values: [leaves(eval(f"lib.{call}", scope(jnp, {**OPERANDS, **values})))
-                                               for call, _ in fine])
-        for got, (call, want) in zip(everything({k: v for k, v in arrays.items() if k[0] in "fc"}), fine, strict=True):
-            compare(got, want, f"compiled {call}")
+    check_row(row, np, jnp, OPERANDS, KNOWN)
 
 
 IN_PLACE = {
@@ -365,6 +321,13 @@ def test_functions_that_write_to_their_operand_in_numpy(call: str) -> None:
         return
     np.testing.assert_array_equal(eval(copying, values), want)
     np.testing.assert_array_equal(values["a"], before)
+
+
+def test_what_fills_symmetric_differences() -> None:
+    """The first element that there is; 0 if there is none."""
+    x = jnp.array([3, 1, 2])
+    assert jnp.setxor1d(x, jnp.array([1, 9]), size=5).tolist() == [2, 3, 9, 2, 2]
+    assert jnp.setxor1d(x, x, size=2).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -183,3 +183,11 @@ def test_clipped_scalar_index_of_a_small_type(dtype: str, size: int) -> None:
         for take in (jnp.take, anima.jit(jnp.take, static_argnames="mode")):
             got = take(np.arange(size), np.asarray(place, dtype), mode="clip")
             assert int(got) == min(max(place, 0), size - 1)
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], (1, 2, 3), range(1, 4), [True, 2, 3.5], [[1], [2]]])
+@pytest.mark.parametrize("op", ["set", "add", "multiply", "max"])
+def test_updates_take_sequences(values, op):
+    """What `asarray` makes of them."""
+    x = jnp.ones((2, 3))
+    np.testing.assert_array_equal(getattr(x.at[:], op)(values), getattr(x.at[:], op)(np.asarray(values, np.float32)))

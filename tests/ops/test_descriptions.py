@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import anima
+import anima.experimental.sparse
+import anima.ffi
 import anima.numpy as jnp
 import anima.random
 from anima.compiler.ir.costs import operation_cost

@@ -533,3 +533,11 @@ def test_incomplete_gamma_in_its_order() -> None:
         density = float(x ** (a - 1) * mpmath.exp(-x) / mpmath.gamma(a))
         np.testing.assert_allclose(special.random_gamma_grad_p.eval(np.float64(a), np.float64(x)), -want / density,
                                    rtol=1e-11)
+
+
+def test_operands_are_counted() -> None:
+    for call in (lambda: ew.sin.bind(1.0, 2.0), lambda: ew.add.bind(1.0), lambda: trace_to_jaxpr(
+            lambda x: [ew.sin.bind(x, x)], [aval((), "float32")]), lambda: ew.neg.abstract_eval()):
+        with pytest.raises(TypeError, match=r"(sin|add|neg) takes \d operands, and got \d"):
+            call()
+    assert ew.sin.abstract_eval(aval((2,), "float32")) == (aval((2,), "float32"), frozenset())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import anima
+import anima.numpy as jnp
 from anima.config import enable_x64
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
@@ -60,6 +61,14 @@ def test_several_keys_and_stability() -> None:
     np.testing.assert_array_equal(values, [[2, 1], [0, 3]])
     assert isinstance(by_one, tuple) and sort([a, b])[0].tolist() == [1, 1, 2, 2]
     assert sort(np.zeros((0,), np.float32)).shape == (0,) and sort(np.zeros((2, 0)), 0).shape == (2, 0)
+
+
+def test_top_k_counts_axes_from_the_front() -> None:
+    """The operation; the function counts from the end, too."""
+    for axis in (-1, 2):
+        with pytest.raises(ValueError, match="axis argument out of range"):
+            top_k_p.bind(jnp.ones((2, 3)), k=1, axis=axis)
+    assert top_k(jnp.ones((2, 3)), 1, axis=-2)[0].shape == (1, 3)
 
 
 def test_top_k_order() -> None:

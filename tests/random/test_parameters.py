@@ -169,6 +169,16 @@ REFUSED = [
     ("normal([1, 2])", TypeError, "unexpected PRNG key type <class 'list'>"),
     ("normal(jnp.zeros(2))", TypeError, "expected key_data.dtype = uint32"),
     ("normal(jnp.zeros(3, 'uint32'))", TypeError, "expected key_data.shape to end with"),
+    *((f"{call}, {axis})", ValueError, "out of bounds") for axis in (2, -3) for call in (
+        "permutation(KEY, jnp.ones((2, 3))", "choice(KEY, jnp.ones((2, 3)), (), True, None",
+        "categorical(KEY, jnp.ones((2, 3))")),
+    ("wrap_key_data(jnp.uint32(1))", TypeError, "expected key_data.ndim >= 1"),
+    ("key(0, impl='rbg', dtype=key_dtype())", ValueError, "say the same"),
+    ("key(0, dtype='uint32')", TypeError, "dtype must be a key dtype"),
+    ("dirichlet(KEY, jnp.ones((2, 3)), (3,))", ValueError, "dirichlet got incompatible shapes"),
+    ("dirichlet(KEY, jnp.ones((2, 3)), ())", ValueError, "dirichlet got incompatible shapes"),
+    ("multinomial(KEY, 3.0, jnp.ones((2, 3)) / 3, shape=(3,))", ValueError, "multinomial got incompatible shapes"),
+    ("triangular(KEY, 0.0, jnp.ones(2), 2.0, (3,))", ValueError, "triangular got incompatible shapes"),
 ]
 
 

@@ -13,9 +13,10 @@ import pytest
 
 import anima.numpy as jnp
 from anima.compiler.ir.loops import Kernel, Program, Store
+from anima.core import memory
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.runtime import executable, memory
+from anima.runtime import executable
 from anima.runtime.executable import compile_program
 from anima.runtime.fields import with_fields
 from tests.compiler.loop_programs import c, f, i, k, op, program, vector, x_at

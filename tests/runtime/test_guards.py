@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import anima
 import anima.numpy as jnp
 from anima.compiler import cache, driver
 from anima.compiler.ir.loops import Buffer, Kernel, Local, Program, Stmt, Store
 from anima.compiler.storage.buffers import ALIGNMENT, place_apart
-from anima.config import compilation_cache_dir
-from anima.runtime import executable
+from anima.runtime import executable, guards
 from anima.runtime.executable import Executable, compile_program
 from anima.runtime.guards import GuardError
 from tests.compiler.loop_programs import at, copy, f, k, vector, x_at
@@ -46,6 +46,20 @@ def made(*body: Stmt, donated: bool = False) -> Executable:
 
 def every(target: str, move: int = 0, size: int = N) -> Stmt:
     return vector("j", size, Store(target, at("j", 1, move), k(2.0)))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9)), max_size=6))
+def test_holes_are_what_no_temporary_has(places: list[tuple[int, int]]) -> None:
+    """Temporaries may share memory: overlap, begin or end together, lie in one another."""
+    buffers = tuple(Buffer(f"t{i}", "f32", n, "temp", offset=4 * first) for i, (first, n) in enumerate(places))
+    used = {byte for b in buffers for byte in range(b.offset, b.offset + 4 * b.size)}
+    arena = max([0, *(byte + 1 for byte in used)]) + 8
+    holes = guards._holes(Program("some", buffers, (), arena))
+    assert [b for begin, end, _ in holes for b in range(begin, end)] == [b for b in range(arena) if b not in used]
+    for begin, _, name in holes:
+        assert name == "the start" if not begin else any(b.name == name and b.offset + 4 * b.size == begin
+                                                         for b in buffers)
 
 
 X = np.arange(N, dtype=np.float32)
@@ -122,17 +136,12 @@ def test_calls_inside_of_calls_and_on_threads() -> None:
     assert not errors
 
 
-def test_a_program_of_the_folder_of_compiled_code(tmp_path: object) -> None:
+def test_a_program_of_the_folder_of_compiled_code(on_disk: object) -> None:
     """Machine code that is loaded tells of its scratch rows, too."""
-    before = compilation_cache_dir.value
-    anima.config.update("anima_compilation_cache_dir", str(tmp_path))
-    try:
-        for _ in range(2):
-            cache.clear()
-            with pytest.raises(GuardError, match="scratch memory row"):
-                made(Local("row", "f32", 8), vector("j", 9, Store("row", at("j"), k(1.0))))([X])
-    finally:
-        anima.config.update("anima_compilation_cache_dir", before)
+    for _ in range(2):
+        cache.clear()
+        with pytest.raises(GuardError, match="scratch memory row"):
+            made(Local("row", "f32", 8), vector("j", 9, Store("row", at("j"), k(1.0))))([X])
 
 
 def test_unchecked_programs_have_no_guards(unchecked: None) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -91,6 +92,74 @@ def test_every_iteration_once(bodies, sleep, workers, spins):
     finally:
         pool.close()
     assert not any(worker.is_alive() for worker in pool._workers)
+
+
+@has_workers
+@pytest.mark.parametrize("workers", [2, 5])
+def test_pieces_are_no_smaller_than_the_grain(workers):
+    pool, pieces = threads.Pool(workers), []
+    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+        lambda ctx, begin, end: pieces.append((begin, end)))
+    address = ctypes.cast(body, ctypes.c_void_p).value
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    parallel_for = call(threads._module(threads._best_sleep()).address("parallel_for"))
+    for n in (1, 7, 100, 1001):
+        for grain in (1, 3, 50, 1000):
+            pieces.clear()
+            parallel_for(pool.address, address, None, n, grain)
+            pieces.sort()
+            assert [p[0] for p in pieces] == [0, *(p[1] for p in pieces[:-1])] and pieces[-1][1] == n
+            assert all(end - begin >= grain for begin, end in pieces[:-1])
+            assert len(pieces) <= 4 * workers
+    pool.close()
+
+
+@has_workers
+def test_one_pool_is_started_by_many_threads_at_once(monkeypatch):
+    """However long that takes: each number of threads has one pool, which all get."""
+    made, found = [], []
+
+    class Slow(threads.Pool):
+        def __init__(self, count):
+            made.append(count)
+            time.sleep(0.02)
+            super().__init__(count)
+
+    monkeypatch.setattr(threads, "Pool", Slow)
+    monkeypatch.setattr(threads, "_pools", {})
+    try:
+        for count in (3, 2, 3):
+            threads.set_num_threads(count)
+            callers = [threading.Thread(target=lambda: found.append(threads.pool_address())) for _ in range(8)]
+            for caller in callers:
+                caller.start()
+            for caller in callers:
+                caller.join()
+            assert len(set(found[-8:])) == 1 and threads.pool_cell.value == found[-1]
+        assert made == [3, 2]
+    finally:
+        for pool in threads._pools.values():
+            pool.close()
+        threads.set_num_threads(None)
+
+
+def test_a_forked_child_keeps_its_parents_pools_in_memory(monkeypatch):
+    """The fork may have happened inside of a job."""
+    class Memory:
+        address = 64
+
+    pool = Memory()
+    gone = weakref.ref(pool)
+    monkeypatch.setattr(threads, "_pools", {3: pool})
+    monkeypatch.setattr(threads, "_of_parents", [])
+    monkeypatch.setattr(threads, "_pool", pool)
+    before = threads.pool_cell.value
+    threads._forget_after_fork()
+    try:
+        del pool
+        assert gone() is not None and threads._pool is None and not threads._pools and threads.pool_cell.value == -1
+    finally:
+        threads.pool_cell.value = before
 
 
 @has_workers
@@ -271,6 +340,10 @@ def test_random_histories_leave_the_pool_parked():
 def test_number_of_threads(monkeypatch):
     monkeypatch.setenv("ANIMA_NUM_THREADS", "7")
     assert threads.num_threads() == 7
+    for text in ("none", "0", "-2", "1.5", " "):
+        monkeypatch.setenv("ANIMA_NUM_THREADS", text)
+        with pytest.raises(ValueError, match="ANIMA_NUM_THREADS"):
+            threads.num_threads()
     monkeypatch.setenv("ANIMA_NUM_THREADS", "none")
     with pytest.raises(ValueError, match="ANIMA_NUM_THREADS"):
         threads.num_threads()

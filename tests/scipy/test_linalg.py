@@ -269,3 +269,12 @@ def test_matrices_of_vectors(n: int) -> None:
 def test_errors(call: Callable[[Any], Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         call(positive((3, 3)))
+
+
+def test_the_error_that_funm_estimates_is_small_where_eigenvalues_are_apart() -> None:
+    apart, near = np.diag([1.0, 5.0, 9.0]) + np.triu(np.ones((3, 3)), 1), np.diag([1.0, 1.0, 9.0]) + np.eye(3, k=1)
+    for a, small in ((apart, True), (near, False)):
+        out, error = linalg.funm(a, jnp.exp, disp=False)
+        assert (float(error) < 1e-14) == small
+        if small:
+            np.testing.assert_allclose(out, reference.expm(a), rtol=1e-12, atol=1e-12)

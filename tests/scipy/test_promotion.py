@@ -14,6 +14,7 @@ from anima.scipy import cluster, fft, integrate, interpolate, ndimage, optimize,
 from anima.scipy.sparse import linalg
 from anima.scipy.spatial.transform import Rotation, Slerp
 
+REFUSED = (TypeError, ValueError, NotImplementedError)
 X = np.linspace(0.2, 2.0, 12, dtype=np.float32)
 M, U, C = X.reshape(3, 4), X / 3, (X + 1j * X).astype(np.complex64)
 EYE = np.eye(12, dtype=np.float32) * 2
@@ -74,3 +75,28 @@ def strict() -> Iterator[None]:
 def test_types_and_ranks_are_those_given(name: str) -> None:
     for leaf in anima.tree_util.tree_leaves(CALLS[name]()):
         assert leaf.dtype not in (np.float64, np.complex128)
+
+
+# What is not of 16 bits.
+WIDE = {*(f"special.{n}" for n in ("log_ndtr", "ndtr", "ndtri", "spence")), "sph_harm_y", "fft.rfft", "fft.ihfft",
+        "fft.rfftn", "rfft in x", "fftconvolve", "stft", "welch", "csd", "istft", "cg", "bicgstab", "mean"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", [n for n in CALLS if n not in ("bfgs", "lbfgs")])
+def test_small_types_lose_no_more_digits_than_they_have(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {k: np.asarray(globals()[k]) for k in "XMU"}
+    rounded = {k: np.asarray(jnp.asarray(x).astype(dtype)) for k, x in given.items()}
+    results = []
+    for operands in ({k: x.astype("f4") for k, x in rounded.items()}, rounded):
+        for k, x in operands.items():
+            monkeypatch.setitem(globals(), k, x)
+        if name in WIDE and operands is rounded:
+            with pytest.raises(REFUSED):
+                CALLS[name]()
+            return
+        results.append(anima.tree_util.tree_leaves(CALLS[name]()))
+    for want, got in zip(*results, strict=True):
+        assert got.dtype.itemsize <= want.dtype.itemsize
+        scale = max(1, np.abs(np.asarray(want)).max(initial=0))
+        np.testing.assert_allclose(np.asarray(got, "c16"), want, rtol=0, atol=6 * float(jnp.finfo(dtype).eps) * scale)

@@ -75,6 +75,8 @@ def test_grids(x64: None) -> None:
                     np.testing.assert_allclose(
                         RegularGridInterpolator(even, values, method, fill_value=fill)(nodes),
                         scipy.interpolate.RegularGridInterpolator(even, values, method, False, fill)(nodes), atol=1e-12)
+            if rank > 1:  # one point
+                np.testing.assert_allclose(ours(at[0]), ours(at[:1])[0], equal_nan=True)
             compiled = anima.jit(lambda f, x: f(x, "linear"))(ours, at)
             np.testing.assert_allclose(compiled, theirs(at, "linear"), atol=1e-12)
     def value(values: Any, x: Any) -> Any:
@@ -84,6 +86,17 @@ def test_grids(x64: None) -> None:
     weights = np.zeros((4, 3))
     weights[:2, :2] = 0.25
     np.testing.assert_allclose(anima.hessian(value)(v, x).reshape(12, 12), 2 * np.outer(weights, weights), atol=1e-14)
+
+
+@pytest.mark.parametrize("method", ["linear", "nearest"])
+def test_grids_of_one_point_along_an_axis(method: str) -> None:
+    for shape in ((1,), (1, 3), (3, 1), (1, 1)):
+        axes, values = [jnp.arange(float(n)) + 2 for n in shape], jnp.arange(float(np.prod(shape))).reshape(shape)
+        nodes = jnp.stack(jnp.meshgrid(*axes, indexing="ij"), -1)
+        for fill in (None, np.nan):
+            f = RegularGridInterpolator(axes, values, method, fill_value=fill)
+            assert f(nodes).tolist() == values.tolist()
+        assert np.isfinite(RegularGridInterpolator(axes, values, method, fill_value=None)(nodes + 0.25)).all()
 
 
 def test_nearest_codes(x64: None) -> None:

@@ -61,6 +61,23 @@ def test_derivatives(name: str, x64: None) -> None:
     np.testing.assert_allclose(both[1], 2 * np.linalg.solve(a, b), rtol=1e-7)
 
 
+def test_derivatives_of_complex_systems(x64: None) -> None:
+    """The transposed system of a Hermitian matrix is another one."""
+    a, b, ct = matrix("cg", 4, "c16"), matrix("", 4, "c16")[0], matrix("", 4, "c16")[1]
+    for solve in (cg, bicgstab):
+        slope = anima.vjp(lambda b, solve=solve: solve(a, b, tol=1e-13)[0], b)[1](ct)[0]
+        np.testing.assert_allclose(slope, np.linalg.solve(a.T, ct), rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_the_tolerance_is_that_of_the_residual(name: str, x64: None) -> None:
+    """Whatever the size of the preconditioner."""
+    a, b = matrix(name, 9), 50 * RNG.standard_normal(9)
+    for scale in (1e-6, 1e6):
+        x, _ = SOLVERS[name](a, b, tol=1e-2, M=lambda v, scale=scale: scale * v)
+        assert (0 if "gmres" in name else 1e-9) <= np.linalg.norm(a @ np.asarray(x) - b) / np.linalg.norm(b) <= 2e-2
+
+
 def test_trees_of_arrays() -> None:
     tree = {"a": jnp.ones(3), "b": (jnp.ones((2, 2)),)}
     for solve in SOLVERS.values():
@@ -87,3 +104,30 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception]]] = [
 def test_errors(call: Callable[[], Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         call()
+
+
+def test_iterations_that_break_down_end() -> None:
+    """Where nothing would change any more: after a few steps, not after all."""
+    calls: list[int] = []
+
+    def skew(v: Any) -> Any:
+        anima.debug.callback(lambda: calls.append(1))
+        return jnp.stack([v[1], -v[0]])
+
+    x, _ = bicgstab(skew, jnp.array([1.0, 0.0]), maxiter=500)
+    anima.effects_barrier()
+    assert len(calls) < 20 and np.isfinite(x).all()
+
+
+@pytest.mark.parametrize("solve, products", [(cg, 1), (bicgstab, 2)])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_as_many_steps_as_are_asked_for(solve: Callable[..., Any], products: int, steps: int) -> None:
+    calls: list[int] = []
+
+    def product(v: Any) -> Any:
+        anima.debug.callback(lambda: calls.append(1))
+        return v * jnp.arange(1.0, 9.0)
+
+    solve(product, jnp.ones(8), tol=0.0, maxiter=steps)
+    anima.effects_barrier()
+    assert len(calls) == 1 + products * steps

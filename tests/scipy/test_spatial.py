@@ -129,3 +129,16 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception]]] = [
 def test_errors(call: Callable[[], Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         call()
+
+
+@pytest.mark.parametrize("axis", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, -2, 3), (-3, 1, 0.01)], ids=str)
+def test_all_angles_keep_their_digits(axis: Any) -> None:
+    """Half turns, and no turn at all, as well as others; in every form, in float32."""
+    unit = np.asarray(axis) / np.linalg.norm(axis)
+    for angle in (0.0, 1e-6, 1e-3, 0.5, 2.0, np.pi - 1e-3, np.pi - 1e-6, np.pi):
+        want = Reference.from_rotvec(unit * angle)
+        turned = Rotation.from_rotvec(jnp.asarray(unit * angle, "float32"))
+        for found in (turned, Rotation.from_matrix(jnp.asarray(want.as_matrix(), "float32")),
+                      Rotation.from_quat(jnp.asarray(want.as_quat(), "float32")), Rotation.from_mrp(turned.as_mrp())):
+            np.testing.assert_allclose(found.as_matrix(), want.as_matrix(), atol=2e-6)
+            np.testing.assert_allclose(found.magnitude(), angle, atol=2e-6)

@@ -16,7 +16,7 @@ import anima.scipy.special as sp
 
 # Arguments of ordinary sizes, and where functions have zeros, limits and ends.
 REAL = (-3.7, -2.0, -0.4, -0.0, 0.0, 0.3, 0.5, 1.0, 1.46, 2.5, 9.0, 30.0, np.inf, -np.inf, np.nan)
-UNIT = (-0.1, 0.0, 1e-6, 0.2, 0.5, 0.8, 1.0, 1.5)
+UNIT = (-0.1, 0.0, 1e-6, 0.2, 0.3, 0.4999999, 0.5, 0.500001, 0.7, 0.8, 1.0, 1.5)
 GAMMAS = tuple(v for v in REAL if v != -np.inf)  # where SciPy's have values of their own
 UNARY: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(("entr", "erf", "erfc", "erfcx", "dawsn", "expit", "i0e", "i1e", "log_ndtr", "ndtr"), REAL),
@@ -42,6 +42,16 @@ PAIRS = {
 def agree(got: Any, want: Any, rtol: float) -> None:
     got, want = np.asarray(got), np.asarray(want)
     np.testing.assert_allclose(got, want, rtol=rtol, atol=0 if got.dtype == np.float64 else 1e-30)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_bessel_functions_near_zero(dtype: str) -> None:
+    """J_1 of tiny numbers is half of them, J_2 an eighth of their squares."""
+    with anima.enable_x64(dtype == "float64"):
+        z = np.asarray([0.0, 1e-200, 1e-40, 1e-25, 1e-16, 1e-7, 1e-3, 0.5, 9.0], dtype)
+        want = [scipy.special.jv(k, z.astype("f8")) for k in range(4)]
+        np.testing.assert_allclose(sp.bessel_jn(z, v=3), np.asarray(want).astype(dtype),
+                                   rtol=20 * np.finfo(dtype).eps, atol=np.finfo(dtype).eps ** 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -244,3 +254,12 @@ def test_mixed_derivatives_of_incomplete_gamma_functions(name: str, x64: None) -
 @pytest.mark.parametrize("function", [sp.xlogy, sp.xlog1py])
 def test_products_with_logarithms_of_nan(function: Any) -> None:
     assert jnp.isnan(function(0.0, jnp.nan)) and jnp.isnan(anima.grad(function, 1)(0.0, jnp.nan))
+
+
+@pytest.mark.parametrize("gap", [1e-15, 1e-12, 1e-8, 1e-4, 0.1, 0.3, 0.6])
+def test_entropies_of_neighbours_keep_their_digits(gap: float, x64: None) -> None:
+    for p, q in ((0.3, 0.3 * (1 + gap)), (7.0 * (1 + gap), 7.0), (0.5, 0.5 * (1 - gap))):
+        with mp.workdps(60):
+            exact = mp.mpf(p) * mp.log(mp.mpf(p) / mp.mpf(q))
+            want = float(exact), float(exact - mp.mpf(p) + mp.mpf(q))
+        np.testing.assert_allclose([sp.rel_entr(p, q), sp.kl_div(p, q)], want, rtol=4e-15)

@@ -78,6 +78,9 @@ def test_as_scipy(distribution: str, function: str) -> None:
     args = CASES[distribution][1][0]
     np.testing.assert_allclose(anima.jit(fun)(x, *args), fun(x, *args), rtol=1e-12, atol=1e-300)
     names = inspect.signature(fun).parameters
+    for k, name in enumerate(names):  # nothing hides that an argument is no number
+        given = dict(zip(names, (x, *args), strict=False)) | {name: NAN}
+        assert np.isnan(np.asarray(fun(**given))).all(), f"{name} (argument {k})"
     if "scale" in names:
         inner = x[np.isfinite(x)]
         want = getattr(getattr(reference, distribution), function)(inner, *args, loc=0.25, scale=2.0)
@@ -129,6 +132,13 @@ def test_no_digits_are_lost(distribution: str, function: str, args: tuple[float,
         want = float(exact(distribution, function)(*map(mpmath.mpf, args)))
     got = float(getattr(getattr(stats, distribution), function)(*args))
     assert got == pytest.approx(want, rel=3e-14, abs=3e-14)
+
+
+def test_the_mode_of_a_number() -> None:
+    for axis in (None, 0, -1):
+        for keep in (False, True):
+            found = stats.mode(jnp.float32(3), axis=axis, keepdims=keep)
+            assert found.mode.shape == found.count.shape == () and (float(found.mode), int(found.count)) == (3.0, 1)
 
 
 # ---------------------------------------------------------------- derivatives

@@ -540,8 +540,8 @@ def _closing_over_a_tracer() -> Any:
     return anima.grad(h)(3.0)
 
 
-def _forward_mode() -> Any:
-    return anima.jvp(pulled, (1.0, 2.0), (1.0, 1.0))
+def _forward_mode(wrap: Callable[..., Any] = lambda f: f) -> Any:
+    return anima.jvp(wrap(pulled), (1.0, 2.0), (1.0, 1.0))
 
 
 @pytest.mark.parametrize("kind, phrase, fun", [
@@ -570,6 +570,7 @@ def _forward_mode() -> Any:
     (ValueError, r"nondiff_argnames names \['z'\], but the arguments of <lambda> are \['x'\]",
      lambda: anima.custom_jvp(lambda x: x, nondiff_argnames=("z",))),
     (TypeError, "can't apply forward-mode.*custom_vjp function", _forward_mode),
+    (TypeError, "can't apply forward-mode.*custom_vjp function", lambda: _forward_mode(anima.jit)),
     (anima.errors.UnexpectedTracerError, "closes over", _closing_over_a_tracer),
     (TypeError, "defjvps.* with .*nondiff_argnums",
      lambda: anima.custom_jvp(lambda f, x: x, nondiff_argnums=(0,)).defjvps(lambda t, ans, x: t)),

@@ -271,6 +271,8 @@ class Control(Scratch):
                 self.vector(stmt)
             case For(kind="whole"):
                 self.whole(stmt)
+            case For(kind="square"):
+                self.square(stmt)
             case For(kind="unrolled", index=index, extent=Const(value=count), body=body):
                 for i in range(int(count)):
                     self.env[index] = constant_index(i)
@@ -300,6 +302,9 @@ class Control(Scratch):
         raise NotImplementedError
 
     def whole(self, loop: For) -> None:
+        raise NotImplementedError
+
+    def square(self, loop: For) -> None:
         raise NotImplementedError
 
     def _number(self, name: str, number: Numbers | None) -> None:

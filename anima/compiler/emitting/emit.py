@@ -23,10 +23,10 @@ from anima.compiler.emitting.value import COMPLEX_TYPES, I64, MEMORY, PTR, LaneI
 from anima.compiler.ir import lapack
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
+    ENTRY,
     Accumulate,
     Again,
     Assign,
-    Buffer,
     Call,
     For,
     If,
@@ -34,6 +34,7 @@ from anima.compiler.ir.loops import (
     Program,
     Stmt,
     Var,
+    slots,
     statements,
 )
 from anima.compiler.ir.routines import arguments, buffers_written
@@ -44,7 +45,6 @@ from anima.compiler.products.gemm import ProductText, emit_product, shared_text
 from anima.compiler.storage.buffers import written_out
 from anima.util import record
 
-ENTRY = "entry"
 _INLINE = 4   # most kernels that are part of the entry function
 _SPREAD = 12  # kernels from which they go into modules of their own
 _MANY = 128  # most operands of a kernel that is a function with a parameter for each
@@ -84,11 +84,6 @@ def emit_program(program: Program, target: Target) -> Emitted:
     numbers = {id(m): n for n, m in enumerate([*modules, *entry.shared])}
     callees = tuple((None if m is None else numbers[id(m)], name) for _, name, m in entry.callees.values())
     return Emitted(tuple(texts), callees, any(m.parallel for m in modules), len(entry.shared))
-
-
-def slots(program: Program) -> list[Buffer]:
-    """The buffers whose addresses the entry function takes, in order."""
-    return [b for role in ("input", "output", "const") for b in program.with_role(role)]
 
 
 class Outer(Function):

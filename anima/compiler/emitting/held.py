@@ -6,8 +6,8 @@
                                      s = t[2]                       an extracted lane
 
 Every index is known when the program is compiled. The values are variables of the function (`env`), so that
-loops and branches carry them as they do others. Lanes without an element repeat the first: LLVM does not come to
-an end with some shuffles of shuffles that repeat the last.
+loops and branches carry them as they do others. Lanes without an element repeat all from the first: LLVM does not
+come to an end with some shuffles of shuffles that repeat one of them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def lanes_for(count: int) -> int:
 
 
 def elements_of(width: int, count: int) -> list[int]:
-    """The element of each lane: lanes after the last element have the first."""
-    return [lane if lane < count else 0 for lane in range(width)]
+    """The element of each lane: lanes after the last element have the first, and so on."""
+    return [lane if lane < count else lane % count for lane in range(width)]
 
 
 class Held(Memory):

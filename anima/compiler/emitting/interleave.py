@@ -34,6 +34,31 @@ def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
     return found
 
 
+def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
+    """As many vectors as each has lanes, transposed; vectors of 16 bytes, or 32.
+
+    Elements are interleaved within 16 bytes, and then these are exchanged: machines have instructions for that, and
+    what needs others takes LLVM ten times as long."""
+    type = rows[0].type
+    few = min(type.width, 128 // type.bits)
+    both = range(0, type.width, few)
+    columns = [_interleaved_within(b, rows[start:start + few], few) for start in both]
+    if len(both) == 1:
+        return columns[0]
+    return [b.shuffle(x, y, [*range(start, start + few), *range(type.width + start, type.width + start + few)])
+            for start in both for x, y in zip(*columns, strict=True)]
+
+
+def _interleaved_within(b: Builder, vectors: Sequence[Value], few: int) -> list[Value]:
+    """The first elements of each `few` lanes of vectors in turn, then the second ones, ..."""
+    if len(vectors) == 1:
+        return list(vectors)
+    width = vectors[0].type.width
+    pairs = zip(_interleaved_within(b, vectors[::2], few), _interleaved_within(b, vectors[1::2], few), strict=True)
+    return [b.shuffle(x, y, [start + half + lane // 2 + width * (lane % 2) for start in range(0, width, few)
+                             for lane in range(few)]) for x, y in pairs for half in (0, few // 2)]
+
+
 def runs(stmts: Sequence[Stmt]) -> Iterator[Sequence[Stmt]]:
     """Statements in order, those together that store what has a name to places next to each other."""
     start = 0

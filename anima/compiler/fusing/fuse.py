@@ -103,6 +103,11 @@ class _Builder:
     def kept(self) -> tuple[int, ...]:
         return tuple(d for d in range(len(self.shape)) if d not in self.axes)
 
+    def row_shapes(self) -> set[Shape]:
+        """The shapes of what there is one of for each row: without the axes of the rows, and with them, of size 1."""
+        ones = tuple(1 if d in self.axes else n for d, n in enumerate(self.shape))
+        return {tuple(self.shape[d] for d in self.kept()), ones} - {self.shape}
+
 
 class _Grouping:
     """Places roots, in program order, into groups."""
@@ -252,8 +257,8 @@ class _Grouping:
         """Lists a group under the spaces whose roots it may take."""
         self.by_space.setdefault((group.shape, group.kind), []).append(group)
         if group.kind == "reduce" and self._in_rows(group):
-            kept = tuple(group.shape[d] for d in group.kept())
-            self.by_space.setdefault((kept, "row"), []).append(group)
+            for shape in group.row_shapes():
+                self.by_space.setdefault((shape, "row"), []).append(group)
 
     def _find(self, eqn: Eqn, kind: str, space: Shape, axes: tuple[int, ...], reads: dict[Var, set[Relation]],
               direct: dict[int, _Builder], cuts: dict[int, set[int]]) -> _Builder | None:
@@ -262,13 +267,14 @@ class _Grouping:
             for group in reversed(self.by_space.get(key, ())[-6:]):
                 if kind != group.kind and key[1] != "row" and _in_boxes(space, cuts if kind == "map" else group.cuts):
                     continue
-                if self._takes(group, eqn, kind, key[1], axes, reads, direct):
+                if self._takes(group, eqn, kind, key, axes, reads, direct):
                     return group
         return None
 
-    def _takes(self, group: _Builder, eqn: Eqn, kind: str, role: str, axes: tuple[int, ...],
+    def _takes(self, group: _Builder, eqn: Eqn, kind: str, key: tuple[Shape, str], axes: tuple[int, ...],
                reads: dict[Var, set[Relation]], direct: dict[int, _Builder]) -> bool:
-        """Whether a root may join a group, and gains by it."""
+        """Whether a root may join a group of those listed under `key` (a space, a role), and gains by it."""
+        space, role = key
         if len(group.roots) >= MOST_ROOTS or group.size + self.size > LARGE:
             return False
         if kind == "reduce" and group.kind == "reduce" and group.axes != axes:
@@ -288,30 +294,26 @@ class _Grouping:
             return False
         if len(group.shape) > 1 and not shares and group.kind == "reduce":
             return False
-        return not depends or self._aligned(group, role, reads)
+        return not depends or self._aligned(group, role, space, reads)
 
-    def _aligned(self, group: _Builder, role: str, reads: dict[Var, set[Relation]]) -> bool:
-        """Whether all that a root reads of a group's results is at the index that it is computed at."""
-        kept = group.kept()
+    def _aligned(self, group: _Builder, role: str, space: Shape, reads: dict[Var, set[Relation]]) -> bool:
+        """Whether all that a root over `space` reads of a group's results is at the index that it is computed at."""
+        kept, all_axes = group.kept(), tuple(range(len(group.shape)))
+        axes = kept if len(space) < len(group.shape) else all_axes  # of the group, for each of the root's
         for var, relations in reads.items():
             if self.home.get(var) is not group:
                 continue
-            whole = var.aval.shape == group.shape and not (group.kind == "reduce" and self._is_total(var, group))
+            whole = var.aval.shape == group.shape
+            if whole and role == "row":
+                return False
             if group.kind == "reduce" and not whole and not self._in_rows(group):
                 return False
-            if role == "row":
-                if whole:
+            want = kept if var.aval.ndim < len(group.shape) else all_axes
+            for relation in relations:
+                if relation is None or not _follows(tuple([r if r < 0 else axes[r] for r in relation]), want,
+                                                    var.aval.shape):
                     return False
-                want = tuple(range(len(kept)))
-            else:
-                want = tuple(range(len(group.shape))) if whole else kept
-            if any(r is None or not _follows(r, want, var.aval.shape) for r in relations):
-                return False
         return True
-
-    def _is_total(self, var: Var, group: _Builder) -> bool:
-        """Whether a result is a reduction of the group, or computed from such at the rows' index."""
-        return var.aval.shape != group.shape
 
     def finish(self, outvars: Sequence[Atom]) -> tuple[tuple[Group, ...], frozenset[Var]]:
         """The groups in an order in which they can run, and the variables that other groups or the caller read."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, For, Let, Load, Op, Ref, Stmt, Store, children
+from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, For, Let, Load, Op, Ref, Stmt, Store, children, walk
 
 
 def steps(expr: Expr, lets: Mapping[str, Expr]) -> dict[str, int | None]:
@@ -90,6 +90,27 @@ def nest_of(stmts: Sequence[Stmt]) -> Nest | None:
         extents.append((loop.index, extent))
         stmts = loop.body
     return Nest(loops, extents, between, tuple(stmts)) if all(isinstance(s, (Let, Store)) for s in stmts) else None
+
+
+def is_index(expr: Expr) -> bool:
+    """Whether an expression is an index made of indices alone."""
+    return expr.dtype == INDEX and not any(isinstance(node, Load) for node in walk(expr))
+
+
+def across(loop: For) -> list[Load]:
+    """What a loop over rows, with a loop over lanes last in it, loads along the rows, one element after the other, and
+    in steps across the lanes."""
+    *before, lanes = loop.body
+    if not isinstance(lanes, For) or not all(isinstance(s, Let) for s in before):
+        return []
+    lets = {s.name: s.value for s in (*before, *lanes.body) if isinstance(s, Let)}
+    found: dict[Load, None] = {}
+    for node in walk(*lanes.body):
+        if isinstance(node, Load):
+            step = steps(node.index, lets)
+            if step.get(loop.index, 0) == 1 and step.get(lanes.index, 0) not in (None, 0, 1, -1):
+                found[node] = None
+    return list(found)
 
 
 # ---------------------------------------------------------------- numbers

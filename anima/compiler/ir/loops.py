@@ -31,6 +31,7 @@ from anima.core.source import Source
 from anima.util import record
 
 INDEX = "index"
+ENTRY = "entry"  # the function of machine code that a call of a program calls
 Size = int  # what a coefficient is, see `Affine`
 
 
@@ -139,12 +140,13 @@ class For:
     vector    `each` or `reduce` (the emitter runs `width` lanes at once and the rest one by one or masked)
     unrolled  written out, one iteration after the other; the extent is a constant
     whole     a vector loop in a single round, of `width` lanes; the extent is a constant
+    square    `each`, around a vector loop: `width` iterations of both at once
     """
 
     index: str
     extent: Expr
     body: tuple[Stmt, ...]
-    kind: Literal["serial", "each", "reduce", "parallel", "vector", "unrolled", "whole"] = "serial"
+    kind: Literal["serial", "each", "reduce", "parallel", "vector", "unrolled", "whole", "square"] = "serial"
     width: int = 1
     grain: int = 1  # parallel: least number of iterations worth handing to a thread
 
@@ -317,6 +319,11 @@ class Program:
         return [b for b in self.buffers if b.role == role]
 
 
+def slots(program: Program) -> list[Buffer]:
+    """The buffers whose addresses the entry function takes, in order."""
+    return [b for role in ("input", "output", "const") for b in program.with_role(role)]
+
+
 _CHILDREN: dict[type, Callable[[Any], tuple[Expr | Stmt, ...]]] = {
     **dict.fromkeys((Ref, Const, Local, Call), lambda node: ()),
     **dict.fromkeys((Let, Assign, Accumulate), lambda node: (node.value,)),
@@ -329,6 +336,7 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Expr | Stmt, ...]]] = {
     While: lambda node: (*node.before, node.cond, *node.body),
     If: lambda node: (node.cond, *node.then, *node.orelse),
     Kernel: lambda node: node.body,
+    Again: lambda node: (node.kernel,),
     Window: lambda node: (node.address,),
 }
 

@@ -228,9 +228,10 @@ class Scope(Nest):
         self.store(*self.address(var, index), value)
 
 
-def not_lowered(eqn: Eqn) -> NotImplementedError:
+def not_lowered(eqn: Eqn) -> Exception:
     where = f" (at {eqn.source})" if eqn.source else ""
-    return NotImplementedError(f"The compiler has no lowering for the primitive '{eqn.primitive.name}'{where}.")
+    return eqn.primitive.refusal(eqn.params) or NotImplementedError(
+        f"The compiler has no lowering for the primitive '{eqn.primitive.name}'{where}.")
 
 
 # ---------------------------------------------------------------- shapes

@@ -1,6 +1,6 @@
 """Matrix products: large ones to `gemm`, all others to loops.
 
-    dot_general a b, small, or of integers:                             reduce_sum(a * b, the contracted axis)
+    dot_general a b, small, or of integers of 32 bits:                  reduce_sum(a * b, the contracted axis)
     dot_general a b, large f32:                                         Call("gemm", ...)
 
 The first rewrite happens before fusion, so that products of small matrices fuse with what is around them.
@@ -67,7 +67,7 @@ def wants_loops(eqn: Eqn) -> bool:
     """Whether a product is better written as a sum of products."""
     x, y = (v.aval for v in eqn.invars)
     p = Product.of(x, y, eqn.params["dimension_numbers"])
-    dtype = scalar_type(_work_aval(x, y, eqn.outvars[0].aval))
+    dtype = scalar_type(_work_aval(x, y, eqn.outvars[0].aval, p.k))
     if dtype not in _GEMM or 0 in (p.batch, p.k) or p.m == p.n == 1:
         return True
     work = p.m * p.n * p.k
@@ -76,8 +76,12 @@ def wants_loops(eqn: Eqn) -> bool:
     return work <= SMALL_PRODUCT
 
 
-def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray) -> ShapedArray:
-    """The type in which terms are multiplied and added."""
+def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray, k: int = 0) -> ShapedArray:
+    """The type in which terms are multiplied and added; for products by `gemm` of matrices whose rows have `k` elements
+    one of floats, where these are exact."""
+    exact = _exact_float(x.dtype, y.dtype, k) if k else None
+    if exact is not None:
+        return out.update(dtype=exact)
     natural = natural_dtype(x.dtype, y.dtype)
     small = dtypes.issubdtype(natural, np.floating) and natural.itemsize < 4
     work = np.dtype(np.float32) if small else natural
@@ -89,23 +93,35 @@ def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray) -> ShapedArray:
     return out.update(dtype=work)
 
 
+def _exact_float(x: Any, y: Any, k: int) -> np.dtype | None:
+    """A type of floats in which all sums of `k` products of such small integers are numbers; None if there is none."""
+    if not all(isinstance(d, np.dtype) and d.kind in "iu" and d.itemsize <= 2 for d in (x, y)):
+        return None
+    most = k * math.prod(max(-int(np.iinfo(d).min), int(np.iinfo(d).max)) for d in (x, y))
+    return np.dtype(np.float32) if most <= 1 << 24 else np.dtype(np.float64) if most <= 1 << 53 else None
+
+
 def wants_wider(eqn: Eqn) -> bool:
     """Whether the operands of a product by `gemm` are to be converted first."""
     x, y = (v.aval for v in eqn.invars)
-    work = _work_aval(x, y, eqn.outvars[0].aval).dtype
-    return x.dtype != work or y.dtype != work or eqn.outvars[0].aval.dtype != work
+    out = eqn.outvars[0].aval
+    work = _work_aval(x, y, out, Product.of(x, y, eqn.params["dimension_numbers"]).k).dtype
+    return x.dtype != work or y.dtype != work or out.dtype != work
 
 
 def rewrite(eqn: Eqn, x: Any, y: Any) -> Any:
     """The product by loops, or in the type that `gemm` takes, in terms of other operations."""
     out = eqn.outvars[0].aval
-    work = _work_aval(x.aval, y.aval, out).dtype
-    x, y = el.convert(x, work), el.convert(y, work)
     numbers = eqn.params["dimension_numbers"]
-    if not wants_loops(eqn):
-        total = dot_general_p.bind(x, y, dimension_numbers=numbers, precision=None, preferred_element_type=None)
-    else:
-        total = _sum_of_products(x, y, Product.of(x.aval, y.aval, numbers))
+    product = Product.of(x.aval, y.aval, numbers)
+    if wants_loops(eqn):
+        work = _work_aval(x.aval, y.aval, out).dtype
+        return el.convert(_sum_of_products(el.convert(x, work), el.convert(y, work), product), out.dtype)
+    work = _work_aval(x.aval, y.aval, out, product.k).dtype
+    x, y = el.convert(x, work), el.convert(y, work)
+    total = dot_general_p.bind(x, y, dimension_numbers=numbers, precision=None, preferred_element_type=None)
+    if dtypes.issubdtype(out.dtype, np.integer):  # of which narrower types take the last bits
+        total = el.convert(total, np.dtype(np.int32 if work == np.float32 else np.int64))
     return el.convert(total, out.dtype)
 
 

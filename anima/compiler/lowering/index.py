@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.ir.index_math import TRUE, Index, conjunction
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Store
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Store, affine
+from anima.compiler.ir.neutral import neutral
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.reduce import combine as combine_op
@@ -26,6 +27,10 @@ from anima.core.jaxpr import Atom, Eqn
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, default_fill, window_sizes
 
 UNROLLED = 4    # elements of a window that are written one by one: less than a vector, and the next window may overlap
+PARTS = 16      # of many updates, at most, each with results of its own ...
+SPARE = 4       # ... if there are so many times more updates than results,
+LEAST = 1 << 13  # and so many in a part
+BLOCK = 1024    # updates of which the places are computed at once, in vectors
 RUNS = 64       # updates in order from which those that go to one place are looked for
 _COMBINE = {"scatter": None, "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
 
@@ -154,6 +159,10 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
     # register meanwhile. The next place would be foreseen worse than it is found in memory, were it any.
     runs = (combine is not None and params.get("indices_are_sorted") and not independent
             and math.prod(window_shape) == 1 and math.prod(batch_sizes) >= RUNS)
+    parts = min(PARTS, math.prod(batch_sizes) // max(SPARE * operand.aval.size, LEAST))
+    if combine is not None and not runs and not independent and math.prod(window_shape) == 1 and parts:
+        _in_parts(builder, eqn, out, dtype, combine_op(combine, dtype), parts)
+        return
     scope = builder.scope()
     if runs:
         here, total = scope.var(Const(-1, INDEX), "a"), scope.var(constant(0, dtype))
@@ -180,3 +189,60 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
             scope.assign(total, value)
         scope.emit(Store(out, target, value))
     builder.kernel(eqn.primitive.name.replace("-", "_"), scope, eqn.source)
+
+
+def _in_parts(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, op: str, parts: int) -> None:
+    """Updates of single elements, each part of which has results of its own; these are then combined in order."""
+    size, count = eqn.invars[0].aval.size, math.prod(eqn.invars[1].aval.shape[:-1])
+    blocks = -(-count // BLOCK)
+    each = -(-blocks // parts)
+    parts = -(-blocks // each)
+    own = builder.temp(dtype, parts * (size + 1))
+    scope = builder.scope()
+    ix = scope.ix
+    with scope.loop(parts, "each") as part:
+        base, first = ix.scale(part, size + 1), ix.scale(part, each)
+        places, values = scope.local("i32", BLOCK), scope.local(dtype, BLOCK)
+        with scope.loop(size + 1, "each") as j:
+            scope.store(own, ix.add(base, j), constant(neutral(op, dtype), dtype))
+        with scope.serial(Op("min", (Const(each, INDEX), affine(blocks, (first.expr(), -1))), INDEX)) as number:
+            begin = ix.scale(ix.add(first, ix.opaque(number, 0, each - 1, scope.depth)), BLOCK)
+            rest = Op("min", (Const(BLOCK, INDEX), affine(count, (begin.expr(), -1))), INDEX)
+            _in_block(scope, eqn, (own, base.expr()), begin, scope.let(rest, scope.depth, "n"), (places, values), op)
+    builder.kernel(f"{eqn.primitive.name.replace('-', '_')}_parts", scope, eqn.source)
+    scope = builder.scope()
+    with scope.loop(size, "each") as j:
+        total = scope.load(out, j, dtype)
+        for place in range(0, parts * (size + 1), size + 1):
+            total = scope.op(op, (total, scope.load(own, scope.ix.offset(j, place), dtype)), dtype)
+        scope.store(out, j, total)
+    builder.kernel(eqn.primitive.name.replace("-", "_"), scope, eqn.source)
+
+
+def _in_block(scope: Scope, eqn: Eqn, target: tuple[str, Expr], begin: Index, extent: Expr, rooms: tuple[str, str],
+              op: str) -> None:
+    """Finds the places of a block of updates, in vectors, and what they add; then adds it. `target` has a place more
+    than the operand has, for all that is outside: no update is a branch."""
+    operand, indices, updates = eqn.invars
+    dims, ix, (places, values) = eqn.params["dimension_numbers"], scope.ix, rooms
+    sizes = window_sizes(operand.aval.ndim, updates.aval.shape, dims)
+    with scope.loop(extent, "each", bound=BLOCK) as k:
+        batch = ix.unflatten(ix.add(begin, k), indices.aval.shape[:-1])
+        starts, inside = _windows(scope, indices, batch, operand.aval.shape, sizes, GatherDimensionNumbers(*dims),
+                                  eqn.params["mode"].exact)
+        place = scope.index_value(ix.flatten(starts, operand.aval.shape), "i32")
+        if inside is not TRUE:
+            place = scope.op("select_n", (inside, Const(operand.aval.size, "i32"), place), "i32")
+        scope.store(places, k, place)
+        given = iter(batch)
+        source = tuple(ix.zero if d in dims.update_window_dims else next(given) for d in range(updates.aval.ndim))
+        value = scope.at(updates, source)
+        if type(value) is not Const:
+            scope.store(values, k, scope.cast(value, "f32" if value.dtype in HALVES else value.dtype))
+    dtype = "f32" if value.dtype in HALVES else value.dtype
+    with scope.serial(extent) as step:
+        place = scope.let(Op("cast", (Load(places, step, "i32"),), INDEX), scope.depth, "n")
+        where = affine(0, (target[1], 1), (place, 1))
+        more = scope.cast(value, dtype) if type(value) is Const else Load(values, step, dtype)
+        new = scope.let(Op(op, (Load(target[0], where, dtype), more), dtype), scope.depth)
+        scope.emit(Store(target[0], where, new))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Group
@@ -113,12 +113,12 @@ def write_roots(scope: Scope, roots: Sequence[Eqn], index: Indices, stored: froz
 
     Everything is read before anything is stored: a result may take over the memory of an operand.
     """
-    write_at(scope, roots, [index], stored)
+    write_each(scope, [(eqn, index) for eqn in roots], stored)
 
 
-def write_at(scope: Scope, roots: Sequence[Eqn], indices: Sequence[Indices], stored: frozenset[Var]) -> None:
-    """`write_roots` at several indices."""
-    wanted = [(eqn, index) for index in indices for eqn in roots if any(v in stored for v in eqn.outvars)]
+def write_each(scope: Scope, pairs: Iterable[tuple[Eqn, Indices]], stored: frozenset[Var]) -> None:
+    """`write_roots` of equations at an index each."""
+    wanted = [pair for pair in pairs if any(v in stored for v in pair[0].outvars)]
     for eqn, index in wanted:
         scope.define(eqn, index)
     for eqn, index in wanted:
@@ -180,8 +180,9 @@ def _write_box(new_scope: Callable[[], Scope], scope: Scope, group: Group, store
                *corners: tuple[int, ...]) -> Scope:
     """The kernel with the loops of a box behind what it has."""
     def write(scope: Scope, index: Indices) -> None:
-        write_at(scope, group.roots, [tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True))
-                                      if any(corner) else index for corner in corners], stored)
+        places = [tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True)) if any(corner) else index
+                  for corner in corners]
+        write_each(scope, [(eqn, place) for place in places for eqn in group.roots], stored)
 
     box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
     space, written = merge_runs(new_scope, box, write)

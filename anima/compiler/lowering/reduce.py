@@ -24,7 +24,7 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr, Ref
 from anima.compiler.ir.neutral import neutral
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
-from anima.compiler.lowering.map import Run, Space, merge_runs, open_loops, write_roots
+from anima.compiler.lowering.map import Run, Space, merge_runs, open_loops, write_each, write_roots
 from anima.compiler.scalars.small import HALVES
 from anima.core.jaxpr import Eqn, Var
 
@@ -130,13 +130,14 @@ def reduce_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozense
     sweeps = Sweeps(group, scope.producers, stored)
     with ExitStack() as stack:
         values = open_loops(scope, stack, space, outer)
-        row = _kept(space.index(scope, values), group)
+        index = space.index(scope, values)
+        row = _kept(index, group)
         for var in sweeps.kept:
             shape = tuple(group.shape[a] for a in group.axes)
             buffer = scope.local(scalar_type(var.aval), math.prod(shape))
             scope.scratch[var] = buffer, group.axes, shape, scope.depth
         for eqns, after in zip(sweeps.roots, sweeps.after, strict=True):
-            write_roots(scope, after, row, stored)
+            write_each(scope, [(eqn, _place(scope, eqn, index, group)) for eqn in after], stored)
             if eqns:
                 _sweep(scope, space, values, inner, eqns, group, row, stored)
     return scope
@@ -144,6 +145,17 @@ def reduce_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozense
 
 def _kept(index: Indices, group: Group) -> Indices:
     return tuple(i for d, i in enumerate(index) if d not in group.axes)
+
+
+def _place(scope: Scope, eqn: Eqn, index: Indices, group: Group) -> Indices:
+    """Where a result that is no reduction is computed, at an index of the group's space: there, at the row, or at the
+    row with axes of size 1 left."""
+    shape = eqn.outvars[0].aval.shape
+    if shape == group.shape:
+        return index
+    if len(shape) == len(group.shape):
+        return tuple(scope.ix.zero if d in group.axes else i for d, i in enumerate(index))
+    return _kept(index, group)
 
 
 def _dummy(new_scope: Callable[[], Scope], group: Group) -> Callable[[], Scope]:
@@ -161,7 +173,7 @@ def _probe(scope: Scope, group: Group, index: Indices, stored: frozenset[Var]) -
             scope.at(eqn.invars[0], index)
             place = _kept(index, group)
         else:
-            place = index if eqn.outvars[0].aval.shape == group.shape else _kept(index, group)
+            place = _place(scope, eqn, index, group)
             scope.define(eqn, place)
         scope.used.append(scope.ix.flatten(place, eqn.outvars[0].aval.shape))
 

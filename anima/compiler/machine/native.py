@@ -1,9 +1,10 @@
-"""LLVM text to machine code in this process: the only file that imports llvmlite.
+"""LLVM text to machine code in this process: the only file that imports llvmlite, at the first text to compile.
 
 `compile_module` parses LLVM assembly and generates an object file in memory; `load_object` links such an
-object (fresh, or from a cache on disk) and gives addresses. No optimising passes run before code generation:
-our text is written as it is meant to run, and instcombine, GVN and the like made none of our programs faster,
-but compiling a tenth to a half slower. Code generation takes no Python lock, so that threads compile at once.
+object (fresh, or from the disk) and gives addresses: by `image` where that knows how, by LLVM otherwise. No
+optimising passes run before code generation: our text is written as it is meant to run, and instcombine, GVN and
+the like made none of our programs faster, but compiling a tenth to a half slower. Code generation takes no Python
+lock, so that threads compile at once.
 
     >>> m = compile_module("define i64 @twice(i64 %x) { %y = shl i64 %x, 1  ret i64 %y }")
     >>> ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(m.address("twice"))(21)
@@ -18,14 +19,22 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import llvmlite
-import llvmlite.binding as llvm
-
+from anima.compiler.machine import image, store
 from anima.compiler.machine.target import Target, target_of
-from anima.compiler.scalars.table import support_text
-from anima.util import once
+from anima.util import lazy_module, once
+
+if TYPE_CHECKING:
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    from anima.compiler.scalars import table
+else:  # programs that are all on disk need none of these
+    llvmlite, llvm = lazy_module("llvmlite"), lazy_module("llvmlite.binding")
+    table = lazy_module("anima.compiler.scalars.table")
 
 
 @once
@@ -43,36 +52,25 @@ def version() -> str:
 class Module:
     """Machine code in memory. It stays there for as long as this object lives."""
 
-    __slots__ = ("_addresses", "_engine", "_library", "_object", "_target", "_trackers", "llvm")
+    __slots__ = ("_addresses", "_code", "_object", "_target", "llvm")
 
-    def __init__(self, object_bytes: bytes, llvm_text: str | None, target: Target, support: str = "") -> None:
+    def __init__(self, object_bytes: bytes, llvm_text: str | None, target: Target | None,
+                 symbols: Mapping[str, int] | None = None, support: str = "") -> None:
         self._object = object_bytes
         self._target = target
         self.llvm = llvm_text
-        self._library = f"anima{next(_numbers)}"
-        self._addresses: dict[str, int] = {}
-        needed = {name.decode() for name in _SUPPORT_NAME.findall(object_bytes)} - {support}
-        for name in needed:
-            _support(name, target)  # compiled without the lock
-        with _lock:
-            link = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
-            for name in needed:
-                link.import_symbol(name, _support(name, target).address(name))
-            self._engine = _engine()
-            self._trackers = [link.link(self._engine, self._library)]
+        known = dict(symbols or {})
+        for name in {name.decode() for name in _SUPPORT_NAME.findall(object_bytes)} - {support}:
+            known[name] = _support(name, target or host()).address(name)
+        self._code = image.load(object_bytes, lambda name: known[name] if name in known else image.of_process(name))
+        self._addresses = _Lookup(object_bytes, known) if self._code is None else self._code.addresses
 
     def address(self, function_name: str) -> int:
         """The address of a function (or constant) of the module; KeyError if it has none of that name."""
-        known = self._addresses.get(function_name)
-        if known is None:
-            with _lock:
-                try:
-                    tracker = self._engine.lookup(self._library, function_name)
-                except RuntimeError as error:
-                    raise KeyError(f"no function {function_name!r} in this module: {error}") from None
-                self._trackers.append(tracker)
-            known = self._addresses[function_name] = tracker[function_name]
-        return known
+        try:
+            return self._addresses[function_name]
+        except KeyError:
+            raise KeyError(f"no function {function_name!r} in this module") from None
 
     def object_bytes(self) -> bytes:
         """The object file, for `load_object`."""
@@ -82,7 +80,31 @@ class Module:
         """The machine code as assembly text; ValueError for a module that was loaded as an object."""
         if self.llvm is None:
             raise ValueError("a module loaded from a cached object has no LLVM text to print assembly from")
-        return _generate(_parse(self.llvm), self._target, as_object=False).decode()
+        return _generate(_parse(self.llvm), self._target or host(), as_object=False).decode()
+
+
+class _Lookup(dict[str, int]):
+    """The addresses of the functions of an object that LLVM links, each looked up when it is first asked for."""
+
+    def __init__(self, object_bytes: bytes, symbols: Mapping[str, int]) -> None:
+        super().__init__()
+        self.dylib = f"anima{next(_numbers)}"
+        with _lock:
+            link = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
+            for name, address in symbols.items():
+                link.import_symbol(name, address)
+            self.engine = _engine()
+            self.trackers = [link.link(self.engine, self.dylib)]
+
+    def __missing__(self, name: str) -> int:
+        with _lock:
+            try:
+                tracker = self.engine.lookup(self.dylib, name)
+            except RuntimeError as error:
+                raise KeyError(f"{name}: {error}") from None
+            self.trackers.append(tracker)
+        self[name] = tracker[name]
+        return self[name]
 
 
 def compile_module(ir_text: str, check: bool = False, level: int = 1, target: Target | None = None) -> Module:
@@ -106,9 +128,19 @@ def compile_object(ir_text: str, check: bool = False, level: int = 1, target: Ta
     return _generate(module, target or host(), as_object=True, level=level)
 
 
-def load_object(object_bytes: bytes, ir_text: str | None = None, target: Target | None = None) -> Module:
-    """Link an object file that `compile_object` made for the target."""
-    return Module(object_bytes, ir_text, target or host())
+def load_object(object_bytes: bytes, ir_text: str | None = None, target: Target | None = None,
+                symbols: Mapping[str, int] | None = None) -> Module:
+    """Link an object file that `compile_object` made for the target; `symbols` are addresses of what it calls.
+
+    RuntimeError for one that calls what is nowhere, or is no object file.
+    """
+    return Module(object_bytes, ir_text, target, symbols)
+
+
+def load(ir_text: str, target: Target | None = None, level: int = 1,
+         symbols: Mapping[str, int] | None = None) -> Module:
+    """`compile_module`, but what was compiled of the same text once may be on the disk."""
+    return _load(ir_text, target, level, symbols)
 
 
 def support_objects(modules: Sequence[Module], target: Target) -> dict[str, bytes]:
@@ -133,20 +165,25 @@ def keep_support(objects: dict[str, bytes], target: Target) -> None:
 # Implementation -----------------------------------------------------------------------------------
 
 _SWITCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "passes")
+ADDRESS = "inttoptr (i64"  # of something in this process: in others, such code is of no use
 _SUPPORT_NAME = re.compile(rb"anima\.support\.\w+\.f\d\d\.v\d+")
 _support_modules: dict[tuple[str, Target], Module] = {}
 _lock = threading.RLock()
 _numbers = itertools.count()
 _local = threading.local()
+_held: list[Any] = []  # llvmlite's lock, during a fork
 
 
 def _before_fork() -> None:
     _lock.acquire()
-    llvm.ffi.lib._lock.__enter__()
+    if "llvmlite.binding" in sys.modules:
+        llvm.ffi.lib._lock.__enter__()
+        _held.append(llvm.ffi.lib._lock)
 
 
 def _after_fork() -> None:
-    llvm.ffi.lib._lock.__exit__()
+    if _held:
+        _held.pop().__exit__()
     _lock.release()
 
 
@@ -192,12 +229,26 @@ def _support(name: str, target: Target) -> Module:
     # A function of `scalars` that is called, not written in line: compiled at its first use.
     module = _support_modules.get((name, target))
     if module is None:
-        text = support_text(name, target.triple, target.vector_bytes * 8, target.features)
+        text = table.support_text(name, target.triple, target.vector_bytes * 8, target.features)
         # The large arguments of sin, cos and tan are rare: less time to compile is worth more than speed.
-        code = _generate(_parse(text), target, as_object=True, level=0 if "_large." in name else 1)
-        module = Module(code, text, target, support=name)
-        module = _support_modules.setdefault((name, target), module)
+        level = 0 if "_large." in name else 1
+        module = _support_modules.setdefault((name, target), _load(text, target, level, None, name))
     return module
+
+
+def _load(text: str, target: Target | None, level: int, symbols: Mapping[str, int] | None, support: str = "") -> Module:
+    key = None if ADDRESS in text else store.key("object", repr(target), str(level), text)
+    known = None if key is None else store.read(key)
+    if known is not None:
+        try:
+            return Module(bytes(known), text, target, symbols, support)
+        except (RuntimeError, ValueError):
+            pass  # an object that does not link: compile again
+    begun = time.perf_counter()
+    data = compile_object(text, level=level, target=target)
+    if key is not None:
+        store.write(key, data, time.perf_counter() - begun)
+    return Module(data, text, target, symbols, support)
 
 
 @once

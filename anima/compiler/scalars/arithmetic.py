@@ -8,6 +8,7 @@ Integers wrap around and nothing traps: `x div 0` is -1 (all ones if unsigned), 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from math import inf, nan
@@ -24,12 +25,20 @@ def _is_constant(x: Num) -> bool:
     return not x.v.name.startswith("%")
 
 
+def _divides_plainly(y: Num) -> bool:
+    """Whether a divisor is known to be neither 0 nor -1, at which processors trap."""
+    number = re.fullmatch(r"(?:splat \(i\d+ )?(-?\d+)\)?", y.v.name)
+    return number is not None and int(number[1]) not in (0, -1)
+
+
 # Integers: `signed` is a keyword because LLVM's integers carry no sign ------------------------------
 
 
 def integer_div(x: Num, y: Num, signed: bool) -> Num:
     """The quotient, truncated toward zero; -1 (all ones) for division by zero."""
     bits, b = x.type.bits, x.b
+    if _divides_plainly(y):
+        return Num(b, b.op("sdiv" if signed else "udiv", x.v, y.v))
     if signed:
         overflow = (y == -1) & (x == -(1 << bits - 1))
         divisor = select((y == 0) | overflow, 1, y)
@@ -48,6 +57,8 @@ def integer_div(x: Num, y: Num, signed: bool) -> Num:
 
 def integer_rem(x: Num, y: Num, signed: bool) -> Num:
     """The remainder, with the sign of the dividend; `x` for division by zero."""
+    if _divides_plainly(y):
+        return Num(x.b, x.b.op("srem" if signed else "urem", x.v, y.v))
     if x.type.width > 1 and x.type.bits < 64 and not _is_constant(y):
         return select(y == 0, x, x - integer_div(x, y, signed) * y)
     divisor = select((y == 0) | (y == -1) if signed else y == 0, 1, y)

@@ -27,17 +27,13 @@ def stamp(program: Program) -> Program:
         return program
     body: list[Stmt] = [Call("stamp", (0,))]
     for stmt in program.body:
-        if isinstance(stmt, (Kernel, Again, Call, For, While, If)) and _cost(stmt) >= _LEAST:
+        if isinstance(stmt, (Kernel, Again, Call, For, While, If)) and cost(stmt) >= _LEAST:
             number = len(body)  # as good as any other that is even and not taken
             number += number % 2
             body += [Call("stamp", (number,)), stmt, Call("stamp", (number + 1,))]
         else:
             body.append(stmt)
     return replace(program, body=(*body, Call("stamp", (1,))))
-
-
-def _cost(stmt: Stmt) -> float:
-    return cost(stmt.kernel if isinstance(stmt, Again) else stmt)
 
 
 def stamped(program: Program) -> dict[int, tuple[str, Source | None]]:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 
-from anima.compiler.emitting.value import itemsize
+from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
 from anima.compiler.ir.affine import Nest, nest_of, steps
+from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
     Const,
@@ -40,6 +42,8 @@ from anima.util import replace
 _TILE = 16         # iterations of a tile, at least
 _LANES = 64        # and at most, along the innermost loop
 _SAME_PLACE = 4096  # bytes: addresses so far apart share a place in a first-level cache
+_SQUARES = 64      # iterations along both sides of tiles that are done in squares, in registers
+_SIMPLE = 12.0     # nanoseconds of an iteration, up to which they are
 
 
 def tile(program: Program, target: Target) -> Program:
@@ -61,8 +65,10 @@ def _tiled(loop: For, target: Target) -> Stmt:
     across, step = _across(nest, target)
     if not step:
         return loop
+    if simple(nest.body) and not any(s.value.dtype in COMPLEX_TYPES for s in nest.body if isinstance(s, Store)):
+        return _rebuild(nest, across, _SQUARES, _SQUARES, _TILE)
     near = target.first_cache // math.gcd(step, _SAME_PLACE)  # lines so far apart that the cache holds at once
-    return _rebuild(nest, across, min(max(near, _TILE), _LANES))
+    return _rebuild(nest, across, _TILE, min(max(near, _TILE), _LANES), 1)
 
 
 def _accesses(nest: Nest) -> list[tuple[str, Expr, int]]:
@@ -94,9 +100,15 @@ def _across(nest: Nest, target: Target) -> tuple[int, int]:
     return 0, 0
 
 
-def _rebuild(nest: Nest, across: int, lanes: int) -> Stmt:
-    tiles, row = split(nest.loops[across], even_block(nest.extents[across][1], _TILE))
-    steps, lane = split(nest.loops[-1], lanes)
+def simple(body: Sequence[Stmt]) -> bool:
+    """Whether the body of a loop is short enough to stand there for each row of a square, which vectors are transposed
+    in (`emitting/squares.py`)."""
+    return all(isinstance(s, (Let, Store)) for s in body) and sum(map(cost, body)) <= _SIMPLE
+
+
+def _rebuild(nest: Nest, across: int, rows: int, lanes: int, unit: int) -> Stmt:
+    tiles, row = split(nest.loops[across], even_block(nest.extents[across][1], rows, unit))
+    steps, lane = split(nest.loops[-1], even_block(nest.extents[-1][1], lanes, unit))
     body = with_blocks(row, [(row.body[0], *nest.between, lane)])
     for loop in reversed((*nest.loops[:across], *nest.loops[across + 1:-1], tiles, steps)):
         body = with_blocks(loop, [(body,)])

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
+from anima.compiler.ir.affine import across, largest
+from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
@@ -31,6 +33,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     Var,
+    While,
     children,
     map_blocks,
     statements,
@@ -39,9 +42,12 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scalars.small import HALVES
+from anima.compiler.scheduling.tile import simple
 from anima.util import replace
 
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
+_SQUARE = 32, 16  # bytes of the rows that are transposed in registers (longer ones are stored slowly), most elements
+_BESIDE = 12.0  # nanoseconds of arithmetic beside a load or store, by which it is not waited for
 
 
 def vectorize(program: Program, target: Target) -> Program:
@@ -52,7 +58,24 @@ def vectorize(program: Program, target: Target) -> Program:
 
 def _block(stmts: Iterable[Stmt], target: Target) -> tuple[Stmt, ...]:
     return tuple(_widen(s, target) if isinstance(s, For) and s.kind == "vector" and s.width == 1
-                 else map_blocks(lambda block: _block(block, target), s) for s in stmts)
+                 else _squared(map_blocks(lambda block: _block(block, target), s)) for s in stmts)
+
+
+def _squared(stmt: Stmt) -> Stmt:
+    """A loop over rows whose lanes load across them, in squares: vectors are transposed in registers."""
+    if not (isinstance(stmt, For) and stmt.kind == "each"):
+        return stmt
+    *before, lanes = stmt.body
+    if not (isinstance(lanes, For) and lanes.kind == "vector" and simple(lanes.body)):
+        return stmt
+    loads = across(stmt)
+    stored = {s.buffer for s in lanes.body if isinstance(s, Store)}
+    if not loads or any(load.buffer in stored or load.dtype in COMPLEX_TYPES for load in loads):
+        return stmt
+    size = min(lanes.width, _SQUARE[0] // max(itemsize(load.dtype) for load in loads), _SQUARE[1])
+    if size < 4 or min(largest(stmt.extent) or 0, largest(lanes.extent) or 0) < size:
+        return stmt
+    return replace(stmt, kind="square", width=size, body=(*before, replace(lanes, width=size)))
 
 
 def _widen(loop: For, target: Target) -> For:
@@ -64,7 +87,20 @@ def _widen(loop: For, target: Target) -> For:
             width //= 2
     if width < 2 or not fits(loop):
         return replace(loop, kind="serial", width=1)
-    return replace(loop, width=width)
+    return replace(loop, width=width * _together(loop, width, target))
+
+
+def _together(loop: For, width: int, target: Target) -> int:
+    """How many vectors of lanes go through loops in order at once: two, so that one computes while the other waits for
+    its results, if there is little else to wait for, and room in registers. (Of a `while`, lanes wait for the last.)"""
+    inside = list(statements(*loop.body))
+    in_order = [s for s in inside if isinstance(s, For) and s.kind == "serial"]
+    if (not in_order or any(isinstance(s, While) for s in inside) or not isinstance(loop.extent, Const)
+            or int(loop.extent.value) < 2 * width or sum(isinstance(s, Var) for s in inside) > target.registers // 4):
+        return 1
+    held = {s.buffer for s in inside if isinstance(s, Local)}
+    moved = sum(isinstance(n, (Load, Store)) and n.buffer not in held for n in walk(*in_order))
+    return 2 if sum(cost(s) for s in in_order[0].body) >= _BESIDE * moved else 1
 
 
 def widest(stmts: Sequence[Stmt]) -> int:

@@ -47,6 +47,7 @@ from anima.compiler.ir.loops import (
     walk,
     with_blocks,
 )
+from anima.compiler.scheduling.choices import without_branches
 from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.accesses import LARGEST, Block, Covered, Mode, block_of, marked
 from anima.compiler.storage.buffers import buffers_of, rename
@@ -237,7 +238,8 @@ class _Worker:
         locals_ = tuple(Local(b.name, b.dtype, b.size) for b in private)
         flat = self.flattened(body)
         loop = replace(stmt, body=(*locals_, *flat))
-        return Kernel("lanes", (replace(loop, kind="vector") if _in_lanes(loop) else loop,))
+        alike = without_branches(loop)
+        return Kernel("lanes", (replace(alike, kind="vector") if alike is not None and _in_lanes(alike) else loop,))
 
     def flattened(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """Kernels inside of a kernel are plain statements, in order, with names of their own."""

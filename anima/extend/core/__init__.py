@@ -8,6 +8,7 @@
 `primitives` has those that there are.
 """
 
+from anima import names as _names
 from anima.core.avals import ShapedArray as ShapedArray
 from anima.core.check import check_jaxpr as check_jaxpr
 from anima.core.jaxpr import (
@@ -60,3 +61,5 @@ from anima.extend.core.types import (
     valid_jaxtype as valid_jaxtype,
 )
 from anima.ops.broadcast import instantiate as instantiate
+
+globals().update(_names.access(__name__, globals(), ("primitives",)))

@@ -52,7 +52,7 @@ class Primitive(core.Primitive):
 
     cost = 10.0
     lowering: Callable[..., Any] | None = None
-    call_primitive = map_primitive = skip_canonicalization = ref_allocating = ref_primitive = False
+    map_primitive = skip_canonicalization = ref_allocating = ref_primitive = False
     is_effectful: Callable[..., bool] | None = None
 
     def __init__(self, name: str, multiple_results: bool = False):
@@ -124,10 +124,6 @@ class Primitive(core.Primitive):
             raise self._missing("Evaluation", "Set it by def_impl or def_lowering.")
         return self.lowering(*args, **params)
 
-    def abstract_eval(self, *avals: ShapedArray, **params: Any) -> tuple[Any, frozenset[Any]]:
-        """(types of the results, effects)."""
-        return self.infer(*avals, **params), self.effects_of(params)
-
     def effects_of(self, params: dict[str, Any]) -> frozenset[Any]:
         return getattr(self._found, "effects", frozenset())
 
@@ -188,6 +184,10 @@ _SETTERS = {
 }
 
 
+class UserElementwise(Elementwise):
+    """An elementwise operation of the user's, known to this process alone."""
+
+
 def elementwise(name: str, fun: Callable[..., Any], formula: Callable[..., Any], *,
                 jvp: Sequence[Callable[..., Any] | None], operands: str = "x", cost: float = 10.0) -> Elementwise:
     """A new operation on each element of arrays of floats, with instructions of its own.
@@ -212,4 +212,4 @@ def elementwise(name: str, fun: Callable[..., Any], formula: Callable[..., Any],
     if name in ELEMENTWISE:
         raise ValueError(f"there is an operation '{name}' already")
     enter(name, formula)
-    return Elementwise(name, fun, REAL, fun.__doc__ or "", jvp=jvp, operands=operands, cost=cost)
+    return UserElementwise(name, fun, REAL, fun.__doc__ or "", jvp=jvp, operands=operands, cost=cost)

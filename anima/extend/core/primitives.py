@@ -3,10 +3,6 @@
     [e for e in jaxpr.eqns if e.primitive is primitives.dot_general_p]
 """
 
-from anima.api.devices import (
-    device_put_p as device_put_p,
-    sharding_constraint_p as sharding_constraint_p,
-)
 from anima.api.pjit import pjit_p as _jit_p
 from anima.control.similar import (
     hessenberg_p as hessenberg_p,
@@ -172,6 +168,11 @@ from anima.lax.linalg import (
     tridiagonal_solve_p as tridiagonal_solve_p,
 )
 from anima.ops.elementwise import add_any
+from anima.ops.placing import (
+    device_put_p as device_put_p,
+    reshard_p as reshard_p,
+    sharding_constraint_p as sharding_constraint_p,
+)
 from anima.ops.threefry import (
     threefry2x32_p as threefry2x32_p,
 )

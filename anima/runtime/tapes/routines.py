@@ -27,6 +27,7 @@ _FIELDS = {name: 8 * word for names in (
 ) for word, name in enumerate(names)}
 
 _CODE = """
+declare void @forget(i64)
 declare ptr @malloc(i64)
 declare ptr @calloc(i64, i64)
 declare ptr @realloc(ptr, i64)
@@ -318,7 +319,7 @@ drop:
   %whole = icmp eq i64 %loop, 0
   br i1 %whole, label %free, label %forget
 forget:
-  call void {forget}(i64 %loop)
+  call void @forget(i64 %loop)
   br label %free
 free:
   call void @free(ptr %data)
@@ -375,9 +376,8 @@ def _forget(number: int) -> None:
 
 @once
 def _module() -> native.Module:
-    address = ctypes.cast(_forget, ctypes.c_void_p).value
-    text = with_fields(_CODE, _FIELDS)
-    return native.compile_module(text.replace("{forget}", f"inttoptr (i64 {address} to ptr)"))
+    address = ctypes.cast(_forget, ctypes.c_void_p).value or 0
+    return native.load(with_fields(_CODE, _FIELDS), symbols={"forget": address})
 
 
 @once

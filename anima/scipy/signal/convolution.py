@@ -86,7 +86,8 @@ def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", 
     """The cross-correlation of two matrices, the second conjugated; arguments as those of `convolve2d`."""
     _check_2d("correlate2d", in1, in2, boundary, fillvalue)
     a, b = promote_dtypes_inexact("correlate2d", in1, in2)
-    return _direct(a, jnp.flip(jnp.conj(b)), mode, precision)
+    # Flipped twice: "same" begins, for even sizes, where SciPy's does.
+    return jnp.flip(_direct(jnp.flip(a), jnp.conj(b), mode, precision))
 
 
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: int | Sequence[int] | None = None) -> Any:

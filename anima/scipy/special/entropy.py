@@ -49,11 +49,16 @@ def _log_ratio(p: Any, q: Any) -> Any:
     return jnp.where(near, jnp.log1p((jnp.where(near, p, 1) - base) / base), jnp.log(p) - jnp.log(q))
 
 
+def _outside(p: Any, q: Any) -> Any:
+    """What relative entropies are outside of their domain: infinite, NaN of NaN."""
+    return jnp.where(jnp.isnan(p) | jnp.isnan(q), np.nan, np.inf)
+
+
 @custom_jvp
 def _rel_entr(p: Any, q: Any) -> Any:
-    both = (p > 0) & (q > 0)
+    both, outside = (p > 0) & (q > 0), _outside(p, q)
     p, q, empty = jnp.where(both, p, 1), jnp.where(both, q, 1), (p == 0) & (q >= 0)
-    return jnp.where(both, p * _log_ratio(p, q), jnp.where(empty, jnp.zeros_like(p), np.inf))
+    return jnp.where(both, p * _log_ratio(p, q), jnp.where(empty, jnp.zeros_like(p), outside))
 
 
 _rel_entr.defjvps(lambda t, out, p, q: t * (_log_ratio(p, q) + 1), lambda t, out, p, q: -t * _quotient(p, q))
@@ -69,7 +74,7 @@ _ATANH = [1 / (2 * k + 3) for k in range(16)]  # atanh(s) = s + s**3 (1/3 + s**2
 
 @custom_jvp
 def _kl_div(p: Any, q: Any) -> Any:
-    both = (p > 0) & (q > 0)
+    both, outside = (p > 0) & (q > 0), _outside(p, q)
     empty, over = (p == 0) & (q >= 0), q
     p, q = jnp.where(both, p, 1), jnp.where(both, q, 1)
     near = (p < 1.5 * q) & (q < 1.5 * p)
@@ -80,7 +85,7 @@ def _kl_div(p: Any, q: Any) -> Any:
         total = total * (s * s) + c
     small = p * s * (u - 2 * s * s * total)  # u - log(1 + u) = s (u - 2 s**2 (1/3 + ...)), s = u / (2 + u)
     large = p * _log_ratio(p, q) - p + q
-    return jnp.where(both, jnp.where(near, small, large), jnp.where(empty, over, np.inf))
+    return jnp.where(both, jnp.where(near, small, large), jnp.where(empty, over, outside))
 
 
 _kl_div.defjvps(lambda t, out, p, q: t * _log_ratio(p, q), lambda t, out, p, q: t * (1 - _quotient(p, q)))

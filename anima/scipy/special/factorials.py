@@ -140,7 +140,7 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:
     """
     N, k = real("comb", N, k, weak=True)
     if repetition:
-        N = N + k - 1
+        N = jnp.where(k == 0, N, N + k - 1)  # one of nothing, of nothing too
     valid = (k >= 0) & (N >= 0) & (k <= N)
     n, m = jnp.where(valid, N, 1), jnp.where(valid, k, 0)
     count = 1 / ((n + 1) * formula.beta(n - m + 1, m + 1))

@@ -14,7 +14,8 @@ from anima.lax.control import fori_loop, while_loop
 from anima.numpy.functions import bessel_i0, bessel_i1
 from anima.numpy.promote import as_array, is_complex, operand, static_int
 from anima.ops import formula, special
-from anima.ops.elementwise import complex as make_complex
+from anima.ops.elementwise import complex as make_complex, convert
+from anima.ops.family import WIDER
 from anima.scipy.special.operands import inexact, real
 from anima.transforms.custom import SymbolicZero, custom_jvp
 
@@ -55,7 +56,8 @@ def _miller(count: int, start: int, z: Any) -> Any:
         below = k.astype(z.dtype) * inverse * here - above
         total = total + jnp.where(k % 2 == 1, jnp.where(k == 1, 1, 2), 0).astype(z.dtype) * below
         kept = jnp.where(orders == k - 1, below[None], kept)
-        scale = jnp.where(jnp.abs(below) > big, 1 / big, jnp.ones_like(below))
+        size = jnp.abs(below)  # near 0, a step multiplies by more than `big`
+        scale = jnp.where(size > big, 1 / jnp.maximum(big, size / big), jnp.ones_like(below))
         return here * scale, below * scale, total * scale, kept * scale[None]
 
     zero = jnp.zeros_like(z)
@@ -77,7 +79,8 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Any:
     (z,) = inexact("bessel_jn", z, weak=False)
     if is_complex(z.dtype):
         raise TypeError("bessel_jn does not support complex-valued inputs.")
-    return _bessel_jn(max(operator.index(v) + 1, 0), operator.index(n_iter), z)
+    wide = convert(z, WIDER.get(z.dtype, z.dtype))  # terms of the recurrence grow
+    return convert(_bessel_jn(max(operator.index(v) + 1, 0), operator.index(n_iter), wide), z.dtype)
 
 
 def _bessel_jn(count: int, start: int, z: Any) -> Any:

@@ -21,7 +21,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     z = (x - loc) / scale
     at_end = where(z == 0, _at_end(a, b), where(z == 1, _at_end(b, a), -np.inf))
     out = on((z > 0) & (z < 1), z, lambda z: fn.beta_density(z, 1 - z, a, b), at_end, 0.5)
-    return valid(x, out - log(scale), scale > 0, a > 0, b > 0)
+    return valid(z, out - log(scale), scale > 0, a > 0, b > 0)
 
 
 @closely
@@ -35,7 +35,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arr
     """The probability of values up to `x`."""
     z = (x - loc) / scale
     out = on((z > 0) & (z < 1), z, lambda z: fn.betainc(a, b, z), where(z > 0, 1, 0), 0.5)
-    return valid(x, out, scale > 0, a > 0, b > 0)
+    return valid(z, out, scale > 0, a > 0, b > 0)
 
 
 @closely
@@ -43,7 +43,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     """The logarithm of `cdf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
     out = on((z > 0) & (z < 1), z, lambda z: tails.log_betainc(a, b, z, 1 - z), where(z > 0, 0, -np.inf), 0.5)
-    return valid(x, out, scale > 0, a > 0, b > 0)
+    return valid(z, out, scale > 0, a > 0, b > 0)
 
 
 @closely
@@ -51,7 +51,7 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
     """The probability of values above `x`."""
     z = (x - loc) / scale
     out = on((z > 0) & (z < 1), z, lambda z: fn.betainc(b, a, 1 - z), where(z > 0, 0, 1), 0.5)
-    return valid(x, out, scale > 0, a > 0, b > 0)
+    return valid(z, out, scale > 0, a > 0, b > 0)
 
 
 @closely
@@ -59,7 +59,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: A
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
     out = on((z > 0) & (z < 1), z, lambda z: tails.log_betainc(b, a, 1 - z, z), where(z > 0, -np.inf, 0), 0.5)
-    return valid(x, out, scale > 0, a > 0, b > 0)
+    return valid(z, out, scale > 0, a > 0, b > 0)
 
 
 def _at_end(a: Array, b: Array) -> Array:

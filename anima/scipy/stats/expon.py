@@ -19,7 +19,7 @@ ArrayLike = Any
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`. NaN unless `scale` > 0."""
     z = (x - loc) / scale
-    return valid(x, where(z >= 0, -z - log(scale), -np.inf), scale > 0)
+    return valid(z, where(z >= 0, -z - log(scale), -np.inf), scale > 0)
 
 
 @promoted
@@ -32,28 +32,28 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z >= 0, z, lambda z: -expm1(-z), 0), scale > 0)
+    return valid(z, on(z >= 0, z, lambda z: -expm1(-z), 0), scale > 0)
 
 
 @promoted
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `cdf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    return valid(x, on(z > 0, z, log1mexp, -np.inf), scale > 0)
+    return valid(z, on(z > 0, z, log1mexp, -np.inf), scale > 0)
 
 
 @promoted
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z >= 0, z, lambda z: exp(-z), 1), scale > 0)
+    return valid(z, on(z >= 0, z, lambda z: exp(-z), 1), scale > 0)
 
 
 @promoted
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    return valid(x, where(z >= 0, -z, 0), scale > 0)
+    return valid(z, where(z >= 0, -z, 0), scale > 0)
 
 
 @promoted

@@ -21,7 +21,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
     z = (x - loc) / scale
     at_end = where(a == 1, 0, where(a < 1, np.inf, -np.inf))
     out = on((z > 0) & (z < np.inf), z, lambda z: fn.gamma_density(z, a), where(z == 0, at_end, -np.inf))
-    return valid(x, out - log(scale), scale > 0, a > 0)
+    return valid(z, out - log(scale), scale > 0, a > 0)
 
 
 @closely
@@ -34,25 +34,25 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z > 0, z, lambda z: fn.igamma(a, z), 0), scale > 0, a > 0)
+    return valid(z, on(z > 0, z, lambda z: fn.igamma(a, z), 0), scale > 0, a > 0)
 
 
 @closely
 def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `cdf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    return valid(x, on(z > 0, z, lambda z: tails.log_igamma(a, z), -np.inf), scale > 0, a > 0)
+    return valid(z, on(z > 0, z, lambda z: tails.log_igamma(a, z), -np.inf), scale > 0, a > 0)
 
 
 @promoted
 def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z > 0, z, lambda z: fn.igammac(a, z), 1), scale > 0, a > 0)
+    return valid(z, on(z > 0, z, lambda z: fn.igammac(a, z), 1), scale > 0, a > 0)
 
 
 @promoted
 def logsf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    return valid(x, on(z > 0, z, lambda z: tails.log_igammac(a, z), 0), scale > 0, a > 0)
+    return valid(z, on(z > 0, z, lambda z: tails.log_igammac(a, z), 0), scale > 0, a > 0)

@@ -18,7 +18,7 @@ ArrayLike = Any
 def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`. NaN unless `scale` > 0 and `b` > 0."""
     z = (x - loc) / scale
-    return valid(x, on(z >= 1, z, lambda z: log(b) - (b + 1) * log(z), -np.inf) - log(scale), scale > 0, b > 0)
+    return valid(z, on(z >= 1, z, lambda z: log(b) - (b + 1) * log(z), -np.inf) - log(scale), scale > 0, b > 0)
 
 
 @closely
@@ -31,28 +31,28 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z >= 1, z, lambda z: -expm1(-b * log(z)), 0), scale > 0, b > 0)
+    return valid(z, on(z >= 1, z, lambda z: -expm1(-b * log(z)), 0), scale > 0, b > 0)
 
 
 @promoted
 def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `cdf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    return valid(x, on(z > 1, z, lambda z: log1mexp(b * log(z)), -np.inf, 2.0), scale > 0, b > 0)
+    return valid(z, on(z > 1, z, lambda z: log1mexp(b * log(z)), -np.inf, 2.0), scale > 0, b > 0)
 
 
 @closely
 def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     z = (x - loc) / scale
-    return valid(x, on(z >= 1, z, lambda z: exp(-b * log(z)), 1), scale > 0, b > 0)
+    return valid(z, on(z >= 1, z, lambda z: exp(-b * log(z)), 1), scale > 0, b > 0)
 
 
 @closely
 def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
-    return valid(x, on(z >= 1, z, lambda z: -b * log(z), 0), scale > 0, b > 0)
+    return valid(z, on(z >= 1, z, lambda z: -b * log(z), 0), scale > 0, b > 0)
 
 
 @closely

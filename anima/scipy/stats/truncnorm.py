@@ -20,7 +20,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     """The logarithm of the density at `x`. NaN unless `scale` > 0 and a < b."""
     z = (x - loc) / scale
     out = -0.5 * z * z - 0.5 * fn.LOG_2PI - fn.log_ndtr_between(a, b) - log(scale)
-    return valid(x, where((z >= a) & (z <= b), out, -np.inf), scale > 0, a < b)
+    return valid(z, where((z >= a) & (z <= b), out, -np.inf), scale > 0, a < b)
 
 
 @strongly
@@ -35,7 +35,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: 
     z = (x - loc) / scale
     inside = (z > a) & (z < b)
     mass = on(inside, z, lambda z: fn.log_ndtr_between(where(inside, a, z - 1), z) - fn.log_ndtr_between(a, b), 0)
-    return valid(x, where(z <= a, -np.inf, where(z >= b, 0, mass)), scale > 0, a < b)
+    return valid(z, where(z <= a, -np.inf, where(z >= b, 0, mass)), scale > 0, a < b)
 
 
 @strongly
@@ -50,7 +50,7 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: A
     z = (x - loc) / scale
     inside = (z > a) & (z < b)
     mass = on(inside, z, lambda z: fn.log_ndtr_between(z, where(inside, b, z + 1)) - fn.log_ndtr_between(a, b), 0)
-    return valid(x, where(z <= a, 0, where(z >= b, -np.inf, mass)), scale > 0, a < b)
+    return valid(z, where(z <= a, 0, where(z >= b, -np.inf, mass)), scale > 0, a < b)
 
 
 @strongly

@@ -17,7 +17,7 @@ ArrayLike = Any
 @promoted
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`. NaN unless `scale` > 0."""
-    return valid(x, where((x >= loc) & (x <= loc + scale), -log(scale), -np.inf), scale > 0)
+    return valid(x - loc, where((x >= loc) & (x <= loc + scale), -log(scale), -np.inf), scale > 0)
 
 
 @promoted
@@ -30,7 +30,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
-    return valid(x, where(z >= 0, where(z <= 1, z, 1), 0), scale > 0)
+    return valid(z, where(z >= 0, where(z <= 1, z, 1), 0), scale > 0)
 
 
 @promoted

@@ -42,13 +42,26 @@ def doubled(mat: sparse.BCOO) -> sparse.BCOO:
                        shape=mat.shape)
 
 
+def with_outside(mat: sparse.BCOO) -> sparse.BCOO:
+    """With elements outside of the array, before and behind it in each sparse dimension: they count nothing."""
+    data, indices = spread(mat)
+    axis, sizes = mat.n_batch, parts_of(mat)[1]
+    beyond = [[at if d == k else 0 for d in range(len(sizes))] for k, n in enumerate(sizes)
+              for at in (-1, n, n + 5, -n)]
+    more = np.broadcast_to(np.array(beyond, indices.dtype), (*indices.shape[:axis], len(beyond), len(sizes)))
+    values = np.full((*data.shape[:axis], len(beyond), *data.shape[axis + 1:]), 7, data.dtype)
+    return sparse.BCOO((jnp.concatenate([values, data], axis), jnp.concatenate([more, indices], axis)), shape=mat.shape)
+
+
 def variants(dense: np.ndarray, n_batch: int = 0, n_dense: int = 0) -> Iterator[sparse.BCOO]:
-    """The same array in order, padded, in another order, with duplicates."""
+    """The same array in order, padded, in another order, with elements outside, with duplicates."""
     mat = sparse.BCOO.fromdense(dense, n_batch=n_batch, n_dense=n_dense)
     yield mat
     padded = sparse.BCOO.fromdense(dense, n_batch=n_batch, n_dense=n_dense, nse=mat.nse + 2)
     yield padded
     yield shuffled(padded)
+    if mat.n_sparse:
+        yield with_outside(mat)
     if dense.dtype.kind in "fc":
         yield doubled(mat)
 
@@ -67,7 +80,7 @@ def check(mat: Any, dense: Any, **tolerance: float) -> None:
         sizes = np.array(parts_of(mat)[1])
         count = math.prod(parts_of(mat)[0])
         for rows in np.asarray(spread(mat)[1]).reshape(count, mat.nse, mat.n_sparse):
-            inside = (rows < sizes).all(1)
+            inside = ((rows >= 0) & (rows < sizes)).all(1)
             listed = [tuple(r) for r in rows]
             if mat.indices_sorted:
                 assert listed == sorted(listed) and list(inside) == sorted(inside, reverse=True), mat

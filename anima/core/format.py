@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
+Data = bytes | memoryview
 
 _HEAD = struct.Struct("<8sIQ32s")  # magic, version, bytes that follow, their SHA-256
 DEPTH = 64                        # values and trees in one another
@@ -74,7 +75,7 @@ class Writer:
     def real(self, value: float) -> None:
         self._bytes += struct.pack("<d", value)
 
-    def data(self, value: bytes | memoryview) -> None:
+    def data(self, value: Data) -> None:
         self.natural(len(value))
         self._bytes += value
 

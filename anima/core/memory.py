@@ -12,7 +12,10 @@ of the pool is freed with the arrays over it.
 
 from __future__ import annotations
 
+import ctypes
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +44,15 @@ def empty(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> np.ndarray:
         return np.ndarray(shape, dtype, block)
     finally:
         _put_back(blocks, taken)
+
+
+def filled(fun: Callable[..., Any], args: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype,
+           nbytes: int) -> np.ndarray:
+    """`fun(*args, out=...)` in memory from `empty`, which nothing else can write to afterwards."""
+    array = empty(shape, dtype, nbytes)
+    memory: Any = (ctypes.c_char * nbytes).from_address(array.ctypes.data)
+    fun(*args, out=np.ndarray(shape, dtype, memory))
+    return array
 
 
 def is_exclusive(array: ConcreteArray) -> bool:

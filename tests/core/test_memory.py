@@ -12,7 +12,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.runtime import memory
+from anima.core import memory
 
 SIZE = memory.LEAST // 4
 

@@ -1,0 +1,121 @@
+"""The current mesh, and functions that see some of its axes in another way.
+
+    auto_axes(f, out_sharding=P("x"))(x)       within f, types do not say how values are cut; that of the result does
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+from anima import tree
+from anima.api.devices import reshard
+from anima.core.array import Array, PlacedArray
+from anima.core.avals import ShardedArray
+from anima.core.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh, mesh_option, use_abstract_mesh
+from anima.core.partition import PartitionSpec
+from anima.core.shardings import NamedSharding
+from anima.core.trace import is_tracing
+from anima.ops.placing import reshard_p
+
+
+def get_mesh() -> Mesh:
+    """The mesh of `set_mesh`; an empty one if there is none. ValueError within a function that is being traced."""
+    if is_tracing():
+        raise ValueError("`get_mesh` can only be used outside of `anima.jit`. Maybe you want "
+                         "`anima.sharding.get_abstract_mesh()`?")
+    return mesh_option.value
+
+
+def auto_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_sharding: Any = None) -> Any:
+    """`f`, within which axes of type Explicit are of type Auto: types do not tell along them how values are cut.
+
+    Args:
+      axes: a name of an axis, or several; None: all.
+      out_sharding: how the results are cut, as their types then tell: a `PartitionSpec` about the current mesh or a
+        `NamedSharding`, or a tree prefix of these.
+
+    Raises:
+      ValueError: without `out_sharding`, or where there is no mesh.
+
+    >>> mesh = anima.make_mesh((1,), ("x",))
+    >>> with anima.set_mesh(mesh):
+    ...     f = anima.sharding.auto_axes(lambda x: x.T @ x, out_sharding=anima.P("x"))
+    ...     anima.typeof(f(anima.device_put(jnp.ones((4, 4)), anima.P("x"))))
+    ShapedArray(float32[4@x,4])
+    """
+    if f is None:
+        return partial(auto_axes, axes=axes, out_sharding=out_sharding)
+    function = f
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if out_sharding is None:
+            raise ValueError("auto_axes needs an out_sharding: how the results are cut, as their types tell.")
+        mesh = _mesh_of((args, kwargs), out_sharding, "auto_axes")
+        inside = mesh.update_axis_types(dict.fromkeys(_chosen(mesh, axes), AxisType.Auto))
+        with use_abstract_mesh(inside):
+            given, named = tree.map(lambda x: _seen(x, inside), (args, kwargs))
+            result = function(*given, **named)
+        wanted = tree.map(lambda s: NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s, out_sharding,
+                          is_leaf=_is_place)
+        return reshard(result, wanted)
+
+    return call
+
+
+def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, in_sharding: Any = None) -> Any:
+    """`f`, within which axes of type Auto are of type Explicit: types tell how values are cut along them.
+
+    Args:
+      axes: a name of an axis, or several; None: all.
+      in_sharding: how the arguments are cut: `PartitionSpec`s about the current mesh, `NamedSharding`s, or a tree
+        prefix of these, for the tuple of positional arguments.
+
+    Raises:
+      ValueError: without `in_sharding`, or where there is no mesh.
+    """
+    if f is None:
+        return partial(explicit_axes, axes=axes, in_sharding=in_sharding)
+    function = f
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if in_sharding is None:
+            raise ValueError("explicit_axes needs an in_sharding: how the arguments are cut.")
+        mesh = _mesh_of((args, kwargs), in_sharding, "explicit_axes")
+        inside = mesh.update_axis_types(dict.fromkeys(_chosen(mesh, axes), AxisType.Explicit))
+        specs = tree.map(lambda s: s.update(mesh=s.mesh.update(axis_types=inside.axis_types))
+                         if isinstance(s, NamedSharding) else NamedSharding(inside, s), in_sharding, is_leaf=_is_place)
+        with use_abstract_mesh(inside):
+            result = function(*reshard(args, specs), **kwargs)
+        return tree.map(lambda x: _seen(x, mesh), result)
+
+    return call
+
+
+def _is_place(x: Any) -> bool:
+    return isinstance(x, (PartitionSpec, NamedSharding))
+
+
+def _chosen(mesh: AbstractMesh, axes: Any) -> tuple[Any, ...]:
+    return mesh.axis_names if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+
+
+def _mesh_of(arguments: Any, shardings: Any, name: str) -> AbstractMesh:
+    """The current mesh, or that of a sharding or an array; ValueError if there is none."""
+    known = [s for s in tree.leaves(shardings, is_leaf=_is_place) if isinstance(s, NamedSharding)]
+    known += [x.sharding if isinstance(x, PlacedArray) else x.aval.sharding
+              for x in tree.leaves(arguments) if isinstance(x, Array)]
+    for mesh in (get_abstract_mesh(), *(s.mesh.abstract_mesh for s in known if isinstance(s, NamedSharding))):
+        if not mesh.empty:
+            return mesh
+    raise ValueError(f"{name} needs a mesh: anima.set_mesh(mesh), or arguments that are on one.")
+
+
+def _seen(x: Any, mesh: AbstractMesh) -> Any:
+    """An array whose type tells how it is cut along those axes that are of type Explicit in this mesh."""
+    if not isinstance(x, Array) or type(x.aval) is not ShardedArray:
+        return x
+    return reshard_p.bind(x, dst_sharding=NamedSharding(mesh, x.aval.sharding.spec))

@@ -1,0 +1,297 @@
+"""Jitted functions on several devices: the shardings that are asked for, checked, and those of the results.
+
+    jit(f, in_shardings=NamedSharding(mesh, P("x")), out_shardings=None)(x).sharding
+
+Devices of one process share memory, so that a program on arrays that are cut is the program on whole arrays, run once
+on all cores. What is asked for becomes constraints in the program; `propagate` says how the results are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anima import errors, tree
+from anima.core import dtypes
+from anima.core.array import ConcreteArray, PlacedArray
+from anima.core.avals import ShapedArray, ShardedArray
+from anima.core.jaxpr import ClosedJaxpr, subjaxprs
+from anima.core.partition import PartitionSpec
+from anima.core.placement import check_together, committed_sharding, completed, elsewhere, mesh_of, moved, place
+from anima.core.propagation import propagate
+from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
+from anima.core.trace import aval_of
+from anima.ops.placing import check_fits, check_known, on_current_mesh, reshard_p, sharding_constraint_p
+from anima.transforms.dce import dce_jaxpr
+from anima.util import deeper, record, weak_cache
+
+
+@record
+class Wanted:
+    """The shardings that `jit` was given: trees of them, as their leaves and how to put these together."""
+
+    ins: Any = None
+    outs: Any = None
+    device: Any = None
+
+    def of_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Sharding | None] | None:
+        """One for each leaf of the arguments, None where nothing is asked for."""
+        if self.ins is None:
+            return None
+        given = self.ins.tree
+        if kwargs:
+            raise ValueError("pjit does not support kwargs when in_shardings is specified.")
+        if not _is_leaf(given):
+            what = ("pjit in_shardings specification must be a tree prefix of the positional arguments tuple. In "
+                    "particular, pjit in_shardings must either be a Sharding, a PartitionSpec, or a tuple of length "
+                    "equal to the number of positional arguments. But pjit in_shardings is")
+            if not isinstance(given, (tuple, list)):
+                raise ValueError(f"{what} not a tuple: got {type(given)} instead.")
+            if len(given) != len(args):
+                raise ValueError(f"{what} the wrong length: got a tuple or list of length {len(given)} for an args "
+                                 f"tuple of length {len(args)}.")
+            given = tuple(given)
+        return _resolved(given, tuple(args), "in_shardings")
+
+    def of_results(self, result: Any) -> list[Sharding | None] | None:
+        """One for each leaf of the result."""
+        return None if self.outs is None else _resolved(self.outs.tree, result, "out_shardings")
+
+
+@record
+class Prefix:
+    """A tree of shardings, which is equal to others as its leaves are."""
+
+    leaves: tuple[Any, ...]
+    structure: Any
+
+    @property
+    def tree(self) -> Any:
+        return tree.unflatten(self.structure, self.leaves)
+
+
+_ARRAYS = (PlacedArray, ConcreteArray)
+
+
+def _is_leaf(x: Any) -> bool:
+    return x is None or isinstance(x, (Sharding, PartitionSpec))
+
+
+def wanted(in_shardings: Any, out_shardings: Any, device: Any, backend: Any) -> Wanted | None:
+    """What `jit` is asked for; None for nothing. TypeError for what is no sharding."""
+    if backend not in (None, "cpu"):
+        raise RuntimeError(f"Unknown backend {backend!r}. Available backends are ['cpu']")
+    prefixes = [_prefix(name, given) for name, given in (("in_shardings", in_shardings),
+                                                         ("out_shardings", out_shardings))]
+    place = None if device is None else SingleDeviceSharding(device_of(device))
+    return None if prefixes == [None, None] and place is None else Wanted(*prefixes, place)
+
+
+def _prefix(name: str, given: Any) -> Prefix | None:
+    if given is None:
+        return None
+    leaves, structure = tree.flatten(given, is_leaf=_is_leaf)
+    for leaf in leaves:
+        if not _is_leaf(leaf):
+            raise TypeError(f"{name} leaf specifications are expected to be Sharding or PartitionSpec instances or "
+                            f"None, but got {leaf!r}")
+    return Prefix(tuple(leaves), structure)
+
+
+def _resolved(given: Any, full: Any, name: str) -> list[Sharding | None]:
+    found = tree.broadcast_prefix(given, full, is_leaf=_is_leaf, what=f"pjit {name}")
+    shardings = [on_current_mesh("jit", s, name) if isinstance(s, PartitionSpec) else s for s in found]
+    for sharding in {s for s in shardings if s is not None and not _is_abstract(s)}:
+        check_known(sharding)
+    return shardings
+
+
+def constrained(values: Sequence[Any], shardings: Sequence[Sharding | None] | None, kind: str,
+                names: Sequence[str]) -> list[Any]:
+    """The arguments or results of a program that is being traced, as shardings want them; ValueError where one does
+    not fit."""
+    if shardings is None:
+        return list(values)
+    found = []
+    for value, sharding, name in zip(values, shardings, names, strict=True):
+        if isinstance(sharding, NamedSharding):
+            check_fits(f"One of pjit {kind} with pytree key path {name}", aval_of(value).shape, sharding)
+            explicit = sharding.mesh.explicit_axes
+            value = (reshard_p.bind(value, dst_sharding=sharding) if explicit
+                     else sharding_constraint_p.bind(value, sharding=sharding))
+        found.append(value)
+    return found
+
+
+@weak_cache
+def watchers(closed: ClosedJaxpr) -> tuple[Callable[[Any], None], ...]:
+    """What in a program wants to be told how values lie."""
+    found = [eqn.primitive.watches(eqn.params) for eqn in closed.eqns]
+    with deeper():
+        for eqn in closed.eqns:
+            for inner in subjaxprs(eqn.params):
+                found += watchers(inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner))
+    return tuple(f for f in found if f is not None)
+
+
+@weak_cache
+def pins(closed: ClosedJaxpr) -> tuple[tuple[str, Sharding], ...]:
+    """What a program says of where its values are, with what says it, for errors."""
+    found: dict[Any, str] = {}
+    for const in closed.consts:
+        sharding = committed_sharding(const)
+        if sharding is not None:
+            found.setdefault(sharding, "a constant")
+    with deeper():
+        _collect(closed.jaxpr, found)
+    return tuple((text, sharding) for sharding, text in found.items())
+
+
+def _collect(jaxpr: Any, found: dict[Any, str]) -> None:
+    for eqn in jaxpr.eqns:
+        for sharding in eqn.primitive.places(eqn.params):
+            if sharding is not None and not _is_abstract(sharding):
+                where = f" {errors.line_of(eqn.source)}" if eqn.source else ""
+                found.setdefault(sharding, f"{eqn.primitive.name} inside jit{where}")
+        for inner in subjaxprs(eqn.params):
+            if isinstance(inner, ClosedJaxpr):
+                found.update({s: t for t, s in pins(inner) if s not in found})
+            else:
+                _collect(inner, found)
+
+
+def _is_abstract(sharding: Sharding) -> bool:
+    return isinstance(sharding, NamedSharding) and not hasattr(sharding.mesh, "device_list")
+
+
+class Places:
+    """What is known of where the arguments and results of one program are."""
+
+    __slots__ = ("closed", "device", "found", "ins", "name", "outs", "pins", "unused", "watchers")
+
+    def __init__(self, name: str, closed: ClosedJaxpr, asked: Wanted | None, ins: Sequence[Sharding | None] | None,
+                 outs: Sequence[Sharding | None] | None, keep_unused: bool = False) -> None:
+        self.name, self.closed, self.ins, self.outs = name, closed, ins, outs
+        self.device = asked.device if asked else None
+        self.pins, self.watchers = pins(closed), watchers(closed)
+        self.unused: list[int] | None = [] if keep_unused else None  # leaves that do not matter
+        self.found: dict[Any, list[Sharding] | None] = {}
+
+    @property
+    def matter(self) -> bool:
+        """Whether the program itself says something of places."""
+        return bool(self.pins or self.watchers or self.ins or self.outs or self.device)
+
+    def results(self, leaves: Sequence[Any]) -> tuple[Sequence[Sharding | None], bool]:
+        """The sharding of each result for these arguments (None: of arrays that nobody placed), and whether they have
+        to stay there.
+
+        ValueError for arguments on different devices, or elsewhere than `in_shardings` says.
+        """
+        return self.results_of(leaves, [committed_sharding(x) for x in leaves])
+
+    def knows(self, leaves: Sequence[Any], avals: Sequence[ShapedArray]) -> bool:
+        """Whether a call with such arguments, which are arrays of these types that lie so, has been there before."""
+        for leaf, aval in zip(leaves, avals, strict=True):
+            if type(leaf) not in _ARRAYS or (leaf.aval is not aval and leaf.aval != aval):
+                return False
+        return self.matter or placed(leaves)
+
+    def results_of(self, leaves: Sequence[Any], known: Sequence[Sharding | None]
+                   ) -> tuple[Sequence[Sharding | None], bool]:
+        """`results`, for leaves (arrays, or what has a shape and a type) that are under these shardings."""
+        key = list(known)
+        for k in self._unused(len(leaves)):
+            key[k] = None
+        shardings = tuple(key)
+        if shardings not in self.found:
+            self.found[shardings] = self._results(leaves, shardings)
+        found = self.found[shardings]
+        if found is not None:
+            return found, True
+        sharding, stays = elsewhere()
+        return [sharding] * len(self.closed.out_avals), stays
+
+    def _unused(self, count: int) -> list[int]:
+        if self.unused is None:
+            _, used = dce_jaxpr(self.closed.jaxpr, [True] * len(self.closed.out_avals))
+            self.unused = [k for k, u in enumerate(used[len(used) - count:]) if not u]
+        return self.unused
+
+    def arguments(self, shardings: Sequence[Sharding | None]) -> list[Sharding | None]:
+        """The sharding of each argument, as far as it is known."""
+        if self.ins is None:
+            return list(shardings)
+        return [a if b is None else b for a, b in zip(shardings, self.ins, strict=True)]
+
+    def _results(self, leaves: Sequence[Any], shardings: Sequence[Sharding | None]) -> list[Sharding] | None:
+        avals = self.closed.out_avals
+        if self.device is not None:
+            return [self.device] * len(avals)
+        self._check(leaves, shardings)
+        ins = self.arguments(shardings)
+        outs = self.outs or [None] * len(avals)
+        said = [*ins, *(s for _, s in self.pins), *outs]
+        mesh = mesh_of(said)
+        if mesh is None:
+            single = next((s for s in said if s is not None), None)
+            for tell in self.watchers:
+                tell(single or elsewhere()[0] or WHOLE)
+            return None if single is None else [single if o is None else o for o in outs]
+        free = len(self.closed.in_avals) - len(ins)  # what the function closes over, as arguments before the others
+        specs = propagate(self.closed, mesh, [*[None] * free, *ins])
+        return [completed(mesh, a, spec) if out is None else out
+                for a, spec, out in zip(avals, specs, outs, strict=True)]
+
+    def _check(self, leaves: Sequence[Any], shardings: Sequence[Sharding | None]) -> None:
+        for leaf, mine, asked in zip(leaves, shardings, self.ins or [None] * len(leaves), strict=True):
+            if mine is not None and asked is not None and not mine.is_equivalent_to(asked, len(leaf.shape)):
+                raise ValueError(
+                    f"Sharding passed to jit does not match the sharding on the respective arg. Got jit sharding: "
+                    f"{asked},\narg sharding: {mine} for arg type: {_short(leaf)}. Fix: anima.device_put the "
+                    "argument, or leave in_shardings out.")
+        names = self.closed.jaxpr.debug_info.arg_names
+        others = [("ARG_SHARDING", s) for s in self.ins or ()] + list(self.pins)
+        others += [("explicit output sharding", s) for s in self.outs or ()]
+        check_together(shardings, others, lambda k: f"{names[k]} of {self.name} with shape "
+                       f"{_short(leaves[k])}")
+
+
+def in_places(values: Sequence[Any], avals: Sequence[ShapedArray], shardings: Sequence[Sharding | None],
+              committed: bool) -> list[ConcreteArray]:
+    """Results, as NumPy arrays or as arrays of Anima's, where they are."""
+    return [place(v.elements() if isinstance(v, ConcreteArray) else v, a, s, committed)
+            for v, a, s in zip(values, avals, shardings, strict=True)]
+
+
+def placed(leaves: Sequence[Any]) -> bool:
+    """Whether an argument, or an option, says where a call takes place."""
+    return moved() or PlacedArray in map(type, leaves)
+
+
+def plain(x: Any) -> Any:
+    """The array as compiled code takes it: of a type that does not tell where it is."""
+    if type(x) is not PlacedArray:
+        return x
+    aval = x.aval
+    if type(aval) is ShardedArray:
+        aval = ShapedArray(aval.shape, aval.dtype, aval.weak_type)
+    return ConcreteArray(x.elements(), aval)
+
+
+
+def _short(leaf: Any) -> str:
+    return ShapedArray(tuple(leaf.shape), dtypes.canonicalize_dtype(leaf.dtype)).str_short()
+
+
+def check_same(leaves: Sequence[Any], required: Sequence[Sharding | None]) -> None:
+    """ValueError for arguments of a compiled program that lie in another way than those that it was compiled for."""
+    wrong = []
+    for k, (leaf, wanted_here) in enumerate(zip(leaves, required, strict=True)):
+        mine = committed_sharding(leaf)
+        if mine is not None and not mine.is_equivalent_to(wanted_here or WHOLE, len(leaf.shape)):
+            wrong.append(f"Argument number {k} with shape {_short(leaf)}:\n  Passed sharding: {mine}\n"
+                         f"  Required sharding: {wanted_here or WHOLE}")
+    if wrong:
+        raise ValueError("Computation was compiled for input shardings that disagree with the shardings of arguments "
+                         f"passed to it. Here are the {len(wrong)} mismatches:\n" + "\n".join(wrong))

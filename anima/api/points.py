@@ -1,0 +1,215 @@
+"""Sizes that are not known, by a few values of them.
+
+    traced at (a, b) = (11, 13):  a result of shape (24, 143)
+    traced at (17, 19):           a result of shape (36, 323)      so that it is (a + b, a*b)
+
+A function is traced at three points. A number that differs between them must be one of the sizes that were computed
+while it was traced, a product of two, or linear in one; otherwise `Fit` refuses it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from anima import tree
+from anima.api.stages import ShapeDtypeStruct
+from anima.config import make_user_context
+from anima.core.dims import Point, Size, SymbolicDim
+from anima.errors import InconclusiveDimensionOperation
+
+_PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107)
+_POINTS = 3
+_TRIES = 4000
+here = make_user_context(None)  # the point that functions are traced for: what is traced there is used there alone
+Number = Callable[[Mapping[str, int]], Any]  # a number for values of the variables
+
+
+def is_symbolic(x: Any) -> bool:
+    """Whether an argument is a type with sizes that are not known."""
+    return isinstance(x, ShapeDtypeStruct) and any(isinstance(n, SymbolicDim) for n in x.shape)
+
+
+def symbolic_sizes(shapes: Iterable[Sequence[Size]]) -> list[SymbolicDim]:
+    """Those that are not known. ValueError if their scopes are several."""
+    found = list(dict.fromkeys(n for shape in shapes for n in shape if isinstance(n, SymbolicDim)))
+    for size in found:
+        if size.scope is not found[0].scope:
+            raise ValueError(
+                f"Invalid mixing of symbolic scopes: '{found[0]}' is of {found[0].scope}, and '{size}' of "
+                f"{size.scope}. Make all shapes with one scope."
+            )
+    return found
+
+
+def points_of(sizes: Sequence[SymbolicDim]) -> list[Point]:
+    """Points at which all sizes, and what the constraints of their scope say, are as they may be.
+
+    ValueError if there is none.
+    """
+    scope = sizes[0].scope
+    names = sorted(set().union(*(s.names() for s in [*sizes, *scope.limits])))
+    found: list[dict[str, int]] = []
+    for values in _guesses(names):
+        try:
+            right = all(s.at(values) >= 0 for s in scope.limits) and all(s.at(values) >= 0 for s in sizes)
+        except ZeroDivisionError:
+            continue
+        if right and values not in found:
+            found.append(values)
+            if len(found) == _POINTS:
+                break
+    if not found:
+        raise ValueError(
+            f"There are no sizes {', '.join(names)} with the constraints {', '.join(scope.constraints)} "
+            "(none was found, at least)."
+        )
+    return list(map(Point, found))
+
+
+def _guesses(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Numbers that are nothing by chance first, odd and even; then more and more of the values from 1 on."""
+    for k, times in enumerate((1, 2, 3)):
+        row = [times * _PRIMES[(k * len(names) + n) % len(_PRIMES)] for n in range(len(names))]
+        yield dict(zip(names, row, strict=True))
+    rng = random.Random(0)
+    for low, high in ((2, 12), (5, 60), (2, 400), (1, 12)):
+        for _ in range(_TRIES):
+            yield {name: rng.randint(low, high) for name in names}
+
+
+def at_point(x: Any, point: Point) -> Any:
+    """A type with the sizes that it has at a point; anything else as it is."""
+    return x.update(shape=point.shape(x.shape)) if is_symbolic(x) else x
+
+
+class Fit:
+    """What numbers at a few points are at others: sizes out of `seen`, or linear in one of them."""
+
+    def __init__(self, points: Sequence[Mapping[str, int]], seen: Iterable[SymbolicDim]) -> None:
+        self.points = points
+        self.sizes: dict[tuple[int, ...], SymbolicDim] = {}
+        known = list(dict.fromkeys(seen))
+        pairs = [p * q for p, q in itertools.combinations_with_replacement(known[:32], 2)]
+        wholes = [p for p in [*known, *pairs] if isinstance(p, SymbolicDim)]
+        halves = [half for p in wholes for half in (p // 2, (p + 1) // 2) if isinstance(half, SymbolicDim)]
+        for size in (*wholes, *halves):
+            try:
+                self.sizes.setdefault(tuple(int(size.at(p)) for p in points), size)
+            except ZeroDivisionError:
+                continue
+
+    def size(self, values: Sequence[int]) -> Size | None:
+        """The size that has these values; None for none."""
+        if len(set(values)) == 1:
+            return values[0]
+        found = self.sizes.get(tuple(values))
+        if found is not None:
+            return found
+        for at, size in self.sizes.items():
+            line = _line(at, values)
+            if line is not None and line[0].denominator == line[1].denominator == 1:
+                return size * int(line[0]) + int(line[1])
+        return None
+
+    def number(self, values: Sequence[Any], dtype: np.dtype) -> Number | None:
+        """What has these values of an element type; None for what is none of: a size, linear in one, its inverse."""
+        if np.issubdtype(dtype, np.integer):
+            size = self.size([int(v) for v in values])
+            return None if size is None else lambda p: _at(size, p)
+        exact = [float(v) for v in values]
+        if dtype.kind not in "fV" or not np.all(np.isfinite(exact)):
+            return None
+        for at, size in self.sizes.items():
+            for power in (1, -1):
+                for scale in _scales(exact[0], at[0], power):
+                    number = partial(_power, size, power, scale)
+                    if all(np.asarray(number(p)).astype(dtype) == v for p, v in zip(self.points, values, strict=True)):
+                        return number
+        for at, size in self.sizes.items():
+            line = _line(at, exact)
+            if line is not None:
+                return partial(_on_line, size, *line)
+        return None
+
+
+def _scales(value: float, at: int, power: int) -> tuple[float, ...]:
+    """What `at ** power` may have been multiplied by: simple numbers first, as `value` is rounded."""
+    scale = value / float(at) ** power if at else 0.0
+    simple = float(Fraction(scale).limit_denominator(64))
+    return tuple(s for s in (simple, scale) if s)
+
+
+def _power(size: Size, power: int, scale: float, values: Mapping[str, int]) -> float:
+    return scale * float(_at(size, values)) ** power
+
+
+def _on_line(size: Size, slope: Fraction, height: Fraction, values: Mapping[str, int]) -> float:
+    return float(slope * _at(size, values) + height)
+
+
+def _at(size: Size, values: Mapping[str, int]) -> int:
+    return size.at(values) if isinstance(size, SymbolicDim) else size
+
+
+def _line(xs: Sequence[int], ys: Sequence[Any]) -> tuple[Fraction, Fraction] | None:
+    """Slope and height of the line through all points, of which there are three or more; None if there is none."""
+    if len(xs) < _POINTS or xs[0] == xs[1]:
+        return None
+    slope = Fraction(Fraction(ys[1]) - Fraction(ys[0])) / (xs[1] - xs[0])
+    height = Fraction(ys[0]) - slope * xs[0]
+    return (slope, height) if all(slope * x + height == Fraction(y) for x, y in zip(xs, ys, strict=True)) else None
+
+
+def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Point], list[Any]]:
+    """Points for the sizes of the arguments that are not known, and what `fun` gives at each.
+
+    Raises:
+      ValueError: for sizes of several scopes, or that cannot be.
+    """
+    leaves, structure = tree.flatten((args, kwargs))
+    points = points_of(symbolic_sizes(x.shape for x in leaves if is_symbolic(x)))
+    found = []
+    for point in points:
+        given, named = structure.unflatten([at_point(x, point) for x in leaves])
+        with here(point):
+            found.append(fun(*given, **named))
+    return points, found
+
+
+def symbolic_results(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The types of `fun`'s results, `fun` giving those for arguments of known sizes, for sizes that are not known.
+
+    Raises:
+      InconclusiveDimensionOperation: where results are of sizes that are none of the arguments'.
+    """
+    points, found = at_points(fun, args, kwargs)
+    fit = Fit([p.values for p in points], points[0].seen)
+    outs, out_tree = tree.flatten(found[0])
+    others = [tree.leaves(f) for f in found]
+    return out_tree.unflatten(
+        [o.update(shape=fit_shape(fit, [x[k].shape for x in others])) for k, o in enumerate(outs)]
+    )
+
+
+def fit_shape(fit: Fit, shapes: Sequence[Sequence[int]]) -> tuple[Size, ...]:
+    """The shape that is this one at each point; InconclusiveDimensionOperation if there is none."""
+    if len({len(s) for s in shapes}) > 1:
+        raise InconclusiveDimensionOperation(
+            f"The rank of a result depends on sizes that are not known: it has the shapes {shapes}.")
+    out = []
+    for sizes in zip(*shapes, strict=True):
+        size = fit.size([int(n) for n in sizes])
+        if size is None:
+            raise InconclusiveDimensionOperation(
+                f"The size of a result is not found: it is {sizes} where the variables are {fit.points}. "
+                "Compute it from the sizes of the arguments by +, -, *, //, % alone."
+            )
+        out.append(size)
+    return tuple(out)

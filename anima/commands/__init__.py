@@ -1,0 +1,1 @@
+"""What `python -m anima` can do: a file for each command."""

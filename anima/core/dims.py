@@ -1,0 +1,414 @@
+"""Sizes that are not known: polynomials with integer coefficients over variables, quotients, remainders, maxima.
+
+    a, b = variables of a scope;  (a + 1) * (a - 1) // 1 == a ** 2 - 1          str(b + 2 * a) == 'b + 2*a'
+
+Every variable is at least 1, and keeps the constraints of its scope. A comparison is True or False if it is so for all
+such values, otherwise it raises InconclusiveDimensionOperation; sizes are equal if they always are. While a function is
+traced for one value of each variable, its sizes are of type `Dim`: numbers that know what they are the value of.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from anima.errors import InconclusiveDimensionOperation
+
+Bounds = tuple[float, float]
+_INSIDE = ("anima", "numpy", "opt_einsum", "ml_dtypes")  # whose own questions an example answers
+
+
+class Atom(NamedTuple):
+    """A variable (`parts` are empty) or an operation of two sizes that is no polynomial."""
+
+    name: str
+    parts: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.parts))})" if self.parts else self.name
+
+
+Monomial = tuple[tuple[Atom, int], ...]  # atoms with their powers, by name
+Size = Any  # an int or a SymbolicDim
+
+
+def _key(monomial: Monomial) -> Any:
+    return [(bool(a.parts), str(a), power) for a, power in monomial]
+
+
+class SymbolicDim:
+    """A size that is not known."""
+
+    __slots__ = ("scope", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, int], scope: Any) -> None:
+        self.terms = tuple(sorted(terms.items(), key=lambda pair: _key(pair[0]), reverse=True))
+        self.scope = scope
+
+    @staticmethod
+    def variable(name: str, scope: Any) -> SymbolicDim:
+        return SymbolicDim({((Atom(name), 1),): 1}, scope)
+
+    def _of(self, terms: Mapping[Monomial, int]) -> Size:
+        """The size with these terms: an int, if it is known."""
+        left = {m: c for m, c in terms.items() if c}
+        return SymbolicDim(left, self.scope) if any(left) else left.get((), 0)
+
+    def _terms_of(self, other: Any) -> dict[Monomial, int] | None:
+        """The terms of another operand; None for what is no size. ValueError for one of another scope."""
+        if isinstance(other, SymbolicDim):
+            if other.scope is not self.scope:
+                raise ValueError(
+                    f"Invalid mixing of symbolic scopes: '{self}' is of {self.scope}, and '{other}' of "
+                    f"{other.scope}. Make all shapes with one scope."
+                )
+            return dict(other.terms)
+        return {(): int(other)} if isinstance(other, int) else None
+
+    # ---------------------------------------------------------------- arithmetic
+
+    def __add__(self, other: Any) -> Size:
+        given = self._terms_of(other)
+        if given is None:
+            return NotImplemented
+        total = dict(self.terms)
+        for monomial, c in given.items():
+            total[monomial] = total.get(monomial, 0) + c
+        return self._of(total)
+
+    def __mul__(self, other: Any) -> Size:
+        given = self._terms_of(other)
+        if given is None:
+            return NotImplemented
+        total: dict[Monomial, int] = {}
+        for m, c in self.terms:
+            for n, d in given.items():
+                powers = dict(m)
+                for atom, power in n:
+                    powers[atom] = powers.get(atom, 0) + power
+                both = tuple(sorted(powers.items(), key=lambda pair: _key((pair,))))
+                total[both] = total.get(both, 0) + c * d
+        return self._of(total)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Size:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Size:
+        return NotImplemented if self._terms_of(other) is None else self + -1 * other
+
+    def __rsub__(self, other: Any) -> Size:
+        return NotImplemented if self._terms_of(other) is None else -1 * self + other
+
+    def __pow__(self, power: Any, modulo: None = None) -> Size:
+        if not isinstance(power, int):
+            return NotImplemented
+        if power < 0:
+            raise ValueError(f"Symbolic dimension cannot be raised to negative powers: '{self}' ** '{power}'")
+        out: Size = 1
+        for _ in range(power):
+            out = self * out
+        return out
+
+    def __divmod__(self, other: Any) -> tuple[Size, Size]:
+        given = self._terms_of(other)
+        if given is None:
+            return NotImplemented
+        if not any(given.values()):
+            raise ZeroDivisionError("integer division or modulo by zero")
+        quotient, rest = _divided(self, given)
+        if isinstance(rest, int) and (isinstance(other, int) or rest == 0):
+            q, r = divmod(rest, other) if rest else (0, 0)
+            return quotient + q, r
+        return (
+            quotient + self._of({((Atom("floordiv", (rest, other)), 1),): 1}),
+            self._of({((Atom("mod", (rest, other)), 1),): 1}),
+        )
+
+    def __rdivmod__(self, other: Any) -> tuple[Size, Size]:
+        given = self._terms_of(other)
+        if given is None:
+            return NotImplemented
+        return divmod(SymbolicDim(given, self.scope), self)
+
+    def __floordiv__(self, other: Any) -> Size:
+        return NotImplemented if self._terms_of(other) is None else divmod(self, other)[0]
+
+    def __mod__(self, other: Any) -> Size:
+        return NotImplemented if self._terms_of(other) is None else divmod(self, other)[1]
+
+    def __rfloordiv__(self, other: Any) -> Size:
+        return NotImplemented if self._terms_of(other) is None else divmod(other, self)[0]
+
+    def __rmod__(self, other: Any) -> Size:
+        return NotImplemented if self._terms_of(other) is None else divmod(other, self)[1]
+
+    # ---------------------------------------------------------------- what is known
+
+    def bounds(self) -> Bounds:
+        """The least and the greatest value that it may have: exact ones where it is linear in one variable."""
+        low, high = _interval(self, SymbolicDim.bounds)
+        for limit in self.scope.limits:  # none of which is ever negative
+            more, less = self - limit, self + limit
+            low = max(low, more if isinstance(more, int) else _interval(more)[0])
+            high = min(high, less if isinstance(less, int) else _interval(less)[1])
+        return low, high
+
+    def _compare(self, other: Any, sign: str, decide: Callable[[Bounds], bool | None]) -> Any:
+        if self._terms_of(other) is None:
+            return NotImplemented
+        rest = self - other
+        known = decide((rest, rest) if isinstance(rest, int) else rest.bounds())
+        if known is None:
+            raise InconclusiveDimensionOperation(
+                f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\nIt is true for some values "
+                "of the sizes, and false for others. Write it with lax.cond or jnp.where, or say what holds as "
+                "constraints of the symbolic shape."
+            )
+        return known
+
+    def __ge__(self, other: Any) -> bool:
+        return self._compare(other, ">=", lambda b: True if b[0] >= 0 else False if b[1] < 0 else None)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._compare(other, ">", lambda b: True if b[0] > 0 else False if b[1] <= 0 else None)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compare(other, "<=", lambda b: True if b[1] <= 0 else False if b[0] > 0 else None)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compare(other, "<", lambda b: True if b[1] < 0 else False if b[0] >= 0 else None)
+
+    def __eq__(self, other: Any) -> bool:
+        if isinstance(other, SymbolicDim) and (self.scope is not other.scope or self.terms == other.terms):
+            return self.scope is other.scope
+        if self._terms_of(other) is None:
+            return NotImplemented
+        rest = self - other
+        return (rest if isinstance(rest, int) else rest.bounds()) in (0, (0, 0))
+
+    def __hash__(self) -> int:
+        return hash(self.terms)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __int__(self) -> int:
+        raise InconclusiveDimensionOperation(
+            f"Symbolic dimension '{self}' used in a context that requires a constant: it is not known."
+        )
+
+    __index__ = __int__
+
+    def __repr__(self) -> str:
+        text = ""
+        for monomial, c in self.terms:
+            factors = [f"{a}^{power}" if power > 1 else str(a) for a, power in monomial]
+            if abs(c) != 1 or not factors:
+                factors.insert(0, str(abs(c)))
+            text += (" - " if c < 0 else " + ") + "*".join(factors)
+        return text.removeprefix(" + ").removeprefix(" ")
+
+    # ---------------------------------------------------------------- values
+
+    def names(self) -> set[str]:
+        """The variables in it."""
+        return {name for monomial, _ in self.terms for a, _ in monomial for name in _names(a)}
+
+    def at(self, values: Mapping[str, Size]) -> Size:
+        """Its value, for values (sizes) of its variables. ZeroDivisionError where it has none."""
+        return sum(c * math.prod(_value(a, values) ** power for a, power in m) for m, c in self.terms)
+
+
+def _divided(dim: SymbolicDim, by: Mapping[Monomial, int]) -> tuple[Size, Size]:
+    """The part of a quotient by these terms that is a polynomial, and what is left to be divided."""
+    if len(by) > 1:
+        return (1, 0) if dict(dim.terms) == by else (0, dim)
+    ((divisor, d),) = by.items()
+    out: dict[Monomial, int] = {}
+    left: dict[Monomial, int] = {}
+    for monomial, c in dim.terms:
+        powers = dict(monomial)
+        for atom, power in divisor:
+            powers[atom] = powers.get(atom, 0) - power
+        whole = min(powers.values(), default=0) >= 0
+        q, r = divmod(c, d) if whole and not divisor else (c // d, 0) if whole and c % d == 0 else (0, c)
+        if q:
+            out[tuple((a, p) for a, p in powers.items() if p)] = q
+        if r:
+            left[monomial] = r
+    return dim._of(out), dim._of(left)
+
+
+def _names(atom: Atom) -> Iterator[str]:
+    if not atom.parts:
+        yield atom.name
+    for part in atom.parts:
+        if isinstance(part, SymbolicDim):
+            yield from part.names()
+
+
+def _value(atom: Atom, values: Mapping[str, Size]) -> Size:
+    if not atom.parts:
+        return values[atom.name]
+    x, y = [p.at(values) if isinstance(p, SymbolicDim) else p for p in atom.parts]
+    return OPERATIONS[atom.name](x, y)
+
+
+def _extreme(name: str, x: Size, y: Size) -> Size:
+    """The maximum or minimum of two sizes."""
+    rest = x - y
+    low, high = (rest, rest) if isinstance(rest, int) else rest.bounds()
+    if low >= 0:
+        return x if name == "max" else y
+    if high <= 0:
+        return y if name == "max" else x
+    one = x if isinstance(x, SymbolicDim) else y
+    return one._of({((Atom(name, (x, y)), 1),): 1})
+
+
+OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
+    "floordiv": lambda x, y: x // y,
+    "mod": lambda x, y: x % y,
+    "max": lambda x, y: _extreme("max", x, y),
+    "min": lambda x, y: _extreme("min", x, y),
+}
+
+
+def _times(x: float, y: float) -> float:
+    return x * y if x and y else 0
+
+
+def _interval(dim: SymbolicDim, of_parts: Callable[[SymbolicDim], Bounds] | None = None) -> Bounds:
+    """The sum of the bounds of the terms; `of_parts` gives those of what operations are of."""
+    low = high = 0.0
+    for monomial, c in dim.terms:
+        a, b = 1.0, 1.0
+        for atom, power in monomial:
+            lo, hi = _atom_bounds(atom, of_parts or _interval)
+            for _ in range(power):
+                ends = [_times(x, y) for x in (a, b) for y in (lo, hi)]
+                a, b = min(ends), max(ends)
+            if power % 2 == 0:
+                a = max(a, 0) if len(monomial) == 1 else a
+        low, high = low + min(_times(a, c), _times(b, c)), high + max(_times(a, c), _times(b, c))
+    return low, high
+
+
+def _atom_bounds(atom: Atom, of_parts: Callable[[SymbolicDim], Bounds]) -> Bounds:
+    if not atom.parts:
+        return 1, math.inf
+    (a, b), (c, d) = [of_parts(p) if isinstance(p, SymbolicDim) else (p, p) for p in atom.parts]
+    if atom.name == "max":
+        return max(a, c), max(b, d)
+    if atom.name == "min":
+        return min(a, c), min(b, d)
+    if c <= 0:
+        return -math.inf, math.inf
+    if atom.name == "mod":
+        return 0, d - 1
+    ends = [
+        -1.0 if x < 0 and y == math.inf else 0.0 if y == math.inf else x if math.isinf(x) else x // y
+        for x in (a, b)
+        for y in (c, d)
+    ]
+    return min(ends), max(ends)
+
+
+# ---------------------------------------------------------------- one value of each variable
+
+
+class Point:
+    """A value for each variable; `seen` are sizes that were computed of them."""
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        self.values = dict(values)
+        self.seen: dict[SymbolicDim, None] = {}
+
+    def dim(self, size: Size) -> int:
+        """A size here."""
+        if not isinstance(size, SymbolicDim):
+            return size
+        self.seen[size] = None
+        out = Dim(size.at(self.values))
+        out.size, out.point = size, self
+        return out
+
+    def shape(self, shape: Iterable[Size]) -> tuple[int, ...]:
+        return tuple(map(self.dim, shape))
+
+
+def _symbolic(x: int) -> Size:
+    return x.size if isinstance(x, Dim) else int(x)
+
+
+class Dim(int):
+    """The value at a point of a size that is not known.
+
+    What is computed of it by whole numbers is one, too. Anima's own comparisons are those of the value; the user's are
+    those of the size, which may be inconclusive.
+    """
+
+    size: SymbolicDim
+    point: Point
+
+    def __str__(self) -> str:
+        return str(self.size)
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+
+def _add_arithmetic(name: str) -> None:
+    plain = getattr(int, name)
+
+    def operation(self: Dim, *others: Any) -> Any:
+        value = plain(self, *others)
+        if value is NotImplemented:
+            return value
+        found = getattr(self.size, name)(*map(_symbolic, others))
+        return tuple(map(self.point.dim, found)) if isinstance(found, tuple) else self.point.dim(found)
+
+    setattr(Dim, name, operation)
+
+
+def _add_comparison(name: str) -> None:
+    plain = getattr(int, name)
+
+    def comparison(self: Dim, other: Any) -> Any:
+        value = plain(self, other)
+        asks = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+        if value is NotImplemented or asks in _INSIDE:
+            return value
+        return getattr(self.size, name)(_symbolic(other))
+
+    setattr(Dim, name, comparison)
+
+
+for _name in (
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "floordiv",
+    "rfloordiv",
+    "mod",
+    "rmod",
+    "divmod",
+    "rdivmod",
+    "neg",
+    "pow",
+):
+    _add_arithmetic(f"__{_name}__")
+for _name in ("ge", "gt", "le", "lt"):
+    _add_comparison(f"__{_name}__")

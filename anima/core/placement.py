@@ -1,0 +1,106 @@
+"""Where results are, from where the arguments are: what eager operations and jitted calls have in common.
+
+Arrays that nobody placed go where the others are. Placed ones have to be on the same devices; along the axes of their
+mesh, propagation says how the results are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.config import default_device
+from anima.core.array import ConcreteArray, PlacedArray
+from anima.core.avals import ShapedArray, ShardedArray
+from anima.core.device import CPU, Device
+from anima.core.mesh import NO_MESH, AxisType, Mesh, mesh_option
+from anima.core.partition import PartitionSpec, axes_of
+from anima.core.primitive import Primitive
+from anima.core.propagation import propagate_one
+from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of
+
+
+def committed_sharding(x: Any) -> Sharding | None:
+    """The sharding of an array that has to stay where it is."""
+    return x._sharding if type(x) is PlacedArray and x.committed else None
+
+
+def moved() -> bool:
+    """Whether an option, or `set_mesh`, says where arrays are made that nothing places."""
+    return default_device.value is not None or mesh_option.value is not NO_MESH
+
+
+def elsewhere() -> tuple[Sharding | None, bool]:
+    """Where arrays are made that nothing places (None: where they are by default), and whether they have to stay."""
+    if default_device.value is not None:
+        device = device_of()
+        return None if device == CPU else SingleDeviceSharding(device), False
+    mesh = mesh_option.value
+    return (None, False) if mesh is NO_MESH else (NamedSharding(mesh, PartitionSpec()), True)
+
+
+def check_together(shardings: Sequence[Sharding | None], others: Sequence[tuple[str, Sharding | None]] = (),
+                   describe: Callable[[int], str] = "number {}".format) -> None:
+    """ValueError unless all arguments that stay where they are, and what else says so, are on the same devices.
+
+    Args:
+      shardings: of the arguments; None for those that go where the others are.
+      others: what else there is, with what it is for the message.
+      describe: from the number of an argument, what it is.
+    """
+    meshes = {s.mesh for s in shardings if isinstance(s, NamedSharding)}
+    if len(meshes) > 1 and any(m.explicit_axes for m in meshes):
+        one, other = list(meshes)[:2]
+        raise ValueError(f"Mesh for all inputs should be equal. Got one mesh: {one} and another mesh: {other}")
+    first: tuple[Any, set[Device]] | None = None
+    for what, sharding in (*enumerate(shardings), *others):
+        if sharding is None:
+            continue
+        devices = sharding.device_set
+        if first is None:
+            first = what, devices
+        elif devices != first[1]:
+            a, b = [(f"argument {describe(w)} and with" if isinstance(w, int) else f"{w} with") +
+                    f" device ids {sorted(d.id for d in ds)} on platform CPU" for w, ds in (first, (what, devices))]
+            raise ValueError(f"Received incompatible devices for jitted computation. Got {a} and {b}. Fix: "
+                             "anima.device_put them to the same devices.")
+
+
+def mesh_of(shardings: Sequence[Sharding | None]) -> Mesh | None:
+    """The mesh of the first sharding that has one."""
+    return next((s.mesh for s in shardings if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)), None)
+
+
+def completed(mesh: Mesh, aval: ShapedArray, spec: PartitionSpec) -> NamedSharding:
+    """The sharding of a result: along Explicit axes as its type says, along the others as propagation does."""
+    if type(aval) is not ShardedArray:
+        return NamedSharding(mesh, spec)
+    known = [(*axes_of(mine), *(n for n in axes_of(p) if mesh.type_of(n) is AxisType.Auto))
+             for mine, p in zip(aval.sharding.spec, spec.padded(aval.ndim), strict=True)]
+    return NamedSharding(mesh, aval.sharding.spec.update(partitions=known))
+
+
+def placed_results(primitive: Primitive, args: Sequence[Any], avals: Sequence[ShapedArray],
+                   outs: Sequence[ShapedArray], params: dict[str, Any]) -> list[Sharding] | None:
+    """Where the results of an eager operation on placed arrays are; None: where arrays are by default."""
+    shardings = [committed_sharding(x) for x in args]
+    said = primitive.pins(params)
+    known = [*(s for _, s in said), *(s for s in shardings if s is not None)]
+    if not known:
+        return None
+    if len(known) > 1:
+        names = getattr(primitive, "operands", ())
+        check_together(shardings, said, lambda k: f"{names[k] if k < len(names) else k} of {primitive.name} with "
+                       f"shape {avals[k].str_short()}")
+    mesh = mesh_of(known)
+    if mesh is None:
+        return [known[0]] * len(outs)
+    specs = propagate_one(primitive, avals, outs, params, mesh, shardings)
+    return [completed(mesh, a, s) for a, s in zip(outs, specs, strict=True)]
+
+
+def place(value: np.ndarray, aval: ShapedArray, sharding: Sharding | None, committed: bool = True) -> ConcreteArray:
+    """An array over these elements; the sharding None is that of arrays that nobody placed."""
+    return ConcreteArray(value, aval) if sharding is None else PlacedArray(value, aval, sharding, committed)

@@ -1,0 +1,283 @@
+"""Propagation: how the values of a program are cut, from how its arguments are and from what the program asks for.
+
+    outs = propagate(closed, [NamedSharding(mesh, P("x")), None])     # None: not known, propagation may choose
+
+Each primitive says by its `sharding_rule` which dimensions of its operands and results go together: they have a factor
+in common, and what one is cut along, the others are, unless an axis is taken already. That is applied forwards and
+backwards until nothing changes: first where all operands and results have all factors (elementwise operations), since
+that costs no communication, then everywhere. Of two factors that want one axis, that with more parts gets it, then that
+of the first operand; where two operands want a factor on different axes, it is cut no further.
+The method is that of Shardy (OpenXLA) and of GSPMD (Xu et al., 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from anima.core.avals import ShapedArray
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from anima.core.mesh import AbstractMesh, Mesh
+from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
+from anima.core.primitive import Primitive, ShardingRule
+from anima.core.sharding_rules import Factor
+from anima.core.shardings import NamedSharding, Sharding
+
+Axes = tuple[Any, ...]
+
+
+class Value:
+    """How one value of a program is cut: `axes` of each dimension; `open` are those that propagation may cut more."""
+
+    __slots__ = ("axes", "open", "shape")
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.shape = tuple(shape)
+        self.axes: list[Axes] = [()] * len(self.shape)
+        self.open = [True] * len(self.shape)
+
+    @property
+    def used(self) -> set[Any]:
+        return {name for axes in self.axes for name in axes}
+
+    def fix(self, spec: PartitionSpec) -> None:
+        """Cuts the value so; only dimensions that are UNCONSTRAINED stay open."""
+        for k, partition in enumerate(spec.padded(len(self.shape))):
+            if k < len(self.axes):
+                self.axes[k], self.open[k] = axes_of(partition), partition is UNCONSTRAINED
+
+    def spec(self) -> PartitionSpec:
+        """As a spec, without the dimensions at the end that are not cut."""
+        last = max((k + 1 for k, axes in enumerate(self.axes) if axes), default=0)
+        return PartitionSpec(*self.axes[:last])
+
+
+class Link:
+    """Values whose dimensions have factors in common: `terms` are (value, factors of each of its dimensions).
+
+    It `passes` where all have all factors. `varied` are the factors of dimensions of different sizes.
+    """
+
+    __slots__ = ("factors", "passes", "terms", "varied")
+
+    def __init__(self, terms: Sequence[tuple[Value, Sequence[tuple[Any, ...]]]], first: bool = True) -> None:
+        self.terms = [(value, dims) for value, dims in terms if any(dims)]
+        found = [{f for dim in dims for f in dim} for _, dims in self.terms]
+        self.factors = list(dict.fromkeys(f for _, dims in self.terms for dim in dims for f in dim))
+        self.passes = first and all(f == found[0] for f in found)
+        sizes = {(f, n) for value, dims in self.terms
+                 for n, dim in zip(value.shape, dims, strict=True) for f in dim[:1]}
+        self.varied = {f for f, n in sizes if not isinstance(f, Factor) and any(f == g and n != m for g, m in sizes)}
+
+
+def identity(ndim: int) -> tuple[tuple[int, ...], ...]:
+    """The factors of a value that is cut as another of as many dimensions."""
+    return tuple((k,) for k in range(ndim))
+
+
+class Propagation:
+    """The values of a program on a mesh, and what is known of them."""
+
+    def __init__(self, mesh: Mesh | AbstractMesh) -> None:
+        self.sizes = dict(mesh.shape_tuple)
+        self.mesh = mesh
+        self.links: list[Link] = []
+        self.watched: list[tuple[Any, Value]] = []  # functions that want to know how values are cut
+
+    # ------------------------------------------------------------ the graph
+
+    def value(self, aval: ShapedArray, sharding: Sharding | None = None) -> Value:
+        """A value of the program; where a sharding on this mesh is given, it is cut so for good."""
+        made = Value(aval.shape)
+        spec = self.spec_on_mesh(sharding)
+        if spec is not None and len(spec) <= len(made.shape):
+            made.fix(spec)
+        return made
+
+    def spec_on_mesh(self, sharding: Sharding | None) -> PartitionSpec | None:
+        """What a sharding says on this mesh: None if it is not known, and nothing is cut if it is about another."""
+        if sharding is None:
+            return None
+        if isinstance(sharding, NamedSharding) and sharding.mesh.shape_tuple == self.mesh.shape_tuple:
+            return sharding.spec
+        return PartitionSpec()
+
+    def program(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Value]) -> list[Value | None]:
+        """Adds a program on these arguments; gives its results, None for literals."""
+        env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
+        for var, const in zip(jaxpr.constvars, consts, strict=True):
+            env[var] = self.value(var.aval, const.sharding if getattr(const, "committed", False) else None)
+
+        def read(atom: Atom) -> Value | None:
+            return None if isinstance(atom, Literal) else env[atom]
+
+        for eqn in jaxpr.eqns:
+            operands = [read(a) or Value(a.aval.shape) for a in eqn.invars]
+            env.update(zip(eqn.outvars, self.equation(eqn, operands), strict=True))
+        return [read(a) for a in jaxpr.outvars]
+
+    def equation(self, eqn: Eqn, operands: list[Value]) -> list[Value]:
+        """Adds an equation; gives its results."""
+        primitive, params = eqn.primitive, eqn.params
+        tell = primitive.watches(params)
+        if tell is not None:
+            self.watched.append((tell, operands[0]))
+        avals, outs = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
+        if primitive.inner(params):
+            return self._loops(eqn, operands, [Value(a.shape) for a in outs])
+        rule = primitive.sharding_rule(avals, outs, **params)
+        if rule is None and primitive.body is not None and not (primitive.on_words or primitive.places(params)):
+            body = primitive.body(params, avals)
+            return [v or Value(a.shape) for v, a in zip(self.program(body.jaxpr, body.consts, operands), outs,
+                                                        strict=True)]
+        results = [Value(a.shape) for a in outs]
+        for result, sharding in zip(results, primitive.places(params) or (), strict=False):
+            spec = self.spec_on_mesh(sharding)
+            if spec is not None:
+                result.fix(spec)
+        if rule is not None and rule.resized and any(type(a) is Var and not a.aval.shape for a in eqn.invars):
+            rule = rule.without(rule.resized)
+        self.link(rule, operands, results)
+        return results
+
+    def link(self, rule: ShardingRule | None, operands: Iterable[Value], results: Iterable[Value]) -> None:
+        """Cuts values as a rule says that they go together."""
+        if rule is not None:
+            terms = [*zip(operands, rule.operands, strict=True), *zip(results, rule.results, strict=True)]
+            self.links.append(Link(terms))
+
+    def _loops(self, eqn: Eqn, operands: list[Value], results: list[Value]) -> list[Value]:
+        """The programs that a loop or a branch runs: what it carries is cut in one way."""
+        for inner in eqn.primitive.inner(eqn.params):
+            first = inner.given if inner.given is not None else 0
+            program = inner.program
+            args = [Value(a.shape) for a in program.in_avals]
+            for k, operand in enumerate(operands[first:first + len(args)]):
+                carried = inner.first <= k < inner.first + inner.carries
+                if carried or operand.shape != args[k].shape:
+                    self._same(args[k], operand)
+                else:
+                    args[k] = operand
+            outs = self.program(program.jaxpr, program.consts, args)
+            for k, out in enumerate(outs):
+                if out is None or len(outs) > len(results):
+                    continue
+                self._same(out, results[k])
+                if k < inner.carries:
+                    self._same(args[inner.first + k], results[k])
+        return results
+
+    def _same(self, a: Value, b: Value) -> None:
+        """Cuts two values in the same way, of which one may be a stack of values such as the other."""
+        long, short = (a, b) if len(a.shape) >= len(b.shape) else (b, a)
+        rank = len(short.shape)
+        if rank and long.shape[len(long.shape) - rank:] == short.shape:
+            self.links.append(Link([(long, ((),) * (len(long.shape) - rank) + identity(rank)),
+                                    (short, identity(rank))], first=False))
+
+    # ------------------------------------------------------------ what follows
+
+    def run(self) -> None:
+        """Cuts values as others that go with them, until nothing changes."""
+        for chosen in ([link for link in self.links if link.passes], self.links):
+            changed = True
+            while changed:
+                changed = False
+                for link in (*chosen, *reversed(chosen)):
+                    changed |= self._update(link)
+
+    def _update(self, link: Link) -> bool:
+        changed = False
+        projected = [_project(self.sizes, value, dims, link) for value, dims in link.terms]
+        agreed: list[Any] = []
+        for factor in link.factors:
+            best = _agreed([p[factor] for p in projected if factor in p])
+            if best:
+                first = next(k for k, p in enumerate(projected) if p.get(factor, ())[:len(best)] == best)
+                parts = math.prod(self.sizes[name] for name in best) if link.passes else 0
+                agreed.append((factor in link.varied, -parts, first, len(agreed), factor, best))
+        for *_, factor, best in sorted(agreed, key=lambda a: a[:4]):
+            for (value, dims), known in zip(link.terms, projected, strict=True):
+                if factor in known and known[factor] != best and self._cut(value, dims, known, factor, best):
+                    changed = True
+        return changed
+
+    def _cut(self, value: Value, dims: Sequence[tuple[Any, ...]], known: dict[Any, Axes], factor: Any,
+             best: Axes) -> bool:
+        """Cuts the dimension of a value that has the factor along more axes, as far as they are free and divide it."""
+        have = known[factor]
+        dimension = next(k for k, dim in enumerate(dims) if factor in dim)
+        if best[:len(have)] != have or not value.open[dimension]:
+            return False
+        place = dims[dimension].index(factor)
+        if any(f in known and not _full(self.sizes, value, dims[dimension], f, known[f])
+               for f in dims[dimension][:place]) or any(known[f] for f in dims[dimension][place + 1:] if f in known):
+            return False
+        added: Axes = ()
+        for name in best[len(have):]:
+            parts = math.prod(self.sizes[n] for n in (*value.axes[dimension], *added, name))
+            if name in value.used or value.shape[dimension] % parts:
+                break
+            added += (name,)
+        if not added:
+            return False
+        value.axes[dimension] += added
+        known[factor] = have + added
+        return True
+
+
+def _project(sizes: Mapping[Any, int], value: Value, dims: Sequence[tuple[Any, ...]], link: Link) -> dict[Any, Axes]:
+    """Along which axes each factor of a value is cut."""
+    found: dict[Any, Axes] = {}
+    for axes, dim in zip(value.axes, dims, strict=True):
+        rest = list(axes)
+        for k, factor in enumerate(dim):
+            size = factor.size if isinstance(factor, Factor) else None
+            mine: Axes = ()
+            while rest and (size is None or k == len(dim) - 1 or (size % sizes[rest[0]] == 0 and size > 1)):
+                name = rest.pop(0)
+                mine += (name,)
+                size = None if size is None else size // sizes[name]
+            found[factor] = mine
+            if size != 1 and size is not None:
+                rest = []
+    return found
+
+
+def _full(sizes: Mapping[Any, int], value: Value, dim: tuple[Any, ...], factor: Any, axes: Axes) -> bool:
+    """Whether a factor is cut into single elements, so that the next one may be cut too."""
+    return isinstance(factor, Factor) and math.prod(sizes[n] for n in axes) == factor.size
+
+
+def _agreed(candidates: Sequence[Axes]) -> Axes:
+    """The longest axes that all agree on."""
+    best = max(candidates, key=len)
+    for axes in candidates:
+        common = next((k for k, (a, b) in enumerate(zip(axes, best, strict=False)) if a != b), None)
+        best = best if common is None else best[:common]
+    return best
+
+
+def propagate(closed: ClosedJaxpr, mesh: Mesh | AbstractMesh,
+              shardings: Sequence[Sharding | None]) -> list[PartitionSpec]:
+    """How the results of a program are cut on a mesh, given the shardings of its arguments (None: not known)."""
+    graph = Propagation(mesh)
+    args = [graph.value(a, s) for a, s in zip(closed.in_avals, shardings, strict=True)]
+    outs = graph.program(closed.jaxpr, closed.consts, args)
+    graph.run()
+    for tell, value in graph.watched:
+        tell(NamedSharding(mesh, value.spec()))
+    return [PartitionSpec() if out is None else out.spec() for out in outs]
+
+
+def propagate_one(primitive: Primitive, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                  params: dict[str, Any], mesh: Mesh | AbstractMesh,
+                  shardings: Sequence[Sharding | None]) -> list[PartitionSpec]:
+    """How the results of one operation are cut: `propagate`, of a program that is nothing else."""
+    graph = Propagation(mesh)
+    operands = [graph.value(a, s) for a, s in zip(avals, shardings, strict=True)]
+    eqn = Eqn(primitive, [Var(a) for a in avals], [Var(a) for a in outs], params)
+    results = graph.equation(eqn, operands)
+    graph.run()
+    return [r.spec() for r in results]

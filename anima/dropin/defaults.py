@@ -1,0 +1,18 @@
+"""What JAX does in another way than Anima's documents: adopted by programs that were written for JAX."""
+
+from __future__ import annotations
+
+import os
+
+from anima.api.pjit import pjit_p
+from anima.config import config
+from anima.control.effects import Callback
+
+
+def adopt() -> None:
+    """The newer stream of random numbers, unless the environment names one; `jit` as the name of calls; failures of
+    functions that programs call back as `JaxRuntimeError`s."""
+    if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
+        config.update("anima_threefry_partitionable", True)
+    pjit_p.name = "jit"
+    Callback.errors_as_text = True

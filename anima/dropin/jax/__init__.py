@@ -1,0 +1,5 @@
+"""The top of JAX's names, where they differ from Anima's: the version is that of the interface."""
+
+from anima.dropin.version import JAX_VERSION as __version__, JAX_VERSION_INFO as __version_info__
+
+__all__ = ["__version__", "__version_info__"]

@@ -1,0 +1,1 @@
+"""JAX's own insides: only those names that libraries are known to read."""

@@ -1,0 +1,3 @@
+"""`jax._src.checkify`: the public module."""
+
+from anima.experimental.checkify import *  # noqa: F403

@@ -1,0 +1,47 @@
+"""What libraries read of `jax._src.core`: the public types, and a few questions."""
+
+from anima.core.avals import AbstractValue as AbstractValue
+from anima.core.jaxpr import (
+    ClosedJaxpr as ClosedJaxpr,
+    Eqn as JaxprEqn,
+    Jaxpr as Jaxpr,
+    Literal as Literal,
+    Var as Var,
+)
+from anima.core.trace import (
+    Trace as Trace,
+    Tracer as Tracer,
+    aval_of as get_aval,
+    eval_context as eval_context,
+    is_tracing as _is_tracing,
+)
+from anima.dropin.jax.core import (
+    Atom as Atom,
+    ShapedArray as ShapedArray,
+    pytype_aval_mappings as pytype_aval_mappings,
+)
+from anima.extend.core import (
+    Effect as Effect,
+    Primitive as Primitive,
+    eval_jaxpr as eval_jaxpr,
+    find_top_trace as find_top_trace,
+    get_opaque_trace_state as get_opaque_trace_state,
+    mapped_aval as mapped_aval,
+    unmapped_aval as unmapped_aval,
+    valid_jaxtype as valid_jaxtype,
+)
+
+__all__ = ["AbstractValue", "Atom", "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "ShapedArray",
+           "Trace", "Tracer", "Var", "eval_context", "eval_jaxpr", "find_top_trace", "get_aval",
+           "get_opaque_trace_state", "mapped_aval", "physical_aval", "pytype_aval_mappings", "trace_state_clean",
+           "unmapped_aval", "valid_jaxtype"]
+
+
+def trace_state_clean() -> bool:
+    """Whether nothing is being traced."""
+    return not _is_tracing()
+
+
+def physical_aval(aval: AbstractValue) -> AbstractValue:
+    """The type of the bytes that an array is stored as: its own."""
+    return aval

@@ -1,0 +1,20 @@
+"""What libraries read of `jax._src.dtypes`: extended types, as those of keys are."""
+
+from typing import Any
+
+import numpy as np
+
+from anima.core.dtypes import (
+    ExtendedDType as ExtendedDType,
+    TypePromotionError as TypePromotionError,
+    extended as extended,
+)
+from anima.numpy import finfo as finfo
+
+DType = np.dtype
+__all__ = ["DType", "ExtendedDType", "TypePromotionError", "extended", "finfo", "supports_inf"]
+
+
+def supports_inf(dtype: Any) -> bool:
+    """Whether a type of floating-point numbers has infinities."""
+    return bool(np.isinf(np.array(np.inf, dtype).astype(np.float32)))

@@ -1,0 +1,1 @@
+"""`jax._src.literals`: there are no typed literals."""

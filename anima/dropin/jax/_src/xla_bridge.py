@@ -1,0 +1,26 @@
+"""`jax._src.xla_bridge`: which backends have been started, so that how many devices there are is settled."""
+
+from collections.abc import Iterator, Mapping
+
+from anima.config import device_count_is_fixed
+from anima.core.device import Client
+
+__all__ = ["_backends"]
+
+
+class _Backends(Mapping[str, Client]):
+    """The CPU's, as soon as somebody has asked for a device."""
+
+    def __getitem__(self, platform: str) -> Client:
+        if platform != "cpu" or not self:
+            raise KeyError(platform)
+        return Client(platform)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("cpu",) if device_count_is_fixed() else ())
+
+    def __len__(self) -> int:
+        return int(device_count_is_fixed())
+
+
+_backends = _Backends()

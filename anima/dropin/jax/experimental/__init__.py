@@ -1,0 +1,1 @@
+"""`jax.experimental`: what libraries for many hosts ask for."""

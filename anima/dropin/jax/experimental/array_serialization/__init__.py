@@ -1,0 +1,1 @@
+"""`jax.experimental.array_serialization`: the class that asynchronous writers of arrays derive from."""

@@ -1,0 +1,1 @@
+"""`jax.extend`: what only libraries for XLA's run time ask for."""

@@ -1,0 +1,105 @@
+"""Values at equal distances, or in equal proportions.
+
+    >>> jnp.linspace(0, 1, 3), jnp.geomspace(1, 4, 3)
+    (Array([0. , 0.5, 1. ], dtype=float32), Array([1., 2., 4.], dtype=float32))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anima.core import dtypes
+from anima.core.array import Array
+from anima.core.avals import broadcast_shapes, canonicalize_axis
+from anima.numpy.creation import astype, user_dtype
+from anima.numpy.elementwise import broadcast_array
+from anima.numpy.promote import as_array, convert_operand, is_inexact, is_integer, operand, static_int
+from anima.ops import elementwise as ew, shape as sh
+from anima.ops.placing import as_asked
+
+ArrayLike = Any
+
+
+def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
+             dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
+    """`num` evenly spaced values from `start` to `stop`, along `axis`; with `retstep`, (values, step).
+
+    ValueError if `num` is negative; it must be known when the program is made.
+    """
+    if device is not None:
+        return as_asked("linspace", device, None, linspace, start, stop, num, endpoint, retstep, dtype, axis)
+    num = static_int(num, "'num' argument of anima.numpy.linspace.")
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    start, stop = as_array(start, "linspace", 0), as_array(stop, "linspace", 1)
+    wanted = user_dtype(dtype, "linspace")
+    compute = dtypes.to_inexact(dtypes.result_type(start, stop))
+    result_dtype = compute if wanted is None else wanted
+    if wanted is not None and is_inexact(wanted):
+        compute = dtypes.promote_types(compute, wanted)
+    shape = broadcast_shapes(start.shape, stop.shape, name="linspace")
+    start, stop = (broadcast_array(convert_operand(x, compute, False), shape) for x in (start, stop))
+    axis = canonicalize_axis(axis, len(shape) + 1)
+    intervals = num - 1 if endpoint else num
+    values = _spaced(start, stop, num, endpoint, compute, axis)
+    if is_integer(result_dtype) and not is_integer(compute):
+        values = ew.floor(values)
+    values = values if values.dtype == result_dtype else astype(values, result_dtype)
+    if not retstep:
+        return values
+    step = ew.div(ew.sub(stop, start), compute.type(intervals)) if intervals > 0 else sh.full_like(start, np.nan)
+    return values, step
+
+
+def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axis: int) -> Array:
+    """start * (1 - t) + stop * t for t in [0, 1]: exact at both ends."""
+    first, last = sh.expand_dims(start, (axis,)), sh.expand_dims(stop, (axis,))
+    if num == 0:
+        return sh.full((*start.shape[:axis], 0, *start.shape[axis:]), 0, dtype)
+    if num == 1:
+        return first
+    intervals = num - 1 if endpoint else num
+    count = num - 1 if endpoint else num
+    sizes = [1] * first.ndim
+    sizes[axis] = count
+    t = ew.div(sh.broadcasted_iota(dtypes.to_real(dtype), sizes, axis), sh.scalar(intervals, dtypes.to_real(dtype)))
+    t = t if t.dtype == dtype else ew.convert_element_type(t, dtype)
+    inner = ew.add(ew.mul(first, ew.sub(sh.scalar(1, dtype), t)), ew.mul(last, t))
+    return sh.concatenate([inner, last], axis) if endpoint else inner
+
+
+def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
+             dtype: Any = None, axis: int = 0) -> Array:
+    """base ** linspace(start, stop, num)."""
+    wanted = user_dtype(dtype, "logspace")
+    compute = dtypes.to_inexact(dtypes.result_type(as_array(start), as_array(stop)) if wanted is None else wanted)
+    exponents = linspace(start, stop, num, endpoint, dtype=compute, axis=axis)
+    powers = ew.pow(convert_operand(operand("logspace", base), compute, False), exponents)
+    return powers if wanted is None or wanted == compute else astype(powers, wanted)
+
+
+def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, dtype: Any = None,
+              axis: int = 0) -> Array:
+    """`num` values from `start` to `stop` with a constant ratio; both of one sign."""
+    wanted = user_dtype(dtype, "geomspace")
+    start, stop = as_array(start, "geomspace", 0), as_array(stop, "geomspace", 1)
+    compute = dtypes.to_inexact(dtypes.result_type(start, stop))
+    start, stop = (as_array(convert_operand(x, compute, False)) for x in (start, stop))
+    sign = ew.sign(start)
+    shape = broadcast_shapes(start.shape, stop.shape, name="geomspace")
+    start, stop, sign = (broadcast_array(x, shape) for x in (start, stop, sign))
+    logs = linspace(ew.log(ew.mul(start, sign)), ew.log(ew.mul(stop, sign)), num, endpoint, axis=axis)
+    axis = canonicalize_axis(axis, len(shape) + 1)
+    result = ew.mul(ew.exp(logs), sh.expand_dims(sign, (axis,)))
+    result = _with_exact_ends(result, start, stop, num, endpoint, axis)
+    return result if wanted is None or wanted == compute else astype(result, wanted)
+
+
+def _with_exact_ends(values: Array, start: Array, stop: Array, num: int, endpoint: bool, axis: int) -> Array:
+    if num < 2:
+        return values
+    first, last = sh.expand_dims(start, (axis,)), sh.expand_dims(stop, (axis,))
+    inner = sh.slice_in_dim(values, 1, num - 1 if endpoint else num, axis=axis)
+    return sh.concatenate([first, inner, last] if endpoint else [first, inner], axis)

@@ -1,0 +1,303 @@
+"""Putting arrays where a sharding says: identities that the propagation of shardings, and types, know of.
+
+    sharding_constraint    how a value is cut along axes of type Auto
+    reshard                how it is cut along axes of type Explicit: that is part of its type
+    device_put             both, and on which devices
+
+Devices of one process share memory, so that none of them copies anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anima import tree
+from anima.core.array import Array, ConcreteArray, PlacedArray
+from anima.core.avals import ShapedArray, ShardedArray, sharded
+from anima.core.device import MemorySpace, devices
+from anima.core.layout import Format
+from anima.core.mesh import AbstractMesh, Mesh, current_mesh, get_abstract_mesh
+from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
+from anima.core.placement import check_together, committed_sharding
+from anima.core.primitive import ShardingRule, Zero
+from anima.core.sharding_rules import each_alike
+from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
+from anima.core.state import current
+from anima.core.trace import EVAL, aval_of, numpy_value
+from anima.ops.composite import Composite
+
+
+class Placing(Composite):
+    """The identity of its operand, which lies as the parameters say."""
+
+    linear = True
+    cost = 0.0
+
+    def program(self, x: Any, **params: Any) -> Any:
+        return [x] if self.multiple_results else x
+
+    def infer(self, x: ShapedArray, **params: Any) -> Any:
+        (sharding,) = self.places(params)
+        out = x if sharding is None else sharded(x, sharding)
+        return [out] if self.multiple_results else out
+
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
+        return each_alike(avals[0].shape, avals, outs)
+
+    def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
+        """The parameters with another sharding."""
+        raise self._missing("Batching (vmap)")
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        if current.trace is not EVAL:
+            return super().bind(*args, **params)
+        out = self.put(args[0], self.places(params)[0])
+        return [out] if self.multiple_results else out
+
+    def put(self, x: Any, sharding: Sharding | None) -> ConcreteArray:
+        """The array under the sharding."""
+        if sharding is not None:
+            sharding = concrete(sharding, x)
+            check_together([committed_sharding(x)], [("explicit output sharding", sharding)],
+                           lambda k: f"x of {self.name} with shape {aval_of(x).str_short()}")
+        return put(x, sharding)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        (t,) = tangents
+        slope = ([t] if self.multiple_results else t) if isinstance(t, Zero) else self.bind(t, **params)
+        return self.bind(*primals, **params), slope
+
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Any]:
+        (found,) = ct if self.multiple_results else [ct]
+        if isinstance(found, Zero):
+            return [found]
+        aval = args[0].aval
+        if type(aval) is ShardedArray or type(aval_of(found)) is ShardedArray:
+            return [found]  # transposition gives it the type of the operand
+        out = self.bind(found, **params)
+        return out if self.multiple_results else [out]
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        (sharding,), (d,) = self.places(params), dims
+        if isinstance(sharding, NamedSharding):
+            given = sharding.spec.padded(aval_of(args[0]).ndim - 1).partitions
+            spec = sharding.spec.update((*given[:d], self.batched, *given[d:]))
+            params = self.with_sharding(params, sharding.update(spec=spec))
+        return self.bind(*args, **params), [d] if self.multiple_results else d
+
+    batched: Any = None  # how the new dimension of a stack is cut
+
+
+class Constraint(Placing):
+    """How a value is cut along axes of type Auto; dimensions may be left UNCONSTRAINED."""
+
+    batched = UNCONSTRAINED
+
+    def infer(self, x: ShapedArray, **params: Any) -> ShapedArray:
+        return x
+
+    def places(self, params: dict[str, Any]) -> Sequence[Sharding | None]:
+        return (params["sharding"],)
+
+    def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
+        return {**params, "sharding": sharding}
+
+    def put(self, x: Any, sharding: Sharding | None) -> ConcreteArray:
+        if isinstance(sharding, NamedSharding) and UNCONSTRAINED in sharding.spec.partitions:
+            known = getattr(x, "sharding", None)
+            same = isinstance(known, NamedSharding) and known.mesh == sharding.mesh
+            own = (known.spec if same and known else PartitionSpec()).padded(aval_of(x).ndim)
+            used = [name for p in sharding.spec for name in axes_of(p)]
+            free = [tuple(n for n in axes_of(p) if n not in used) for p in own]
+            sharding = sharding.update(spec=PartitionSpec(*(
+                free[k] if p is UNCONSTRAINED else p for k, p in enumerate(sharding.spec))))
+        return super().put(x, sharding)
+
+
+class Reshard(Placing):
+    """How a value is cut along axes of type Explicit."""
+
+    def places(self, params: dict[str, Any]) -> Sequence[Sharding | None]:
+        return (params["dst_sharding"],)
+
+    def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
+        return {**params, "dst_sharding": sharding}
+
+
+class DevicePut(Placing):
+    """An array on devices, wherever it was."""
+
+    multiple_results = True
+
+    def places(self, params: dict[str, Any]) -> Sequence[Sharding | None]:
+        return [_sharding_of(d) for d in params["devices"]]
+
+    def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
+        return {**params, "devices": (sharding,)}
+
+    def put(self, x: Any, sharding: Sharding | None) -> ConcreteArray:
+        return put(x, sharding and concrete(sharding, x))
+
+
+sharding_constraint_p = Constraint("sharding_constraint")
+reshard_p = Reshard("reshard")
+device_put_p = DevicePut("device_put")
+
+
+def concrete(sharding: Sharding, x: Any) -> Sharding:
+    """A sharding that knows its devices: of one about an abstract mesh, the array's own mesh, or the current one.
+
+    ValueError if neither is a mesh with these axes.
+    """
+    if not (isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)):
+        return sharding
+    mesh = _known_mesh(sharding.mesh, x)
+    if mesh is not None:
+        types = sharding.mesh.axis_types
+        return NamedSharding(mesh if mesh.axis_types == types else mesh.update(axis_types=types), sharding.spec)
+    raise ValueError(f"An array cannot be put under {sharding}: which devices these are is not known. Fix: "
+                     "anima.set_mesh(mesh), or a NamedSharding about a Mesh.")
+
+
+def _known_mesh(wanted: Mesh | AbstractMesh, x: Any) -> Mesh | None:
+    """The mesh that an array is on, or the current one, if it has these axes."""
+    own = getattr(x.sharding, "mesh", None) if isinstance(x, ConcreteArray) else None
+    return next((m for m in (own, current_mesh()) if isinstance(m, Mesh) and m.shape_tuple == wanted.shape_tuple), None)
+
+
+def typed_as(x: Any, aval: ShapedArray) -> Any:
+    """A cotangent that is cut as its primal; outside of programs, as far as it is known which devices there are."""
+    if type(aval) is not ShardedArray or getattr(aval_of(x), "sharding", None) == aval.sharding:
+        return x
+    if current.trace is EVAL and _known_mesh(aval.sharding.mesh, x) is None:
+        return x
+    return reshard_p.bind(x, dst_sharding=aval.sharding)
+
+
+def put(x: Any, sharding: Sharding | None) -> ConcreteArray:
+    """An array under a sharding, over the same memory; `x` itself if it is there."""
+    aval = aval_of(x)
+    if not isinstance(x, ConcreteArray):
+        x = ConcreteArray(numpy_value(x, aval).copy(), aval)
+    if sharding is None or (type(x) is PlacedArray and x.committed and x.sharding == sharding):
+        return x
+    check_known(sharding)
+    if sharding == WHOLE and len(devices()) == 1:
+        return x if type(x) is ConcreteArray else ConcreteArray(x.elements(), ShapedArray(
+            aval.shape, aval.dtype, aval.weak_type))  # there is nowhere else
+    return PlacedArray(x.elements(), ShapedArray(aval.shape, aval.dtype, aval.weak_type), sharding)
+
+
+def _sharding_of(place: Any) -> Sharding | None:
+    """The sharding that is meant by a device, a `Format` or a sharding."""
+    if isinstance(place, Format):
+        place = place.sharding
+    if place is None or isinstance(place, (Sharding, MemorySpace)):
+        return place if isinstance(place, Sharding) else None
+    return SingleDeviceSharding(device_of(place))
+
+
+def on_current_mesh(name: str, spec: PartitionSpec, what: str) -> NamedSharding:
+    """A spec about the current mesh; RuntimeError if there is none."""
+    mesh: Mesh | AbstractMesh = current_mesh()
+    if mesh.empty:
+        mesh = get_abstract_mesh()
+    if mesh.empty:
+        raise RuntimeError(f"{name} requires a non-empty mesh in context if you are passing `PartitionSpec`s to {what}."
+                           " You can define a context mesh via `anima.set_mesh(mesh)`. Alternatively, provide "
+                           f"`Sharding`s to {what} and then the mesh context manager is not required.")
+    return NamedSharding(mesh, spec)
+
+
+def check_known(sharding: Sharding) -> None:
+    """RuntimeError for a sharding over devices that are not there."""
+    unknown = sharding.device_set.difference(devices())
+    if unknown:
+        raise RuntimeError(f"Unknown device {next(iter(unknown))!r}: there are {devices()}.")
+
+
+def check_fits(what: str, shape: tuple[int, ...], sharding: Sharding, divides: bool = True) -> None:
+    """ValueError unless an array of a shape can lie under a sharding; `what` is its name for the message."""
+    if isinstance(sharding, NamedSharding):
+        try:
+            sharding.check_compatible_aval(shape)
+        except ValueError as error:
+            raise ValueError(f"{what} is incompatible with its sharding annotation {sharding}: {error}") from None
+    if divides:
+        sharding.shard_shape(shape)
+
+
+def as_asked(name: str, device: Any, out_sharding: Any, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`fun(*args, **kwargs)`, with its result where the arguments `device` or `out_sharding` of the function say.
+
+    Raises:
+      TypeError: for what is no sharding; ValueError: for what is no device, and results that do not divide;
+      RuntimeError: for a spec where there is no mesh.
+    """
+    asked = out_sharding if device is None else device
+    if isinstance(asked, PartitionSpec):
+        asked = on_current_mesh(name, asked, "out_sharding")
+    if device is not None and not isinstance(asked, Sharding):
+        asked = SingleDeviceSharding(device_of(asked))
+    if not isinstance(asked, Sharding):
+        raise TypeError(f"{name}: out_sharding must be None, a sharding or a PartitionSpec, got {asked!r} of type "
+                        f"{type(asked)}.")
+    return tree.map(lambda x: _asked(name, x, asked), fun(*map(_whole, args), **kwargs))
+
+
+def _asked(name: str, x: Any, sharding: Sharding) -> Any:
+    check_fits(f"The result of {name}", aval_of(x).shape, sharding)
+    explicit = isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes
+    if explicit and current.trace is not EVAL:
+        return reshard_p.bind(x, dst_sharding=sharding)
+    (out,) = device_put_p.bind(x, devices=(sharding,), srcs=(None,), copy_semantics=(None,))
+    return out
+
+
+def _whole(x: Any) -> Any:
+    """An operand whose type does not say that it is cut: the sharding of the result is asked for."""
+    if not isinstance(x, Array) or type(x.aval) is not ShardedArray:
+        return x
+    sharding = x.aval.sharding
+    return reshard_p.bind(x, dst_sharding=sharding.update(spec=PartitionSpec(*[None] * x.ndim)))
+
+
+def lies_somewhere(x: Any) -> bool:
+    """Whether somebody put an array somewhere, or its type says how it is cut."""
+    return (type(x) is PlacedArray and x.committed) or (isinstance(x, Array) and type(x.aval) is ShardedArray)
+
+
+def put_like(x: Any, result: Any) -> Any:
+    """The result where `x`, of the same shape, lies."""
+    return _asked("like", result, x.sharding if type(x) is PlacedArray else x.aval.sharding)
+
+
+class InspectSharding(Composite):
+    """Tells a function how a value lies: now if it has a value, else when propagation has found out."""
+
+    multiple_results = True
+
+    def program(self, x: Any, *, callback: Any) -> Any:
+        return []
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        if current.trace is not EVAL:
+            return super().bind(*args, **params)
+        params["callback"](getattr(args[0], "sharding", WHOLE))
+        return []
+
+    def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
+        return frozenset(("debug",))
+
+    def watches(self, params: dict[str, Any]) -> Any:
+        return params["callback"]
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        return self.bind(*primals, **params), []
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        return self.bind(*args, **params), []
+
+
+inspect_sharding_p = InspectSharding("inspect_sharding")

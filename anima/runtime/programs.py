@@ -1,0 +1,86 @@
+"""Compiled programs, those of earlier processes too: what was compiled once is read from the disk, and the compiler
+is not even loaded.
+
+    executable = executable_of(closed, name)       Executable, or StoredExecutable
+
+A program is known by what was traced (`core/digest.py`), its name, what may be written over and the options that hold.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Any
+
+from anima.compiler.machine import native, store
+from anima.config import config, profiling
+from anima.core.digest import LARGEST, digest
+from anima.core.format import Reader, Writer
+from anima.core.jaxpr import ClosedJaxpr
+from anima.runtime.executable import Executable
+from anima.runtime.logs import timed
+from anima.runtime.saving import read_code, read_target, write_code, write_target
+from anima.util import check_level, lazy_module, weak_cache
+
+recording = lazy_module("anima.runtime.tapes.recording")  # with the compiler
+_LOOKING = ("ANIMA_SHOW", "ANIMA_TIME")  # set, somebody wants to see the compiler at work
+
+
+class StoredExecutable(Executable):
+    """Machine code from the disk. What people look at, they see of the program compiled anew."""
+
+    def __init__(self, content: memoryview, closed: ClosedJaxpr, name: str, donated: tuple[int, ...]) -> None:
+        reader = Reader(content)
+        super().__init__(*read_code(reader, read_target(reader)))
+        reader.end()
+        self._made_from = closed.jaxpr, closed.consts, name, donated  # not `closed`, which would live as long as that
+
+    @cached_property
+    def compiled(self) -> Executable:
+        """The same program with all its forms."""
+        jaxpr, consts, name, donated = self._made_from
+        return recording.executable_of(ClosedJaxpr(jaxpr, consts), name, donated)
+
+    loops = property(lambda self: self.compiled.loops)  # type: ignore[assignment]
+    llvm = property(lambda self: self.compiled.llvm)  # type: ignore[assignment]
+    asm = property(lambda self: self.compiled.asm)  # type: ignore[assignment]
+
+    def cost_analysis(self) -> dict[str, float]:
+        return self.compiled.cost_analysis()
+
+
+@weak_cache
+def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:
+    """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call."""
+    key = _key(closed, name, donated)
+    if key is not None and (content := store.read(key)) is not None:
+        try:
+            with timed("load", name):
+                return StoredExecutable(content, closed, name, donated)
+        except (KeyError, RuntimeError, ValueError):
+            pass  # code that does not link
+    made = recording.executable_of(closed, name, donated)
+    if key is not None and type(made) is Executable and _is_of_all(made):
+        writer = Writer()
+        write_target(writer, native.host())
+        write_code(writer, made)
+        store.write(key, writer.bytes())
+    return made
+
+
+def _key(closed: ClosedJaxpr, name: str, donated: tuple[int, ...]) -> str | None:
+    """What the program is called on the disk; None for one that is not kept there."""
+    if store.location() is None or check_level() or profiling.value or any(map(os.environ.get, _LOOKING)):
+        return None
+    options = config.trace_key().values
+    if not all(type(value) in (bool, int, str, type(None)) or getattr(value, "empty", False) for value in options):
+        return None
+    known = digest(closed)
+    return None if known is None else store.key("program", known, name, repr((donated, options)))
+
+
+def _is_of_all(executable: Executable) -> bool:
+    """Whether the code would do the same in another process: it calls nothing that is of this one."""
+    constants = sum(b.value.nbytes for b in executable.program.with_role("const"))
+    return (not executable.program.callbacks and constants <= LARGEST
+            and not any(native.ADDRESS in text for text in executable.code.texts))

@@ -1,0 +1,95 @@
+"""What starting costs: importing, and first calls in processes of their own, cold and with what another has compiled.
+
+    python -m benchmarks.start [ROUNDS]        milliseconds, medians; beside JAX where it is installed
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from benchmarks.harness import HAVE_JAX
+
+PROGRAM = """
+import sys, time
+start = time.perf_counter()
+if sys.argv[1] == "jax":
+    import jax as m, jax.numpy as jnp
+else:
+    import anima as m, anima.numpy as jnp
+imported = time.perf_counter()
+import numpy as np
+rng = np.random.default_rng(0)
+def normal(*shape):
+    return (rng.standard_normal(shape) * 0.1).astype(np.float32)
+def trivial():
+    return m.jit(lambda x: x * 2 + 1), (np.ones(10, np.float32),)
+def mlp():
+    weights = [(normal(a, b), normal(b)) for a, b in ((64, 128), (128, 128), (128, 10))]
+    def loss(weights, x, y):
+        for w, b in weights[:-1]:
+            x = jnp.tanh(x @ w + b)
+        return jnp.mean((x @ weights[-1][0] + weights[-1][1] - y) ** 2)
+    def step(weights, x, y):
+        gradient = m.grad(loss)(weights, x, y)
+        return m.tree_util.tree_map(lambda w, g: w - 0.1 * g, weights, gradient)
+    return m.jit(step), (weights, normal(128, 64), normal(128, 10))
+def transformer():
+    width, heads, length = 64, 4, 32
+    layers = [[normal(width, 3 * width), normal(width, width), normal(width, 4 * width), normal(4 * width, width)]
+              for _ in range(2)]
+    def norm(x):
+        x = x - x.mean(-1, keepdims=True)
+        return x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    def loss(weights, tokens):
+        embedding, layers = weights
+        x = embedding[tokens]
+        for qkv, out, up, down in layers:
+            q, k, v = (jnp.moveaxis(a.reshape(4, length, heads, -1), 2, 1) for a in jnp.split(norm(x) @ qkv, 3, -1))
+            scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), q @ jnp.swapaxes(k, -1, -2) / 4, -1e9)
+            mixed = jnp.moveaxis(m.nn.softmax(scores) @ v, 1, 2).reshape(x.shape)
+            x = x + mixed @ out
+            x = x + m.nn.gelu(norm(x) @ up) @ down
+        logits = m.nn.log_softmax((x @ embedding.T)[:, :-1])
+        return -jnp.take_along_axis(logits, tokens[:, 1:, None], -1).mean()
+    return m.jit(m.value_and_grad(loss)), ((normal(100, width), layers), rng.integers(0, 100, (4, length)))
+fun, args = globals()[sys.argv[2]]()
+args = m.tree_util.tree_map(jnp.asarray, args)
+begun = time.perf_counter()
+m.block_until_ready(fun(*args))
+print(1e3 * (imported - start), 1e3 * (time.perf_counter() - begun))
+"""
+
+
+def run(library: str, program: str, folder: str) -> tuple[float, float]:
+    """Milliseconds that importing and the first call take in a new process; `folder` "": nothing is kept."""
+    kept = {"ANIMA_ENABLE_COMPILATION_CACHE": str(int(bool(folder))), "ANIMA_CACHE_DIR": folder}
+    if library == "jax" and folder:
+        kept = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    out = subprocess.run([sys.executable, "-c", PROGRAM, library, program], check=True, capture_output=True, text=True,
+                         env={**os.environ, **kept}).stdout.split()
+    return float(out[0]), float(out[1])
+
+
+def main(rounds: int = 7) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        ways = [(f"{library}, {what}", library, os.path.join(folder, library) if kept else "")
+                for library in ("anima", *(["jax"] if HAVE_JAX else []))
+                for what, kept in (("nothing compiled before", False), ("compiled before", True))]
+        for program in ("trivial", "mlp", "transformer"):
+            times: dict[str, list[tuple[float, float]]] = {name: [] for name, *_ in ways}
+            for k in range(rounds + 1):  # the first fills the folders
+                for name, library, kept in ways:
+                    found = run(library, program, kept)
+                    if k:
+                        times[name].append(found)
+            for name, found_ in times.items():
+                imports, first = (statistics.median(t) for t in zip(*found_, strict=True))
+                print(f"{program:12s} {name:32s} import {imports:7.1f} ms   first call {first:8.1f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Arrays with their axes in another order, transposed in registers, at sizes around those of squares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from tests.compiler.results import same_for_threads
+
+RNG = np.random.default_rng(5)
+SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 65)
+
+
+def values(shape: tuple[int, ...], dtype: str) -> Any:
+    return RNG.integers(0, 100, shape).astype(jnp.dtype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ("bool", "int8", "uint16", "float16", "bfloat16", "float32", "float64", "complex64"))
+def test_transposes_of_every_size_and_type(dtype: str) -> None:
+    def parts(x: Any) -> list[Any]:
+        return [x[:, :m, :n].transpose(0, 2, 1) for m in SIZES for n in (513,)]
+
+    with anima.enable_x64(True):
+        x = values((3, 65, 600), dtype)
+        for got, want in zip(anima.jit(parts)(x), parts(x), strict=True):
+            np.testing.assert_array_equal(got, want)
+        for got, want in zip(anima.jit(lambda x: [y.swapaxes(1, 2) + y.swapaxes(1, 2) for y in parts(x)])(x),
+                             [y.swapaxes(1, 2) for y in parts(x)], strict=True):
+            np.testing.assert_array_equal(got, want + want)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (0, 2, 3, 1), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)])
+@pytest.mark.parametrize("shape", [(9, 17, 16, 33), (8, 40, 5, 64), (33, 3, 31, 20)])
+def test_permutations(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
+    x = values(shape, "float32")
+    np.testing.assert_array_equal(anima.jit(lambda x: x.transpose(order))(x), x.transpose(order))
+
+
+@pytest.mark.parametrize("m, n", [(700, 130), (129, 515), (1000, 63)])
+def test_transposes_beside_other_operands(m: int, n: int) -> None:
+    """What is loaded in squares, along lanes, as one number and from a place that is computed."""
+    x, y, z = values((m, n), "float32"), values((n, m), "float32"), values((m,), "float32")
+    places = RNG.integers(0, n, n)
+
+    def fun(x: Any, y: Any, z: Any) -> Any:
+        return jnp.where(y > 50, x.T * 2 - y[:, ::-1], y[places]) + z + x.T[:, :1]
+
+    want = np.where(y > 50, x.T * 2 - y[:, ::-1], y[places]) + z + x.T[:, :1]
+    np.testing.assert_array_equal(anima.jit(fun)(x, y, z), want)
+
+
+def test_transposes_are_the_same_for_any_number_of_threads() -> None:
+    same_for_threads(lambda x: jnp.tanh(x.T) + x.T, values((1000, 777), "float32"))

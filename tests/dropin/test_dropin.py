@@ -1,0 +1,159 @@
+"""`import jax` finds Anima: in processes of their own, since every later `import jax` of a process does."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from anima.dropin import JAX_VERSION
+from anima.version import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(*arguments, env=None, fails=False, cwd=None):
+    """What a Python process prints; its last line of errors, if it is to fail."""
+    found = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd,
+                           env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}, timeout=120)
+    assert bool(found.returncode) == fails, found.stderr
+    return found.stderr.strip().splitlines()[-1] if fails else found.stdout
+
+
+def under_jax(text, **options):
+    return python("-m", "anima", "run", "-c", text, **options)
+
+
+def test_functions_are_animas_own():
+    assert under_jax("""
+import anima, jax, jax.numpy as jnp, jax.scipy.stats.norm, jax.nn.initializers
+from jax import lax, random
+from jax.numpy import *
+assert jax.jit is anima.jit and jnp.sin is anima.numpy.sin is sin and lax.scan is anima.lax.scan
+assert jax.scipy.stats.norm.pdf is anima.scipy.stats.norm.pdf
+assert jax.Array is anima.Array and isinstance(jnp.ones(2), jax.Array)
+assert jax.config is anima.config and vars(jax)["jit"] is anima.jit
+print(jax.__version__, jax.__version_info__, jax.grad(lambda x: x ** 2)(3.0))
+""") == f"{JAX_VERSION} {tuple(map(int, JAX_VERSION.split('.')))} 6.0\n"
+
+
+def test_every_public_name_is_there():
+    """Of each module of Anima's that people see, under the same path in `jax`."""
+    assert under_jax("""
+import importlib, types, anima
+def walk(path):
+    ours, theirs = (importlib.import_module(".".join([top, *path])) for top in ("anima", "jax"))
+    missing = [n for n in dir(ours) if not n.startswith("_") and not hasattr(theirs, n)
+               and not isinstance(getattr(ours, n), types.ModuleType)]
+    assert not missing, (path, missing)
+    for name in dir(ours):
+        value = getattr(ours, name)
+        if isinstance(value, types.ModuleType) and value.__name__ == ours.__name__ + "." + name:
+            walk([*path, name])
+        elif not name.startswith("_") and not isinstance(value, types.ModuleType):
+            assert getattr(theirs, name) is value, (path, name)
+walk([])
+print("all")
+""") == "all\n"
+
+
+def test_core_is_the_public_one():
+    assert under_jax("""
+import jax, jax.core, jax._src.core
+print(jax.core.Tracer.__module__, hasattr(jax.core, "stage"), hasattr(jax, "compiler"), hasattr(jax, "runtime"))
+print(jax._src.core.trace_state_clean(), jax.jit(lambda x: x if jax._src.core.trace_state_clean() else x + 1)(1))
+""") == "anima.core.trace False False False\nTrue 2\n"
+
+
+@pytest.mark.parametrize("statement, error", [
+    ("import jax.api", "ModuleNotFoundError: No module named 'jax.api': Anima stands in for JAX, and has none"),
+    ("import jax.numpy.reductions", "ModuleNotFoundError: No module named 'jax.numpy.reductions'"),
+    ("import jax._src.lax.lax", "ModuleNotFoundError: No module named 'jax._src.lax'"),
+    ("import jaxlib.xla_extension", "ModuleNotFoundError: No module named 'jaxlib.xla_extension'"),
+    ("import jax; jax.tree_map", "AttributeError: module 'jax' has no attribute 'tree_map'"),
+    ("import jax; jax.numpy.arrange", "AttributeError: module 'jax.numpy' has no attribute 'arrange'"),
+    ("from jax.core import jaxpr_as_fun_", "ImportError: cannot import name 'jaxpr_as_fun_' from 'jax.core'"),
+])
+def test_what_is_missing_says_so(statement, error):
+    assert under_jax(statement, fails=True).startswith(error)
+
+
+def test_libraries_that_try_find_out():
+    assert under_jax("""
+import jax, importlib.util
+print(hasattr(jax, "linear_util"), hasattr(jax.numpy, "sin"))
+try:
+    from jax import linear_util
+except ImportError:
+    print("not there")
+""") == "False True\nnot there\n"
+
+
+def test_defaults_are_those_of_jax():
+    text = """
+import jax
+program = jax.make_jaxpr(jax.jit(lambda x: x))(1.0)
+print(jax.random.key_data(jax.random.split(jax.random.key(0)))[0], program.eqns[0].primitive)
+"""
+    newer, older = under_jax(text), under_jax(text, env={"JAX_THREEFRY_PARTITIONABLE": "0"})
+    assert newer == "[1797259609 2579123966] jit\n"
+    assert older == "[4146024105  967050713] jit\n"
+    assert under_jax("import jax, numpy; print(jax.numpy.ones(1).dtype)", env={"JAX_ENABLE_X64": "1"}) == "float64\n"
+
+
+def test_programs_are_exported_under_the_same_names():
+    """A file written under the facade is read without it."""
+    data = under_jax("""
+import jax, jax.export
+inner = jax.jit(lambda x: x * 2)
+print(jax.export.export(jax.jit(lambda x: inner(x) + 1))(jax.ShapeDtypeStruct((2,), "float32")).serialize().hex())
+""").strip()
+    assert python("-c", f"""
+import anima.export
+print(anima.export.deserialize(bytearray.fromhex("{data}")).call(anima.numpy.arange(2.0)))
+""") == "[1. 3.]\n"
+
+
+def test_versions_as_packages():
+    assert under_jax("""
+import importlib.metadata as m, jaxlib, jaxlib.version
+print(m.version("jax"), m.version("jaxlib"), jaxlib.__version__, jaxlib.version.__version__)
+""") == f"{JAX_VERSION}+anima.{__version__} {JAX_VERSION}+anima.{__version__} {JAX_VERSION} {JAX_VERSION}\n"
+    for folder in ("dropin", "dropin/jaxlib"):
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        assert project["version"] == f"{JAX_VERSION}+anima.{__version__}"
+
+
+def test_the_packages_give_way_to_the_views():
+    """`jax` and `jaxlib` as `pip install ./dropin` puts them on the path."""
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "dropin/src", ROOT / "dropin/jaxlib/src")))
+    for first in ("import jax", "import jax.numpy", "import jaxlib, jax", "from jax import numpy; import jax"):
+        assert python("-c", f"{first}; import anima, jaxlib; print(jax.numpy.sin is anima.numpy.sin, jaxlib)",
+                      env={"PYTHONPATH": path}) == "True <module 'jaxlib' (anima)>\n"
+
+
+def test_jax_itself_is_not_mixed_with_anima(tmp_path):
+    """Another `jax` is left alone until it is asked for; after its import, it is too late."""
+    (tmp_path / "jax.py").write_text("name = 'another'")
+    path = {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    assert python("-c", "import anima, jax; print(jax.name)", env=path) == "another\n"
+    late = python("-c", "import jax, anima.dropin; anima.dropin.install()", env=path, fails=True)
+    assert late.startswith("RuntimeError: anima.dropin.install() came too late: this process has imported jax from")
+    assert python("-c", "import anima.dropin as d; d.install(); d.install(); import jax; print(jax.__version__)",
+                  env=path) == f"{JAX_VERSION}\n"
+
+
+def test_run_files_and_modules(tmp_path):
+    (tmp_path / "helper.py").write_text("import jax\nvalue = jax.numpy.arange(3).sum()\n")
+    program = tmp_path / "train.py"
+    program.write_text("import sys, json, helper\nif __name__ == '__main__':\n"
+                       "    print(json.dumps([sys.argv[1:], int(helper.value)]))\n    sys.exit(len(sys.argv) - 3)\n")
+    assert json.loads(python("-m", "anima", "run", str(program), "--steps", "3")) == [["--steps", "3"], 3]
+    assert json.loads(python("-m", "anima", "run", "-m", "train", "--steps", "-1", cwd=tmp_path)) == [
+        ["--steps", "-1"], 3]
+    assert python("-m", "anima", "run", "nothing.py", fails=True) == "there is no file 'nothing.py'"
+    assert python("-m", "anima", "run", fails=True).startswith("usage: python -m anima run")
+    assert "python -m anima run train.py" in python("-m", "anima", "--help")

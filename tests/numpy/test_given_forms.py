@@ -1,0 +1,76 @@
+"""Axes and sizes come in any form: as a range, keys of a dictionary, an object of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax, random
+
+
+class Sizes:
+    """A shape of another library: it can be iterated, and is no sequence."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes = sizes
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.sizes)
+
+
+@pytest.mark.parametrize("axes", [range(2), {0: 1, 1: 1}.keys(), Sizes(0, 1), np.array([0, 1])])
+def test_axes(axes: object) -> None:
+    x = jnp.arange(6.0).reshape(2, 1, 3)
+    np.testing.assert_array_equal(jnp.sum(x, axis=axes), x.sum((0, 1)))
+    np.testing.assert_array_equal(jnp.roll(x, (1, 1), axes), jnp.roll(x, (1, 1), (0, 1)))
+    assert jnp.expand_dims(x, axes).shape == (1, 1, 2, 1, 3)
+
+
+@pytest.mark.parametrize("shape", [range(1, 4), Sizes(1, 2, 3), np.array([1, 2, 3])])
+def test_shapes(shape: object) -> None:
+    assert jnp.broadcast_to(1.0, shape).shape == jnp.arange(6).reshape(shape).shape == (1, 2, 3)
+
+
+def test_numbers_of_keys() -> None:
+    assert random.split(random.key(0), range(1, 3)).shape == (1, 2)
+
+
+def test_keys_are_close_where_equal_and_stay_keys() -> None:
+    keys = random.split(random.key(0))
+    assert jnp.allclose(keys, keys) and not jnp.isclose(keys[0], keys[1])
+    (got, number) = anima.device_get((keys, jnp.ones(2)))
+    assert got is keys and isinstance(number, np.ndarray)
+
+
+def test_digits_name_axes_of_einsum() -> None:
+    np.testing.assert_array_equal(jnp.einsum("a1,a->1", jnp.ones((2, 3)), jnp.ones(2)), [2, 2, 2])
+
+
+def test_what_all_branches_hand_on_is_not_mapped() -> None:
+    def choose(x: anima.Array, shared: anima.Array) -> tuple[anima.Array, anima.Array]:
+        return lax.cond(x > 0, lambda x, s: (2 * x, s), lambda x, s: (x, s), x, shared)
+
+    out, shared = anima.vmap(choose, (0, None), (0, None))(jnp.arange(-1.0, 2.0), jnp.float32(5))
+    np.testing.assert_array_equal(out, [-1, 0, 2])
+    assert shared == 5
+
+
+def test_costs_count_equal_kernels_each_time() -> None:
+    def layers(ws: list[anima.Array], x: anima.Array) -> anima.Array:
+        for w in ws:
+            x = jnp.tanh(x @ w)
+        return x
+
+    x = jnp.ones((32, 64))
+    one, many = (anima.jit(layers).lower([jnp.ones((64, 64))] * n, x).compile().cost_analysis() for n in (1, 12))
+    assert many["optimal_seconds"] > 8 * one["optimal_seconds"] > 0
+
+
+def test_x64_enabled() -> None:
+    with anima.enable_x64(True):
+        assert anima.config.x64_enabled
+    assert not anima.config.x64_enabled

@@ -1,0 +1,196 @@
+"""Programs that another process compiled: the same results without the compiler, and never another program's."""
+
+from __future__ import annotations
+
+import pathlib
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.compiler.machine import store
+from anima.core import digest as digests
+from anima.core.digest import digest
+from anima.runtime import programs
+from anima.runtime.executable import Executable
+from anima.runtime.programs import StoredExecutable
+
+PROCESS = """
+import sys
+import numpy as np, anima, anima.numpy as jnp
+from anima import lax
+rng = np.random.default_rng(0)
+x = jnp.asarray(rng.standard_normal((24, 16)), jnp.float32)
+
+def loss(w):
+    h = anima.nn.gelu(x @ w)
+    return jnp.mean(anima.nn.log_softmax(h) ** 2) + jnp.sum(jnp.linalg.cholesky(w.T @ w + jnp.eye(16)))
+
+def walk(key):
+    def step(c, k):
+        c = c + anima.random.normal(k, (3,))
+        return c, jnp.sort(c)
+    return lax.scan(step, jnp.zeros(3), anima.random.split(key, 5))
+
+w = x.T @ x / 24
+results = [anima.jit(anima.value_and_grad(loss))(w), anima.jit(walk)(anima.random.key(3)),
+           anima.jit(lambda a: lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2, a))(jnp.ones(8))]
+print([np.asarray(leaf).tobytes().hex() for leaf in anima.tree.leaves(results)])
+print("anima.compiler.driver" in sys.modules, "llvmlite" in sys.modules)
+"""
+
+
+def test_a_second_process_does_not_compile(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANIMA_ENABLE_COMPILATION_CACHE", "1")
+    monkeypatch.setenv("ANIMA_CHECK", "0")
+    monkeypatch.setenv("ANIMA_CACHE_DIR", str(tmp_path / "cache"))
+    first, second = (subprocess.run([sys.executable, "-c", PROCESS], check=True, capture_output=True, text=True,
+                                    timeout=120).stdout.splitlines() for _ in range(2))
+    assert first[0] == second[0]
+    assert first[1] == "True True"
+    own = sys.platform == "linux" and platform.machine() == "x86_64"  # where machine code is linked without LLVM
+    assert second[1] == ("False False" if own else "False True")
+
+
+@pytest.fixture
+def kinds(on_disk: pathlib.Path, unchecked: None, monkeypatch: pytest.MonkeyPatch) -> list[type]:
+    """Of each program asked for, the class of its executable."""
+    found: list[type] = []
+    original = programs.executable_of
+
+    def executable_of(*args: Any) -> Any:
+        made = original(*args)
+        found.append(type(made))
+        return made
+
+    monkeypatch.setattr(programs, "executable_of", executable_of)
+    return found
+
+
+def twice(kinds: list[type], fun: Callable[..., Any], *args: Any) -> tuple[list[type], list[Any]]:
+    """The results of a function jitted in two processes, as it were."""
+    start, results = len(kinds), []
+    for _ in range(2):
+        anima.clear_caches()
+        results.append(anima.jit(fun)(*args))
+        store.flush()
+    return kinds[start:], results
+
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize("fun", [
+    lambda x: jnp.tanh(x) @ x.T + 1.0, lambda x: anima.grad(lambda y: jnp.sum(anima.nn.relu(y) ** 3))(x),
+    lambda x: jnp.linalg.solve(x @ x.T + jnp.eye(3), x), lambda x: (x, x[::-1], jnp.arange(3)),
+    lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x), lambda x: anima.vmap(jnp.cumsum)(x),
+    lambda x: x * jnp.asarray(np.arange(4.0, dtype=np.float32)) + np.float32(np.pi)])
+def test_the_second_time_it_is_read(kinds: list[type], fun: Callable[..., Any]) -> None:
+    used, (one, two) = twice(kinds, fun, X)
+    assert used == [Executable, StoredExecutable]
+    anima.tree.map(np.testing.assert_array_equal, one, two)
+
+
+def test_programs_that_differ_are_different(kinds: list[type]) -> None:
+    table = np.arange(4.0, dtype=np.float32)
+    funs: list[Callable[..., Any]] = [
+        lambda x: x * 2.0, lambda x: x * -2.0, lambda x: x * 0.0, lambda x: x * -0.0, lambda x: 2.0 * x,
+        lambda x: x * table, lambda x: x * (table + 1), lambda x: x.sum(0), lambda x: x.sum(1), lambda x: jnp.sin(x),
+        lambda x: lax.fori_loop(0, 3, lambda i, c: c + x, x), lambda x: lax.fori_loop(0, 4, lambda i, c: c + x, x),
+        lambda x: x.astype(np.float16), lambda x: (x, x), lambda x: (x, x + 0)]
+    known = [digest(anima.make_jaxpr(fun)(X)) for fun in funs]
+    known += [digest(anima.make_jaxpr(lambda x: x * 2.0)(y)) for y in (X.T, X.astype(np.int32), X[0, 0])]
+    assert None not in known and len({*known}) == len(known)
+    assert digest(anima.make_jaxpr(lambda y: y * 2.0)(X)) == known[0]
+    for fun in funs:
+        anima.clear_caches()
+        anima.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), anima.jit(fun)(X), fun(X))
+    assert {*kinds} == {Executable}
+
+
+def test_options_tell_programs_apart(kinds: list[type]) -> None:
+    assert twice(kinds, lambda x: x @ x.T, X)[0] == [Executable, StoredExecutable]
+    with anima.default_matmul_precision("highest"):
+        assert twice(kinds, lambda x: x @ x.T, X)[0] == [Executable, StoredExecutable]
+
+
+def test_what_is_of_this_process_is_not_kept(kinds: list[type]) -> None:
+    def called(x: Any) -> Any:
+        return anima.pure_callback(lambda y: np.asarray(y) + 1, x, x)
+
+    own = anima.extend.core.Primitive("own")
+    own.def_abstract_eval(lambda x: x)
+    own.def_lowering(lambda x: x + 1)
+    square = anima.extend.core.elementwise("tests_programs_square", np.square, lambda x: x * x, jvp=[None])
+    for fun in (called, square):
+        assert twice(kinds, fun, X)[0] == [Executable, Executable]
+    assert twice(kinds, own.bind, X)[0] == [Executable, StoredExecutable]  # by what it is made of
+    own.def_lowering(lambda x: x + 2)
+    used, results = twice(kinds, own.bind, X)
+    assert used == [Executable, StoredExecutable]
+    np.testing.assert_array_equal(results, [X + 2, X + 2])
+    large = np.ones(digests.LARGEST // 4 + 1, np.float32)
+    assert twice(kinds, lambda x: x.sum() + large, X)[0] == [Executable, Executable]
+
+
+def test_donation(kinds: list[type]) -> None:
+    step = anima.jit(lambda x: x + 1.0, donate_argnums=0)
+    for kind in (Executable, StoredExecutable):
+        anima.clear_caches()
+        given = jnp.asarray(X) * 1
+        np.testing.assert_array_equal(step(given), X + 1)
+        assert given.is_deleted() and kinds[-1] is kind
+        store.flush()
+    keep = anima.jit(lambda x: x + 1.0)
+    keep(given := jnp.asarray(X) * 1)
+    assert not given.is_deleted()
+
+
+def test_stored_programs_can_be_looked_at(kinds: list[type]) -> None:
+    def fun(x: Any) -> Any:
+        return jnp.exp(x).sum(1)
+
+    twice(kinds, fun, X)
+    anima.clear_caches()
+    compiled = anima.jit(fun).lower(X).compile()
+    assert type(compiled.executable) is StoredExecutable
+    assert "exp" in compiled.as_text() and "define void @entry" in compiled.executable.llvm
+    assert compiled.executable.asm and compiled.cost_analysis()["operations"] > 0
+    assert compiled.memory_analysis().generated_code_size_in_bytes > 0
+    blob = anima.experimental.serialize_executable.serialize(compiled)
+    np.testing.assert_array_equal(anima.experimental.serialize_executable.deserialize_and_load(*blob)(X), compiled(X))
+
+
+def test_what_looks_at_the_compiler_sees_it(kinds: list[type], monkeypatch: pytest.MonkeyPatch,
+                                            capsys: pytest.CaptureFixture[str]) -> None:
+    def fun(x: Any) -> Any:
+        return jnp.log1p(x * x)
+
+    twice(kinds, fun, X)
+    monkeypatch.setenv("ANIMA_SHOW", "loops")
+    anima.clear_caches()
+    anima.jit(fun)(X)
+    assert kinds[-1] is Executable and "kernel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [lambda b: b"", lambda b: b[:len(b) // 2], lambda b: b[:-1] + bytes([b[-1] ^ 128]),
+                                    lambda b: b[:2000] + bytes([b[2000] ^ 4]) + b[2001:]])
+def test_damaged_programs_are_compiled_again(kinds: list[type], on_disk: pathlib.Path,
+                                             change: Callable[[bytes], bytes]) -> None:
+    def fun(x: Any) -> Any:
+        return jnp.sinh(x) @ x.T
+
+    _, (one, _) = twice(kinds, fun, X)
+    for path in on_disk.iterdir():
+        path.write_bytes(change(path.read_bytes()))
+    used, (two, three) = twice(kinds, fun, X)
+    assert used == [Executable, StoredExecutable]
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one, three)

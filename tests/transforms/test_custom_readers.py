@@ -1,0 +1,64 @@
+"""Functions with rules of their own, as libraries use them: numbers among residuals, transposition, readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima.extend.core import jaxpr_as_fun
+
+
+@anima.custom_jvp
+def double(x: Any) -> Any:
+    return 2 * x
+
+
+double.defjvp(lambda primals, tangents: (double(*primals), double(*tangents)))
+
+
+@pytest.mark.parametrize("transform", [lambda g: g, anima.jit, lambda g: anima.jit(anima.vmap(g))],
+                         ids=["eager", "jit", "vmap"])
+def test_python_numbers_among_residuals_stay_numbers(transform: Callable[..., Any]) -> None:
+    seen = []
+
+    @anima.custom_vjp
+    def f(x: Any) -> Any:
+        return x * 2
+
+    def bwd(residuals: Any, ct: Any) -> Any:
+        flag, count, x, factor = residuals
+        seen.append((flag, count, factor))
+        return (factor * ct * x,)
+
+    f.defvjp(lambda x: (x * 2, (True, 3, x, 0.5)), bwd)
+    x = jnp.array([2.0, 4.0])
+    np.testing.assert_array_equal(transform(anima.grad(lambda x: f(x).sum()))(x), 0.5 * x)
+    assert seen == [(True, 3, 0.5)] and [type(r) for r in seen[0]] == [bool, int, float]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_custom_jvp_functions_are_transposed(wrap: Callable[..., Any]) -> None:
+    x = jnp.array([1.0, -3.0])
+    transposed = wrap(lambda ct: anima.linear_transpose(lambda x: double(x)[::-1] + x, x)(ct)[0])
+    np.testing.assert_array_equal(transposed(x), 2 * x[::-1] + x)
+
+
+def test_readers_get_bodies_to_be_called() -> None:
+    @anima.custom_vjp
+    def triple(x: Any) -> Any:
+        return 3 * x
+
+    triple.defvjp(lambda x: (3 * x, None), lambda _, ct: (3 * ct,))
+    for f, factor in ((double, 2.0), (triple, 3.0)):
+        closed = anima.make_jaxpr(f)(1.0)
+        (eqn,) = closed.jaxpr.eqns
+        params = eqn.primitive.get_bind_params(eqn.params)
+        assert [float(y) for y in params["subfuns"][0].call_wrapped(5.0)] == [5 * factor]
+        assert [float(y) for y in eqn.primitive.bind(jnp.float32(5.0), **params)] == [5 * factor]
+        assert float(jaxpr_as_fun(closed)(5.0)[0]) == 5 * factor
+        np.testing.assert_array_equal(anima.grad(lambda x, c=closed: jaxpr_as_fun(c)(x)[0])(1.0), factor)
