@@ -14,12 +14,17 @@ from typing import Any
 import numpy as np
 
 from anima.core import dtypes as dt
+from anima.core.device import devices
+from anima.core.mesh import AxisType, Mesh
+from anima.core.partition import PartitionSpec
+from anima.core.shardings import NamedSharding
 from anima.ops import (
     broadcast as br,
     contract,
     elementwise as el,
     gather as ga,
     index,
+    placing,
     reduce as rd,
     shape as sh,
     sort,
@@ -140,6 +145,32 @@ MOVING = (
         [-1 if a == dimension else 1 for a in range(len(shape))]) * np.ones(shape, int), tuple(
         Case((), lambda d, s=s, a=a: {"dimension": a, "dtype": d, "shape": s})
         for s, a in (((5,), 0), ((2, 3), 0), ((2, 3), 1), ((0,), 0), ((37,), 0))), NUMBERS, complex_ulps=0),
+)
+
+# ---------------------------------------------------------------- placing
+
+
+def _cut(axis_type: AxisType, shape: tuple[int, ...], **names: Any) -> Case:
+    """Under a mesh of one device that cuts the first dimension; it is the parameter of the name that is given."""
+    def params(dtype: np.dtype) -> dict[str, Any]:
+        mesh = Mesh(np.array(devices()[:1]), ("x",), axis_types=(axis_type,))
+        sharding = NamedSharding(mesh, PartitionSpec(*("x",)[: len(shape)]))
+        return {name: (sharding,) if name == "devices" else sharding for name in names} | {
+            name: value for name, value in names.items() if value is not None}
+
+    return Case((Arg(shape),), params)
+
+
+def _cuts(axis_type: AxisType, **names: Any) -> tuple[Case, ...]:
+    return tuple(_cut(axis_type, shape, **names) for shape in ((), (1,), (2, 3), (19,), (0, 3)))
+
+
+PLACING = (
+    Record(placing.sharding_constraint_p, lambda x, **params: x, _cuts(AxisType.Auto, sharding=None),
+           ALL, complex_ulps=0),
+    Record(placing.reshard_p, lambda x, **params: x, _cuts(AxisType.Explicit, dst_sharding=None), ALL, complex_ulps=0),
+    Record(placing.device_put_p, lambda x, **params: [x], _cuts(
+        AxisType.Auto, devices=None, srcs=(None,), copy_semantics=(None,)), ALL, complex_ulps=0),
 )
 
 # ---------------------------------------------------------------- reductions
@@ -552,4 +583,4 @@ SORTING = (
         ("uint32",)),
 )
 
-STRUCTURAL = MOVING + REDUCTIONS + CONTRACTIONS + INDEXING + SORTING
+STRUCTURAL = MOVING + PLACING + REDUCTIONS + CONTRACTIONS + INDEXING + SORTING

@@ -118,6 +118,7 @@ def test_every_primitive_has_a_record() -> None:
     for info in pkgutil.walk_packages(anima.ops.__path__, "anima.ops."):
         if not info.name.startswith(WITHOUT_RECORDS):
             found |= {v.name for v in vars(importlib.import_module(info.name)).values() if isinstance(v, Primitive)}
+    found.remove("inspect_sharding")  # has no result: tests/api/test_shardings.py
     names = [r.name for r in RECORDS]
     assert sorted(names) == sorted(set(names))
     assert found == set(names), f"without record: {found - set(names)}; of no primitive: {set(names) - found}"

@@ -130,10 +130,13 @@ def erased(closed: ClosedJaxpr) -> ClosedJaxpr:
 @weak_cache
 def _without_places(closed: ClosedJaxpr) -> ClosedJaxpr | None:
     """`erased`, or None for a program that says nothing of places: what a program is remembered by must not hold it."""
-    return ClosedJaxpr(_erased(closed.jaxpr), closed.consts) if _says_places(closed.jaxpr) else None
+    return ClosedJaxpr(_erased(closed.jaxpr), closed.consts) if _says_places(closed.jaxpr, set()) else None
 
 
-def _says_places(jaxpr: Jaxpr) -> bool:
+def _says_places(jaxpr: Jaxpr, seen: set[Jaxpr]) -> bool:
+    if jaxpr in seen:  # one program may be called from many places
+        return False
+    seen.add(jaxpr)
     if any(type(v.aval) is ShardedArray for v in (*jaxpr.invars, *jaxpr.constvars)):
         return True
     for eqn in jaxpr.eqns:
@@ -143,7 +146,7 @@ def _says_places(jaxpr: Jaxpr) -> bool:
             return True
         with deeper():
             for inner in subjaxprs(eqn.params):
-                if _says_places(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner):
+                if _says_places(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, seen):
                     return True
     return False
 

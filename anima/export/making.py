@@ -12,6 +12,7 @@ from anima import errors, tree
 from anima.api.jit import JitFunction
 from anima.api.points import is_symbolic
 from anima.config import enable_x64
+from anima.core.explicit import erased
 from anima.core.format import Reader, opened
 from anima.core.refs import AbstractRef
 from anima.export.exported import MAGIC, VERSION, WHAT, DisabledSafetyCheck, Exported, read_chain
@@ -36,7 +37,7 @@ def export(
 
     Returns:
       A function of arrays or `ShapeDtypeStruct`s that traces the function for them, and gives an `Exported`; with
-      sizes of `symbolic_shape`, one for all sizes.
+      sizes of `symbolic_shape`, one for all sizes. What it says of places (shardings, devices) is left out.
 
     Raises:
       ValueError: for a function that is not jitted.
@@ -74,7 +75,7 @@ def export(
                 f"Function '{traced.fun_name}' cannot be exported: it takes references. Export "
                 "one that takes and gives the arrays."
             )
-        closed, _ = discharged(traced.jaxpr)
+        closed, _ = discharged(erased(traced.jaxpr))
         return Exported(
             traced.fun_name,
             traced.in_tree,

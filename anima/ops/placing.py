@@ -23,7 +23,7 @@ from anima.core.placement import check_together, committed_sharding
 from anima.core.primitive import ShardingRule, Zero
 from anima.core.sharding_rules import each_alike
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
-from anima.core.state import current
+from anima.core.state import current, is_tracing
 from anima.core.trace import EVAL, aval_of, numpy_value
 from anima.ops.composite import Composite
 
@@ -170,7 +170,7 @@ def typed_as(x: Any, aval: ShapedArray) -> Any:
     """A cotangent that is cut as its primal; outside of programs, as far as it is known which devices there are."""
     if type(aval) is not ShardedArray or getattr(aval_of(x), "sharding", None) == aval.sharding:
         return x
-    if current.trace is EVAL and _known_mesh(aval.sharding.mesh, x) is None:
+    if not is_tracing() and _known_mesh(aval.sharding.mesh, x) is None:
         return x
     return reshard_p.bind(x, dst_sharding=aval.sharding)
 

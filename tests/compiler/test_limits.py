@@ -33,9 +33,10 @@ from anima.compiler.rewriting import expand, hoist, invariant
 from anima.compiler.scheduling import parallelize, reductions, tile
 from anima.compiler.storage import accesses, registers
 from anima.control import reduce as control_reduce, residuals
+from anima.core import memory
 from anima.lax import reducing
 from anima.ops import window
-from anima.runtime import calling, memory
+from anima.runtime import calling
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 HOST = host()
