@@ -26,7 +26,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
-from anima.core.sharding_rules import dims, looked_up
+from anima.core.sharding_rules import looked_up
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el, reference
 from anima.ops.broadcast import (
@@ -262,6 +262,9 @@ class Gather(Movement):
         operand, indices = avals
         return looked_up(operand, indices, outs[0], dimension_numbers, slice_sizes)
 
+    def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray], outs: Any) -> dict[str, Any]:
+        return {**params, "slice_sizes": tuple(map(min, params["slice_sizes"], avals[0].shape))}
+
     def eval(self, x: np.ndarray, indices: np.ndarray, *, dimension_numbers: GatherDimensionNumbers,
              slice_sizes: Shape, mode: GatherScatterMode, fill_value: Any = None, **hints: Any) -> np.ndarray:
         places = find_places(x.shape, indices, slice_sizes, dimension_numbers, mode)
@@ -371,11 +374,9 @@ class Scatter(Primitive):
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
                       *, dimension_numbers: ScatterDimensionNumbers, **params: Any) -> ShardingRule:
         operand, indices, updates = avals
-        window = iter(dimension_numbers.update_window_dims)
-        single = (*dimension_numbers.inserted_window_dims, *dimension_numbers.operand_batching_dims)
-        sizes = tuple(1 if i in single else updates.shape[next(window)] for i in range(operand.ndim))
+        sizes = window_sizes(operand.ndim, updates.shape, dimension_numbers)
         rule = looked_up(operand, indices, updates, GatherDimensionNumbers(*dimension_numbers), sizes)
-        return ShardingRule([*rule.operands, *rule.results], [dims(*range(operand.ndim))], rule.whole)
+        return ShardingRule([*rule.operands, *rule.results], rule.operands[:1], rule.whole)
 
     def eval(self, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
              dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, **hints: Any) -> np.ndarray:

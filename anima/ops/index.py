@@ -107,6 +107,10 @@ class DynamicSlice(Movement):
         cut = {k for k, (n, m) in enumerate(zip(avals[0].shape, outs[0].shape, strict=True)) if n != m}
         return dimensions(avals, outs)._replace(resized=frozenset(cut))
 
+    def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray],
+                 outs: Sequence[ShapedArray]) -> dict[str, Any]:
+        return {**params, "slice_sizes": outs[0].shape}
+
     def eval(self, x: np.ndarray, *indices: np.ndarray, slice_sizes: Shape) -> np.ndarray:
         return x[_window(x.shape, indices, slice_sizes)]
 
@@ -148,7 +152,8 @@ class DynamicUpdateSlice(Movement):
         return x.update(weak_type=False)
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
-        return each_alike(avals[0].shape, avals, outs)
+        partly = {k for k, (n, m) in enumerate(zip(avals[0].shape, avals[1].shape, strict=True)) if n != m}
+        return each_alike(avals[0].shape, avals, outs)._replace(exchanged=frozenset(partly))
 
     def eval(self, x: np.ndarray, update: np.ndarray, *indices: np.ndarray) -> np.ndarray:
         out = x.copy()
