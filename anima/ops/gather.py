@@ -259,8 +259,7 @@ class Gather(Movement):
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
                       *, dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> ShardingRule:
-        operand, indices = avals
-        return looked_up(operand, indices, outs[0], dimension_numbers, slice_sizes)
+        return looked_up(*avals, outs[0], dimension_numbers, slice_sizes)
 
     def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray], outs: Any) -> dict[str, Any]:
         return {**params, "slice_sizes": tuple(map(min, params["slice_sizes"], avals[0].shape))}
@@ -375,8 +374,8 @@ class Scatter(Primitive):
                       *, dimension_numbers: ScatterDimensionNumbers, **params: Any) -> ShardingRule:
         operand, indices, updates = avals
         sizes = window_sizes(operand.ndim, updates.shape, dimension_numbers)
-        rule = looked_up(operand, indices, updates, GatherDimensionNumbers(*dimension_numbers), sizes)
-        return ShardingRule([*rule.operands, *rule.results], rule.operands[:1], rule.whole)
+        read = looked_up(operand, indices, updates, GatherDimensionNumbers(*dimension_numbers), sizes)
+        return ShardingRule([*read.operands, *read.results], read.operands[:1], read.whole)
 
     def eval(self, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
              dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, **hints: Any) -> np.ndarray:
