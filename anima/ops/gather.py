@@ -259,7 +259,7 @@ class Gather(Movement):
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
                       *, dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> ShardingRule:
-        return looked_up(*avals, outs[0], dimension_numbers, slice_sizes)
+        return looked_up(avals[0], avals[1], outs[0], dimension_numbers, slice_sizes)
 
     def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray], outs: Any) -> dict[str, Any]:
         return {**params, "slice_sizes": tuple(map(min, params["slice_sizes"], avals[0].shape))}
