@@ -90,13 +90,13 @@ def strong_like(values: Sequence[Any], avals: Sequence[ShapedArray]) -> list[Any
 
 
 def differences(in_tree: Any, expected: Sequence[ShapedArray], got: Sequence[ShapedArray], what: str,
-                other: str = "the corresponding output") -> list[str]:
-    """A line for each leaf whose type differs, with the path to it."""
+                other: str = "the corresponding output", cut: bool = True) -> list[str]:
+    """A line for each leaf whose type differs, with the path to it; `cut`: types that are cut otherwise do, too."""
     paths = [tree.keystr(path) for path, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(len(expected))))]
     lines = []
     for path, a, b in zip(paths, expected, got, strict=True):
         differ = {"shapes": a.shape != b.shape, "dtypes": a.dtype != b.dtype,
-                  "shardings": a.shape == b.shape and cut_of(a) != cut_of(b)}
+                  "shardings": cut and a.shape == b.shape and cut_of(a) != cut_of(b)}
         kinds = [kind for kind, apart in differ.items() if apart]
         if kinds:
             lines.append(f"  * the {what}{path} has type {errors.describe(a)} but {other} has type "
@@ -146,7 +146,7 @@ def check_carry(loop: str, fun: Callable[..., Any], position: int, trees: tuple[
                         f"is {one} but the corresponding component of the carry output is {other}.\n\nRevise "
                         f"{place_of(fun)} so that the carry output has the same pytree structure as the carry input.")
     lines = [] if got is None else differences(trees[0], expected, got, f"input carry component {name}",
-                                               "the corresponding output carry component")
+                                               "the corresponding output carry component", cut=loop == "scan")
     if lines:
         raise TypeError(f"{body} equal types, but they differ:\n\n" + "\n".join(lines) + f"\n\nRevise "
                         f"{place_of(fun)} so that all output types match the corresponding input types.")
