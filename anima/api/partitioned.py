@@ -31,11 +31,12 @@ from anima.util import record
 
 @record
 class Sent:
-    """One collective of a program: `sent` are the bytes that each device sends to others in all its `runs`; in a loop
-    of unknown length, in one step."""
+    """One collective of a program: its operand has `size` bytes on each device, and `sent` are the bytes that each
+    device sends to others in all its `runs`; in a loop of unknown length, in one step."""
 
     name: str
     axes: tuple[Any, ...]
+    size: float
     sent: float
     runs: float
     source: Source | None
@@ -89,7 +90,7 @@ def _collectives(jaxpr: Jaxpr, sizes: dict[Any, int], runs: float) -> Iterator[S
         size = float(sum(a.aval.size * a.aval.dtype.itemsize for a in eqn.invars))
         sent = eqn.primitive.sent(size, _count(eqn, names, sizes))
         if sent:
-            yield Sent(eqn.primitive.name, tuple(names), sent * runs, runs, eqn.source)
+            yield Sent(eqn.primitive.name, tuple(names), size, sent * runs, runs, eqn.source)
         for inner in subjaxprs(eqn.params):
             often = eqn.primitive.work([a.aval for a in eqn.invars], [v.aval for v in eqn.outvars],
                                        [Work(1.0)], **eqn.params).flops  # how often a program in it runs
