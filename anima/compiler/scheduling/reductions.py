@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from anima.compiler.ir.affine import is_index
+from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
@@ -53,6 +53,7 @@ from anima.util import replace
 UNROLLED = 8             # rows up to this length are written out term by term
 RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
 MOST_BLOCKS = 4096
+_SHARED = 3.0            # nanoseconds that values for all columns take, from which they are worth lanes
 _LONG = 16               # iterations that are worth vectors across what is reduced, if columns are few
 _ENOUGH = 16             # rows, or blocks of columns, that need no blocks
 _ROWS = 32               # of a block of columns, at least: partial results must stay few beside the elements
@@ -181,8 +182,8 @@ def _pays_abreast(loop: For) -> bool:
     if not inner or inner[-1].kind != "reduce" or _extent(inner[-1:]) < _LONG:
         return False
     varying = varying_names(outer[0])
-    shared = any(isinstance(s, Let) and s.name not in varying and not is_index(s.value) for s in statements(*inner))
-    return shared or _extent([loop]) < UNROLLED
+    shared = sum(cost(s) for s in statements(*inner) if isinstance(s, Let) and s.name not in varying)
+    return shared > _SHARED or _extent([loop]) < UNROLLED
 
 
 def _abreast(stmts: Sequence[Stmt], index: str, size: int, varying: set[str]) -> tuple[Stmt, ...]:
