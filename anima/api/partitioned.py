@@ -25,7 +25,7 @@ from anima.core.primitive import Work
 from anima.core.shardings import NamedSharding, Sharding
 from anima.core.source import Source
 from anima.ops.broadcast import as_operand
-from anima.transforms.partition import partition
+from anima.transforms.partition import dividing, partition
 from anima.util import record
 
 
@@ -114,7 +114,9 @@ def partitioned(closed: ClosedJaxpr, ins: Sequence[Sharding | None], outs: Seque
         raise ValueError("Nothing in this program tells how arrays are cut along a mesh, so that there is no program "
                          "of one device. Fix: jit(f, in_shardings=NamedSharding(mesh, P('x'))), or arguments that "
                          "lie on a mesh.")
-    in_specs, out_specs = (tuple(s.spec if isinstance(s, NamedSharding) else PartitionSpec() for s in each)
-                           for each in (ins, outs))
+    in_specs, out_specs = (
+        tuple(dividing(s.spec if isinstance(s, NamedSharding) else PartitionSpec(), a.shape, mesh)
+              for s, a in zip(each, avals, strict=True))
+        for each, avals in ((ins, closed.in_avals), (outs, closed.out_avals)))
     program = partition(closed, mesh, in_specs, out_specs)
     return Partitioned(program, mesh, in_specs, out_specs, in_tree, out_tree)

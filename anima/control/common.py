@@ -10,6 +10,7 @@ from anima import errors, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.axes import manual_names, varying
+from anima.core.explicit import cut_of
 from anima.core.jaxpr import ClosedJaxpr, Var
 from anima.core.refs import AbstractRef, Ref
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
@@ -94,8 +95,10 @@ def differences(in_tree: Any, expected: Sequence[ShapedArray], got: Sequence[Sha
     paths = [tree.keystr(path) for path, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(len(expected))))]
     lines = []
     for path, a, b in zip(paths, expected, got, strict=True):
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            kinds = [k for k, differ in (("shapes", a.shape != b.shape), ("dtypes", a.dtype != b.dtype)) if differ]
+        differ = {"shapes": a.shape != b.shape, "dtypes": a.dtype != b.dtype,
+                  "shardings": a.shape == b.shape and cut_of(a) != cut_of(b)}
+        kinds = [kind for kind, apart in differ.items() if apart]
+        if kinds:
             lines.append(f"  * the {what}{path} has type {errors.describe(a)} but {other} has type "
                          f"{errors.describe(b)}, so the {' and '.join(kinds)} do not match")
     return lines

@@ -10,7 +10,9 @@ What an operation says nothing of, it gets whole, and computes on every device.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -53,6 +55,15 @@ def partition(closed: ClosedJaxpr, mesh: Mesh, in_specs: Sequence[PartitionSpec]
     ins = [_cut_of(s, a.ndim) for s, a in zip(in_specs, closed.in_avals, strict=True)]
     outs = [_cut_of(s, a.ndim) for s, a in zip(out_specs, closed.out_avals, strict=True)]
     return _Partition(mesh).program(closed, ins, outs)
+
+
+def dividing(spec: PartitionSpec, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
+    """The spec as far as dimensions divide: constraints in programs may ask for more."""
+    found = []
+    for n, axes in zip(shape, map(axes_of, spec), strict=False):
+        counts = itertools.accumulate((mesh.shape[name] for name in axes), operator.mul)
+        found.append(axes[:sum(1 for _ in itertools.takewhile(lambda parts, n=n: n % parts == 0, counts))])
+    return PartitionSpec(*found)
 
 
 def _cut_of(spec: PartitionSpec, ndim: int) -> Cut:
@@ -112,8 +123,8 @@ class _Partition:
                 as_result, dims = fixed(atom.aval, cut), identity(atom.aval.ndim)
                 graph.links.append(Link([(values[atom], dims), (as_result, dims)]))
         graph.run()
-        return {var: _cut_of(completed(self.mesh, var.aval, value.spec()).spec, var.aval.ndim)
-                for var, value in values.items()}
+        return {var: _cut_of(dividing(completed(self.mesh, var.aval, value.spec()).spec, var.aval.shape, self.mesh),
+                             var.aval.ndim) for var, value in values.items()}
 
     def part(self, aval: ShapedArray, cut: Cut) -> ShapedArray:
         """The type of a part."""

@@ -213,6 +213,17 @@ def test_explicit_axes_are_cut_as_types_say() -> None:
         np.testing.assert_array_equal(program(a, w), B.T @ A)
 
 
+def test_constraints_that_do_not_divide_cut_as_far_as_they_can() -> None:
+    mesh = mesh_of(4, 2)
+
+    def f(a: Any) -> Any:
+        return lax.with_sharding_constraint(a[:6] * 2, NamedSharding(mesh, P(("y", "x"), None)))
+
+    program = anima.jit(f, in_shardings=NamedSharding(mesh, P("x"))).lower(A).partitioned
+    assert program.out_specs == (P("y"),)
+    np.testing.assert_array_equal(program(A), A[:6] * 2)
+
+
 def test_programs_of_no_mesh_have_no_program_of_one_device() -> None:
     with pytest.raises(ValueError, match="Nothing in this program tells how arrays are cut"):
         _ = anima.jit(lambda x: x + 1).lower(A).partitioned
