@@ -220,6 +220,15 @@ def test_text_tells_bytes_and_lines() -> None:
         program(A, A)
 
 
+def test_products_whose_sharding_is_asked_for_are_of_parts() -> None:
+    mesh = anima.make_mesh((4, 2), ("x", "y"))
+    a, b = (anima.device_put(v, NamedSharding(mesh, s)) for v, s in ((A, P("x", "y")), (A.T, P("y"))))
+    product = anima.jit(lambda a, b: jnp.dot(a, b, out_sharding=NamedSharding(mesh, P("x"))))
+    program = product.lower(a, b).partitioned
+    assert [(c.name, c.axes) for c in program.collectives] == [("psum", ("y",))]
+    np.testing.assert_array_equal(program(a, b), A @ A.T)
+
+
 def test_explicit_axes_are_cut_as_types_say() -> None:
     mesh = anima.make_mesh((4, 2), ("x", "y"))
     a, w = (anima.device_put(v, NamedSharding(mesh, s)) for v, s in ((A, P("x")), (B.T, P("y"))))
