@@ -10,9 +10,8 @@ What an operation says nothing of, it gets whole, and computes on every device.
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,9 +26,11 @@ from anima.core.primitive import ShardingRule
 from anima.core.propagation import Link, Propagation, Value, identity, projected
 from anima.core.sharding_rules import Factor
 from anima.core.shardings import NamedSharding
+from anima.core.source import Source
 from anima.core.stage import eval_jaxpr, literal_array, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, under
+from anima.ops.broadcast import Movement
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.parts import untyped
 from anima.transforms.reshard import Axes, Cut, apply, bytes_sent, steps
@@ -40,13 +41,21 @@ Terms = Sequence[tuple[Sequence[int], Sequence[tuple[Any, ...]], Cut]]  # shape,
 
 
 class Part:
-    """A device's part of a value that is cut so; `others` are parts of it that are cut in other ways."""
+    """A device's part of a value that is cut so; `others` are parts of it that are cut in other ways.
 
-    __slots__ = ("cut", "others")
+    Where it is a sum along axes that is still to be taken (`over`), it is to be cut as `want` says from then on, and
+    `source` is the line that asked for the sum.
+    """
 
-    def __init__(self, value: Any, cut: Cut):
-        self.cut = cut
+    __slots__ = ("cut", "others", "over", "source", "want")
+
+    def __init__(self, value: Any, cut: Cut, over: Axes = (), want: Cut = (), source: Source | None = None):
+        self.cut, self.over, self.want, self.source = cut, over, want, source
         self.others = {cut: value}
+
+    @property
+    def value(self) -> Any:
+        return self.others[self.cut]
 
 
 def partition(closed: ClosedJaxpr, mesh: Mesh, in_specs: Sequence[PartitionSpec],
@@ -61,8 +70,9 @@ def dividing(spec: PartitionSpec, shape: Sequence[int], mesh: Mesh) -> Partition
     """The spec as far as dimensions divide: constraints in programs may ask for more."""
     found = []
     for n, axes in zip(shape, map(axes_of, spec), strict=False):
-        counts = itertools.accumulate((mesh.shape[name] for name in axes), operator.mul)
-        found.append(axes[:sum(1 for _ in itertools.takewhile(lambda parts, n=n: n % parts == 0, counts))])
+        while n % math.prod(mesh.shape[name] for name in axes):
+            axes = axes[:-1]
+        found.append(axes)
     return PartitionSpec(*found)
 
 
@@ -90,6 +100,8 @@ class _Partition:
     def run(self, closed: ClosedJaxpr, args: Sequence[Part], outs: Sequence[Cut]) -> list[Any]:
         """Applies a program to parts; gives results that are cut so."""
         wanted = self._propagated(closed, [a.cut for a in args], outs)
+        uses: Counter[Any] = Counter(a for e in closed.eqns for a in e.invars if isinstance(a, Var))
+        uses.update(a for a in closed.jaxpr.outvars if isinstance(a, Var))
         env: dict[Var, Part] = dict(zip(closed.jaxpr.invars, args, strict=True))
         for var, const in zip(closed.jaxpr.constvars, closed.consts, strict=True):
             env[var] = Part(const, ((),) * var.aval.ndim)  # every device has it
@@ -103,7 +115,12 @@ class _Partition:
         for eqn in closed.eqns:
             current.source = eqn.source or before
             try:
-                found = self.equation(eqn, list(map(read, eqn.invars)), [wanted[v] for v in eqn.outvars])
+                operands, wants = list(map(read, eqn.invars)), [wanted[v] for v in eqn.outvars]
+                found = None
+                if all(x.over for x in operands) and all(uses[a] == 1 for a in eqn.invars):
+                    found = self._on_sums(eqn, operands, wants)
+                if found is None:
+                    found = self.equation(eqn, list(map(self.summed, operands)), wants)
             finally:
                 current.source = before
             env.update(zip(eqn.outvars, found, strict=True))
@@ -130,10 +147,20 @@ class _Partition:
         """The type of a part."""
         return part_of(aval, PartitionSpec(*cut), self.sizes, False)
 
+    def summed(self, x: Part) -> Part:
+        """The same value with its sum taken."""
+        if x.over:
+            before, current.source = current.source, x.source
+            total = apply(x.value, steps(x.cut, x.want, x.over, "add"), self.sizes)
+            current.source = before
+            x.cut, x.over, x.others = x.want, (), {x.want: total}
+        return x
+
     def cut(self, x: Part, want: Cut) -> Any:
         """The part of the same value that is cut so."""
+        self.summed(x)
         if want not in x.others:
-            x.others[want] = apply(x.others[x.cut], steps(x.cut, want), self.sizes)
+            x.others[want] = apply(x.value, steps(x.cut, want), self.sizes)
         return x.others[want]
 
     # ------------------------------------------------------------ equations
@@ -166,9 +193,29 @@ class _Partition:
         made = [self.part(a, c) for a, c in zip(outs, way.results, strict=True)]
         params = eqn.primitive.on_parts(eqn.params, ins, made)
         found = eqn.primitive.bind(*map(self.cut, operands, way.operands), **params)
-        found = found if eqn.primitive.multiple_results else [found]
+        if not eqn.primitive.multiple_results:
+            found = [found]
+            if way.over and rule.combines == "add":
+                return [Part(found[0], way.results[0], way.over, wanted[0], current.source)]
         plans = [steps(c, want, way.over, rule.combines) for c, want in zip(way.results, wanted, strict=True)]
         return [Part(apply(x, plan, self.sizes), want) for x, plan, want in zip(found, plans, wanted, strict=True)]
+
+    def _on_sums(self, eqn: Eqn, operands: Sequence[Part], wanted: Sequence[Cut]) -> Sequence[Part] | None:
+        """The result of a linear operation on sums that are still to be taken, as such a sum: one is taken in place of
+        several. None where it is not linear, would need parts that are cut otherwise, or makes more to be sent."""
+        avals, (out, *_) = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
+        if not (eqn.primitive.linear or isinstance(eqn.primitive, Movement)) or eqn.primitive.multiple_results:
+            return None
+        rule, have = eqn.primitive.sharding_rule(avals, [out], **eqn.params), [x.cut for x in operands]
+        if rule is None or any(x.over != operands[0].over for x in operands) or out.dtype != avals[0].dtype:
+            return None
+        way = best_way(rule, avals, [out], have, wanted, self.sizes)
+        sent = [bytes_of(a, c, self.sizes) for a, c in zip((out, *avals), (way.results[0], *have), strict=True)]
+        if way.operands != have or way.over or sent[0] > sum(sent[1:]):
+            return None
+        ins, made = list(map(self.part, avals, have)), self.part(out, way.results[0])
+        found = eqn.primitive.bind(*(x.value for x in operands), **eqn.primitive.on_parts(eqn.params, ins, [made]))
+        return [Part(found, way.results[0], operands[0].over, wanted[0], operands[0].source)]
 
     def _whole(self, eqn: Eqn, operands: Sequence[Part], wanted: Sequence[Cut]) -> Sequence[Part]:
         """Computes on whole operands, on every device."""
@@ -225,7 +272,7 @@ def best_way(rule: ShardingRule, avals: Sequence[ShapedArray], outs: Sequence[Sh
     def cost(way: Way) -> float:
         before = [steps(c, new) for c, new in zip(have, way.operands, strict=True)]
         after = [steps(c, new, way.over, rule.combines) for c, new in zip(way.results, want, strict=True)]
-        return sum(bytes_sent(_bytes(a, c, sizes), plan, sizes)
+        return sum(bytes_sent(bytes_of(a, c, sizes), plan, sizes)
                    for a, c, plan in (*zip(avals, have, before, strict=True),
                                       *zip(outs, way.results, after, strict=True)))
 
@@ -233,7 +280,8 @@ def best_way(rule: ShardingRule, avals: Sequence[ShapedArray], outs: Sequence[Sh
     return min(ways, key=cost)
 
 
-def _bytes(aval: ShapedArray, cut: Cut, sizes: Mapping[Any, int]) -> float:
+def bytes_of(aval: ShapedArray, cut: Cut, sizes: Mapping[Any, int]) -> float:
+    """The size of a part."""
     return aval.size * aval.dtype.itemsize / math.prod(sizes[n] for axes in cut for n in axes)
 
 

@@ -174,6 +174,24 @@ def test_tensor_parallel_layers_need_one_sum() -> None:
     assert found == [("psum", ("y",), 2 * (2 * 4 * 4) / 2)]
 
 
+def test_sums_of_sums_are_taken_once() -> None:
+    def inputs(q: Any, k: Any, v: Any, w: Any) -> Any:
+        """The gradient of what three layers are applied to, whose columns are cut."""
+        return (q @ w.T + k @ w.T - (w @ v.T).T) * 2
+
+    cut, w = np.ones((8, 16), np.float32), np.ones((4, 16), np.float32)
+    found = sent(inputs, (P(None, "y"),) * 4, cut, cut, cut, w)
+    assert found == [("psum", ("y",), 2 * (8 * 4 * 4) / 2)]
+
+
+def test_sums_that_are_used_twice_are_taken_before() -> None:
+    def f(a: Any, b: Any) -> Any:
+        c = a.T @ b
+        return c.T + 1, c * 2
+
+    assert [name for name, *_ in sent(f, (P("x"), P("x")), A, B)] == ["psum"]
+
+
 @pytest.mark.parametrize("f, spec, expected", [
     (lambda a: a + 1, P("x"), []),
     (lambda a: jnp.max(a), P("x"), [("pmax", ("x",), 2 * 4 * 3 / 4)]),
