@@ -260,7 +260,8 @@ def _whole(x: Any) -> Any:
     if not isinstance(x, Array) or type(x.aval) is not ShardedArray:
         return x
     sharding = x.aval.sharding
-    auto = sharding.mesh.update_axis_types(dict.fromkeys(sharding.mesh.explicit_axes, AxisType.Auto))
+    mesh = sharding.mesh.abstract_mesh
+    auto = mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
     return reshard_p.bind(x, dst_sharding=sharding.update(mesh=auto))
 
 
