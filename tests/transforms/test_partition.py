@@ -184,6 +184,15 @@ def test_sums_of_sums_are_taken_once() -> None:
     assert found == [("psum", ("y",), 2 * (8 * 4 * 4) / 2)]
 
 
+def test_sums_that_go_into_sequences_are_taken_after_the_loop() -> None:
+    """The gradients of the weights of layers in a loop, on parts of the batch."""
+    def loss(ws: Any, x: Any) -> Any:
+        return jnp.sum(lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, ws)[0] ** 2)
+
+    ws = np.ones((5, 16, 16), np.float32)
+    assert sent(anima.grad(loss), (P(), P("x")), ws, A) == [("psum", ("x",), 2 * ws.nbytes * 3 / 4)]
+
+
 def test_sums_that_are_used_twice_are_taken_before() -> None:
     def f(a: Any, b: Any) -> Any:
         c = a.T @ b
