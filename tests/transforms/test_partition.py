@@ -193,6 +193,34 @@ def test_sums_that_go_into_sequences_are_taken_after_the_loop() -> None:
     assert sent(anima.grad(loss), (P(), P("x")), ws, A) == [("psum", ("x",), 2 * ws.nbytes * 3 / 4)]
 
 
+def recurrent(w: Any, xs: Any) -> Any:
+    """The gradient of weights that all steps share: it is added up in the loop."""
+    def loss(w: Any) -> Any:
+        h, ys = lax.scan(lambda h, x: (jnp.tanh(h @ w + x), jnp.sum(h)), jnp.ones(xs.shape[1:], xs.dtype), xs)
+        return jnp.sum(h ** 2) + jnp.sum(ys)
+
+    return anima.grad(loss)(w)
+
+
+def test_sums_that_are_added_up_in_a_loop_are_taken_after_it() -> None:
+    w, xs = np.ones((16, 16), np.float32), np.ones((5, 8, 16), np.float32)
+    assert sent(recurrent, (P(), P(None, "x")), w, xs) == [("psum", ("x",), 2 * w.nbytes * 3 / 4)]
+    rng = np.random.default_rng(0)
+    w, xs = (rng.normal(size=shape).astype(np.float32) for shape in ((4, 4), (3, 4, 4)))
+    checked(recurrent, (w, xs), mesh_of(2, 2), "recurrent")
+
+
+def test_carries_that_begin_with_something_keep_it() -> None:
+    def f(start: Any, a: Any) -> Any:
+        return lax.scan(lambda c, r: (c + r.T @ r, c[0, 0]), start, a)
+
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=shape).astype(np.float32) for shape in ((4, 4), (3, 8, 4))]
+    checked(f, args, mesh_of(2, 2), "used")
+    checked(lambda *args: f(*args)[0], args, mesh_of(2, 2), "not used")
+    checked(lambda *args: lax.scan(lambda c, r: (c + r.T @ r, None), *args)[0], args, mesh_of(4), "only added")
+
+
 def test_sums_that_are_used_twice_are_taken_before() -> None:
     def f(a: Any, b: Any) -> Any:
         c = a.T @ b
