@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
+from anima.api.partitioned import Partitioned, partitioned
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
 from anima.api.placed_calls import check_same, in_places
 from anima.config import config
@@ -247,6 +248,16 @@ class Lowered(_OfTraced):
     @property
     def jaxpr(self) -> ClosedJaxpr:
         return self.traced.jaxpr
+
+    @cached_property
+    def partitioned(self) -> Partitioned:
+        """The program of one device, where arguments lie on a mesh: with explicit collectives, what each of them moves,
+        and the line that it is for; ValueError where nothing tells of a mesh."""
+        traced = self.traced
+        closed, _ = discharged(traced.jaxpr)
+        pins = [s for _, s in traced.places.pins] if traced.places else []
+        return partitioned(closed, traced.input_shardings, traced.output_shardings[0], pins, self.in_tree,
+                           self.out_tree)
 
     @property
     def fused(self) -> str:

@@ -253,6 +253,7 @@ class TapeScan(Scan):
     The parameter `length` tells which of `xs` have no data but count the steps.
     """
 
+    distribute: Any = None
     keep: Any = None  # of a step's values: what a checkpoint keeps goes to arrays, and these have a length
 
     def call(self, jaxpr: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], *,
