@@ -64,7 +64,7 @@ def test_the_documents_question() -> None:
 def test_the_documents_errors() -> None:
     """An optimizer is no argument of a jitted function, and its updates are a tree."""
     optimizer, params = optax.adam(1e-2), {"w": jnp.ones(2)}
-    with pytest.raises(TypeError, match="passed to the function at path optimizer.init"):
+    with pytest.raises(TypeError, match=r"passed to the function at path optimizer\.init"):
         jax.jit(lambda optimizer, params: optimizer.init(params))(optimizer, params)
     init = jax.jit(lambda optimizer, params: optimizer.init(params), static_argnums=0)
     assert optax.tree.get(init(optimizer, params), "mu")["w"].tolist() == [0.0, 0.0]
