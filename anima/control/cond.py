@@ -35,7 +35,7 @@ from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_apart, linearize_jaxpr
-from anima.transforms.partition import Inside
+from anima.transforms.partition import Left, Partition
 from anima.transforms.reshard import Cut
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward
@@ -68,10 +68,11 @@ class Cond(Stateful):
     def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
         return tuple(Inner(branch, given=1) for branch in params["branches"])
 
-    def distribute(self, inside: Inside, operands: Sequence[Cut], results: Sequence[Cut], *, branches: Branches,
-                   **params: Any) -> tuple[dict[str, Any], Sequence[Cut], Sequence[Cut]]:
+    def distribute(self, partition: Partition, operands: Sequence[Cut], results: Sequence[Cut], *, branches: Branches,
+                   **params: Any) -> tuple[dict[str, Any], Sequence[Cut], list[Left]]:
         """All devices choose the same branch, since scalars are whole."""
-        return {"branches": tuple(inside(b, operands[1:], results) for b in branches), **params}, operands, results
+        new = {"branches": tuple(partition.program(b, operands[1:], results) for b in branches), **params}
+        return new, operands, list(map(Left, results))
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

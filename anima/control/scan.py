@@ -36,7 +36,7 @@ from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
-from anima.transforms.partition import Inside
+from anima.transforms.partition import Left, Partition
 from anima.transforms.refs import refuse_writes
 from anima.transforms.reshard import Cut
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
@@ -70,14 +70,17 @@ class Scan(Stateful):
         carries = params["num_carry"]
         return (Inner(params["jaxpr"], params["num_consts"], carries, 0 if carries else None),)
 
-    def distribute(self, inside: Inside, operands: Sequence[Cut], results: Sequence[Cut], *, jaxpr: ClosedJaxpr,
-                   num_consts: int, num_carry: int, **params: Any) -> tuple[dict[str, Any], list[Cut], list[Cut]]:
-        """Carries are cut in one way, and steps of sequences; each device takes all steps."""
+    def distribute(self, partition: Partition, operands: Sequence[Cut], results: Sequence[Cut], *, jaxpr: ClosedJaxpr,
+                   num_consts: int, num_carry: int, **params: Any) -> tuple[dict[str, Any], list[Cut], list[Left]]:
+        """Carries are cut in one way, and steps of sequences; each device takes all steps. Sums over devices that only
+        go into sequences are taken after the loop."""
         consts, _, xs = split_list(operands, [num_consts, num_carry])
         carry, ys = split_list(results, [num_carry])
-        body = inside(jaxpr, [*consts, *carry, *(c[1:] for c in xs)], [*carry, *(c[1:] for c in ys)])
+        body, left = partition.program_of_sums(jaxpr, [*consts, *carry, *(c[1:] for c in xs)],
+                                               [*carry, *(c[1:] for c in ys)], num_carry)
         new = {"jaxpr": body, "num_consts": num_consts, "num_carry": num_carry, **params}
-        return new, [*consts, *carry, *(((), *c[1:]) for c in xs)], [*carry, *(((), *c[1:]) for c in ys)]
+        return new, [*consts, *carry, *(((), *c[1:]) for c in xs)], [
+            *left[:num_carry], *(y._replace(cut=((), *y.cut)) for y in left[num_carry:])]
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, length: int, **params: Any) -> Work:

@@ -33,7 +33,7 @@ from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr, refs_within
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
-from anima.transforms.partition import Inside
+from anima.transforms.partition import Left, Partition
 from anima.transforms.reshard import Cut
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
 from anima.transforms.vmap import batch_jaxpr, move_to
@@ -53,14 +53,15 @@ class While(Stateful):
         return (Inner(params["cond_jaxpr"]),
                 Inner(body, first, len(body.jaxpr.invars) - first, params["cond_nconsts"]))
 
-    def distribute(self, inside: Inside, operands: Sequence[Cut], results: Sequence[Cut], *, cond_jaxpr: ClosedJaxpr,
-                   body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int,
-                   ) -> tuple[dict[str, Any], list[Cut], Sequence[Cut]]:
+    def distribute(self, partition: Partition, operands: Sequence[Cut], results: Sequence[Cut], *,
+                   cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int,
+                   ) -> tuple[dict[str, Any], list[Cut], list[Left]]:
         """All devices take the same steps, since scalars are whole."""
         cond_consts, body_consts, _ = split_list(operands, [cond_nconsts, body_nconsts])
-        new = {"cond_jaxpr": inside(cond_jaxpr, [*cond_consts, *results], [()]), "cond_nconsts": cond_nconsts,
-               "body_jaxpr": inside(body_jaxpr, [*body_consts, *results], results), "body_nconsts": body_nconsts}
-        return new, [*cond_consts, *body_consts, *results], results
+        cond = partition.program(cond_jaxpr, [*cond_consts, *results], [()])
+        body = partition.program(body_jaxpr, [*body_consts, *results], results)
+        new = {"cond_jaxpr": cond, "body_jaxpr": body, "cond_nconsts": cond_nconsts, "body_nconsts": body_nconsts}
+        return new, [*cond_consts, *body_consts, *results], list(map(Left, results))
 
     def eval(self, *args: np.ndarray, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
              body_nconsts: int) -> list[np.ndarray]:

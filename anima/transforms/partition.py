@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from anima.core.avals import ShapedArray
@@ -36,7 +36,6 @@ from anima.transforms.parts import untyped
 from anima.transforms.reshard import Axes, Cut, apply, bytes_sent, steps
 from anima.transforms.shard_map import ShardMap, on_devices, part_of
 
-Inside = Callable[[ClosedJaxpr, Sequence[Cut], Sequence[Cut]], ClosedJaxpr]
 Terms = Sequence[tuple[Sequence[int], Sequence[tuple[Any, ...]], Cut]]  # shape, factors of each dimension, cut
 
 
@@ -58,12 +57,21 @@ class Part:
         return self.others[self.cut]
 
 
+class Left(NamedTuple):
+    """How a result of an operation that holds programs is left: how it is cut, and over which axes it is still to be
+    summed, for which line."""
+
+    cut: Cut
+    over: Axes = ()
+    source: Source | None = None
+
+
 def partition(closed: ClosedJaxpr, mesh: Mesh, in_specs: Sequence[PartitionSpec],
               out_specs: Sequence[PartitionSpec]) -> ClosedJaxpr:
     """The program of each device of a mesh: `shard_map` of it, with these specs, computes what `closed` does."""
     ins = [_cut_of(s, a.ndim) for s, a in zip(in_specs, closed.in_avals, strict=True)]
     outs = [_cut_of(s, a.ndim) for s, a in zip(out_specs, closed.out_avals, strict=True)]
-    return _Partition(mesh).program(closed, ins, outs)
+    return Partition(mesh).program(closed, ins, outs)
 
 
 def dividing(spec: PartitionSpec, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
@@ -80,7 +88,7 @@ def _cut_of(spec: PartitionSpec, ndim: int) -> Cut:
     return tuple(axes_of(p) for p in spec.padded(ndim))
 
 
-class _Partition:
+class Partition:
     """Programs on one mesh."""
 
     def __init__(self, mesh: Mesh):
@@ -88,17 +96,26 @@ class _Partition:
 
     def program(self, closed: ClosedJaxpr, ins: Sequence[Cut], outs: Sequence[Cut]) -> ClosedJaxpr:
         """The program on parts, of arguments and results that are cut so."""
+        return self.program_of_sums(closed, ins, outs, len(outs))[0]
+
+    def program_of_sums(self, closed: ClosedJaxpr, ins: Sequence[Cut], outs: Sequence[Cut],
+                        first: int) -> tuple[ClosedJaxpr, list[Left]]:
+        """`program`, and how results are left: from number `first` on, they may be sums that are still to be taken."""
+        left: list[Left] = []
+
         def fun(*parts: Any) -> list[Any]:
-            return self.run(closed, list(map(Part, parts, ins)), outs)
+            found = self.run(closed, list(map(Part, parts, ins)), outs, first)
+            left.extend(Left(x.cut, x.over, x.source) for x in found)
+            return [x.value for x in found]
 
         avals = [self.part(a, c) for a, c in zip(closed.in_avals, ins, strict=True)]
         with on_devices(self.mesh, frozenset(self.sizes), False):
             jaxpr, consts = under(EVAL, trace_to_jaxpr, fun, avals)
         live, _ = dce_jaxpr(jaxpr, [True] * len(outs))
-        return ClosedJaxpr(jaxpr.replace(eqns=live.eqns), consts)
+        return ClosedJaxpr(jaxpr.replace(eqns=live.eqns), consts), left
 
-    def run(self, closed: ClosedJaxpr, args: Sequence[Part], outs: Sequence[Cut]) -> list[Any]:
-        """Applies a program to parts; gives results that are cut so."""
+    def run(self, closed: ClosedJaxpr, args: Sequence[Part], outs: Sequence[Cut], first: int) -> list[Part]:
+        """Applies a program to parts; gives results that are cut so, or sums still to be taken from `first` on."""
         wanted = self._propagated(closed, [a.cut for a in args], outs)
         uses: Counter[Any] = Counter(a for e in closed.eqns for a in e.invars if isinstance(a, Var))
         uses.update(a for a in closed.jaxpr.outvars if isinstance(a, Var))
@@ -124,7 +141,9 @@ class _Partition:
             finally:
                 current.source = before
             env.update(zip(eqn.outvars, found, strict=True))
-        return [self.cut(read(a), want) for a, want in zip(closed.jaxpr.outvars, outs, strict=True)]
+        found = list(map(read, closed.jaxpr.outvars))
+        return [x if x.over and k >= first and uses[a] == 1 and x.want == want else Part(self.cut(x, want), want)
+                for k, (x, a, want) in enumerate(zip(found, closed.jaxpr.outvars, outs, strict=True))]
 
     def _propagated(self, closed: ClosedJaxpr, ins: Sequence[Cut], outs: Sequence[Cut]) -> dict[Var, Cut]:
         """How each variable of a program is to be cut, given its arguments and results."""
@@ -174,15 +193,15 @@ class _Partition:
         if primitive.places(params):  # the identity
             return [Part(self.cut(x, want), want) for x, want in zip(operands, wanted, strict=True)]
         if primitive.distribute is not None:
-            new, ins, cuts = primitive.distribute(self.program, [x.cut for x in operands], wanted, **params)
+            new, ins, left = primitive.distribute(self, [x.cut for x in operands], wanted, **params)
             found = primitive.bind(*map(self.cut, operands, ins), **new)
-            return [Part(self.cut(Part(x, c), want), want) for x, c, want in zip(found, cuts, wanted, strict=True)]
+            return [Part(x, a.cut, a.over, want, a.source) if a.over else Part(self.cut(Part(x, a.cut), want), want)
+                    for x, a, want in zip(found, left, wanted, strict=True)]
         rule = primitive.sharding_rule(avals, outs, **params)
         if rule is not None:
             return self._by_rule(eqn, rule, operands, wanted)
         if primitive.body is not None and not (primitive.on_words or primitive.inner(params)):
-            found = self.run(primitive.body(params, avals), operands, wanted)
-            return list(map(Part, found, wanted))
+            return self.run(primitive.body(params, avals), operands, wanted, 0)
         return self._whole(eqn, operands, wanted)
 
     def _by_rule(self, eqn: Eqn, rule: ShardingRule, operands: Sequence[Part],
@@ -231,7 +250,7 @@ class _Partition:
         p = eqn.params
         if p["mesh"].shape_tuple != self.mesh.shape_tuple or len(p["newly_manual_axes"]) < len(self.sizes):
             body = erased(eqn.primitive.body(p, [a.aval for a in eqn.invars]))  # type: ignore[misc]
-            return list(map(Part, self.run(body, operands, wanted), wanted))
+            return self.run(body, operands, wanted, 0)
         args = [self.cut(x, _cut_of(s, len(x.cut))) for x, s in zip(operands, p["in_specs"], strict=True)]
         program = untyped(p["jaxpr"])
         outs = eval_jaxpr(program.jaxpr, program.consts, *args)

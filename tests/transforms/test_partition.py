@@ -184,6 +184,15 @@ def test_sums_of_sums_are_taken_once() -> None:
     assert found == [("psum", ("y",), 2 * (8 * 4 * 4) / 2)]
 
 
+def test_sums_that_go_into_sequences_are_taken_after_the_loop() -> None:
+    """The gradients of the weights of layers in a loop, on parts of the batch."""
+    def loss(ws: Any, x: Any) -> Any:
+        return jnp.sum(lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, ws)[0] ** 2)
+
+    ws = np.ones((5, 16, 16), np.float32)
+    assert sent(anima.grad(loss), (P(), P("x")), ws, A) == [("psum", ("x",), 2 * ws.nbytes * 3 / 4)]
+
+
 def test_sums_that_are_used_twice_are_taken_before() -> None:
     def f(a: Any, b: Any) -> Any:
         c = a.T @ b
@@ -218,6 +227,15 @@ def test_text_tells_bytes_and_lines() -> None:
     assert program.bytes_sent == 6 and float(program(A)) == 128
     with pytest.raises(TypeError, match="partitioned for input pytree"):
         program(A, A)
+
+
+def test_products_whose_sharding_is_asked_for_are_of_parts() -> None:
+    mesh = anima.make_mesh((4, 2), ("x", "y"))
+    a, b = (anima.device_put(v, NamedSharding(mesh, s)) for v, s in ((A, P("x", "y")), (A.T, P("y"))))
+    product = anima.jit(lambda a, b: jnp.dot(a, b, out_sharding=NamedSharding(mesh, P("x"))))
+    program = product.lower(a, b).partitioned
+    assert [(c.name, c.axes) for c in program.collectives] == [("psum", ("y",))]
+    np.testing.assert_array_equal(program(a, b), A @ A.T)
 
 
 def test_explicit_axes_are_cut_as_types_say() -> None:
