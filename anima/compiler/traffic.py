@@ -97,8 +97,9 @@ def _kernel(kernel: Stmt, buffers: Mapping[str, Buffer]) -> Traffic:
     loads: Counter[str] = Counter()
     stores: Counter[str] = Counter()
     operations = _count([kernel], 1, loads, stores)
-    return Traffic(*(sum(_bytes(buffers[name], count) for name, count in group.items() if name in buffers)
-                     for group in (loads, stores)), operations)
+    read, written = (sum(_bytes(buffers[name], count) for name, count in group.items() if name in buffers)
+                     for group in (loads, stores))
+    return Traffic(read, written, operations)
 
 
 def _count(stmts: Sequence[Stmt], times: int, loads: Counter[str], stores: Counter[str]) -> int:
