@@ -253,9 +253,17 @@ class Lowered(_OfTraced):
     @cached_property
     def partitioned(self) -> Partitioned:
         """The program of one device, where arguments lie on a mesh: with explicit collectives, what each of them moves,
-        and the line that it is for; ValueError where nothing tells of a mesh."""
+        and the line that it is for.
+
+        Raises:
+          ValueError: where nothing tells of a mesh.
+          NotImplementedError: for a program that changes mutable references from outside of it.
+        """
         traced = self.traced
-        closed, _ = discharged(traced.jaxpr)
+        closed, changed = discharged(traced.jaxpr)
+        if changed:
+            raise NotImplementedError(f"{traced.fun_name} changes mutable references from outside of it: there is no "
+                                      "program of one device. Fix: pass what they hold, and return it.")
         pins = [s for _, s in traced.places.pins] if traced.places else []
         return partitioned(closed, traced.input_shardings, traced.output_shardings[0], pins, self.in_tree,
                            self.out_tree)

@@ -142,7 +142,7 @@ class Partition:
             try:
                 operands, wants = list(map(read, eqn.invars)), [wanted[v] for v in eqn.outvars]
                 found = None
-                if all(x.over for x in operands) and all(uses[a] == 1 for a in eqn.invars):
+                if operands and all(x.over and uses[a] == 1 for x, a in zip(operands, eqn.invars, strict=True)):
                     found = self._on_sums(eqn, operands, wants)
                 if found is None:
                     found = self.equation(eqn, list(map(self.summed, operands)), wants)
@@ -238,9 +238,9 @@ class Partition:
     def _on_sums(self, eqn: Eqn, operands: Sequence[Part], wanted: Sequence[Cut]) -> Sequence[Part] | None:
         """The result of a linear operation on sums that are still to be taken, as such a sum: one is taken in place of
         several. None where it is not linear, would need parts that are cut otherwise, or makes more to be sent."""
-        avals, (out, *_) = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         if not (eqn.primitive.linear or isinstance(eqn.primitive, Movement)) or eqn.primitive.multiple_results:
             return None
+        avals, out = [a.aval for a in eqn.invars], eqn.outvars[0].aval
         rule, have = eqn.primitive.sharding_rule(avals, [out], **eqn.params), [x.cut for x in operands]
         if rule is None or any(x.over != operands[0].over for x in operands) or out.dtype != avals[0].dtype:
             return None

@@ -250,6 +250,15 @@ def test_costs_as_counted_by_hand(name: str) -> None:
         assert (cost["bytes accessed"] > 0) == (name != "nothing")
 
 
+def test_work_of_a_loop_of_unknown_length_is_that_of_a_step() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sum(anima.lax.while_loop(lambda c: jnp.sum(c) < 1e3, lambda c: c * 1.5 + 1, x))
+
+    forward, back = (anima.jit(g).lower(jnp.ones(8)).compile().cost_analysis()["flops"] for g in (f, anima.grad(f)))
+    assert 16 <= forward < 100 and 24 <= back < 100
+
+
+
 def test_costs_of_a_product() -> None:
     cost = anima.jit(jnp.matmul).lower(*[jnp.ones((100, 100))] * 2).cost_analysis()
     assert cost["flops"] == 2e6 and cost["bytes accessed"] == 3 * 40_000

@@ -288,6 +288,41 @@ def test_constraints_that_do_not_divide_cut_as_far_as_they_can() -> None:
     np.testing.assert_array_equal(program(A), A[:6] * 2)
 
 
+def test_loops_of_unknown_length_backwards() -> None:
+    """What is recorded of their steps, every device has whole."""
+    def f(x: Any) -> Any:
+        return anima.grad(lambda x: jnp.sum(lax.while_loop(lambda c: jnp.sum(c) < 1e3, lambda c: c * 1.5 + x, x)))(x)
+
+    program = anima.jit(f, in_shardings=NamedSharding(mesh_of(4, 2), P("x"))).lower(A).partitioned
+    assert {c.name for c in program.collectives} <= {"all_gather", "psum"} and program.bytes_sent > 0
+    np.testing.assert_allclose(program(A), f(A), rtol=1e-6)
+
+
+def test_printing_and_pmap(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        anima.debug.print("{}", jnp.sum(a))
+        return a
+
+    np.testing.assert_array_equal(
+        anima.jit(f, in_shardings=NamedSharding(mesh_of(4), P("x"))).lower(A).partitioned(A), A)
+    assert capsys.readouterr().out == "128.0\n"
+    g = anima.pmap(lambda a: a - lax.pmean(a, "i"), "i")
+    program = g.lower(A).partitioned
+    assert [(c.name, c.axes, c.sent) for c in program.collectives] == [("psum", ("i",), 2 * 16 * 4 * 7 / 8)]
+    np.testing.assert_array_equal(program(A), g(A))
+
+
+def test_references_from_outside_are_refused() -> None:
+    r = anima.new_ref(jnp.zeros(16))
+
+    def f(a: Any) -> Any:
+        r[...] = a[0]
+        return a
+
+    with pytest.raises(NotImplementedError, match="f changes mutable references from outside of it"):
+        _ = anima.jit(f).lower(A).partitioned
+
+
 def test_programs_of_no_mesh_have_no_program_of_one_device() -> None:
     with pytest.raises(ValueError, match="Nothing in this program tells how arrays are cut"):
         _ = anima.jit(lambda x: x + 1).lower(A).partitioned
