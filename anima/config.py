@@ -201,6 +201,8 @@ def _parse_any(name: str, value: Any) -> Any:
 def _parse_device(name: str, value: Any) -> Any:
     if value is None or getattr(value, "platform", value) == "cpu":
         return value
+    if not isinstance(value, str):
+        raise ValueError(f"anima_{name} must be a Device (anima.devices()[0]) or a platform's name, got {value!r}.")
     raise RuntimeError(f"Unknown backend: {value!r} requested for anima_{name}, but platforms present are: cpu")
 
 

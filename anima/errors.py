@@ -174,7 +174,8 @@ def describe(aval: Any) -> str:
         return f"Ref{{{describe(aval.inner_aval)}}}"
     dtype = aval.dtype
     name = "float0" if getattr(dtype, "names", None) else getattr(dtype, "name", dtype)
-    return f"{name}[{','.join(map(str, aval.shape))}]"
+    sizes = aval.dimensions() if hasattr(aval, "dimensions") else map(str, aval.shape)
+    return f"{name}[{','.join(sizes)}]"
 
 
 def traced_array(tracer: Any) -> str:

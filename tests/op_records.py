@@ -553,8 +553,7 @@ ELEMENTWISE = (
     Record(sp.polygamma, double(_polygamma), tuple(
         Case((Arg(values=np.full(s, m)), Arg(s, 0.3, 7))) for m in (0, 1, 2, 3) for s in ((), (2, 3))),
            FLOATS, ulps=8, constant=(0,)),
-    Record(sp.zeta, double(scipy.special.zeta), nary((1.2, 5), (0.5, 4), specials=False), FLOATS, ulps=8,
-           constant=(0,)),
+    Record(sp.zeta, double(scipy.special.zeta), nary((1.2, 5), (0.5, 4), specials=False), FLOATS, ulps=8),
     Record(sp.bessel_i0e, double(scipy.special.i0e, _mp_bessel(0)), unary(-9, 9), FLOATS, ulps=4),
     Record(sp.bessel_i1e, double(lambda x: np.where(x == 0, x, scipy.special.i1e(x)), _mp_bessel(1)), unary(-9, 9),
            FLOATS, ulps=4),

@@ -52,7 +52,8 @@ def auto_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_s
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if out_sharding is None:
-            raise ValueError("auto_axes needs an out_sharding: how the results are cut, as their types tell.")
+            raise TypeError("Missing required keyword argument: 'out_sharding'. auto_axes needs it: how the results "
+                            "are cut, as their types tell.")
         mesh = _mesh_of((args, kwargs), out_sharding, "auto_axes")
         inside = mesh.update_axis_types(dict.fromkeys(_chosen(mesh, axes), AxisType.Auto))
         with use_abstract_mesh(inside):
@@ -83,7 +84,8 @@ def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, i
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if in_sharding is None:
-            raise ValueError("explicit_axes needs an in_sharding: how the arguments are cut.")
+            raise TypeError("Missing required keyword argument: 'in_sharding'. explicit_axes needs it: how the "
+                            "arguments are cut.")
         mesh = _mesh_of((args, kwargs), in_sharding, "explicit_axes")
         inside = mesh.update_axis_types(dict.fromkeys(_chosen(mesh, axes), AxisType.Explicit))
         specs = tree.map(lambda s: s.update(mesh=s.mesh.update(axis_types=inside.axis_types))
@@ -100,7 +102,11 @@ def _is_place(x: Any) -> bool:
 
 
 def _chosen(mesh: AbstractMesh, axes: Any) -> tuple[Any, ...]:
-    return mesh.axis_names if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    names = mesh.axis_names if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    unknown = [n for n in names if n not in mesh.axis_names]
+    if unknown:
+        raise ValueError(f"axes names {', '.join(map(repr, unknown))}, and the mesh has the axes {mesh.axis_names}.")
+    return names
 
 
 def _mesh_of(arguments: Any, shardings: Any, name: str) -> AbstractMesh:

@@ -7,6 +7,7 @@ import gc
 import os
 import platform
 import sys
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -144,17 +145,22 @@ def _constrained(leaf: Any, sharding: Any) -> Any:
     if isinstance(sharding, Format):
         sharding = sharding.sharding
     if sharding is None:
-        return leaf
+        raise ValueError(f"One of {name} arguments got sharding None which is not allowed. Fix: leave it out, or a "
+                         "Sharding or PartitionSpec.")
     from_spec = isinstance(sharding, PartitionSpec)
     if from_spec:
         sharding = on_current_mesh(name, sharding, "shardings")
     if not isinstance(sharding, Sharding):
-        raise TypeError(f"{name}: a sharding must be a Sharding, a PartitionSpec or None, got {sharding!r} of type "
+        raise TypeError(f"{name}: a sharding must be a Sharding or a PartitionSpec, got {sharding!r} of type "
                         f"{type(sharding)}.")
     aval = aval_of(leaf)
     check_fits(f"One of {name} arguments", aval.shape, sharding, divides=not is_tracing())
     if isinstance(sharding, NamedSharding):
         mesh, spec = sharding.mesh, sharding.spec
+        mapped = [n for n in used_axes(spec) if n in get_abstract_mesh().manual_axes]
+        if mapped:
+            raise ValueError(f"{name}: {spec} names {', '.join(map(repr, mapped))}, along which each device has "
+                             "its own part here, as the function is mapped over it. Fix: specs about other axes.")
         if from_spec and mesh.are_all_axes_explicit:
             if aval.sharding.spec != spec.padded(aval.ndim):
                 raise AssertionError(
@@ -194,6 +200,9 @@ def _resharded(leaf: Any, sharding: Any) -> Any:
                              "NamedSharding instance or enter into a mesh context via `anima.set_mesh`. Got "
                              f"{sharding}")
         sharding = on_current_mesh("reshard", sharding, "out_shardings")
+    if not isinstance(sharding, (Sharding, NoneType)):
+        raise TypeError("`out_sharding` argument of reshard only supports instances of `NamedSharding` or "
+                        f"`PartitionSpec`. Got {sharding!r} of type: {type(sharding)}")
     if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:
         raise ValueError("Reshard should only be used with out_shardings which are non-None and have a non-empty mesh. "
                          f"Got sharding {sharding}.")

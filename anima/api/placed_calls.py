@@ -81,6 +81,8 @@ def wanted(in_shardings: Any, out_shardings: Any, device: Any, backend: Any) -> 
     """What `jit` is asked for; None for nothing. TypeError for what is no sharding."""
     if backend not in (None, "cpu"):
         raise RuntimeError(f"Unknown backend {backend!r}. Available backends are ['cpu']")
+    if device is not None and (in_shardings is not None or out_shardings is not None):
+        raise ValueError("If device is specified on jit, then in_shardings and out_shardings should not be specified.")
     prefixes = [_prefix(name, given) for name, given in (("in_shardings", in_shardings),
                                                          ("out_shardings", out_shardings))]
     place = None if device is None else SingleDeviceSharding(device_of(device))
@@ -279,9 +281,11 @@ def plain(x: Any) -> Any:
     return ConcreteArray(x.elements(), aval)
 
 
-
 def _short(leaf: Any) -> str:
-    return ShapedArray(tuple(leaf.shape), dtypes.canonicalize_dtype(leaf.dtype)).str_short()
+    """The type, with how it is cut where types tell."""
+    aval = getattr(leaf, "aval", leaf)
+    return aval_of(leaf).str_short() if type(aval) is ShardedArray else ShapedArray(
+        tuple(leaf.shape), dtypes.canonicalize_dtype(leaf.dtype)).str_short()
 
 
 def check_same(leaves: Sequence[Any], required: Sequence[Sharding | None]) -> None:

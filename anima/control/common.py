@@ -10,6 +10,7 @@ from anima import errors, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.axes import manual_names, varying
+from anima.core.explicit import cut_of
 from anima.core.jaxpr import ClosedJaxpr, Var
 from anima.core.refs import AbstractRef, Ref
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
@@ -89,13 +90,15 @@ def strong_like(values: Sequence[Any], avals: Sequence[ShapedArray]) -> list[Any
 
 
 def differences(in_tree: Any, expected: Sequence[ShapedArray], got: Sequence[ShapedArray], what: str,
-                other: str = "the corresponding output") -> list[str]:
-    """A line for each leaf whose type differs, with the path to it."""
+                other: str = "the corresponding output", cut: bool = True) -> list[str]:
+    """A line for each leaf whose type differs, with the path to it; `cut`: types that are cut otherwise do, too."""
     paths = [tree.keystr(path) for path, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(len(expected))))]
     lines = []
     for path, a, b in zip(paths, expected, got, strict=True):
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            kinds = [k for k, differ in (("shapes", a.shape != b.shape), ("dtypes", a.dtype != b.dtype)) if differ]
+        differ = {"shapes": a.shape != b.shape, "dtypes": a.dtype != b.dtype,
+                  "shardings": cut and a.shape == b.shape and cut_of(a) != cut_of(b)}
+        kinds = [kind for kind, apart in differ.items() if apart]
+        if kinds:
             lines.append(f"  * the {what}{path} has type {errors.describe(a)} but {other} has type "
                          f"{errors.describe(b)}, so the {' and '.join(kinds)} do not match")
     return lines
@@ -143,7 +146,7 @@ def check_carry(loop: str, fun: Callable[..., Any], position: int, trees: tuple[
                         f"is {one} but the corresponding component of the carry output is {other}.\n\nRevise "
                         f"{place_of(fun)} so that the carry output has the same pytree structure as the carry input.")
     lines = [] if got is None else differences(trees[0], expected, got, f"input carry component {name}",
-                                               "the corresponding output carry component")
+                                               "the corresponding output carry component", cut=loop == "scan")
     if lines:
         raise TypeError(f"{body} equal types, but they differ:\n\n" + "\n".join(lines) + f"\n\nRevise "
                         f"{place_of(fun)} so that all output types match the corresponding input types.")

@@ -35,6 +35,8 @@ from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_apart, linearize_jaxpr
+from anima.transforms.partition import Left, Partition
+from anima.transforms.reshard import Cut
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import batch_jaxpr
@@ -65,6 +67,12 @@ class Cond(Stateful):
 
     def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
         return tuple(Inner(branch, given=1) for branch in params["branches"])
+
+    def distribute(self, partition: Partition, operands: Sequence[Cut], results: Sequence[Cut], *, branches: Branches,
+                   **params: Any) -> tuple[dict[str, Any], list[Left], list[Left]]:
+        """All devices choose the same branch, since scalars are whole."""
+        new = {"branches": tuple(partition.program(b, operands[1:], results) for b in branches), **params}
+        return new, list(map(Left, operands)), list(map(Left, results))
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

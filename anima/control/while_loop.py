@@ -33,6 +33,8 @@ from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, open_jaxpr, refs_within
 from anima.transforms.forward import jvp_jaxpr
 from anima.transforms.linearize import linearize_jaxpr
+from anima.transforms.partition import Left, Partition
+from anima.transforms.reshard import Cut
 from anima.transforms.taylor import Term, flat, grouped, taylor_loop
 from anima.transforms.vmap import batch_jaxpr, move_to
 from anima.util import split_list
@@ -50,6 +52,16 @@ class While(Stateful):
         body, first = params["body_jaxpr"], params["body_nconsts"]
         return (Inner(params["cond_jaxpr"]),
                 Inner(body, first, len(body.jaxpr.invars) - first, params["cond_nconsts"]))
+
+    def distribute(self, partition: Partition, operands: Sequence[Cut], results: Sequence[Cut], *,
+                   cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int,
+                   ) -> tuple[dict[str, Any], list[Left], list[Left]]:
+        """All devices take the same steps, since scalars are whole."""
+        cond_consts, body_consts, _ = split_list(operands, [cond_nconsts, body_nconsts])
+        cond = partition.program(cond_jaxpr, [*cond_consts, *results], [()])
+        body = partition.program(body_jaxpr, [*body_consts, *results], results)
+        new = {"cond_jaxpr": cond, "body_jaxpr": body, "cond_nconsts": cond_nconsts, "body_nconsts": body_nconsts}
+        return new, list(map(Left, [*cond_consts, *body_consts, *results])), list(map(Left, results))
 
     def eval(self, *args: np.ndarray, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
              body_nconsts: int) -> list[np.ndarray]:
@@ -187,6 +199,8 @@ class TapeWhile(While):
 
     Results: final carry, a tape that counts the steps, the tapes of `ys`.
     """
+
+    distribute: Any = None
 
     def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
         return [i._replace(given=None) for i in super().inner(params)]  # it may need its first carry again

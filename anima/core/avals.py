@@ -135,9 +135,9 @@ class ShapedArray(AbstractValue):
         kind = dtypes.short_name(self.dtype) if short_dtypes else dtypes.name(self.dtype)
         names = sorted(map(str, self.vma))
         varies = f"{{V:{names[0] if len(names) == 1 else '(' + ','.join(names) + ')'}}}" if names else ""
-        return f"{kind}[{','.join(self._dimensions())}]{varies}"
+        return f"{kind}[{','.join(self.dimensions())}]{varies}"
 
-    def _dimensions(self) -> list[str]:
+    def dimensions(self) -> list[str]:
         return [str(n) for n in self.shape]
 
     def __str__(self) -> str:
@@ -160,7 +160,7 @@ class ShardedArray(ShapedArray):
             sharding = self.sharding
         return ShapedArray.update(self, shape, dtype, weak_type, sharding, **kwargs)
 
-    def _dimensions(self) -> list[str]:
+    def dimensions(self) -> list[str]:
         found = []
         for n, partition in zip(self.shape, self.sharding.spec, strict=True):
             axes = axes_of(partition)

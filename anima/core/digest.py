@@ -48,6 +48,7 @@ class _Writer:
     def __init__(self) -> None:
         self.out: list[str] = []
         self.names: dict[Any, str] = {}  # of variables
+        self.count = 0  # of all that were named: a variable may stand in several programs
         self.types: dict[int, tuple[Any, str]] = {}  # by identity: texts of types
 
     def program(self, closed: ClosedJaxpr) -> None:
@@ -66,7 +67,8 @@ class _Writer:
         out.append("out " + " ".join([self.atom(a) for a in jaxpr.outvars]))
 
     def define(self, var: Any) -> str:
-        self.names[var] = name = str(len(self.names))
+        self.names[var] = name = str(self.count)
+        self.count += 1
         return f"{name}:{self.type(var.aval)}"
 
     def atom(self, atom: Any) -> str:

@@ -38,7 +38,7 @@ def typed(primitive: Primitive, avals: Sequence[ShapedArray], outs: Sequence[Sha
         return list(outs)
     rule = primitive.sharding_rule(avals, outs, **params)
     if rule is None:
-        if primitive.body is None and any(axes for a in avals for axes in _cut(a)):
+        if primitive.body is None and any(axes for a in avals for axes in cut_of(a)):
             raise ShardingTypeError(
                 f"{primitive.name} has no rule for operands that are cut along Explicit axes: {_texts(avals)}. Fix: "
                 "anima.sharding.reshard them so that they are whole, or use anima.sharding.auto_axes.")
@@ -59,7 +59,7 @@ def _mesh(avals: Sequence[ShapedArray]) -> AbstractMesh | None:
     return mesh
 
 
-def _cut(aval: ShapedArray) -> list[Axes]:
+def cut_of(aval: ShapedArray) -> list[Axes]:
     """Along which axes each dimension is cut."""
     if type(aval) is not ShardedArray:
         return [()] * len(aval.shape)
@@ -75,7 +75,7 @@ def _factors(primitive: Primitive, avals: Sequence[ShapedArray], rule: ShardingR
     """Along which axes each factor is cut."""
     name, known = primitive.name, {}
     for aval, dims in zip(avals, rule.operands, strict=True):
-        for axes, dim in zip(_cut(aval), dims, strict=True):
+        for axes, dim in zip(cut_of(aval), dims, strict=True):
             if not axes:
                 continue
             factor = dim[0] if dim else None

@@ -125,6 +125,8 @@ def _axis_names(given: Any) -> tuple[Any, ...]:
     names = (given,) if isinstance(given, str) else tuple(given)
     if None in names:
         raise ValueError(f"Mesh axis names cannot be None. Got: {names}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"Each axis of a mesh has a name of its own. Got: {names}")
     return names
 
 
@@ -461,7 +463,7 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Any, axis_types: Any = Non
       devices: those to take from, in their order.
 
     Raises:
-      ValueError: for more places than devices, and other numbers of names or types than of sizes.
+      ValueError: for more places than devices, sizes below 1, and other numbers of names or types than of sizes.
 
     >>> anima.make_mesh((1, 1), ("x", "y"))
     Mesh(axis_sizes=(1, 1), axis_names=('x', 'y'), axis_types=(Explicit, Explicit))
@@ -469,6 +471,8 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Any, axis_types: Any = Non
     shape, names = tuple(axis_shapes), _axis_names(axis_names)
     given = list(all_devices() if devices is None else devices)
     count = math.prod(shape)
+    if any(n < 1 for n in shape):
+        raise ValueError(f"make_mesh: each axis has one device at least, got sizes {shape}.")
     if count > len(given):
         raise ValueError(f"Number of devices {len(given)} must be >= the product of mesh_shape {shape}")
     if axis_types is None:

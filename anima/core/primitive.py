@@ -72,6 +72,8 @@ class ShardingRule(NamedTuple):
     Factors in `resized` are of dimensions of which a part is taken, from a place that scalars among the operands say:
     types go along with them, propagation only where these are numbers in the program.
     `summed` are those that may be cut in the types of operands, but not in two of them, as the sum could be cut too.
+    Along factors in `exchanged`, results go together with operands, but have elements that other devices have.
+    What results lack is computed of the parts' results as `combines` says ("add", "max" or "min"), None: of all parts.
     """
 
     operands: Sequence[Sequence[tuple[Any, ...]]]
@@ -79,6 +81,8 @@ class ShardingRule(NamedTuple):
     whole: frozenset[Any] = frozenset()
     resized: frozenset[Any] = frozenset()
     summed: frozenset[Any] = frozenset()
+    exchanged: frozenset[Any] = frozenset()
+    combines: str | None = None
 
     def without(self, factors: frozenset[Any]) -> ShardingRule:
         """The rule that says nothing of some factors."""
@@ -110,6 +114,7 @@ class Primitive:
     dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
     into: Callable[..., None] | None = None      # (arrays for the results, threads, *args, **params): `eval` in place
+    distribute: Callable[..., Any] | None = None  # for programs in parameters: see `transforms.partition`
     axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
     typed: bool = True  # `manual` says along which axes of a mesh values vary; otherwise, and of programs, `infer` does
     maps_all: bool = False  # `batch` is asked where no operand is mapped, too
@@ -180,6 +185,15 @@ class Primitive:
                       **params: Any) -> ShardingRule | None:
         """How cut dimensions pass through; None: by the program that it stands for, or not at all."""
         return None
+
+    def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray],
+                 outs: Sequence[ShapedArray]) -> dict[str, Any]:
+        """The parameters of the same operation on parts, of these types, that are cut as `sharding_rule` allows."""
+        return params
+
+    def sent(self, size: float, count: int) -> float:
+        """How many bytes each of so many devices sends to others, where its operand has so many bytes."""
+        return 0.0
 
     def places(self, params: dict[str, Any]) -> Sequence[Any]:
         """Shardings that an application gives its results, None where it does not say."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.core.mesh import AbstractMesh, Mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
 from anima.core.primitive import Primitive, ShardingRule
@@ -105,17 +105,19 @@ class Propagation:
 
     def program(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Value]) -> list[Value | None]:
         """Adds a program on these arguments; gives its results, None for literals."""
+        env = self.values(jaxpr, consts, args)
+        return [None if isinstance(a, Literal) else env[a] for a in jaxpr.outvars]
+
+    def values(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Value]) -> dict[Var, Value]:
+        """Adds a program on these arguments; gives the value of each of its variables."""
         env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
         for var, const in zip(jaxpr.constvars, consts, strict=True):
             env[var] = self.value(var.aval, const.sharding if getattr(const, "committed", False) else None)
 
-        def read(atom: Atom) -> Value | None:
-            return None if isinstance(atom, Literal) else env[atom]
-
         for eqn in jaxpr.eqns:
-            operands = [read(a) or Value(a.aval.shape) for a in eqn.invars]
+            operands = [Value(a.aval.shape) if isinstance(a, Literal) else env[a] for a in eqn.invars]
             env.update(zip(eqn.outvars, self.equation(eqn, operands), strict=True))
-        return [read(a) for a in jaxpr.outvars]
+        return env
 
     def equation(self, eqn: Eqn, operands: list[Value]) -> list[Value]:
         """Adds an equation; gives its results."""
@@ -156,19 +158,19 @@ class Propagation:
             for k, operand in enumerate(operands[first:first + len(args)]):
                 carried = inner.first <= k < inner.first + inner.carries
                 if carried or operand.shape != args[k].shape:
-                    self._same(args[k], operand)
+                    self.same(args[k], operand)
                 else:
                     args[k] = operand
             outs = self.program(program.jaxpr, program.consts, args)
             for k, out in enumerate(outs):
                 if out is None or len(outs) > len(results):
                     continue
-                self._same(out, results[k])
+                self.same(out, results[k])
                 if k < inner.carries:
-                    self._same(args[inner.first + k], results[k])
+                    self.same(args[inner.first + k], results[k])
         return results
 
-    def _same(self, a: Value, b: Value) -> None:
+    def same(self, a: Value, b: Value) -> None:
         """Cuts two values in the same way, of which one may be a stack of values such as the other."""
         long, short = (a, b) if len(a.shape) >= len(b.shape) else (b, a)
         rank = len(short.shape)
@@ -189,16 +191,16 @@ class Propagation:
 
     def _update(self, link: Link) -> bool:
         changed = False
-        projected = [_project(self.sizes, value, dims, link) for value, dims in link.terms]
+        known_axes = [projected(self.sizes, value, dims) for value, dims in link.terms]
         agreed: list[Any] = []
         for factor in link.factors:
-            best = _agreed([p[factor] for p in projected if factor in p])
+            best = _agreed([p[factor] for p in known_axes if factor in p])
             if best:
-                first = next(k for k, p in enumerate(projected) if p.get(factor, ())[:len(best)] == best)
+                first = next(k for k, p in enumerate(known_axes) if p.get(factor, ())[:len(best)] == best)
                 parts = math.prod(self.sizes[name] for name in best) if link.passes else 0
                 agreed.append((factor in link.varied, -parts, first, len(agreed), factor, best))
         for *_, factor, best in sorted(agreed, key=lambda a: a[:4]):
-            for (value, dims), known in zip(link.terms, projected, strict=True):
+            for (value, dims), known in zip(link.terms, known_axes, strict=True):
                 if factor in known and known[factor] != best and self._cut(value, dims, known, factor, best):
                     changed = True
         return changed
@@ -227,7 +229,7 @@ class Propagation:
         return True
 
 
-def _project(sizes: Mapping[Any, int], value: Value, dims: Sequence[tuple[Any, ...]], link: Link) -> dict[Any, Axes]:
+def projected(sizes: Mapping[Any, int], value: Value, dims: Sequence[tuple[Any, ...]]) -> dict[Any, Axes]:
     """Along which axes each factor of a value is cut."""
     found: dict[Any, Axes] = {}
     for axes, dim in zip(value.axes, dims, strict=True):

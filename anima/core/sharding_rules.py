@@ -50,11 +50,11 @@ def leading(count: int, operands: Iterable[Any], results: Iterable[Any]) -> Shar
     return ShardingRule([of(a) for a in operands], [of(a) for a in results])
 
 
-def without(axes: Sequence[int], operand: Any, results: Iterable[Any]) -> ShardingRule:
+def without(axes: Sequence[int], operand: Any, results: Iterable[Any], combines: str | None = None) -> ShardingRule:
     """The results lack some axes of the operand."""
     rank = len(operand.shape)
     kept = dims(*(k for k in range(rank) if k not in axes))
-    return ShardingRule([dims(*range(rank))], [kept for _ in results])
+    return ShardingRule([dims(*range(rank))], [kept for _ in results], combines=combines)
 
 
 def reshaped(before: Sequence[int], after: Sequence[int]) -> ShardingRule:

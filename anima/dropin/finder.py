@@ -43,6 +43,13 @@ class View(ModuleType):
             setattr(self, name, value)
         return value
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A submodule does not hide a value of its name: `jax.config` stays the options."""
+        if isinstance(value, View) and any(name in vars(source) and not isinstance(vars(source)[name], ModuleType)
+                                           for source in self._sources):
+            return
+        super().__setattr__(name, value)
+
     def _find(self, name: str) -> Any:
         module = f"{self.__name__}.{name}"
         if name == "__all__":

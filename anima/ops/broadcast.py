@@ -153,6 +153,10 @@ class BroadcastInDim(Movement):
         kept = [d if n == shape[d] else None for n, d in zip(x.shape, broadcast_dimensions, strict=True)]
         return ShardingRule([dims(*kept)], [dims(*range(len(shape)))])
 
+    def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray],
+                 outs: Sequence[ShapedArray]) -> dict[str, Any]:
+        return {**params, "shape": outs[0].shape}
+
     def eval(self, x: np.ndarray, *, shape: Shape, broadcast_dimensions: Shape) -> np.ndarray:
         aligned = [1] * len(shape)
         for n, d in zip(x.shape, broadcast_dimensions, strict=True):
@@ -202,7 +206,7 @@ class ReduceSum(Movement):
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
                       *, axes: Shape, **params: Any) -> ShardingRule:
-        return without(axes, avals[0], outs)
+        return without(axes, avals[0], outs, "add")
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

@@ -47,6 +47,9 @@ class AxesReduce(Collective):
         about = names.intersection(self.axis_names(params))
         return vma | about, vma - about
 
+    def sent(self, size: float, count: int) -> float:
+        return 2 * size * (count - 1) / count
+
     def infer(self, x: ShapedArray, *, axes: Names, axis_index_groups: Any = None) -> ShapedArray:
         positions = _positions(axes)
         return ShapedArray(reduced_shape(x, positions), x.dtype)
@@ -145,6 +148,9 @@ class PExtreme(AxesReduce):
 
 class PBroadcast(Collective):
     """Every element gets what element `source` holds."""
+
+    def sent(self, size: float, count: int) -> float:
+        return size
 
     def infer(self, x: ShapedArray, *, axis_name: Any, source: int) -> ShapedArray:
         return x

@@ -180,7 +180,8 @@ class DotGeneral(Primitive):
         out = [left[i] for i in lhs_batch]
         out += [f for i, f in enumerate(left) if i not in lhs_batch and i not in lhs_contract]
         out += [f for j, f in enumerate(right) if j not in rhs_batch and j not in rhs_contract]
-        return ShardingRule([dims(*left), dims(*right)], [dims(*out)], summed=frozenset(left[i] for i in lhs_contract))
+        return ShardingRule([dims(*left), dims(*right)], [dims(*out)], summed=frozenset(left[i] for i in lhs_contract),
+                            combines="add")
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, dimension_numbers: Numbers, **params: Any) -> Work:

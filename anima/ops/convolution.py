@@ -241,7 +241,7 @@ class Convolution(Primitive):
             labels[1][numbers.rhs_spec[place]] = label if one else None
         labels[2][numbers.out_spec[0]] = "batch" if batch_group_count == 1 else None
         labels[2][numbers.out_spec[1]] = "out" if one else None
-        return ShardingRule([dims(*labels[0]), dims(*labels[1])], [dims(*labels[2])])
+        return ShardingRule([dims(*labels[0]), dims(*labels[1])], [dims(*labels[2])], combines="add")
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, dimension_numbers: ConvDimensionNumbers, **params: Any) -> Work:

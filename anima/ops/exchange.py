@@ -149,6 +149,9 @@ class AxisIndex(Collective):
 class PPermute(Collective):
     """Element `b` gets what element `a` holds, for the pairs (a, b) of `perm`; zeros where there is none."""
 
+    def sent(self, size: float, count: int) -> float:
+        return size
+
     def infer(self, x: ShapedArray, *, axis_name: Any, perm: Any) -> ShapedArray:
         return x
 
@@ -162,6 +165,9 @@ class PPermute(Collective):
 
 class AllGather(Collective):
     """Every element gets all of them, side by side along a new axis, or (`tiled`) end to end along one."""
+
+    def sent(self, size: float, count: int) -> float:
+        return size * (count - 1)
 
     def infer(self, x: ShapedArray, *, all_gather_dimension: int, axis_size: int, tiled: bool,
               **params: Any) -> ShapedArray:
@@ -205,6 +211,9 @@ class AllGatherInvariant(AllGather):
 class ReduceScatter(Collective):
     """The sum of all elements, of which each gets its own part along an axis."""
 
+    def sent(self, size: float, count: int) -> float:
+        return size * (count - 1) / count
+
     def infer(self, x: ShapedArray, *, scatter_dimension: int, axis_size: int, tiled: bool,
               **params: Any) -> ShapedArray:
         n, shape = x.shape[scatter_dimension], list(x.shape)
@@ -236,6 +245,9 @@ class ReduceScatter(Collective):
 
 class AllToAll(Collective):
     """Every element cuts `split_axis` into parts, one for each element, and joins what it gets along `concat_axis`."""
+
+    def sent(self, size: float, count: int) -> float:
+        return size * (count - 1) / count
 
     def infer(self, x: ShapedArray, *, axis_name: Any, split_axis: int, concat_axis: int, axis_index_groups: Any,
               tiled: bool) -> ShapedArray:

@@ -68,8 +68,10 @@ class Fft(Primitive):
                              f"{fft_lengths}")
         return ShapedArray((*x.shape[:x.ndim - rank], *half), _NAMES[x.dtype]) if real else x.strip_weak_type()
 
-    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
-        return dimensions(avals, outs)
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, fft_lengths: Shape, **params: Any) -> ShardingRule:
+        ndim = avals[0].ndim
+        return dimensions(avals, outs)._replace(exchanged=frozenset(range(ndim - len(fft_lengths), ndim)))
 
     def eval(self, x: np.ndarray, *, fft_type: FftType, fft_lengths: Shape) -> np.ndarray:
         aval = self.infer(ShapedArray(x.shape, x.dtype), fft_type=fft_type, fft_lengths=fft_lengths)

@@ -26,7 +26,7 @@ import numpy as np
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
-from anima.core.sharding_rules import dims, looked_up
+from anima.core.sharding_rules import looked_up
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el, reference
 from anima.ops.broadcast import (
@@ -259,8 +259,10 @@ class Gather(Movement):
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
                       *, dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> ShardingRule:
-        operand, indices = avals
-        return looked_up(operand, indices, outs[0], dimension_numbers, slice_sizes)
+        return looked_up(avals[0], avals[1], outs[0], dimension_numbers, slice_sizes)
+
+    def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray], outs: Any) -> dict[str, Any]:
+        return {**params, "slice_sizes": tuple(map(min, params["slice_sizes"], avals[0].shape))}
 
     def eval(self, x: np.ndarray, indices: np.ndarray, *, dimension_numbers: GatherDimensionNumbers,
              slice_sizes: Shape, mode: GatherScatterMode, fill_value: Any = None, **hints: Any) -> np.ndarray:
@@ -371,11 +373,9 @@ class Scatter(Primitive):
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
                       *, dimension_numbers: ScatterDimensionNumbers, **params: Any) -> ShardingRule:
         operand, indices, updates = avals
-        window = iter(dimension_numbers.update_window_dims)
-        single = (*dimension_numbers.inserted_window_dims, *dimension_numbers.operand_batching_dims)
-        sizes = tuple(1 if i in single else updates.shape[next(window)] for i in range(operand.ndim))
-        rule = looked_up(operand, indices, updates, GatherDimensionNumbers(*dimension_numbers), sizes)
-        return ShardingRule([*rule.operands, *rule.results], [dims(*range(operand.ndim))], rule.whole)
+        sizes = window_sizes(operand.ndim, updates.shape, dimension_numbers)
+        read = looked_up(operand, indices, updates, GatherDimensionNumbers(*dimension_numbers), sizes)
+        return ShardingRule([*read.operands, *read.results], read.operands[:1], read.whole)
 
     def eval(self, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
              dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, **hints: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis
 from anima.core.primitive import Linear, ShardingRule
-from anima.core.sharding_rules import dimensions, each_alike
+from anima.core.sharding_rules import dimensions
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
 from anima.ops.broadcast import Movement, as_shape, element_shape, same_dtype, scalar, shape_of, zeros
@@ -107,6 +107,10 @@ class DynamicSlice(Movement):
         cut = {k for k, (n, m) in enumerate(zip(avals[0].shape, outs[0].shape, strict=True)) if n != m}
         return dimensions(avals, outs)._replace(resized=frozenset(cut))
 
+    def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray],
+                 outs: Sequence[ShapedArray]) -> dict[str, Any]:
+        return {**params, "slice_sizes": outs[0].shape}
+
     def eval(self, x: np.ndarray, *indices: np.ndarray, slice_sizes: Shape) -> np.ndarray:
         return x[_window(x.shape, indices, slice_sizes)]
 
@@ -148,7 +152,8 @@ class DynamicUpdateSlice(Movement):
         return x.update(weak_type=False)
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
-        return each_alike(avals[0].shape, avals, outs)
+        partly = frozenset(k for k, (n, m) in enumerate(zip(avals[0].shape, avals[1].shape, strict=True)) if n != m)
+        return dimensions(avals, outs)._replace(exchanged=partly, resized=partly)
 
     def eval(self, x: np.ndarray, update: np.ndarray, *indices: np.ndarray) -> np.ndarray:
         out = x.copy()

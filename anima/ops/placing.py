@@ -17,7 +17,7 @@ from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray, sharded
 from anima.core.device import MemorySpace, devices
 from anima.core.layout import Format
-from anima.core.mesh import AbstractMesh, Mesh, current_mesh, get_abstract_mesh
+from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
 from anima.core.placement import check_together, committed_sharding
 from anima.core.primitive import ShardingRule, Zero
@@ -260,7 +260,9 @@ def _whole(x: Any) -> Any:
     if not isinstance(x, Array) or type(x.aval) is not ShardedArray:
         return x
     sharding = x.aval.sharding
-    return reshard_p.bind(x, dst_sharding=sharding.update(spec=PartitionSpec(*[None] * x.ndim)))
+    mesh = sharding.mesh.abstract_mesh
+    auto = mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
+    return reshard_p.bind(x, dst_sharding=sharding.update(mesh=auto))
 
 
 def lies_somewhere(x: Any) -> bool:

@@ -121,6 +121,10 @@ class ReduceExtreme(Reduce):
     makes_nan = False
     keeps_nan = True
 
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, axes: Shape, **params: Any) -> ShardingRule:
+        return without(axes, avals[0], outs, "max" if self.ufunc is reference.maximum else "min")
+
     def tangent(self, t: Any, out: Any, x: Any, axes: Shape) -> Any:
         if not aval_of(x).size:  # the extreme of nothing is constant
             return Zero(tangent_aval(aval_of(out)))

@@ -81,6 +81,10 @@ class Reshape(Movement):
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
         return reshaped(avals[0].shape, outs[0].shape)
 
+    def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray],
+                 outs: Sequence[ShapedArray]) -> dict[str, Any]:
+        return {**params, "new_sizes": outs[0].shape}
+
     def eval(self, x: np.ndarray, *, new_sizes: Shape, dimensions: None = None) -> np.ndarray:
         return x.reshape(new_sizes)
 
@@ -141,8 +145,8 @@ class Rev(Movement):
         return x
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
-                      **params: Any) -> ShardingRule:
-        return each_alike(avals[0].shape, avals, outs)
+                      *, dimensions: Shape) -> ShardingRule:
+        return each_alike(avals[0].shape, avals, outs)._replace(exchanged=frozenset(dimensions))
 
     def eval(self, x: np.ndarray, *, dimensions: Shape) -> np.ndarray:
         return np.flip(x, dimensions)
@@ -222,7 +226,12 @@ class Slice(Movement):
         return x.update(shape=tuple(-(-s // k) for s, k in zip(sizes, strides or (1,) * x.ndim, strict=True)))
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
-        return dimensions(avals, outs)
+        partly = {k for k, (n, m) in enumerate(zip(avals[0].shape, outs[0].shape, strict=True)) if n != m}
+        return dimensions(avals, outs)._replace(exchanged=frozenset(partly))
+
+    def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray],
+                 outs: Sequence[ShapedArray]) -> dict[str, Any]:
+        return {**params, "limit_indices": tuple(map(min, params["limit_indices"], avals[0].shape))}
 
     def eval(self, x: np.ndarray, *, start_indices: Shape, limit_indices: Shape,
              strides: Shape | None = None) -> np.ndarray:
@@ -273,7 +282,7 @@ class Concatenate(Movement):
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
                       *, dimension: int, **params: Any) -> ShardingRule:
         labels = dims(*range(outs[0].ndim))
-        return ShardingRule([labels] * len(avals), [labels])
+        return ShardingRule([labels] * len(avals), [labels], exchanged=frozenset((dimension,)))
 
     def eval(self, *xs: np.ndarray, dimension: int) -> np.ndarray:
         return np.concatenate(xs, dimension)
@@ -316,8 +325,10 @@ class Pad(Movement):
                              f"padding_config {padding_config} and operand shape {x.shape}")
         return x.update(shape=shape, weak_type=all_weak((x, value)))
 
-    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], **params: Any) -> ShardingRule:
-        return dimensions(avals, outs)
+    def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
+                      *, padding_config: Any) -> ShardingRule:
+        padded = {k for k, around in enumerate(padding_config) if any(around)}
+        return dimensions(avals, outs)._replace(exchanged=frozenset(padded))
 
     def eval(self, x: np.ndarray, value: np.ndarray, *, padding_config: tuple[Shape, ...]) -> np.ndarray:
         shape = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]

@@ -259,6 +259,27 @@ def _betainc_slope(t: Any, y: Any, a: Any, b: Any, x: Any) -> Any:
     return mul(t, select_n_p.bind(end, inside, mul(mul(pow(x, p), pow(sub(1.0, x), q)), exp(neg(log_beta)))))
 
 
+def _zeta_slope(t: Any, y: Any, x: Any, q: Any) -> Any:
+    """The sum of -log(k + q) (k + q)^-x: ten terms, and for the others the derivative of Euler and Maclaurin's
+    formula (DLMF 25.11.5)."""
+    one = constant(1, x.dtype)
+    terms = [neg(mul(log(base), pow(base, neg(x)))) for base in (add(q, float(k)) for k in range(10))]
+    base = add(q, 10.0)
+    size, above = log(base), sub(x, 1.0)
+    power = pow(base, neg(x))
+    near = select_n_p.bind(eq(power, 0), x, one)  # beyond, what follows is nothing, but may overflow
+    inverse = div(one, square(base))
+    factor, slope = div(near, base), div(one, near)
+    tail = constant(0, x.dtype)
+    for j, c in enumerate(series.BERNOULLI):
+        tail = add(tail, mul(mul(c, factor), sub(slope, size)))
+        a, b = add(near, float(2 * j + 1)), add(near, float(2 * j + 2))
+        factor, slope = mul(mul(factor, inverse), mul(a, b)), add(slope, add(div(one, a), div(one, b)))
+    rest = add(mul(div(base, above), add(size, div(one, above))), mul(0.5, size))
+    total = functools.reduce(add, terms, mul(power, sub(tail, rest)))
+    return mul(t, select_n_p.bind(eq(y, y), y, total))
+
+
 erf = Elementwise("erf", _named("erf"), REAL, "The error function.",
                   cost=10, jvp=(lambda t, y, x: mul(2 / math.sqrt(math.pi), mul(t, exp(neg(square(x))))),))
 erfc = Elementwise("erfc", _erfc, REAL, "1 - erf(x), accurate for large x.",
@@ -275,8 +296,7 @@ polygamma = Elementwise("polygamma", _polygamma, REAL, "The m-th derivative of d
                              lambda t, y, m, x: mul(t, polygamma(add(m, 1.0), x))))
 zeta = Elementwise("zeta", _named("zeta"), REAL, "Hurwitz's zeta function, the sum of (k + q)^-x.",
                    operands="x q", cost=90,
-                   jvp=(no_derivative("zeta", "x"),
-                        lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
+                   jvp=(_zeta_slope, lambda t, y, x, q: mul(t, neg(mul(x, zeta(add(x, 1.0), q))))))
 bessel_i0e = Elementwise("bessel_i0e", series.bessel_i0e, REAL, "exp(-|x|) I_0(x), a modified Bessel function.",
                          cost=15, jvp=(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),))
 bessel_i1e = Elementwise("bessel_i1e", series.bessel_i1e, REAL, "exp(-|x|) I_1(x), a modified Bessel function.",

@@ -80,21 +80,37 @@ program f(in0: f32[120]) -> (out0: f32[3])
 
 
 def test_column_reduction_in_print() -> None:
-    stages = lowered(lambda x: rd.reduce_max(x, (0,)), array((30, 4)))
+    stages = lowered(lambda x: rd.reduce_max(x, (0,)), array((30, 12)))
     assert show(stages.loops) == """\
-program f(in0: f32[120]) -> (out0: f32[4])
+program f(in0: f32[360]) -> (out0: f32[12])
   kernel reduce_max:
-    local s2.row: f32[4] in lanes
-    whole(4) i1.1 < 4:
+    local s2.row: f32[12] in lanes
+    whole(16) i1.1 < 12:
       s2.row[i1.1] = -inf
     for i3 < 30:
-      whole(4) i1.2 < 4:
+      whole(16) i1.2 < 12:
         s2.2 = s2.row[i1.2]
-        x4.2 = in0[i1.2 + i3 * 4]
+        x4.2 = in0[i1.2 + i3 * 12]
         s2.row[i1.2] = max(s2.2, x4.2)
-    whole(4) i1.3 < 4:
+    whole(16) i1.3 < 12:
       s2.3 = s2.row[i1.3]
       out0[i1.3] = s2.3"""
+
+
+def test_a_reduction_of_few_columns_in_print() -> None:
+    stages = lowered(lambda x: rd.reduce_max(x, (0,)), array((30, 2)))
+    assert show(stages.loops) == """\
+program f(in0: f32[60]) -> (out0: f32[2])
+  kernel reduce_max:
+    var s2.0: f32 = -inf
+    var s2.1: f32 = -inf
+    vector i3 < 30:
+      x4.0 = in0[i3 * 2]
+      x4.1 = in0[i3 * 2 + 1]
+      s2.0 max= x4.0
+      s2.1 max= x4.1
+    out0[0] = s2.0
+    out0[1] = s2.1"""
 
 
 def test_values_that_do_not_depend_on_a_loop_stand_before_it() -> None:

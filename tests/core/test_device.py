@@ -124,7 +124,7 @@ def test_with_sharding_constraint() -> None:
     for constrain in (lax.with_sharding_constraint, anima.jit(lambda t, s: lax.with_sharding_constraint(t, s),
                                                               static_argnums=1)):
         assert constrain(tree, WHOLE)["b"] == 3
-    (eqn,) = anima.make_jaxpr(lambda v: lax.with_sharding_constraint([v, v], [None, WHOLE]))(1.0).eqns
+    (eqn,) = anima.make_jaxpr(lambda v: lax.with_sharding_constraint(v, WHOLE))(1.0).eqns
     assert eqn.primitive is lax.sharding_constraint_p and eqn.params["sharding"] == WHOLE
     assert anima.grad(lambda v: lax.with_sharding_constraint(v, WHOLE) ** 2)(3.0) == 6
     with pytest.raises(TypeError, match="with_sharding_constraint: a sharding must be"):

@@ -165,3 +165,12 @@ def test_run_files_and_modules(tmp_path):
     assert python("-m", "anima", "run", "nothing.py", fails=True) == "there is no file 'nothing.py'"
     assert python("-m", "anima", "run", fails=True).startswith("usage: python -m anima run")
     assert "python -m anima run train.py" in python("-m", "anima", "--help")
+
+
+def test_a_module_does_not_hide_the_value_of_its_name():
+    assert under_jax("""
+import jax
+from jax.config import config
+import jax.config as again
+print(config is jax.config, again is config, jax.config.jax_enable_x64)
+""") == "True True False\n"

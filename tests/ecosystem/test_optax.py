@@ -11,6 +11,7 @@ import optax
 import pytest
 
 TRAINING = [0.752173245, 0.752173245, 0.73941648, 0.545992732, 0.044181682]  # losses of the first steps, 40th and last
+BITS = [1.408002496, 1.404931426, 0.91896838, 0.725635290]  # the last losses, with a variable and with an argument
 LINE_SEARCH = [335.5, 90.434082031, 16.020494461, 3.675969124]
 LOSSES = [0.234712362, 0.876153708, 1.375]
 OPTIMIZERS = {  # w, b, and the average of b after ten steps
@@ -23,6 +24,59 @@ OPTIMIZERS = {  # w, b, and the average of b after ten steps
     "lamb": [0.532356739, 0.175383896, 0.932693005, 1.872945666, -3.47261405, -3.40985775],
     "adafactor": [0.5, 0.658374369, 1.358028531, 2.245399475, -3.141259432, -2.939227819],
 }
+
+
+def fit_to_bits(optimizer: Any, factors: Any, is_argument: bool) -> list[float]:
+    """The documents' question: a fit of bits to their products, whose updates are multiplied by a variable of the
+    function around the step, or by an argument of it; the losses."""
+    rng = np.random.default_rng(0)
+    bits = (rng.random((8, 16, 8)) > 0.5).astype("float32")
+    params = {"hidden": jnp.asarray(rng.normal(0, 1, (8, 32)), "float32"),
+              "output": jnp.asarray(rng.normal(0, 1, (32, 2)), "float32")}
+    state, losses, factor = optimizer.init(params), [], factors[0]
+
+    def loss(params: Any, batch: Any, labels: Any) -> Any:
+        logits = jnp.tanh(batch @ params["hidden"]) @ params["output"]
+        return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+
+    @jax.jit
+    def step(params: Any, state: Any, batch: Any, labels: Any, argument: Any) -> Any:
+        value, grads = jax.value_and_grad(loss)(params, batch, labels)
+        updates, state = optimizer.update(grads, state, params)
+        updates = jax.tree.map(lambda u: u * (argument if is_argument else factor), updates)
+        return optax.apply_updates(params, updates), state, value
+
+    for i, batch in enumerate(np.tile(bits, (2, 1, 1))):
+        factor = factors[i % 2]
+        labels = jax.nn.one_hot(batch.sum(1) % 2, 2)
+        params, state, value = step(params, state, batch, labels, factor)
+        losses.append(float(value))
+    return losses
+
+
+def test_the_documents_question() -> None:
+    """What a step reads from around it is read once; what it takes as an argument, at each call."""
+    closed, passed = (fit_to_bits(optax.adam(1e-2), (0.1, 10.0), argument) for argument in (False, True))
+    np.testing.assert_allclose([*closed[-2:], *passed[-2:]], BITS, rtol=1e-4)
+    assert closed == fit_to_bits(optax.adam(1e-2), (0.1, 0.1), True)
+
+
+def test_the_documents_errors() -> None:
+    """An optimizer is no argument of a jitted function, and its updates are a tree."""
+    optimizer, params = optax.adam(1e-2), {"w": jnp.ones(2)}
+    with pytest.raises(TypeError, match=r"passed to the function at path optimizer\.init"):
+        jax.jit(lambda optimizer, params: optimizer.init(params))(optimizer, params)
+    init = jax.jit(lambda optimizer, params: optimizer.init(params), static_argnums=0)
+    assert optax.tree.get(init(optimizer, params), "mu")["w"].tolist() == [0.0, 0.0]
+
+    @jax.jit
+    def step(params: Any) -> Any:
+        updates, _ = optimizer.update(params, optimizer.init(params), params)
+        updates *= 0.1
+        return updates
+
+    with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for \*=: 'dict' and 'float'"):
+        step(params)
 
 
 def test_training_a_network() -> None:

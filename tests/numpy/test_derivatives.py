@@ -315,3 +315,16 @@ def test_running_sum_of_exponentials_from_nothing(x64: None) -> None:
     for f in (anima.hessian(_weighted(lax.cumlogsumexp)), anima.jit(anima.hessian(_weighted(lax.cumlogsumexp)))):
         bend = 3 * s * (1 - s)
         np.testing.assert_allclose(f(x), [[0, 0, 0], [0, bend, -bend], [0, -bend, bend]], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("q", [0.25, 1.0, 6.5, 40.0])
+@pytest.mark.parametrize("x", [1.0625, 2.0, 3.5, 17.0, 60.0])
+def test_zeta_in_its_exponent(x: float, q: float) -> None:
+    f = anima.scipy.special.zeta
+    with anima.enable_x64(True), mpmath.workdps(60):
+        first, second = anima.grad(f), anima.jit(anima.grad(anima.grad(f)))
+        both = anima.grad(anima.grad(f), 1)
+        np.testing.assert_allclose(first(x, q), float(mpmath.zeta(x, q, 1)), rtol=4e-15)
+        np.testing.assert_allclose(second(x, q), float(mpmath.zeta(x, q, 2)), rtol=4e-15)
+        expected = -mpmath.zeta(x + 1, q) - x * mpmath.zeta(x + 1, q, 1)
+        np.testing.assert_allclose(both(x, q), float(expected), rtol=2e-14)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.api.pjit import pjit_p
 from anima.compiler.machine import store
 from anima.core import digest as digests
 from anima.core.digest import digest
+from anima.core.jaxpr import ClosedJaxpr, Eqn
 from anima.runtime import programs
 from anima.runtime.executable import Executable
 from anima.runtime.programs import StoredExecutable
@@ -113,6 +116,55 @@ def test_programs_that_differ_are_different(kinds: list[type]) -> None:
         anima.clear_caches()
         anima.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), anima.jit(fun)(X), fun(X))
     assert {*kinds} == {Executable}
+
+
+def changes(closed: ClosedJaxpr) -> Iterator[ClosedJaxpr]:
+    """The program with two operands of one equation exchanged, inner programs' too, in every way there is; the
+    variables are the same."""
+    jaxpr = closed.jaxpr
+    for number, eqn in enumerate(jaxpr.eqns):
+        for i, j in itertools.combinations(range(len(eqn.invars)), 2):
+            a, b = eqn.invars[i], eqn.invars[j]
+            if a is not b and a.aval == b.aval:
+                invars = [b if k == i else a if k == j else v for k, v in enumerate(eqn.invars)]
+                yield put(closed, number, eqn.replace(invars=invars))
+        for name, value in eqn.params.items():
+            if isinstance(value, ClosedJaxpr):
+                for inner in changes(value):
+                    yield put(closed, number, eqn.replace(params={**eqn.params, name: inner}))
+
+
+def put(closed: ClosedJaxpr, number: int, eqn: Eqn) -> ClosedJaxpr:
+    """The program with another equation of this number."""
+    eqns = list(closed.jaxpr.eqns)
+    eqns[number] = eqn
+    return ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), closed.consts)
+
+
+def step(x: Any, y: Any) -> Any:
+    z = lax.scan(lambda c, a: (c * a - y, c - a), x, y)[0] - y
+    return lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) - lax.cond(c[0] > y[0], lambda a: a - x, lambda a: x - a, c), z)
+
+
+def test_where_operands_stand_tells_programs_apart() -> None:
+    base = anima.make_jaxpr(step)(np.ones(3), np.ones(3))
+    every = [base, *changes(base)]
+    assert len(every) > 10
+    assert len({digest(p) for p in every}) == len(every)
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_programs_of_the_same_variables_are_told_apart(times: int) -> None:
+    # Transformations make new programs of old ones' variables, and both may stand in one program.
+    base = anima.make_jaxpr(lambda x, y: (x * 2.0) - (y + 1.0))(np.ones(3), np.ones(3))
+    parts = [base, *changes(base)]
+
+    def calls(*closed: ClosedJaxpr) -> ClosedJaxpr:
+        return anima.make_jaxpr(lambda x, y: [pjit_p.bind(x, y, jaxpr=c, name="f", inline=False) for c in closed])(
+            np.ones(3), np.ones(3))
+
+    every = [calls(*chosen) for chosen in itertools.product(parts, repeat=times)]
+    assert len({digest(p) for p in every}) == len(every) == len(parts) ** times
 
 
 def test_options_tell_programs_apart(kinds: list[type]) -> None:

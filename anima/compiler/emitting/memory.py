@@ -3,7 +3,7 @@
     uniform index          one scalar load
     step 1                 one vector load (masked in the last, partial round of a loop)
     step -1                the same, reversed
-    step 2                 two vector loads; stores to all places between are one after the other: `interleave.py`
+    step 2 to 8            as many vector loads; stores to all places between are one after the other: `interleave.py`
     another step, general  a gather
 
 A bool is a byte in memory and an i1 in a register; a complex number is two adjacent floats in memory and
@@ -30,6 +30,8 @@ from anima.compiler.emitting.value import (
 )
 from anima.compiler.ir.assembly import Builder, Type, Value
 from anima.util import record
+
+_LONGEST = 8  # steps; elements that are further apart are gathered
 
 
 @record
@@ -178,10 +180,10 @@ class Memory(Indices):
             mask = self._turned_mask(index)
             value = b.load(type, address) if mask is None else b.masked_load(type, address, mask)
             return value if index.step == 1 else self._reversed(value)
-        if index.step == 2 and not index.general and self.mask is None:
-            return self._every_other(type, self._address(pointer, scalar, index))
         # Small elements are loaded one by one, which is better done without a branch for each lane.
         small = type.bits < 32
+        if 2 <= index.step <= (2 if small else _LONGEST) and not index.general and self.mask is None:
+            return self._in_steps(type, self._address(pointer, scalar, index), index.step)
         if index.step == 2 and not index.general and not small:
             address = self._address(pointer, scalar, index)
             both = b.masked_load(Type(scalar, 2 * self.width), address, self._even_lanes())
@@ -195,12 +197,19 @@ class Memory(Indices):
         lanes = [x for lane in range(self.width) for x in (lane, self.width + lane)]
         return self.b.shuffle(self.mask, self.b.const(flags, 0), lanes)
 
-    def _every_other(self, type: Type, address: Value) -> Value:
-        """Elements two apart, from two vectors of which the second ends with the last of them."""
+    def _in_steps(self, type: Type, address: Value, step: int) -> Value:
+        """Elements a few apart, from as many vectors, of which the last ends with the last of them."""
         b, width = self.b, type.width
-        near = b.load(type, address)
-        far = b.load(type, self._step(address, type.scalar, i64(width - 1)))
-        return b.shuffle(near, far, [2 * lane if 2 * lane < width else 2 * lane + 1 for lane in range(width)])
+        last = step * (width - 1) + 1 - width
+        starts = [*range(0, last, width), last]
+        found = b.load(type, address)
+        for number, start in enumerate(starts[1:], 1):
+            places = [step * lane - start for lane in range(width)]  # in the next vector
+            order = [width + place if place >= 0 else lane if number > 1 else step * lane
+                     for lane, place in enumerate(places)]
+            following = b.load(type, self._step(address, type.scalar, i64(start)))
+            found = b.shuffle(found, following, [n if n < 2 * width else -1 for n in order])
+        return found
 
     def _turned_mask(self, index: LaneIndex) -> Value | None:
         if self.mask is None or index.step == 1:

@@ -21,6 +21,7 @@ from anima.compiler.lowering.reduce import REDUCTIONS
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import form
 from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
+from anima.ops.broadcast import broadcast_in_dim_p
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
 DEEP = 40              # longest chain of folded equations that are not elementwise
@@ -92,7 +93,9 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
         use = _joined([uses[v] for v in used])
         root = kind != "map" or _wants_memory(used[0], use, costs, ends) or (
             _adds(eqn) and use.evaluations >= PADDED * used[0].aval.size > PADDED)
-        if root and is_view(eqn) and type(whole := eqn.invars[0]) is Var:
+        if root and not use.forced and eqn.primitive is broadcast_in_dim_p and type(eqn.invars[0]) is Var:
+            uses.setdefault(eqn.invars[0], _Use()).forced = True  # that is the same, and less of it
+        elif root and is_view(eqn) and type(whole := eqn.invars[0]) is Var:
             views[eqn.outvars[0]] = whole
             uses.setdefault(whole, _Use()).forced = True
         elif root:

@@ -20,6 +20,7 @@ import numpy as np
 from anima.compiler.ir.loops import Call
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.scheduling.reductions import UNROLLED
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn
@@ -72,7 +73,7 @@ def wants_loops(eqn: Eqn) -> bool:
         return True
     work = p.m * p.n * p.k
     if 1 in (p.m, p.n):
-        return work <= VECTOR_PRODUCT or dtype in ("c64", "c128")
+        return work <= VECTOR_PRODUCT or min(max(p.m, p.n), p.k) <= UNROLLED or dtype in ("c64", "c128")
     return work <= SMALL_PRODUCT
 
 

@@ -17,12 +17,7 @@ from anima.compiler.scalars.exponential import exp, log, power
 from anima.compiler.scalars.special import FORMULAS, digamma_f64, digamma_right, lgamma_right
 from anima.ops.formula import FORMULAS as SHARED
 from anima.ops.incomplete import betainc, fraction, igamma, igammac, regions, scale, series
-from anima.ops.series import I0_FAR, I0_NEAR, I1_FAR, I1_NEAR
-
-# Bernoulli's numbers: B(2j) / (2j)!
-BERNOULLI = (0.08333333333333333, -0.001388888888888889, 3.306878306878307e-05, -8.267195767195768e-07,
-             2.08767569878681e-08, -5.284190138687493e-10, 1.3382536530684679e-11, -3.3896802963225827e-13,
-             8.586062056277845e-15, -2.174868698558062e-16, 5.509002828360229e-18, -1.3954464685812522e-19)
+from anima.ops.series import BERNOULLI, I0_FAR, I0_NEAR, I1_FAR, I1_NEAR
 
 
 def _in_f64(function: Callable[..., Num]) -> Callable[..., Num]:

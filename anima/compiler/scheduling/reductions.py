@@ -7,7 +7,8 @@
                                          each j < n: y[j] = s.row[j]
 
 rows      the last dimension is reduced: the totals of a row are in registers; long sums have parts, for accuracy
-columns   the last dimension is kept: the totals of many columns are a row, so that memory is read in order
+columns   the last dimension is kept: the totals of many columns are a row, so that memory is read in order; those of
+          a few are side by side in registers, so that there are lanes enough
 blocks    few results from many elements: blocks of the outermost reduced loop give partial results in parallel,
           and a second kernel adds these. Rows and columns alike.
 
@@ -21,10 +22,12 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
     Assign,
+    Const,
     Expr,
     For,
     Kernel,
@@ -42,7 +45,7 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.tile import even_block, split
-from anima.compiler.scheduling.vectorize import names_in
+from anima.compiler.scheduling.vectorize import names_in, varying_names
 from anima.compiler.storage.buffers import rename
 from anima.core.avals import Shape
 from anima.util import replace
@@ -50,6 +53,8 @@ from anima.util import replace
 UNROLLED = 8             # rows up to this length are written out term by term
 RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
 MOST_BLOCKS = 4096
+_SHARED = 3.0            # nanoseconds that values for all columns take, from which they are worth lanes
+_LONG = 16               # iterations that are worth vectors across what is reduced, if columns are few
 _ENOUGH = 16             # rows, or blocks of columns, that need no blocks
 _ROWS = 32               # of a block of columns, at least: partial results must stay few beside the elements
 
@@ -161,11 +166,42 @@ def _in_columns(stmts: Sequence[Stmt], target: Target) -> Sequence[Stmt]:
     """Statements whose last loop, over columns, runs inside of those in it."""
     *before, loop = stmts
     assert isinstance(loop, For)
+    if _extent([loop]) <= UNROLLED and _pays_abreast(loop):
+        return (*before, *_long_sums(_abreast(loop.body, loop.index, _extent([loop]), {loop.index}), {}))
     size = even_block(_extent([loop]), columns(target))
     if size == _extent([loop]):
         return (*before, *_Columns(loop, size).stmts())
     blocks, block = split(loop, size)
     return (*before, with_blocks(blocks, [_Columns(block, size).stmts()]))
+
+
+def _pays_abreast(loop: For) -> bool:
+    """Whether vectors run better along what is reduced in a loop over few columns: it is long enough, and something is
+    computed for all columns at once, or they would leave lanes empty."""
+    outer, _, inner = _nest([loop])
+    if not inner or inner[-1].kind != "reduce" or _extent(inner[-1:]) < _LONG:
+        return False
+    varying = varying_names(outer[0])
+    shared = sum(cost(s) for s in statements(*inner) if isinstance(s, Let) and s.name not in varying)
+    return shared > _SHARED or _extent([loop]) < UNROLLED
+
+
+def _abreast(stmts: Sequence[Stmt], index: str, size: int, varying: set[str]) -> tuple[Stmt, ...]:
+    """The statements of a loop over a few columns for all of them at once, each with totals of its own: the loops over
+    what is reduced can then run in vectors. `varying` are the names that differ between columns."""
+    out: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, For):
+            out.append(with_blocks(stmt, [_abreast(stmt.body, index, size, varying)]))
+        elif isinstance(stmt, Let) and varying.isdisjoint(names_in(stmt.value)):
+            out.append(stmt)
+        else:
+            if isinstance(stmt, (Let, Var)):
+                varying.add(stmt.name)
+            for k in range(size):
+                names = {name: f"{name}.{k}" for name in varying}
+                out += rename([stmt], {}, names, {index: Const(k, INDEX)})
+    return tuple(out)
 
 
 class _Columns:

@@ -43,6 +43,7 @@ from anima.compiler.ir.loops import (
     Var,
     While,
     Window,
+    affine,
     children,
     walk,
 )
@@ -278,10 +279,10 @@ def _copied(kernel: Kernel) -> tuple[str, str] | None:
     return None
 
 
-def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str, str] | None = None
-           ) -> tuple[Stmt, ...]:
-    """Statements with buffers renamed, and `names` of values."""
-    named = names or {}
+def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str, str] | None = None,
+           numbers: Mapping[str, Const] | None = None) -> tuple[Stmt, ...]:
+    """Statements with buffers renamed, and `names` of values; `numbers` are put in place of names."""
+    named, numbered = names or {}, numbers or {}
     kernels: dict[int, Kernel] = {}  # renamed, by identity: what stands several times stays one
 
     def expr(e: Expr) -> Expr:
@@ -290,14 +291,16 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
             return e
         if kind is Ref:
             name = e.name  # type: ignore[union-attr]
-            return Ref(named[name], e.dtype) if name in named else e
+            return numbered.get(name) or (Ref(named[name], e.dtype) if name in named else e)
         match e:
             case Op(name, args, dtype, params):
                 return Op(name, tuple(map(expr, args)), dtype, params)
             case Load(buffer, index, dtype):
                 return Load(buffers.get(buffer, buffer), expr(index), dtype)
             case Affine(values, coefficients, const):
-                return Affine(tuple(map(expr, values)), coefficients, const)
+                changed = tuple(map(expr, values))
+                return affine(const, *zip(changed, coefficients, strict=True)) if numbered else Affine(
+                    changed, coefficients, const)
         return e
 
     def stmt(s: Stmt) -> Stmt:
