@@ -61,20 +61,6 @@ I1_FAR = (0.3989422804014327, -0.14960335515058723, -0.046751048447923126, -0.04
           7187080264263.111, -65719619759971.63, 460987264274316.75, -2428894105114899.0, 9290076294266562.0,
           -2.4333825657986144e+16, 3.902783508034448e+16, -2.8902521625696004e+16)
 
-# log(2**k * (1 + f)) = k log(2) + f - f**2/2 + f**3 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2)
-LOG2_F32 = (0.6931471824645996, -1.9046542121259336e-09)
-_LOG_F32 = (0.33333316445350647, -0.25000813603401184, 0.20002314448356628, -0.16624405980110168,
-            0.1418028175830841, -0.1312989890575409, 0.1289091557264328, -0.07868511229753494)
-
-
-def log_f32(f: Any, k: Any, fma: Callable[[Any, Any, Any], Any]) -> Any:
-    """log(2**k * (1 + f)) of float32 numbers, arrays or compiled ones; `fma(a, b, c)` is `a * b + c`, rounded once."""
-    high, low = LOG2_F32
-    z, rest = f * f, fma(f, _LOG_F32[-1], _LOG_F32[-2])
-    for c in _LOG_F32[-3::-1]:
-        rest = fma(f, rest, c)
-    return fma(k, high, f + fma(z, -0.5, fma(z * f, rest, k * low)))
-
 
 def polynomial(x: np.ndarray, coefficients: Sequence[float]) -> Any:
     """`c[0] + c[1]*x + ...` by Horner's rule."""

@@ -182,46 +182,29 @@ def _igamma_grad_a(a: np.ndarray, x: np.ndarray) -> Any:
         return np.where(slope == 0, 0.0, slope * density.reshape(slope.shape)).astype(dtype)
 
 
-# erf_inv(x) = x * P(w - 5/2) for w < 5, x * P(sqrt(w) - 3) beyond, w = -log(1 - x**2) (Giles, 2010), highest first
-GILES_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
-                -0.00417768164, 0.246640727, 1.50140941)
-GILES_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
-              0.00943887047, 1.00167406, 2.83297682)
+_ERF_INV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+                   -0.00417768164, 0.246640727, 1.50140941)
+_ERF_INV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+                 0.00943887047, 1.00167406, 2.83297682)
 
 
 def _erf_inv(x: np.ndarray) -> Any:
-    """In float32 Giles' polynomials (3.8 ulp), which fix the last digits of all normal random numbers: rounded as in
-    compiled code, so that these are the same there.
+    """In float32 Giles' polynomials (3.8 ulp), which fix the last digits of all normal random numbers.
 
-    M. Giles, "Approximating the erfinv function", GPU Computing Gems 2, 2011.
+    M. Giles, "Approximating the erfinv function", GPU Computing Gems 2, 2011. Near -1 and 1 his 1 - x^2 is
+    taken as (1 - x)(1 + x), which loses no digits there.
     """
     if x.dtype != np.float32:
         return np.copysign(_scipy().erfinv(x), x)  # SciPy loses the sign of zero
     f32 = np.float32
     with np.errstate(all="ignore"):
-        w = -_log(_fma(-x, x, 1.0))
+        w = np.where(np.abs(x) < f32(0.9), -np.log1p(-x * x), -np.log((f32(1) - x) * (f32(1) + x)))
         centre = w < f32(5)
         w = np.where(centre, w - f32(2.5), np.sqrt(w) - f32(3))
-        p = np.where(centre, f32(GILES_CENTRE[0]), f32(GILES_TAIL[0]))
-        for a, b in zip(GILES_CENTRE[1:], GILES_TAIL[1:], strict=True):
+        p = np.where(centre, f32(_ERF_INV_CENTRE[0]), f32(_ERF_INV_TAIL[0]))
+        for a, b in zip(_ERF_INV_CENTRE[1:], _ERF_INV_TAIL[1:], strict=True):
             p = np.where(centre, f32(a), f32(b)) + p * w
         return np.where(np.abs(x) == 1, x * f32(np.inf), p * x)
-
-
-def _fma(a: Any, b: Any, c: Any) -> Any:
-    """`a * b + c` of float32 numbers, rounded once: products are exact in float64."""
-    wide = np.multiply(a, b, dtype=np.float64)
-    wide += c
-    return wide.astype(np.float32)
-
-
-def _log(x: np.ndarray) -> Any:
-    """The logarithm of numbers from 2**-24 to 1, 0 and numbers below it, as compiled code has it in float32."""
-    m, k = np.frexp(x)
-    low = m < np.float32(0.5 ** 0.5)
-    f, k = np.where(low, 2 * m, m) - np.float32(1), (k - low).astype(np.float32)
-    y = series.log_f32(f, k, _fma)
-    return np.where(x == 0, -np.float32(np.inf), np.where(x < 0, np.float32(np.nan), y))
 
 
 # ---------------------------------------------------------------- derivatives

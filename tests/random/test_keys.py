@@ -89,8 +89,7 @@ def test_jit_is_eager(partitionable: bool) -> None:
             key = random.key(seed)
             a, b = random.split(random.fold_in(key, seed + 1))
             return (random.key_data(a), random.bits(b, (7,)), random.bits(b, (3, 2), jnp.uint16),
-                    random.uniform(a, (5,)), random.randint(b, (5,), 0, 100), random.normal(a, (5000,)),
-                    random.truncated_normal(b, -1.0, 2.0, (500,)))
+                    random.uniform(a, (5,)), random.randint(b, (5,), 0, 100))
 
         for got, want in zip(anima.jit(draws)(9), draws(9), strict=True):
             np.testing.assert_array_equal(np.asarray(got), np.asarray(want))

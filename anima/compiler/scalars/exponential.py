@@ -13,10 +13,9 @@ from math import inf, nan
 
 from anima.compiler.scalars.base import Num, polynomial, quotient, select
 from anima.ops.pairs import Pair, quick_two_sum, two_product, two_quotient, two_sum
-from anima.ops.series import LOG2_F32, log_f32
 
 LOG2E = 1.4426950408889634
-LN2 = {"f32": LOG2_F32,
+LN2 = {"f32": (0.6931471824645996, -1.9046542121259336e-09),
        "f64": (0.6931471805599453, 2.3190468138462996e-17)}
 
 # e**r = 1 + r + r**2 * P(r), |r| <= ln(2)/2, error relative to e**r - 1: 2**-26, 2**-60
@@ -32,6 +31,9 @@ EXP2 = {
     "f64": (0.6931471805599453, 0.24022650695910072, 0.05550410866482345, 0.00961812910762764,
             0.0013333558145989573, 0.00015403530394899785, 1.5252734228961698e-05, 1.3215485667397833e-06,
             1.0177900402060741e-07, 7.055281442564537e-09, 4.478780014161788e-10, 2.5244724833765847e-11)}
+# log(1 + f) = f - f**2/2 + f**3 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2)
+LOG_F32 = (0.33333316445350647, -0.25000813603401184, 0.20002314448356628, -0.16624405980110168,
+           0.1418028175830841, -0.1312989890575409, 0.1289091557264328, -0.07868511229753494)
 # log(1 + f) = 2s + s**3 * P(s**2), s = f / (2 + f)
 LOG_F64 = (0.6666666666666735, 0.3999999999941115, 0.2857142874325195, 0.22222198476849478,
            0.18183569706344407, 0.15313903840729298, 0.14797504072925358)
@@ -148,9 +150,11 @@ def split(x: Num) -> tuple[Num, Num]:
 
 def _log_of(f: Num, k: Num) -> Num:
     """log(2**k * (1 + f))."""
+    high, low = LN2[f.kind.name]
     if f.kind.name == "f32":
-        return log_f32(f, k, Num.fma)
-    high, low = LN2["f64"]
+        z = f * f
+        rest = (z * f).fma(polynomial(f, LOG_F32), k * low)
+        return k.fma(high, f + z.fma(-0.5, rest))
     s = f / (f + 2.0)
     z = s * s
     square = f * f * 0.5

@@ -19,7 +19,6 @@ from anima.compiler.scalars.trigonometric import COS, SIN, cos, sin
 from anima.ops.gamma import PRODUCT_ENDS, Functions, digamma_left, lgamma_left
 from anima.ops.pairs import Pair, quick_two_sum
 from anima.ops.series import ERFC, ERFC_LOW, LGAMMA_NEAR, STIRLING
-from anima.ops.special import GILES_CENTRE, GILES_TAIL
 
 # erf(x) = x + x * P(x**2), |x| <= 1
 ERF_SMALL = {
@@ -38,7 +37,12 @@ ERF_LARGE = {
             0.00013505043686179465, 2.026647296844754e-05, -2.2822363391003625e-05, 8.66709989595915e-06,
             -2.1356565440253352e-06, 3.7329796171780193e-07, -4.642206828154649e-08, 3.934169178511668e-09,
             -2.0449031176071734e-10, 4.928445322545478e-12)}
-# erf_inv(x) = x * P(w - centre), or x * P(sqrt(w) - centre), w = -log(1 - x**2) (Giles, 2010); in f32 his own
+# erf_inv(x) = x * P(w - centre), or x * P(sqrt(w) - centre), w = -log(1 - x**2) (Giles, 2010)
+# In f32 his own coefficients, highest first: they fix the last digits of normal random numbers.
+GILES_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+                -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
+GILES_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+              -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
 ERFINV_CENTRE_F64 = (1.6536545626831027, 0.24015818242558826, -0.006033670871427754,
                      -0.0007407025341539554, 0.00018673420802425782, -1.3882523395790496e-05,
                      -1.365469184436827e-06, 4.2347881907677473e-07, -2.9070382773414006e-08,
