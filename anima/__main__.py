@@ -2,6 +2,7 @@
 
     python -m anima run train.py ARGS...        a program written for JAX, on Anima
     python -m anima run -m pytest ARGS...       a module
+    python -m anima report script.py:function   where the time of a function's compiled programs goes
     python -m anima cache [show|check|clear]    the compiled programs on disk
 """
 
@@ -11,9 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from anima.commands.cache import cache
+from anima.commands.report import report
 from anima.dropin.command import run
 
-COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"cache": cache, "run": run}
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"cache": cache, "report": report, "run": run}
 
 
 def main(arguments: Sequence[str]) -> None:

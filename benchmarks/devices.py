@@ -117,8 +117,11 @@ class On:
         x = np.random.default_rng(0).normal(size=(1024, 64)).astype(np.float32)
         cut = self.m.NamedSharding(self.mesh, self.P("x"))
         xs, ys = self.m.device_put(x, cut), self.m.device_put(labels, cut)
+        whole = self.m.NamedSharding(self.mesh, self.P())
+        jitted = self.m.jit(partial(step, add=lambda g: g), in_shardings=(whole, cut, cut), out_shardings=whole)
         by_element = [a.reshape(COUNT, -1, a.shape[1]) for a in (x, labels)]
         return {"training step, shard_map": self.ready(parts, placed, xs, ys),
+                "training step, jit with shardings": self.ready(jitted, placed, xs, ys),
                 "training step, pmap": self.ready(elements, weights, *map(self.np.asarray, by_element)),
                 "training step, one device": self.ready(one, list(map(self.np.asarray, weights)),
                                                         *map(self.np.asarray, (x, labels)))}

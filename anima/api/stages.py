@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from anima import errors, tree
 from anima.api.partitioned import Partitioned, partitioned
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
 from anima.api.placed_calls import check_same, in_places
-from anima.config import config
+from anima.config import config, profiling
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray, ShardedArray, sharded
@@ -38,6 +38,7 @@ from anima.transforms.discharge import discharged
 from anima.util import lazy_module, record
 
 notebook = lazy_module("anima.core.notebook")
+reporting = lazy_module("anima.api.report")
 
 
 class ShapeDtypeStruct:
@@ -252,9 +253,17 @@ class Lowered(_OfTraced):
     @cached_property
     def partitioned(self) -> Partitioned:
         """The program of one device, where arguments lie on a mesh: with explicit collectives, what each of them moves,
-        and the line that it is for; ValueError where nothing tells of a mesh."""
+        and the line that it is for.
+
+        Raises:
+          ValueError: where nothing tells of a mesh.
+          NotImplementedError: for a program that changes mutable references from outside of it.
+        """
         traced = self.traced
-        closed, _ = discharged(traced.jaxpr)
+        closed, changed = discharged(traced.jaxpr)
+        if changed:
+            raise NotImplementedError(f"{traced.fun_name} changes mutable references from outside of it: there is no "
+                                      "program of one device. Fix: pass what they hold, and return it.")
         pins = [s for _, s in traced.places.pins] if traced.places else []
         return partitioned(closed, traced.input_shardings, traced.output_shardings[0], pins, self.in_tree,
                            self.out_tree)
@@ -372,8 +381,8 @@ class Compiled(_OfTraced):
         return self.executable.loops
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates for one call: "flops", "transcendentals" (values of `exp` and such), "bytes accessed" (arguments
-        and results), "optimal_seconds" on one core, "operations" in the text of the program.
+        """Estimates for one call: "flops", "transcendentals" (values of `exp` and such), "bytes accessed" (what
+        kernels load and store), "optimal_seconds" on one core, "operations" in the text of the program.
 
         A branch counts as the most expensive one; a loop of unknown length as one step.
         """
@@ -389,6 +398,24 @@ class Compiled(_OfTraced):
         costs = notebook.table(("one call", ""), [(name, f"{value:,.6g}") for name, value in measures.items()])
         body = notebook.folded("costs", costs) + notebook.folded("code", notebook.verbatim(self.as_text()))
         return notebook.folded(f"{self.traced.fun_name}, compiled", body + self.lowered._repr_html_(), opened=True)
+
+    def report(self, *args: Any, **kwargs: Any) -> Any:
+        """What each kernel does: the line that asked for it, bytes that it moves, operations, the time estimated for
+        one core; and which values go through memory between kernels, and why. A table, as text and in notebooks.
+
+        With the arguments of a call, the program is compiled once more, in a form that notes times, and called six
+        times: the shortest time of each kernel stands beside the share of the machine's limit that it reaches. No
+        argument is donated then; kernels of less than some microseconds are not timed.
+        """
+        fused, executable = self.lowered.stages.fused, self.executable
+        if not args and not kwargs:
+            return reporting.report(getattr(executable, "compiled", executable).code.program, fused)
+        closed = self.traced.jaxpr
+        traced = replace(self.traced, jaxpr=ClosedJaxpr(closed.jaxpr, closed.consts), donate_argnums=())
+        with profiling(True):
+            made = Compiled(Lowered(traced), executable_of(traced.jaxpr, traced.fun_name))
+        events = reporting.noted(lambda: made(*args, **kwargs))
+        return reporting.report(made.executable.code.program, fused, events)
 
     def runtime_executable(self) -> Any:
         return self.executable

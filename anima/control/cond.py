@@ -69,10 +69,10 @@ class Cond(Stateful):
         return tuple(Inner(branch, given=1) for branch in params["branches"])
 
     def distribute(self, partition: Partition, operands: Sequence[Cut], results: Sequence[Cut], *, branches: Branches,
-                   **params: Any) -> tuple[dict[str, Any], Sequence[Cut], list[Left]]:
+                   **params: Any) -> tuple[dict[str, Any], list[Left], list[Left]]:
         """All devices choose the same branch, since scalars are whole."""
         new = {"branches": tuple(partition.program(b, operands[1:], results) for b in branches), **params}
-        return new, operands, list(map(Left, results))
+        return new, list(map(Left, operands)), list(map(Left, results))
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
@@ -22,13 +23,13 @@ from anima.control.lanes import on_their_own
 from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import mentions, name_of
-from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
+from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
 from anima.core.refs import Ref
 from anima.core.stage import StageTrace, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import instantiate
-from anima.ops.elementwise import add
+from anima.ops.elementwise import add, add_any
 from anima.ops.index import dynamic_index_in_dim, dynamic_update_index_in_dim
 from anima.ops.shape import index_in_dim
 from anima.transforms.checkpoint import Policy, kept_apart
@@ -43,6 +44,30 @@ from anima.transforms.taylor import Term, flat, grouped, taylor_loop
 from anima.transforms.transpose import add_cotangents, backward
 from anima.transforms.vmap import batch_jaxpr, move_to
 from anima.util import fun_name, split_list, weak_cache
+
+
+def _added(body: ClosedJaxpr, first: int, carries: int) -> dict[int, tuple[Eqn, Atom]]:
+    """The carries of a loop that something is added to, and that nothing else uses: the equations that add it, and what
+    they add."""
+    jaxpr = body.jaxpr
+    uses: Counter[Any] = Counter((*chain.from_iterable(e.invars for e in jaxpr.eqns), *jaxpr.outvars))
+    made: dict[Any, Eqn] = {v: e for e in jaxpr.eqns for v in e.outvars}
+    found = {}
+    for k in range(carries):
+        var, out = jaxpr.invars[first + k], jaxpr.outvars[k]
+        eqn = made.get(out) if uses[out] == uses[var] == 1 else None
+        if eqn is not None and eqn.primitive in (add, add_any) and var in eqn.invars:
+            what = eqn.invars[1 - list(eqn.invars).index(var)]
+            if what.aval == out.aval:
+                found[k] = eqn, what
+    return found
+
+
+def _without_adding(body: ClosedJaxpr, added: dict[int, tuple[Eqn, Atom]]) -> ClosedJaxpr:
+    """The program whose results are what is added to carries."""
+    adding = [eqn for eqn, _ in added.values()]
+    outs = [added[k][1] if k in added else out for k, out in enumerate(body.jaxpr.outvars)]
+    return body.replace(jaxpr=body.jaxpr.replace(outvars=outs, eqns=[e for e in body.eqns if e not in adding]))
 
 
 class Scan(Stateful):
@@ -71,16 +96,27 @@ class Scan(Stateful):
         return (Inner(params["jaxpr"], params["num_consts"], carries, 0 if carries else None),)
 
     def distribute(self, partition: Partition, operands: Sequence[Cut], results: Sequence[Cut], *, jaxpr: ClosedJaxpr,
-                   num_consts: int, num_carry: int, **params: Any) -> tuple[dict[str, Any], list[Cut], list[Left]]:
+                   num_consts: int, num_carry: int, **params: Any) -> tuple[dict[str, Any], list[Left], list[Left]]:
         """Carries are cut in one way, and steps of sequences; each device takes all steps. Sums over devices that only
-        go into sequences are taken after the loop."""
+        go into sequences, or are only added to a carry, are taken after the loop."""
         consts, _, xs = split_list(operands, [num_consts, num_carry])
         carry, ys = split_list(results, [num_carry])
-        body, left = partition.program_of_sums(jaxpr, [*consts, *carry, *(c[1:] for c in xs)],
-                                               [*carry, *(c[1:] for c in ys)], num_carry)
+        added = _added(jaxpr, num_consts, num_carry)
+        body, left = partition.program_of_sums(
+            _without_adding(jaxpr, added), [*consts, *carry, *(c[1:] for c in xs)], [*carry, *(c[1:] for c in ys)],
+            [*added, *range(num_carry, len(results))])
+
+        def fun(*parts: Any) -> list[Any]:
+            outs = eval_jaxpr(body.jaxpr, body.consts, *parts)
+            return [add(parts[num_consts + k], x) if k in added else x for k, x in enumerate(outs)]
+
+        if added:
+            parts = body.in_avals
+            parts[num_consts:num_consts + num_carry] = body.out_avals[:num_carry]
+            body = partition.traced(fun, parts)
         new = {"jaxpr": body, "num_consts": num_consts, "num_carry": num_carry, **params}
-        return new, [*consts, *carry, *(((), *c[1:]) for c in xs)], [
-            *left[:num_carry], *(y._replace(cut=((), *y.cut)) for y in left[num_carry:])]
+        ins = [*map(Left, consts), *left[:num_carry], *(Left(((), *c[1:])) for c in xs)]
+        return new, ins, [*left[:num_carry], *(y._replace(cut=((), *y.cut)) for y in left[num_carry:])]
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              *, length: int, **params: Any) -> Work:

@@ -27,7 +27,7 @@ from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.intern import interned
 from anima.core.jaxpr import ClosedJaxpr, Eqn
-from anima.core.primitive import Primitive
+from anima.core.primitive import Primitive, Work
 from anima.core.stage import eval_numpy, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops.elementwise import add_any
@@ -262,6 +262,11 @@ class TapeScan(Scan):
         return self.bind(*args, jaxpr=jaxpr, length=tuple(aval_of(x).dtype == STEPS for x in xs),
                          linear=(False,) * len(args), num_carry=len(carry), num_consts=len(consts), reverse=reverse,
                          unroll=1)
+
+    def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
+             **params: Any) -> Work:
+        """Of one step: how many there are is not known."""
+        return programs[0]
 
     def timing(self, xs: Sequence[Any]) -> list[Any]:
         return [x for x in xs if aval_of(x).dtype == STEPS][:1]

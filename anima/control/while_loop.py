@@ -55,13 +55,13 @@ class While(Stateful):
 
     def distribute(self, partition: Partition, operands: Sequence[Cut], results: Sequence[Cut], *,
                    cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int,
-                   ) -> tuple[dict[str, Any], list[Cut], list[Left]]:
+                   ) -> tuple[dict[str, Any], list[Left], list[Left]]:
         """All devices take the same steps, since scalars are whole."""
         cond_consts, body_consts, _ = split_list(operands, [cond_nconsts, body_nconsts])
         cond = partition.program(cond_jaxpr, [*cond_consts, *results], [()])
         body = partition.program(body_jaxpr, [*body_consts, *results], results)
         new = {"cond_jaxpr": cond, "body_jaxpr": body, "cond_nconsts": cond_nconsts, "body_nconsts": body_nconsts}
-        return new, [*cond_consts, *body_consts, *results], list(map(Left, results))
+        return new, list(map(Left, [*cond_consts, *body_consts, *results])), list(map(Left, results))
 
     def eval(self, *args: np.ndarray, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int,
              body_nconsts: int) -> list[np.ndarray]:

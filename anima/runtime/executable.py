@@ -30,7 +30,7 @@ from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
 from anima.util import check_level, lazy_module, replace
 
 if TYPE_CHECKING:
-    from anima.compiler import driver
+    from anima.compiler import driver, traffic
     from anima.compiler.ir import costs, show_loops
     from anima.compiler.scheduling import stamp
     from anima.compiler.storage import buffers
@@ -41,7 +41,7 @@ else:  # programs from the disk need none of these
     show_loops, stamp = lazy_module("anima.compiler.ir.show_loops"), lazy_module("anima.compiler.scheduling.stamp")
     buffers, callbacks = lazy_module("anima.compiler.storage.buffers"), lazy_module("anima.runtime.callbacks")
     guards, stamps = lazy_module("anima.runtime.guards"), lazy_module("anima.runtime.stamps")
-    tapes = lazy_module("anima.runtime.tapes.routines")
+    tapes, traffic = lazy_module("anima.runtime.tapes.routines"), lazy_module("anima.compiler.traffic")
 
 _ALIGNMENT = 64
 _empty = np.empty  # as it is now: native code relies on what it gives
@@ -220,13 +220,13 @@ class Executable:
         }
 
     def cost_analysis(self) -> dict[str, float]:
-        """Estimates for one call: `optimal_seconds` on one core, scalar `operations` in the text, bytes in and out."""
-        sizes = self.memory_analysis()
+        """Estimates for one call: `optimal_seconds` on one core, scalar `operations` in the text, bytes of kernels."""
+        by_name = {b.name: b for b in self.code.program.buffers}
         return {
             "optimal_seconds": sum(costs.cost(s) for s in self.code.program.body) * 1e-9,
             "operations": float(sum(n.operations if isinstance(n, Affine) else isinstance(n, Op)
                                     for n in walk(*self.program.body))),
-            "bytes accessed": float(sizes["argument_size_in_bytes"] + sizes["output_size_in_bytes"]),
+            "bytes accessed": float(traffic.traffic(by_name, *self.code.program.body).moved),
         }
 
 

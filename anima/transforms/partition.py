@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from anima.core.avals import ShapedArray
 from anima.core.dtypes import bool_
@@ -29,8 +31,10 @@ from anima.core.shardings import NamedSharding
 from anima.core.source import Source
 from anima.core.stage import eval_jaxpr, literal_array, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import EVAL, under
-from anima.ops.broadcast import Movement
+from anima.core.trace import EVAL, aval_of, under
+from anima.ops.broadcast import Movement, broadcast, zeros_like
+from anima.ops.elementwise import eq, select
+from anima.ops.exchange import flat_index
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.parts import untyped
 from anima.transforms.reshard import Axes, Cut, apply, bytes_sent, steps
@@ -58,8 +62,8 @@ class Part:
 
 
 class Left(NamedTuple):
-    """How a result of an operation that holds programs is left: how it is cut, and over which axes it is still to be
-    summed, for which line."""
+    """How an operand or result of an operation that holds programs is: how it is cut, and over which axes it is still
+    to be summed, for which line."""
 
     cut: Cut
     over: Axes = ()
@@ -96,26 +100,30 @@ class Partition:
 
     def program(self, closed: ClosedJaxpr, ins: Sequence[Cut], outs: Sequence[Cut]) -> ClosedJaxpr:
         """The program on parts, of arguments and results that are cut so."""
-        return self.program_of_sums(closed, ins, outs, len(outs))[0]
+        return self.program_of_sums(closed, ins, outs, ())[0]
 
     def program_of_sums(self, closed: ClosedJaxpr, ins: Sequence[Cut], outs: Sequence[Cut],
-                        first: int) -> tuple[ClosedJaxpr, list[Left]]:
-        """`program`, and how results are left: from number `first` on, they may be sums that are still to be taken."""
+                        untaken: Collection[int]) -> tuple[ClosedJaxpr, list[Left]]:
+        """`program`, and how results are left: those of numbers in `untaken` may be sums that are still to be taken."""
         left: list[Left] = []
 
         def fun(*parts: Any) -> list[Any]:
-            found = self.run(closed, list(map(Part, parts, ins)), outs, first)
+            found = self.run(closed, list(map(Part, parts, ins)), outs, untaken)
             left.extend(Left(x.cut, x.over, x.source) for x in found)
             return [x.value for x in found]
 
-        avals = [self.part(a, c) for a, c in zip(closed.in_avals, ins, strict=True)]
+        return self.traced(fun, [self.part(a, c) for a, c in zip(closed.in_avals, ins, strict=True)]), left
+
+    def traced(self, fun: Callable[..., list[Any]], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+        """A program of one device, of a function of parts."""
         with on_devices(self.mesh, frozenset(self.sizes), False):
             jaxpr, consts = under(EVAL, trace_to_jaxpr, fun, avals)
-        live, _ = dce_jaxpr(jaxpr, [True] * len(outs))
-        return ClosedJaxpr(jaxpr.replace(eqns=live.eqns), consts), left
+        live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+        return ClosedJaxpr(jaxpr.replace(eqns=live.eqns), consts)
 
-    def run(self, closed: ClosedJaxpr, args: Sequence[Part], outs: Sequence[Cut], first: int) -> list[Part]:
-        """Applies a program to parts; gives results that are cut so, or sums still to be taken from `first` on."""
+    def run(self, closed: ClosedJaxpr, args: Sequence[Part], outs: Sequence[Cut],
+            untaken: Collection[int]) -> list[Part]:
+        """Applies a program to parts; gives results that are cut so, or, of numbers in `untaken`, sums to be taken."""
         wanted = self._propagated(closed, [a.cut for a in args], outs)
         uses: Counter[Any] = Counter(a for e in closed.eqns for a in e.invars if isinstance(a, Var))
         uses.update(a for a in closed.jaxpr.outvars if isinstance(a, Var))
@@ -134,7 +142,7 @@ class Partition:
             try:
                 operands, wants = list(map(read, eqn.invars)), [wanted[v] for v in eqn.outvars]
                 found = None
-                if all(x.over for x in operands) and all(uses[a] == 1 for a in eqn.invars):
+                if operands and all(x.over and uses[a] == 1 for x, a in zip(operands, eqn.invars, strict=True)):
                     found = self._on_sums(eqn, operands, wants)
                 if found is None:
                     found = self.equation(eqn, list(map(self.summed, operands)), wants)
@@ -142,7 +150,7 @@ class Partition:
                 current.source = before
             env.update(zip(eqn.outvars, found, strict=True))
         found = list(map(read, closed.jaxpr.outvars))
-        return [x if x.over and k >= first and uses[a] == 1 and x.want == want else Part(self.cut(x, want), want)
+        return [x if x.over and k in untaken and uses[a] == 1 and x.want == want else Part(self.cut(x, want), want)
                 for k, (x, a, want) in enumerate(zip(found, closed.jaxpr.outvars, outs, strict=True))]
 
     def _propagated(self, closed: ClosedJaxpr, ins: Sequence[Cut], outs: Sequence[Cut]) -> dict[Var, Cut]:
@@ -182,6 +190,14 @@ class Partition:
             x.others[want] = apply(x.value, steps(x.cut, want), self.sizes)
         return x.others[want]
 
+    def given(self, x: Part, as_left: Left) -> Any:
+        """The part of a value that is cut so; where that is a sum, the first device has it, and the others zeros."""
+        value = self.cut(x, as_left.cut)
+        if not as_left.over:
+            return value
+        first = broadcast(eq(flat_index(as_left.over), np.int32(0)), aval_of(value).shape)
+        return select(first, value, zeros_like(value))
+
     # ------------------------------------------------------------ equations
 
     def equation(self, eqn: Eqn, operands: Sequence[Part], wanted: Sequence[Cut]) -> Sequence[Part]:
@@ -194,14 +210,14 @@ class Partition:
             return [Part(self.cut(x, want), want) for x, want in zip(operands, wanted, strict=True)]
         if primitive.distribute is not None:
             new, ins, left = primitive.distribute(self, [x.cut for x in operands], wanted, **params)
-            found = primitive.bind(*map(self.cut, operands, ins), **new)
+            found = primitive.bind(*map(self.given, operands, ins), **new)
             return [Part(x, a.cut, a.over, want, a.source) if a.over else Part(self.cut(Part(x, a.cut), want), want)
                     for x, a, want in zip(found, left, wanted, strict=True)]
         rule = primitive.sharding_rule(avals, outs, **params)
         if rule is not None:
             return self._by_rule(eqn, rule, operands, wanted)
         if primitive.body is not None and not (primitive.on_words or primitive.inner(params)):
-            return self.run(primitive.body(params, avals), operands, wanted, 0)
+            return self.run(primitive.body(params, avals), operands, wanted, range(len(wanted)))
         return self._whole(eqn, operands, wanted)
 
     def _by_rule(self, eqn: Eqn, rule: ShardingRule, operands: Sequence[Part],
@@ -222,9 +238,9 @@ class Partition:
     def _on_sums(self, eqn: Eqn, operands: Sequence[Part], wanted: Sequence[Cut]) -> Sequence[Part] | None:
         """The result of a linear operation on sums that are still to be taken, as such a sum: one is taken in place of
         several. None where it is not linear, would need parts that are cut otherwise, or makes more to be sent."""
-        avals, (out, *_) = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         if not (eqn.primitive.linear or isinstance(eqn.primitive, Movement)) or eqn.primitive.multiple_results:
             return None
+        avals, out = [a.aval for a in eqn.invars], eqn.outvars[0].aval
         rule, have = eqn.primitive.sharding_rule(avals, [out], **eqn.params), [x.cut for x in operands]
         if rule is None or any(x.over != operands[0].over for x in operands) or out.dtype != avals[0].dtype:
             return None
@@ -250,7 +266,7 @@ class Partition:
         p = eqn.params
         if p["mesh"].shape_tuple != self.mesh.shape_tuple or len(p["newly_manual_axes"]) < len(self.sizes):
             body = erased(eqn.primitive.body(p, [a.aval for a in eqn.invars]))  # type: ignore[misc]
-            return self.run(body, operands, wanted, 0)
+            return self.run(body, operands, wanted, range(len(wanted)))
         args = [self.cut(x, _cut_of(s, len(x.cut))) for x, s in zip(operands, p["in_specs"], strict=True)]
         program = untyped(p["jaxpr"])
         outs = eval_jaxpr(program.jaxpr, program.consts, *args)

@@ -193,6 +193,34 @@ def test_sums_that_go_into_sequences_are_taken_after_the_loop() -> None:
     assert sent(anima.grad(loss), (P(), P("x")), ws, A) == [("psum", ("x",), 2 * ws.nbytes * 3 / 4)]
 
 
+def recurrent(w: Any, xs: Any) -> Any:
+    """The gradient of weights that all steps share: it is added up in the loop."""
+    def loss(w: Any) -> Any:
+        h, ys = lax.scan(lambda h, x: (jnp.tanh(h @ w + x), jnp.sum(h)), jnp.ones(xs.shape[1:], xs.dtype), xs)
+        return jnp.sum(h ** 2) + jnp.sum(ys)
+
+    return anima.grad(loss)(w)
+
+
+def test_sums_that_are_added_up_in_a_loop_are_taken_after_it() -> None:
+    w, xs = np.ones((16, 16), np.float32), np.ones((5, 8, 16), np.float32)
+    assert sent(recurrent, (P(), P(None, "x")), w, xs) == [("psum", ("x",), 2 * w.nbytes * 3 / 4)]
+    rng = np.random.default_rng(0)
+    w, xs = (rng.normal(size=shape).astype(np.float32) for shape in ((4, 4), (3, 4, 4)))
+    checked(recurrent, (w, xs), mesh_of(2, 2), "recurrent")
+
+
+def test_carries_that_begin_with_something_keep_it() -> None:
+    def f(start: Any, a: Any) -> Any:
+        return lax.scan(lambda c, r: (c + r.T @ r, c[0, 0]), start, a)
+
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=shape).astype(np.float32) for shape in ((4, 4), (3, 8, 4))]
+    checked(f, args, mesh_of(2, 2), "used")
+    checked(lambda *args: f(*args)[0], args, mesh_of(2, 2), "not used")
+    checked(lambda *args: lax.scan(lambda c, r: (c + r.T @ r, None), *args)[0], args, mesh_of(4), "only added")
+
+
 def test_sums_that_are_used_twice_are_taken_before() -> None:
     def f(a: Any, b: Any) -> Any:
         c = a.T @ b
@@ -258,6 +286,41 @@ def test_constraints_that_do_not_divide_cut_as_far_as_they_can() -> None:
     program = anima.jit(f, in_shardings=NamedSharding(mesh, P("x"))).lower(A).partitioned
     assert program.out_specs == (P("y"),)
     np.testing.assert_array_equal(program(A), A[:6] * 2)
+
+
+def test_loops_of_unknown_length_backwards() -> None:
+    """What is recorded of their steps, every device has whole."""
+    def f(x: Any) -> Any:
+        return anima.grad(lambda x: jnp.sum(lax.while_loop(lambda c: jnp.sum(c) < 1e3, lambda c: c * 1.5 + x, x)))(x)
+
+    program = anima.jit(f, in_shardings=NamedSharding(mesh_of(4, 2), P("x"))).lower(A).partitioned
+    assert {c.name for c in program.collectives} <= {"all_gather", "psum"} and program.bytes_sent > 0
+    np.testing.assert_allclose(program(A), f(A), rtol=1e-6)
+
+
+def test_printing_and_pmap(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(a: Any) -> Any:
+        anima.debug.print("{}", jnp.sum(a))
+        return a
+
+    np.testing.assert_array_equal(
+        anima.jit(f, in_shardings=NamedSharding(mesh_of(4), P("x"))).lower(A).partitioned(A), A)
+    assert capsys.readouterr().out == "128.0\n"
+    g = anima.pmap(lambda a: a - lax.pmean(a, "i"), "i")
+    program = g.lower(A).partitioned
+    assert [(c.name, c.axes, c.sent) for c in program.collectives] == [("psum", ("i",), 2 * 16 * 4 * 7 / 8)]
+    np.testing.assert_array_equal(program(A), g(A))
+
+
+def test_references_from_outside_are_refused() -> None:
+    r = anima.new_ref(jnp.zeros(16))
+
+    def f(a: Any) -> Any:
+        r[...] = a[0]
+        return a
+
+    with pytest.raises(NotImplementedError, match="f changes mutable references from outside of it"):
+        _ = anima.jit(f).lower(A).partitioned
 
 
 def test_programs_of_no_mesh_have_no_program_of_one_device() -> None:
