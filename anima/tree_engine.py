@@ -3,6 +3,7 @@ third of the rest. (The only file that imports optree.)
 """
 from __future__ import annotations
 
+import atexit
 import threading
 import warnings
 from collections.abc import Callable
@@ -39,10 +40,29 @@ def _register(*node: Any) -> None:
         optree.register_pytree_node(*node, namespace=NAMESPACE)
 
 
+def _load() -> None:
+    """Loads optree, but for what it registers to be done at exit, which is to forget all kinds of nodes, tuples too:
+    functions of others at exit, and threads that still run, have trees."""
+    register = atexit.register
+
+    def register_others(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(getattr(function, "__self__", None)).__module__.startswith("pybind11"):
+            return function
+        return register(function, *args, **kwargs)
+
+    atexit.register = register_others  # type: ignore[assignment]
+    try:
+        optree._C  # noqa: B018 (reading loads it)
+    finally:
+        atexit.register = register
+
+
 def _first_flatten(tree: Any, is_leaf: Callable[..., bool] | None, none_is_leaf: bool, namespace: str) -> Any:
     """Loads optree, whose own function then takes the place of this one."""
     global _waiting, flatten
     with _lock:
+        if _waiting is not None:
+            _load()
         for node in _waiting or ():
             _register(*node)
         _waiting = None

@@ -191,7 +191,7 @@ class JitFunction:
         return inspect.signature(self.fun)
 
     def __repr__(self) -> str:
-        return f"<jitted {self.fun!r}>"
+        return f"<CompiledFunction of {self.fun!r}>"
 
     def __getstate__(self) -> dict[str, Any]:
         programs = ("programs", "entries", "simple", "recent", "placed")  # these are of this process

@@ -52,6 +52,7 @@ from anima.core.trace import Tracer, aval_of, is_tracing
 from anima.ops.broadcast import scalar
 from anima.ops.elementwise import convert, ge, select_n, stop_gradient
 from anima.ops.shape import reshape
+from anima.random.keys import key_data, key_impl, wrap_key_data
 from anima.tree_util import register_pytree_node_class
 from anima.util import fun_name
 
@@ -153,15 +154,34 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     """
     if not _is_scalar_bool(pred):
         raise TypeError(f"check takes a scalar pred as argument, got {pred}")
-    leaves, structure = tree.flatten((fmt_args, fmt_kwargs))
+    leaves, structure = tree.flatten(tree.map(_words_of_keys, (fmt_args, fmt_kwargs)))
     for leaf in leaves:
-        if not isinstance(leaf, (Array, np.ndarray, np.generic)) or dtypes.is_extended(aval_of(leaf).dtype):
+        if not isinstance(leaf, (Array, np.ndarray, np.generic)):
             raise TypeError("Formatting arguments to checkify.check need to be PyTrees of arrays, but got "
                             f"{leaf!r} of type {type(leaf)}.")
     values = [convert(stop_gradient(x), aval_of(x).dtype) for x in leaves]
     site = Site(FailedCheckError, f"{msg} (`check` failed)", here(), structure, tuple(map(aval_of, values)))
     code = select_n(pred, scalar(0, _CODE), scalar(-1, _CODE))
     check_p.bind(code, *values, layout=Layout((site,), site.avals), debug=bool(debug))
+
+
+@register_pytree_node_class
+class _Keys:
+    """Random keys as their words, which an error state can hold; put together again, they are keys."""
+
+    def __init__(self, keys: Any):
+        self.keys = keys
+
+    def tree_flatten(self) -> tuple[Any, str]:
+        return (key_data(self.keys),), key_impl(self.keys)
+
+    @classmethod
+    def tree_unflatten(cls, implementation: str, words: Any) -> Any:
+        return wrap_key_data(*words, impl=implementation)
+
+
+def _words_of_keys(x: Any) -> Any:
+    return _Keys(x) if isinstance(x, Array) and dtypes.is_extended(x.dtype) else x
 
 
 def _is_scalar_bool(pred: Any) -> bool:

@@ -28,14 +28,12 @@ from anima.control.scan import (
 from anima.control.while_loop import (
     while_p as while_p,
 )
-from anima.core.avals import (
-    broadcast_shapes as broadcast_shapes,
-)
 from anima.core.dtypes import (
     dtype_of as dtype,
 )
 from anima.lax import linalg as linalg
 from anima.lax.arranging import (
+    broadcast_shapes as broadcast_shapes,
     scatter_sub as scatter_sub,
     scatter_sub_p as scatter_sub_p,
     split as split,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
-from anima.core.avals import canonicalize_axis
+from anima.core.avals import broadcast_shapes as _broadcast_shapes, canonicalize_axis
 from anima.core.trace import is_tracing
 from anima.ops import elementwise as ew, index as ix, shape as sh
 from anima.transforms.composed import Composed
@@ -29,6 +29,17 @@ def scatter_sub(operand: Any, scatter_indices: Any, updates: Any, dimension_numb
     """`operand` with `updates` subtracted from windows, all of them where several meet; see `scatter_add`."""
     return ix.scattered(scatter_sub_p, operand, scatter_indices, updates, dimension_numbers, mode=mode,
                         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that arrays of these shapes broadcast to; ValueError if there is none."""
+    if not shapes:
+        return ()
+    given = [sh.as_shape(s, "broadcast_shapes") for s in shapes]
+    try:
+        return _broadcast_shapes(*given)
+    except TypeError:
+        raise ValueError("Incompatible shapes for broadcasting: shapes=" + str(given)) from None
 
 
 @wraps(sh.split)

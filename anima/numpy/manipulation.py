@@ -17,7 +17,7 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.avals import broadcast_shapes as _broadcast_shapes, canonicalize_axis
+from anima.core.avals import canonicalize_axis
 from anima.core.trace import Tracer
 from anima.lax import arranging
 from anima.numpy.elementwise import broadcast_array, named
@@ -129,15 +129,7 @@ def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     return [broadcast_array(x, shape) for x in arrays]
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape that arrays of these shapes broadcast to; ValueError if there is none."""
-    if not shapes:
-        return ()
-    given = [canonical_shape(s) for s in shapes]
-    try:
-        return _broadcast_shapes(*given)
-    except TypeError:
-        raise ValueError("Incompatible shapes for broadcasting: shapes=" + str(given)) from None
+broadcast_shapes = arranging.broadcast_shapes
 
 
 def _atleast(name: str, rank: int, widen: Callable[[Array], Array], doc: str) -> Callable[..., Any]:

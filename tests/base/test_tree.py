@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import functools
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -393,3 +395,13 @@ def test_arrays_are_leaves():
     leaves, treedef = tree.flatten({"x": array, "y": [array]})
     assert leaves[0] is array
     assert treedef.unflatten(leaves)["y"][0] is array
+
+
+def test_trees_at_exit():
+    code = ("import atexit, collections, anima\n"
+            "leaves = lambda: print(anima.tree.leaves((1, {'a': P([2], 3)})))\n"
+            "atexit.register(leaves)\n"
+            "P = collections.namedtuple('P', 'x y'); leaves()\n"
+            "atexit.register(leaves)\n")
+    found = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    assert (found.stdout, found.stderr) == ("[1, 2, 3]\n" * 3, "")

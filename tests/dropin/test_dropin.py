@@ -104,6 +104,14 @@ print(jax.random.key_data(jax.random.split(jax.random.key(0)))[0], program.eqns[
     assert under_jax("import jax, numpy; print(jax.numpy.ones(1).dtype)", env={"JAX_ENABLE_X64": "1"}) == "float64\n"
 
 
+def test_what_libraries_read_of_functions():
+    assert "CompiledFunction" in under_jax("import jax; print(jax.jit(lambda x: x))")
+    assert under_jax("import jax\n"
+                     "try: jax.lax.broadcast_shapes((2,), (3,))\n"
+                     "except ValueError as error: print(error)") == (
+        "Incompatible shapes for broadcasting: shapes=[(2,), (3,)]\n")
+
+
 def test_programs_are_exported_under_the_same_names():
     """A file written under the facade is read without it."""
     data = under_jax("""

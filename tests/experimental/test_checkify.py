@@ -89,6 +89,23 @@ def test_formats(message: str, args: Any, named: Any, expected: str) -> None:
     assert told(f, jnp.bool_(True), args, named) is None
 
 
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
+def test_messages_with_random_keys(implementation: str) -> None:
+    keys = anima.random.split(anima.random.key(3, impl=implementation))
+
+    def f(keys: Any, x: Any) -> Any:
+        checkify.check(x > 0, "{keys[k]} of {x}", x=x, keys={"k": keys})
+        return x
+
+    expected = f"{keys} of -1.0 (`check` failed)"
+    for g in (f, anima.jit(f)):
+        error, _ = checkify.checkify(g)(keys, F32(-1.0))
+        assert error.get().startswith(expected)
+        assert told(g, keys, F32(1.0)) is None
+    error, _ = anima.vmap(checkify.checkify(f))(keys, F32([-1.0, 1.0]))
+    assert f"{keys[0]} of -1.0" in error.get() and str(keys[1]) not in error.get()
+
+
 def test_wrong_arguments() -> None:
     for pred in (0, 1.0, jnp.ones(3) > 0, jnp.int32(1)):
         with pytest.raises(TypeError, match="check takes a scalar pred as argument"):
@@ -96,8 +113,6 @@ def test_wrong_arguments() -> None:
     for value in (1, "text", 2.5):
         with pytest.raises(TypeError, match="need to be PyTrees of arrays, but got"):
             checkify.check(True, "{}", value)
-    with pytest.raises(TypeError, match="need to be PyTrees of arrays"):
-        checkify.check(True, "{}", anima.random.key(0))
     with pytest.raises(TypeError, match="check_error takes an Error as argument"):
         checkify.check_error(3)  # type: ignore[arg-type]
 
