@@ -13,7 +13,7 @@ from anima.core.refs import Ref, check_given_once
 from anima.core.trace import aval_of
 from anima.ops.broadcast import reduce_sum
 from anima.transforms.refs import cells_of, held_by, new_ref, put, whole
-from anima.transforms.vmap import batch_flat, move_to
+from anima.transforms.vmap import batch_flat, hooked, move_to
 from anima.util import fun_name
 
 
@@ -68,18 +68,30 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
             raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
                              "positional "
                              f"arguments passed to the function, but got {len(in_axes)=}, {len(args)=}")
+        _check_no_hooks((args, kwargs))
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
         dims = [_axis(axis, x, fun) for axis, x in zip(axes, leaves, strict=True)]
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
         axis = size if axis_name is None and spmd_axis_name is None else Axis(size, axis_name, _names(spmd_axis_name))
         out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
-        targets = tree.broadcast_prefix(out_axes, tree.unflatten(out_tree, outs), is_leaf=_is_none,
-                                        what="vmap out_axes")
+        result = tree.unflatten(out_tree, outs)
+        _check_no_hooks(result)
+        targets = tree.broadcast_prefix(out_axes, result, is_leaf=_is_none, what="vmap out_axes")
         placed = [_place(o, d, t, size, fun, sum_match) for o, d, t in zip(outs, out_dims, targets, strict=True)]
         return tree.unflatten(out_tree, [new_ref(x) if r else x for x, r in zip(placed, is_ref, strict=True)])
 
     return mapped
+
+
+def _check_no_hooks(values: Any) -> None:
+    """NotImplementedError for a value of a type that says on its own how it is mapped."""
+    if hooked:
+        for leaf in tree.leaves(values, is_leaf=lambda x: type(x) in hooked):
+            if type(leaf) in hooked:
+                raise NotImplementedError(f"vmap maps over axes of arrays, and has no hooks for {type(leaf).__name__}, "
+                                          "which was registered with batching.register_vmappable: make it a pytree "
+                                          "(anima.tree_util.register_pytree_node) whose leaves are all mapped.")
 
 
 def _names(given: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from anima.core.trace import aval_of
 from anima.interpreters.rules import Rule, RuleTable
 from anima.ops.broadcast import broadcast_in_dim, expand_dims
 from anima.ops.shape import moveaxis
-from anima.transforms.vmap import BatchTrace as BatchTrace, BatchTracer as BatchTracer
+from anima.transforms.vmap import BatchTrace as BatchTrace, BatchTracer as BatchTracer, hooked
 from anima.util import record
 
 __all__ = ["AxisData", "BatchTrace", "BatchTracer", "axis_primitive_batchers", "bdim_at_front", "broadcast",
@@ -138,11 +138,11 @@ def _stacked(prim: Primitive, out: Any, dim: int | None) -> tuple[Any, Any]:
 
 def register_vmappable(data_type: type, spec_type: type, axis_size_type: type, to_elt: Callable[..., Any],
                        from_elt: Callable[..., Any], make_iota: Callable[..., Any] | None) -> None:
-    """Not available: `vmap` maps over axes of arrays; a container of arrays can be a pytree instead."""
-    raise NotImplementedError(f"vmap maps over axes of arrays, and has no hooks for {data_type.__name__}: register it "
-                              "as a pytree (anima.tree_util.register_pytree_node).")
+    """Says that values of `data_type` are mapped by functions of their own: `vmap` refuses them, since it maps over
+    axes of arrays."""
+    hooked.add(data_type)
 
 
 def unregister_vmappable(data_type: type) -> None:
-    """Not available, as `register_vmappable` is not."""
-    raise NotImplementedError(f"{data_type.__name__} is not registered: vmap has no hooks for types.")
+    """Takes back what `register_vmappable` said; KeyError if it said nothing of `data_type`."""
+    hooked.remove(data_type)

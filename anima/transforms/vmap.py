@@ -20,6 +20,8 @@ from anima.core.trace import Trace, Tracer, aval_of, check_leaks, under
 from anima.ops.shape import broadcast, transpose
 from anima.util import weak_cache
 
+hooked: set[type] = set()   # types whose values are not mapped along axes of their leaves: vmap refuses them
+
 
 class BatchTracer(Tracer):
     """One element of `stack`, whose dimension `dim` is being mapped over."""

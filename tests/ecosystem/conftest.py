@@ -5,6 +5,10 @@
 runs in a process of its own: `tests/conftest.py` leaves this folder out unless it is asked for by name. The tests of
 `test_optax.py` are skipped where optax is not installed, those of `test_flax_nnx.py` without `flax_nnx` or `flax`. A
 module of a library that is there and does not import fails.
+
+The numbers in them are what the same tests found on JAX itself, in an environment that has it and the libraries:
+
+    python -m pytest --noconftest -W default tests/ecosystem/test_optax.py
 """
 
 from __future__ import annotations

@@ -322,8 +322,22 @@ def test_what_is_about_mlir_says_so(name: str) -> None:
     with pytest.raises(NotImplementedError, match="compiled without MLIR"):
         getattr(mlir, name)(*([None] if name != "core_call_lowering" else []),
                             **({"name": "f", "call_jaxpr": None, "ctx": None} if name == "core_call_lowering" else {}))
-    with pytest.raises(NotImplementedError, match="as a pytree"):
-        batching.register_vmappable(dict, int, int, lambda *a: a, lambda *a: a, None)
+
+
+def test_types_with_hooks_are_not_mapped() -> None:
+    class Ragged(dict):
+        pass
+
+    anima.tree_util.register_pytree_node(Ragged, lambda r: ((r["a"],), None), lambda _, xs: Ragged(a=xs[0]))
+    x = anima.numpy.arange(2)
+    batching.register_vmappable(Ragged, int, int, lambda *a: a, lambda *a: a, None)
+    with pytest.raises(NotImplementedError, match="no hooks for Ragged"):
+        anima.vmap(lambda r: r["a"])(Ragged(a=x))
+    with pytest.raises(NotImplementedError, match="no hooks for Ragged"):
+        anima.vmap(lambda x: [Ragged(a=x)])(x)
+    assert anima.vmap(lambda x: x + 1)(x).tolist() == [1, 2]
+    batching.unregister_vmappable(Ragged)
+    assert anima.vmap(lambda r: r["a"] + 1)(Ragged(a=x)).tolist() == [1, 2]
 
 
 def test_jvp_and_linearize_of_flat_functions() -> None:
