@@ -24,11 +24,15 @@ PROGRAMS: dict[str, Any] = {
     "update": lambda x: x.at[0].set(x[-1] + 7),
     "loop": lambda x: lax.fori_loop(0, 3, lambda i, c: c.at[i % c.size].add(c[i - 1]), x),
     "branch": lambda x: lax.cond(x[0] > 0, lambda x: x + 1, lambda x: x - 1, x),
+    "branch with an update": lambda x: lax.cond(x[-1] < 4, lambda x: x.at[0].add(x[-1]), lambda x: x, x),
+    "branches with updates": lambda x: lax.switch(1, [lambda x: x * 2, lambda x: x.at[-1].set(x[0] + x[-1]),
+                                                      lambda x: x[::-1]], x),
     "scan": lambda x: lax.scan(lambda c, _: (c * 0.5 + 1, None), x, None, length=3)[0],
 }
 
 
-@pytest.mark.parametrize("name", ["elementwise", "update", "scan"])
+@pytest.mark.parametrize("name", ["elementwise", "update", "branch", "branch with an update", "branches with updates",
+                                  "scan"])
 @pytest.mark.parametrize("size", SIZES)
 def test_results_are_in_the_memory_of_donated_arguments(name: str, size: int) -> None:
     f = anima.jit(PROGRAMS[name], donate_argnums=0)

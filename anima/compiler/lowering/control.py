@@ -196,8 +196,9 @@ def _while(builder: ProgramBuilder, eqn: Eqn) -> None:
 @call("cond")
 def _cond(builder: ProgramBuilder, eqn: Eqn) -> None:
     index, *operands = eqn.invars
-    given = [builder.operand(x) for x in operands]
     which = builder.value(index)
+    builder.written_over(eqn)
+    given = [builder.operand(x) for x in operands]
     targets = [builder.place(v) for v in eqn.outvars]
     variables = [None if place is not None or not v.aval.size else
                  _variables(builder, [constant(0, scalar_type(v.aval))] * v.aval.size, v.aval)

@@ -72,9 +72,9 @@ def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
               for n, v in enumerate(jaxpr.invars)]
     outputs = [builder.buffer(f"out{n}", scalar_type(v.aval), v.aval.size, "output")
                for n, v in enumerate(jaxpr.outvars)]
-    builder.fused_program(fused, inputs, outputs)
     for k in donated:
         builder.buffers[inputs[k]] = replace(builder.buffers[inputs[k]], donated=True)
+    builder.fused_program(fused, inputs, outputs)
     return Program(name, tuple(builder.buffers.values()), tuple(builder.body), callbacks=tuple(builder.callbacks))
 
 
@@ -190,6 +190,17 @@ class Lowering:
         if eqn.outvars[0] in self.fused.over:  # the last that reads the operand: what it is made of may die
             self.places[self.fused.over[eqn.outvars[0]]] = out
         return out
+
+    def written_over(self, eqn: Eqn) -> None:
+        """Puts donated arguments where the results that branches make of them will be: copies that fall away."""
+        assert self.fused is not None
+        for var in eqn.outvars:
+            array = self.fused.over.get(var)
+            place = None if array is None else self.places.get(array)
+            if isinstance(place, str) and self.buffers[place].donated and self.inside == 0:
+                out = self.result(var)
+                self.copy(place, out, var.aval.size)
+                self.places[array] = out  # type: ignore[index]
 
     # ---------------------------------------------------------------- statements
 
