@@ -31,7 +31,7 @@ from anima.transforms.custom import Custom
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.discharge import without_refs
 from anima.transforms.forward import jvp_flat, jvp_jaxpr
-from anima.transforms.linearize import fill
+from anima.transforms.linearize import fill, linear_flat, linearize_jaxpr
 from anima.transforms.taylor import Term, flat, grouped, taylor_jaxpr
 from anima.transforms.transpose import backward, transpose_jaxpr
 from anima.transforms.vmap import batch_flat, batch_jaxpr, move_to
@@ -83,12 +83,7 @@ class CustomVmapCall(Primitive):
         worth keeping is not known before it is batched, or not."""
         nonzero, moving = tuple(not isinstance(t, Zero) for t in tangents), _differentiable(call)
         outs = under(parent, self.bind, *primals, call=call, rule=rule)
-        both = jvp_jaxpr(call, nonzero, moving)[0]
-        count = len(moving)
-        wanted = [k >= count for k in range(len(both.out_avals))]
-        part = dce_jaxpr(both.jaxpr, wanted)[0]
-        values = dict(zip(both.jaxpr.constvars, both.consts, strict=True))
-        tangent = ClosedJaxpr(part.replace(invars=both.jaxpr.invars), [values[v] for v in part.constvars])
+        both, tangent = jvp_jaxpr(call, nonzero, moving)[0], _tangents(call, nonzero, moving)
         found = under(recorder, self.bind, *primals, *(t for t in tangents if not isinstance(t, Zero)), call=tangent,
                       rule=partial(_tangent_rule, rule, both, nonzero, moving)) if any(moving) else []
         return outs, fill(moving, found, outs)
@@ -109,6 +104,23 @@ custom_vmap_call_p = CustomVmapCall("custom_vmap_call")
 
 def _differentiable(call: ClosedJaxpr) -> tuple[bool, ...]:
     return tuple(tangent_aval(a).dtype != dtypes.float0 for a in call.out_avals)
+
+
+def _tangents(call: ClosedJaxpr, nonzero: tuple[bool, ...], moving: tuple[bool, ...]) -> ClosedJaxpr:
+    """The program from arguments and nonzero tangents to tangents. What is linear is apart in it, in calls too, so that
+    it can be transposed."""
+    primal, linear, _ = linearize_jaxpr(call, nonzero, moving)
+    count = len(call.in_avals)
+
+    def run(*args: Any) -> list[Any]:
+        residuals = eval_jaxpr(primal.jaxpr, primal.consts, *args[:count])[len(moving):]
+        return eval_jaxpr(linear.jaxpr, linear.consts, *residuals, *args[count:])
+
+    jaxpr, consts = trace_to_jaxpr(run, [*call.in_avals, *(tangent_aval(a) for a, nz in zip(
+        call.in_avals, nonzero, strict=True) if nz)])
+    part = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
+    values = dict(zip(jaxpr.constvars, consts, strict=True))
+    return ClosedJaxpr(part.replace(invars=jaxpr.invars), [values[v] for v in part.constvars])
 
 
 def _without_rule(rule: Rule, closed: ClosedJaxpr, size: int, batched: Sequence[bool],
@@ -190,7 +202,7 @@ def _transposed_rule(rule: Rule, transposed: ClosedJaxpr, avals: Sequence[Shaped
         found.append(outs_batched)
         return outs
 
-    jaxpr, consts = trace_to_jaxpr(run, stacked)
+    jaxpr, consts = linear_flat(run, stacked)
     given = iter(zip(args[known:], batched[known:], strict=True))
     cts = [_fit(*next(given), out_batched, size) if nz else Zero(v.aval)
            for nz, out_batched, v in zip(nonzero, found[0], jaxpr.outvars, strict=True)]

@@ -255,3 +255,25 @@ def test_jets_go_through_the_function() -> None:
     value, terms = jet(f, (0.3,), ([1.0, 0.0, 0.0, 0.0],))
     want, others = jet(lambda x: jnp.sin(x) * x, (0.3,), ([1.0, 0.0, 0.0, 0.0],))
     np.testing.assert_allclose([value, *terms], [want, *others], rtol=1e-6)
+
+
+@pytest.mark.parametrize("inner", [
+    lambda x: jnp.minimum(x, 1.0) * jnp.where(x > 0, x, 2 * x),     # these are calls of jitted functions
+    lambda x: anima.jit(lambda y: jnp.sin(y) * y)(x),
+    lambda x: anima.checkpoint(lambda y: jnp.exp(y) * y)(x),
+    lambda x: anima.lax.cond(x[0] > 0, lambda y: y * y, jnp.cos, x),
+    lambda x: anima.lax.scan(lambda c, _: (jnp.tanh(c) * x, None), x, None, length=3)[0],
+    lambda x: anima.nn.relu(x) * anima.nn.softplus(x),
+])
+def test_reverse_mode_through_calls_inside(inner: Any) -> None:
+    f = custom_vmap(inner)
+    f.def_vmap(lambda size, batched, x: (anima.vmap(inner)(x), True))
+    x = jnp.array([0.5, -0.25, 1.5])
+    second = lambda g: anima.grad(lambda x: anima.grad(g)(x).sum())
+    for change in (anima.grad, second, lambda g: anima.jit(anima.grad(g))):
+        np.testing.assert_allclose(change(lambda x: f(x).sum())(x), change(lambda x: inner(x).sum())(x), rtol=1e-5)
+    xs = jnp.stack([x, 2 * x])
+    np.testing.assert_allclose(anima.vmap(anima.grad(lambda x: f(x).sum()))(xs),
+                               anima.vmap(anima.grad(lambda x: inner(x).sum()))(xs), rtol=1e-5)
+    np.testing.assert_allclose(anima.grad(lambda xs: anima.vmap(f)(xs).sum())(xs),
+                               anima.grad(lambda xs: anima.vmap(inner)(xs).sum())(xs), rtol=1e-5)
