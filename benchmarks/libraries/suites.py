@@ -46,7 +46,7 @@ SUITES = {
     "chex": Suite("Chex", "chex", "chex", missing="a finite difference of float32 sums, which are rounded another way"),
     "linen": Suite("Flax linen", "flax", "tests/linen", every=4),
     "nnx": Suite("Flax nnx", "flax", "tests/nnx", every=4, missing="variables as values of types of their own (hijax)"),
-    "haiku": Suite("Haiku", "dm-haiku", "haiku", every=4),
+    "haiku": Suite("Haiku", "dm-haiku", "haiku", every=4, missing="a function's own attributes, read from what `jit` returns"),
     "numpyro": Suite("NumPyro", "numpyro", "test", every=4),
     "blackjax": Suite("Blackjax", "blackjax", "tests", every=4),
     "e3nn": Suite("e3nn-jax", "e3nn-jax", "tests"),
