@@ -293,11 +293,16 @@ def jaxley_gradient() -> Program:
 def jnkepler_orbit() -> Program:
     import jax
     import jax.numpy as jnp
+    import numpy as np
     from jnkepler.jaxttv import JaxTTV
-    from jnkepler.tests import read_testdata_tc
 
-    jttv, _, _, params = read_testdata_tc()
-    assert isinstance(jttv, JaxTTV)
+    periods = [45.155305, 85.31646]
+    observed = [np.arange(159.11, 2950, periods[0]), np.arange(295.32, 2950, periods[1])]
+    jttv = JaxTTV(140.0, 2960.0, 1.0, observed, periods, errorobs=[np.full(len(t), 1e-3) for t in observed],
+                  print_info=False)
+    params = {name: jnp.array(value) for name, value in {
+        "period": periods, "ecosw": [0.02, -0.01], "esinw": [0.01, 0.03], "cosi": [0.0, 0.0], "lnode": [0.0, 0.0],
+        "tic": [159.11, 295.32], "pmass": [2e-5, 3e-5], "smass": 1.0}.items()}
 
     @jax.jit
     def step(state: Any) -> Any:

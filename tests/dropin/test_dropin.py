@@ -73,6 +73,7 @@ print(jax._src.core.trace_state_clean(), jax.jit(lambda x: x if jax._src.core.tr
     ("import jax.numpy.reductions", "ModuleNotFoundError: No module named 'jax.numpy.reductions'"),
     ("import jax._src.lax.lax", "ModuleNotFoundError: No module named 'jax._src.lax'"),
     ("import jaxlib.xla_extension", "ModuleNotFoundError: No module named 'jaxlib.xla_extension'"),
+    ("from jax.experimental import pallas", "ImportError: cannot import name 'pallas' from 'jax.experimental'"),
     ("import jax; jax.tree_map", "AttributeError: module 'jax' has no attribute 'tree_map'"),
     ("import jax; jax.numpy.arrange", "AttributeError: module 'jax.numpy' has no attribute 'arrange'"),
     ("from jax.core import jaxpr_as_fun_", "ImportError: cannot import name 'jaxpr_as_fun_' from 'jax.core'"),
@@ -102,6 +103,8 @@ print(jax.random.key_data(jax.random.split(jax.random.key(0)))[0], program.eqns[
     assert newer == "[1797259609 2579123966] jit\n"
     assert older == "[4146024105  967050713] jit\n"
     assert under_jax("import jax, numpy; print(jax.numpy.ones(1).dtype)", env={"JAX_ENABLE_X64": "1"}) == "float64\n"
+    assert under_jax("import jax; print(jax.device_count())",
+                     env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}) == "4\n"
 
 
 def test_what_libraries_read_of_functions():
