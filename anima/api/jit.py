@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial, update_wrapper
+from types import FunctionType
 from typing import Any, overload
 
 import numpy as np
@@ -155,7 +156,8 @@ class JitFunction:
             raise TypeError(f"Expected a callable value, got {fun!r}")
         if inspect.isgeneratorfunction(fun):
             raise TypeError(f"Expected a function, got a generator function: {fun}")
-        update_wrapper(self, fun, updated=())  # not the attributes of a callable object: they are not ours
+        # A function's attributes come along; those of a callable object are not ours.
+        update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, FunctionType) else ())
         self.fun = fun
         self.name = fun_name(fun)
         self.signature = Signature(fun, static_argnums, static_argnames)

@@ -383,6 +383,17 @@ def test_partials_lambdas_callables_and_builtins() -> None:
     equal(with_options(2.0, n=4), 8.0)
 
 
+def test_attributes_of_a_function_come_along() -> None:
+    def f(x: Any) -> Any:
+        return x + 1
+
+    f.units, f.fun = "metres", "shadowed"  # type: ignore[attr-defined]
+    jitted = anima.jit(f)
+    assert jitted.units == "metres"
+    assert anima.jit(jitted).__wrapped__ is jitted
+    assert jitted(1) == 2
+
+
 def test_defaults_and_variadics() -> None:
     f = anima.jit(lambda x, y=2.0, *rest, k=3.0, **more: x + y + sum(rest) + k + sum(more.values()))
     equal((f(1.0), f(1.0, 5.0), f(1.0, 2.0, 3.0, 4.0), f(1.0, k=0.0, z=7.0)), (6.0, 9.0, 13.0, 10.0))
