@@ -46,6 +46,9 @@ class ProgramBuilder(Protocol):
     def updated(self, eqn: Eqn) -> str:
         """The buffer of a result that is the first operand with some elements changed, as it is before that."""
 
+    def written_over(self, eqn: Eqn) -> None:
+        """Puts donated arguments where the results that branches make of them will be: copies that fall away."""
+
     def temp(self, dtype: str, size: int) -> str:
         """A new buffer for intermediate values."""
 

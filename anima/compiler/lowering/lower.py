@@ -192,7 +192,6 @@ class Lowering:
         return out
 
     def written_over(self, eqn: Eqn) -> None:
-        """Puts donated arguments where the results that branches make of them will be: copies that fall away."""
         assert self.fused is not None
         for var in eqn.outvars:
             array = self.fused.over.get(var)
