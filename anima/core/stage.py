@@ -51,6 +51,18 @@ class Traced:
 _INTERNAL = Traced()  # a program that Anima derives: nobody's function
 
 
+_copies: weakref.WeakValueDictionary[int, ConcreteArray] = weakref.WeakValueDictionary()
+
+
+def _copied(x: np.ndarray, aval: ShapedArray) -> ConcreteArray:
+    """The elements of an array that may be written to later: one copy for all programs that see the same ones."""
+    known = _copies.get(id(x))
+    if known is not None and known.aval == aval and known.elements().tobytes() == x.astype(aval.dtype).tobytes():
+        return known
+    copy = _copies[id(x)] = ConcreteArray(np.array(x, aval.dtype, order="C"), aval)
+    return copy
+
+
 class StageTracer(Tracer):
     """A variable of the program being recorded."""
 
@@ -114,8 +126,7 @@ class StageTrace(Trace):
     def const(self, x: Any, aval: ShapedArray) -> Var:
         known = self.consts.get(id(x))
         if known is None:
-            # A NumPy array may be written to later: the program keeps the value that it saw.
-            kept = ConcreteArray(np.array(x, aval.dtype, order="C"), aval) if isinstance(x, np.ndarray) else x
+            kept = _copied(x, aval) if isinstance(x, np.ndarray) else x
             known = self.consts[id(x)] = (Var(aval), (kept, x))
         return known[0]
 

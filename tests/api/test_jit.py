@@ -394,6 +394,29 @@ def test_attributes_of_a_function_come_along() -> None:
     assert jitted(1) == 2
 
 
+def test_arrays_that_loops_close_over_are_copied_once() -> None:
+    x, ones = np.arange(6.0, dtype=np.float32), np.ones(6, np.float32)
+
+    def loop(c: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda i, c: c * x, c)
+
+    def f(c: Any) -> Any:
+        first, second = loop(c), loop(c)
+        x[0] = 7  # a program has what it saw
+        third = loop(c)
+        x[0] = 0
+        return first, second, third
+
+    consts = anima.make_jaxpr(f)(ones).consts
+    assert [float(c[0]) for c in consts] == [0, 7]
+    first, second, third = anima.jit(f)(ones)
+    equal(first, x**2)
+    equal(second, x**2)
+    equal(third, np.array([49, *x[1:] ** 2]))
+    x[1] = np.nan
+    assert np.isnan(anima.jit(lambda c: (loop(c), loop(c)))(ones)[1][1])
+
+
 def test_defaults_and_variadics() -> None:
     f = anima.jit(lambda x, y=2.0, *rest, k=3.0, **more: x + y + sum(rest) + k + sum(more.values()))
     equal((f(1.0), f(1.0, 5.0), f(1.0, 2.0, 3.0, 4.0), f(1.0, k=0.0, z=7.0)), (6.0, 9.0, 13.0, 10.0))

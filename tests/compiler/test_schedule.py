@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anima
+import anima.numpy as jnp
 from anima.compiler.driver import to_loops
 from anima.compiler.ir.interpret import run
 from anima.compiler.ir.loops import (
@@ -227,3 +229,18 @@ def test_blocks_cover_a_loop_once(extent: int, size: int) -> None:
 def test_even_blocks() -> None:
     assert [even_block(n, 16) for n in (7, 16, 17, 30, 90, 97, 1000)] == [7, 16, 16, 15, 15, 16, 10]
     assert [even_block(n, 64, 16) for n in (1000, 96, 160, 1024)] == [64, 48, 64, 64]
+
+
+@pytest.mark.parametrize("rows", [15, 16, 17, 33, 1000, 70_001, 100_003])
+@pytest.mark.parametrize("columns", range(1, 10))
+def test_few_columns(rows: int, columns: int) -> None:
+    x = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+    wide = x.astype(np.float64)
+    scale = 1e-5 * np.sqrt(rows)
+    for name, fun in {
+            "sum": lambda m, x: m.sum(x, 0), "max": lambda m, x: m.max(x, 0), "argmin": lambda m, x: m.argmin(x, 0),
+            "shared": lambda m, x: m.sum(m.exp(0.1 * x[:, :1] - 1) * x, 0),
+            "two": lambda m, x: m.sum(x, 0) * m.sum(x * x[:, -1:], 0),
+            "steps": lambda m, x: x[1::3, -1] * 2, "product": lambda m, x: m.sin(x[:, 0]) @ x}.items():
+        np.testing.assert_allclose(anima.jit(lambda x, f=fun: f(jnp, x))(x), fun(np, wide), rtol=1e-4,
+                                   atol=scale * (np.abs(wide.sum(0)).max() + 1 if name == "two" else 1), err_msg=name)

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from anima.compiler.ir.costs import cost
+from anima.compiler.ir.costs import cost, extent_of
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
@@ -150,8 +150,8 @@ def _long_sum(loop: For, totals: dict[str, Var]) -> Stmt:
     added = [s for s in loop.body if isinstance(s, Accumulate)]
     if not added:
         return with_blocks(loop, [_long_sums(loop.body, totals)])
-    if _extent([loop]) <= RUN_LIMIT or not any(s.op == "add" for s in added):
-        return loop
+    if not isinstance(loop.extent, Const) or _extent([loop]) <= RUN_LIMIT or not any(s.op == "add" for s in added):
+        return loop  # (the last of several blocks may be shorter)
     blocks, block = split(loop, even_block(_extent([loop]), RUN_LIMIT // 2))
     parts = {s.name: replace(totals[s.name], name=f"{s.name}.part") for s in added}
     ends = [Accumulate(s.name, s.op, Ref(parts[s.name].name, s.value.dtype)) for s in added]
@@ -179,7 +179,7 @@ def _pays_abreast(loop: For) -> bool:
     """Whether vectors run better along what is reduced in a loop over few columns: it is long enough, and something is
     computed for all columns at once, or they would leave lanes empty."""
     outer, _, inner = _nest([loop])
-    if not inner or inner[-1].kind != "reduce" or _extent(inner[-1:]) < _LONG:
+    if not inner or inner[-1].kind != "reduce" or extent_of(inner[-1].extent) < _LONG:
         return False
     varying = varying_names(outer[0])
     shared = sum(cost(s) for s in statements(*inner) if isinstance(s, Let) and s.name not in varying)
