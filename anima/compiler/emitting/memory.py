@@ -48,7 +48,8 @@ class Place:
 class Memory(Indices):
     """Access to buffers in a function that is being written.
 
-    `mask` tells which lanes are active (None: all), `apart` whether they may have left the loop that is being written;
+    `mask` tells which lanes are active (None: all), `active` how many, if it is the first ones of a round's mask, which
+    comes with it; `apart` whether they may have left the loop that is being written;
     `versions` counts the stores to each buffer, so that a load is not taken for one made before a store.
     """
 
@@ -58,6 +59,7 @@ class Memory(Indices):
         super().__init__(b)
         self.places: dict[str, Place] = {}
         self.mask: Value | None = None
+        self.active: tuple[Value | None, Value | int] = None, 0
         self.versions: dict[str, int] = {}
         self._epoch = 0
 
@@ -182,7 +184,8 @@ class Memory(Indices):
             return value if index.step == 1 else self._reversed(value)
         # Small elements are loaded one by one, which is better done without a branch for each lane.
         small = type.bits < 32
-        if 2 <= index.step <= (2 if small else _LONGEST) and not index.general and self.mask is None:
+        if 2 <= index.step <= (2 if small else _LONGEST) and not index.general and (
+                self.mask is None or (index.step > 2 and self.mask is self.active[0])):
             return self._in_steps(type, self._address(pointer, scalar, index), index.step)
         if index.step == 2 and not index.general and not small:
             address = self._address(pointer, scalar, index)
@@ -202,13 +205,34 @@ class Memory(Indices):
         b, width = self.b, type.width
         last = step * (width - 1) + 1 - width
         starts = [*range(0, last, width), last]
-        found = b.load(type, address)
+
+        def part(start: int) -> Value:
+            place = self._step(address, type.scalar, i64(start))
+            return b.load(type, place) if self.mask is None else b.masked_load(type, place, self._until(step, start))
+
+        found = part(0)
         for number, start in enumerate(starts[1:], 1):
             places = [step * lane - start for lane in range(width)]  # in the next vector
             order = [width + place if place >= 0 else lane if number > 1 else step * lane
                      for lane, place in enumerate(places)]
-            following = b.load(type, self._step(address, type.scalar, i64(start)))
-            found = b.shuffle(found, following, [n if n < 2 * width else -1 for n in order])
+            found = b.shuffle(found, part(start), [n if n < 2 * width else -1 for n in order])
+        return found
+
+    def _until(self, step: int, start: int) -> Value:
+        """The lanes of a vector at a place that are not beyond the last active lane's element, in steps."""
+        b, mask, count = self.b, *self.active
+        assert mask is not None
+        key = ("until", mask.name, step, start)
+        found = self.known.get(key)
+        if found is None:
+            if isinstance(count, int):
+                lanes = [lane <= step * (count - 1) - start for lane in range(self.width)]
+                found = b.const_lanes(Type("i1", self.width), lanes)
+            else:
+                last = b.op("sub", b.op("mul", count, i64(step)), i64(step + start))
+                found = b.cmp("sle", b.step(Type("i64", self.width)), b.splat(last, self.width))
+            self.known[key] = found
+        assert isinstance(found, Value)
         return found
 
     def _turned_mask(self, index: LaneIndex) -> Value | None:

@@ -85,7 +85,7 @@ class Vector(Control):
         mask = None if count == width else self._first_lanes(count, width)
         with self.inlined(loop.body):
             self.numbers[loop.index] = np.array(elements_of(width, count))
-            self._round(loop, LaneIndex(i64(count), 0, count, count), i64(0), totals, mask)
+            self._round(loop, LaneIndex(i64(count), 0, count, count), i64(0), totals, mask, count)
             partial = {name: self.env[key] for name, key in totals[0].items()}
         for name, stmt in sums.items():
             self._combine(name, stmt, [partial[name]], width)
@@ -173,7 +173,7 @@ class Vector(Control):
         once = totals[:1]
         if count is not None and count % step == 0:
             self.counted(i64(0), extent.value, step, keys, loop.body,
-                         lambda i: self._round(loop, extent, i, totals, None))
+                         lambda i: self._round(loop, extent, i, totals))
             return
         if self.masks and (weight > _HEAVY or (count is not None and count < step)):
             self._masked(loop, extent, count, i64(0), once)
@@ -181,15 +181,17 @@ class Vector(Control):
         main = i64(count - count % step) if count is not None else self.b.op(
             "sub", extent.value, self.b.op("urem", extent.value, i64(step)))
         self.counted(i64(0), main, step, keys, loop.body,
-                     lambda i: self._round(loop, extent, i, totals, None))
+                     lambda i: self._round(loop, extent, i, totals))
         if self.masks:
             self._masked(loop, extent, count, main, once)
         else:
             self._one_by_one(loop, extent, main, totals[0])
 
-    def _round(self, loop: For, extent: LaneIndex, i: Value, totals: list[dict[str, str]], mask: Value | None) -> None:
-        """The body once for each set of accumulators, at iterations i, i + width, ..."""
-        outer_renamed, outer_mask = self.renamed, self.mask
+    def _round(self, loop: For, extent: LaneIndex, i: Value, totals: list[dict[str, str]], mask: Value | None = None,
+               active: Value | int = 0) -> None:
+        """The body once for each set of accumulators, at iterations i, i + width, ...; with a mask, whose first lanes
+        are active."""
+        outer_renamed, outer_mask, self.active = self.renamed, self.mask, (mask, active)
         self.width = loop.width
         for number, renamed in enumerate(totals):
             self.renamed = outer_renamed | renamed
@@ -208,12 +210,14 @@ class Vector(Control):
         single = count is not None and first is not None and count - first <= loop.width
 
         def body(i: Value) -> None:
+            rest: Value | int
             if single:
-                mask = self._first_lanes(count - first, loop.width)  # type: ignore[operator]
+                rest = count - first  # type: ignore[operator]
+                mask = self._first_lanes(rest, loop.width)
             else:
                 rest = b.intrinsic("smin", b.op("sub", extent.value, i), i64(loop.width))
                 mask = b.cmp("slt", b.step(lanes), b.splat(b.cast("trunc", rest, Type("i32")), loop.width))
-            self._round(loop, extent, i, totals, mask)
+            self._round(loop, extent, i, totals, mask, rest)
 
         keys = [key for renamed in totals for key in renamed.values()]
         self.counted(start, extent.value, loop.width, keys, loop.body, body)
