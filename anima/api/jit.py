@@ -156,8 +156,9 @@ class JitFunction:
             raise TypeError(f"Expected a callable value, got {fun!r}")
         if inspect.isgeneratorfunction(fun):
             raise TypeError(f"Expected a function, got a generator function: {fun}")
-        # A function's attributes come along; those of a callable object are not ours.
-        update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, FunctionType) else ())
+        update_wrapper(self, fun, updated=())
+        if isinstance(fun, FunctionType):  # whose attributes come along, but not in the place of our own
+            self.__dict__ |= {name: value for name, value in vars(fun).items() if not hasattr(self, name)}
         self.fun = fun
         self.name = fun_name(fun)
         self.signature = Signature(fun, static_argnums, static_argnames)

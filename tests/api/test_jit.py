@@ -387,9 +387,11 @@ def test_attributes_of_a_function_come_along() -> None:
     def f(x: Any) -> Any:
         return x + 1
 
-    f.units, f.fun = "metres", "shadowed"  # type: ignore[attr-defined]
+    f.units, f.fun, f.lower = "metres", "shadowed", 1  # type: ignore[attr-defined]
     jitted = anima.jit(f)
     assert jitted.units == "metres"
+    assert jitted.lower(1).kernel_count == 1
+    assert anima.jit(anima.vmap(anima.grad(jnp.add)))(np.ones(3), np.ones(3)).tolist() == [1, 1, 1]
     assert anima.jit(jitted).__wrapped__ is jitted
     assert jitted(1) == 2
 
