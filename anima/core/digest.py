@@ -47,8 +47,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.out: list[str] = []
-        self.names: dict[Any, str] = {}  # of variables
-        self.count = 0  # of all that were named: a variable may stand in several programs
+        self.names: dict[Any, str] = {}  # of the variables of the program that is being written
+        self.count = 0  # of all that were named
         self.types: dict[int, tuple[Any, str]] = {}  # by identity: texts of types
 
     def program(self, closed: ClosedJaxpr) -> None:
@@ -57,7 +57,9 @@ class _Writer:
         self.jaxpr(closed.jaxpr)
 
     def jaxpr(self, jaxpr: Jaxpr) -> None:
-        out = self.out
+        """A program has names of its own: what it shares variables with, an outer one too, keeps its names."""
+        out, outer = self.out, self.names
+        self.names = {}
         for var in (*jaxpr.constvars, None, *jaxpr.invars):
             out.append("in" if var is None else self.define(var))
         for eqn in jaxpr.eqns:
@@ -65,6 +67,7 @@ class _Writer:
             out.append(" ".join([self.atom(a) for a in eqn.invars]))
             out.append(" ".join([self.define(v) for v in eqn.outvars]))
         out.append("out " + " ".join([self.atom(a) for a in jaxpr.outvars]))
+        self.names = outer
 
     def define(self, var: Any) -> str:
         self.names[var] = name = str(self.count)

@@ -167,6 +167,24 @@ def test_programs_of_the_same_variables_are_told_apart(times: int) -> None:
     assert len({digest(p) for p in every}) == len(every) == len(parts) ** times
 
 
+def test_a_program_that_shares_variables_with_an_outer_one_has_names_of_its_own() -> None:
+    def calling(number: int) -> ClosedJaxpr:
+        """f(a, b) = g(v), sin(v), where v is a or b, and is the parameter of g as well."""
+        outer = anima.make_jaxpr(lambda a, b: [pjit_p.bind((a, b)[number], jaxpr=negative, name="g", inline=False),
+                                               jnp.sin((a, b)[number])])(np.ones(3), np.ones(3))
+        call, var = outer.jaxpr.eqns[0], outer.jaxpr.invars[number]
+        return put(outer, 0, call.replace(params={**call.params, "jaxpr": of_parameter(negative, var)}))
+
+    negative = anima.make_jaxpr(lambda x: -x)(np.ones(3))
+    assert digest(calling(0)) != digest(calling(1))
+
+
+def of_parameter(closed: ClosedJaxpr, var: Any) -> ClosedJaxpr:
+    """A program of one parameter and one equation, with this variable as its parameter."""
+    jaxpr, (eqn,) = closed.jaxpr, closed.jaxpr.eqns
+    return ClosedJaxpr(jaxpr.replace(invars=[var], eqns=[eqn.replace(invars=[var])]), closed.consts)
+
+
 def test_options_tell_programs_apart(kinds: list[type]) -> None:
     assert twice(kinds, lambda x: x @ x.T, X)[0] == [Executable, StoredExecutable]
     with anima.default_matmul_precision("highest"):
