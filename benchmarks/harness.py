@@ -7,11 +7,14 @@ between contestants, so that what else the machine does falls on all of them ali
 from __future__ import annotations
 
 import importlib.util
+import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads keep the cores when it is another's turn
 
 HAVE_JAX = importlib.util.find_spec("jax") is not None
 HAVE_TORCH = importlib.util.find_spec("torch") is not None

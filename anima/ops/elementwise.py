@@ -230,7 +230,7 @@ min = Elementwise("min", reference.minimum, ARRAY, "The smaller of x and y; NaN 
 
 def _abs_jvp(t: Any, y: Any, x: Any) -> Any:
     if not dtypes.issubdtype(x.dtype, np.complexfloating):
-        return _choose(ge(x, 0), neg(t), t)
+        return mul(t, _choose(ge(x, 0), _constant(-1, x), _constant(1, x)))
     size = convert(y, x.dtype)
     return real(mul(t, div(conj(x), _choose(eq(size, 0), size, _constant(1, size)))))
 

@@ -4,6 +4,7 @@
     step 1                 one vector load (masked in the last, partial round of a loop)
     step -1                the same, reversed
     step 2 to 8            as many vector loads; stores to all places between are one after the other: `interleave.py`
+    step 1, clamped        one masked vector load, and one scalar load for the lanes beyond each end
     another step, general  a gather
 
 A bool is a byte in memory and an i1 in a register; a complex number is two adjacent floats in memory and
@@ -177,6 +178,8 @@ class Memory(Indices):
         if index.uniform:
             return b.load(Type(scalar), self._address(pointer, scalar, index))
         type = Type(scalar, self.width)
+        if self._masks_clamped(index, type.bits):
+            return self._load_clamped(pointer, scalar, type, index)
         if index.step in (1, -1) and not index.general:
             address = self._address(pointer, scalar, index, self.width - 1 if index.step == -1 else 0)
             mask = self._turned_mask(index)
@@ -192,6 +195,62 @@ class Memory(Indices):
             both = b.masked_load(Type(scalar, 2 * self.width), address, self._even_lanes())
             return b.shuffle(both, b.undef(both.type), [2 * lane for lane in range(self.width)])
         return b.gather(type, self._addresses(pointer, scalar, index, small), None if small else self.mask)
+
+    # -- what is clamped ------------------------------------------------------------------------
+
+    def _masks_clamped(self, index: LaneIndex, bits: int) -> bool:
+        """Whether elements from one to the next, beyond two ends the last ones, are loaded under a mask."""
+        if index.clamped is None or index.clamped[0].step != 1:
+            return False
+        return any(f"+{f}" in self.b.module.features for f in (("avx512bw", "avx") if bits >= 32 else ("avx512bw",)))
+
+    def _load_clamped(self, pointer: Value, element: str, type: Type, index: LaneIndex) -> Value:
+        """The elements, of one number or two, at a clamped index."""
+        assert index.clamped is not None
+        b, (inside, below), numbers = self.b, self._ends(index), type.width // self.width
+        free, *ends = index.clamped
+        one = Type(type.scalar, numbers)
+        found = [b.load(one, self._address(pointer, element, end)) for end in ends if end is not None]
+        others = [b.shuffle(x, b.undef(one), [lane % numbers for lane in range(type.width)]) if numbers > 1 else
+                  b.splat(x, type.width) for x in found]
+        other = others[0]
+        if len(others) > 1:
+            assert below is not None
+            other = b.select(self._repeated(below, numbers), *others)
+        return b.masked_load(type, self._address(pointer, element, free), self._repeated(inside, numbers), other)
+
+    def _repeated(self, mask: Value, numbers: int) -> Value:
+        """The mask of elements that are several numbers each."""
+        if numbers == 1:
+            return mask
+        return self.b.shuffle(mask, self.b.undef(mask.type), [n // numbers for n in range(numbers * self.width)])
+
+    def _ends(self, index: LaneIndex) -> tuple[Value, Value | None]:
+        """The active lanes of a clamped index that are between its ends; those below the first, if there is one."""
+        assert index.clamped is not None
+        key = "ends", *identity(index), None if self.mask is None else self.mask.name
+        found = self.known.get(key)
+        if found is not None:
+            inside, below = found  # type: ignore[misc]
+            return inside, below  # type: ignore[return-value]
+        b, (free, least, most) = self.b, index.clamped
+        first, lanes = self.total(free), b.step(Type("i32", self.width))
+
+        def until(end: LaneIndex) -> Value:
+            """The lane of an end, -1 if it is before all, in all lanes."""
+            lane = b.intrinsic("smin", b.op("sub", self.total(end), first), i64(self.width))
+            lane = b.intrinsic("smax", lane, i64(-1))
+            return b.splat(b.cast("trunc", lane, Type("i32")), self.width)
+
+        below = None if least is None else b.cmp("slt", lanes, until(least))
+        masks = [] if below is None else [b.op("xor", below, b.const(below.type, 1))]
+        masks += [] if most is None else [b.cmp("sle", lanes, until(most))]
+        masks += [] if self.mask is None else [self.mask]
+        inside = masks[0]
+        for mask in masks[1:]:
+            inside = b.op("and", inside, mask)
+        self.known[key] = inside, below  # type: ignore[assignment]
+        return inside, below
 
     def _even_lanes(self) -> Value:
         """A mask of twice as many lanes, of which every other one is never active: what lies there may not exist."""
@@ -275,6 +334,9 @@ class Memory(Indices):
         if index.step == -1 and not index.general and self.mask is None:
             back = self._address(place.pointer, element, index, self.width - 1)
             return self._apart(b.load(Type(scalar, 2 * self.width), back), range(self.width - 1, -1, -1))
+        if self._masks_clamped(index, 64):
+            both = self._load_clamped(place.pointer, element, Type(scalar, 2 * self.width), index)
+            return self._apart(both, range(self.width))
         if index.step != 1 or index.general:
             reals = self._addresses(place.pointer, element, index, small=False)
             if scalar == "float":  # both parts as one number
@@ -320,7 +382,4 @@ class Memory(Indices):
             b.masked_store(both, address, mask)
 
     def _doubled_mask(self) -> Value | None:
-        if self.mask is None:
-            return None
-        twice = [lane // 2 for lane in range(2 * self.width)]
-        return self.b.shuffle(self.mask, self.b.undef(self.mask.type), twice)
+        return None if self.mask is None else self._repeated(self.mask, 2)

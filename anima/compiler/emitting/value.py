@@ -3,7 +3,7 @@
 Inside a vector loop of width W an index is one of
     uniform   one scalar for all lanes                 i*1024
     affine    a scalar and a constant step per lane    i*1024 + j,  j in lanes k, k+1, ... k+W-1
-    general   a vector of W integers                   rem(j, 7)
+    general   a vector of W integers                   rem(j, 7), or max(j - 1, 0), which is known to be clamped
 Affine indices are what makes a load one vector load. Every index knows bounds, so that general ones are
 kept in 32 bits where they fit (a gather of 16 lanes is then one instruction, not two).
 """
@@ -55,6 +55,8 @@ class LaneIndex:
 
     General: `value` is a vector of lanes. Else lane k is `value + moving + offset + k*step`, where `moving` (or
     None) is the vector loop's own counter: apart from what does not change in the loop, as addresses want it.
+
+    `clamped`: (an affine index, its least and most value, or None) that a general one is.
     """
 
     value: Value
@@ -63,6 +65,7 @@ class LaneIndex:
     hi: int = MOST
     moving: Value | None = None
     offset: int = 0
+    clamped: Clamped | None = None
 
     @property
     def general(self) -> bool:
@@ -78,6 +81,9 @@ class LaneIndex:
         self.lo, self.hi = self.lo + min(ends), self.hi + max(ends)
         if self.lo < LEAST or self.hi > MOST:
             self.lo, self.hi = LEAST, MOST
+
+
+Clamped = tuple[LaneIndex, LaneIndex | None, LaneIndex | None]
 
 
 def constant_index(number: int) -> LaneIndex:
@@ -221,6 +227,9 @@ class Indices:
                 value = self._op("mul", value, self.lanes(factor, scalar))
             self.known[key] = value if self.number(total) == 0 else self._op("add", self.lanes(total, scalar), value)
         result.value = self.known[key]  # type: ignore[assignment]
+        if index.clamped is not None and c == 1 and total.uniform:
+            free, least, most = (None if i is None else self.sum((i, total), (1, 1)) for i in index.clamped)
+            result.clamped = free, least, most  # type: ignore[assignment]
         return result
 
     def arithmetic(self, name: str, a: LaneIndex, c: LaneIndex) -> LaneIndex:
@@ -236,6 +245,8 @@ class Indices:
             case "rem" if c.lo > 0 and a.lo >= 0:
                 result.lo, result.hi = 0, min(a.hi, c.hi - 1)
         result.value = self._op(name, *self._both(a, c, result))
+        if result.general:
+            result.clamped = _clamped(name, a, c)
         return result
 
     @staticmethod
@@ -285,6 +296,18 @@ class Indices:
                 return constant_index(number if signed or number >= 0 else number + (1 << bits))
             value = self.b.cast("sext" if signed else "zext", value, type)
         return LaneIndex(value, 0, max(lo, LEAST), min(hi, MOST))
+
+
+def _clamped(name: str, a: LaneIndex, c: LaneIndex) -> Clamped | None:
+    """The clamped affine index that `max` or `min` of two indices is."""
+    if not c.uniform:
+        return None
+    free, least, most = (a, None, None) if a.clamped is None else a.clamped
+    if free.general:
+        return None
+    if name == "max" and least is most is None:
+        return free, c, None
+    return (free, least, c) if name == "min" and most is None else None
 
 
 def identity(value: Val) -> tuple[object, ...]:

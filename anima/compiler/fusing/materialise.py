@@ -24,6 +24,8 @@ from anima.core.jaxpr import Atom, Eqn, Jaxpr, Var
 from anima.ops.broadcast import broadcast_in_dim_p
 
 CHEAP = 6              # scalar operations that may be done again rather than stored
+FAR = 1 << 23          # bytes of an array that caches do not hold, so that storing it costs
+FAR_CHEAP = 40         # as many scalar operations as this
 DEEP = 40              # longest chain of folded equations that are not elementwise
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
@@ -239,7 +241,10 @@ def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) ->
     if len(use.roots) > 1:
         return True
     repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
-    return bool(repeated) and size > 1
+    if not repeated or size == 1:
+        return False
+    far = size * var.aval.dtype.itemsize >= FAR
+    return not (far and cost * (use.evaluations - size) <= FAR_CHEAP * size)
 
 
 @dataclass(slots=True)

@@ -206,6 +206,8 @@ class Indexer:
     def clamp(self, a: Index, lo: int, hi: int) -> Index:
         """`a` brought into `lo .. hi`."""
         expr, low, high = a.expr(), a.lo, a.hi
+        if high <= lo or low >= hi:
+            return self.const(lo if high <= lo else hi)
         if low < lo:
             expr, low, high = Op("max", (expr, Const(lo, INDEX)), INDEX), lo, max(high, lo)
         if high > hi:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.ir.index_math import Index, conjunction
+from anima.compiler.ir.index_math import FALSE, TRUE, Index, conjunction
 from anima.compiler.ir.loops import Const, Expr
 from anima.compiler.lowering.nest import Nest
 from anima.core import dtypes
@@ -342,10 +342,13 @@ def _pad(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
         inner.append(place)
         level = max(level, i.level)
         scope.used.append(shifted)
+    inside = conjunction(conditions)
+    if inside is FALSE:
+        return outside
     value = scope.at(operand, tuple(inner))
-    inside = scope.condition(conjunction(conditions), level)
-    if type(inside) is Const:
-        return value if inside.value else outside
+    if inside is TRUE:
+        return value
+    inside = scope.condition(inside, level)
     return scope.op("select_n", (inside, outside, value), scalar_type(operand.aval))
 
 
