@@ -136,9 +136,9 @@ class Executable:
         if self._scratch is not None:
             self._scratch = replace(self._scratch, make=guards.scratch)
 
-    def typed(self, avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], form: str,
+    def typed(self, avals: Sequence[ShapedArray | None], out_avals: Sequence[ShapedArray], form: str,
               donated: Sequence[int] = ()) -> Callable[..., Any] | None:
-        """A function of arguments of the types `avals`: arrays of Anima's or NumPy's, Python numbers.
+        """A function of arguments of the types `avals`: arrays of Anima's or NumPy's, Python numbers; None: of NumPy's.
 
         Its results are arrays of the types `out_avals`, as a "list", a "tuple" or a "single" one; the arguments at
         `donated` are deleted. It gives NotImplemented for other arguments. None where there is no such function.

@@ -73,3 +73,23 @@ def test_random_histories_leave_no_tapes(states, seed, budget):
     assert states and all(state() is None for _, state in states)
     assert not any(words[tapes.CHAIN] or words[tapes.USED] for words, _ in states)
     assert len(tapes._loops) == before
+
+
+def test_programs_that_record_are_called_as_others_are(states):
+    def f(x, n):
+        return jnp.sum(lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(c[1]) * c[1]), (0, x))[1])
+
+    gradient = anima.jit(anima.value_and_grad(f), donate_argnums=0)
+    x = np.linspace(0.1, 1.0, 5, dtype=np.float32)
+    want = gradient(x, 7)
+    (entry,) = gradient.entries.values()
+    assert entry.run is not None and entry.run(x, 7.5) is NotImplemented
+    given = jnp.asarray(x)
+    for got in (gradient(x, 7), gradient(given, np.int32(7))):
+        np.testing.assert_array_equal(got[0], want[0])
+        np.testing.assert_array_equal(got[1], want[1])
+    assert given.is_deleted()
+    with anima.config.option("tape_budget")(0), pytest.raises(MemoryError, match="test_tapes"):
+        gradient(x, 7)
+    gc.collect()
+    assert states and not any(words[tapes.CHAIN] for words, _ in states)

@@ -10,6 +10,7 @@ Of what was on the tapes, half is kept until its room is needed.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -65,13 +66,20 @@ def _at_run_time(callback: Any) -> Any:
 # ---------------------------------------------------------------- programs that use tapes
 
 
+_words = ctypes.c_int64 * 4
+
+
 class _State:
     """The state of one run; as long as it lives, so do the tapes of its chain."""
 
     __slots__ = ("__weakref__", "words")
 
     def __init__(self, room: int) -> None:
-        self.words = np.array([room, 0, 0, 0], np.int64)
+        self.words = _words(room)
+
+    def address(self) -> np.ndarray:
+        """Where it lies, as programs take it."""
+        return np.array([ctypes.addressof(self.words)], np.int64)
 
     def release(self) -> None:
         """Frees all tapes."""
@@ -82,9 +90,9 @@ class _State:
         weakref.finalize(self, _release, self.words).atexit = False  # what runs at the exit may still read them
 
 
-def _release(words: np.ndarray) -> None:
+def _release(words: Any) -> None:
     if words[native.CHAIN]:
-        native.free()(words.ctypes.data, 0)
+        native.free()(ctypes.addressof(words), 0)
 
 
 class _Recorded(Tape):
@@ -117,12 +125,11 @@ class TapeExecutable:
             values[k] = handles(values[k])
         state = _State(budget() if room is None else room)
         if self.records:
-            values.append(np.array([state.words.ctypes.data], np.int64))
+            values.append(state.address())
         kept = False
         try:
             outs = self.executable(values)
-            if state.words[native.STATUS]:
-                raise over_budget(self._place(int(state.words[native.STATUS])))
+            self._check(state)
             if self.results:
                 keep = (state, [inputs[k] for k in self.given], self.consts)
                 state.keep()
@@ -133,6 +140,31 @@ class TapeExecutable:
         finally:
             if not kept:
                 state.release()
+
+    def typed(self, avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], form: str,
+              donated: Sequence[int] = ()) -> Callable[..., Any] | None:
+        """As of other executables, where all tapes are made and freed within a call."""
+        if self.given or self.results:
+            return None
+        run = self.executable.typed([*avals, None], out_avals, form, donated)
+        if run is None:
+            return None
+
+        def recording(*args: Any) -> Any:
+            state = _State(budget())
+            try:
+                outs = run(*args, state.address())
+                self._check(state)
+                return outs
+            finally:
+                state.release()
+
+        return recording
+
+    def _check(self, state: _State) -> None:
+        """MemoryError if the tapes of a run took more memory than they may."""
+        if state.words[native.STATUS]:
+            raise over_budget(self._place(state.words[native.STATUS]))
 
     def _place(self, code: int) -> Source | None:
         return next((s for s in _sources(self.jaxpr) if source_code(s) == code), None)
