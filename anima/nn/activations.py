@@ -13,16 +13,15 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima.api.whole import as_one
-from anima.core import dtypes
+from anima.numpy.promote import inexact_array
 from anima.ops import special
 from anima.ops.elementwise import logistic
 from anima.transforms.custom import custom_jvp
 
 
 def _floating(x: Any) -> Any:
-    """`x` as an array of an inexact type."""
-    x = jnp.asarray(x)
-    return x if dtypes.issubdtype(x.dtype, np.inexact) else x.astype(dtypes.to_inexact(x.dtype))
+    """`x` as an array of an inexact type; weak types stay weak."""
+    return inexact_array("activation", jnp.asarray(x))
 
 
 def identity(x: Any) -> Any:
@@ -67,7 +66,7 @@ def sigmoid(x: Any) -> Any:
 @as_one
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)), without overflow."""
-    return jnp.logaddexp(x, 0.0)
+    return jnp.logaddexp(_floating(x), 0.0)
 
 
 @as_one

@@ -105,14 +105,13 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, 
     axes = (*own, *mapped)
     largest = _largest(jnp.real(a), axes, where)
     largest = jnp.where(jnp.isfinite(largest), largest, 0)
-    largest = largest.astype(a.dtype)
-    terms = jnp.exp(a - largest)
+    terms = jnp.exp(a - largest.astype(a.dtype))
     total = jnp.sum(terms if b is None else b * terms, axes, where=where, keepdims=True)
     sign = jnp.sign(total)
     is_complex = dtypes.issubdtype(a.dtype, np.complexfloating)
     if return_sign or not is_complex:
         total = jnp.abs(total)
-    out = jnp.log(total) + largest
+    out = jnp.log(total) + largest.astype(total.dtype)
     if not keepdims:
         out, sign = jnp.squeeze(out, own), jnp.squeeze(sign, own)
     if return_sign:

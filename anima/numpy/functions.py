@@ -20,6 +20,7 @@ from anima.numpy.elementwise import (
     isnan,
     named,
     select_where,
+    weak_like,
 )
 from anima.numpy.promote import (
     INEXACT,
@@ -88,20 +89,22 @@ def log10(x: ArrayLike, /) -> Array:
 
 
 def _strong(*operands: Any) -> list[Any]:
-    """The operands, strongly typed; the gradients of those that were not are weakly typed again."""
+    """The operands, strongly typed unless all are scalars; gradients of those that were weakly typed are so, too."""
+    if all(np.ndim(x) == 0 for x in operands):
+        return list(operands)
     return [convert_operand(x, numpy_dtype_of(x), False) for x in operands]
 
 
 def deg2rad(x: ArrayLike, /) -> Array:
     """Degrees to radians."""
     (x,) = _strong(inexact("deg2rad", x))
-    return ew.mul.bind(x, constant_like(x, np.pi / 180))
+    return ew.mul.bind(x, weak_like(x, np.pi / 180))
 
 
 def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees."""
     (x,) = _strong(inexact("rad2deg", x))
-    return ew.mul.bind(x, constant_like(x, 180 / np.pi))
+    return ew.mul.bind(x, weak_like(x, 180 / np.pi))
 
 
 radians, degrees = deg2rad, rad2deg
@@ -119,12 +122,12 @@ _SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]
 def sinc(x: ArrayLike, /) -> Array:
     """sin(pi x) / (pi x), and 1 at 0, where it is smooth: its power series takes over for |pi x| < 1."""
     (x,) = _strong(inexact_array("sinc", x))
-    angle = ew.mul(x, constant_like(x, np.pi))
-    near = ew.lt(ew.abs(angle), constant_like(ew.abs(angle), 1))
+    angle = ew.mul(x, weak_like(x, np.pi))
+    near = ew.lt(ew.abs(angle), weak_like(ew.abs(angle), 1))
     squared = ew.square(select_where(near, angle, sh.full_like(angle, 0)))
     series = sh.full_like(angle, _SINC[-1])
     for coefficient in _SINC[-2::-1]:
-        series = ew.add(ew.mul(series, squared), constant_like(x, coefficient))
+        series = ew.add(ew.mul(series, squared), weak_like(x, coefficient))
     far = select_where(near, sh.full_like(angle, 1), angle)
     return select_where(near, series, ew.div(ew.sin(far), far))
 
@@ -180,10 +183,10 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def _hypot(x1: Any, x2: Any) -> Array:
     x1, x2 = ew.abs.bind(x1), ew.abs.bind(x2)
     large, small = ew.max.bind(x1, x2), ew.min.bind(x1, x2)
-    zero = ew.eq.bind(large, constant_like(large, 0))
+    zero = ew.eq.bind(large, weak_like(large, 0))
     ratio = ew.div.bind(small, select_where(zero, sh.full_like(large, 1), large))
-    length = ew.mul.bind(large, ew.sqrt.bind(ew.add.bind(ew.square.bind(ratio), constant_like(ratio, 1))))
-    infinite = ew.eq.bind(large, constant_like(large, np.inf))
+    length = ew.mul.bind(large, ew.sqrt.bind(ew.add.bind(ew.square.bind(ratio), weak_like(ratio, 1))))
+    infinite = ew.eq.bind(large, weak_like(large, np.inf))
     return select_where(ew.or_.bind(zero, infinite), large, length)
 
 
@@ -231,7 +234,7 @@ _logaddexp.defjvp(_logaddexp_jvp, symbolic_zeros=True)
 
 
 def _complex_logaddexp(x: Any, y: Any) -> Array:
-    x, y = ew.add.bind(x, constant_like(x, 0)), ew.add.bind(y, constant_like(y, 0))
+    x, y = _strong(ew.add.bind(x, weak_like(x, 0)), ew.add.bind(y, weak_like(y, 0)))
     first = ew.gt(ew.real(x), ew.real(y))
     larger, smaller = select_where(first, x, y), select_where(first, y, x)
     return ew.add(larger, ew.log1p(ew.exp(ew.sub(smaller, larger))))
@@ -240,16 +243,17 @@ def _complex_logaddexp(x: Any, y: Any) -> Array:
 def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
     """log2(2**x + 2**y) without overflow on the way."""
     x, y = _strong(*promote_inexact("logaddexp2", x, y))
-    log_of_2 = constant_like(x, np.log(2))
+    log_of_2 = weak_like(x, math.log(2))
     return ew.div.bind(logaddexp(ew.mul.bind(x, log_of_2), ew.mul.bind(y, log_of_2)), log_of_2)
 
 
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN."""
-    x1, x2 = _strong(*promote_inexact("heaviside", x1, x2))
+    x1, x2 = promote_inexact("heaviside", x1, x2)
+    (x1,) = _strong(x1)
     if is_complex(numpy_dtype_of(x1)):
         raise TypeError("heaviside does not support complex-valued inputs")
-    zero, one = constant_like(x1, 0), constant_like(x1, 1)
+    zero, one = weak_like(x1, 0), weak_like(x1, 1)
     step = select_where(ew.lt.bind(x1, zero), zero, select_where(ew.gt.bind(x1, zero), one, x2))
     return select_where(isnan(x1), x1, step)
 

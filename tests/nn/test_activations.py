@@ -114,3 +114,11 @@ def test_log1mexp(x64: None) -> None:
     want = np.where(x < 0.5, np.log(-np.expm1(-x)), np.log1p(-np.exp(-x)))
     np.testing.assert_allclose(nn.log1mexp(x), want, rtol=1e-12)
     np.testing.assert_allclose(anima.vmap(anima.grad(nn.log1mexp))(x), 1 / np.expm1(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["log_sigmoid", "mish", "sigmoid", "silu", "softplus", "tanh"])
+def test_weak_types_stay_weak_and_arrays_of_integers_strong(name):
+    function = getattr(nn, name)
+    for x, weak in [(jnp.asarray(2), True), (2.5, True), (jnp.int32(2), False), (jnp.arange(3, dtype="int8"), False)]:
+        y = function(x)
+        assert (y.dtype, y.weak_type) == ("float32", weak)

@@ -112,3 +112,12 @@ def test_what_is_nearly_constant_is_standardized_to_finite_numbers(algorithm: st
     for x in (np.full(7, 1e4), 1e4 + np.arange(7) * 1e-3, np.full(7, 3333.3), np.full(7, 1e-20), np.zeros(7)):
         out = np.asarray(nn.standardize(x.astype("float32"), epsilon=1e-12, algorithm=algorithm))
         assert np.isfinite(out).all()
+
+
+def test_logsumexp_of_complex_numbers_with_its_sign():
+    a = np.array([1 + 2j, 0.5 - 1j, -3j], "complex64")
+    value, sign = nn.logsumexp(a, return_sign=True)
+    total = np.exp(a).sum()
+    assert (value.dtype, sign.dtype) == ("float32", "complex64")
+    np.testing.assert_allclose(value, np.log(abs(total)), rtol=1e-6)
+    np.testing.assert_allclose(sign, total / abs(total), rtol=1e-6)
