@@ -19,7 +19,7 @@ from anima.core.device import MemorySpace, devices
 from anima.core.layout import Format
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
-from anima.core.placement import check_together, committed_sharding
+from anima.core.placement import check_together, committed_sharding, place
 from anima.core.primitive import ShardingRule, Zero
 from anima.core.sharding_rules import each_alike
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
@@ -183,10 +183,13 @@ def put(x: Any, sharding: Sharding | None) -> ConcreteArray:
     if sharding is None or (type(x) is PlacedArray and x.committed and x.sharding == sharding):
         return x
     check_known(sharding)
+    if type(x) is PlacedArray and x.is_cut:
+        (out,) = EVAL.on_parts(device_put_p, [x], {"devices": (sharding,), "srcs": (None,), "copy_semantics": (None,)})
+        return out
     if sharding == WHOLE and len(devices()) == 1:
         return x if type(x) is ConcreteArray else ConcreteArray(x.elements(), ShapedArray(
             aval.shape, aval.dtype, aval.weak_type))  # there is nowhere else
-    return PlacedArray(x.elements(), ShapedArray(aval.shape, aval.dtype, aval.weak_type), sharding)
+    return place(x.elements(), ShapedArray(aval.shape, aval.dtype, aval.weak_type), sharding)
 
 
 def _sharding_of(place: Any) -> Sharding | None:
