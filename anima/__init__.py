@@ -145,10 +145,10 @@ if _typing.TYPE_CHECKING:
 jacobian = jacrev
 remat = checkpoint
 
-_FACES = ("ad_checkpoint", "api_util", "custom_batching", "custom_derivatives", "debug", "distributed", "dlpack", "dtypes", "errors",
-          "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image", "interpreters",
-          "lax", "monitoring", "nn", "numpy", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages",
-          "test_util", "tree", "tree_util", "typing")
+_FACES = ("ad_checkpoint", "api_util", "custom_batching", "custom_derivatives", "debug", "distributed", "dlpack",
+          "dtypes", "errors", "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image",
+          "interpreters", "lax", "monitoring", "nn", "numpy", "ops", "profiler", "random", "ref", "scipy", "sharding",
+          "stages", "test_util", "tree", "tree_util", "typing")
 
 # Errors show the user's frames only. The faces are loaded when they are first used: `import anima` loads the core.
 globals().update(errors.public_face(__name__, globals(), _FACES))

@@ -382,7 +382,12 @@ class JitFunction:
                      self.name, Places(self.name, closed, asked, ins, outs_asked[0], self.keep_unused))
 
     def _check_refs(self, entry: Entry, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any]) -> None:
-        """ValueError for a reference that the function has by two names."""
+        """ValueError for a reference that the function has by two names; NotImplementedError where arrays are cut over
+        processes."""
+        if any(type(x) is PlacedArray and x.is_cut for x in leaves):
+            raise NotImplementedError(f"{self.name} changes references, which belong to one process, on arrays over "
+                                      "several. Fix: pass what they hold, and return it.")
+
         def name(k: int) -> str:
             return self.signature.leaf_names(args, kwargs, static)[k]
 

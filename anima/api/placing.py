@@ -93,8 +93,8 @@ def _of_local(data: np.ndarray, sharding: Any, shape: Any) -> ConcreteArray:
     parts = sharding.parts(data.ndim) if spreads(sharding) else (1,) * data.ndim
     given = tuple(shape) if shape is not None else (None,) * data.ndim
     if len(given) != data.ndim:
-        raise ValueError(f"make_array_from_process_local_data: global_shape {given} does not have as many dimensions as "
-                         f"the data, of shape {data.shape}.")
+        raise ValueError(f"make_array_from_process_local_data: global_shape {given} does not have as many dimensions "
+                         f"as the data, of shape {data.shape}.")
     whole = tuple(n * p if g is None else g for n, p, g in zip(data.shape, parts, given, strict=True))
     expected = [(n, g // p) for n, g, p in zip(data.shape, whole, parts, strict=True)]
     if any(n not in (g, e) for (n, e), g in zip(expected, whole, strict=True)):
@@ -152,6 +152,9 @@ def _sharding(given: Any) -> Sharding:
 def _whole(name: str, shape: Shape, sharding: Sharding, parts: Sequence[ConcreteArray], dtype: Any) -> ConcreteArray:
     """The array that consists of the parts of this process's devices, in the order of these in the sharding."""
     indices = sharding.addressable_devices_indices_map(shape)
+    if not indices:
+        raise ValueError(f"{name}: this process has none of the devices of {sharding}. Fix: a mesh over the devices of "
+                         "all processes.")
     if len(parts) != len(indices):
         raise ValueError(f"{name}: Expected {len(indices)} per-device arrays (this is how many devices are addressable "
                          f"by the sharding), but got {len(parts)}.")

@@ -57,10 +57,13 @@ class SpreadProgram:
             raise NotImplementedError(f"{name} changes mutable references, which belong to one process, on devices of "
                                       "several. Fix: pass what they hold, and return it.")
         split = partitioned(bare, ins, outs, pins, None, None)
-        check_mesh(name, ins, split.mesh)
-        self.name, self.donated, self.out_avals = name, tuple(donated), closed.out_avals
+        if all(d.process_index != processes.here.index for d in split.mesh.device_list):
+            raise ValueError(f"{name}: process {processes.here.index} has no device of {split.mesh}. Fix: a mesh over "
+                             "the devices of all processes.")
+        self.name, self.donated = name, tuple(donated)
         self.ins = [NamedSharding(split.mesh, s) for s in split.in_specs]
-        self.outs = [NamedSharding(split.mesh, s) for s in split.out_specs]
+        self.outs = [PlacedArray(np.empty(()), aval, NamedSharding(split.mesh, s))  # like results, but for elements
+                     for aval, s in zip(closed.out_avals, split.out_specs, strict=True)]
         closed = exchanging(split.jaxpr, split.mesh)
         self.in_avals, self.part_avals = closed.in_avals, closed.out_avals
         self.record = record_of(f"{split.jaxpr}{split.in_specs}{split.out_specs}{split.mesh.shape_tuple}", name)
@@ -68,7 +71,7 @@ class SpreadProgram:
         typed = getattr(type(self.executable), "typed", None)
         self.run = typed and typed(self.executable, self.in_avals, self.part_avals, "list", self.donated)
 
-    def __call__(self, leaves: Sequence[Any]) -> list[ConcreteArray]:
+    def __call__(self, leaves: Sequence[Any]) -> list[PlacedArray]:
         """The results, of which this process has its parts."""
         parts = [ConcreteArray(_part(x, s, a), a) for x, s, a in zip(leaves, self.ins, self.in_avals, strict=True)]
         for k in self.donated:
@@ -79,10 +82,7 @@ class SpreadProgram:
         processes.here.returns()
         if config.debug_nans or config.debug_infs:
             errors.check_finite(self.name, [v for v in values if v.dtype.kind in "fc"])
-        outs = []
-        for value, aval, sharding in zip(values, self.out_avals, self.outs, strict=True):
-            outs.append(PlacedArray(value, aval, sharding))
-        return outs
+        return [like.with_part(value) for like, value in zip(self.outs, values, strict=True)]
 
     def _values(self, parts: list[ConcreteArray]) -> list[np.ndarray]:
         found = self.run(*parts) if self.run else NotImplemented
@@ -92,17 +92,6 @@ class SpreadProgram:
         for k in self.executable.donors:
             values[k] = values[k].copy()
         return self.executable(values)
-
-
-def check_mesh(name: str, ins: Sequence[Sharding | None], mesh: Any) -> None:
-    """NotImplementedError for arguments on another mesh; ValueError for a mesh without a device of this process."""
-    if all(d.process_index != processes.here.index for d in mesh.device_list):
-        raise ValueError(f"{name}: process {processes.here.index} has no device of {mesh}. Fix: a mesh over the "
-                         "devices of all processes.")
-    for sharding in ins:
-        if isinstance(sharding, NamedSharding) and sharding.mesh != mesh:
-            raise NotImplementedError(f"{name}: arguments lie on two meshes over several processes, {sharding.mesh} and "
-                                      f"{mesh}. Fix: anima.device_put them to one.")
 
 
 def _part(x: Any, sharding: NamedSharding, aval: ShapedArray) -> np.ndarray:

@@ -494,6 +494,14 @@ class PlacedArray(ConcreteArray):
         self.committed = committed  # type: ignore[misc]
         self.is_cut = spreads(sharding) and not sharding.is_fully_replicated
 
+    def with_part(self, value: np.ndarray) -> PlacedArray:
+        """An array like this one, over these elements; quickly."""
+        value.flags.writeable = False
+        new = object.__new__(PlacedArray)
+        new._value, new.aval, new._sharding = value, self.aval, self._sharding
+        new.committed, new.is_cut = self.committed, self.is_cut  # type: ignore[misc]
+        return new
+
     @property
     def sharding(self) -> Sharding:
         return self._sharding
@@ -525,7 +533,7 @@ class PlacedArray(ConcreteArray):
                 for d in self._sharding.devices_indices_map(self.shape)]
 
     def _part(self, device: Device, index: tuple[slice, ...]) -> PlacedArray:
-        value = self.part() if self.is_cut else np.ascontiguousarray(self.elements()[index])
+        value = self.part() if self.is_cut else np.asarray(self.elements()[index], order="C")
         shape = value.shape[:len(self.shape)]  # random keys have one more dimension
         return PlacedArray(value.view(), ShapedArray(shape, self.aval.dtype, self.aval.weak_type),
                            SingleDeviceSharding(device))

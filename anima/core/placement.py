@@ -116,4 +116,4 @@ def own_part(value: np.ndarray, shape: Sequence[int], sharding: Sharding) -> np.
         raise ValueError(f"An array was put under {sharding}, and process {CPU.process_index} has none of its devices. "
                          "Fix: meshes over the devices of all processes.")
     ((index, *_),) = [sharding.addressable_devices_indices_map(tuple(shape)).values()]
-    return np.ascontiguousarray(value[index])
+    return np.asarray(value[index], order="C")

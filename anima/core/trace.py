@@ -289,7 +289,7 @@ class EvalTrace(Trace):
 
     label = "EvalTrace"
     known: Any = None  # under the options that held last
-    on_parts: Callable[..., Any]  # applies an operation to arrays that are cut over processes; installed by `api.spread`
+    on_parts: Callable[..., Any]  # applies an operation to arrays that are cut over processes; see `anima.distributed`
 
     def __init__(self, parent: Trace | None):
         super().__init__(parent)

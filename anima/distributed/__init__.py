@@ -16,6 +16,10 @@ from anima import errors
 from anima.config import device_count_is_fixed, fixed_device_count
 from anima.core import processes
 from anima.core.device import join
+from anima.util import lazy_module
+
+mpi = lazy_module("anima.distributed.mpi")
+over_processes = lazy_module("anima.api.over_processes")
 
 
 @errors.api_boundary
@@ -42,26 +46,23 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     if is_initialized():
         raise RuntimeError("anima.distributed.initialize should only be called once.")
     if device_count_is_fixed():
-        raise RuntimeError("anima.distributed.initialize() must be called before any computation is executed and before "
-                           "anything asks for devices. Fix: make it the first thing that the program does.")
+        raise RuntimeError("anima.distributed.initialize() must be called before any computation is executed, and "
+                           "before anything asks for devices. Fix: make it the first thing that the program does.")
     if fixed_device_count() > 1:
         raise NotImplementedError("anima.distributed: each process has one device, whose threads use all of its cores; "
                                   f"got anima_num_cpu_devices={fixed_device_count()}. Fix: mpirun -n with as "
                                   "many processes.")
     try:
-        from anima.distributed.mpi import Processes
+        here = mpi.Processes()
     except ImportError as error:
         raise ImportError("anima.distributed goes through MPI: pip install 'anima[mpi]' (mpi4py, and an MPI such as "
                           f"that of `pip install mpich`). {error}") from error
-    here = Processes()
     for name, given, found in (("num_processes", num_processes, here.count), ("process_id", process_id, here.index)):
         if given not in (None, found):
             raise ValueError(f"anima.distributed.initialize: {name} is {given}, and MPI says {found}. Fix: start the "
                              f"program by `mpirun -n {num_processes or 4} python ...`, and leave {name} out.")
     if here.count > 1:
-        from anima.api.over_processes import install
-
-        install()
+        over_processes.install()
         join(here.index)
         processes.here = here
         here.start()

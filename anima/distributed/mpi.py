@@ -104,6 +104,7 @@ class Processes(Alone):
         sys.stdout.flush()
         print(f"anima.distributed: process {self.index} of {self.count} ends the job.\n{text}", file=sys.stderr,
               flush=True)
+        time.sleep(PERIOD)  # what launches programs may drop what it has not read by then
         MPI.COMM_WORLD.Abort(1)
 
     def finish(self) -> None:
@@ -130,8 +131,9 @@ class Processes(Alone):
                 time.sleep(0.01)
                 self.hear(before)
             self.hear(before)
-        self.control.send(self.state(), after, _LAST)
+        sent = self.control.isend(self.state(), after, _LAST)
         self.hear(before, _LAST)
+        sent.wait()
 
     def state(self) -> State:
         """What the neighbour is told."""

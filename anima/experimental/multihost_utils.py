@@ -35,7 +35,7 @@ def _told(what: str) -> None:
 
 def _exchanged(what: str, kind: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """An exchange with all processes."""
-    x, out = np.ascontiguousarray(x), np.empty(shape, x.dtype)
+    x, out = np.asarray(x, order="C"), np.empty(shape, x.dtype)
     _told(what)
     processes.here.exchange(kind, range(processes.here.count), None, x, out)
     processes.here.returns()
@@ -59,7 +59,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     leaves, structure = tree.flatten(tree.map(lambda x: np.asarray(as_array(x)), in_tree))
     digest = hashlib.blake2b(repr(structure).encode())
     for x in leaves:
-        digest.update(f"{x.dtype}{x.shape}".encode() + np.ascontiguousarray(x).tobytes())
+        digest.update(f"{x.dtype}{x.shape}".encode() + x.tobytes())
     found = _gathered("assert_equal", np.frombuffer(digest.digest(), np.uint8))
     others = [k for k, d in enumerate(found) if (d != found[0]).any()]
     if others:
@@ -81,7 +81,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         raise ValueError("broadcast_one_to_all: no process is the source, as there is this one alone.")
 
     def send(x: Any) -> np.ndarray:
-        value = np.ascontiguousarray(np.asarray(as_array(x)))
+        value = np.asarray(as_array(x), order="C")
         if _alone():
             return value
         words = value.reshape(-1).view(np.uint8) if source else np.zeros(value.nbytes, np.uint8)

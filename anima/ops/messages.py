@@ -2,8 +2,8 @@
 
     a:f32[4] = exchange[groups=((0, 1),) kind=add] b      the sum of what both processes have
 
-Compiled code hands its memory to what exchanges it (`core.processes`), in the order of the program, which is the same in
-all processes: nothing here is dropped, merged or moved.
+Compiled code hands its memory to what exchanges it (`core.processes`), in the order of the program, which is the same
+in all processes: nothing here is dropped, merged or moved.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from anima.core.avals import ShapedArray
 from anima.core.primitive import Primitive
 
 _EFFECT = frozenset(("exchange",))
+_LATE = "Programs are transformed before they are those of one process."
 
 
 class _Message(Primitive):
@@ -37,6 +38,12 @@ class _Message(Primitive):
     def into(self, outs: Sequence[np.ndarray], threads: Callable[[], int], *args: np.ndarray,  # type: ignore[override]
              **params: Any) -> None:
         raise self._missing("Evaluation")
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Forward-mode differentiation", _LATE)
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Batching (vmap)", _LATE)
 
 
 class Exchange(_Message):
