@@ -147,7 +147,7 @@ def _extremum(name: str, reducer: Callable[..., Any], combine: Any, identity: Ca
         if builtins.any(x.shape[i] == 0 for i in axes):
             shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
             return _keep(broadcast_array(start, shape), axes, keepdims)
-        return combine(_across(collect, _keep(reducer(masked, axes) if axes else masked, axes, keepdims), names), start)
+        return _keep(combine(start, _across(collect, reducer(masked, axes) if axes else masked, names)), axes, keepdims)
 
     return function
 
