@@ -58,7 +58,7 @@ def main() -> None:
     gathered = mapped(lambda v: lax.all_gather(v, "x", tiled=True), P())
     scattered = mapped(lambda v: lax.psum_scatter(v, "x", tiled=True), P("x"))
     exchanged = mapped(lambda v: lax.all_to_all(v, "x", 0, 0, tiled=True), P("x"))
-    for size, repetitions in SIZES.items():
+    def rows(size: int, repetitions: int) -> None:
         mine = np.ones(size, "f")
         x = anima.device_put(np.ones(count * size, "f"), NamedSharding(mesh, P("x")))
         out, part, wide = np.empty(size, "f"), np.empty(size // count, "f"), np.empty(count * size, "f")
@@ -67,6 +67,9 @@ def main() -> None:
             beside("all_gather", size, repetitions, lambda: COMM.Allgather(mine, wide), lambda: gathered(x))
         beside("psum_scatter", size, repetitions, lambda: COMM.Reduce_scatter_block(mine, part), lambda: scattered(x))
         beside("all_to_all", size, repetitions, lambda: COMM.Alltoall(mine, out), lambda: exchanged(x))
+
+    for size, repetitions in SIZES.items():
+        rows(size, repetitions)
 
 
 if __name__ == "__main__":
