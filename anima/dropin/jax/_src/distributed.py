@@ -1,5 +1,5 @@
-"""`jax._src.distributed`: which of the processes this one is. MPI brings them together: there is no service of one's own,
-and no client of it."""
+"""`jax._src.distributed`: which of the processes this one is. MPI brings them together: there is no service of
+one's own, and no client of it."""
 
 from anima.core import processes
 
