@@ -119,6 +119,7 @@ if _typing.TYPE_CHECKING:
     from anima import (
         custom_batching as custom_batching,
         debug as debug,
+        distributed as distributed,
         dlpack as dlpack,
         dtypes as dtypes,
         experimental as experimental,
@@ -144,13 +145,11 @@ if _typing.TYPE_CHECKING:
 jacobian = jacrev
 remat = checkpoint
 
-_FACES = ("ad_checkpoint", "api_util", "custom_batching", "custom_derivatives", "debug", "dlpack", "dtypes", "errors",
-          "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image", "interpreters",
-          "lax", "monitoring", "nn", "numpy", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages",
-          "test_util", "tree", "tree_util", "typing")
-_DEVICES = dict.fromkeys(("distributed",),
-                         "it is for programs on many devices, and Anima's are for one")
+_FACES = ("ad_checkpoint", "api_util", "custom_batching", "custom_derivatives", "debug", "distributed", "dlpack",
+          "dtypes", "errors", "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image",
+          "interpreters", "lax", "monitoring", "nn", "numpy", "ops", "profiler", "random", "ref", "scipy", "sharding",
+          "stages", "test_util", "tree", "tree_util", "typing")
 
 # Errors show the user's frames only. The faces are loaded when they are first used: `import anima` loads the core.
-globals().update(errors.public_face(__name__, globals(), _FACES, _DEVICES))
+globals().update(errors.public_face(__name__, globals(), _FACES))
 _load_operators_by(lambda: importlib.import_module("anima.numpy"))

@@ -133,14 +133,13 @@ def api_boundary(fun: F) -> F:
 _BOUNDARY = api_boundary(is_internal).__code__
 
 
-def public_face(module: str, names: Mapping[str, Any], submodules: Sequence[str] = (),
-                later: Mapping[str, str] | None = None) -> dict[str, Any]:
+def public_face(module: str, names: Mapping[str, Any], submodules: Sequence[str] = ()) -> dict[str, Any]:
     """Anima's plain functions among the names of a public module, each behind an `api_boundary`; and its `access`.
 
     The module takes them in place of its own: users call functions whose errors show their own frames only,
     while inside of Anima the bare functions call each other. One function has one face, whatever its names.
     """
-    faces: dict[str, Any] = access(module, names, submodules, later)
+    faces: dict[str, Any] = access(module, names, submodules)
     for name, fun in names.items():
         plain = isinstance(fun, FunctionType) and fun.__code__ is not _BOUNDARY and is_internal(fun.__code__)
         if plain and not name.startswith("_"):

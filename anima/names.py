@@ -32,20 +32,17 @@ def public(names: Mapping[str, Any]) -> set[str]:
         or {getattr(value, "__module__", None), type(value).__module__} & _TOOLS)}
 
 
-def access(module: str, names: Mapping[str, Any], submodules: Sequence[str] = (),
-           later: Mapping[str, str] | None = None) -> dict[str, Callable[..., Any]]:
+def access(module: str, names: Mapping[str, Any], submodules: Sequence[str] = ()) -> dict[str, Callable[..., Any]]:
     """`__getattr__` and `__dir__` of a public module.
 
-    Its `submodules` are loaded when they are first used, if they are not there already; of the names in `later` an
-    error says why they are not there; of others, which one is near.
+    Its `submodules` are loaded when they are first used, if they are not there already; of a name that is not there,
+    an error says which one is near.
     """
     def get(name: str) -> Any:
         if name in submodules:
             return importlib.import_module(f"{module}.{name}")
         missing = f"module {module!r} has no attribute {name!r}"
-        if later and name in later:
-            missing += f": {later[name]}."
-        elif not name.startswith("_"):
+        if not name.startswith("_"):
             missing += f".{did_you_mean(name, listed())}"
         raise AttributeError(missing, name=name, obj=None)  # with the module, Python would suggest a name, too
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Trains one network on 8 devices in three ways: its batch, its matrices or its blocks are cut.
+"""Trains one network on several devices in three ways: its batch, its matrices or its blocks are cut.
 
-    python examples/on_devices.py                 5 seconds; the weights are those that one device computes
+    python examples/on_devices.py                       5 seconds; the weights are those that one device computes
     python examples/on_devices.py --steps 50
+    mpirun -n 4 python examples/on_devices.py --mpi     the same in 4 processes, each of which has one device
 
-The devices are those of one CPU. Of each way, the program says how many bytes a device would send to others.
+Otherwise the devices are 8 of one CPU. Of each way, the program says how many bytes a device sends to others.
 """
 
 from __future__ import annotations
@@ -82,13 +83,13 @@ def tensor_parallel(mesh: Any) -> Any:
 
 
 def pipeline(mesh: Any) -> Any:
-    """Each device has one block; pieces of the batch go from one to the next (Huang et al., "GPipe", 2019)."""
+    """Each device has some of the blocks; pieces of the batch go from one to the next (Huang et al., "GPipe", 2019)."""
     def stages(h: Any, up: Any, down: Any) -> Any:
         here, last = lax.axis_index("x"), lax.axis_size("x") - 1
         pieces = h.reshape(PIECES, -1, WIDTH)
 
         def tick(given: Any, piece: Any) -> tuple[Any, Any]:
-            made = block(jnp.where(here == 0, piece, given), up[0], down[0])
+            made = blocks(jnp.where(here == 0, piece, given), up, down)
             return lax.ppermute(made, "x", [(k, k + 1) for k in range(last)]), made
 
         waiting = jnp.concatenate([pieces, jnp.zeros((last, *pieces.shape[1:]))])
@@ -127,12 +128,18 @@ def main(argv: list[str] | None = None) -> dict[str, Report]:
     """Trains in each way and compares the weights."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200, help="steps of training")
-    steps = parser.parse_args(argv).steps
-    mesh = anima.make_mesh((COUNT,), ("x",), axis_types=(anima.sharding.AxisType.Auto,))
+    parser.add_argument("--mpi", action="store_true", help="one device in each of the processes that mpirun started")
+    args = parser.parse_args(argv)
+    steps = args.steps
+    if args.mpi:
+        anima.distributed.initialize()
+    say = print if anima.process_index() == 0 else lambda *text: None
+    count = anima.device_count() if args.mpi else COUNT
+    mesh = anima.make_mesh((count,), ("x",), axis_types=(anima.sharding.AxisType.Auto,))
     data, _ = load_digits(0.2, anima.random.key(0))
     start = init(anima.random.key(1))
     expected, value = train(anima.jit(make_step()), start, data, steps)
-    print(f"one device: loss {value:.4f}")
+    say(f"one device: loss {value:.4f}")
     reports = {}
     for name, way in WAYS.items():
         step = way(mesh)
@@ -141,11 +148,12 @@ def main(argv: list[str] | None = None) -> dict[str, Report]:
                                                                   strict=True))
         sent = step.lower(start, data.images[:64], data.labels[:64]).partitioned.bytes_sent
         reports[name] = Report(apart, value, sent)
-        print(f"{name}: loss {value:.4f}, weights within {apart:.1e} of those of one device; each of {COUNT} "
-              f"devices sends {sent:,.0f} bytes a step")
+        say(f"{name}: loss {value:.4f}, weights within {apart:.1e} of those of one device; each of {count} "
+            f"devices sends {sent:,.0f} bytes a step")
     return reports
 
 
 if __name__ == "__main__":
-    anima.config.update("anima_num_cpu_devices", COUNT)
+    if "--mpi" not in sys.argv:
+        anima.config.update("anima_num_cpu_devices", COUNT)
     main()

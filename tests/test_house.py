@@ -28,6 +28,7 @@ LAYERS = [
     {"api"},
     {"lax", "numpy", "nn", "random", "scipy", "tree_util", "dtypes", "ad_checkpoint", "debug", "experimental",
      "extend", "flatten_util", "custom_derivatives", "stages", "typing", "custom_batching", "dlpack",
+     "distributed",
      "image", "sharding", "test_util", "profiler", "export", "ffi", "api_util", "example_libraries", "interpreters",
      "ref"},
     {"anima"},

@@ -16,7 +16,7 @@ from anima import tree
 from anima.config import platform_name, platforms
 from anima.core import dtypes
 from anima.core.array import ConcreteArray, PlacedArray
-from anima.core.device import CPU, Device, MemorySpace, devices as all_devices
+from anima.core.device import CPU, Device, MemorySpace, devices as all_devices, local_devices as devices_of
 from anima.core.layout import Format
 from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, used_axes
@@ -240,20 +240,22 @@ def device_count(backend: str | None = None) -> int:
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
     """The devices of a process (default: this one); ValueError for a process that is not there."""
+    devices(backend)
     index = host_id if process_index is None else process_index
-    if index not in (None, 0):
+    found = devices_of(index)
+    if not found:
         raise ValueError(f"Unknown process_index {index}")
-    return devices(backend)
+    return found
 
 
 def local_device_count(backend: str | None = None) -> int:
     """How many devices this process has."""
-    return device_count(backend)
+    return len(local_devices(backend=backend))
 
 
 def process_index(backend: str | None = None) -> int:
     """The number of this process among those that compute together."""
-    return devices(backend)[0].process_index
+    return local_devices(backend=backend)[0].process_index
 
 
 def process_count(backend: str | None = None) -> int:

@@ -24,6 +24,7 @@ from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
 from anima.config import config
+from anima.core import processes
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr
@@ -34,14 +35,16 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array, as_operand
 from anima.runtime.logs import explain_miss, timed, warn_of_constants
-from anima.util import cleared, fork_safe, fun_name
+from anima.util import cleared, fork_safe, fun_name, lazy_module
+
+spread = lazy_module("anima.api.spread")
 
 
 class Entry:
     """What is known of one signature: the program, and how to call it."""
 
     __slots__ = ("avals", "closed", "donated", "executable", "finish", "form", "in_tree", "kept", "name", "on_refs",
-                 "options", "out_avals", "out_tree", "outer", "places", "read", "run")
+                 "options", "out_avals", "out_tree", "outer", "places", "read", "run", "spread")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
                  out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str, places: Places):
@@ -56,6 +59,7 @@ class Entry:
         self.run: Any = None     # of the leaves; NotImplemented: not for these
         self.form = ""           # of the results, as they come from `run`: "single", "tuple", "list"
         self.finish: Any = None  # from what `run` gives to the result, where that is not the same
+        self.spread: dict[Any, Any] = {}  # programs of this process, where arguments are cut over several
 
     def compile(self, static: Any) -> None:
         """Makes `executable` and, where there can be one, `run`, with what goes before and after it.
@@ -75,6 +79,13 @@ class Entry:
             self.read = reader(self.in_tree, static)
             avals = [ShapedArray(a.shape, a.dtype, a.weak_type) if type(a) is ShardedArray else a for a in self.avals]
             self.run = typed(executable, avals, self.out_avals, form, self.donated)
+
+    def of_process(self, leaves: Sequence[Any]) -> Any:
+        """What runs the program in this process, where arguments or results are on devices of others; else None."""
+        known = tuple([committed_sharding(x) for x in leaves])
+        if known not in self.spread:
+            self.spread[known] = spread.program(self.name, self.closed, self.places, leaves, known, self.donated)
+        return self.spread[known]
 
     def values(self, values: list[np.ndarray]) -> list[np.ndarray]:
         """The results' leaves for arguments as NumPy arrays, which others may see: none is written over."""
@@ -250,9 +261,14 @@ class JitFunction:
             return tree.unflatten(entry.out_tree, outs)
         if config.no_execution:
             raise RuntimeError(errors.no_execution_message(f"jit({self.name})"))
+        self._check_given_once(entry, leaves)
+        if processes.here.count > 1 and not entry.outer and entry.of_process(leaves) is not None:
+            entry.read = entry.read or reader(in_tree, static)
+            if entry.kept:
+                self._keep(self.placed, entry)
+            return self._call_placed(entry, leaves)
         if entry.executable is None:
             entry.compile(static)
-        self._check_given_once(entry, leaves)
         checking = config.debug_nans or config.debug_infs
         if entry.places.matter or placed(leaves):
             if entry.run is not None and entry.kept and not checking:
@@ -278,6 +294,10 @@ class JitFunction:
 
     def _call_placed(self, entry: Entry, leaves: Sequence[Any]) -> Any:
         """A call where something says on which devices it takes place."""
+        program = entry.of_process(leaves) if processes.here.count > 1 and not entry.outer else None
+        if program is not None:
+            outs = program(leaves)
+            return outs[0] if entry.out_tree.spec.is_leaf(strict=True) else entry.out_tree.spec.unflatten(outs)
         shardings, stays = entry.places.results(leaves)
         given = [plain(x) for x in leaves]
         for k in entry.donated:
@@ -362,7 +382,12 @@ class JitFunction:
                      self.name, Places(self.name, closed, asked, ins, outs_asked[0], self.keep_unused))
 
     def _check_refs(self, entry: Entry, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any]) -> None:
-        """ValueError for a reference that the function has by two names."""
+        """ValueError for a reference that the function has by two names; NotImplementedError where arrays are cut over
+        processes."""
+        if any(type(x) is PlacedArray and x.is_cut for x in leaves):
+            raise NotImplementedError(f"{self.name} changes references, which belong to one process, on arrays over "
+                                      "several. Fix: pass what they hold, and return it.")
+
         def name(k: int) -> str:
             return self.signature.leaf_names(args, kwargs, static)[k]
 

@@ -108,13 +108,18 @@ def partitioned(closed: ClosedJaxpr, ins: Sequence[Sharding | None], outs: Seque
     """The program of one device, where arguments and results lie so.
 
     Raises:
-      ValueError: where nothing tells of a mesh.
+      ValueError: where nothing tells of a mesh; NotImplementedError: where there are several.
     """
-    mesh = mesh_of([*ins, *pins, *outs])
+    said = [*ins, *pins, *outs]
+    mesh = mesh_of(said)
     if mesh is None:
         raise ValueError("Nothing in this program tells how arrays are cut along a mesh, so that there is no program "
                          "of one device. Fix: jit(f, in_shardings=NamedSharding(mesh, P('x'))), or arguments that "
                          "lie on a mesh.")
+    for sharding in said:
+        if isinstance(sharding, NamedSharding) and sharding.mesh.shape_tuple != mesh.shape_tuple:
+            raise NotImplementedError(f"A program about two meshes, {mesh} and {sharding.mesh}, is not partitioned. "
+                                      "Fix: anima.device_put arrays to one mesh, and name its axes alone.")
     in_specs, out_specs = (
         tuple(dividing(s.spec if isinstance(s, NamedSharding) else PartitionSpec(), a.shape, mesh)
               for s, a in zip(each, avals, strict=True))

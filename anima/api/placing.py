@@ -12,11 +12,11 @@ import numpy as np
 
 from anima import tree
 from anima.core import dtypes
-from anima.core.array import ConcreteArray
+from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import Shape, ShapedArray
 from anima.core.layout import Format
 from anima.core.partition import PartitionSpec
-from anima.core.shardings import Sharding
+from anima.core.shardings import Sharding, spreads
 from anima.core.trace import Tracer, aval_of
 from anima.errors import UnexpectedTracerError
 from anima.ops.elementwise import convert
@@ -64,12 +64,13 @@ def make_array_from_callback(shape: Sequence[int], sharding: Any, data_callback:
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
-    """Arrays of what this process has of them: all of it, as there is one process.
+    """Arrays of what each process has of them; of one process all of it.
 
     Args:
       sharding: a sharding, or a tree prefix of them.
-      local_data: an array-like, or a pytree of them.
-      global_shape: None, or the shape of the whole, which is that of `local_data`; or a tree prefix of them.
+      local_data: an array-like, or a pytree of them: the part of this process's device, or the whole.
+      global_shape: the shape of the whole, of which dimensions may be None; None: dimensions that are cut are as long
+        as all parts, the others as those of `local_data`. Or a tree prefix of these.
 
     Raises:
       ValueError: for another shape.
@@ -82,11 +83,29 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
                                    what="make_array_from_process_local_data global_shape")
     made = []
     for leaf, one, shape in zip(leaves, shardings, shapes, strict=True):
-        if shape is not None and tuple(shape) != np.shape(leaf):
-            raise ValueError("make_array_from_process_local_data: there is one process, so that global_shape must be "
-                             f"None or that of the data, {np.shape(leaf)}; got {tuple(shape)}.")
-        made.append(make_array_from_callback(np.shape(leaf), one, lambda index, leaf=leaf: np.asarray(leaf)[index]))
+        made.append(_of_local(np.asarray(leaf), one, shape))
     return tree.unflatten(structure, made)
+
+
+def _of_local(data: np.ndarray, sharding: Any, shape: Any) -> ConcreteArray:
+    """The array of which this process has the part, or the whole, `data`."""
+    sharding = _sharding(sharding)
+    parts = sharding.parts(data.ndim) if spreads(sharding) else (1,) * data.ndim
+    given = tuple(shape) if shape is not None else (None,) * data.ndim
+    if len(given) != data.ndim:
+        raise ValueError(f"make_array_from_process_local_data: global_shape {given} does not have as many dimensions "
+                         f"as the data, of shape {data.shape}.")
+    whole = tuple(n * p if g is None else g for n, p, g in zip(data.shape, parts, given, strict=True))
+    expected = [(n, g // p) for n, g, p in zip(data.shape, whole, parts, strict=True)]
+    if any(n not in (g, e) for (n, e), g in zip(expected, whole, strict=True)):
+        raise ValueError("make_array_from_process_local_data: each dimension of the data must be that of the part of "
+                         f"this process, {tuple(e for _, e in expected)}, or of global_shape, {whole}; got "
+                         f"{data.shape}.")
+
+    def part(index: Any) -> np.ndarray:
+        return data[tuple(slice(None) if n == e else i for (n, e), i in zip(expected, index, strict=True))]
+
+    return make_array_from_callback(whole, sharding, part)
 
 
 def _is_shape(x: Any) -> bool:
@@ -133,6 +152,9 @@ def _sharding(given: Any) -> Sharding:
 def _whole(name: str, shape: Shape, sharding: Sharding, parts: Sequence[ConcreteArray], dtype: Any) -> ConcreteArray:
     """The array that consists of the parts of this process's devices, in the order of these in the sharding."""
     indices = sharding.addressable_devices_indices_map(shape)
+    if not indices:
+        raise ValueError(f"{name}: this process has none of the devices of {sharding}. Fix: a mesh over the devices of "
+                         "all processes.")
     if len(parts) != len(indices):
         raise ValueError(f"{name}: Expected {len(indices)} per-device arrays (this is how many devices are addressable "
                          f"by the sharding), but got {len(parts)}.")
@@ -149,6 +171,8 @@ def _whole(name: str, shape: Shape, sharding: Sharding, parts: Sequence[Concrete
                          f"{dtypes.name(first.dtype)}.")
     if expected == shape:
         return put(first, sharding)
+    if spreads(sharding):
+        return PlacedArray(first.elements(), ShapedArray(shape, first.dtype, first.weak_type), sharding)
     whole = np.empty(shape + first.elements().shape[len(shape):], first.elements().dtype)
     for part, index in zip(parts, indices.values(), strict=True):
         whole[index] = part.elements()

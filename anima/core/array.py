@@ -18,7 +18,7 @@ from anima.core import dlpack, dtypes
 from anima.core.avals import ShapedArray, sharded
 from anima.core.device import CPU, Device
 from anima.core.layout import Format, row_major
-from anima.core.shardings import WHOLE, Shard, Sharding, SingleDeviceSharding
+from anima.core.shardings import WHOLE, Shard, Sharding, SingleDeviceSharding, spreads
 
 
 class _Table(dict[str, Callable[..., Any]]):
@@ -480,19 +480,44 @@ def _rebuild(value: np.ndarray, shape: tuple[int, ...], dtype: Any, weak_type: b
 
 class PlacedArray(ConcreteArray):
     """An array that somebody, or an option, put somewhere: it knows its sharding. Its elements are one piece of memory
-    as those of others are, since devices of one process share it; if `committed`, operations on it run where it is."""
+    as those of others are, since devices of one process share it; if `committed`, operations on it run where it is.
 
-    __slots__ = ("_sharding", "committed")
+    Of an array that is cut over several processes (`is_cut`), the memory here is the part of this process's device.
+    """
+
+    __slots__ = ("_sharding", "committed", "is_cut")
     __module__ = "anima"
 
     def __init__(self, value: np.ndarray, aval: ShapedArray, sharding: Sharding, committed: bool = True):
         super().__init__(value, sharded(aval, sharding))
         self._sharding = sharding
         self.committed = committed  # type: ignore[misc]
+        self.is_cut = spreads(sharding) and not sharding.is_fully_replicated
+
+    def with_part(self, value: np.ndarray) -> PlacedArray:
+        """An array like this one, over these elements; quickly."""
+        value.flags.writeable = False
+        new = object.__new__(PlacedArray)
+        new._value, new.aval, new._sharding = value, self.aval, self._sharding
+        new.committed, new.is_cut = self.committed, self.is_cut  # type: ignore[misc]
+        return new
 
     @property
     def sharding(self) -> Sharding:
         return self._sharding
+
+    def elements(self) -> np.ndarray:
+        if self.is_cut:
+            raise RuntimeError(
+                f"An array of shape {self.aval.str_short()} that spans non-addressable (non process local) devices has "
+                f"no value here: process {CPU.process_index} has the part of its own device. Fix: "
+                "anima.experimental.multihost_utils.process_allgather(x, tiled=True), or x.addressable_shards; an "
+                "array that a jitted function closes over: pass it as an argument.")
+        return super().elements()
+
+    def part(self) -> np.ndarray:
+        """The elements that this process has of an array over several."""
+        return super().elements()
 
     @property
     def addressable_shards(self) -> list[Shard]:
@@ -500,14 +525,29 @@ class PlacedArray(ConcreteArray):
         indices = self._sharding.addressable_devices_indices_map(self.shape)
         return [Shard(d, self._sharding, self.shape, lambda d=d, i=i: self._part(d, i)) for d, i in indices.items()]
 
+    @property
+    def global_shards(self) -> list[Shard]:
+        """The parts of the array on all devices; those of other processes have no `data`."""
+        own = {s.device: s for s in self.addressable_shards}
+        return [own.get(d) or Shard(d, self._sharding, self.shape)
+                for d in self._sharding.devices_indices_map(self.shape)]
+
     def _part(self, device: Device, index: tuple[slice, ...]) -> PlacedArray:
-        value = np.ascontiguousarray(self.elements()[index])
+        value = self.part() if self.is_cut else np.asarray(self.elements()[index], order="C")
         shape = value.shape[:len(self.shape)]  # random keys have one more dimension
         return PlacedArray(value.view(), ShapedArray(shape, self.aval.dtype, self.aval.weak_type),
                            SingleDeviceSharding(device))
 
     def __deepcopy__(self, memo: Any) -> PlacedArray:
-        return PlacedArray(self.value.copy(), self.aval, self._sharding, self.committed)
+        return PlacedArray(self.part().copy(), self.aval, self._sharding, self.committed)
+
+    def __repr__(self) -> str:
+        if self.is_cut and not self.is_deleted():
+            return f"Array(shape={self.shape}, dtype={dtypes.name(self.dtype)})"
+        return super().__repr__()
+
+    def __str__(self) -> str:
+        return repr(self) if self.is_cut else super().__str__()
 
 
 for _class in (ConcreteArray, PlacedArray):

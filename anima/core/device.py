@@ -5,7 +5,8 @@
 
 The CPU is shown as one device, or as `anima_num_cpu_devices` of them (also `XLA_FLAGS`
 `--xla_force_host_platform_device_count=N`). They share its cores and its memory: an array that is cut into parts for
-them is one piece of memory, and a program of theirs one program that runs on all cores.
+them is one piece of memory, and a program of theirs one program that runs on all cores. Of several processes that
+compute together (`anima.distributed`), each has one device.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import platform as _platform
 from types import SimpleNamespace
 
 from anima.config import fixed_device_count
+from anima.core import processes
 from anima.util import once, record
 
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # names of one and the same memory, on a CPU
@@ -83,12 +85,14 @@ class Client:
     def devices(self) -> list[Device]:
         return devices()
 
-    local_devices = devices
+    def local_devices(self) -> list[Device]:
+        return local_devices()
 
     def device_count(self) -> int:
         return len(self.devices())
 
-    local_device_count = device_count
+    def local_device_count(self) -> int:
+        return len(self.local_devices())
 
     def process_index(self) -> int:
         return CPU.process_index
@@ -130,9 +134,23 @@ CPU = Device()  # the first, and where arrays are made
 
 @once
 def _all() -> tuple[Device, ...]:
+    if processes.here.count > 1:
+        return tuple(CPU if k == CPU.id else Device(k, process_index=k) for k in range(processes.here.count))
     return tuple(map(Device, range(fixed_device_count())))
+
+
+def join(index: int) -> None:
+    """Has this process's device be that of process `index`, before anybody has asked for a device."""
+    object.__setattr__(CPU, "id", index)
+    object.__setattr__(CPU, "process_index", index)
 
 
 def devices() -> list[Device]:
     """All devices; from the first time on that this is asked, there are as many as then."""
     return list(_all())
+
+
+def local_devices(process_index: int | None = None) -> list[Device]:
+    """The devices of a process, this one by default."""
+    index = CPU.process_index if process_index is None else process_index
+    return [d for d in _all() if d.process_index == index]

@@ -19,7 +19,7 @@ from anima.core.mesh import NO_MESH, AxisType, Mesh, mesh_option
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
 from anima.core.propagation import propagate_one
-from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of
+from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of, spreads
 
 
 def committed_sharding(x: Any) -> Sharding | None:
@@ -103,4 +103,17 @@ def placed_results(primitive: Primitive, args: Sequence[Any], avals: Sequence[Sh
 
 def place(value: np.ndarray, aval: ShapedArray, sharding: Sharding | None, committed: bool = True) -> ConcreteArray:
     """An array over these elements; the sharding None is that of arrays that nobody placed."""
-    return ConcreteArray(value, aval) if sharding is None else PlacedArray(value, aval, sharding, committed)
+    if sharding is None:
+        return ConcreteArray(value, aval)
+    return PlacedArray(own_part(value, aval.shape, sharding), aval, sharding, committed)
+
+
+def own_part(value: np.ndarray, shape: Sequence[int], sharding: Sharding) -> np.ndarray:
+    """Of the elements of an array those that processes keep where it lies so: all, unless it is cut over several."""
+    if not spreads(sharding):
+        return value
+    if not sharding.has_addressable_devices:
+        raise ValueError(f"An array was put under {sharding}, and process {CPU.process_index} has none of its devices. "
+                         "Fix: meshes over the devices of all processes.")
+    ((index, *_),) = [sharding.addressable_devices_indices_map(tuple(shape)).values()]
+    return np.asarray(value[index], order="C")

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anima.config import default_device
+from anima.core import processes
 from anima.core.device import CPU, MEMORY_KINDS, Device, MemorySpace, devices
 from anima.core.mesh import AbstractMesh, AxisType, Mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
@@ -303,6 +304,11 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
 
 
 WHOLE = SingleDeviceSharding(CPU)
+
+
+def spreads(sharding: Any) -> bool:
+    """Whether devices of other processes have parts of what lies so."""
+    return processes.here.count > 1 and isinstance(sharding, Sharding) and not sharding.is_fully_addressable
 
 
 class Shard:

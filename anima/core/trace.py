@@ -289,6 +289,7 @@ class EvalTrace(Trace):
 
     label = "EvalTrace"
     known: Any = None  # under the options that held last
+    on_parts: Callable[..., Any]  # applies an operation to arrays that are cut over processes; see `anima.distributed`
 
     def __init__(self, parent: Trace | None):
         super().__init__(parent)
@@ -315,6 +316,8 @@ class EvalTrace(Trace):
             elif isinstance(x, Tracer):
                 raise errors.UnexpectedTracerError(errors.leaked_tracer_message(x))
             elif x.__class__ is PlacedArray:
+                if x.is_cut and not x.is_deleted():
+                    return self.on_parts(primitive, args, params)
                 aval, value, placed = x.aval, numpy_value(x, x.aval), True
             elif (number := known.numbers.get(x.__class__)) is not None:
                 aval, value = number, np.asarray(x)

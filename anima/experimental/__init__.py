@@ -4,6 +4,6 @@ from anima import names as _names
 from anima.api.effects import io_callback as io_callback
 
 globals().update(_names.access(__name__, globals(), (
-    "buffer_callback", "checkify", "compute_on", "custom_partitioning", "fused", "hijax", "jet", "layout", "mesh_utils",
-    "multihost_utils", "ode", "random", "rnn", "serialize_executable", "sparse",
+    "array_serialization", "buffer_callback", "checkify", "compute_on", "custom_partitioning", "fused", "hijax", "jet",
+    "layout", "mesh_utils", "multihost_utils", "ode", "random", "rnn", "serialize_executable", "sparse",
     "xla_metadata")))

@@ -1,7 +1,8 @@
-"""What processes that compute together agree on: there is one process, which agrees with itself."""
+"""What processes that compute together agree on; one process agrees with itself."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.api.devices import local_devices
+from anima.api.devices import device_put, local_devices
+from anima.api.placing import make_array_from_process_local_data
+from anima.api.spread import record_of
+from anima.core import processes
+from anima.core.array import PlacedArray
+from anima.core.partition import PartitionSpec
+from anima.core.shardings import NamedSharding, spreads
 from anima.ops.broadcast import as_array
 
 
@@ -21,33 +28,85 @@ class ProcessFailureError(RuntimeError):
         self.failed_devices = failed_devices
 
 
+def _told(what: str) -> None:
+    """Tells the others what this process does next, which they are to do too."""
+    processes.here.calls(record_of(what, what))
+
+
+def _exchanged(what: str, kind: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """An exchange with all processes."""
+    x, out = np.asarray(x, order="C"), np.empty(shape, x.dtype)
+    _told(what)
+    processes.here.exchange(kind, range(processes.here.count), None, x, out)
+    processes.here.returns()
+    return out
+
+
+def _gathered(what: str, x: np.ndarray) -> np.ndarray:
+    """What all processes have, along a new leading axis."""
+    return x[None] if _alone() else _exchanged(what, "gather", x, (processes.here.count, *x.shape))
+
+
+def _alone() -> bool:
+    return processes.here.count == 1
+
+
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
-    """Nothing, as a tree that this process alone has is the same in all; TypeError for leaves that are no arrays."""
-    tree.map(as_array, in_tree)
+    """Nothing, if all processes have the same tree.
+
+    AssertionError, with `fail_message`, where they do not; TypeError for leaves that are no arrays.
+    """
+    leaves, structure = tree.flatten(tree.map(lambda x: np.asarray(as_array(x)), in_tree))
+    digest = hashlib.blake2b(repr(structure).encode())
+    for x in leaves:
+        digest.update(f"{x.dtype}{x.shape}".encode() + x.tobytes())
+    found = _gathered("assert_equal", np.frombuffer(digest.digest(), np.uint8))
+    others = [k for k, d in enumerate(found) if (d != found[0]).any()]
+    if others:
+        raise AssertionError(f"{fail_message} Processes {others} have other values than process 0.".strip())
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The tree, as NumPy arrays, of the one process that has something to say.
+    """The tree, as NumPy arrays, of the one process that is the source.
 
-    ValueError if `is_source` says that this is not the source.
+    Args:
+      in_tree: a pytree of arrays, of the same shapes and dtypes in all processes.
+      is_source: whether this is the source; None: the first process is.
+
+    Raises:
+      ValueError: if there is one process, and it is not the source.
     """
-    if is_source is False:
+    source = processes.here.index == 0 if is_source is None else is_source
+    if _alone() and not source:
         raise ValueError("broadcast_one_to_all: no process is the source, as there is this one alone.")
-    return tree.map(lambda x: np.asarray(as_array(x)), in_tree)
+
+    def send(x: Any) -> np.ndarray:
+        value = np.asarray(as_array(x), order="C")
+        if _alone():
+            return value
+        words = value.reshape(-1).view(np.uint8) if source else np.zeros(value.nbytes, np.uint8)
+        return _exchanged("broadcast_one_to_all", "add", words, words.shape).view(value.dtype).reshape(value.shape)
+
+    return tree.map(send, in_tree)
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """What all processes have, as NumPy arrays with a new leading axis of the processes, or, if `tiled` (or if they
-    have no axes), one after the other along the first axis."""
+    have no axes), one after the other along the first axis. Of an array that is cut over processes, the whole."""
     def gather(x: Any) -> np.ndarray:
-        value = np.asarray(as_array(x))
-        return value if tiled and value.ndim else value[None]
+        if isinstance(x, PlacedArray) and spreads(x.sharding):
+            return np.asarray(device_put(x, NamedSharding(x.sharding.mesh, PartitionSpec())))
+        found = _gathered("process_allgather", np.asarray(as_array(x)))
+        return found.reshape(-1, *found.shape[2:]) if tiled and found.ndim > 1 else found
 
     return tree.map(gather, in_tree)
 
 
 def sync_global_devices(name: str) -> None:
-    """Waits until all processes are here."""
+    """Waits until all processes are here; the job ends with an error where they wait for something else."""
+    _told(f"sync_global_devices({name!r})")
+    processes.here.barrier()
+    processes.here.returns()
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
@@ -63,10 +122,28 @@ def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-    """Arrays of all processes, made of those of each: the same for one process."""
-    return tree.map(as_array, local_inputs)
+    """Arrays over all processes, of the part that each has; see `anima.make_array_from_process_local_data`.
+
+    Args:
+      local_inputs: a pytree of arrays.
+      global_mesh: a mesh over the devices of all processes.
+      pspecs: a `PartitionSpec`, or a tree prefix of them.
+    """
+    specs = tree.broadcast_prefix(pspecs, local_inputs, what="host_local_array_to_global_array pspecs")
+    leaves, structure = tree.flatten(local_inputs)
+    if _alone():
+        return tree.map(as_array, local_inputs)
+    return tree.unflatten(structure, [
+        x if isinstance(x, PlacedArray) and spreads(x.sharding)
+        else make_array_from_process_local_data(NamedSharding(global_mesh, spec), x)
+        for x, spec in zip(leaves, specs, strict=True)])
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-    """This process's part of arrays of all processes: all of it."""
-    return tree.map(as_array, global_inputs)
+    """This process's parts of arrays over all processes, which lie as `pspecs` say: the inverse."""
+    specs = tree.broadcast_prefix(pspecs, global_inputs, what="global_array_to_host_local_array pspecs")
+    leaves, structure = tree.flatten(global_inputs)
+    if _alone():
+        return tree.map(as_array, global_inputs)
+    return tree.unflatten(structure, [device_put(x, NamedSharding(global_mesh, spec)).addressable_shards[0].data
+                                      for x, spec in zip(leaves, specs, strict=True)])

@@ -19,10 +19,10 @@ from anima.core.device import MemorySpace, devices
 from anima.core.layout import Format
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
-from anima.core.placement import check_together, committed_sharding
+from anima.core.placement import check_together, committed_sharding, place
 from anima.core.primitive import ShardingRule, Zero
 from anima.core.sharding_rules import each_alike
-from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
+from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of, spreads
 from anima.core.state import current, is_tracing
 from anima.core.trace import EVAL, aval_of, numpy_value
 from anima.ops.composite import Composite
@@ -183,10 +183,26 @@ def put(x: Any, sharding: Sharding | None) -> ConcreteArray:
     if sharding is None or (type(x) is PlacedArray and x.committed and x.sharding == sharding):
         return x
     check_known(sharding)
+    if type(x) is PlacedArray and x.is_cut:
+        return _put_cut(x, sharding)
     if sharding == WHOLE and len(devices()) == 1:
         return x if type(x) is ConcreteArray else ConcreteArray(x.elements(), ShapedArray(
             aval.shape, aval.dtype, aval.weak_type))  # there is nowhere else
-    return PlacedArray(x.elements(), ShapedArray(aval.shape, aval.dtype, aval.weak_type), sharding)
+    return place(x.elements(), ShapedArray(aval.shape, aval.dtype, aval.weak_type), sharding)
+
+
+def _put_cut(x: PlacedArray, sharding: Sharding) -> ConcreteArray:
+    """An array that is cut over processes, under another sharding over them; by way of the whole, to another mesh."""
+    if not (isinstance(sharding, NamedSharding) and spreads(sharding)):
+        raise ValueError(f"An array over several processes cannot be put under {sharding}, which is of one. Fix: "
+                         "anima.experimental.multihost_utils.process_allgather(x, tiled=True).")
+    if sharding.is_equivalent_to(x.sharding, x.ndim):
+        return PlacedArray(x.part(), ShapedArray(x.shape, x.dtype, x.weak_type), sharding)
+    mesh = x.sharding.mesh  # type: ignore[attr-defined]
+    direct = sharding.mesh == mesh
+    target = sharding if direct else NamedSharding(mesh, PartitionSpec())
+    (out,) = EVAL.on_parts(device_put_p, [x], {"devices": (target,), "srcs": (None,), "copy_semantics": (None,)})
+    return out if direct else put(out, sharding)
 
 
 def _sharding_of(place: Any) -> Sharding | None:

@@ -28,12 +28,11 @@ class Callbacks:
 
     __slots__ = ("_known",)
     def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self._known = [(c, [*map(_memory, c.operands)], [*map(_memory, c.results)]) for c in callbacks]
+        self._known = [(c, [*map(_memory, c.operands)], [*map(_memory, c.results)], *_named(c)) for c in callbacks]
 
     def __call__(self, number: int, address: int) -> None:
-        callback, operands, results = self._known[number]
-        name, source = (callback.primitive.name, callback.source) if isinstance(callback, Callback) else ("tape", None)
-        with span(name, "callback", source=str(source or "")):
+        callback, operands, results, name, source = self._known[number]
+        with span(name, "callback", source=source):
             self._call(callback, operands, results, address)
 
     def _call(self, callback: Callback, operands: Sequence[_Memory], results: Sequence[_Memory], address: int) -> None:
@@ -47,6 +46,13 @@ class Callbacks:
             array = np.ascontiguousarray(value, dtype)
             if size:
                 ctypes.memmove(a, array.ctypes.data, size)
+
+
+def _named(callback: Callback) -> tuple[str, str]:
+    """What a callback is for, and the user's line, in profiles."""
+    if not isinstance(callback, Callback):
+        return "tape", ""
+    return callback.primitive.name, str(callback.source or "")
 
 
 def _copy(address: int, shape: tuple[int, ...], dtype: np.dtype, size: int) -> np.ndarray:

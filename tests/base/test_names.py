@@ -55,13 +55,6 @@ def test_a_name_like_none():
     assert names.did_you_mean("zzzz", ["arange"]) == ""
 
 
-@pytest.mark.parametrize("name", sorted(anima._DEVICES))
-def test_a_name_that_needs_many_devices(name):
-    with pytest.raises(AttributeError, match=f"no attribute '{name}': it is for programs on many devices"):
-        getattr(anima, name)
-    assert name not in dir(anima)
-
-
 def test_arrays_have_one_name():
     x = jnp.ones(3)
     assert repr(type(x)) == "<class 'anima.Array'>"

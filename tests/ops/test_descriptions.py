@@ -12,6 +12,7 @@ import anima
 import anima.experimental.sparse
 import anima.ffi
 import anima.numpy as jnp
+import anima.ops.messages
 import anima.random
 from anima.compiler.ir.costs import operation_cost
 from anima.compiler.lowering import lower  # noqa: F401  its rules are in the tables then

@@ -60,6 +60,7 @@ def _callback(builder: ProgramBuilder, eqn: Eqn) -> None:
     _emit(builder, eqn, Callback)
 
 
+@call("exchange", "group_index")
 def call_in_place(builder: ProgramBuilder, eqn: Eqn) -> None:
     """Calls an operation's `into` rule."""
     _emit(builder, eqn, InPlace)

@@ -1,0 +1,110 @@
+"""Jitted calls on arrays that are cut over several processes, each of which runs the program of its own device.
+
+    f = jit(lambda a, b: a.T @ b, in_shardings=(rows, rows))      mpirun -n 4: each process multiplies its rows, and
+    f(a, b)                                                       `psum` between processes adds the products up
+
+All processes call the same functions in the same order. An argument that is not cut is one that all have alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima import errors
+from anima.api.partitioned import partitioned
+from anima.api.placed_calls import Places
+from anima.config import config
+from anima.core import processes
+from anima.core.array import ConcreteArray, PlacedArray
+from anima.core.avals import ShapedArray
+from anima.core.explicit import erased
+from anima.core.jaxpr import ClosedJaxpr
+from anima.core.placement import own_part
+from anima.core.shardings import NamedSharding, Sharding, spreads
+from anima.core.source import here
+from anima.core.trace import numpy_value
+from anima.runtime import programs
+from anima.transforms.discharge import discharged
+from anima.transforms.messages import exchanging
+
+RECORD = 256  # bytes that tell a call: a digest of its program, and what it is
+
+
+def program(name: str, closed: ClosedJaxpr, places: Places, leaves: Sequence[Any],
+            known: Sequence[Sharding | None], donated: Sequence[int]) -> SpreadProgram | None:
+    """What runs a program on arguments that lie so; None where it is about no device of another process.
+
+    ValueError for arguments on meshes without a device of this process.
+    """
+    said = [*known, *(s for _, s in places.pins), *(places.ins or ()), *(places.outs or ()), places.device]
+    if not any(map(spreads, said)):
+        return None
+    outs, _ = places.results_of(leaves, known)
+    return SpreadProgram(name, closed, places.arguments(known), outs, [s for _, s in places.pins], donated)
+
+
+class SpreadProgram:
+    """One program, for arguments that lie in one way, in this process."""
+
+    def __init__(self, name: str, closed: ClosedJaxpr, ins: Sequence[Sharding | None], outs: Sequence[Sharding | None],
+                 pins: Sequence[Sharding], donated: Sequence[int]) -> None:
+        bare, changed = discharged(erased(closed))
+        if changed:
+            raise NotImplementedError(f"{name} changes mutable references, which belong to one process, on devices of "
+                                      "several. Fix: pass what they hold, and return it.")
+        split = partitioned(bare, ins, outs, pins, None, None)
+        if all(d.process_index != processes.here.index for d in split.mesh.device_list):
+            raise ValueError(f"{name}: process {processes.here.index} has no device of {split.mesh}. Fix: a mesh over "
+                             "the devices of all processes.")
+        self.name, self.donated = name, tuple(donated)
+        self.ins = [NamedSharding(split.mesh, s) for s in split.in_specs]
+        self.outs = [PlacedArray(np.empty(()), aval, NamedSharding(split.mesh, s))  # like results, but for elements
+                     for aval, s in zip(closed.out_avals, split.out_specs, strict=True)]
+        closed = exchanging(split.jaxpr, split.mesh)
+        self.in_avals, self.part_avals = closed.in_avals, closed.out_avals
+        self.record = record_of(f"{split.jaxpr}{split.in_specs}{split.out_specs}{split.mesh.shape_tuple}", name)
+        self.executable = programs.executable_of(closed, name, self.donated)
+        typed = getattr(type(self.executable), "typed", None)
+        self.run = typed and typed(self.executable, self.in_avals, self.part_avals, "list", self.donated)
+
+    def __call__(self, leaves: Sequence[Any]) -> list[PlacedArray]:
+        """The results, of which this process has its parts."""
+        parts = [ConcreteArray(_part(x, s, a), a) for x, s, a in zip(leaves, self.ins, self.in_avals, strict=True)]
+        for k in self.donated:
+            if isinstance(leaves[k], ConcreteArray):
+                leaves[k].delete(self.name)
+        processes.here.calls(self.record)
+        values = self._values(parts)
+        processes.here.returns()
+        if config.debug_nans or config.debug_infs:
+            errors.check_finite(self.name, [v for v in values if v.dtype.kind in "fc"])
+        return [like.with_part(value) for like, value in zip(self.outs, values, strict=True)]
+
+    def _values(self, parts: list[ConcreteArray]) -> list[np.ndarray]:
+        found = self.run(*parts) if self.run else NotImplemented
+        if found is not NotImplemented:
+            return [x.elements() for x in found]
+        values = [x.elements() for x in parts]
+        for k in self.executable.donors:
+            values[k] = values[k].copy()
+        return self.executable(values)
+
+
+def _part(x: Any, sharding: NamedSharding, aval: ShapedArray) -> np.ndarray:
+    """The elements that this process has of an argument."""
+    if type(x) is PlacedArray and x.is_cut:
+        return x.part()
+    value = numpy_value(x, aval)
+    return own_part(value, np.shape(x), sharding)
+
+
+def record_of(text: str, name: str) -> bytes:
+    """What tells a call: the digest of a text that is the same in all processes, the name, and the user's line."""
+    source = here()
+    where = errors.line_of(source) if source else ""
+    said = f"{name} {where}".strip().encode()[:RECORD - 32]
+    return (hashlib.blake2b(text.encode(), digest_size=32).digest() + said).ljust(RECORD, b"\0")

@@ -1,0 +1,191 @@
+"""Messages between processes, by mpi4py: what `core.processes.here` is in a program that mpirun started.
+
+NumPy's memory goes to MPI as it is. In the background, each process tells its neighbour once a second which calls it
+has begun, so that processes that call different programs, or have ended while others wait for them, end the job with an
+error that names the ranks and the lines: see `watch`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from anima.core.processes import Alone
+
+KEPT = 1024     # calls of which it is known what they were
+TOLD = 64       # of these, how many the neighbour is told of
+PERIOD = 0.5    # seconds between two looks at the neighbour
+_DIGEST = 32    # bytes at the start of a record that tell programs apart; the rest is text
+_FACTOR, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1  # of the hash of all calls so far
+_LAST = 1       # tag of the last message of the watch
+_REDUCE = {"add": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
+
+
+class Processes(Alone):
+    """The processes of MPI's world."""
+
+    def __init__(self) -> None:
+        world = MPI.COMM_WORLD
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise RuntimeError("anima.distributed needs an MPI that was initialized for several threads "
+                               "(MPI_THREAD_MULTIPLE), and this one was not.")
+        self.index, self.count = world.Get_rank(), world.Get_size()
+        self.world, self.control = world.Dup(), world.Dup()  # messages of programs; of the watch
+        self.records: list[tuple[int, bytes]] = [(0, b"")] * KEPT  # of the calls, each with a hash of all up to it
+        self.begun = 0        # calls
+        self.chain = 0        # the hash of all
+        self.inside = False   # of a call
+        self.ended = False    # this program
+        self.over = False     # all programs
+        self.group = cache(self._group)
+        self.watching = threading.Thread(target=self.watch, name="anima-distributed", daemon=True)
+
+    def _group(self, ranks: tuple[int, ...]) -> MPI.Comm:
+        if ranks == tuple(range(self.count)):
+            return self.world
+        return self.world.Create_group(self.world.Get_group().Incl(ranks))
+
+    def exchange(self, kind: str, group: Sequence[int], perm: Any, x: np.ndarray, out: np.ndarray) -> None:
+        comm = self.group(tuple(group))
+        try:
+            if kind in _REDUCE:
+                comm.Allreduce(x, out, _REDUCE[kind])
+            elif kind == "gather":
+                comm.Allgather(_bytes(x), _bytes(out))
+            elif kind == "scatter":
+                comm.Reduce_scatter_block(x, out, MPI.SUM)
+            elif kind == "all_to_all":
+                comm.Alltoall(_bytes(x), _bytes(out))
+            else:
+                _permute(comm, perm, _bytes(x), _bytes(out))
+        except MPI.Exception:
+            time.sleep(8 * PERIOD)  # if others run another program, the watch finds it by then, and tells
+            raise
+
+    def barrier(self) -> None:
+        self.world.Barrier()
+
+    def calls(self, record: bytes) -> None:
+        self.chain = (self.chain * _FACTOR + int.from_bytes(record[:8], "little")) & _MASK
+        self.records[self.begun % KEPT] = self.chain, record
+        self.begun += 1
+        self.inside = True
+
+    def returns(self) -> None:
+        self.inside = False
+
+    # ------------------------------------------------------------ beginning and end
+
+    def start(self) -> None:
+        """Begins to watch, and has errors that nobody catches end the job."""
+        hook = sys.excepthook
+
+        def fail(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            if self.ended:
+                hook(kind, error, trace)
+            else:
+                self.abort("".join(traceback.format_exception(kind, error, trace)))
+
+        sys.excepthook = fail
+        atexit.register(self.finish)
+        self.watching.start()
+
+    def abort(self, text: str) -> None:
+        """Ends the job with a text."""
+        sys.stdout.flush()
+        print(f"anima.distributed: process {self.index} of {self.count} ends the job.\n{text}", file=sys.stderr,
+              flush=True)
+        time.sleep(PERIOD)  # what launches programs may drop what it has not read by then
+        MPI.COMM_WORLD.Abort(1)
+
+    def finish(self) -> None:
+        """Waits until all programs have ended."""
+        if self.over:
+            return
+        self.ended = True
+        request = self.world.Ibarrier()
+        while not request.Test():
+            time.sleep(0.002)
+        self.over = True
+        self.watching.join()
+
+    # ------------------------------------------------------------ the watch
+
+    def watch(self) -> None:
+        """Tells the next process what this one does, and compares what the one before tells, until all have ended."""
+        after, before = (self.index + 1) % self.count, (self.index - 1) % self.count
+        while not self.over:
+            for _ in range(20):
+                time.sleep(0 if self.over else PERIOD / 20)
+            sent = self.control.isend(self.state(), after)
+            while not sent.Test():
+                time.sleep(0.01)
+                self.hear(before)
+            self.hear(before)
+        sent = self.control.isend(self.state(), after, _LAST)
+        self.hear(before, _LAST)
+        sent.wait()
+
+    def state(self) -> State:
+        """What the neighbour is told."""
+        begun, inside, ended = self.begun, self.inside, self.ended
+        told = {k: self.records[k % KEPT] for k in range(max(0, begun - TOLD), begun)}
+        return begun, inside, ended, told
+
+    def hear(self, other: int, until: int | None = None) -> None:
+        """Ends the job if the neighbour tells of something else than what this process does; hears what it has told so
+        far, or all `until` a message with this tag."""
+        status, tag = MPI.Status(), None
+        while (until is not None and tag != until) or self.control.iprobe(other, 0):
+            text = self.disagreement(other, self.control.recv(None, other, MPI.ANY_TAG, status))
+            tag = status.Get_tag()
+            if text:
+                self.abort(text)
+
+    def disagreement(self, other: int, state: State) -> str:
+        """What is wrong between this process and another, if anything is."""
+        begun, inside, ended, told = state
+        mine = {k: self.records[k % KEPT] for k in range(max(0, self.begun - KEPT), self.begun)}
+        for k in sorted(told.keys() & mine.keys()):
+            if told[k][0] != mine[k][0]:
+                same = "" if told[k][1][:_DIGEST] != mine[k][1][:_DIGEST] else " (one before it was another)"
+                return (f"The processes run different programs{same}: their call number {k + 1} is\n"
+                        f"  {_text(mine[k][1])} in process {self.index},\n  {_text(told[k][1])} in process {other}.\n"
+                        "All processes have to call the same functions on arrays over several processes, in the same "
+                        "order.")
+        for waits, count, calls, gone, reached in ((ended and self.inside, self.begun, mine, other, begun),
+                                                   (self.ended and inside, begun, told, self.index, self.begun)):
+            if waits and count > reached:
+                waiting = self.index if gone == other else other
+                return (f"Process {gone} has ended, while process {waiting} waits for it in its call number {count}:\n"
+                        f"  {_text(calls[count - 1][1])}")
+        return ""
+
+
+State = tuple[int, bool, bool, dict[int, tuple[int, bytes]]]
+
+
+def _text(record: bytes) -> str:
+    return record[_DIGEST:].rstrip(b"\0").decode(errors="replace")
+
+
+def _bytes(x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1).view(np.uint8)
+
+
+def _permute(comm: MPI.Comm, perm: Sequence[tuple[int, int]], x: np.ndarray, out: np.ndarray) -> None:
+    me = comm.Get_rank()
+    requests = [comm.Irecv(out, a) for a, b in perm if b == me]
+    if not requests:
+        out[...] = 0
+    requests += [comm.Isend(x, b) for a, b in perm if a == me]
+    MPI.Request.Waitall(requests)

@@ -1,0 +1,64 @@
+"""One mistake in one of 3 processes, by name: each ends the job with an error that names the process and the line."""
+
+import sys
+import time
+
+import numpy as np
+
+import anima
+import anima.numpy as jnp
+from anima import NamedSharding, P
+from anima.experimental import multihost_utils
+from anima.sharding import AxisType
+
+anima.distributed.initialize()
+me = anima.process_index()
+mesh = anima.make_mesh((3,), ("x",), axis_types=(AxisType.Auto,))
+x = anima.device_put(np.arange(12.0), NamedSharding(mesh, P("x")))
+
+
+@anima.jit
+def total(x):
+    return x.sum()
+
+
+@anima.jit
+def double(x):
+    return (2 * x).sum()
+
+
+@anima.jit
+def table(x):
+    return (x * jnp.ones((3, 1))).sum(1)
+
+
+total(x)
+match sys.argv[1]:
+    case "exception":
+        if me == 1:
+            raise ValueError("of one process alone")
+        total(x)
+    case "other program":
+        (double if me == 1 else total)(x)
+        time.sleep(5)
+        total(x)
+    case "other order":
+        for f in (total, table) if me == 1 else (table, total):
+            f(x)
+    case "at the end":
+        (double if me == 1 else total)(x)
+    case "one call too many":
+        for _ in range(2 + (me == 0)):
+            total(x)
+    case "exit":
+        if me == 1:
+            sys.exit(3)
+        total(x)
+    case "killed":
+        if me == 1:
+            import os
+            os.kill(os.getpid(), 9)
+        total(x)
+    case "sync":
+        multihost_utils.sync_global_devices("one" if me == 1 else "another")
+print("process", me, "has ended as if nothing were")
