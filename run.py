@@ -4,6 +4,7 @@
     python3 run.py demo     train a network on handwritten digits, and show what the compiler did
     python3 run.py test     all tests, on two cores (more arguments go to pytest)
     python3 run.py tiny     the few tests that touch every part, in a few seconds
+    python3 run.py ecosystem    programs on libraries written for JAX, with Anima in its place
     python3 run.py check    ruff and mypy
     python3 run.py bench    the benchmarks
     python3 run.py matrix   all tests with the oldest dependencies allowed, the tiny ones on every Python at hand
@@ -12,7 +13,7 @@
     python3 run.py setup    only the set-up
 
 If the running Python has every dependency, it is used as it is; otherwise the dependencies are
-installed into .venv, once; those of the matrix into .venv-* beside it.
+installed into .venv, once; those of the matrix and of the ecosystem into .venv-* beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ VENV = ROOT / ".venv"
 OLDEST = (3, 11)
 TINY = ["tests/documents", "tests/base", "tests/control/test_control.py"]
 EXTRAS = {"demo": ["examples"], "test": ["test"], "tiny": ["test"], "check": ["dev"], "bench": ["examples"],
-          "mutants": ["test", "dev"], "matrix": ["test"], "sizes": [], "setup": ["test", "examples", "dev"]}
+          "ecosystem": ["test", "ecosystem"], "mutants": ["test", "dev"], "matrix": ["test"], "sizes": [],
+          "setup": ["test", "examples", "dev"]}
 COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
            "<": operator.lt}
 
@@ -168,6 +170,7 @@ def commands(command: str, python: str, more: list[str]) -> list[list[str]]:
         "demo": [[python, "examples/train_digits.py", *more]],
         "test": [[*pytest, "-n", "2", *more]],
         "tiny": [[*pytest, *TINY, *more]],
+        "ecosystem": [[*pytest, "tests/ecosystem", *more]],
         "check": [[python, "-m", "ruff", "check", "anima", "tests", "examples", "benchmarks", "run.py", *more],
                   [python, "-m", "mypy"]],
         "bench": [[python, "-m", "benchmarks", *more]],
@@ -237,7 +240,10 @@ def main(arguments: list[str]) -> int:
         return 0
     if command == "matrix":
         return matrix(more)
-    python = python_with(requirements(EXTRAS[command]))
+    wanted = requirements(EXTRAS[command])
+    # Libraries that need jax find the distribution of this name in dropin/: an environment of their own.
+    python = python_with(wanted) if command != "ecosystem" else (
+        python_in(ROOT / ".venv-ecosystem", sys.executable, [str(ROOT / "dropin"), *wanted]))
     return next((code for one in commands(command, python, more) if (code := run(one))), 0)
 
 

@@ -20,7 +20,7 @@ from anima.control.common import all_varying, differences, place_of, share_const
 from anima.control.scan import batch_lanes
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.axes import manual_names, mentions, name_of, varying
+from anima.core.axes import joins_lanes, manual_names, name_of, varying
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Work, Zero
 from anima.core.refs import Ref
@@ -138,7 +138,7 @@ class Cond(Stateful):
         in_dims = tuple(dims[1:])
         if dims[0] is not None and any(handed := _handed_on(branches, in_dims)):
             return self._batch_rest(size, args, dims, branches, handed)
-        if dims[0] is not None and mentions(self, {"branches": branches}, name_of(size)):
+        if dims[0] is not None and joins_lanes(self, {"branches": branches}, name_of(size)):
             return _select_lanes(size, batch_at_front(args[0], dims[0], size), args[1:], in_dims, branches)
         if dims[0] is not None:
             return batch_lanes(self, size, args, dims, {"branches": branches, "linear": linear})

@@ -18,7 +18,6 @@ from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Var, subjaxprs
 from anima.ops.broadcast import Movement
 from anima.ops.family import Elementwise
 from anima.ops.reduce import Reduce
-from anima.transforms.custom_vmap import CustomVmapCall
 
 FEW = 8             # elements of an array that stay in registers
 _SAME_PLACE = 4096  # bytes: addresses so far apart share a place in a first-level cache ...
@@ -34,8 +33,7 @@ def on_their_own(closed: ClosedJaxpr, sequences: Sequence[ShapedArray], length: 
         return False
     apart = len(sequences) > 0
     for eqn in _equations(closed.jaxpr):
-        simple = isinstance(eqn.primitive, (Elementwise, Movement, Reduce)) or (
-            list(subjaxprs(eqn.params)) and not isinstance(eqn.primitive, CustomVmapCall))  # which says what lanes do
+        simple = isinstance(eqn.primitive, (Elementwise, Movement, Reduce)) or list(subjaxprs(eqn.params))
         if not simple or not all(map(_few, eqn.outvars)):
             return False
         apart = apart or (eqn.primitive.moves and eqn.outvars[0].aval.size > 1)

@@ -22,7 +22,7 @@ from anima.control.common import check_carry, reorder, steady, strong_like, trac
 from anima.control.lanes import on_their_own
 from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.axes import mentions, name_of
+from anima.core.axes import joins_lanes, mentions, name_of
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
 from anima.core.refs import Ref
@@ -223,7 +223,7 @@ class Scan(Stateful):
                   "reverse": reverse, "unroll": unroll, "linear": linear}
         sequences = [v.aval for v, m in zip(jaxpr.jaxpr.invars[first_x:], mapped[first_x:], strict=True) if m]
         shared = [a for a, d in zip(jaxpr.out_avals, out_dims, strict=True) if d is None]
-        if (num_carry and not any(a.shape for a in shared) and not mentions(self, params, name_of(size))
+        if (num_carry and not any(a.shape for a in shared) and not joins_lanes(self, params, name_of(size))
                 and on_their_own(jaxpr, [*sequences, *jaxpr.out_avals[num_carry:]], length)):
             return first_lanes(batch_lanes(self, size, args, dims, params)[0], size, out_dims)
         moved = [move_to(a, d, 1 if k >= first_x else 0, size) if m else a
@@ -308,9 +308,12 @@ scan_p = Scan("scan")
 def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequence[int | None],
                 params: dict[str, Any]) -> tuple[Any, Any]:
     """A primitive applied to each lane on its own: a loop over lanes without a carry."""
-    if mentions(primitive, params, name_of(size)):
-        raise NotImplementedError(f"Collectives within '{primitive.name}' whose lanes run on their own are not "
-                                  f"implemented: it uses the mapped axis {name_of(size)!r}.")
+    if joins_lanes(primitive, params, name_of(size)):
+        uses = f"the mapped axis {name_of(size)!r}" if mentions(primitive, params, name_of(size)) else (
+            "operations with batching rules of users")
+        raise NotImplementedError(f"Exchanges within '{primitive.name}' whose lanes run on their own are not "
+                                  f"implemented: it uses {uses}. Fix: differentiate the mapped function, "
+                                  "grad(lambda xs: vmap(f)(xs).sum()), instead of mapping the derivative.")
     mapped = [d is not None for d in dims]
     xs = [move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True) if d is not None]
     consts = [a for a, d in zip(args, dims, strict=True) if d is None]

@@ -20,7 +20,7 @@ from anima.control.scan import batch_lanes, first_lanes, grow_carry, jvp_mask, l
 from anima.control.tape import STEPS_AVAL, WORD, record, room_for, tape_aval, tape_scan_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
-from anima.core.axes import mentions, name_of, varying
+from anima.core.axes import joins_lanes, name_of, varying
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Zero
 from anima.core.refs import Ref
@@ -185,7 +185,7 @@ class While(Stateful):
         if cond is None:
             params = {"cond_jaxpr": cond_jaxpr, "body_jaxpr": body_jaxpr, "cond_nconsts": cond_nconsts,
                       "body_nconsts": body_nconsts}
-            if mentions(self, params, name_of(size)):
+            if joins_lanes(self, params, name_of(size)):
                 return _in_step(size, args, dims, cond_jaxpr, body_jaxpr, sizes)
             return batch_lanes(self, size, args, dims, params)
         want = [d is not None for d in (*dims[:sum(sizes)], *out_dims)]

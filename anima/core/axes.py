@@ -115,6 +115,17 @@ def _wants_all(program: ClosedJaxpr | Jaxpr) -> bool:
     return any(wants_all(e.primitive, e.params) for e in program.eqns)
 
 
+def joins_lanes(primitive: Primitive, params: dict[str, Any], name: Any) -> bool:
+    """Whether an application, or one in a program that it holds, may exchange values between lanes of the axis of this
+    name: they cannot run one after the other."""
+    return primitive.maps_freely or mentions(primitive, params, name) or any(map(_maps_freely, subjaxprs(params)))
+
+
+@weak_cache
+def _maps_freely(program: ClosedJaxpr | Jaxpr) -> bool:
+    return any(e.primitive.maps_freely or any(map(_maps_freely, subjaxprs(e.params))) for e in program.eqns)
+
+
 @weak_cache
 def _mentions(program: ClosedJaxpr | Jaxpr, name: Any) -> bool:
     return any(mentions(e.primitive, e.params, name) for e in program.eqns)

@@ -43,7 +43,7 @@ Rule = Callable[..., tuple[Sequence[Any], Sequence[bool]]]
 class CustomVmapCall(Primitive):
     """`call(*args)`; batched, what `rule` gives."""
 
-    multiple_results = True
+    multiple_results = maps_freely = True
 
     def infer(self, *avals: ShapedArray, call: ClosedJaxpr, rule: Rule) -> list[ShapedArray]:
         return call.out_avals

@@ -1,8 +1,9 @@
 """Programs on top of libraries that were written for JAX: `import jax` finds Anima, under JAX's defaults.
 
-    python -m pytest tests/ecosystem
+    python3 run.py ecosystem            installs the libraries, of the versions of pyproject.toml, and runs all
+    python -m pytest tests/ecosystem    with those that are there
 
-runs in a process of its own: `tests/conftest.py` leaves this folder out unless it is asked for by name. The tests of
+in a process of its own: `tests/conftest.py` leaves this folder out unless it is asked for by name. The tests of
 `test_optax.py` are skipped where optax is not installed, those of `test_flax_nnx.py` without `flax_nnx` or `flax`. A
 module of a library that is there and does not import fails.
 

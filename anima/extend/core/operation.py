@@ -51,6 +51,7 @@ class Primitive(core.Primitive):
     """
 
     cost = 10.0
+    maps_freely = True
     lowering: Callable[..., Any] | None = None
     map_primitive = skip_canonicalization = ref_allocating = ref_primitive = False
     is_effectful: Callable[..., bool] | None = None
