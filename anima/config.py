@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from anima.names import did_you_mean
@@ -37,7 +37,7 @@ class _ThreadState(threading.local):
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
-        self.key: tuple[int, Hashable] = (-1, ())
+        self.key: tuple[int, Any] = (-1, None)
 
 
 _thread = _ThreadState()
@@ -144,7 +144,7 @@ class _Override(contextlib.ContextDecorator):
             for option in self.options:
                 option._overrides += count
             _total_overrides += count
-        _thread.key = (-1, ())
+        _thread.key = (-1, None)
 
 
 def _parse_bool(name: str, value: Any) -> bool:
@@ -422,36 +422,55 @@ jax2tf_associative_scan_reductions = _other("jax2tf_associative_scan_reductions"
 transfer_guard_host_to_device = _other("transfer_guard_host_to_device")
 transfer_guard_device_to_host = _other("transfer_guard_device_to_host")
 transfer_guard_device_to_device = _other("transfer_guard_device_to_device")
+_GUARDS = (transfer_guard_host_to_device, transfer_guard_device_to_device)
 
 
 def transfer_guard(new_val: str) -> contextlib.AbstractContextManager[None]:
-    """A context manager under which transfers of all directions are "allow", "log" or "disallow"ed (also with
-    "_explicit"): on one CPU there are none, since arrays lie where Python's numbers and NumPy's arrays do."""
+    """A context manager under which transfers of all directions are guarded.
+
+    Args:
+      new_val: "allow"; "log" or "disallow" for implicit ones, where an operation takes a number or an array of NumPy's,
+        or arrays of other devices; "log_explicit" or "disallow_explicit" for those of `device_put`, too.
+
+    A CPU has arrays where the host has its own: nothing is transferred from a device to the host.
+
+    >>> with anima.transfer_guard("disallow"):
+    ...     jnp.sin(anima.device_put([0.0])[0])
+    Array(0., dtype=float32, weak_type=True)
+    """
     options = [_other(name) for name in TRANSFER_GUARDS]
     return _Override(options, [option._parse(option.name, new_val) for option in options])
 
 
 _KEYED: tuple[Option, ...] = tuple(option for option in OPTIONS.values() if option.in_trace_key)
-_global_key: tuple[int, Hashable] = (-1, ())
+_global_key: tuple[int, Any] = (-1, None)
 
 
 class _TraceKey:
-    """Values of the options that a traced program depends on; equal where it is the same object."""
+    """Values of the options that a traced program depends on; equal where it is the same object.
 
-    __slots__ = ("values",)
+    Where transfers are guarded, calls have a key of their own, and programs that of `unguarded`.
+    """
 
-    def __init__(self, values: tuple[Any, ...]) -> None:
-        self.values = values
+    __slots__ = ("guarded", "unguarded", "values")
+
+    def __init__(self, values: tuple[Any, ...], guarded: bool) -> None:
+        self.values, self.guarded = values, guarded
+        self.unguarded: _TraceKey = _key(values, False) if guarded else self
 
     def __repr__(self) -> str:
         return f"_TraceKey{self.values}"
 
 
-_keys: dict[tuple[Any, ...], _TraceKey] = {}
+_keys: dict[tuple[tuple[Any, ...], bool], _TraceKey] = {}
 
 
-def _key(values: tuple[Any, ...]) -> _TraceKey:
-    return _keys.setdefault(values, _TraceKey(values))
+def _key(values: tuple[Any, ...], guarded: bool) -> _TraceKey:
+    return _keys.setdefault((values, guarded), _TraceKey(values, guarded))
+
+
+def _open(levels: Iterable[str | None]) -> bool:
+    return all(level in (None, "allow") for level in levels)
 
 
 def _find(name: str) -> Option:
@@ -516,14 +535,20 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
 
         Equal options give the same object, which is quick to look up.
         """
+        return self.call_key().unguarded
+
+    def call_key(self) -> _TraceKey:
+        """What a call depends on: `trace_key()`, or where transfers are guarded another key."""
         global _global_key
         if _total_overrides and _thread.values:
             if _thread.key[0] != _version:
-                _thread.key = (_version, _key(tuple([option.value for option in _KEYED])))
+                _thread.key = (_version, _key(tuple([option.value for option in _KEYED]),
+                                              not _open(option.value for option in _GUARDS)))
             return _thread.key[1]
         key = _global_key
         if key[0] != _version:
-            key = _global_key = (_version, _key(tuple([option._global for option in _KEYED])))
+            key = _global_key = (_version, _key(tuple([option._global for option in _KEYED]),
+                                                not _open(option._global for option in _GUARDS)))
         return key[1]
 
     def held(self, key: Any) -> contextlib.AbstractContextManager[None]:

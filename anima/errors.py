@@ -62,6 +62,14 @@ def user_frame() -> FrameType | None:
     return frame
 
 
+def public_frame() -> FrameType:
+    """The frame of the function of Anima's that the user's code called last."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and is_internal(frame.f_back.f_code):
+        frame = frame.f_back
+    return frame
+
+
 def user_stacklevel() -> int:
     """The `stacklevel` with which the caller's `warnings.warn` points to the user's line."""
     frame: FrameType | None = sys._getframe(1)

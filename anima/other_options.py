@@ -1,4 +1,4 @@
-"""Options of JAX's that mean nothing on one CPU: programs set them, and read what they set.
+"""Options of JAX's that mean nothing on one CPU, guards of transfers aside: programs set them, and read what they set.
 
     config.update("jax_use_shardy_partitioner", False)
 
@@ -74,10 +74,6 @@ _MANY: tuple[_Row, ...] = (
     ("share_binary_between_hosts", False),
     ("share_binary_between_hosts_timeout_ms", 1200000),
     ("thread_guard", False),
-    ("transfer_guard", None, _GUARDS),
-    ("transfer_guard_device_to_device", None, _GUARDS),
-    ("transfer_guard_device_to_host", None, _GUARDS),
-    ("transfer_guard_host_to_device", None, _GUARDS),
 )
 
 _INSIDE: tuple[_Row, ...] = (
@@ -92,10 +88,13 @@ _INSIDE: tuple[_Row, ...] = (
     ("source_url_schema", None),
 )
 
+_TRANSFERS: tuple[_Row, ...] = tuple((name, None, _GUARDS) for name in TRANSFER_GUARDS)
+
 # Name to first value, the words it takes (none: anything of its type), and what it is about.
 OTHER_OPTIONS: dict[str, tuple[Any, tuple[str, ...], str]] = {
     row[0]: (row[1], row[2] if len(row) > 2 else (), about) for rows, about in (
         (_XLA, "About XLA: programs are not compiled by it."),
         (_ACCELERATORS, "About GPUs and TPUs: there are none."),
         (_MANY, "About several devices or processes: there is one."),
+        (_TRANSFERS, "What transfers do: of one direction, or all; none goes from the CPU to the host."),
         (_INSIDE, "About how JAX is made: Anima has one way.")) for row in rows}

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.config import platform_name, platforms
-from anima.core import dtypes
+from anima.config import config, platform_name, platforms, transfer_guard
+from anima.core import dtypes, transfers
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.device import CPU, Device, MemorySpace, devices as all_devices, local_devices as devices_of
 from anima.core.layout import Format
@@ -76,6 +76,10 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
 
 
 def _put(leaf: Any, place: Any, source: Any, semantics: ArrayCopySemantics) -> Any:
+    if config.call_key().guarded:
+        transfers.explicit(leaf, place)
+        with transfer_guard("allow"):
+            return _put(leaf, place, source, semantics)
     leaf = _array(leaf, semantics is ArrayCopySemantics.ALWAYS_COPY)
     if place is None and not is_tracing():
         return leaf

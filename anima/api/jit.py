@@ -24,7 +24,7 @@ from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
 from anima.config import config
-from anima.core import processes
+from anima.core import processes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr
@@ -218,7 +218,7 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if current.trace is EVAL:
-                key = config.trace_key()
+                key = config.call_key()
                 if not kwargs:
                     for entry in self.simple.get(key, ()):
                         result = entry.run(*args)
@@ -262,6 +262,8 @@ class JitFunction:
         if config.no_execution:
             raise RuntimeError(errors.no_execution_message(f"jit({self.name})"))
         self._check_given_once(entry, leaves)
+        for x in leaves:
+            transfers.implicit(x)
         if processes.here.count > 1 and not entry.outer and entry.of_process(leaves) is not None:
             entry.read = entry.read or reader(in_tree, static)
             if entry.kept:
@@ -299,6 +301,7 @@ class JitFunction:
             outs = program(leaves)
             return outs[0] if entry.out_tree.spec.is_leaf(strict=True) else entry.out_tree.spec.unflatten(outs)
         shardings, stays = entry.places.results(leaves)
+        transfers.between(leaves, shardings)
         given = [plain(x) for x in leaves]
         for k in entry.donated:
             if type(leaves[k]) is PlacedArray:

@@ -23,7 +23,7 @@ from anima.api.partitioned import Partitioned, partitioned
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
 from anima.api.placed_calls import check_same, in_places
 from anima.config import config, profiling
-from anima.core import dtypes
+from anima.core import dtypes, transfers
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray, ShardedArray, sharded
 from anima.core.device import devices
@@ -463,6 +463,8 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
         name = compiled.traced.fun_name
         check_given_once(leaves, lambda k: f"argument {k}", f"when calling {name}")
         return tree.unflatten(compiled.out_tree, run_on_refs(*discharged(compiled.traced.jaxpr), name, leaves))
+    for x in leaves:
+        transfers.implicit(x)
     check_same(leaves, [None] * len(leaves) if traced is None else traced.input_shardings)
     values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
     for k in compiled.executable.donors:  # others may see them

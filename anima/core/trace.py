@@ -20,7 +20,7 @@ import numpy as np
 
 from anima import errors
 from anima.config import config, enable_x64, no_execution
-from anima.core import dtypes
+from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray
 from anima.core.explicit import typed
@@ -238,15 +238,23 @@ class _Known:
     Types are found by identity, as that is quick; `types` has the one of each kind that stands for its equals.
     """
 
-    __slots__ = ("checking", "key", "no_execution", "numbers", "results", "types")
+    __slots__ = ("checking", "key", "no_execution", "numbers", "results", "types", "watched")
 
     def __init__(self, key: Any) -> None:
         self.key = key
         self.checking = config.debug_nans or config.debug_infs
         self.no_execution = no_execution.value
+        self.watched = self.no_execution or key.guarded
         self.numbers: dict[type, ShapedArray] = {}  # of NumPy's kinds: the type of each
         self.types: dict[ShapedArray, ShapedArray] = {}
         self.results: dict[Any, tuple[Any, Any]] = {}  # with what is known by its identity, so that it lives
+
+    def watch(self, primitive: Primitive, args: Sequence[Any]) -> None:
+        """Raises, or logs, where an option has it that nothing is computed, or that arguments are not transferred."""
+        if self.no_execution:
+            raise RuntimeError(errors.no_execution_message(primitive.name))
+        for x in args:
+            transfers.implicit(x)
 
     def infer(self, primitive: Primitive, avals: list[Any], params: dict[str, Any]) -> Any:
         """`primitive.infer`."""
@@ -301,11 +309,11 @@ class EvalTrace(Trace):
         return self.under.setdefault(key, _Known(key))
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        known, key = self.known, config.trace_key()
+        known, key = self.known, config.call_key()
         if known is None or known.key is not key:
             known = self.known = self._known_under(key)
-        if known.no_execution:
-            raise RuntimeError(errors.no_execution_message(primitive.name))
+        if known.watched:
+            known.watch(primitive, args)
         avals, values, foreign, extended = [], [], [], False
         placed = moved() or bool(primitive.pins(params))
         for x in args:
@@ -355,6 +363,8 @@ class EvalTrace(Trace):
         types = typed(primitive, avals, types, params)
         shardings = placed_results(primitive, args, avals, types, params)
         everywhere, stays = (None, True) if shardings is not None else elsewhere()
+        if not primitive.pins(params):
+            transfers.between(args, shardings or ())
         outs = [place(wrap(v, a, foreign).elements(), a, everywhere if shardings is None else shardings[k], stays)
                 for k, (v, a) in enumerate(zip(values, types, strict=True))]
         return outs if many else outs[0]

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from anima import errors
-from anima.core import dtypes
+from anima import errors, tree
+from anima.config import transfer_guard_host_to_device
+from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, under, wrap
@@ -64,6 +65,9 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     wanted = user_dtype(dtype, "array")
     if not isinstance(object, (Array, np.ndarray)) and hasattr(object, "__jax_array__"):
         object = object.__jax_array__()
+    if transfer_guard_host_to_device.value is not None:
+        for x in tree.leaves(object):
+            transfers.implicit(x)
     if isinstance(object, Array):
         result = object if wanted is None else _converted(object, wanted)
         if copy and result is object:

@@ -20,6 +20,7 @@ import numpy as np
 
 from anima import errors
 from anima.config import config
+from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import broadcast_shapes
 from anima.core.trace import Tracer, is_tracing
@@ -178,6 +179,7 @@ def _entry(entry: Any, position: int) -> Any:
         raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {dtype.name}")
     if isinstance(entry, ConcreteArray):
         return int(entry.value) if not entry.ndim else entry.value
+    transfers.implicit(entry)
     return entry
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.config import config
-from anima.core import dtypes
+from anima.config import config, transfer_guard_host_to_device
+from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
@@ -56,6 +56,8 @@ def as_array(x: Any) -> Array:
     if isinstance(x, Array):
         return x
     aval = aval_of(x)
+    if transfer_guard_host_to_device.value is not None:
+        transfers.implicit(x)
     return ConcreteArray(np.array(x, aval.dtype), aval)
 
 

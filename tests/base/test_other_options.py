@@ -40,7 +40,6 @@ def test_they_are_read_and_set(name: str) -> None:
 def test_transfer_guards() -> None:
     with anima.transfer_guard("disallow"):
         assert {config.read(name) for name in TRANSFER_GUARDS} == {"disallow"}
-        np.testing.assert_array_equal(jnp.asarray(np.ones(3)) + 1, [2, 2, 2])  # nothing is transferred
     assert config.jax_transfer_guard is None
     config.update("jax_transfer_guard", "log")
     assert {config.read(name) for name in TRANSFER_GUARDS} == {"log"}
