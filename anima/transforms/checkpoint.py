@@ -20,7 +20,7 @@ from anima.config import config
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
 from anima.core.primitive import Primitive, Zero
-from anima.core.refs import STATE
+from anima.core.refs import STATE, Ref
 from anima.core.stage import (
     StageTrace,
     Traced,
@@ -84,11 +84,10 @@ class Checkpoint(CallPrimitive):
     def linearize(self, parent: Trace, recorder: StageTrace, primals: Sequence[Any], tangents: Sequence[Any], *,
                   jaxpr: ClosedJaxpr, policy: Policy | None, prevent_cse: bool, differentiated: bool,
                   ) -> tuple[list[Any], list[Any]]:
-        """Runs the program; records one equation that will run it again and then its linear part."""
-        if STATE in jaxpr.effects:
-            raise NotImplementedError("A function under checkpoint that is differentiated cannot read references from "
-                                      "outside of it, or write to them: it would do so twice.\n"
-                                      f"  {errors.user_line()}")
+        """Runs the program; records one equation that will run it again and then its linear part.
+
+        References from outside of it are read and written to once: what was read is kept.
+        """
         nonzero = tuple(not isinstance(t, Zero) for t in tangents)
         forward, again, mask, used = _split(jaxpr, nonzero, policy, prevent_cse)
         count = len(mask)
@@ -138,7 +137,7 @@ def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...], policy: Policy | None
 
     def again(*args: Any) -> list[Any]:
         at = len(needed.invars)
-        kept_values = optimization_barrier(list(args[:at])) if prevent_cse else args[:at]
+        kept_values = _barrier(args[:at]) if prevent_cse else args[:at]
         found = eval_jaxpr(needed, cut.consts, *kept_values)
         return eval_jaxpr(tangent.jaxpr, tangent.consts, *found, *args[at:])
 
@@ -147,22 +146,32 @@ def _split(closed: ClosedJaxpr, nonzero: tuple[bool, ...], policy: Policy | None
     return ClosedJaxpr(forward, whole.consts), tangents, mask, used_in[:n_args]
 
 
+def _barrier(values: Sequence[Any]) -> list[Any]:
+    """`optimization_barrier` of all that are not references."""
+    given = iter(optimization_barrier([x for x in values if not isinstance(x, Ref)]))
+    return [x if isinstance(x, Ref) else next(given) for x in values]
+
+
 def kept_apart(closed: ClosedJaxpr, policy: Policy | None) -> tuple[ClosedJaxpr, ClosedJaxpr, list[Var]]:
     """The program with what `policy` keeps as further results, the program that takes that as further arguments
     instead of computing it, and its variables in both.
 
     A primitive with a `keep` method does so with the programs it holds:
     `keep(eqn, policy) -> (eqn with further results, eqn that takes kept values instead, kept values)`.
+    What equations on references give is always kept: by then these may hold something else.
     """
-    if policy is None:
+    if policy is None and STATE not in closed.effects:
         return closed, closed, []
+    policy = policy or checkpoint_policies.nothing_saveable
     closed = ClosedJaxpr(*trace_to_jaxpr(partial(_eval_inlined, closed), closed.in_avals))  # it sees into calls
     whole: list[Eqn] = []
     cut: list[Eqn] = []
     kept: list[Var] = []
     for eqn in closed.eqns:
         inside = eqn.primitive.keep
-        if inside is not None:
+        if STATE in eqn.effects:
+            kept += eqn.outvars
+        elif inside is not None:
             eqn, rest, values = inside(eqn, policy)
             kept += values
             cut.append(rest)

@@ -574,7 +574,6 @@ REFUSED: tuple[tuple[Callable[[Ref], Any], type[Exception], str], ...] = (
      ValueError, "vmapped value on an unbatched"),
     (lambda r: anima.grad(lambda x: jnp.sum(anima.vmap(lambda r, x: lax.scan(
         lambda c, _: (stash(r, c), None), x, None, length=2)[0])(r, x)))(X), NotImplementedError, "mapped by vmap"),
-    (lambda r: anima.grad(lambda x: anima.checkpoint(lambda x: x * r[0])(x))(1.0), NotImplementedError, "checkpoint"),
     (lambda r: anima.grad(lambda x: stash(new_ref(X), X * x).sum())(1.0), NotImplementedError, "Make it outside"),
     (lambda r: lax.custom_linear_solve(lambda v: r[...] * v, X, lambda m, b: b), ValueError,
      "to a primitive: custom_linear_solve"),
