@@ -103,7 +103,8 @@ def _of_local(data: np.ndarray, sharding: Any, shape: Any) -> ConcreteArray:
                          f"{data.shape}.")
 
     def part(index: Any) -> np.ndarray:
-        return data[tuple(slice(None) if n == e else i for (n, e), i in zip(expected, index, strict=True))]
+        return data[tuple(slice(None) if p > 1 and n == e else i
+                          for (n, e), p, i in zip(expected, parts, index, strict=True))]
 
     return make_array_from_callback(whole, sharding, part)
 
