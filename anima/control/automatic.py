@@ -39,6 +39,7 @@ from anima.ops.shape import reshape, slice_in_dim
 from anima.util import cleared
 
 Kinds = Collection[type[JaxException]]
+_PLACE = np.dtype(np.int32)
 _VALUES = [tree.structure((tuple(range(n)), {})) for n in range(4)]  # of messages with n numbers
 
 
@@ -102,9 +103,12 @@ def _check_vectors(state: ErrorState, eqn: Eqn, shape: Shape, sizes: Sequence[in
     aval = aval_of(indices)
     found: list[tuple[Any, Any, Any, int]] = []
     for j, axis in enumerate(axes):
-        column = reshape(slice_in_dim(indices, j, j + 1, axis=-1), (aval.size // max(len(axes), 1),))
+        alone = aval.size == len(axes)
+        column = reshape(slice_in_dim(indices, j, j + 1, axis=-1), () if alone else (aval.size // len(axes),))
         flags = _outside(column, shape[axis] - sizes[axis]) if aval.size else None
-        if flags is not None:
+        if flags is not None and alone:
+            found.append((flags, select_n(flags, scalar(1, _PLACE), scalar(0, _PLACE)), column, axis))
+        elif flags is not None:
             failed, first = first_where(flags)
             found.append((failed, first, part(column, first), axis))
     if not found:
@@ -114,11 +118,10 @@ def _check_vectors(state: ErrorState, eqn: Eqn, shape: Shape, sizes: Sequence[in
         site = Site(OOBError, _out_of_bounds(shape, str(axis), str(shape[axis])), eqn.source, _VALUES[1],
                     (aval_of(index).strip_weak_type(),))
         return state.fail(failed, site, [index])
-    number = np.dtype(np.int32)
-    values = [index, scalar(axis, number), scalar(shape[axis], number)]
+    values = [index, scalar(axis, _PLACE), scalar(shape[axis], _PLACE)]
     for other, place, index, axis in found[1:]:
         sooner = lt(place, first)
-        new = [index, scalar(axis, number), scalar(shape[axis], number)]
+        new = [index, scalar(axis, _PLACE), scalar(shape[axis], _PLACE)]
         values = [select_n(sooner, a, b) for a, b in zip(values, new, strict=True)]
         failed, first = or_(failed, other), select_n(sooner, first, place)
     site = Site(OOBError, _out_of_bounds(shape, "{}", "{}"), eqn.source, _VALUES[3],

@@ -151,22 +151,53 @@ def shifted(code: Any, offset: int) -> Any:
 SOME = Layout((Site(SomeError, "some check failed", None, tree.structure(((), {})), ()),))
 
 
+class _Part(NamedTuple):
+    """What may have failed at one point of a program: whether, the number of the site, and what goes into slots."""
+
+    failed: Any
+    code: Any
+    places: list[int]
+    values: Sequence[Any]
+
+
 class ErrorState:
     """What is known of failures while a program is gone through; `values` are the number and the slots.
 
-    One of the layout `SOME` stays so, whatever is merged: its only value is whether anything failed.
+    One of the layout `SOME` stays so, whatever is merged: its only value is whether anything failed. Of others, which
+    failure was the first is found out when somebody asks: going back from the last, each takes the place of later ones.
     """
 
     def __init__(self, layout: Layout = Layout(), values: Sequence[Any] = (), brief: bool = False):
-        self.layout, self.values = layout, list(values)
+        self.layout, self._known = layout, list(values)
+        self._parts: list[_Part] = []  # since then
         self.brief = brief or layout is SOME
+
+    @property
+    def values(self) -> list[Any]:
+        """The number of the first site that failed, or -1, and the slots; nothing where nothing can fail."""
+        if self._parts:
+            if self._known:
+                self._parts.insert(0, self._part(self._known, list(range(len(self._known) - 1)), 0))
+            code: Any = scalar(-1, _CODE)
+            slots: dict[int, Any] = {}
+            for part in reversed(self._parts):
+                code = select_n(part.failed, code, part.code)
+                for place, value in zip(part.places, part.values, strict=True):
+                    slots[place] = select_n(part.failed, slots[place], value) if place in slots else value
+            self._known, self._parts = [code, *(slots[k] for k in range(len(slots)))], []
+        return self._known
 
     def fail(self, failed: Any, site: Site, values: Sequence[Any]) -> None:
         """A check of one site, which failed if `failed`."""
         if self.brief:
             return self.merge(SOME, [failed])
-        code = select_n(failed, scalar(-1, _CODE), scalar(0, _CODE))
-        self.merge(Layout((site,), site.avals), [code, *values])
+        number, places = len(self.layout.sites), self.layout.places(site.avals)
+        self.layout = self.layout.plus(Layout((site,), site.avals))
+        self._parts.append(_Part(failed, scalar(number, _CODE), places, values))
+
+    def _part(self, values: Sequence[Any], places: list[int], offset: int) -> _Part:
+        failed = ge(values[0], scalar(0, _CODE))
+        return _Part(failed, add(values[0], scalar(offset, _CODE)) if offset else values[0], places, values[1:])
 
     def merge(self, layout: Layout, values: Sequence[Any], offset: int | None = None) -> None:
         """What happened next: kept if nothing failed before. Its sites are new ones, or begin at number `offset`."""
@@ -174,23 +205,13 @@ class ErrorState:
             return
         if self.brief:
             failed = values[0] if layout is SOME else ge(values[0], scalar(0, _CODE))
-            self.layout, self.values = SOME, [or_(self.values[0], failed) if self.values else failed]
-            return
-        if not self.values:
-            self.layout, self.values = layout, list(values)
+            self.layout, self._known = SOME, [or_(self._known[0], failed) if self._known else failed]
             return
         places = self.layout.places(layout.slots)
         if offset is None:
             offset = len(self.layout.sites)
             self.layout = self.layout.plus(layout)
-        code, *slots = self.values
-        free = lt(code, scalar(0, _CODE))
-        for place, value in sorted(zip(places, values[1:], strict=True), key=lambda pair: pair[0]):
-            if place < len(slots):
-                slots[place] = select_n(free, slots[place], value)
-            else:
-                slots.append(value)
-        self.values = [select_n(free, code, shifted(values[0], offset)), *slots]
+        self._parts.append(self._part(values, places, offset))
 
     def take(self, layout: Layout, outs: Sequence[Any]) -> list[Any]:
         """Merges the state that a program's results begin with; the others."""

@@ -77,8 +77,9 @@ def _window(shape: Shape, indices: Sequence[np.ndarray], sizes: Shape) -> tuple[
 
 def _as_gather(shape: Shape, sizes: Shape, indices: Sequence[Any], dims: Sequence[Any],
                size: int) -> tuple[Any, GatherDimensionNumbers]:
-    """Index vectors of a batch of windows, and dimension numbers; axes spanned whole need no index."""
-    axes = [a for a, (n, s) in enumerate(zip(shape, sizes, strict=True)) if n != s]
+    """Index vectors of a batch of windows, and dimension numbers. Axes spanned whole need no index that is known to be
+    0; of others, checks may want to know whether they are."""
+    axes = [a for a, (n, s) in enumerate(zip(shape, sizes, strict=True)) if n != s or _known_index(indices[a]) != 0]
     columns = [expand_dims(batch_at_front(indices[a], dims[a], size), (1,)) for a in axes]
     vectors = concatenate(columns, 1) if columns else zeros(ShapedArray((size, 0), aval_of(indices[0]).dtype))
     return vectors, GatherDimensionNumbers(tuple(range(len(shape))), (), tuple(axes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -173,6 +174,25 @@ def test_arguments_that_are_no_arrays_stay_what_they_are() -> None:
 
     error, out = checkify.checkify(f)(jnp.arange(2), "up", n=3)
     assert error.get() is None and out.tolist() == [0, 3]
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "user": lambda i: checkify.check(i < 5, "check of {i}", i=i), "index": lambda i: jnp.arange(3.0)[i],
+    "slice": lambda i: lax.dynamic_slice(jnp.ones(4), (i,), (4,)),
+    "rows": lambda i: jnp.ones((2, 2))[jnp.stack([0 * i, i])],
+    "division": lambda i: 1 / (i - 7.0), "nan": lambda i: jnp.log(5.0 - i),
+    "loop": lambda i: lax.fori_loop(0, 2, lambda k, c: (checkify.check(k < 1, "step {k}", k=k), c)[1], i),
+    "branch": lambda i: lax.cond(i > 3, lambda: jnp.ones(6)[i], lambda: 1.0),
+    "call": anima.jit(lambda i: jnp.zeros(5)[i])}
+
+
+@pytest.mark.parametrize("names", [*itertools.permutations(KINDS, 2), tuple(KINDS), tuple(KINDS)[::-1]])
+def test_failures_are_told_in_the_order_of_the_program(names: tuple[str, ...]) -> None:
+    i = jnp.int32(7)
+    alone, *_ = checkify.checkify(KINDS[names[0]], errors=ALL)(i)
+    together = checkify.checkify(lambda i: [KINDS[name](i) for name in names], errors=ALL)
+    for f in (together, anima.jit(together)):
+        assert first_line(f(i)[0]) == first_line(alone) is not None
 
 
 def test_the_first_failure_is_told() -> None:
