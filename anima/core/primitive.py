@@ -110,6 +110,7 @@ class Primitive:
     body: Callable[..., Any] | None = None       # (params, types of the arguments) -> the program that it stands for
     on_words: bool = False                       # `body` is a program on the words that random keys consist of
     linearize: Callable[..., Any] | None = None  # (parent, recorder, primals, tangents, **params), instead of `jvp`
+    in_tangents: Callable[..., Any] | None = None  # (params) -> the program in its place where tangents are operands
     taylor: Callable[..., Any] | None = None     # (order, series of the arguments, **params) -> series of the results
     dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`

@@ -167,6 +167,11 @@ class CustomJVPCall(CustomCall):
         outs = values[:len(mask)]
         return outs, fill(mask, moved[len(mask):], outs)
 
+    def in_tangents(self, params: dict[str, Any]) -> ClosedJaxpr:
+        """The function: a rule that calls it on tangents means what it computes, and is not asked again."""
+        program: ClosedJaxpr = params["call_jaxpr"]
+        return program
+
     def transpose(self, cts: Sequence[Any], *args: Any, call_jaxpr: ClosedJaxpr, **params: Any) -> list[Any]:
         """What is transposed is linear: its derivative is the function itself, whatever the rule says."""
         return backward(call_jaxpr.jaxpr, call_jaxpr.consts, args, cts)

@@ -41,6 +41,10 @@ class PartialTrace(Trace):
             return under(self.parent, primitive.bind, *args, **params)
         if primitive.linearize is None or all(linear) or not all(map(_has_tangent, compress(args, linear))):
             return under(self.recorder, primitive.bind, *args, **params)
+        if primitive.in_tangents is not None:
+            closed = primitive.in_tangents(params)
+            outs = under(self, eval_jaxpr, closed.jaxpr, closed.consts, *args)
+            return outs if primitive.multiple_results else outs[0]
         avals = [tangent_aval(aval_of(x)) for x in args]
         tangents = [x if is_linear else Zero(a) for x, a, is_linear in zip(args, avals, linear, strict=True)]
         primals = [under(self.parent, instantiate, Zero(a)) if is_linear else x  # the derivative is the same anywhere

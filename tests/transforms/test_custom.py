@@ -95,6 +95,37 @@ def test_custom_jvp_rule_calls_the_function_itself() -> None:
     equal(anima.jit(anima.grad(anima.grad(anima.grad(f))))(0.3), 8 * np.exp(0.3))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_rules_that_are_made_of_the_function_on_tangents(mode: Callable[..., Any]) -> None:
+    """The rule of a bilinear function calls it on a tangent beside a primal: reverse mode must not ask it again."""
+    @functools.partial(anima.custom_jvp, nondiff_argnums=(0,))
+    def multiply(name: str, x: Any, y: Any) -> Any:
+        return x * y
+
+    @multiply.defjvp
+    def rule(name: str, primals: Any, tangents: Any) -> Any:
+        (x, y), (dx, dy) = primals, tangents
+        return multiply(name, x, y), multiply(name, dx, y) + multiply(name, x, dy)
+
+    product = functools.partial(multiply, "name")
+
+    def square(x: Any) -> Any:
+        return product(x, x)
+
+    def power(x: Any) -> Any:
+        return lax.scan(lambda carry, _: (product(carry, x), None), x, None, length=3)[0]
+
+    equal(mode(lambda x, y: anima.jvp(product, (x, y), (1.0, 0.0)))(2.0, 3.0), (6.0, 3.0))
+    equal(mode(anima.grad(product, (0, 1)))(2.0, 3.0), (3.0, 2.0))
+    equal(mode(lambda x, y: anima.jvp(anima.grad(product), (x, y), (1.0, 1.0)))(2.0, 3.0), (3.0, 1.0))
+    equal(mode(anima.grad(lambda x: anima.jvp(product, (x, 3.0), (x, 0.0))[1]))(2.0), 3.0)
+    for second in (anima.grad(anima.grad(square)), anima.hessian(square), anima.jacrev(anima.jacfwd(square))):
+        equal(mode(second)(2.0), 2.0)
+    equal(mode(anima.grad(power))(2.0), 32.0)
+    equal(mode(anima.grad(anima.grad(power)))(2.0), 48.0)
+    equal(mode(anima.vmap(anima.grad(anima.grad(power))))(jnp.array([1.0, 2.0])), jnp.array([12.0, 48.0]))
+
+
 def _scan(x: Any) -> Any:
     (a, v), _ = lax.scan(lambda c, _: ((c[0] * 1.5, c[1] * 2), None), (x, jnp.arange(3)), None, length=3)
     return a, v
