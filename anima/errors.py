@@ -403,14 +403,16 @@ def nonfinite_message(primitive_name: str, kind: str, value: Any, source: tuple[
             f"{value.dtype.name}[{','.join(map(str, value.shape))}], holds {kind}.{where}")
 
 
-def check_finite(primitive_name: str, outputs: Iterable[Any], source: tuple[str, int, str] | None = None) -> None:
-    """FloatingPointError if an output holds a NaN under debug_nans, or an infinity under debug_infs."""
-    nans, infs = debug_nans.value, debug_infs.value
-    for value in outputs:
-        value = np.asarray(value)
-        if value.dtype.kind not in "fc" and "float" not in value.dtype.name:
-            continue
-        if nans and np.isnan(value).any():
-            raise FloatingPointError(nonfinite_message(primitive_name, "nan", value, source))
-        if infs and np.isinf(value).any():
-            raise FloatingPointError(nonfinite_message(primitive_name, "inf", value, source))
+def check_finite(primitive_name: str, outputs: Sequence[Any], source: tuple[str, int, str] | None = None,
+                 moved: Sequence[Any] = ()) -> None:
+    """FloatingPointError if an output holds a NaN under debug_nans, or an infinity under debug_infs, which is not there
+    in what was `moved` to make it."""
+    for wanted, kind, test in ((debug_nans.value, "nan", np.isnan), (debug_infs.value, "inf", np.isinf)):
+        for value in outputs if wanted else ():
+            if _holds(value, test) and not any(_holds(x, test) for x in moved):
+                raise FloatingPointError(nonfinite_message(primitive_name, kind, np.asarray(value), source))
+
+
+def _holds(value: Any, test: Callable[[np.ndarray], np.ndarray]) -> bool:
+    value = np.asarray(value)
+    return (value.dtype.kind in "fc" or "float" in value.dtype.name) and bool(test(value).any())

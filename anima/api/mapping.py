@@ -75,11 +75,11 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
         axis = size if axis_name is None and spmd_axis_name is None else Axis(size, axis_name, _names(spmd_axis_name))
         out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
-        result = tree.unflatten(out_tree, outs)
-        _check_no_hooks(result)
-        targets = tree.broadcast_prefix(out_axes, result, is_leaf=_is_none, what="vmap out_axes")
+        targets = tree.flatten_axes("vmap out_axes", out_tree, out_axes)
         placed = [_place(o, d, t, size, fun, sum_match) for o, d, t in zip(outs, out_dims, targets, strict=True)]
-        return tree.unflatten(out_tree, [new_ref(x) if r else x for x, r in zip(placed, is_ref, strict=True)])
+        result = tree.unflatten(out_tree, [new_ref(x) if r else x for x, r in zip(placed, is_ref, strict=True)])
+        _check_no_hooks(result)
+        return result
 
     return mapped
 

@@ -316,7 +316,7 @@ def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarr
                 out = eqn.primitive.eval(*values, **eqn.params)
             results = out if eqn.primitive.multiple_results else [out]
             if checking:
-                errors.check_finite(eqn.primitive.name, results, eqn.source)
+                errors.check_finite(eqn.primitive.name, results, eqn.source, values if eqn.primitive.moves else ())
             env.update(zip(eqn.outvars, map(np.asarray, results), strict=True))  # NumPy makes scalars of 0-d arrays
     return list(map(read, closed.jaxpr.outvars))
 

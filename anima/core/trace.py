@@ -348,7 +348,8 @@ class EvalTrace(Trace):
         finally:
             restore(before)
         if known.checking:
-            errors.check_finite(primitive.name, out if primitive.multiple_results else [out], current.source)
+            errors.check_finite(primitive.name, out if primitive.multiple_results else [out], current.source,
+                                values if primitive.moves else ())
         if placed:
             return self._placed(primitive, args, avals, out_avals, params, out, foreign)
         if primitive.multiple_results:

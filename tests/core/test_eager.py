@@ -35,6 +35,17 @@ def test_options_count_from_the_next_operation_on(x64: None) -> None:
         assert (x + jnp.ones(4)).shape == (3, 4)
 
 
+def test_nans_that_are_moved_were_made_elsewhere() -> None:
+    with anima.debug_nans(True):
+        x = jnp.full((2, 3), np.nan).reshape(3, 2).T
+        assert np.isnan(jnp.where(jnp.ones(3, bool), 1.0, x)).sum() == 0
+        for made in (lambda: x + 1, lambda: jnp.where(x != x, x, 1.0), lambda: jnp.ones(3).at[7].get(mode="fill")):
+            with pytest.raises(FloatingPointError, match="invalid value"):
+                made()
+    with anima.debug_infs(True):
+        assert np.isinf(jnp.full(3, np.inf)[::2]).all()
+
+
 def test_types_are_those_of_the_first_time() -> None:
     """Equal parameters of other types, weak types and other dtypes of one shape."""
     x = jnp.asarray(X)

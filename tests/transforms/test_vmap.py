@@ -43,6 +43,25 @@ def test_out_axes(out_axes: int, shape: tuple[int, ...]) -> None:
     equal(np.moveaxis(np.asarray(out), out_axes, 0), x * 2)
 
 
+class Row:
+    """A pytree that takes only arrays of a shape."""
+
+    def __init__(self, x: Any) -> None:
+        if np.shape(x)[-2:] not in ((5, 1), ()):
+            raise ValueError(f"shape {np.shape(x)}")
+        self.x = x
+
+
+anima.tree_util.register_pytree_node(Row, lambda row: ((row.x,), None), lambda _, xs: Row(*xs))
+
+
+def test_trees_are_made_of_results_in_their_place() -> None:
+    """Stacked along the second dimension, the product is put in order before a `Row` is made of it."""
+    w = jnp.arange(25.0).reshape(5, 5)
+    rows = anima.vmap(lambda v: Row(lax.dot_general(w, v[:, None], (((0,), (0,)), ((), ())))))(jnp.ones((7, 5)))
+    equal(rows.x, np.broadcast_to(np.asarray(w).sum(0)[:, None], (7, 5, 1)))
+
+
 def test_out_axes_of_trees() -> None:
     out = anima.vmap(lambda v: {"a": v, "b": (v, v.sum())}, out_axes={"a": 1, "b": (0, 0)})(A)
     equal(out, {"a": A.T, "b": (A, A.sum(1))})
