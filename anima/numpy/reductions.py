@@ -322,8 +322,8 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: boo
     if wanted == np.bool_:
         raise TypeError(f"anima.numpy.{name} does not accept dtype bool.")
     result_dtype = dtypes.to_real(dtypes.to_inexact(x.dtype) if wanted is None else wanted)
-    compute = dtypes.to_inexact(x.dtype if wanted is None else dtypes.promote_types(x.dtype, wanted))
-    compute = _accumulator(compute)
+    with dtypes.numpy_dtype_promotion("standard"):  # whoever gives a dtype has asked for it
+        compute = _accumulator(dtypes.to_inexact(x.dtype if wanted is None else dtypes.promote_types(x.dtype, wanted)))
     x = as_array(convert_operand(x, compute, False))
     centre = mean(x, axis=(*axes, *names), keepdims=True, where=where) if known_mean is None else \
         as_array(convert_operand(operand(name, known_mean), compute, False))
