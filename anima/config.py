@@ -417,6 +417,8 @@ def keyed() -> tuple[Option, ...]:
 
 
 array_garbage_collection_guard = _other("array_garbage_collection_guard")
+auto_pcast = _other("auto_pcast")
+remove_size_one_mesh_axis_from_type = _other("remove_size_one_mesh_axis_from_type")
 thread_guard = _other("thread_guard")
 jax2tf_associative_scan_reductions = _other("jax2tf_associative_scan_reductions")
 transfer_guard_host_to_device = _other("transfer_guard_host_to_device")

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +86,35 @@ def cases() -> list[tuple[str, Make, tuple[Any, ...], str]]:
     ]
 
 
+def many_equations(x: Any, i: Any) -> Any:
+    """1,360 equations, of which 160 index."""
+    for k in range(80):
+        x = jnp.sin(x) * 1.5
+        y = x[i]
+        x = x.at[i].set(y + k) / (y + 2.0)
+    return x
+
+
+def compile_time(kind: str) -> float:
+    """Seconds of the processor to trace and compile `many_equations` with checks of a kind ("": with none)."""
+    args, times = (jnp.arange(16.0), jnp.int32(3)), []
+    for _ in range(3):
+        anima.clear_caches()
+        fun = checkify.checkify(many_equations, errors=getattr(checkify, kind)) if kind else many_equations
+        start = time.process_time()
+        anima.jit(fun).lower(*args).compile()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def show_compile_times() -> None:
+    with anima.config.option("enable_compilation_cache")(False):
+        plain = compile_time("")
+        print(f"tracing and compiling 1,360 equations: {plain:.2f} s without checks")
+        for kind in ("user_checks", "index_checks", "float_checks", "all_checks"):
+            print(f"  {kind:14s} {compile_time(kind) / plain:.2f} x", flush=True)
+
+
 def contestants(make: Make, args: tuple[Any, ...], kind: str) -> dict[str, Callable[[], Any]]:
     """The program and the program with checks, compiled."""
     own = list(map(jnp.asarray, args))
@@ -111,3 +141,4 @@ def show(words: list[str] | None = None) -> None:
 
 if __name__ == "__main__":
     show(sys.argv[1:])
+    show_compile_times()

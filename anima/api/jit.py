@@ -262,8 +262,7 @@ class JitFunction:
         if config.no_execution:
             raise RuntimeError(errors.no_execution_message(f"jit({self.name})"))
         self._check_given_once(entry, leaves)
-        for x in leaves:
-            transfers.implicit(x)
+        transfers.operands(leaves)
         if processes.here.count > 1 and not entry.outer and entry.of_process(leaves) is not None:
             entry.read = entry.read or reader(in_tree, static)
             if entry.kept:

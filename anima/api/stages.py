@@ -463,8 +463,7 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
         name = compiled.traced.fun_name
         check_given_once(leaves, lambda k: f"argument {k}", f"when calling {name}")
         return tree.unflatten(compiled.out_tree, run_on_refs(*discharged(compiled.traced.jaxpr), name, leaves))
-    for x in leaves:
-        transfers.implicit(x)
+    transfers.operands(leaves)
     check_same(leaves, [None] * len(leaves) if traced is None else traced.input_shardings)
     values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
     for k in compiled.executable.donors:  # others may see them

@@ -240,6 +240,21 @@ class Ref:
         operator("ref_set")(self, index, value)
 
     @errors.api_boundary
+    def get(self, idx: Any = ()) -> Any:
+        """The elements at `idx`."""
+        return operator("ref_get")(self, idx)
+
+    @errors.api_boundary
+    def set(self, value: Any, idx: Any = ()) -> None:
+        """Puts `value` at `idx`."""
+        operator("ref_set")(self, idx, value)
+
+    @errors.api_boundary
+    def swap(self, value: Any, idx: Any = ()) -> Any:
+        """Puts `value` at `idx`, and gives what was there."""
+        return operator("ref_swap")(self, idx, value)
+
+    @errors.api_boundary
     def addupdate(self, x: Any, idx: Any = ()) -> None:
         """Adds `x` to the elements at `idx`."""
         operator("ref_addupdate")(self, idx, x)

@@ -113,6 +113,8 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """The indices of the main diagonal of `arr`."""
     x = as_array(arr, "diag_indices_from")
+    if x.ndim < 2:
+        raise ValueError("diag_indices_from: the array must be at least 2-d")
     if len(set(x.shape)) != 1:
         raise ValueError("All dimensions of input must be of equal length")
     return diag_indices(x.shape[0], x.ndim)

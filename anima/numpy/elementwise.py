@@ -14,8 +14,8 @@ import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import broadcast_shapes
 from anima.core.trace import aval_of
+from anima.lax.arranging import broadcast_shapes
 from anima.numpy.promote import (
     INEXACT,
     as_array,
@@ -62,7 +62,7 @@ def weak_like(x: Any, value: Any) -> Any:
 
 
 def broadcast_all(*args: Any) -> list[Array]:
-    """Arrays broadcast to their common shape."""
+    """Arrays broadcast to their common shape; ValueError if there is none."""
     arrays = [as_array(x) for x in args]
     shape = broadcast_shapes(*[x.shape for x in arrays])
     return [broadcast_array(x, shape) for x in arrays]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.config import numpy_rank_promotion, transfer_guard_host_to_device
+from anima.config import numpy_rank_promotion
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis
@@ -66,8 +66,7 @@ def as_array(x: Any, name: str = "asarray", position: int = 0) -> Array:
     if isinstance(x, Array):
         return x
     aval = aval_of(x)
-    if transfer_guard_host_to_device.value is not None:
-        transfers.implicit(x)
+    transfers.implicit(x)
     return ConcreteArray(np.array(x, dtype=aval.dtype), aval)
 
 

@@ -322,8 +322,8 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: boo
     if wanted == np.bool_:
         raise TypeError(f"anima.numpy.{name} does not accept dtype bool.")
     result_dtype = dtypes.to_real(dtypes.to_inexact(x.dtype) if wanted is None else wanted)
-    compute = dtypes.to_inexact(x.dtype if wanted is None else dtypes.promote_types(x.dtype, wanted))
-    compute = _accumulator(compute)
+    with dtypes.numpy_dtype_promotion("standard"):  # whoever gives a dtype has asked for it
+        compute = _accumulator(dtypes.to_inexact(x.dtype if wanted is None else dtypes.promote_types(x.dtype, wanted)))
     x = as_array(convert_operand(x, compute, False))
     centre = mean(x, axis=(*axes, *names), keepdims=True, where=where) if known_mean is None else \
         as_array(convert_operand(operand(name, known_mean), compute, False))
@@ -368,8 +368,11 @@ def _run(name: str, running: Callable[..., Any], x: Array, axis: int | None, dty
         x, axis = sh.reshape(x, (x.size,)), 0
     if nan_identity is not None and is_inexact(x.dtype):
         x = select_where(isnan(x), sh.full_like(x, nan_identity), x)
-    x = as_array(convert_operand(x, wanted, False))
-    return running(x, canonicalize_axis(axis, x.ndim), False)
+    axis = canonicalize_axis(axis, x.ndim)
+    if wanted == np.bool_:  # sums of truth values are "any so far", products "all so far"
+        running = rd.cummax if running is rd.cumsum else rd.cummin
+        return to_bool(running(ew.convert_element_type(to_bool(x), np.uint8), axis, False))
+    return running(as_array(convert_operand(x, wanted, False)), axis, False)
 
 
 cumsum = _cumulative("cumsum", rd.cumsum, None, "Running sums along `axis` (None: of the flattened array).")

@@ -52,6 +52,18 @@ class TransformedRef:
     def __setitem__(self, index: Any, value: Any) -> None:
         set(self, index, value)
 
+    def get(self, idx: Any = ()) -> Array:
+        """The elements at `idx`."""
+        return get(self, idx)
+
+    def set(self, value: Any, idx: Any = ()) -> None:
+        """Puts `value` at `idx`."""
+        set(self, idx, value)
+
+    def swap(self, value: Any, idx: Any = ()) -> Array:
+        """Puts `value` at `idx`, and gives what was there."""
+        return swap(self, idx, value)
+
     def addupdate(self, x: Any, idx: Any = ()) -> None:
         """Adds `x` to the elements at `idx`."""
         addupdate(self, idx, x)

@@ -221,7 +221,7 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     size = x.shape[axis]
     index = as_index(_around(indices, size) if mode == "wrap" else indices, "take", 1)
     if not is_integer(index.dtype):
-        raise TypeError(f"take requires integer indices, got dtype {dtypes.name(index.dtype)}")
+        raise ValueError(f"take requires integer indices, got dtype {dtypes.name(index.dtype)}")
     if mode == "raise":
         raise NotImplementedError("The 'raise' mode to anima.numpy.take is not supported.")
     gather_mode, wrap = _take_mode(mode)
@@ -462,6 +462,8 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_i
     else:
         gone = np.asarray(obj)
         if gone.dtype == np.bool_:
+            if gone.shape != (size,):
+                raise ValueError(f"delete: a mask of shape {gone.shape} does not fit axis {axis} of size {size}")
             gone = np.nonzero(gone)[0]
         elif gone.dtype.kind not in "iu" and gone.size:
             raise IndexError("arrays used as indices must be of integer (or boolean) type")

@@ -241,9 +241,12 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, siz
     alone = concatenate([ew.and_(_different(x, True), isin(x, other, invert=True)) for x, other in ((a, b), (b, a))])
     order = argsort(joined)
     ranked, kept = (take(x, order, mode="clip") for x in (joined, alone))
-    if size is not None:  # what fills is the first that there is, and 0 where there is none
-        ranked = select_where(any_(kept), ranked, sh.full_like(ranked, 0))
-    return _padded(ranked, kept, size, fill_value)
+    return _padded(_filling(ranked, kept, size), kept, size, fill_value)
+
+
+def _filling(values: Array, mask: Array, size: int | None) -> Array:
+    """The values; zeros where the mask holds for none, as what fills a fixed size is the first for which it holds."""
+    return values if size is None else select_where(any_(mask), values, sh.full_like(values, 0))
 
 
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False, *,
@@ -254,7 +257,7 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, ret
     order = argsort(a)
     ranked = take(a, order, mode="clip") if a.size else a
     mask = ew.and_(_different(ranked, False), isin(ranked, b))
-    common = _padded(ranked, mask, size, fill_value)
+    common = _padded(_filling(ranked, mask, size), mask, size, fill_value)
     if not return_indices:
         return common
     index, _, real = _kept(mask, size)

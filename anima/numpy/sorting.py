@@ -100,8 +100,8 @@ def _check_kth(name: str, x: Array, kth: int, axis: int) -> None:
 
 
 def sort_complex(a: ArrayLike) -> Array:
-    """`a` sorted as complex numbers: by real part, then by imaginary part."""
-    x = sort(a, 0)
+    """`a` sorted along its last axis as complex numbers: by real part, then by imaginary part."""
+    x = sort(a)
     return x if x.dtype.kind == "c" else ew.convert_element_type(x, dtypes.to_complex(x.dtype))
 
 

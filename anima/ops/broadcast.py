@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.config import config, transfer_guard_host_to_device
+from anima.config import config
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
@@ -56,8 +56,7 @@ def as_array(x: Any) -> Array:
     if isinstance(x, Array):
         return x
     aval = aval_of(x)
-    if transfer_guard_host_to_device.value is not None:
-        transfers.implicit(x)
+    transfers.implicit(x)
     return ConcreteArray(np.array(x, aval.dtype), aval)
 
 

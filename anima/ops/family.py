@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.config import transfer_guard_host_to_device
 from anima.core import dtypes, memory, transfers
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray, broadcast_shapes, tangent_aval
@@ -80,9 +79,7 @@ def match_scalars(args: Sequence[Any]) -> Sequence[Any]:
     arrays = [a for a in args if type(a) not in _PYTHON_SCALARS]
     if not arrays or len(arrays) == len(args):
         return args
-    if transfer_guard_host_to_device.value is not None:
-        for a in args:
-            transfers.implicit(a)
+    transfers.operands(args)
     dtype = aval_of(arrays[0]).dtype
     return [constant(a, dtype) if type(a) in _PYTHON_SCALARS and is_kind(dtype, _HOLDS[type(a)]) else a
             for a in args]

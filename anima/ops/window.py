@@ -65,6 +65,7 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window
 
     Raises:
       RuntimeError: for another string.
+      ValueError: for strides that are not positive.
       TypeError: for a padding that is no string.
     """
     if not isinstance(padding, str):
@@ -75,6 +76,8 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window
     if kind not in ("SAME", "SAME_LOWER"):
         raise RuntimeError("Unrecognized padding type: expected 'VALID', 'SAME', or 'SAME_LOWER', "
                            f"got {padding}.")
+    if any(stride < 1 for stride in window_strides):
+        raise ValueError(f"window_strides must be positive, got {tuple(window_strides)}.")
     pads = []
     for n, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
         total = max((-(-n // stride) - 1) * stride + window - n, 0)

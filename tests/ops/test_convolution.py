@@ -271,6 +271,7 @@ X, W = np.ones((1, 2, 5), np.float32), np.ones((3, 2, 2), np.float32)
 @pytest.mark.parametrize(("call", "error", "match"), [
     (lambda: lax.conv(X, W, (1, 1), "SAME"), ValueError, "window_strides must have the same number"),
     (lambda: lax.conv(X, W, (1,), "FOO"), RuntimeError, "Unrecognized padding type"),
+    (lambda: lax.conv(X, W, (0,), "SAME"), ValueError, "window_strides must be positive"),
     (lambda: lax.conv(X, W, (1,), [1]), ValueError, "pairs"),
     (lambda: lax.conv(X, W, (1,), ((1.0, 2.0),)), ValueError, "pairs"),
     (lambda: lax.conv(X, W, (0,), "VALID"), ValueError, "must be positive"),

@@ -263,3 +263,10 @@ def test_entropies_of_neighbours_keep_their_digits(gap: float, x64: None) -> Non
             exact = mp.mpf(p) * mp.log(mp.mpf(p) / mp.mpf(q))
             want = float(exact), float(exact - mp.mpf(p) + mp.mpf(q))
         np.testing.assert_allclose([sp.rel_entr(p, q), sp.kl_div(p, q)], want, rtol=4e-15)
+
+
+def test_relative_entropies_of_nothing_have_slopes() -> None:
+    """Where both are 0 there is no NaN: labels of one class beside a class that is certain not to be."""
+    for function, slopes in ((sp.rel_entr, (0.0, 0.0)), (sp.kl_div, (-1.0, 1.0))):
+        assert tuple(map(float, anima.grad(function, (0, 1))(0.0, 0.0))) == slopes
+        assert np.isfinite(float(anima.grad(anima.grad(lambda p, f=function: f(p, p)))(0.0)))

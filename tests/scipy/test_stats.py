@@ -200,6 +200,10 @@ def test_gradients_at_the_ends() -> None:
     assert float(anima.grad(stats.bernoulli.logpmf, 1)(0.0, 0.0)) == -1.0
     assert float(anima.grad(stats.gamma.logpdf)(1.0, 1.0)) == -1.0
     assert float(anima.grad(stats.norm.logcdf)(-1e5)) == pytest.approx(1e5)
+    assert [float(anima.grad(stats.laplace.cdf)(x)) for x in (0.0, -0.0)] == [0.5, 0.5]
+    assert float(anima.grad(stats.poisson.logpmf, 1)(3.0, 1e-20)) == pytest.approx(3e20)
+    assert float(anima.grad(stats.poisson.logpmf, 1)(3.0, 1e20)) == -1.0
+    assert float(stats.binom.logpmf(3.0, 5.0, -0.0)) == -np.inf
 
 
 # ---------------------------------------------------------------- types and shapes

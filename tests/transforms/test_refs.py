@@ -48,6 +48,22 @@ def test_programs_are_printed_as_the_documents_print_them() -> None:
         in (h,) }""")
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit])
+def test_methods_of_references_and_views(wrap: Callable[..., Any]) -> None:
+    def f(r: Ref) -> Any:
+        r.set(r.get(1) + 1.0, 0)
+        view = r.at[1:]
+        view.set(2.0, -1)
+        return r.swap(5.0, 2), view.swap(7.0, (0,)), view.get(), r.get()
+
+    r = new_ref(X)
+    for got, expected in zip(wrap(f)(r), (-0.7, 1.5, [7.0, 5.0, 2.0], [2.5, 7.0, 5.0, 2.0]), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    r.set(0.5)
+    np.testing.assert_array_equal(r.swap(jnp.arange(4.0)), [0.5] * 4)
+    np.testing.assert_array_equal(r.get(), range(4))
+
+
 def test_places_are_printed() -> None:
     def f(r: Ref, k: Any) -> Any:
         return r[..., 0], r[::2, -1], r[None, 1:], r.at[k].at[:, 1:][0], r.at[1:][k, 0], r[0:0, 1], r[k, ::-1], r[:]

@@ -358,8 +358,9 @@ def bcoo_update_layout(mat: BCOO, *, n_batch: int | None = None, n_dense: int | 
         raise ValueError(f"bcoo_update_layout: n_batch={batch} and n_dense={dense} of shape {mat.shape}.")
     if on_inefficient not in ("error", "warn", None):
         raise ValueError(f"bcoo_update_layout: on_inefficient must be 'error', 'warn' or None, got {on_inefficient!r}.")
-    for name, old, new in (("n_batch", mat.n_batch, batch), ("n_dense", mat.n_dense, dense)):
-        if new > old and on_inefficient is not None:
+    for name, old, new, sizes in (("n_batch", mat.n_batch, batch, mat.shape[mat.n_batch:batch]),
+                                  ("n_dense", mat.n_dense, dense, mat.shape[mat.ndim - dense:mat.ndim - mat.n_dense])):
+        if math.prod(sizes) > 1 and on_inefficient is not None:
             text = (f"For an array of shape {mat.shape}, more {name} ({new} for {old}) means that zeros are stored. To "
                     "allow it, set the on_inefficient argument of bcoo_update_layout to ")
             if on_inefficient == "error":

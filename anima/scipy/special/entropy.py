@@ -61,7 +61,13 @@ def _rel_entr(p: Any, q: Any) -> Any:
     return jnp.where(both, p * _log_ratio(p, q), jnp.where(empty, jnp.zeros_like(p), outside))
 
 
-_rel_entr.defjvps(lambda t, out, p, q: t * (_log_ratio(p, q) + 1), lambda t, out, p, q: -t * _quotient(p, q))
+def _slope(p: Any, q: Any) -> Any:
+    """The slope of `kl_div` in p; where both are 0, that of -p, as the logarithm of 0 / 0 counts for nothing there."""
+    nothing = (p == 0) & (q == 0)
+    return jnp.where(nothing, -1, _log_ratio(jnp.where(nothing, 1, p), jnp.where(nothing, 1, q)))
+
+
+_rel_entr.defjvps(lambda t, out, p, q: t * (_slope(p, q) + 1), lambda t, out, p, q: -t * _quotient(p, q))
 
 
 def rel_entr(p: Any, q: Any) -> Any:
@@ -88,7 +94,7 @@ def _kl_div(p: Any, q: Any) -> Any:
     return jnp.where(both, jnp.where(near, small, large), jnp.where(empty, over, outside))
 
 
-_kl_div.defjvps(lambda t, out, p, q: t * _log_ratio(p, q), lambda t, out, p, q: t * (1 - _quotient(p, q)))
+_kl_div.defjvps(lambda t, out, p, q: t * _slope(p, q), lambda t, out, p, q: t * (1 - _quotient(p, q)))
 
 
 def kl_div(p: Any, q: Any) -> Any:

@@ -67,7 +67,7 @@ def deviance(x: Array, m: Array) -> Array:
         series = series * square + 1 / k
     close = (p - q) * v + 2 * p * v * square * series
     far, away = where(near, 1, safe), where(near, 2, m)
-    out = where(near, close, where(away == np.inf, np.inf, far * log(far / away) - far + away))
+    out = where(near, close, where(away == np.inf, np.inf, -far * log(away / far) - far + away))
     return where(zero, m, out)
 
 

@@ -29,5 +29,5 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale
-    tail = 0.5 * exp(-abs(z))
+    tail = 0.5 * exp(where(z > 0, -z, z))
     return valid(x, where(z > 0, 1 - tail, tail), scale > 0)

@@ -135,6 +135,16 @@ def test_inefficient_layouts() -> None:
     assert issubclass(sparse.CuSparseEfficiencyWarning, sparse.SparseEfficiencyWarning)
 
 
+def test_dimensions_of_size_1_become_batch_or_dense_ones_at_no_cost() -> None:
+    dense = jnp.array([[[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]]])
+    for array, layout in ((dense, {"n_batch": 1}), (dense.T, {"n_dense": 1})):
+        new = sparse.BCOO.fromdense(array).update_layout(**layout)
+        assert (new.n_batch, new.n_dense, new.nse) == (layout.get("n_batch", 0), layout.get("n_dense", 0), 3)
+        check(new, array)
+        with pytest.raises(sparse.SparseEfficiencyError):
+            new.update_layout(**dict.fromkeys(layout, 2))
+
+
 def test_large_arrays_are_compiled_alike() -> None:
     dense = random_dense(RNG, (90, 110))
     mat = sparse.BCOO.fromdense(dense)
