@@ -121,15 +121,21 @@ def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
     yield [d for d in devices if d in here]
 
 
+def _layouts(name: str, pspecs: Any, arrays: Any) -> list[PartitionSpec]:
+    """The layout of each of the arrays; None is that of an array of which every process has the whole."""
+    specs = tree.broadcast_prefix(pspecs, arrays, lambda spec: spec is None, f"{name} pspecs")
+    return [PartitionSpec() if spec is None else spec for spec in specs]
+
+
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
     """Arrays over all processes, of the part that each has; see `anima.make_array_from_process_local_data`.
 
     Args:
       local_inputs: a pytree of arrays.
       global_mesh: a mesh over the devices of all processes.
-      pspecs: a `PartitionSpec`, or a tree prefix of them.
+      pspecs: a `PartitionSpec`, or a tree prefix of them; None is `PartitionSpec()`.
     """
-    specs = tree.broadcast_prefix(pspecs, local_inputs, what="host_local_array_to_global_array pspecs")
+    specs = _layouts("host_local_array_to_global_array", pspecs, local_inputs)
     leaves, structure = tree.flatten(local_inputs)
     if _alone():
         return tree.map(as_array, local_inputs)
@@ -141,7 +147,7 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
     """This process's parts of arrays over all processes, which lie as `pspecs` say: the inverse."""
-    specs = tree.broadcast_prefix(pspecs, global_inputs, what="global_array_to_host_local_array pspecs")
+    specs = _layouts("global_array_to_host_local_array", pspecs, global_inputs)
     leaves, structure = tree.flatten(global_inputs)
     if _alone():
         return tree.map(as_array, global_inputs)

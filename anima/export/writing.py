@@ -33,6 +33,7 @@ from anima.util import deeper
 WHY = {  # operations that are not exported
     **dict.fromkeys(("all_gather", "all_gather_invariant", "all_to_all", "axis_index", "pbroadcast", "ppermute",
                      "pvary", "reduce_scatter"), "it is about a mapped axis that the program is inside of"),
+    **dict.fromkeys(("exchange", "group_index"), "it speaks with the other processes of this run"),
     **dict.fromkeys(("lapack", "substitution"), "only the compiler makes it"),
     **dict.fromkeys(("addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "swap"),
                     "it is about a reference that lives outside of the program"),
