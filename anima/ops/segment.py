@@ -15,7 +15,7 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes
 from anima.core.trace import Tracer, aval_of
-from anima.ops.broadcast import as_array, full
+from anima.ops.broadcast import as_array, broadcast_to, full
 from anima.ops.elementwise import add, and_, ge, lt, select
 from anima.ops.index import (
     GatherScatterMode,
@@ -60,15 +60,19 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
             aval_of(x)
         data, ids = as_array(data), as_array(index_operand(segment_ids))
         count = _count(name, segment_ids, num_segments)
-        if ids.shape != data.shape[:1]:
+        row = data.shape[1:]
+        try:
+            spread = broadcast_to(data, (*ids.shape, *row))
+        except ValueError:
             raise ValueError(f"{name} needs one segment number for each row of data: shapes {ids.shape} and "
-                             f"{data.shape}.")
+                             f"{data.shape}.") from None
         if bucket_size is not None and bucket_size <= 0:
             raise ValueError("bucket_size must be positive.")
         if not dtypes.issubdtype(ids.dtype, np.integer):
             raise TypeError(f"{name} needs integer segment numbers, got {dtypes.name(ids.dtype)}.")
-        ids = narrow_index(ids)
-        rows = data.shape[0]
+        rows = ids.size
+        data = reshape(spread, (rows, *row))
+        ids = reshape(narrow_index(ids), (rows,))
         buckets = 1 if bucket_size is None else max(1, -(-rows // bucket_size))
         if buckets * count > np.iinfo(np.int32).max:
             raise ValueError(f"{name}: num_segments={count} is more than an array has rows.")
@@ -77,17 +81,17 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
             inside = and_(ge(ids, zero), lt(ids, top))
             own = np.asarray(np.arange(rows) // bucket_size * count, ids.dtype)
             ids = select(inside, add(ids, own), np.full(rows, buckets * count, ids.dtype))
-        out = full((buckets * count, *data.shape[1:]), np.asarray(start(data.dtype), data.dtype), data.dtype)
+        out = full((buckets * count, *row), np.asarray(start(data.dtype), data.dtype), data.dtype)
         numbers = ScatterDimensionNumbers(tuple(range(1, data.ndim)), (0,), (0,))
         out = scatter(out, reshape(ids, (rows, 1)), data, numbers, unique_indices=unique_indices,
                       indices_are_sorted=indices_are_sorted, mode=mode or GatherScatterMode.FILL_OR_DROP)
-        return out if buckets == 1 else reduce(reshape(out, (buckets, count, *data.shape[1:])), (0,))
+        return out if buckets == 1 else reduce(reshape(out, (buckets, count, *row)), (0,))
 
     segment.__name__ = segment.__qualname__ = name
     segment.__doc__ = f"""{doc}
 
     Args:
-      data: an array; its first dimension runs over the rows.
+      data: an array; its first dimension runs over the rows. A single row or number stands for as many as are needed.
       segment_ids: integers, one for each row: the segment that it belongs to. Rows of segments that do not exist
         (negative numbers name none) are left out (`mode`: as for scatters).
       num_segments: how many segments there are; needed while tracing (default: the greatest number + 1).

@@ -65,6 +65,15 @@ def test_transformations() -> None:
     assert batched.tolist() == [[4.0, 0.0, 2.0], [7.0, 0.0, 3.0]]
 
 
+def test_one_row_stands_for_all() -> None:
+    ids = jnp.array([0, 2, 2])
+    assert anima.ops.segment_sum(1.0, ids, 3).tolist() == [1.0, 0.0, 2.0]
+    assert anima.ops.segment_max(jnp.array([[4, 5]]), ids, 3, bucket_size=2)[2].tolist() == [4, 5]
+    assert anima.ops.segment_sum(jnp.ones(2), jnp.array([[0, 1], [1, 1], [2, 0]]), 3).tolist() == [2.0, 3.0, 1.0]
+    with pytest.raises(ValueError, match=r"one segment number for each row of data: shapes \(3,\) and \(2,\)"):
+        anima.ops.segment_sum(jnp.ones(2), ids, 3)
+
+
 @pytest.mark.parametrize("name", COMBINE)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 @pytest.mark.parametrize("ordered", [True, False])
