@@ -73,13 +73,14 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
         rows = ids.size
         data = reshape(spread, (rows, *row))
         ids = reshape(narrow_index(ids), (rows,))
-        buckets = 1 if bucket_size is None else max(1, -(-rows // bucket_size))
+        size = max(1, rows) if bucket_size is None else bucket_size
+        buckets = max(1, -(-rows // size))
         if buckets * count > np.iinfo(np.int32).max:
             raise ValueError(f"{name}: num_segments={count} is more than an array has rows.")
         zero, top = np.int32(0), np.int32(count)
         if buckets > 1:  # every bucket has segments of its own, those outside have none
             inside = and_(ge(ids, zero), lt(ids, top))
-            own = np.asarray(np.arange(rows) // bucket_size * count, ids.dtype)
+            own = np.asarray(np.arange(rows) // size * count, ids.dtype)
             ids = select(inside, add(ids, own), np.full(rows, buckets * count, ids.dtype))
         out = full((buckets * count, *row), np.asarray(start(data.dtype), data.dtype), data.dtype)
         numbers = ScatterDimensionNumbers(tuple(range(1, data.ndim)), (0,), (0,))
