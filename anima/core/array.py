@@ -515,9 +515,7 @@ class PlacedArray(ConcreteArray):
                 "array that a jitted function closes over: pass it as an argument.")
         return super().elements()
 
-    def part(self) -> np.ndarray:
-        """The elements that this process has of an array over several."""
-        return super().elements()
+    part = ConcreteArray.elements  # those that this process has of an array over several
 
     @property
     def addressable_shards(self) -> list[Shard]:

@@ -110,10 +110,16 @@ def place(value: np.ndarray, aval: ShapedArray, sharding: Sharding | None, commi
 
 def own_part(value: np.ndarray, shape: Sequence[int], sharding: Sharding) -> np.ndarray:
     """Of the elements of an array those that processes keep where it lies so: all, unless it is cut over several."""
+    index = own_index(shape, sharding)
+    return value if index is None else np.asarray(value[index], order="C")
+
+
+def own_index(shape: Sequence[int], sharding: Sharding) -> tuple[slice, ...] | None:
+    """Where in an array of this shape the elements are that this process keeps of it; None: all of it is kept."""
     if not spreads(sharding):
-        return value
+        return None
     if not sharding.has_addressable_devices:
         raise ValueError(f"An array was put under {sharding}, and process {CPU.process_index} has none of its devices. "
                          "Fix: meshes over the devices of all processes.")
     ((index, *_),) = [sharding.addressable_devices_indices_map(tuple(shape)).values()]
-    return np.asarray(value[index], order="C")
+    return None if sharding.is_fully_replicated else index
