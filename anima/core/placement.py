@@ -32,13 +32,19 @@ def moved() -> bool:
     return default_device.value is not None or mesh_option.value is not NO_MESH
 
 
-def elsewhere() -> tuple[Sharding | None, bool]:
-    """Where arrays are made that nothing places (None: where they are by default), and whether they have to stay."""
+def elsewhere(ndim: int) -> tuple[Sharding | None, bool]:
+    """Where arrays of so many dimensions are made that nothing places (None: where they are by default), and whether
+    they have to stay."""
     if default_device.value is not None:
         device = device_of()
         return None if device == CPU else SingleDeviceSharding(device), False
     mesh = mesh_option.value
-    return (None, False) if mesh is NO_MESH else (NamedSharding(mesh, PartitionSpec()), True)
+    return (None, False) if mesh is NO_MESH else (whole(mesh, PartitionSpec(), ndim), True)
+
+
+def whole(mesh: Mesh, spec: PartitionSpec, ndim: int) -> NamedSharding:
+    """A sharding whose spec names every dimension, as types do, where the mesh has axes of type Explicit."""
+    return NamedSharding(mesh, spec.padded(ndim) if mesh.explicit_axes else spec)
 
 
 def check_together(shardings: Sequence[Sharding | None], others: Sequence[tuple[str, Sharding | None]] = (),
