@@ -15,7 +15,7 @@ from anima.config import default_device
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.device import CPU, Device
-from anima.core.mesh import NO_MESH, AxisType, Mesh, mesh_option
+from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
 from anima.core.propagation import propagate_one
@@ -42,7 +42,7 @@ def elsewhere(ndim: int) -> tuple[Sharding | None, bool]:
     return (None, False) if mesh is NO_MESH else (whole(mesh, PartitionSpec(), ndim), True)
 
 
-def whole(mesh: Mesh, spec: PartitionSpec, ndim: int) -> NamedSharding:
+def whole(mesh: Mesh | AbstractMesh, spec: PartitionSpec, ndim: int) -> NamedSharding:
     """A sharding whose spec names every dimension, as types do, where the mesh has axes of type Explicit."""
     return NamedSharding(mesh, spec.padded(ndim) if mesh.explicit_axes else spec)
 
