@@ -20,6 +20,7 @@ from anima.core.device import CPU, Device, MemorySpace, devices as all_devices, 
 from anima.core.layout import Format
 from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, used_axes
+from anima.core.placement import whole
 from anima.core.shardings import NamedSharding, Sharding, device_of
 from anima.core.trace import aval_of, is_tracing
 from anima.ops.elementwise import convert
@@ -215,8 +216,9 @@ def _resharded(leaf: Any, sharding: Any) -> Any:
         if kind is not AxisType.Explicit:
             raise ValueError("PartitionSpec passed to reshard cannot contain axis names that are of type Auto or "
                              f"Manual. Got PartitionSpec: {sharding.spec} with axis name: {axis} of type: {kind}.")
-    check_fits("One of reshard arguments", aval_of(leaf).shape, sharding)
-    return reshard_p.bind(leaf, dst_sharding=sharding)
+    shape = aval_of(leaf).shape
+    check_fits("One of reshard arguments", shape, sharding)
+    return reshard_p.bind(leaf, dst_sharding=whole(sharding.mesh, sharding.spec, len(shape)))
 
 
 def device_get(x: Any) -> Any:

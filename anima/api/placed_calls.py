@@ -211,8 +211,8 @@ class Places:
         found = self.found[shardings]
         if found is not None:
             return found, True
-        sharding, stays = elsewhere()
-        return [sharding] * len(self.closed.out_avals), stays
+        made = [elsewhere(a.ndim) for a in self.closed.out_avals]
+        return [s for s, _ in made], any(stays for _, stays in made)
 
     def _unused(self, count: int) -> list[int]:
         if self.unused is None:
@@ -238,7 +238,7 @@ class Places:
         if mesh is None:
             single = next((s for s in said if s is not None), None)
             for tell in self.watchers:
-                tell(single or elsewhere()[0] or WHOLE)
+                tell(single or elsewhere(0)[0] or WHOLE)
             return None if single is None else [single if o is None else o for o in outs]
         free = len(self.closed.in_avals) - len(ins)  # what the function closes over, as arguments before the others
         specs = propagate(self.closed, mesh, [*[None] * free, *ins])

@@ -23,7 +23,7 @@ from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray
 from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.placement import own_part
+from anima.core.placement import own_index
 from anima.core.shardings import NamedSharding, Sharding, spreads
 from anima.core.source import here
 from anima.core.trace import numpy_value
@@ -61,7 +61,8 @@ class SpreadProgram:
             raise ValueError(f"{name}: process {processes.here.index} has no device of {split.mesh}. Fix: a mesh over "
                              "the devices of all processes.")
         self.name, self.donated = name, tuple(donated)
-        self.ins = [NamedSharding(split.mesh, s) for s in split.in_specs]
+        self.own = [own_index(a.shape, NamedSharding(split.mesh, s))
+                    for a, s in zip(closed.in_avals, split.in_specs, strict=True)]
         self.outs = [PlacedArray(np.empty(()), aval, NamedSharding(split.mesh, s))  # like results, but for elements
                      for aval, s in zip(closed.out_avals, split.out_specs, strict=True)]
         closed = exchanging(split.jaxpr, split.mesh)
@@ -69,11 +70,13 @@ class SpreadProgram:
         self.record = record_of(f"{split.jaxpr}{split.in_specs}{split.out_specs}{split.mesh.shape_tuple}", name)
         self.executable = programs.executable_of(closed, name, self.donated)
         typed = getattr(type(self.executable), "typed", None)
-        self.run = typed and typed(self.executable, self.in_avals, self.part_avals, "list", self.donated)
+        self.run = typed(self.executable, self.in_avals, self.part_avals, "list",
+                         self.donated) if typed and self.executable.donors else None
 
     def __call__(self, leaves: Sequence[Any]) -> list[PlacedArray]:
         """The results, of which this process has its parts."""
-        parts = [ConcreteArray(_part(x, s, a), a) for x, s, a in zip(leaves, self.ins, self.in_avals, strict=True)]
+        parts = [x.part() if type(x) is PlacedArray and x.is_cut else _own(x, a, index)
+                 for x, a, index in zip(leaves, self.in_avals, self.own, strict=True)]
         for k in self.donated:
             if isinstance(leaves[k], ConcreteArray):
                 leaves[k].delete(self.name)
@@ -82,24 +85,22 @@ class SpreadProgram:
         processes.here.returns()
         if config.debug_nans or config.debug_infs:
             errors.check_finite(self.name, [v for v in values if v.dtype.kind in "fc"])
-        return [like.with_part(value) for like, value in zip(self.outs, values, strict=True)]
+        return [*map(PlacedArray.with_part, self.outs, values)]
 
-    def _values(self, parts: list[ConcreteArray]) -> list[np.ndarray]:
-        found = self.run(*parts) if self.run else NotImplemented
-        if found is not NotImplemented:
-            return [x.elements() for x in found]
-        values = [x.elements() for x in parts]
+    def _values(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        if self.run is not None:
+            found = self.run(*map(ConcreteArray, parts, self.in_avals))
+            if found is not NotImplemented:
+                return [x.elements() for x in found]
         for k in self.executable.donors:
-            values[k] = values[k].copy()
-        return self.executable(values)
+            parts[k] = parts[k].copy()
+        return self.executable(parts)
 
 
-def _part(x: Any, sharding: NamedSharding, aval: ShapedArray) -> np.ndarray:
-    """The elements that this process has of an argument."""
-    if type(x) is PlacedArray and x.is_cut:
-        return x.part()
+def _own(x: Any, aval: ShapedArray, index: tuple[slice, ...] | None) -> np.ndarray:
+    """The elements that this process takes of an argument that all processes have."""
     value = numpy_value(x, aval)
-    return own_part(value, np.shape(x), sharding)
+    return value if index is None else np.asarray(value[index], order="C")
 
 
 def record_of(text: str, name: str) -> bytes:

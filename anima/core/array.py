@@ -513,11 +513,9 @@ class PlacedArray(ConcreteArray):
                 f"no value here: process {CPU.process_index} has the part of its own device. Fix: "
                 "anima.experimental.multihost_utils.process_allgather(x, tiled=True), or x.addressable_shards; an "
                 "array that a jitted function closes over: pass it as an argument.")
-        return super().elements()
+        return ConcreteArray.elements(self)
 
-    def part(self) -> np.ndarray:
-        """The elements that this process has of an array over several."""
-        return super().elements()
+    part = ConcreteArray.elements  # those that this process has of an array over several
 
     @property
     def addressable_shards(self) -> list[Shard]:

@@ -180,7 +180,7 @@ ShardedArray.__name__ = ShardedArray.__qualname__ = "ShapedArray"  # to users th
 
 def sharded(aval: ShapedArray, sharding: Sharding | None) -> ShapedArray:
     """The type of an array of this one under a sharding: that says how it is cut along the mesh's Explicit axes."""
-    if not isinstance(sharding, NamedSharding) or not sharding.mesh.explicit_axes:
+    if not isinstance(sharding, NamedSharding) or AxisType.Explicit not in sharding.mesh.axis_types:
         return ShapedArray(aval.shape, aval.dtype, aval.weak_type, aval.vma) if type(aval) is ShardedArray else aval
     mesh = sharding.mesh
     kept = [explicit_part(mesh, p) for p in sharding.spec.padded(len(aval.shape))]

@@ -15,7 +15,7 @@ from anima.config import default_device
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.device import CPU, Device
-from anima.core.mesh import NO_MESH, AxisType, Mesh, mesh_option
+from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
 from anima.core.propagation import propagate_one
@@ -32,13 +32,19 @@ def moved() -> bool:
     return default_device.value is not None or mesh_option.value is not NO_MESH
 
 
-def elsewhere() -> tuple[Sharding | None, bool]:
-    """Where arrays are made that nothing places (None: where they are by default), and whether they have to stay."""
+def elsewhere(ndim: int) -> tuple[Sharding | None, bool]:
+    """Where arrays of so many dimensions are made that nothing places (None: where they are by default), and whether
+    they have to stay."""
     if default_device.value is not None:
         device = device_of()
         return None if device == CPU else SingleDeviceSharding(device), False
     mesh = mesh_option.value
-    return (None, False) if mesh is NO_MESH else (NamedSharding(mesh, PartitionSpec()), True)
+    return (None, False) if mesh is NO_MESH else (whole(mesh, PartitionSpec(), ndim), True)
+
+
+def whole(mesh: Mesh | AbstractMesh, spec: PartitionSpec, ndim: int) -> NamedSharding:
+    """A sharding whose spec names every dimension, as types do, where the mesh has axes of type Explicit."""
+    return NamedSharding(mesh, spec.padded(ndim) if mesh.explicit_axes else spec)
 
 
 def check_together(shardings: Sequence[Sharding | None], others: Sequence[tuple[str, Sharding | None]] = (),
@@ -110,10 +116,16 @@ def place(value: np.ndarray, aval: ShapedArray, sharding: Sharding | None, commi
 
 def own_part(value: np.ndarray, shape: Sequence[int], sharding: Sharding) -> np.ndarray:
     """Of the elements of an array those that processes keep where it lies so: all, unless it is cut over several."""
+    index = own_index(shape, sharding)
+    return value if index is None else np.asarray(value[index], order="C")
+
+
+def own_index(shape: Sequence[int], sharding: Sharding) -> tuple[slice, ...] | None:
+    """Where in an array of this shape the elements are that this process keeps of it; None: all of it is kept."""
     if not spreads(sharding):
-        return value
+        return None
     if not sharding.has_addressable_devices:
         raise ValueError(f"An array was put under {sharding}, and process {CPU.process_index} has none of its devices. "
                          "Fix: meshes over the devices of all processes.")
     ((index, *_),) = [sharding.addressable_devices_indices_map(tuple(shape)).values()]
-    return np.asarray(value[index], order="C")
+    return None if sharding.is_fully_replicated else index

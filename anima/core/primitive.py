@@ -114,7 +114,7 @@ class Primitive:
     taylor: Callable[..., Any] | None = None     # (order, series of the arguments, **params) -> series of the results
     dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
-    into: Callable[..., None] | None = None      # (arrays for the results, threads, *args, **params): `eval` in place
+    into: Callable[..., Any] | None = None       # (**params) -> `eval` in place: (arrays for results, threads, *args)
     distribute: Callable[..., Any] | None = None  # for programs in parameters: see `transforms.partition`
     axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
     typed: bool = True  # `manual` says along which axes of a mesh values vary; otherwise, and of programs, `infer` does

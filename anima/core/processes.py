@@ -7,7 +7,7 @@ What exchanges is installed there (`distributed.mpi`). Each process has one devi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,15 @@ class Alone:
 
     index, count = 0, 1
 
-    def exchange(self, kind: str, group: Sequence[int], perm: Any, x: np.ndarray, out: np.ndarray) -> None:
-        """Exchanges arrays with the others of a group, each of which does the same.
+    def exchange(self, kind: str, group: tuple[int, ...], perm: Any) -> Callable[[np.ndarray, np.ndarray], None]:
+        """What exchanges arrays with the others of a group, each of which does the same: a function of the own array
+        and of the one for the result, both C-contiguous.
 
         Args:
           kind: "add", "max" or "min" of all; "gather": all of them, in order; "scatter": of the sum of all, whose
             leading axis is that of the group, the own part; "all_to_all": to each of the leading axis its part;
             "permute": to others as the pairs of `perm` (of numbers within the group) say, zeros from nobody.
           group: numbers of the processes.
-          x: the own array, C-contiguous.
-          out: where the result goes, C-contiguous.
         """
         raise RuntimeError("There is no other process. Fix: anima.distributed.initialize(), in programs that mpirun "
                            "starts.")

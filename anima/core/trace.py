@@ -363,11 +363,11 @@ class EvalTrace(Trace):
         types, values = (out_avals, out) if many else ([out_avals], [out])
         types = typed(primitive, avals, types, params)
         shardings = placed_results(primitive, args, avals, types, params)
-        everywhere, stays = (None, True) if shardings is not None else elsewhere()
+        made = [(s, True) for s in shardings] if shardings is not None else [elsewhere(a.ndim) for a in types]
         if not primitive.pins(params):
             transfers.between(args, shardings or ())
-        outs = [place(wrap(v, a, foreign).elements(), a, everywhere if shardings is None else shardings[k], stays)
-                for k, (v, a) in enumerate(zip(values, types, strict=True))]
+        outs = [place(wrap(v, a, foreign).elements(), a, *where)
+                for v, a, where in zip(values, types, made, strict=True)]
         return outs if many else outs[0]
 
 

@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ PERIOD = 0.5    # seconds between two looks at the neighbour
 _DIGEST = 32    # bytes at the start of a record that tell programs apart; the rest is text
 _FACTOR, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1  # of the hash of all calls so far
 _LAST = 1       # tag of the last message of the watch
-_REDUCE = {"add": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 
 
 class Processes(Alone):
@@ -46,7 +45,7 @@ class Processes(Alone):
         self.inside = False   # of a call
         self.ended = False    # this program
         self.over = False     # all programs
-        self.group = cache(self._group)
+        self.group = cache(self._group)  # made by all of a group, when they first exchange something
         self.watching = threading.Thread(target=self.watch, name="anima-distributed", daemon=True)
 
     def _group(self, ranks: tuple[int, ...]) -> MPI.Comm:
@@ -54,22 +53,18 @@ class Processes(Alone):
             return self.world
         return self.world.Create_group(self.world.Get_group().Incl(ranks))
 
-    def exchange(self, kind: str, group: Sequence[int], perm: Any, x: np.ndarray, out: np.ndarray) -> None:
-        comm = self.group(tuple(group))
-        try:
-            if kind in _REDUCE:
-                comm.Allreduce(x, out, _REDUCE[kind])
-            elif kind == "gather":
-                comm.Allgather(_bytes(x), _bytes(out))
-            elif kind == "scatter":
-                comm.Reduce_scatter_block(x, out, MPI.SUM)
-            elif kind == "all_to_all":
-                comm.Alltoall(_bytes(x), _bytes(out))
-            else:
-                _permute(comm, perm, _bytes(x), _bytes(out))
-        except MPI.Exception:
-            time.sleep(8 * PERIOD)  # if others run another program, the watch finds it by then, and tells
-            raise
+    def exchange(self, kind: str, group: tuple[int, ...], perm: Any) -> Callable[[np.ndarray, np.ndarray], None]:
+        comm, rule = cache(partial(self.group, group)), _RULES[kind]
+        more = () if perm is None else (perm,)
+
+        def run(x: np.ndarray, out: np.ndarray) -> None:
+            try:
+                rule(comm(), x, out, *more)
+            except MPI.Exception:
+                time.sleep(8 * PERIOD)  # if others run another program, the watch finds it by then, and tells
+                raise
+
+        return run
 
     def barrier(self) -> None:
         self.world.Barrier()
@@ -182,10 +177,21 @@ def _bytes(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1).view(np.uint8)
 
 
-def _permute(comm: MPI.Comm, perm: Sequence[tuple[int, int]], x: np.ndarray, out: np.ndarray) -> None:
+def _permute(comm: MPI.Comm, x: np.ndarray, out: np.ndarray, perm: Sequence[tuple[int, int]]) -> None:
     me = comm.Get_rank()
-    requests = [comm.Irecv(out, a) for a, b in perm if b == me]
+    requests = [comm.Irecv(_bytes(out), a) for a, b in perm if b == me]
     if not requests:
         out[...] = 0
-    requests += [comm.Isend(x, b) for a, b in perm if a == me]
+    requests += [comm.Isend(_bytes(x), b) for a, b in perm if a == me]
     MPI.Request.Waitall(requests)
+
+
+_RULES: dict[str, Callable[..., None]] = {
+    "add": lambda comm, x, out: comm.Allreduce(x, out, MPI.SUM),
+    "max": lambda comm, x, out: comm.Allreduce(x, out, MPI.MAX),
+    "min": lambda comm, x, out: comm.Allreduce(x, out, MPI.MIN),
+    "gather": lambda comm, x, out: comm.Allgather(_bytes(x), _bytes(out)),
+    "scatter": lambda comm, x, out: comm.Reduce_scatter_block(x, out, MPI.SUM),
+    "all_to_all": lambda comm, x, out: comm.Alltoall(_bytes(x), _bytes(out)),
+    "permute": _permute,
+}

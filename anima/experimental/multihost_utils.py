@@ -37,7 +37,7 @@ def _exchanged(what: str, kind: str, x: np.ndarray, shape: tuple[int, ...]) -> n
     """An exchange with all processes."""
     x, out = np.asarray(x, order="C"), np.empty(shape, x.dtype)
     _told(what)
-    processes.here.exchange(kind, range(processes.here.count), None, x, out)
+    processes.here.exchange(kind, tuple(range(processes.here.count)), None)(x, out)
     processes.here.returns()
     return out
 

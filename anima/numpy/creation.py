@@ -18,7 +18,8 @@ from anima.config import transfer_guard_host_to_device
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
-from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, under, wrap
+from anima.core.placement import elsewhere, moved, place
+from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, is_tracing, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
     as_array,
@@ -77,7 +78,10 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
     else:
         result = _from_value(object, wanted)
     missing = ndmin - result.ndim
-    return sh.expand_dims(result, range(missing)) if missing > 0 else result
+    result = sh.expand_dims(result, range(missing)) if missing > 0 else result
+    if type(result) is ConcreteArray and not isinstance(object, Array) and moved() and not is_tracing():
+        return place(result.elements(), result.aval, *elsewhere(0))
+    return result
 
 
 def _copied(x: Array) -> Array:

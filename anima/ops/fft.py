@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,11 +77,14 @@ class Fft(Primitive):
     def eval(self, x: np.ndarray, *, fft_type: FftType, fft_lengths: Shape) -> np.ndarray:
         aval = self.infer(ShapedArray(x.shape, x.dtype), fft_type=fft_type, fft_lengths=fft_lengths)
         out = np.empty(aval.shape, aval.dtype)
-        self.into([out], lambda: 1, x, fft_type=fft_type, fft_lengths=fft_lengths)
+        self.into(fft_type=fft_type, fft_lengths=fft_lengths)([out], lambda: 1, x)
         return out
 
-    def into(self, outs: Sequence[np.ndarray], threads: Callable[[], int], x: np.ndarray, *, fft_type: FftType,
-             fft_lengths: Shape) -> None:
+    def into(self, **params: Any) -> Callable[..., None]:  # type: ignore[override]
+        return partial(self._transform, **params)
+
+    def _transform(self, outs: Sequence[np.ndarray], threads: Callable[[], int], x: np.ndarray, *, fft_type: FftType,
+                   fft_lengths: Shape) -> None:
         import scipy.fft  # slow to load, and not always needed
 
         (out,) = outs

@@ -32,11 +32,10 @@ class _Message(Primitive):
     def eval(self, *args: np.ndarray, **params: Any) -> np.ndarray:
         aval = self.infer(*(ShapedArray(x.shape, x.dtype) for x in args), **params)
         out = np.empty(aval.shape, aval.dtype)
-        self.into([out], lambda: 1, *map(np.ascontiguousarray, args), **params)
+        self.into(**params)([out], lambda: 1, *map(np.ascontiguousarray, args))
         return out
 
-    def into(self, outs: Sequence[np.ndarray], threads: Callable[[], int], *args: np.ndarray,  # type: ignore[override]
-             **params: Any) -> None:
+    def into(self, **params: Any) -> Callable[..., None]:  # type: ignore[override]
         raise self._missing("Evaluation")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
@@ -56,9 +55,14 @@ class Exchange(_Message):
     def physical(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> dict[str, Any]:
         return params  # only leading dimensions matter
 
-    def into(self, outs: Sequence[np.ndarray], threads: Callable[[], int], x: np.ndarray,  # type: ignore[override]
-             *, kind: str, groups: processes.Groups, perm: Any = None) -> None:
-        processes.here.exchange(kind, processes.group_of(groups), perm, x, outs[0])
+    def into(self, *, kind: str, groups: processes.Groups,  # type: ignore[override]
+             perm: Any = None) -> Callable[..., None]:
+        exchange = processes.here.exchange(kind, processes.group_of(groups), perm)
+
+        def write(outs: Sequence[np.ndarray], threads: Callable[[], int], x: np.ndarray) -> None:
+            exchange(x, outs[0])
+
+        return write
 
 
 class GroupIndex(_Message):
@@ -67,9 +71,13 @@ class GroupIndex(_Message):
     def infer(self, *, groups: processes.Groups) -> ShapedArray:
         return ShapedArray((), np.dtype(np.int32))
 
-    def into(self, outs: Sequence[np.ndarray], threads: Callable[[], int],  # type: ignore[override]
-             *, groups: processes.Groups) -> None:
-        outs[0][...] = processes.group_of(groups).index(processes.here.index)
+    def into(self, *, groups: processes.Groups) -> Callable[..., None]:  # type: ignore[override]
+        index = processes.group_of(groups).index(processes.here.index)
+
+        def write(outs: Sequence[np.ndarray], threads: Callable[[], int]) -> None:
+            outs[0][...] = index
+
+        return write
 
 
 exchange_p = Exchange("exchange")

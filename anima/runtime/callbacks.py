@@ -18,9 +18,10 @@ import numpy as np
 from anima.compiler.lowering.callback import Callback, InPlace
 from anima.core.avals import ShapedArray
 from anima.runtime.threads import num_threads
-from anima.spans import span
+from anima.spans import recorder, span
 
 _Memory = tuple[tuple[int, ...], np.dtype, int]
+_VIEWS = 64  # places in memory, at most, of which an operation in place keeps views
 
 
 class Callbacks:
@@ -28,21 +29,56 @@ class Callbacks:
 
     __slots__ = ("_known",)
     def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self._known = [(c, [*map(_memory, c.operands)], [*map(_memory, c.results)], *_named(c)) for c in callbacks]
+        self._known = [(_OnMemory(c) if isinstance(c, InPlace) else _OnCopies(c), *_named(c)) for c in callbacks]
 
     def __call__(self, number: int, address: int) -> None:
-        callback, operands, results, name, source = self._known[number]
-        with span(name, "callback", source=source):
-            self._call(callback, operands, results, address)
-
-    def _call(self, callback: Callback, operands: Sequence[_Memory], results: Sequence[_Memory], address: int) -> None:
-        addresses = (ctypes.c_int64 * (len(operands) + len(results))).from_address(address)
-        if isinstance(callback, InPlace):
-            given = [_view(a, *kind) for a, kind in zip(addresses, [*operands, *results], strict=True)]
-            callback.write(given[len(operands):], num_threads, given[:len(operands)])
+        call, name, source = self._known[number]
+        if recorder.events is None:
+            call(address)
             return
-        found = callback([_copy(a, *kind) for a, kind in zip(addresses, operands, strict=False)])
-        for a, (_, dtype, size), value in zip(addresses[len(operands):], results, found, strict=True):
+        with span(name, "callback", source=source):
+            call(address)
+
+
+class _OnMemory:
+    """What an operation in place does with views of the program's memory, which is often in the same places."""
+
+    __slots__ = ("count", "kinds", "views", "words", "write")
+
+    def __init__(self, callback: InPlace) -> None:
+        self.write, self.count = callback.writer(), len(callback.operands)
+        self.kinds = [*map(_memory, (*callback.operands, *callback.results))]
+        self.words = ctypes.c_int64 * len(self.kinds)
+        self.views: dict[tuple[int, ...], tuple[list[np.ndarray], list[np.ndarray]]] = {}
+
+    def __call__(self, address: int) -> None:
+        places = tuple(self.words.from_address(address))
+        outs, operands = self.views.get(places) or self._seen(places)
+        self.write(outs, num_threads, *operands)
+
+    def _seen(self, places: tuple[int, ...]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The results and the operands that are in these places."""
+        given = [_view(a, *kind) for a, kind in zip(places, self.kinds, strict=True)]
+        if len(self.views) >= _VIEWS:
+            self.views.clear()
+        self.views[places] = found = given[self.count:], given[:self.count]
+        return found
+
+
+class _OnCopies:
+    """What any other callback does with copies of the program's memory."""
+
+    __slots__ = ("callback", "operands", "results", "words")
+
+    def __init__(self, callback: Callback) -> None:
+        self.callback = callback
+        self.operands, self.results = [*map(_memory, callback.operands)], [*map(_memory, callback.results)]
+        self.words = ctypes.c_int64 * (len(self.operands) + len(self.results))
+
+    def __call__(self, address: int) -> None:
+        places = self.words.from_address(address)
+        found = self.callback([_copy(a, *kind) for a, kind in zip(places, self.operands, strict=False)])
+        for a, (_, dtype, size), value in zip(places[len(self.operands):], self.results, found, strict=True):
             array = np.ascontiguousarray(value, dtype)
             if size:
                 ctypes.memmove(a, array.ctypes.data, size)

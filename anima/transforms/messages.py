@@ -5,12 +5,18 @@
 
 Sums, gathers, exchanges of parts and shifts are messages of their own kind; of what else there is, all processes of a
 group get all operands, do what batching does with their stack, and take their own results.
+
+Small sums of one kind, none of which needs another's result, are one message, as each message takes microseconds:
+
+    c = psum[axes=('x',)] a                       e = concatenate[dimension=0] a b
+    d = psum[axes=('x',)] b                       f = exchange[kind=add groups=...] e
+                                                  c, d = split[sizes=(4, 2)] f
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +34,15 @@ from anima.ops.exchange import AllGather, AllToAll, AxisIndex, Collective, PPerm
 from anima.ops.family import constant
 from anima.ops.index import dynamic_index_in_dim
 from anima.ops.messages import exchange_p, group_index_p
-from anima.ops.shape import moveaxis
+from anima.ops.shape import concatenate, moveaxis, reshape, split
 
 
 def exchanging(closed: ClosedJaxpr, mesh: Mesh) -> ClosedJaxpr:
     """The program of one process of a mesh that has one device of each; the same in all processes."""
     return _Exchanging(mesh).program(closed)
+
+
+SMALL = 1 << 18  # bytes of an array, at most, for which one message less is worth copying it
 
 
 class _Exchanging:
@@ -60,12 +69,14 @@ class _Exchanging:
                 return literal_array(atom) if isinstance(atom, Literal) else env[atom]
 
             before = current.source
-            for eqn in closed.eqns:
-                current.source = eqn.source or before
+            for eqns in _together(closed.jaxpr.eqns):
+                current.source = eqns[0].source or before
+                rule = self.joint if len(eqns) > 1 else self.equation
                 try:
-                    env.update(zip(eqn.outvars, self.equation(eqn, list(map(read, eqn.invars))), strict=True))
+                    found = rule(eqns[0], [read(a) for e in eqns for a in e.invars])
                 finally:
                     current.source = before
+                env.update(zip([v for e in eqns for v in e.outvars], found, strict=True))
             return [read(a) for a in closed.jaxpr.outvars]
 
         return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, fun, closed.in_avals))
@@ -80,6 +91,14 @@ class _Exchanging:
             params = {k: self._parameter(v) for k, v in params.items()}
         out = primitive.bind(*args, **params)
         return out if primitive.multiple_results else [out]
+
+    def joint(self, eqn: Eqn, args: Sequence[Any]) -> Sequence[Any]:
+        """The results of equations like this one, each of one of these operands, by one message."""
+        avals = list(map(aval_of, args))
+        sizes = [a.size for a in avals]
+        row = concatenate([reshape(x, (n,)) for x, n in zip(args, sizes, strict=True)], 0)
+        (found,) = self.equation(eqn, [row])
+        return [reshape(x, a.shape) for x, a in zip(split(found, sizes), avals, strict=True)]
 
     def _parameter(self, value: Any) -> Any:
         if isinstance(value, ClosedJaxpr):
@@ -101,6 +120,44 @@ class _Exchanging:
                 if isinstance(primitive, kind):
                     return rule(x, groups, primitive, params)
         return _of_stack(x, groups, primitive, params)
+
+
+def _together(eqns: Sequence[Eqn]) -> Iterator[list[Eqn]]:
+    """The equations in an order in which they can run, those together that are to be one message: each waits until
+    something large, or another message, needs its result, and so does what is small and needs it."""
+    waiting: dict[Any, list[Eqn]] = {}
+    later: list[Eqn] = []
+    unknown: set[Var] = set()  # the results of both
+    for eqn in eqns:
+        kind = _kind(eqn)
+        needs = any(isinstance(a, Var) and a in unknown for a in eqn.invars)
+        if needs and (kind is not None or eqn.effects or not all(_is_small(v) for v in eqn.outvars)):
+            yield from (*waiting.values(), *([e] for e in later))
+            waiting, later, unknown, needs = {}, [], set(), False
+        if kind is None and not needs:
+            yield [eqn]
+            continue
+        unknown.update(eqn.outvars)
+        if needs:
+            later.append(eqn)
+        else:
+            waiting.setdefault(kind, []).append(eqn)
+    yield from (*waiting.values(), *([e] for e in later))
+
+
+def _kind(eqn: Eqn) -> Any:
+    """What small sums and extremes have in common that can be one message; None for other equations."""
+    if not isinstance(eqn.primitive, PSum | PExtreme) or eqn.params.get("axis_index_groups") is not None:
+        return None
+    axes = eqn.params["axes"]
+    if not _is_small(eqn.outvars[0]) or any(isinstance(a, int) for a in axes):
+        return None
+    return eqn.primitive, axes, eqn.outvars[0].aval.dtype
+
+
+def _is_small(variable: Var) -> bool:
+    aval = variable.aval
+    return aval.size * aval.dtype.itemsize <= SMALL
 
 
 def _of_stack(x: Any, groups: Groups, primitive: Collective, params: dict[str, Any]) -> Any:

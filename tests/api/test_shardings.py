@@ -115,6 +115,35 @@ def test_putting(scope: Scope) -> None:
     assert kept.sharding == N("y")
 
 
+@pytest.mark.usefixtures("eight_devices")
+def test_layouts_along_explicit_axes_name_every_dimension() -> None:
+    mesh = anima.make_mesh((4, 2), ("x", "y"))
+    with anima.set_mesh(mesh):
+        x = anima.device_put(X, P())
+        made = {"given": x, "computed": x + 1, "replicated": anima.reshard(x, P()), "cut": anima.reshard(x, P("x")),
+                "zeros": jnp.zeros((2, 3)), "jitted": anima.jit(lambda: jnp.ones(8))(), "numbers": jnp.array([1, 2]),
+                "of NumPy's": anima.jit(lambda v: v * 2)(np.ones((2, 3))), "asked": anima.jit(
+                    jnp.sin, out_shardings=P())(x)}
+    assert {name: v.sharding.spec for name, v in made.items()} == {
+        "given": P(), "computed": P(None, None), "replicated": P(None, None), "cut": P("x", None),
+        "zeros": P(None, None), "jitted": P(None), "numbers": P(), "of NumPy's": P(None, None), "asked": P()}
+    assert made["given"].sharding != made["computed"].sharding
+    assert made["given"].sharding.is_equivalent_to(made["computed"].sharding, 2)
+    assert anima.typeof(made["given"]) == anima.typeof(made["computed"])
+
+
+def test_arrays_of_numbers_are_made_where_options_say(scope: Scope) -> None:
+    for make in (lambda: jnp.array([1, 2]), lambda: jnp.asarray(X), lambda: jnp.array(3, ndmin=1)):
+        assert not make().committed
+        with anima.default_device(scope.D[3]):
+            assert make().devices() == {scope.D[3]} and not make().committed
+        with anima.set_mesh(scope.auto):
+            assert make().sharding == NamedSharding(scope.auto, P())
+    with anima.default_device(scope.D[3]):
+        assert jnp.asarray(scope.u) is scope.u
+        assert anima.jit(lambda: jnp.array([1, 2]) * 2)().devices() == {scope.D[3]}
+
+
 def test_arrays_made_of_parts(scope: Scope) -> None:
     N, asked = scope.N, []
 

@@ -108,4 +108,4 @@ def test_exchanges_need_others() -> None:
     assert not anima.distributed.is_initialized()
     anima.distributed.shutdown()
     with pytest.raises(RuntimeError, match=r"no other process.*initialize"):
-        anima.core.processes.here.exchange("add", (0,), None, np.ones(1), np.ones(1))
+        anima.core.processes.here.exchange("add", (0,), None)

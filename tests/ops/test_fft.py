@@ -13,7 +13,7 @@ from anima import lax
 from anima.compiler.driver import lower
 from anima.compiler.ir.interpret import run as interpret
 from anima.compiler.lowering import fourier
-from anima.runtime import threads
+from anima.runtime import callbacks, threads
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 SIZES = (1, 2, 3, 8, 15, 17, 64)
@@ -108,6 +108,18 @@ def test_operands_stay_as_they_are_and_threads_do_not_matter(length: int) -> Non
     assert np.array_equal(x, before) and np.array_equal(outs[1], before + 1)
     close(outs[0], np.asarray(lax.fft(x, "FFT", (length,))), "float32")
     assert all(np.array_equal(a, b) for others in results for a, b in zip(outs, others, strict=True))
+
+
+def test_calls_read_and_write_the_memory_of_their_own_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fourier, "LONGEST_PRIME", 0)
+    fft = anima.jit(lambda x: jnp.fft.fft(x))
+    assert "callback" in fft.lower(np.ones(1009, "complex64")).loops
+    xs = [np.random.default_rng(k).standard_normal(1009).astype("complex64") for k in range(callbacks._VIEWS + 9)]
+    kept = [fft(x) for x in xs]  # each in another place: more than are remembered
+    for _ in range(2):
+        for x, y in zip(xs, kept, strict=True):
+            np.testing.assert_allclose(y, np.fft.fft(x), rtol=1e-4, atol=1e-3)
+            np.testing.assert_array_equal(fft(x), y)  # in memory that is used again
 
 
 @pytest.mark.parametrize("n", [1, 4, 5])

@@ -49,10 +49,11 @@ class Callback:
 class InPlace(Callback):
     """An operation that reads and writes the program's memory."""
 
-    def write(self, outs: Sequence[np.ndarray], threads: Callable[[], int], arrays: Sequence[np.ndarray]) -> None:
-        """Computes the results where they belong, by no more than `threads()` threads."""
+    def writer(self) -> Callable[..., None]:
+        """What computes the results where they belong: of arrays for them, a function that tells how many threads there
+        are, and the operands."""
         assert self.primitive.into is not None
-        self.primitive.into(outs, threads, *arrays, **self.params)
+        return self.primitive.into(**self.params)
 
 
 @call("debug_print", "debug_callback", "pure_callback", "io_callback")

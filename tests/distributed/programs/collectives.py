@@ -77,6 +77,20 @@ for name, (fun, spec) in MAPPED.items():
     keep(name + ", jitted", anima.jit(mapped(fun, spec))(a))
 
 
+def tree(v):
+    """Small sums, of which some are one message; some need others, and something large needs them all."""
+    first = {"scalar": lax.psum(v.sum(), "x"), "rows": [lax.psum(2 * v[k], ("x", "y")) for k in range(3)],
+             "half": lax.psum(v.astype(jnp.bfloat16), "x"), "none": lax.psum(v[:0], "x"), "most": lax.pmax(v, "x")}
+    second = anima.tree.map(lambda x: lax.psum(x + first["scalar"], "y") * 2, first)
+    large = jnp.zeros((300, 300)) + second["scalar"]
+    return first, second, lax.psum(large[0, :2] + v[0, 0], ("x", "y")), large[5, :4]
+
+
+for name, fun in (("together", tree), ("together, in a loop", lambda v: lax.fori_loop(
+        0, 3, lambda k, c: tree(v + c)[2].sum(), jnp.float32(0)))):
+    keep(name, anima.jit(anima.shard_map(fun, mesh=mesh, in_specs=CUT, out_specs=P(), check_vma=False))(a))
+
+
 def loss(a, b):
     return jnp.sum(jnp.tanh(a @ b) ** 2)
 
