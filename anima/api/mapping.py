@@ -76,7 +76,11 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         axis = size if axis_name is None and spmd_axis_name is None else Axis(size, axis_name, _names(spmd_axis_name))
         out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
         targets = tree.flatten_axes("vmap out_axes", out_tree, out_axes)
-        placed = [_place(o, d, t, size, fun, sum_match) for o, d, t in zip(outs, out_dims, targets, strict=True)]
+        if not sum_match:
+            for k, (dim, target) in enumerate(zip(out_dims, targets, strict=True)):
+                if target is None and dim is not None:
+                    raise _mapped_result(fun, tree.leaves_with_path(tree.unflatten(out_tree, outs))[k][0], dim)
+        placed = [_place(o, d, t, size) for o, d, t in zip(outs, out_dims, targets, strict=True)]
         result = tree.unflatten(out_tree, [new_ref(x) if r else x for x, r in zip(placed, is_ref, strict=True)])
         _check_no_hooks(result)
         return result
@@ -154,15 +158,15 @@ def _axis_size(fun: Callable[..., Any], args: Any, kwargs: Any, leaves: list[Any
                      "mapped:\n" + "\n".join(lines))
 
 
-def _place(out: Any, dim: int | None, target: int | None, size: int, fun: Callable[..., Any], sum_match: bool) -> Any:
-    if target is None and dim is not None and sum_match:
-        return reduce_sum(out, (dim,))
+def _mapped_result(fun: Callable[..., Any], path: Any, dim: int) -> ValueError:
+    return ValueError(f"at vmap out_axes{tree.keystr(path)}, got axis spec None but output was batched on axis {dim}: "
+                      f"{fun_name(fun)} returned a value that depends on a mapped argument where out_axes says that it "
+                      "does not. Fix: an axis there, or a value that is the same for all.")
+
+
+def _place(out: Any, dim: int | None, target: int | None, size: int) -> Any:
     if target is None:
-        if dim is not None:
-            raise ValueError(f"vmap has mapped output but out_axes is None: {fun_name(fun)} returned a value that "
-                             "depends "
-                             "on a mapped argument where out_axes says that it does not.")
-        return out
+        return out if dim is None else reduce_sum(out, (dim,))
     ndim = aval_of(out).ndim + (dim is None)
     if not -ndim <= target < ndim:
         raise ValueError(f"vmap out_axes {target} is out of bounds for an output of {ndim} dimensions")

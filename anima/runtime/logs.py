@@ -28,16 +28,16 @@ def _say(text: str) -> None:
     logging.getLogger("anima").warning(text)
 
 
-_KINDS = {"trace": ("tracing {} for jit", "/jax/core/compile/jaxpr_trace_duration"),
-          "compile": ("compilation of jit({})", "/jax/core/compile/backend_compile_duration"),
-          "load": ("loading of jit({}) from the cache", "/jax/compilation_cache/cache_retrieval_time_sec")}
+kinds = {"trace": ("tracing {} for jit", "/jax/core/compile/jaxpr_trace_duration"),
+         "compile": ("compilation of jit({})", "/jax/core/compile/backend_compile_duration"),
+         "load": ("loading of jit({}) from the cache", "/jax/compilation_cache/cache_retrieval_time_sec")}
 
 
 @contextmanager
 def timed(kind: str, name: str) -> Iterator[None]:
     """What the block does, "trace", "compile" or "load", for the function `name`, and how long it takes: for profiles,
     listeners (`monitoring`) and, under `log_compiles`, the log."""
-    text, event = _KINDS[kind]
+    text, event = kinds[kind]
     begun, start = time.time(), time.perf_counter()
     with span(text.format(name), kind):
         yield

@@ -186,6 +186,9 @@ def test_the_mesh_that_is_set(scope: Scope) -> None:
     with anima.set_mesh(other):
         assert f(X).sharding == NamedSharding(other, P("x"))
     assert [m.shape_tuple for m in traced] == [(("x", 4), ("y", 2)), (("x", 8),)]
+    with anima.set_mesh(scope.auto):  # a mesh without devices stands for the one that is set
+        abstract = NamedSharding(scope.auto.abstract_mesh, P("x"))
+        assert anima.jit(lambda: lax.with_sharding_constraint(jnp.ones((8, 2)), abstract))().sharding == scope.N("x")
     with pytest.warns(DeprecationWarning), scope.auto:
         assert lax.with_sharding_constraint(X, P("y")).sharding == scope.N("y")
 

@@ -40,6 +40,15 @@ print(jax.__version__, jax.__version_info__, jax.grad(lambda x: x ** 2)(3.0))
 """) == f"{JAX_VERSION} {tuple(map(int, JAX_VERSION.split('.')))} 6.0\n"
 
 
+def test_words_of_the_log_that_tests_look_for():
+    assert under_jax("""
+import logging, sys, jax
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+with jax.log_compiles(True):
+    jax.jit(lambda x: x + 1)(1.0)
+""").splitlines()[-1].startswith("Finished XLA compilation of jit(<lambda>) in ")
+
+
 def test_every_public_name_is_there():
     """Of each module of Anima's that people see, under the same path in `jax`."""
     assert under_jax("""
