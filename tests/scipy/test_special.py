@@ -270,3 +270,26 @@ def test_relative_entropies_of_nothing_have_slopes() -> None:
     for function, slopes in ((sp.rel_entr, (0.0, 0.0)), (sp.kl_div, (-1.0, 1.0))):
         assert tuple(map(float, anima.grad(function, (0, 1))(0.0, 0.0))) == slopes
         assert np.isfinite(float(anima.grad(anima.grad(lambda p, f=function: f(p, p)))(0.0)))
+
+
+@pytest.mark.parametrize("degrees", [0, 1, 2, 9])
+def test_associated_legendre_functions(degrees, x64):
+    z = np.array([-1.0, -0.9, 0.0, 0.3, 0.999999, 1.0])
+    with np.errstate(all="ignore"):
+        want = [[scipy.special.assoc_legendre_p_all(degrees, degrees, v, diff_n=1)[k, :, :degrees + 1].T for v in z]
+                for k in (0, 1)]
+    values, slopes = sp.lpmn(degrees, degrees, z)
+    np.testing.assert_allclose(values, np.stack(want[0], -1), rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(slopes, np.stack(want[1], -1), rtol=1e-8, atol=1e-8)
+    k, l = np.indices((degrees + 1, degrees + 1))[:, :, :, None]
+    normal = anima.jit(lambda z: sp.lpmn_values(degrees, degrees, z, is_normalized=True))(z)
+    np.testing.assert_allclose(normal, scipy.special.sph_harm_y(l, k, np.arccos(z), 0).real * (k <= l), atol=1e-12)
+
+
+def test_associated_legendre_functions_refuse():
+    z = np.ones(2, np.float32)
+    for kind, fun in ((NotImplementedError, lambda: sp.lpmn(2, 3, z)), (ValueError, lambda: sp.lpmn(1, 1, z[None])),
+                      (TypeError, lambda: sp.lpmn_values(1, 1, np.arange(2), True)),
+                      (ValueError, lambda: sp.lpmn_values(-1, -1, z, True)), (TypeError, lambda: sp.lpmn(1., 1., z))):
+        with pytest.raises(kind, match=r"lpmn|integer"):
+            fun()
