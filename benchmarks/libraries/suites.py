@@ -44,7 +44,8 @@ class Suite:
 SUITES = {
     "optax": Suite("Optax", "optax", "optax", missing="the text of compiled programs as HLO: there is none"),
     "chex": Suite("Chex", "chex", "chex", missing="a finite difference of float32 sums, which are rounded another way"),
-    "linen": Suite("Flax linen", "flax", "tests/linen", every=4, missing="the same bits of small products in and out of jit"),
+    "linen": Suite("Flax linen", "flax", "tests/linen", every=4,
+                   missing="the same bits of small products in and out of jit"),
     "nnx": Suite("Flax nnx", "flax", "tests/nnx", every=4, missing="variables as values of types of their own (hijax)"),
     "haiku": Suite("Haiku", "dm-haiku", "haiku", every=4),
     "numpyro": Suite("NumPyro", "numpyro", "test", every=4),
