@@ -25,6 +25,7 @@ import numpy as np
 
 import anima
 from benchmarks import limits
+from benchmarks.timing import seconds
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads keep the cores when it is another's turn
 
@@ -81,20 +82,6 @@ class Row:
 
 ROWS: list[Row] = []
 PEERS = "jax", "jax-0.4.31", "torch", "numpy", "scipy", "numba"
-
-
-def seconds(run: Callable[[], Any], least: float = 0.004) -> float:
-    """Seconds of one call: a mean over as many as `least` seconds hold."""
-    start = time.perf_counter()
-    run()
-    once = time.perf_counter() - start
-    if once >= least:
-        return once
-    count = max(1, int(least / max(once, 1e-7)))
-    start = time.perf_counter()
-    for _ in range(count):
-        run()
-    return (time.perf_counter() - start) / count
 
 
 def measure(case: Case) -> dict[str, float]:
@@ -169,8 +156,8 @@ def keep(folder: Path, rows: Sequence[Row] = ROWS) -> Path:
     """Writes the rows, and on what they were measured, as JSON; the file."""
     folder.mkdir(exist_ok=True)
     file = folder / f"bench-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    versions = {name: metadata.version(name) for name in (*PEERS, "llvmlite")
-                if importlib.util.find_spec(name) is not None}
+    installed = {d.name.lower() for d in metadata.distributions()}
+    versions = {name: metadata.version(name) for name in (*PEERS, "llvmlite") if name in installed}
     machine = {"processor": platform.processor() or platform.machine(), "cores": limits.cores(),
                "python": platform.python_version(), "versions": versions}
     file.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1))
