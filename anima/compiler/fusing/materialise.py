@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES
 from anima.compiler.lowering.array import AT, is_elementwise, not_lowered
 from anima.compiler.lowering.calls import CALLS, INLINE_OPERANDS
 from anima.compiler.lowering.reduce import REDUCTIONS
@@ -29,7 +29,6 @@ FAR_CHEAP = 40         # as many scalar operations as this
 DEEP = 40              # longest chain of folded equations that are not elementwise
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
-PIECES = 4             # elements, in the mean, of operands of one that are stored one by one, not looked for
 
 POLYNOMIAL = 10        # the cost of functions that are polynomials, written in line: instructions are more
 

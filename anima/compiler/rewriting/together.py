@@ -14,6 +14,7 @@ After this pass no `LEAST` alike functions of small values are computed apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -34,21 +35,24 @@ def together(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Brings costly functions of small values together, in a program and those of its loops and branches."""
     jaxpr = closed.jaxpr
     eqns = [e.replace(params=map_programs(e.params, together)) if has_programs(e.params) else e for e in jaxpr.eqns]
-    levels = _levels(eqns)
-    groups: dict[object, list[Eqn]] = {}
-    for eqn, level in zip(eqns, levels, strict=True):
-        if _is_costly(eqn):
-            groups.setdefault((level, *_kind(eqn)), []).append(eqn)
-    first = {id(g[0]): g for group in groups.values() for g in _cut(group)}
+    costly = {id(e) for e in eqns if _is_costly(e)}
+    first: dict[int, Sequence[Eqn]] = {}
+    if len(costly) >= LEAST:
+        levels = _levels(eqns, costly)
+        groups: dict[object, list[Eqn]] = {}
+        for eqn, level in zip(eqns, levels, strict=True):
+            if id(eqn) in costly:
+                groups.setdefault((level, *_kind(eqn)), []).append(eqn)
+        first = {id(part[0]): part for group in groups.values() for part in _cut(group)}
     if not first:
-        if all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
-            return closed
-        return closed.replace(jaxpr=jaxpr.replace(eqns=eqns))
-    gone = {id(e) for group in first.values() for e in group[1:]}
-    order = sorted(range(len(eqns)), key=lambda n: (levels[n], not _is_costly(eqns[n])))
+        same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
+        return closed if same else closed.replace(jaxpr=jaxpr.replace(eqns=eqns))
+    gone = {id(e) for part in first.values() for e in part[1:]}
     out: list[Eqn] = []
-    for eqn in (eqns[n] for n in order if id(eqns[n]) not in gone):
-        out += _joined(first[id(eqn)]) if id(eqn) in first else [eqn]
+    for number in sorted(range(len(eqns)), key=lambda n: (levels[n], id(eqns[n]) not in costly)):
+        eqn = eqns[number]
+        if id(eqn) not in gone:
+            out += _joined(first[id(eqn)]) if id(eqn) in first else [eqn]
     return closed.replace(jaxpr=jaxpr.replace(eqns=out))
 
 
@@ -73,12 +77,12 @@ def _kind(eqn: Eqn) -> tuple[object, ...]:
     return (eqn.primitive, *operands, *eqn.params.items())
 
 
-def _levels(eqns: Sequence[Eqn]) -> list[int]:
+def _levels(eqns: Sequence[Eqn], costly: set[int]) -> list[int]:
     """For each equation, the most costly functions on a way to its results; effects stay in their order."""
     level: dict[Var, int] = {}
     out, effects = [], 0
     for eqn in eqns:
-        own = max((level.get(v, 0) for v in eqn.invars if type(v) is Var), default=0) + _is_costly(eqn)
+        own = max((level.get(v, 0) for v in eqn.invars if type(v) is Var), default=0) + (id(eqn) in costly)
         if eqn.effects:
             own = effects = max(own, effects)
         level.update(dict.fromkeys(eqn.outvars, own))
@@ -99,13 +103,18 @@ def _cut(group: Sequence[Eqn]) -> list[Sequence[Eqn]]:
     return [p for p in parts if len(p) >= LEAST]
 
 
+@cache
+def _vector(size: int, dtype: np.dtype) -> ShapedArray:
+    return ShapedArray((size,), dtype)
+
+
 def _joined(group: Sequence[Eqn]) -> list[Eqn]:
     """One equation for all of a group, with those that put its operand together and take its result apart."""
     first, source = group[0], group[0].source
     out: list[Eqn] = []
 
     def add(primitive: Primitive, operands: Sequence[Atom], size: int, dtype: np.dtype, **params: object) -> Var:
-        result = Var(ShapedArray((size,), dtype))
+        result = Var(_vector(size, dtype))
         out.append(Eqn(primitive, list(operands), [result], params, source))
         return result
 
