@@ -2,9 +2,9 @@
 
     python -m benchmarks.cores
 
-A kernel whose time here is that of reading and writing memory, by half at least, keeps its share of the bandwidth. Others
-take `serial + parallel / n` with n threads, fitted to what is measured here; each number of threads is measured in a
-process of its own (which reads ANIMA_NUM_THREADS).
+A kernel whose time here is that of reading and writing memory, by half at least, keeps its share of the bandwidth.
+Others take `serial + parallel / n` with n threads, fitted to what is measured here; each number of threads is measured
+in a process of its own (which reads ANIMA_NUM_THREADS).
 
 Assumed: cores as quick as these, all at the same clock however many work; pieces of equal work (schedules cut work for
 the target's threads, and least pieces stay as they are); caches that hold what a core works on, as here; memory that
