@@ -155,17 +155,27 @@ def check_carry(loop: str, fun: Callable[..., Any], position: int, trees: tuple[
 def share_consts(programs: Sequence[tuple[ClosedJaxpr, Sequence[Any]]]) -> tuple[list[ClosedJaxpr], list[Any]]:
     """Programs whose leading arguments are values that they close over, as programs of the values of all of them.
 
-    Returns them, and those values: each once.
+    Returns them, and those values: each as often as one program has it.
     """
-    shared = {id(c): c for _, consts in programs for c in consts}
+    shared = {key: c for _, consts in programs for key, c in _occurrences(consts).items()}
     out: dict[int, ClosedJaxpr] = {}
     for closed, consts in programs:
         if id(closed) not in out:
-            own = dict(zip(map(id, consts), closed.jaxpr.invars, strict=False))
+            own = dict(zip(_occurrences(consts), closed.jaxpr.invars, strict=False))
             invars = [own.get(key) or Var(aval_of(c)) for key, c in shared.items()]
             invars += closed.jaxpr.invars[len(consts):]
             out[id(closed)] = closed.replace(jaxpr=closed.jaxpr.replace(invars=invars))
     return [out[id(closed)] for closed, _ in programs], list(shared.values())
+
+
+def _occurrences(values: Sequence[Any]) -> dict[tuple[int, int], Any]:
+    """Values by their identity, and how often they stand before."""
+    count: dict[int, int] = {}
+    found: dict[tuple[int, int], Any] = {}
+    for value in values:
+        number = count[id(value)] = count.get(id(value), -1) + 1
+        found[id(value), number] = value
+    return found
 
 
 def steady(attempt: int, before: Sequence[Any], after: Sequence[Any]) -> bool:
