@@ -27,7 +27,7 @@ from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
 from anima.core.sharding_rules import dims, without
 from anima.core.trace import Tracer, aval_of
-from anima.ops.placing import as_asked, lies_somewhere, put_like
+from anima.ops.placing import as_asked, lies_somewhere, put_like, typed_as
 
 
 def as_shape(sizes: Any, context: str = "") -> Shape:
@@ -92,7 +92,7 @@ def element_shape(aval: ShapedArray) -> Shape:
 
 def instantiate(x: Any) -> Any:
     """A tangent or cotangent as an array, where it was a symbolic zero."""
-    return zeros(x.aval) if isinstance(x, Zero) else x
+    return typed_as(zeros(x.aval), x.aval) if isinstance(x, Zero) else x
 
 
 class Movement(Primitive):

@@ -306,3 +306,14 @@ def test_types_of_elements_say_how_they_are_cut(scope: Scope) -> None:
     assert set(seen) == {"float32[8@x,2]", "float32[8@y,2]"} and seen[1] == "float32[8@y,2]"
     assert str(anima.typeof(ys)) == "float32[2,8@x,2]" and str(anima.typeof(slope)) == "float32[8@x,2]"
     np.testing.assert_allclose(slope, 2 * np.cos(X), rtol=1e-5)
+
+
+def test_slopes_of_what_is_not_used_are_cut_as_it_is(scope: Scope) -> None:
+    def f(a: Any, b: Any) -> Any:
+        return (b * b).sum()
+
+    for grad in (anima.grad(f, (0, 1)), anima.jit(anima.grad(f, (0, 1)))):
+        with anima.set_mesh(scope.explicit):
+            found, _ = grad(scope.ea, scope.eb)
+        assert str(anima.typeof(found)) == "float32[8@x,2]" and found.sharding.is_equivalent_to(scope.E("x"), 2)
+        np.testing.assert_array_equal(found, np.zeros((8, 2)))
