@@ -83,9 +83,28 @@ def completed(mesh: Mesh, aval: ShapedArray, spec: PartitionSpec) -> NamedShardi
     """The sharding of a result: along Explicit axes as its type says, along the others as propagation does."""
     if type(aval) is not ShardedArray:
         return NamedSharding(mesh, spec)
-    known = [(*axes_of(mine), *(n for n in axes_of(p) if mesh.type_of(n) is AxisType.Auto))
+    known = [_merged(mesh, axes_of(mine), axes_of(p))
              for mine, p in zip(aval.sharding.spec, spec.padded(aval.ndim), strict=True)]
     return NamedSharding(mesh, aval.sharding.spec.update(partitions=known))
+
+
+def _merged(mesh: Mesh, typed: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Along which axes a dimension is cut: in the order that propagation found, where it found those of the type."""
+    if tuple(n for n in found if mesh.type_of(n) is AxisType.Explicit) == typed:
+        return found
+    return (*typed, *(n for n in found if mesh.type_of(n) is AxisType.Auto))
+
+
+def made_at(aval: ShapedArray, known: Sequence[Sharding | None]) -> tuple[Sharding | None, bool]:
+    """Where an array of this type is made, and whether it has to stay, if nothing that it is made of is placed: as its
+    type says, on the current mesh or that of `known` shardings; else where nothing places arrays."""
+    if type(aval) is ShardedArray:
+        meshes = [mesh_option.value, *(s.mesh for s in known if isinstance(s, NamedSharding))]
+        axes = aval.sharding.mesh.shape_tuple
+        mesh = next((m for m in meshes if isinstance(m, Mesh) and m.shape_tuple == axes), None)
+        if mesh is not None:
+            return completed(mesh, aval, PartitionSpec()), True
+    return elsewhere(aval.ndim)
 
 
 def placed_results(primitive: Primitive, args: Sequence[Any], avals: Sequence[ShapedArray],

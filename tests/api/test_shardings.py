@@ -317,3 +317,19 @@ def test_slopes_of_what_is_not_used_are_cut_as_it_is(scope: Scope) -> None:
             found, _ = grad(scope.ea, scope.eb)
         assert str(anima.typeof(found)) == "float32[8@x,2]" and found.sharding.is_equivalent_to(scope.E("x"), 2)
         np.testing.assert_array_equal(found, np.zeros((8, 2)))
+
+
+def test_what_types_and_propagation_say_keeps_its_order(scope: Scope) -> None:
+    mesh = anima.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Explicit))
+    f = anima.shard_map(lambda a: a * 2, mesh=mesh, in_specs=P(("x", "y")), out_specs=P(("x", "y")))
+    for g in (f, anima.jit(f)):
+        assert str(g(X).sharding.spec) == "P(('x', 'y'), None)"
+
+
+def test_results_are_cut_as_their_types_say_where_no_argument_is_used(scope: Scope) -> None:
+    unused = anima.jit(anima.grad(lambda a, b: (b * b).sum()))
+    for given in (scope.ea, scope.eb):
+        assert unused(given, np.ones(3, np.float32)).sharding.spec == given.sharding.spec.padded(2)
+    with anima.set_mesh(scope.explicit):
+        made = anima.jit(lambda: jnp.zeros((8, 2), out_sharding=P("y")))()
+    assert made.sharding == scope.E("y", None)
