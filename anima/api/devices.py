@@ -24,7 +24,15 @@ from anima.core.placement import whole
 from anima.core.shardings import NamedSharding, Sharding, device_of
 from anima.core.trace import aval_of, is_tracing
 from anima.ops.elementwise import convert
-from anima.ops.placing import check_explicit, check_fits, device_put_p, on_current_mesh, reshard_p, sharding_constraint_p
+from anima.ops.placing import (
+    check_explicit,
+    check_fits,
+    check_mesh_is_set,
+    device_put_p,
+    on_current_mesh,
+    reshard_p,
+    sharding_constraint_p,
+)
 from anima.util import lazy_module
 
 llvm = lazy_module("llvmlite")
@@ -203,10 +211,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
 def _resharded(leaf: Any, sharding: Any) -> Any:
     if isinstance(sharding, PartitionSpec):
-        if current_mesh().empty and get_abstract_mesh().empty:
-            raise ValueError("Using PartitionSpec when you are not under a mesh context is not allowed. Please pass a "
-                             "NamedSharding instance or enter into a mesh context via `anima.set_mesh`. Got "
-                             f"{sharding}")
+        check_mesh_is_set(sharding)
         sharding = on_current_mesh("reshard", sharding, "out_shardings")
     if not isinstance(sharding, (Sharding, NoneType)):
         raise TypeError("`out_sharding` argument of reshard only supports instances of `NamedSharding` or "

@@ -17,7 +17,16 @@ from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 from anima.core.partition import PartitionSpec
-from anima.core.placement import check_together, committed_sharding, completed, elsewhere, made_at, mesh_of, moved, place
+from anima.core.placement import (
+    check_together,
+    committed_sharding,
+    completed,
+    elsewhere,
+    made_at,
+    mesh_of,
+    moved,
+    place,
+)
 from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of

@@ -28,6 +28,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
 from anima.core.refs import Ref
+from anima.core.shardings import DuplicateSpecError
 from anima.core.stage import Traced, eval_numpy, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import aval_of, is_array_like, is_tracing
@@ -231,8 +232,8 @@ class _Call:
                                      f"({allowed}), but:\n\n  {where} refers to {n!r}\n\nCheck the {what} "
                                      "values passed to shard_map.")
             if len(set(used_axes(spec))) < len(used_axes(spec)):
-                raise ValueError(f"shard_map {where} is {spec}, which names an axis twice: each cuts at most one "
-                                 "dimension.")
+                raise DuplicateSpecError(f"shard_map {where} is {spec}, which names an axis twice: each cuts at most "
+                                         "one dimension.")
 
     def _check_in(self, aval: ShapedArray, spec: PartitionSpec, path: Any) -> None:
         where = f"args{tree.keystr(path)}"

@@ -95,8 +95,8 @@ def differences(in_tree: Any, expected: Sequence[ShapedArray], got: Sequence[Sha
     paths = [tree.keystr(path) for path, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(len(expected))))]
     lines = []
     for path, a, b in zip(paths, expected, got, strict=True):
-        differ = {"shapes": a.shape != b.shape, "dtypes": a.dtype != b.dtype,
-                  "shardings": a.shape == b.shape and cut_of(a) != cut_of(b) and _all_explicit(a) and _all_explicit(b)}
+        cut = a.shape == b.shape and cut_of(a) != cut_of(b) and _all_explicit(a) and _all_explicit(b)
+        differ = {"shapes": a.shape != b.shape, "dtypes": a.dtype != b.dtype, "shardings": cut}
         kinds = [kind for kind, apart in differ.items() if apart]
         if kinds:
             lines.append(f"  * the {what}{path} has type {errors.describe(a)} but {other} has type "
@@ -105,7 +105,7 @@ def differences(in_tree: Any, expected: Sequence[ShapedArray], got: Sequence[Sha
 
 
 def _all_explicit(aval: ShapedArray) -> bool:
-    """Whether the type says all of how a value is cut; where no mesh is set, those of values that are not cut do not."""
+    """Whether the type says all of how a value is cut: where no mesh is set, those of whole values do not."""
     return aval.sharding.mesh.are_all_axes_explicit
 
 

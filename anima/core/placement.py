@@ -14,7 +14,7 @@ import numpy as np
 from anima.config import default_device
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
-from anima.core.device import CPU, Device
+from anima.core.device import CPU
 from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
@@ -60,18 +60,25 @@ def check_together(shardings: Sequence[Sharding | None], others: Sequence[tuple[
     if len(meshes) > 1 and any(m.explicit_axes for m in meshes):
         one, other = list(meshes)[:2]
         raise ValueError(f"Mesh for all inputs should be equal. Got one mesh: {one} and another mesh: {other}")
-    first: tuple[Any, set[Device]] | None = None
+    first: tuple[Any, list[int]] | None = None
     for what, sharding in (*enumerate(shardings), *others):
         if sharding is None:
             continue
-        devices = sharding.device_set
+        devices = _ordered(sharding)
         if first is None:
             first = what, devices
         elif devices != first[1]:
             a, b = [(f"argument {describe(w)} and with" if isinstance(w, int) else f"{w} with") +
-                    f" device ids {sorted(d.id for d in ds)} on platform CPU" for w, ds in (first, (what, devices))]
+                    f" device ids {ids} on platform CPU" for w, ids in (first, (what, devices))]
             raise ValueError(f"Received incompatible devices for jitted computation. Got {a} and {b}. Fix: "
-                             "anima.device_put them to the same devices.")
+                             "anima.device_put them to the same devices, in the same order.")
+
+
+def _ordered(sharding: Sharding) -> list[int]:
+    """The numbers of the devices, in the order in which they have parts where that is known."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+        return [d.id for d in sharding.mesh.device_list]
+    return sorted(d.id for d in sharding.device_set)
 
 
 def mesh_of(shardings: Sequence[Sharding | None]) -> Mesh | None:

@@ -244,6 +244,13 @@ def check_fits(what: str, shape: tuple[int, ...], sharding: Sharding, divides: b
         sharding.shard_shape(shape)
 
 
+def check_mesh_is_set(spec: PartitionSpec) -> None:
+    """ValueError for a spec about axes of type Explicit where there is no mesh."""
+    if current_mesh().empty and get_abstract_mesh().empty:
+        raise ValueError("Using PartitionSpec when you are not under a mesh context is not allowed. Please pass a "
+                         f"NamedSharding instance or enter into a mesh context via `anima.set_mesh`. Got {spec}")
+
+
 def check_explicit(name: str, sharding: NamedSharding) -> None:
     """ValueError for axes of which types do not tell."""
     for axis in used_axes(sharding.spec):
@@ -258,11 +265,13 @@ def as_asked(name: str, device: Any, out_sharding: Any, fun: Callable[..., Any],
 
     Raises:
       TypeError: for what is no sharding; ValueError: for what is no device, results that do not divide, and an
-      `out_sharding` along axes that are not of type Explicit;
-      RuntimeError: for a spec where there is no mesh.
+      `out_sharding` along axes that are not of type Explicit, or that is a spec where there is no mesh;
+      RuntimeError: for a spec as `device` where there is no mesh.
     """
     asked = out_sharding if device is None else device
     if isinstance(asked, PartitionSpec):
+        if device is None:
+            check_mesh_is_set(asked)
         asked = on_current_mesh(name, asked, "out_sharding")
     if device is not None and not isinstance(asked, Sharding):
         asked = SingleDeviceSharding(device_of(asked))

@@ -49,7 +49,8 @@ class Scope:
     def run(self, code: str) -> Any:
         names = {"anima": anima, "jnp": jnp, "lax": lax, "np": np, "P": P, "X": X, "NamedSharding": NamedSharding,
                  "Mesh": Mesh, "AxisType": AxisType, "f": lambda x, y: x + y, "auto_axes": auto_axes,
-                 "explicit_axes": explicit_axes, "SingleDeviceSharding": SingleDeviceSharding, "on": on, "N": self.N, "E": self.E, **vars(self)}
+                 "explicit_axes": explicit_axes, "SingleDeviceSharding": SingleDeviceSharding, "on": on,
+                 "N": self.N, "E": self.E, **vars(self)}
         return eval(code, names)
 
 
