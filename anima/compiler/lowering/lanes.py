@@ -12,7 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, reduce
+from typing import Any
+
+import numpy as np
 
 from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr, Load, Local, Op, Store
@@ -72,12 +76,127 @@ class Room:
             self.work.scope.emit(Store(self.buffer, place.expr(), value))
 
 
+    def __getitem__(self, place: Index | tuple[Index, Index]) -> Term:
+        return Term(self.work, self.get(*place) if isinstance(place, tuple) else self.get(place))
+
+    def __setitem__(self, place: Index | tuple[Index, Index], value: Term) -> None:
+        i, j = place if isinstance(place, tuple) else (place, None)
+        self.put(i, j, value.expr)
+
+
+class Part:
+    """A room without its first rows and columns."""
+
+    def __init__(self, room: Room, row: int, column: int) -> None:
+        self.room, self.row, self.column = room, row, column
+        self.rows, self.columns = room.rows - row, room.columns - column
+
+    def get(self, i: Index, j: Index) -> Expr:
+        return self.room.get(*self._place(i, j))
+
+    def put(self, i: Index, j: Index, value: Expr) -> None:
+        self.room.put(*self._place(i, j), value)
+
+    def _place(self, i: Index, j: Index) -> tuple[Index, Index]:
+        ix = self.room.work.scope.ix
+        return ix.offset(i, self.row), ix.offset(j, self.column)
+
+
+class Term:
+    """A value with the operators of Python: numbers beside it are of its type."""
+
+    __slots__ = ("expr", "work")
+
+    def __init__(self, work: Work, expr: Expr) -> None:
+        self.work, self.expr = work, expr
+
+    def _of(self, other: Operand, dtype: str | None = None) -> Expr:
+        if isinstance(other, Term):
+            return other.expr
+        return Const(other, dtype or self.expr.dtype) if isinstance(other, (int, float)) else other
+
+    def _op(self, name: str, other: Operand, to: str | None = None) -> Term:
+        return Term(self.work, self.work.op(name, self.expr, self._of(other), to=to or self.expr.dtype))
+
+    def _one(self, name: str) -> Term:
+        return Term(self.work, self.work.op(name, self.expr, to=self.expr.dtype))
+
+    def __add__(self, other: Operand) -> Term:
+        return self._op("add", other)
+
+    def __sub__(self, other: Operand) -> Term:
+        return self._op("sub", other)
+
+    def __mul__(self, other: Operand) -> Term:
+        return self._op("mul", other)
+
+    def __truediv__(self, other: Operand) -> Term:
+        return self._op("div", other)
+
+    def __rtruediv__(self, other: float) -> Term:
+        return Term(self.work, self._of(other)) / self
+
+    def __neg__(self) -> Term:
+        return self._one("neg")
+
+    def __abs__(self) -> Term:
+        return self._one("abs")
+
+    def sqrt(self) -> Term:
+        return self._one("sqrt")
+
+    def max(self, other: Operand) -> Term:
+        return self._op("max", other)
+
+    def min(self, other: Operand) -> Term:
+        return self._op("min", other)
+
+    def __lt__(self, other: Operand) -> Term:
+        return self._op("lt", other, "bool")
+
+    def __le__(self, other: Operand) -> Term:
+        return self._op("le", other, "bool")
+
+    def __gt__(self, other: Operand) -> Term:
+        return self._op("gt", other, "bool")
+
+    def __ge__(self, other: Operand) -> Term:
+        return self._op("ge", other, "bool")
+
+    def __eq__(self, other: Operand) -> Term:  # type: ignore[override]
+        return self._op("eq", other, "bool")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __and__(self, other: Operand) -> Term:
+        return self._op("and", other)
+
+    def __or__(self, other: Operand) -> Term:
+        return self._op("or", other)
+
+    def __xor__(self, other: Operand) -> Term:
+        return self._op("xor", other)
+
+    def __invert__(self) -> Term:
+        return self._one("not")
+
+    def where(self, yes: Operand, no: Operand) -> Term:
+        """`yes` where this holds, else `no`: one of them may be a number."""
+        dtype = next((x.expr.dtype if isinstance(x, Term) else x.dtype for x in (yes, no)
+                      if not isinstance(x, (int, float))), self.work.real)
+        return Term(self.work, self.work.select(self.expr, self._of(yes, dtype), self._of(no, dtype)))
+
+
+Operand = Term | Expr | float
+
+
 class Work:
     """Writes an algorithm into a kernel: written out, for a matrix in each lane, or for one whose rows are vectors."""
 
     def __init__(self, scope: Scope, dtype: str, written_out: bool, lanes: bool) -> None:
         self.scope, self.dtype = scope, dtype
         self.real = REAL.get(dtype, dtype)
+        self.limits = np.finfo({"f32": np.float32, "f64": np.float64}.get(self.real, np.float64))
         self.written_out, self.lanes = written_out, lanes
         self.zero = scope.ix.zero
 
@@ -126,6 +245,30 @@ class Work:
 
     def room(self, rows: int, columns: int = 1, dtype: str | None = None) -> Room:
         return Room(self, dtype or self.dtype, rows, columns)
+
+    @contextmanager
+    def repeat(self, going: Number, *changed: Number | Room) -> Iterator[None]:
+        """The body for as long as `going` holds; it changes that and `changed`. In lanes: until the last is done."""
+        scope = self.scope
+        if not self.written_out:
+            with scope.while_(going.current):
+                yield
+            return
+        places: list[tuple[Any, Any]] = [(vars(number), "current") for number in (going, *changed)
+                                         if isinstance(number, Number)]
+        places += [(room.elements, place) for room in changed if isinstance(room, Room) for place in room.elements]
+        held = [scope.var(owner[key]) for owner, key in places]
+
+        def read() -> None:
+            for (owner, key), var in zip(places, held, strict=True):
+                owner[key] = scope.read(var)
+
+        with scope.while_(held[0]):
+            read()
+            yield
+            for (owner, key), var in zip(places, held, strict=True):
+                scope.assign(var, owner[key])
+        read()
 
     def steps(self, low: Index | int, high: Index | int, kind: str = "serial") -> Iterator[Index]:
         """Indices from `low` on, below `high`: for the body of one loop, or for one of each."""

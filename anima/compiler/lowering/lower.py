@@ -33,6 +33,7 @@ from anima.compiler.lowering import (
     scan,
     sort,
     sparse,
+    spectra,
     tape,
 )
 from anima.compiler.lowering.array import (
@@ -58,7 +59,8 @@ from anima.core.source import Source
 from anima.util import replace
 
 # They enter their rules in the tables.
-RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, matrices, scan, sort, sparse, tape)
+RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, matrices, scan, sort, sparse, spectra,
+         tape)
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
