@@ -16,15 +16,27 @@ from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any
 
-import numpy as np
-
 from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr, Load, Local, Op, Store
 from anima.compiler.lowering.array import Scope
+from anima.util import record
 
 WRITTEN_OUT = 4  # rows and columns of what is written out
 REAL = {"c64": "f32", "c128": "f64"}
+BITS = {"f32": ("u32", 0x7F800000), "f64": ("u64", 0x7FF0000000000000)}  # of exponents
 Thunk = Callable[[], Expr]
+
+
+@record
+class Limits:
+    """Of a real type: the relative distance of numbers, the least normal one, and the exponent of that."""
+
+    eps: float
+    tiny: float
+    exponent: int
+
+
+LIMITS = {"f32": Limits(2.0**-23, 2.0**-126, -126), "f64": Limits(2.0**-52, 2.0**-1022, -1022)}
 Choose = Callable[..., Expr]
 
 
@@ -196,7 +208,7 @@ class Work:
     def __init__(self, scope: Scope, dtype: str, written_out: bool, lanes: bool) -> None:
         self.scope, self.dtype = scope, dtype
         self.real = REAL.get(dtype, dtype)
-        self.limits = np.finfo({"f32": np.float32, "f64": np.float64}.get(self.real, np.float64))
+        self.limits = LIMITS["f32" if self.real == "f32" else "f64"]
         self.written_out, self.lanes = written_out, lanes
         self.zero = scope.ix.zero
 
@@ -226,12 +238,18 @@ class Work:
         real, imaginary = (self.op("abs", self.part(name, x), to=self.real) for name in ("real", "imag"))
         return self.op("add", real, imaginary, to=self.real)
 
-    def square(self, x: Expr, unit: Expr) -> Expr:
-        """|x / unit|^2."""
+    def square(self, x: Expr) -> Expr:
+        """|x|^2."""
         parts = [self.part(name, x) for name in (("real", "imag") if self.dtype in REAL else ("real",))]
-        parts = [self.op("div", part, unit, to=self.real) for part in parts]
         return reduce(lambda a, b: self.op("add", a, b, to=self.real),
                       [self.op("mul", part, part, to=self.real) for part in parts])
+
+    def power_of_two(self, x: Expr) -> Expr:
+        """The largest power of two that is not above x > 0; the least normal number, if x is less than that."""
+        kind, mask = BITS[self.real]
+        bits = self.op("and", self.op("bitcast", x, to=kind), Const(mask, kind), to=kind)
+        return self.op("max", self.op("bitcast", bits, to=self.real), self.const(self.limits.tiny, self.real),
+                       to=self.real)
 
     def whole(self, x: Expr) -> Expr:
         """A real number as one of the matrix's type."""

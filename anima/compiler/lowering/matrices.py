@@ -34,6 +34,7 @@ from anima.core.primitive import Primitive
 from anima.ops.linalg import LAPACK_TYPES, lu_solve_p
 
 LARGEST = 16     # rows and columns of what counts as small
+LARGEST_EIGH = 32
 FEW = 4          # matrices, or right sides: fewer run one after the other
 MANY = 8         # right sides that are enough for lanes, be there more matrices or not
 
@@ -44,7 +45,8 @@ Element = Callable[[Index, Index], Expr]
 def small(eqn: Eqn) -> bool:
     """Whether the matrices of an equation are small."""
     matrix = eqn.invars[0].aval
-    return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= LARGEST and not eqn.params.get("pivoting")
+    largest = LARGEST_EIGH if eqn.primitive.name == "eigh" else LARGEST
+    return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= largest and not eqn.params.get("pivoting")
             and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
 
 
@@ -71,12 +73,14 @@ substitution_p = Substitution("substitution")
 
 
 @contextmanager
-def matrices(scope: Scope, count: int, size: int, dtype: str) -> Iterator[tuple[Work, Index]]:
-    """The work on each of `count` matrices of `size` rows or columns, and the index of the matrix."""
-    written_out = size <= WRITTEN_OUT
-    lanes = written_out or count >= FEW
+def matrices(scope: Scope, count: int, size: int, dtype: str, written_out: int = WRITTEN_OUT
+             ) -> Iterator[tuple[Work, Index]]:
+    """The work on each of `count` matrices of `size` rows or columns, up to `written_out` written out, and the index of
+    the matrix."""
+    out = size <= written_out
+    lanes = out or count >= FEW
     with scope.loop(count, "vector" if lanes else "each") as b:
-        yield Work(scope, dtype, written_out, lanes and count > 1), b
+        yield Work(scope, dtype, out, lanes and count > 1), b
 
 
 def reader(scope: Scope, atom: Atom, b: Index) -> Element:
@@ -257,28 +261,31 @@ def _qr(builder: ProgramBuilder, eqn: Eqn) -> None:
 
 def reflection(work: Work, a: Room | Part, vectors: Room | Part, diagonal: Room, k: Index, m: int) -> Expr:
     """The factor of the reflection that makes column k zero below the diagonal, as LAPACK's larfg chooses it; its
-    vector begins with 1. Lengths are measured in the largest number, so that none overflows."""
+    vector begins with 1. All is measured in a power of two as large as the largest number, so that none overflows, and
+    columns of subnormal numbers have reflections as good as others."""
     real, zero = work.real, work.const(0.0, work.real)
-    top = a.get(k, k)
-    largest = Number(work, work.size(top))
+    largest = Number(work, work.size(a.get(k, k)))
     for i in work.after(k, m):
         largest.set(work.op("max", largest.value, work.size(a.get(i, k)), to=real))
-    unit = largest.value
-    unit = work.select(work.op("gt", unit, zero, to="bool"), unit, work.const(1.0, real))
+    unit = work.power_of_two(largest.value)
+    scale = work.op("div", work.const(1.0, real), unit, to=real)
+
+    def scaled(i: Index) -> Expr:
+        return work.op("mul", a.get(i, k), work.whole(scale))
+
     total = Number(work, zero)
     for i in work.after(k, m):
-        total.set(work.op("add", total.value, work.square(a.get(i, k), unit), to=real))
-    below = total.value
-    length = work.op("mul", unit, work.op("sqrt", work.op("add", below, work.square(top, unit), to=real), to=real),
-                     to=real)
+        total.set(work.op("add", total.value, work.square(scaled(i)), to=real))
+    below, top = total.value, scaled(k)
+    length = work.op("sqrt", work.op("add", below, work.square(top), to=real), to=real)
     up = work.op("ge", work.part("real", top), zero, to="bool")
     done = work.op("and", work.op("eq", below, zero, to="bool"),
                    work.op("eq", work.part("imag", top), zero, to="bool"), to="bool")
-    beta = work.select(done, top, work.whole(work.select(up, work.op("neg", length, to=real), length)))
-    diagonal.put(k, None, beta)
+    beta = work.whole(work.select(up, work.op("neg", length, to=real), length))
+    diagonal.put(k, None, work.select(done, a.get(k, k), work.op("mul", beta, work.whole(unit))))
     apart = work.op("sub", top, beta)
     for i in work.after(k, m):
-        vectors.put(i, k, work.select(done, work.const(0.0), work.op("div", a.get(i, k), apart)))
+        vectors.put(i, k, work.select(done, work.const(0.0), work.op("div", scaled(i), apart)))
     return work.select(done, work.const(0.0), work.op("div", work.op("neg", apart), beta))
 
 

@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of small Hermitian matrices, as loops of the program: many matrices run one in each lane.
+"""Eigenvalues and eigenvectors of small Hermitian matrices, as loops of the program: many run one in each lane.
 
     vector b < 10000:
       ...                                      reflections make the matrix tridiagonal
@@ -6,14 +6,15 @@
         for i = n - 2, ..., l:  ...            a QL step of the rows from l to where the lane's block ends
         for x < n:  for i = n - 2, ..., l:     turns rows i and i + 1 of the vectors
 
-Method: that of LAPACK's syevd for small matrices, decision by decision, so that signs of vectors are LAPACK's: Golub and
-Van Loan, "Matrix computations" (2013), algorithms 8.3.1 and 8.3.3; QL runs where QR were better on the rows in reverse.
-Matrices are brought to a size of about 1 by a power of two, so that nothing overflows, and what underflows is negligible.
+Method: that of LAPACK's syevd for small matrices, decision by decision, so that signs of vectors are LAPACK's: Golub
+and Van Loan, "Matrix computations" (2013), algorithms 8.3.1 and 8.3.3; QL runs where QR were better on the rows in
+reverse. Matrices are brought to a size of about 1 by a power of two: nothing overflows, what underflows is negligible.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import partial
 
 from anima.compiler.ir.index_math import Index
@@ -24,7 +25,7 @@ from anima.compiler.lowering.lanes import REAL, Number, Part, Room, Term, Work
 from anima.compiler.lowering.matrices import Element, matrices, product_of_reflections, reader, reflection
 from anima.core.jaxpr import Eqn
 
-_BITS = {"f32": ("u32", 0x7F800000), "f64": ("u64", 0x7FF0000000000000)}
+_WRITTEN_OUT = 3  # rows: more take longer to compile than they save
 _TRIES = 30  # steps for each eigenvalue, as in LAPACK
 
 
@@ -35,7 +36,7 @@ def _eigh(builder: ProgramBuilder, eqn: Eqn) -> None:
     to_vectors, to_values = builder.result(vectors), builder.result(values)
     scope = builder.scope()
     ix = scope.ix
-    with matrices(scope, values.aval.size // n, n, dtype) as (work, b):
+    with matrices(scope, values.aval.size // n, n, dtype, _WRITTEN_OUT) as (work, b):
         a, unit, bad = _scaled(work, n, reader(scope, operand, b), eqn.params["lower"])
         d, e, q = _tridiagonal(work, a, n)
         problem = _Iteration(work, n, d, e, q, eqn.params["lower"])
@@ -67,9 +68,8 @@ def _scaled(work: Work, n: int, read: Element, lower: bool) -> tuple[Room, Term,
             for name in ("real", "imag") if work.dtype in REAL else ("real",):
                 size = work.op("abs", work.part(name, element(i, j)), to=work.real)
                 largest.set(work.op("max", largest.value, size, to=work.real))
-    size = Term(work, largest.value)
-    bad = ~(size < math.inf)
-    unit = bad.where(1.0, power_of_two(work, size))
+    bad = ~(Term(work, largest.value) < math.inf)
+    unit = bad.where(1.0, work.power_of_two(largest.value))
     inverse = work.whole((1.0 / unit).expr)
 
     def known(x: Expr) -> Expr:
@@ -80,13 +80,6 @@ def _scaled(work: Work, n: int, read: Element, lower: bool) -> tuple[Room, Term,
             a.put(i, j, known(choose(partial(element, i, j), lambda i=i: work.whole(work.part("real", element(i, i))),
                                      lambda i=i, j=j: work.conj(element(j, i)))))
     return a, unit, bad
-
-
-def power_of_two(work: Work, x: Term) -> Term:
-    """The largest power of two that is not above x > 0; for what is less than all normal numbers, the least of these."""
-    kind, mask = _BITS[work.real]
-    bits = work.op("and", work.op("bitcast", x.expr, to=kind), Const(mask, kind), to=kind)
-    return Term(work, work.op("bitcast", bits, to=work.real)).max(float(work.limits.tiny))
 
 
 def _tridiagonal(work: Work, a: Room, n: int) -> tuple[Room, Room, Room]:
@@ -146,12 +139,25 @@ def _whole_product(work: Work, packed: Room | Part, factors: Room, steps: int, n
     return q
 
 
+def rotation(work: Work, f: Term, g: Term) -> tuple[Term, Term, Term]:
+    """c, s and r with c f + s g = r and s f = c g, as LAPACK's lartg chooses them. What is so small that its square is
+    no normal number is made larger first."""
+    high = 2.0 ** (-work.limits.exponent // 2 - 1)
+    low = abs(f).max(abs(g)) < 1 / high
+    up, down = low.where(high, 1.0), low.where(1 / high, 1.0)
+    f, g = f * up, g * up
+    length = (f * f + g * g).sqrt()
+    none = (g == 0.0) | (length == 0.0)
+    r = none.where(f, (f < 0.0).where(-length, length))
+    return none.where(1.0, abs(f) / length), none.where(0.0, g / r), r * down
+
+
 class _Iteration:
     """QL steps with implicit shifts on a tridiagonal matrix; the vectors are in rows."""
 
     def __init__(self, work: Work, n: int, d: Room, e: Room, q: Room, lower: bool) -> None:
         self.work, self.n, self.lower = work, n, lower
-        self.eps, self.tiny = float(work.limits.eps) / 2, float(work.limits.tiny)
+        self.eps, self.tiny = work.limits.eps / 2, work.limits.tiny
         ix, real = work.scope.ix, work.real
         self.d, self.e = work.room(n, dtype=real), work.room(n, dtype=real)
         parts = ("real", "imag") if work.dtype in REAL else ("real",)
@@ -207,7 +213,7 @@ class _Iteration:
     def _number(self, i: Index) -> Term:
         return Term(self.work, self.work.scope.index_value(i, "i32"))
 
-    def _down(self, row: Index) -> Index:
+    def _down(self, row: Index) -> Iterator[Index]:
         """Rows from the last but one to `row`."""
         work, ix = self.work, self.work.scope.ix
         for step in work.steps(0, ix.offset(ix.scale(row, -1), self.n - 1)):
@@ -261,7 +267,7 @@ class _Iteration:
         old_c, old_s, old_p, old_g = (Term(work, x.value) for x in (c, s, p, g))
         e, d, below = self.e[i], self.d[i], self.d[after]
         f, b = old_s * e, old_c * e
-        new_c, new_s, r = self._rotation(old_g, f)
+        new_c, new_s, r = rotation(work, old_g, f)
         self.e[after] = (active & ~first).where(r, self.e[after])
         base = below - old_p
         r = (d - base) * new_s + new_c * (b + b)
@@ -270,14 +276,6 @@ class _Iteration:
         for number, new, old in ((c, new_c, old_c), (s, new_s, old_s), (p, new_p, old_p), (g, new_c * r - b, old_g)):
             number.set(active.where(new, old).expr)
         self.c[i], self.s[i] = active.where(new_c, 1.0), active.where(new_s, 0.0)
-
-    def _rotation(self, f: Term, g: Term) -> tuple[Term, Term, Term]:
-        """c, s and r with c f + s g = r, s f = c g, as LAPACK's lartg chooses them; g counts as 0 if both are tiny."""
-        total = f * f + g * g
-        length = total.sqrt()
-        none = (g == 0.0) | (total < 4 * self.tiny)
-        r = none.where(f, (f < 0.0).where(-length, length))
-        return none.where(1.0, abs(f) / length), none.where(0.0, g / r), r
 
     def _pair(self, top: Term, beside: Term, below: Term) -> tuple[tuple[Term, Term], tuple[Term, Term]]:
         """The values of a block of two rows, and what turns it, as LAPACK's laev2 finds them: of the rows in their own
