@@ -1,4 +1,4 @@
-"""Calls of LAPACK from compiled programs: how many threads of its own it uses, and that they are as before afterwards."""
+"""Calls of LAPACK from compiled programs: how many threads of its own it uses, as many as before afterwards."""
 
 from __future__ import annotations
 
