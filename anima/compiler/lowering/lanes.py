@@ -97,11 +97,14 @@ class Room:
 
 
 class Part:
-    """A room without its first rows and columns."""
+    """A room without its first rows and columns, and with its rows as columns if it is `turned`."""
 
-    def __init__(self, room: Room, row: int, column: int) -> None:
-        self.room, self.row, self.column = room, row, column
+    def __init__(self, room: Room, row: int, column: int, rows: int | None = None, turned: bool = False) -> None:
+        self.room, self.row, self.column, self.turned = room, row, column, turned
         self.rows, self.columns = room.rows - row, room.columns - column
+        if turned:
+            self.rows, self.columns = self.columns, self.rows
+        self.rows = self.rows if rows is None else rows
 
     def get(self, i: Index, j: Index) -> Expr:
         return self.room.get(*self._place(i, j))
@@ -111,6 +114,7 @@ class Part:
 
     def _place(self, i: Index, j: Index) -> tuple[Index, Index]:
         ix = self.room.work.scope.ix
+        i, j = (j, i) if self.turned else (i, j)
         return ix.offset(i, self.row), ix.offset(j, self.column)
 
 

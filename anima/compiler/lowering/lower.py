@@ -31,6 +31,7 @@ from anima.compiler.lowering import (
     linalg,
     matrices,
     scan,
+    singular,
     sort,
     sparse,
     spectra,
@@ -59,8 +60,8 @@ from anima.core.source import Source
 from anima.util import replace
 
 # They enter their rules in the tables.
-RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, matrices, scan, sort, sparse,
-         spectra, tape)
+RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, matrices, scan, singular, sort,
+         sparse, spectra, tape)
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:

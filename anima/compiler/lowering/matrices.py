@@ -45,6 +45,8 @@ Element = Callable[[Index, Index], Expr]
 def small(eqn: Eqn) -> bool:
     """Whether the matrices of an equation are small."""
     matrix = eqn.invars[0].aval
+    if eqn.primitive.name == "svd" and (matrix.dtype.kind == "c" or eqn.params["algorithm"] is not None):
+        return False
     largest = LARGEST_EIGH if eqn.primitive.name == "eigh" else LARGEST
     return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= largest and not eqn.params.get("pivoting")
             and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
@@ -244,7 +246,7 @@ def _qr(builder: ProgramBuilder, eqn: Eqn) -> None:
             factor = reflection(work, a, vectors, diagonal, k, m)
             factors.put(k, None, factor)
             for j in work.row(ix.offset(k, 1), ix.const(n), n):
-                _reflect(work, a, vectors, work.conj(factor), k, j)
+                reflect(work, a, vectors, work.conj(factor), k, j)
         for i in work.steps(0, rank):
             for j, choose in work.columns(i, n):
                 store(right, size, n, b, i, j, choose(
@@ -289,7 +291,7 @@ def reflection(work: Work, a: Room | Part, vectors: Room | Part, diagonal: Room,
     return work.select(done, work.const(0.0), work.op("div", work.op("neg", apart), beta))
 
 
-def _reflect(work: Work, a: Room | Part, vectors: Room | Part, factor: Expr, k: Index, j: Index) -> None:
+def reflect(work: Work, a: Room | Part, vectors: Room | Part, factor: Expr, k: Index, j: Index) -> None:
     """Column j of `a` less its part along vector k times `factor`."""
     rows = a.rows
     top = a.get(k, j)
@@ -323,7 +325,7 @@ def product_of_reflections(work: Work, out: Room | Part, vectors: Room | Part, f
         k = ix.offset(ix.scale(step, -1), rank - 1)
         factor = factors.get(k)
         for j in work.row(k, size, size.const):
-            _reflect(work, out, vectors, factor, k, j)
+            reflect(work, out, vectors, factor, k, j)
 
 
 # ---------------------------------------------------------------- triangular systems
