@@ -28,6 +28,7 @@ from anima.compiler.ir.loops import (
     Load,
     Local,
     Op,
+    Prefetch,
     Program,
     Ref,
     Stmt,
@@ -103,6 +104,8 @@ class Machine:
                 assert 0 <= place < array.size, f"store to {buffer}[{place}] of {array.size}"
                 new = self.value(value)
                 array[place] = new if op is None else self._apply(op, [array[place], new], None)
+            case Prefetch():
+                pass
             case Accumulate(name=name, op=op, value=value):
                 self.names[name] = self._apply(op, [self.names[name], self.value(value)], None)
             case For(index=index, extent=extent, body=body, kind=kind):
