@@ -68,7 +68,7 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("dead_code", dead_code, "jaxpr"),           # no unused equations
         Pass("inline", inline, "jaxpr"),                 # no calls
         Pass("hoist", hoist, "jaxpr"),                   # no products in scans that could be done at once
-        Pass("expand", expand, "jaxpr"),                 # no random keys, no composite operations
+        Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel
