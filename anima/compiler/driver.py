@@ -4,7 +4,7 @@
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower tile schedule                             loops over buffers, in the order of a target
             registers plan_buffers stamp                    what is where; when, under a profile
-            vectorize parallelize interrupt                 lanes and threads
+            vectorize prefetch parallelize interrupt        lanes and threads
     llvm    emit_program                                    text, of which `machine/objects.py` makes machine code
 
 Passes work on the programs of loops and branches, too. Environment: `ANIMA_CHECK=1` checks the program after each
@@ -40,6 +40,7 @@ from anima.compiler.rewriting.simplify import dead_code, simplify
 from anima.compiler.rewriting.together import together
 from anima.compiler.scheduling.interrupt import interrupt
 from anima.compiler.scheduling.parallelize import parallelize
+from anima.compiler.scheduling.prefetch import prefetch
 from anima.compiler.scheduling.schedule import schedule
 from anima.compiler.scheduling.stamp import stamp
 from anima.compiler.scheduling.tile import tile
@@ -68,7 +69,7 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("dead_code", dead_code, "jaxpr"),           # no unused equations
         Pass("inline", inline, "jaxpr"),                 # no calls
         Pass("hoist", hoist, "jaxpr"),                   # no products in scans that could be done at once
-        Pass("expand", expand, "jaxpr"),                 # no random keys, no composite operations
+        Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
         Pass("together", together, "jaxpr"),             # no costly functions of single values alike
         Pass("dead_code_again", dead_code, "jaxpr"),
@@ -86,6 +87,7 @@ def to_text(target: Target) -> list[Pass]:
     """The passes of a loop program whose equal was not compiled yet."""
     return [
         Pass("vectorize", partial(vectorize, target=target), "loops"),  # vector loops have lanes
+        Pass("prefetch", partial(prefetch, target=target), "loops"),  # rows that are looked up are fetched early
         Pass("parallelize", parallelize, "loops"),       # parallel loops have a grain
         Pass("interrupt", interrupt, "loops"),           # long loops notice Ctrl-C
         Pass("emit_program", partial(emit_program, target=target), "llvm"),  # no loops: blocks

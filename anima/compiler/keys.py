@@ -24,6 +24,7 @@ from anima.compiler.ir.loops import (
     Load,
     Local,
     Op,
+    Prefetch,
     Program,
     Ref,
     Stmt,
@@ -79,6 +80,9 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
         case Store(buffer=buffer, index=index, value=value, op=op):
             out.append(f"(store {buffers.get(buffer, buffer)} {op}")
             inside = (index, value)
+        case Prefetch(load=load):
+            out.append("(prefetch")
+            inside = (load,)
         case For(index=name, extent=extent, body=body, kind=sort, width=width, grain=grain):
             out.append(f"(for {name} {sort} {width} {grain}")
             inside = (extent, *body)

@@ -31,6 +31,7 @@ from anima.compiler.ir.loops import (
     walk,
 )
 from anima.compiler.ir.routines import arguments, buffers_read, buffers_written
+from anima.compiler.products import dots
 from anima.compiler.storage.buffers import written_out
 from anima.util import record
 
@@ -89,7 +90,8 @@ def _call(call: Call, buffers: Mapping[str, Buffer]) -> Traffic:
     given = arguments(call.routine, call.args)
     operations = 0
     if call.routine == "gemm":
-        operations = 2 * int(given["m"]) * int(given["n"]) * int(given["k"]) * int(given["batch"])  # type: ignore[call-overload]
+        deep = dots.WORD if given["dtype"] in dots.KINDS else 1
+        operations = 2 * deep * int(given["m"]) * int(given["n"]) * int(given["k"]) * int(given["batch"])  # type: ignore[call-overload]
     return Traffic(read, written, operations)
 
 

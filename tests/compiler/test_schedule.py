@@ -25,6 +25,8 @@ from anima.compiler.ir.loops import (
     statements,
 )
 from anima.compiler.ir.show_loops import check, show
+from anima.compiler.machine.native import host
+from anima.compiler.machine.target import Target
 from anima.compiler.scheduling import reductions
 from anima.compiler.scheduling.reductions import form
 from anima.compiler.scheduling.schedule import schedule
@@ -49,10 +51,10 @@ from tests.compiler.loop_programs import (
 from tests.compiler.stages import SMALL_CACHES, closed
 
 
-def ordered(stmts: Stmt, reduces: Any = None) -> str:
+def ordered(stmts: Stmt, reduces: Any = None, target: Target = SMALL_CACHES) -> str:
     """The loops that a plain nest over x becomes, in print."""
     p = program("p", {"x": ("f32", 1 << 20)}, {"y": ("f32", 1 << 20)}, Kernel("k", (stmts,), reduces=reduces))
-    new = schedule(p, SMALL_CACHES)
+    new = schedule(p, target)
     check(new)
     return "\n".join(line[4:] for line in show(new).splitlines()[2:])
 
@@ -244,3 +246,49 @@ def test_few_columns(rows: int, columns: int) -> None:
             "steps": lambda m, x: x[1::3, -1] * 2, "product": lambda m, x: m.sin(x[:, 0]) @ x}.items():
         np.testing.assert_allclose(anima.jit(lambda x, f=fun: f(jnp, x))(x), fun(np, wide), rtol=1e-4,
                                    atol=scale * (np.abs(wide.sum(0)).max() + 1 if name == "two" else 1), err_msg=name)
+
+
+def test_terms_of_totals_in_memory_are_added_four_at_a_time() -> None:
+    loop = each("j", 65, Var("s", "f32", k(0.0)),
+                reduce("a", 9, Let("t", x_at(at("a", 65, "j"))), Accumulate("s", "add", v("t"))),
+                Store("y", i("j"), v("s")))
+    assert ordered(loop, ((9, 65), (0,)), host()) == """\
+local s.row: f32[65]
+vector j.1 < 65:
+  s.row[j.1] = 0.0
+for a.block < 2:
+  a.block0 = a.block * 4
+  a.block1 = a.block * 4 + 1
+  a.block2 = a.block * 4 + 2
+  a.block3 = a.block * 4 + 3
+  vector j.2 < 65:
+    s.2 = s.row[j.2]
+    t.block0.2 = x[a.block0 * 65 + j.2]
+    s.3.2 = s.2 + t.block0.2
+    t.block1.2 = x[a.block1 * 65 + j.2]
+    s.2.2 = s.3.2 + t.block1.2
+    t.block2.2 = x[a.block2 * 65 + j.2]
+    s.1.2 = s.2.2 + t.block2.2
+    t.block3.2 = x[a.block3 * 65 + j.2]
+    s.row[j.2] = s.1.2 + t.block3.2
+for a.rest < 1:
+  a.rest0 = a.rest + 8
+  vector j.3 < 65:
+    s.3 = s.row[j.3]
+    t.rest0.3 = x[a.rest0 * 65 + j.3]
+    s.row[j.3] = s.3 + t.rest0.3
+vector j.4 < 65:
+  s.4 = s.row[j.4]
+  y[j.4] = s.4"""
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 10, 11, 12, 40])
+@pytest.mark.parametrize("columns", [63, 64, 65, 66, 129])
+def test_sums_of_columns_add_up_in_order(rows: int, columns: int) -> None:
+    x = np.random.default_rng(0).normal(size=(rows, columns)).astype(np.float32)
+    total = np.zeros(columns, np.float32)
+    for row in x:
+        total += row
+    np.testing.assert_array_equal(anima.jit(lambda x: x.sum(0))(x), total)
+    assert np.allclose(anima.jit(lambda x: x.var(0) + (x * x).sum(0))(x), x.var(0) + (x * x).sum(0), rtol=1e-4)
+    np.testing.assert_array_equal(anima.jit(lambda x: x.max(0))(x), x.max(0))

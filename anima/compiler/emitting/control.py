@@ -50,6 +50,7 @@ from anima.compiler.ir.loops import (
     Load,
     Local,
     Op,
+    Prefetch,
     Ref,
     Stmt,
     Store,
@@ -251,6 +252,8 @@ class Control(Scratch):
                 self.env[name] = self._where_active(new, self.env[name]) if masked else new
             case Var(name=name, init=init):
                 self.env[name] = self.evaluate(init) if name in self.shared else self.variable(self.evaluate(init))
+            case Prefetch(load=Load(buffer=buffer, index=where)):
+                self.prefetch(buffer, self.index(where))
             case Local(held="elements" | "lanes"):
                 self.hold(stmt)
             case Local(buffer=buffer, dtype=dtype, size=size, held=held):

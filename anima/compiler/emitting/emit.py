@@ -41,6 +41,7 @@ from anima.compiler.ir.routines import arguments, buffers_written
 from anima.compiler.keys import statements_key
 from anima.compiler.machine.target import Target
 from anima.compiler.products.convolution import WindowProduct, emit_convolution, shared_text as convolution_text
+from anima.compiler.products.dots import KINDS
 from anima.compiler.products.gemm import ProductText, emit_product, shared_text
 from anima.compiler.storage.buffers import written_out
 from anima.util import record
@@ -445,7 +446,7 @@ class EntryFunction:
 
     def _operands(self, a: dict[str, object], names: Sequence[str]) -> dict[str, Value]:
         """The addresses of the first elements of a call's buffers."""
-        scalar = MEMORY[str(a["dtype"])]
+        scalar = "i32" if a["dtype"] in KINDS else MEMORY[str(a["dtype"])]
         return {x: self.function.b.gep(scalar, self.function.places[str(a[x])].pointer,
                                        int(a[f"{x}_offset"])) for x in names}  # type: ignore[call-overload]
 

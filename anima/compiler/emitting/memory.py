@@ -28,11 +28,13 @@ from anima.compiler.emitting.value import (
     constant_of,
     i64,
     identity,
+    itemsize,
 )
 from anima.compiler.ir.assembly import Builder, Type, Value
 from anima.util import record
 
-_LONGEST = 8  # steps; elements that are further apart are gathered
+_LINE = 64     # bytes that are fetched at once
+_LONGEST = 8   # steps; elements that are further apart are gathered
 
 
 @record
@@ -111,6 +113,14 @@ class Memory(Indices):
         if place.dtype == "bool":
             value = self.b.cast("zext", value, value.type.of("i8"))
         self._store_real(place.pointer, MEMORY[place.dtype], index, value)
+
+    def prefetch(self, buffer: str, index: LaneIndex) -> None:
+        """Brings near what is at an index: the lines of all lanes, which are one after the other."""
+        place = self.places[buffer]
+        element = MEMORY[place.dtype] if place.dtype not in COMPLEX_TYPES else f"[2 x {REGISTER[place.dtype]}]"
+        address = self._address(place.pointer, element, index)
+        for start in range(0, itemsize(place.dtype) * self.width, _LINE):
+            self.b.prefetch(self.b.gep("i8", address, start) if start else address)
 
     def store_next(self, buffer: str, index: LaneIndex, values: Sequence[Value]) -> None:
         """Puts values in lanes where the index says, and the places after it: as many as its step."""

@@ -337,6 +337,11 @@ class Builder:
         align = align or max(value.type.bits // 8, 1)
         self.line(f"call void @{full}({value}, ptr align {align} {pointer.name}, {mask})")
 
+    def prefetch(self, pointer: Value) -> None:
+        """Bring near what is at an address that will be read, if there is anything."""
+        self.module.declare("llvm.prefetch.p0", [Type("ptr"), Type("i32"), Type("i32"), Type("i32")], None)
+        self.line(f"call void @llvm.prefetch.p0({pointer}, i32 0, i32 3, i32 1)")
+
     def gather(self, type: Type, pointers: Value, mask: Value | None = None, other: Operand = 0,
                align: int | None = None) -> Value:
         """Load each lane from its own address; `other` where not `mask`."""

@@ -28,6 +28,7 @@ from anima.compiler.ir.loops import (
     Load,
     Local,
     Op,
+    Prefetch,
     Program,
     Ref,
     Stmt,
@@ -47,6 +48,7 @@ DTYPES: dict[str, Any] = {dtypes.short_name(d): d for d in dtypes.ALL_DTYPES}
 SCALARS: dict[str, Primitive] = {
     p.name: p for module in (formula, special, elementwise) for p in vars(module).values() if isinstance(p, Primitive)}
 
+_BYTES = {"i8u8": (np.int8, np.uint8), "i8i8": (np.int8, np.int8), "u8u8": (np.uint8, np.uint8)}
 _INDEX_OPS: dict[str, Any] = {
     "div": lambda a, b: a // b, "rem": lambda a, b: a % b, "max": max, "min": min,
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
@@ -103,6 +105,8 @@ class Machine:
                 assert 0 <= place < array.size, f"store to {buffer}[{place}] of {array.size}"
                 new = self.value(value)
                 array[place] = new if op is None else self._apply(op, [array[place], new], None)
+            case Prefetch():
+                pass
             case Accumulate(name=name, op=op, value=value):
                 self.names[name] = self._apply(op, [self.names[name], self.value(value)], None)
             case For(index=index, extent=extent, body=body, kind=kind):
@@ -188,12 +192,26 @@ class Machine:
         if stmt.routine != "gemm":
             raise NotImplementedError(f"the interpreter does not know the routine '{stmt.routine}'")
         m, n, k = a["m"], a["n"], a["k"]
+        if a["dtype"] in _BYTES:
+            self._bytes(a)
+            return
         for t in range(a["batch"]):  # type: ignore[call-overload]
             x = _matrix(self.memory[a["a"]], a["a_offset"] + t * a["a_stride"], m, k, a["lda"], a["transa"])  # type: ignore
             y = _matrix(self.memory[a["b"]], a["b_offset"] + t * a["b_stride"], k, n, a["ldb"], a["transb"])  # type: ignore
             z = _matrix(self.memory[a["c"]], a["c_offset"] + t * a["c_stride"], m, n, a["ldc"], "N")  # type: ignore
             z[...] = a["alpha"] * (x @ y) + (a["beta"] * z if a["beta"] else 0)  # type: ignore[operator]
 
+
+    def _bytes(self, a: dict[str, Any]) -> None:
+        """A product of bytes, four of which are a word."""
+        x_type, y_type = _BYTES[a["dtype"]]
+        m, n, k = a["m"], a["n"], a["k"]
+        for t in range(a["batch"]):
+            x = _matrix(self.memory[a["a"]].view(np.int32), t * a["a_stride"], m, k, a["lda"], a["transa"])
+            y = _matrix(self.memory[a["b"]].view(np.int32), t * a["b_stride"], k, n, a["ldb"], a["transb"])
+            rows, columns = (np.ascontiguousarray(w).view(d).astype(np.int32) for w, d in ((x, x_type), (y.T, y_type)))
+            start = t * a["c_stride"]
+            self.memory[a["c"]][start:start + m * n].reshape(m, n)[...] = rows @ columns.T
 
     def _callback(self, stmt: Call) -> None:
         function = self.program.callbacks[int(stmt.args[0])]

@@ -13,7 +13,8 @@ Buffers are flat (row-major arrays, an index is an element number). Every extent
 All scalar types are named as in `core.dtypes.short_name`, plus `index` (a signed 64-bit integer).
 
     Program = name, buffers, body: Stmt*
-    Stmt    = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
+    Stmt    = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Prefetch | Local | Window
+            | Call
     Expr    = Const | Ref | Affine | Load | Op
 
 `Op.name` is the name of an elementwise primitive (`add`, `exp`, `select_n`, `lt`, ...) with the
@@ -219,6 +220,13 @@ class Store:
 
 
 @record
+class Prefetch:
+    """What will be loaded soon, to be brought near: it changes nothing, and the place may not exist."""
+
+    load: Load
+
+
+@record
 class Local:
     """Scratch memory of `size` elements private to the iteration (so to the thread), uninitialised.
 
@@ -273,7 +281,7 @@ class Again:
     names: tuple[tuple[str, str], ...]
 
 
-Stmt = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Local | Window | Call
+Stmt = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Prefetch | Local | Window | Call
 
 
 # --- Programs --------------------------------------------------------------------------------
@@ -331,6 +339,7 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Expr | Stmt, ...]]] = {
     Affine: lambda node: node.values,
     Load: lambda node: (node.index,),
     Store: lambda node: (node.index, node.value),
+    Prefetch: lambda node: (node.load,),
     Var: lambda node: (node.init,),
     For: lambda node: (node.extent, *node.body),
     While: lambda node: (*node.before, node.cond, *node.body),

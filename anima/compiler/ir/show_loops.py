@@ -31,6 +31,7 @@ from anima.compiler.ir.loops import (
     Load,
     Local,
     Op,
+    Prefetch,
     Program,
     Ref,
     Stmt,
@@ -107,6 +108,8 @@ def _stmt(stmt: Stmt, indent: str) -> Iterator[str]:
             yield f"{indent}{name} {_INFIX.get(op, op)}= {text(value)}"
         case Store(buffer=buffer, index=index, value=value, op=op):
             yield f"{indent}{buffer}[{text(index)}] {'' if op is None else _INFIX.get(op, op)}= {text(value)}"
+        case Prefetch(load=load):
+            yield f"{indent}prefetch {text(load)}"
         case Local(buffer=buffer, dtype=dtype, size=size, held=held):
             how = f" {held}" if held == "apart" else f" in {held}" if held else ""
             yield f"{indent}local {buffer}: {dtype}[{size}]{how}"
@@ -252,6 +255,8 @@ class _Checker:
                 self.need(self.expr(index) == INDEX, f"an index into {buffer} is not an index")
                 dtype, got = self.memory(buffer, True), self.expr(value)
                 self.need(got == dtype, f"store of {got} to {buffer}, which holds {dtype}")
+            case Prefetch(load=load):
+                self.expr(load)
             case Local(buffer=buffer, dtype=dtype):
                 self.need(buffer not in self.bound, f"'{buffer}' is bound twice")
                 self.bound.add(buffer)

@@ -1,7 +1,7 @@
 """Matrix products: large ones to `gemm`, all others to loops.
 
     dot_general a b, small, or of integers of 32 bits:                  reduce_sum(a * b, the contracted axis)
-    dot_general a b, large f32:                                         Call("gemm", ...)
+    dot_general a b, large f32, or bytes if there are instructions:     Call("gemm", ...)
 
 The first rewrite happens before fusion, so that products of small matrices fuse with what is around them.
 A transposed operand is a flag of `gemm` where its strides allow it, and a copy otherwise.
@@ -17,15 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.ir.loops import Call
+from anima.compiler.ir.loops import Call, Const, Expr
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.machine.target import Target
+from anima.compiler.products import dots
 from anima.compiler.scheduling.reductions import UNROLLED
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
-from anima.core.jaxpr import Atom, Eqn
+from anima.core.jaxpr import Atom, Eqn, Var
 from anima.ops import elementwise as el
-from anima.ops.broadcast import broadcast_in_dim
+from anima.ops.broadcast import broadcast_in_dim, full
 from anima.ops.contract import dot_general_p, natural_dtype
 from anima.ops.reduce import reduce_or_p
 from anima.ops.shape import reduce_sum_p, reshape, transpose
@@ -33,6 +35,7 @@ from anima.util import record
 
 SMALL_PRODUCT = 4096     # multiplications, up to which a matrix product is done by loops
 VECTOR_PRODUCT = 1 << 17  # of a product by a vector
+_LEAST_BYTES = 16         # contracted, of products of bytes by instructions for these
 _GEMM = frozenset(("f32", "f64", "c64", "c128"))
 
 
@@ -161,6 +164,128 @@ def _spread(x: Any, space: Shape, place: dict[int, int]) -> Any:
     return broadcast_in_dim(x, space, tuple(place[a] for a in order))
 
 
+# ---------------------------------------------------------------- of bytes
+
+
+def wants_bytes(eqn: Eqn, target: Target) -> bool:
+    """Whether a product is one of matrices of bytes, for which a machine has instructions."""
+    x, y = (v.aval for v in eqn.invars)
+    p, out = Product.of(x, y, eqn.params["dimension_numbers"]), eqn.outvars[0].aval.dtype
+    return (bool(dots.kinds(target)) and _is_byte(x.dtype) and _is_byte(y.dtype) and p.batch > 0
+            and min(p.m, p.n) > 1 and p.k >= _LEAST_BYTES and p.m * p.n * p.k > SMALL_PRODUCT
+            and ((dtypes.issubdtype(out, np.integer) and out.itemsize <= 4) or p.k * 255 * 255 < 1 << 31))
+
+
+def _is_byte(dtype: Any) -> bool:
+    return dtype in (np.int8, np.uint8)
+
+
+def rewrite_bytes(eqn: Eqn, x: Any, y: Any, target: Target) -> Any:
+    """The product as one of a kind that the machine has: with x = x' + c and y = y' + d for numbers c and d,
+
+        sum of x * y  =  sum of x' * y'  +  c * sum of y  +  d * sum of x'          modulo 2**32
+    """
+    numbers, out = eqn.params["dimension_numbers"], eqn.outvars[0].aval
+    p = Product.of(x.aval, y.aval, numbers)
+    own = _kind(x.aval, y.aval)
+    kind = own if own in dots.kinds(target) else min(dots.kinds(target))
+    new_x, c = _shifted(x, kind[:2])
+    new_y, d = _shifted(y, kind[2:])
+    total = dot_general_p.bind(new_x, new_y, dimension_numbers=numbers, precision=None,
+                               preferred_element_type=np.dtype(np.int32))
+    batch, rows = len(p.left[0]), len(p.left[1])
+    if c:
+        place = (*range(batch), *range(batch + rows, len(out.shape)))
+        total = el.add(total, _sums(y, p.right, c, out.shape, place))
+    if d:
+        total = el.add(total, _sums(new_x, p.left, d, out.shape, tuple(range(batch + rows))))
+    return el.convert(total, out.dtype)
+
+
+def _kind(*operands: ShapedArray) -> str:
+    return "".join("u8" if aval.dtype == np.uint8 else "i8" for aval in operands)
+
+
+def _shifted(x: Any, kind: str) -> tuple[Any, int]:
+    """Bytes as such of another kind, and the number that is missing in these: 128, if there was no sign."""
+    if _kind(x.aval) == kind:
+        return x, 0
+    turned = el.xor(el.bitcast_convert_type(x, np.dtype(np.uint8)), full(x.shape, 128, np.dtype(np.uint8)))
+    dtype, missing = (np.int8, 128) if kind == "i8" else (np.uint8, -128)
+    return el.bitcast_convert_type(turned, np.dtype(dtype)), missing
+
+
+def _sums(x: Any, axes: tuple[Sequence[int], ...], factor: int, shape: Shape, place: Sequence[int]) -> Any:
+    """The sums over the contracted axes, times a number, as an array of that shape whose axes at `place` are x's."""
+    batch, free, contracted = axes
+    wide = np.dtype(np.int32)
+    x = el.convert(transpose(x, (*batch, *free, *contracted)), wide)
+    kept = len(batch) + len(free)
+    total = reduce_sum_p.bind(x, axes=tuple(range(kept, len(x.shape))))
+    return broadcast_in_dim(el.mul(total, full(total.shape, factor, wide)), shape, tuple(place))
+
+
+def _by_bytes(builder: ProgramBuilder, x: Atom, y: Atom, out: Var, p: Product) -> None:
+    """The call of `gemm` for matrices of words of four bytes along what is contracted."""
+    words = -(-p.k // dots.WORD)
+    a = _words(builder, x, *p.left, p.m, p.k)
+    b = _words(builder, y, *p.right, p.n, p.k)
+    b_trans = "N" if b.trans == "T" else "T"
+    builder.emit(Call("gemm", (_kind(x.aval, y.aval), a.trans, b_trans, p.m, p.n, words, 1.0, a.buffer, 0, a.ld,
+                               b.buffer, 0, b.ld, 0.0, builder.result(out), 0, p.n, p.batch, a.stride, b.stride,
+                               p.m * p.n)))
+
+
+def _words(builder: ProgramBuilder, operand: Atom, batch: Shape, rows: Shape, contracted: Shape, m: int,
+           k: int) -> Matrix:
+    """The operand as matrices of words, rows by words; where bytes are not next to each other, or some are missing at
+    the end, a copy of their transposes: bytes of neighbours are then loaded at once."""
+    shape = operand.aval.shape
+    strides = _strides(shape)
+    step, row, column = (_merged(shape, strides, axes) for axes in (batch, rows, contracted))
+    size, words = dots.WORD, -(-k // dots.WORD)
+    if column == 1 and row is not None and step is not None and not any(n % size for n in (k, row, step)):
+        return Matrix(builder.memory(operand), max(row, k) // size, "N", step // size)
+    buffer = builder.temp("i32", math.prod(shape[a] for a in batch) * words * m)
+    source = builder.memory(operand)
+    dtype = scalar_type(operand.aval)
+    axes = batch, rows, contracted
+    for first, count, present in ((0, k // size, size), (k // size, min(k % size, 1), k % size)):
+        if count:
+            _pack_words(builder, source, dtype, buffer, shape, axes, (first, count, present, words))
+    return Matrix(buffer, m, "T", words * m)
+
+
+def _pack_words(builder: ProgramBuilder, source: str, dtype: str, buffer: str, shape: Shape,
+                axes: tuple[Shape, Shape, Shape], which: tuple[int, int, int, int]) -> None:
+    """A nest that writes `count` words from the first one, of `present` bytes each, of all `words` of the rows."""
+    batch, rows, contracted = axes
+    first, count, present, words = which
+    scope, strides = builder.scope(), _strides(shape)
+    ix = scope.ix
+    with ExitStack() as stack:
+        outer = [stack.enter_context(scope.loop(shape[a], "each")) for a in batch]
+        word = stack.enter_context(scope.loop(count, "each"))
+        inner = [stack.enter_context(scope.loop(shape[a], "each")) for a in rows]
+        start = ix.zero
+        for i, a in zip((*outer, *inner), (*batch, *rows), strict=True):
+            start = ix.add(start, ix.scale(i, strides[a]))
+        number = ix.offset(word, first)
+        value: Expr | None = None
+        for t in range(present):
+            parts = ix.unflatten(ix.offset(ix.scale(number, dots.WORD), t), [shape[a] for a in contracted])
+            at = start
+            for i, a in zip(parts, contracted, strict=True):
+                at = ix.add(at, ix.scale(i, strides[a]))
+            byte = scope.op("and", (scope.cast(scope.load(source, at, dtype), "i32"), Const(255, "i32")), "i32")
+            byte = scope.op("shift_left", (byte, Const(8 * t, "i32")), "i32") if t else byte
+            value = byte if value is None else scope.op("or", (value, byte), "i32")
+        assert value is not None
+        target = ix.flatten((*outer, number, *inner), (*(shape[a] for a in batch), words, *(shape[a] for a in rows)))
+        scope.store(buffer, target, value)
+    builder.kernel("pack", scope)
+
+
 # ---------------------------------------------------------------- by gemm
 
 
@@ -182,6 +307,9 @@ def _dot_general(builder: ProgramBuilder, eqn: Eqn) -> None:
     if out.aval.size == 0:
         return
     dtype = scalar_type(out.aval)
+    if dtype == "i32":
+        _by_bytes(builder, x, y, out, p)
+        return
     assert dtype in _GEMM and p.k > 0, "left to `rewrite`"
     a = _matrix(builder, x, p.left[0], p.left[1], p.left[2], p.m, p.k)
     b = _matrix(builder, y, p.right[0], p.right[2], p.right[1], p.k, p.n)

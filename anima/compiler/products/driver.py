@@ -105,6 +105,8 @@ class Segment:
 
     def _scale(self, name: str) -> Value:
         """alpha or beta."""
+        if self.move.scalar.text == "i32":
+            return self.b.const(self.move.scalar, 1)
         value = self.b.cast("bitcast", self._get(name), Type("double"))
         return value if self.move.scalar is value.type else self.b.cast("fptrunc", value, self.move.scalar)
 
@@ -204,7 +206,7 @@ class Segment:
 
             def through_tile() -> None:
                 b.call(kernel, [*matrix, source, step, self.tile_room, width, depth, b.const(I1, 0)])
-                beta = b.select(later, b.const(move.scalar, 1.0), self._scale("beta"))
+                beta = b.select(later, b.const(move.scalar, 1), self._scale("beta"))
                 b.call(self._address("merge"), [c, self._get("cs"), self.tile_room, width, rows, columns,
                                                 self._scale("alpha"), beta, reads])
 

@@ -18,6 +18,7 @@ from functools import cache
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.machine.target import Target
 from anima.compiler.products.blocking import Shape, blocking, vector_blocking
+from anima.compiler.products.dots import KINDS
 from anima.compiler.products.driver import CONTEXT, DRIVER, Driver
 from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, Writer, i64, write_kernel
 from anima.compiler.products.vector import ALONG, DOT, write_along, write_dot
@@ -55,12 +56,17 @@ def shared_text(name: str, dtype: str, target: Target) -> str:
         Writer(module.function(name, params), scalar, lanes, masks).merge()
     else:
         rows, vectors = map(int, name.removeprefix("gemm_").split("x"))
-        write_kernel(module.function(name, KERNEL), Type(scalar, lanes), rows, vectors)
+        write_kernel(module.function(name, KERNEL), dtype, Type(scalar, lanes), rows, vectors)
     return module.text()
 
 
 def _lanes(dtype: str, target: Target) -> int:
-    return target.vector_bytes // (4 if dtype == "f32" else 8)
+    return target.vector_bytes // _size(dtype)
+
+
+def _size(dtype: str) -> int:
+    """Bytes of an element."""
+    return 8 if dtype == "f64" else 4
 
 
 def _bits(number: float) -> int:
@@ -84,10 +90,10 @@ class ProductText:
         bs, js = (ldb, 1) if call["transb"] == "N" else (1, ldb)
         lanes = _lanes(dtype, target)
         m, n, k = (number(x) for x in "mnk")
-        s = Shape(m, n, k, rs, ks, bs, js, number("ldc"), number("batch"), 4 if dtype == "f32" else 8)
+        s = Shape(m, n, k, rs, ks, bs, js, number("ldc"), number("batch"), _size(dtype))
         steps = [number(f"{x}_stride") for x in "abc"]
         alpha, beta = float(call["alpha"]), float(call["beta"])  # type: ignore[arg-type]
-        plain = alpha == 1.0 and beta in (0.0, 1.0)
+        plain = alpha == 1.0 and beta in (0.0, 1.0) and dtype not in KINDS
         if not (plain and self._by_vector(s, steps, beta)):
             self._by_matrix(s, steps, alpha, beta, lanes, target.registers)
 

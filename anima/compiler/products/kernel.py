@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anima.compiler.ir.assembly import Builder, Type, Value
+from anima.compiler.products.dots import KINDS, add_dots
 
-SCALARS = {"f32": "float", "f64": "double"}
+SCALARS = {"f32": "float", "f64": "double", **dict.fromkeys(KINDS, "i32")}
 I1, I32, I64, PTR = Type("i1"), Type("i32"), Type("i64"), Type("ptr")
 KERNEL = [("a", PTR), ("rs", I64), ("ks", I64), ("b", PTR), ("bs", I64), ("c", PTR), ("cs", I64), ("k", I64),
           ("add", I1)]
@@ -113,7 +114,7 @@ class Rows:
         return self.b.gep("i8", bases[group], times(self.b, offset, scale))
 
 
-def write_kernel(b: Builder, vector: Type, rows: int, vectors: int) -> None:
+def write_kernel(b: Builder, dtype: str, vector: Type, rows: int, vectors: int) -> None:
     """Write the kernel for a tile of `rows` rows of `vectors` vectors; k is at least 1."""
     size, width = vector.bits // 8, vector.width
     a, rs, ks, first_row, bs, c, cs, k, add = b.params
@@ -127,10 +128,13 @@ def write_kernel(b: Builder, vector: Type, rows: int, vectors: int) -> None:
         for r in range(rows):
             x = b.splat(b.load(vector.element, a_rows.at(pointers, r)), width)
             for v in range(vectors):
-                sums[r * vectors + v] = b.intrinsic("fmuladd", x, lanes[v], sums[r * vectors + v])
+                total = sums[r * vectors + v]
+                sums[r * vectors + v] = (add_dots(b, dtype, total, x, lanes[v]) if dtype in KINDS
+                                         else b.intrinsic("fmuladd", x, lanes[v], total))
         return [*(b.gep("i8", p, ks) for p in pointers), b.gep("i8", row, bs), *sums]
 
-    zeros = [b.const(vector, 0.0)] * (rows * vectors)
+    zeros = [b.const(vector, 0)] * (rows * vectors)
+    add_up = "add" if dtype in KINDS else "fadd"
     sums = loop(b, 0, k, 1, step, [*bases, first_row, *zeros], sure=True)[len(bases) + 1:]
 
     def finish(more: bool) -> None:
@@ -140,7 +144,7 @@ def write_kernel(b: Builder, vector: Type, rows: int, vectors: int) -> None:
             row = c_rows.at(starts, r)
             for v in range(vectors):
                 at, total = b.gep("i8", row, v * width * size) if v else row, sums[r * vectors + v]
-                b.store(b.op("fadd", b.load(vector, at), total) if more else total, at)
+                b.store(b.op(add_up, b.load(vector, at), total) if more else total, at)
 
     when(b, add, lambda: finish(True), lambda: finish(False))
     b.ret()
@@ -307,10 +311,14 @@ class Writer:
                 target, origin = carried
 
                 def lane(j: Value, type: Type, mask: Value | None) -> None:
-                    value = b.op("fmul", self.load(type, self.at(origin, j), None), b.splat(alpha, type.width))
+                    value, old = self.load(type, self.at(origin, j), None), None
                     if reads:
                         old = self.load(type, self.at(target, j), mask)
-                        value = b.intrinsic("fmuladd", b.splat(beta, type.width), old, value)
+                    if self.scalar.text == "i32":  # sums of products of bytes, which no factors are for
+                        value = b.op("add", old, value) if old else value
+                    else:
+                        value = b.op("fmul", value, b.splat(alpha, type.width))
+                        value = b.intrinsic("fmuladd", b.splat(beta, type.width), old, value) if old else value
                     self.store(value, self.at(target, j), mask)
 
                 self.lanes(columns, lane)

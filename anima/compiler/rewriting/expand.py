@@ -10,11 +10,13 @@ words that keys are made of, with one more dimension, and operations on keys the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from anima.compiler.lowering import contract as lower_contract, linalg as lower_linalg, matrices
+from anima.compiler.machine.target import Target
 from anima.compiler.rewriting import convolve
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
 from anima.compiler.rewriting.simplify import untransposed
@@ -41,12 +43,13 @@ RECORDED = "tapes outlive"  # ... or do not: they are among its results
 Rewrite = Callable[..., Any]  # (equation, *its operands) -> results
 
 
-def expand(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Replaces composite equations by simpler ones, and random keys by their words."""
-    return _simpler(physical(closed))
+def expand(closed: ClosedJaxpr, target: Target | None = None) -> ClosedJaxpr:
+    """Replaces composite equations by simpler ones, and random keys by their words; for a target by those that it has
+    instructions for."""
+    return _simpler(physical(closed), target)
 
 
-def _simpler(closed: ClosedJaxpr) -> ClosedJaxpr:
+def _simpler(closed: ClosedJaxpr, target: Target | None) -> ClosedJaxpr:
     """Replaces composite equations of a program without keys, and of those in it."""
     if not any(e.primitive.name in REWRITES or (e.params and has_programs(e.params)) for e in closed.eqns):
         return closed
@@ -62,8 +65,11 @@ def _simpler(closed: ClosedJaxpr) -> ClosedJaxpr:
         elif eqn.primitive.name == "dot_general":  # how a product is written depends on how its operands lie
             eqn = untransposed(eqn, invars, transposed) or eqn
         rewrite = REWRITES.get(eqn.primitive.name)
-        if rewrite is None or (eqn.primitive.name in ONLY_IF and not ONLY_IF[eqn.primitive.name](eqn)):
-            params = map_programs(eqn.params, _simpler) if has_programs(eqn.params) else eqn.params
+        if target is not None and eqn.primitive.name == "dot_general" and lower_contract.wants_bytes(eqn, target):
+            rewrite = partial(lower_contract.rewrite_bytes, target=target)
+        elif rewrite is None or (eqn.primitive.name in ONLY_IF and not ONLY_IF[eqn.primitive.name](eqn)):
+            inside = partial(_simpler, target=target)
+            params = map_programs(eqn.params, inside) if has_programs(eqn.params) else eqn.params
             eqns.append(eqn.replace(invars=invars, params=params))
             continue
         key = _form(eqn)
@@ -71,7 +77,7 @@ def _simpler(closed: ClosedJaxpr) -> ClosedJaxpr:
         if body is None:
             body = _traced(rewrite, eqn, [v.aval for v in eqn.invars])
             if eqn.primitive.name in AGAIN:
-                body = _simpler(body)
+                body = _simpler(body, target)
             constvars += body.jaxpr.constvars
             consts += body.consts
             if key is not None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -46,6 +47,7 @@ from anima.compiler.ir.loops import (
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.tile import even_block, split
 from anima.compiler.scheduling.vectorize import names_in, varying_names
+from anima.compiler.storage.accesses import LARGEST
 from anima.compiler.storage.buffers import rename
 from anima.core.avals import Shape
 from anima.util import replace
@@ -53,6 +55,8 @@ from anima.util import replace
 UNROLLED = 8             # rows up to this length are written out term by term
 RUN_LIMIT = 4096         # a longer loop is summed in blocks, for accuracy
 MOST_BLOCKS = 4096
+_ABREAST = 4             # iterations whose terms are added at once to totals in memory
+_LIGHT = 8.0             # nanoseconds of an iteration, up to which they are
 _SHARED = 3.0            # nanoseconds that values for all columns take, from which they are worth lanes
 _LONG = 16               # iterations that are worth vectors across what is reduced, if columns are few
 _ENOUGH = 16             # rows, or blocks of columns, that need no blocks
@@ -209,13 +213,33 @@ class _Columns:
     computed again where they are used."""
 
     def __init__(self, lanes: For, size: int) -> None:
-        self.lanes = lanes
+        self.lanes, self.size = lanes, size
         self.rows = {s.name: Local(f"{s.name}.row", s.dtype, size) for s in lanes.body if isinstance(s, Var)}
         self.varying = {lanes.index, *self.rows}
         self.count = 0
 
     def stmts(self) -> tuple[Stmt, ...]:
         return (*self.rows.values(), *self.block(self.lanes.body, ()))
+
+    def terms(self, loop: For) -> tuple[For, ...]:
+        """A loop over what is reduced by several iterations at once, so that totals in memory are read and written once
+        for all of them; and a loop for those that are left over."""
+        count = _extent([loop]) if isinstance(loop.extent, Const) else None
+        if (count is None or count < 2 * _ABREAST or self.size <= LARGEST
+                or not all(type(s) is Let or (type(s) is Accumulate and s.op == "add") for s in loop.body)
+                or sum(map(cost, loop.body)) > _LIGHT):
+            return (loop,)
+        out: list[For] = []
+        own = [s.name for s in loop.body if isinstance(s, Let)]
+        rest = count % _ABREAST
+        for part, first, number, size in (("block", 0, count // _ABREAST, _ABREAST), ("rest", count - rest, rest, 1)):
+            index = Ref(f"{loop.index}.{part}", INDEX)
+            body: list[Stmt] = []
+            for k in range(size if number else 0):
+                names = {name: f"{name}.{part}{k}" for name in (loop.index, *own)}
+                body += (Let(names[loop.index], affine(first + k, (index, size))), *rename(loop.body, {}, names))
+            out.append(For(index.name, Const(number, INDEX), tuple(body), loop.kind))
+        return tuple(part for part in out if part.body)
 
     def block(self, stmts: Sequence[Stmt], before: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """The statements of a block, after the values `before`, in loops over columns of their own."""
@@ -227,7 +251,7 @@ class _Columns:
                 out += self.columns(known, own)
                 known += [s for s in own if isinstance(s, Let)]
                 own = []
-                out.append(with_blocks(stmt, [self.block(stmt.body, known)]))
+                out += (with_blocks(loop, [self.block(loop.body, known)]) for loop in self.terms(stmt))
             elif isinstance(stmt, Let) and self.varying.isdisjoint(names_in(stmt.value)):
                 out.append(stmt)
             else:
@@ -242,7 +266,7 @@ class _Columns:
             return ()
         index, used = Ref(self.lanes.index, INDEX), set[str]()
         body: list[Stmt] = []
-        for stmt in reversed((*known, *own)):
+        for stmt in reversed((*known, *_in_turn(own))):
             if isinstance(stmt, Let) and stmt.name not in used:
                 continue
             if isinstance(stmt, (Var, Assign, Accumulate)):
@@ -265,6 +289,23 @@ class _Columns:
                 total = Op(op, (Ref(name, value.dtype), value), value.dtype)
                 return Store(self.rows[name].buffer, index, total)
         return stmt
+
+
+def _in_turn(stmts: Sequence[Stmt]) -> list[Stmt]:
+    """Statements in which what is added to a total several times is added to a value, but for the last time."""
+    left = Counter(s.name for s in stmts if isinstance(s, Accumulate))
+    totals: dict[str, str] = {}
+    out: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, Accumulate) and (left[stmt.name] > 1 or stmt.name in totals):
+            name, dtype = stmt.name, stmt.value.dtype
+            left[name] -= 1
+            value = Op(stmt.op, (Ref(totals.get(name, name), dtype), stmt.value), dtype)
+            totals[name] = f"{name}.{left[name]}"
+            out.append(Let(totals[name], value) if left[name] else Assign(name, value))
+        else:
+            out.append(stmt)
+    return out
 
 
 def _needed(stmts: Sequence[Stmt], used: set[str]) -> tuple[Stmt, ...]:

@@ -36,6 +36,7 @@ from anima.compiler.ir.loops import (
     Load,
     Local,
     Op,
+    Prefetch,
     Program,
     Ref,
     Stmt,
@@ -328,6 +329,8 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
                 return Accumulate(named.get(name, name), op, expr(value))
             case Store(buffer=buffer, index=index, value=value, op=op):
                 return Store(buffers.get(buffer, buffer), expr(index), expr(value), op)
+            case Prefetch(load=load):
+                return Prefetch(expr(load))  # type: ignore[arg-type]
             case Local(buffer=buffer):
                 return replace(s, buffer=buffers[buffer]) if buffer in buffers else s
             case Window(buffer=buffer, address=address):

@@ -1,0 +1,35 @@
+"""Products of matrices of bytes: four products are added up by one instruction.
+
+    vpdpbusd s, y, x        s[j] += sum over t < 4 of x[4*j + t] * y[4*j + t]: bytes with sign by bytes without one
+    sdot, udot s, x, y      the same, of both with sign, or both without
+
+A kind of product is named by its operands: "i8u8", "i8i8", "u8u8". To the driver, whose element is a word of four bytes
+along what is contracted, such a product is one of k / 4. Sums are integers of 32 bits, which wrap around.
+"""
+
+from __future__ import annotations
+
+from anima.compiler.ir.assembly import Builder, Type, Value
+from anima.compiler.machine.target import Target
+
+WORD = 4  # bytes that are multiplied by one instruction
+KINDS = frozenset(("i8u8", "i8i8", "u8u8"))
+_ARM = {"i8i8": "sdot", "u8u8": "udot"}
+
+
+def kinds(target: Target) -> frozenset[str]:
+    """The products for which a machine has instructions."""
+    wide = target.vector_bytes == 64
+    if target.has("avx512vnni") if wide else target.vector_bytes == 32 and target.has("avxvnni"):
+        return frozenset(("i8u8",))
+    return frozenset(_ARM) if target.has("dotprod") and target.triple.startswith(("aarch64", "arm64")) else frozenset()
+
+
+def add_dots(b: Builder, kind: str, total: Value, x: Value, y: Value) -> Value:
+    """`total` plus the dot products of the words of two vectors."""
+    width = total.type.width
+    if kind == "i8u8":
+        return b.intrinsic("x86.avx512.vpdpbusd", total, y, x, suffix=str(32 * width))
+    bytes_ = Type("i8", WORD * width)
+    parts = [b.cast("bitcast", v, bytes_) for v in (x, y)]
+    return b.intrinsic(f"aarch64.neon.{_ARM[kind]}", total, *parts, suffix=f"v{width}i32.v{bytes_.width}i8")

@@ -1,0 +1,97 @@
+"""Products of bytes by the instructions that machines have for them: exact, whatever lies where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+from anima import lax
+from anima.compiler import driver
+from anima.compiler.ir.loops import Call, statements
+from anima.compiler.machine.native import host
+from anima.compiler.machine.target import Target, target_of
+from anima.compiler.products import dots
+from tests.compiler.stages import agree, closed, lowered
+
+RNG = np.random.default_rng(0)
+X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+WIDE = target_of(X86, "", "+avx2,+fma,+avx512f,+avx512dq,+avx512bw,+avx512vl,+avx512vnni")
+VEX = target_of(X86, "", "+avx2,+fma,+avxvnni")
+PLAIN = target_of(X86, "", "+avx2,+fma")
+NEON = target_of(ARM, "", "+neon,+dotprod")
+TYPES = [(x, y) for x in (np.int8, np.uint8) for y in (np.int8, np.uint8)]
+
+
+def numbers(dtype: Any, *shape: int) -> np.ndarray:
+    """Bytes, of which many are the largest and the smallest ones."""
+    ends = np.iinfo(dtype)
+    return RNG.choice([ends.min, ends.max, *RNG.integers(ends.min, ends.max + 1, 5)], shape).astype(dtype)
+
+
+def dot(dims: Any = (((1,), (0,)), ((), ())), dtype: Any = np.int32) -> Any:
+    return lambda x, y: lax.dot_general(x, y, dims, preferred_element_type=dtype)
+
+
+def exactly(x: np.ndarray, y: np.ndarray, dtype: Any = np.int32) -> np.ndarray:
+    return (x.astype(np.int64) @ y.astype(np.int64)).astype(dtype)
+
+
+def kinds(fun: Any, *args: np.ndarray, target: Target) -> list[object]:
+    return [s.args[0] for s in statements(*lowered(fun, *args, target=target).loops.body) if isinstance(s, Call)]
+
+
+@pytest.mark.parametrize(("x", "y"), TYPES)
+@pytest.mark.parametrize(("m", "k", "n"), [(2, 400, 33), (15, 16, 18), (16, 17, 17), (17, 63, 16), (29, 64, 15),
+                                           (30, 65, 130), (13, 1027, 31), (3, 4101, 40), (100, 70, 300)])
+def test_every_size_is_exact(m: int, k: int, n: int, x: Any, y: Any) -> None:
+    a, b = numbers(x, m, k), numbers(y, k, n)
+    np.testing.assert_array_equal(anima.jit(dot())(a, b), exactly(a, b))
+    np.testing.assert_array_equal(anima.jit(dot((((1,), (1,)), ((), ()))))(a, np.ascontiguousarray(b.T)), exactly(a, b))
+    np.testing.assert_array_equal(anima.jit(dot((((0,), (0,)), ((), ()))))(np.ascontiguousarray(a.T), b), exactly(a, b))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.float32])
+def test_results_of_other_types(dtype: Any) -> None:
+    a, b = numbers(np.int8, 20, 64), numbers(np.int8, 64, 33)
+    np.testing.assert_array_equal(anima.jit(dot(dtype=dtype))(a, b), exactly(a, b, dtype))
+
+
+def test_sums_wrap_around() -> None:
+    a, b = np.full((2, 140_000), 255, np.uint8), np.full((140_000, 3), 255, np.uint8)
+    np.testing.assert_array_equal(anima.jit(dot())(a, b), exactly(a, b))
+
+
+@pytest.mark.parametrize("target", [WIDE, VEX, NEON], ids=["AVX-512 VNNI", "AVX-VNNI", "dotprod"])
+@pytest.mark.parametrize(("x", "y"), TYPES)
+def test_what_is_multiplied_is_what_the_machine_can(target: Target, x: Any, y: Any) -> None:
+    a, b, c = numbers(x, 2, 13, 24), numbers(y, 2, 24, 20), numbers(y, 20, 5, 4, 3)
+    batches, several = (((2,), (1,)), ((0,), (0,))), (((2, 0), (1, 2)), ((), ()))
+    for fun, args in ((dot(batches), (a, b)), (dot(several), (numbers(x, 4, 9, 5), c)),
+                      (dot(), (a[0][:, :19], b[0][:19]))):
+        agree(fun, *args, target=target)
+        [kind] = kinds(fun, *args, target=target)
+        assert kind in dots.kinds(target)
+
+
+@pytest.mark.parametrize(("target", "instruction"), [(WIDE, "vpdpbusd.512"), (VEX, "vpdpbusd.256"),
+                                                     (NEON, "neon.sdot.v4i32.v16i8")])
+def test_instructions(target: Target, instruction: str) -> None:
+    emitted = driver.texts(closed(dot(), numbers(np.int8, 30, 64), numbers(np.int8, 64, 40)), target)
+    assert any(instruction in text for text in emitted.texts)
+
+
+def test_machines_without_them() -> None:
+    a, b = numbers(np.int8, 30, 64), numbers(np.int8, 64, 40)
+    assert not dots.kinds(PLAIN) and kinds(dot(), a, b, target=PLAIN) == ["f32"]
+    agree(dot(), a, b, target=PLAIN)
+
+
+@pytest.mark.skipif(not dots.kinds(host()), reason="this machine has no such instructions")
+def test_the_number_of_threads_changes_nothing() -> None:
+    a, b = numbers(np.int8, 300, 512), numbers(np.int8, 512, 400)
+    assert kinds(dot(), a, b, target=host())
+    np.testing.assert_array_equal(anima.jit(dot())(a, b), exactly(a, b))
+    assert anima.jit(dot()).lower(a, b).compile().cost_analysis()["flops"] >= 2 * 300 * 512 * 400
