@@ -40,7 +40,10 @@ llvm = lazy_module("llvmlite")
 
 def block_until_ready(x: Any) -> Any:
     """`x`, once every array in it is computed."""
-    return tree.map(lambda v: v.block_until_ready() if hasattr(v, "block_until_ready") else v, x)
+    for v in tree.leaves(x):
+        if hasattr(v, "block_until_ready"):
+            v.block_until_ready()
+    return x
 
 
 class ArrayCopySemantics(enum.Enum):
