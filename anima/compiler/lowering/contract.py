@@ -20,6 +20,7 @@ import numpy as np
 from anima.compiler.ir.loops import Call
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.rewriting.rewrites import rewrite
 from anima.compiler.scheduling.reductions import UNROLLED
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
@@ -110,7 +111,8 @@ def wants_wider(eqn: Eqn) -> bool:
     return x.dtype != work or y.dtype != work or out.dtype != work
 
 
-def rewrite(eqn: Eqn, x: Any, y: Any) -> Any:
+@rewrite("dot_general", where=lambda eqn: wants_loops(eqn) or wants_wider(eqn))
+def _product(eqn: Eqn, x: Any, y: Any) -> Any:
     """The product by loops, or in the type that `gemm` takes, in terms of other operations."""
     out = eqn.outvars[0].aval
     numbers = eqn.params["dimension_numbers"]
