@@ -34,6 +34,7 @@ from anima.core.layout import Format, row_major
 from anima.core.refs import AbstractRef, Ref, check_given_once
 from anima.core.shardings import WHOLE
 from anima.core.trace import Tracer, aval_of, numpy_value
+from anima.runtime import cpu
 from anima.transforms.discharge import discharged
 from anima.util import lazy_module, record
 
@@ -296,7 +297,7 @@ class Lowered(_OfTraced):
     def explain(self) -> str:
         """What each pass of the compiler makes of the program, and how long it takes, as a table."""
         closed, changed = discharged(erased(self.traced.jaxpr))
-        return driver.explain(closed, self.traced.fun_name, (*self.donate_argnums, *changed))
+        return driver.explain(closed, self.traced.fun_name, (*self.donate_argnums, *changed), cpu.here())
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The program as text: `dialect` is "jaxpr", "fused", "loops" (default), "llvm" or "asm".

@@ -5,7 +5,7 @@
     loops   lower tile schedule                             loops over buffers, in the order of a target
             registers plan_buffers stamp                    what is where; when, under a profile
             vectorize prefetch parallelize interrupt        lanes and threads
-    llvm    emit_program                                    text, of which `machine/objects.py` makes machine code
+    llvm    emit_program                                    text, of which a backend makes machine code
 
 Passes work on the programs of loops and branches, too. Environment: `ANIMA_CHECK=1` checks the program after each
 pass, 2 what its calls do to memory too (`runtime/guards.py`); `ANIMA_SHOW=jaxpr,fused,loops,llvm` prints the levels
@@ -31,7 +31,8 @@ from anima.compiler.ir.show_fused import show_fused
 from anima.compiler.ir.show_loops import check as check_loops, show as show_loops
 from anima.compiler.keys import program_key
 from anima.compiler.lowering import lower as lowering
-from anima.compiler.machine import native, objects
+from anima.compiler.machine import native
+from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.hoist import hoist
@@ -107,21 +108,19 @@ class Stages:
         return sum(isinstance(s, (Kernel, Again, Call)) for s in statements(*self.loops.body))
 
 
-def compile(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] = (),
-            target: Target | None = None) -> tuple[Program, cache.Code]:
-    """The loops of a program, with its constants and callbacks, and machine code for a target (this machine).
+def compile(closed: ClosedJaxpr, name: str, donated: Sequence[int], backend: Backend) -> tuple[Program, cache.Code]:
+    """The loops of a program, with its constants and callbacks, and its code on a machine.
 
     NotImplementedError for what there are no instructions for, naming it.
     """
     run = _Run(name)
-    target = target or native.host()
-    program = run.through(to_loops(name, donated, target), closed)
-    return program, _code(program, target, run)
+    program = run.through(to_loops(name, donated, backend.target), closed)
+    return program, _code(program, backend, run)
 
 
-def assemble(program: Program, target: Target | None = None) -> cache.Code:
+def assemble(program: Program, backend: Backend) -> cache.Code:
     """`compile`, from loops on."""
-    return _code(program, target or native.host(), _Run(program.name))
+    return _code(program, backend, _Run(program.name))
 
 
 def lower(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] = (),
@@ -137,26 +136,26 @@ def texts(closed: ClosedJaxpr, target: Target, name: str = "program") -> Emitted
     return _Run(name).through([*to_loops(name, (), target), *to_text(target)], closed)
 
 
-def explain(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] = ()) -> str:
+def explain(closed: ClosedJaxpr, name: str, donated: Sequence[int], backend: Backend) -> str:
     """What each pass makes of a program, and how long it takes, as a table."""
-    run, target = _Run(name, measuring=True), native.host()
+    run, target = _Run(name, measuring=True), backend.target
     emitted = run.through([*to_loops(name, donated, target), *to_text(target)], closed)
     start = time.perf_counter()
-    size = sum(len(m.object_bytes()) for m in objects.modules(emitted.texts, emitted.shared, target))
+    size = sum(len(m.object_bytes()) for m in backend.load(emitted.texts, emitted.shared))
     run.steps.append(("machine code", time.perf_counter() - start, f"{size} bytes"))
     return "\n".join(f"{step:16} {1e3 * seconds:8.2f} ms   {size}" for step, seconds, size in run.steps)
 
 
-def _code(program: Program, target: Target, run: _Run) -> cache.Code:
-    key = program_key(program), target
+def _code(program: Program, backend: Backend, run: _Run) -> cache.Code:
+    key = program_key(program), backend.target
     code = cache.find(key)
     if code is None:
-        emitted = run.through(to_text(target), program)
+        emitted = run.through(to_text(backend.target), program)
         # Programs that differ in constants and callbacks alone share the code, which keeps none of these alive.
         last = run.levels["loops"]
         bare = tuple(replace(b, value=None) if b.role == "const" else b for b in last.buffers)
         with span("machine code", "pass", program=run.name):
-            modules = objects.modules(emitted.texts, emitted.shared, target)
+            modules = backend.load(emitted.texts, emitted.shared)
         code = cache.keep(key, cache.Code(replace(last, buffers=bare, callbacks=()), emitted.texts, modules,
                                           emitted.callees, emitted.parallel))
     return code

@@ -145,7 +145,7 @@ def serialize(compiled: Any) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef]:
     out = Writer()
     for text in (__version__, native.version()):
         out.text(text)
-    write_target(out, native.host())
+    write_target(out, executable.backend.target)
     tables.write(out)
     out.append(body)
     return sealed(MAGIC, VERSION, out.bytes()), compiled.in_tree, compiled.out_tree

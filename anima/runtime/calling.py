@@ -9,7 +9,7 @@ the results made, runs the program without the interpreter's lock, and wraps the
 know it refuses, before anything has happened: the caller then goes the general way. It keeps no state, so
 that calls nest and run on many threads. Where in an object each field lies is measured when this module is
 first used; on an interpreter where objects look different there is no `run`, and addresses are collected in
-Python (`slow_invoke`).
+Python (`enter`).
 
 The way back: compiled code calls `callback`, which takes the interpreter's lock and calls a Python function,
 and `poll`, which looks for signals (Ctrl-C). If either leaves an exception behind, the program returns at
@@ -227,9 +227,8 @@ def _enter() -> Any:
     return signature(_module()[0].address("enter"))
 
 
-def slow_invoke(entry: int, arrays: Sequence[np.ndarray], more: Sequence[int], arena: int, pool: int) -> None:
-    """A call with arrays known to be right, and with addresses collected in Python."""
-    addresses = [a.ctypes.data for a in arrays] + list(more)
+def enter(entry: int, addresses: Sequence[int], arena: int, pool: int) -> None:
+    """A call with addresses collected in Python."""
     args = (ctypes.c_int64 * max(len(addresses), 1))(*addresses)
     _enter()(entry, ctypes.addressof(args), arena, pool)
 

@@ -12,21 +12,21 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anima.compiler.cache import Code
 from anima.compiler.emitting.value import NUMPY, itemsize
-from anima.compiler.ir.loops import ENTRY, Affine, Buffer, Op, Program, slots, walk
+from anima.compiler.ir.loops import Affine, Buffer, Op, Program, slots, walk
 from anima.compiler.machine import fortran
+from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
 from anima.core import memory
 from anima.core.array import ConcreteArray
 from anima.core.avals import Shape, ShapedArray
-from anima.runtime import threads
-from anima.runtime.calling import Input, Output, caller, slow_invoke, way_back
+from anima.runtime import cpu, threads
+from anima.runtime.calling import Input, Output, way_back
 from anima.util import check_level, lazy_module, replace
 
 if TYPE_CHECKING:
@@ -44,34 +44,36 @@ else:  # programs from the disk need none of these
     tapes, traffic = lazy_module("anima.runtime.tapes.routines"), lazy_module("anima.compiler.traffic")
 
 _ALIGNMENT = 64
-_empty = np.empty  # as it is now: native code relies on what it gives
 
 
 def compile_program(program: Program, shapes: Sequence[Shape] | None = None,
                     target: Target | None = None) -> Executable:
-    """Machine code for a program; `shapes` are those of the outputs (flat, if None), `target` the machine (this one).
+    """Machine code for a program; `shapes` are those of the outputs (flat, if None), `target` the CPU (this one).
 
     Raises NotImplementedError for what the back end has no instructions for, naming it.
     """
-    return Executable(program, driver.assemble(program, target), shapes)
+    backend = cpu.here() if target is None else cpu.Cpu(target)
+    return Executable(program, driver.assemble(program, backend), backend, shapes)
 
 
 class Executable:
     """A compiled program. `executable(inputs)` gives the list of its outputs; inputs at `donors` are written over."""
 
-    def __init__(self, program: Program, code: Code, shapes: Sequence[Shape] | None = None,
+    def __init__(self, program: Program, code: Code, backend: Backend, shapes: Sequence[Shape] | None = None,
                  donors: Sequence[int] | None = None) -> None:
         self.program = program
         self.code = code
+        self.backend = backend
         self._inputs = [Input(NUMPY[b.dtype], b.size) for b in program.with_role("input")]
-        self._outputs = _outputs(program, shapes)
+        self._outputs = _outputs(program, shapes, backend)
         self.donors = _donors(program) if donors is None else list(donors)
         arena = code.program.arena
-        self._scratch = _fresh((arena + _ALIGNMENT,), np.dtype(np.uint8)) if arena else None
-        self._constants = [np.ascontiguousarray(b.value, NUMPY[b.dtype]) for b in program.with_role("const")]
-        for array, buffer in zip(self._constants, program.with_role("const"), strict=True):
+        self._scratch = _output((arena + _ALIGNMENT,), np.dtype(np.uint8), backend) if arena else None
+        values = [np.ascontiguousarray(b.value, NUMPY[b.dtype]) for b in program.with_role("const")]
+        for array, buffer in zip(values, program.with_role("const"), strict=True):
             if array.size != buffer.size:
                 raise ValueError(f"the constant {buffer.name} has {array.size} elements, not {buffer.size}")
+        self._constants = [backend.copy_in(array) for array in values]
         assert [b.role for b in slots(program)] == sorted(
             (b.role for b in slots(program)), key=("input", "output", "const").index)
         self._guards = guards.Guards(program, code, self._constants) if check_level() > 1 else None
@@ -79,18 +81,18 @@ class Executable:
             self._guard(self._guards)
         self._function = callbacks.Callbacks(program.callbacks) if program.callbacks else None
         self._stamped = stamps.register(names) if program.body and (names := stamp.stamped(program)) else None
-        self._more = [a.ctypes.data for a in self._constants] + [
+        self._more = [*map(backend.address, self._constants)] + [
             self._address_of(name) if module is None else code.modules[module].address(name)
             for module, name in code.callees]
-        self._entry = code.modules[0].address(ENTRY)
+        self._entry = backend.entry(code.modules)
         self._run = self._caller(self._inputs, None, "list")
 
     def _caller(self, inputs: Sequence[Input], avals: Sequence[ShapedArray] | None,
                 form: str) -> Callable[..., Any] | None:
         if self.donors and (avals is None or not all(self._is_direct(o, inputs) for o in self._outputs)):
             return None
-        run = caller(self._entry, inputs, self._outputs, self._scratch, self._more, self.code.parallel,
-                     (self.code, self._constants, self._function, self._stamped), avals, form)
+        run = self.backend.caller(self._entry, inputs, self._outputs, self._scratch, self._more, self.code.parallel,
+                                  (self.code, self._constants, self._function, self._stamped), avals, form)
         if run is not None and self.donors:
             run = self._over_donors(run)
         if run is None or self._guards is None:
@@ -185,12 +187,14 @@ class Executable:
 
     def _invoke(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """A call with inputs that are as they must be, not through `run`."""
-        outputs = [_made(o) if o.donor is None else arrays[o.donor].reshape(o.shape) for o in self._outputs]
+        there = self.backend
+        given = [there.copy_in(a) for a in arrays]
+        outputs = [_made(o) if o.donor is None else given[o.donor] for o in self._outputs]
         scratch = None if self._scratch is None else _made(self._scratch)
-        arena = 0 if scratch is None else -(-scratch.ctypes.data // _ALIGNMENT) * _ALIGNMENT
-        pool = threads.pool_address() if self.code.parallel else 0
-        slow_invoke(self._entry, [*arrays, *outputs], self._more, arena, pool)
-        return outputs
+        arena = 0 if scratch is None else -(-there.address(scratch) // _ALIGNMENT) * _ALIGNMENT
+        addresses = [*map(there.address, (*given, *outputs)), *self._more]
+        there.launch(self._entry, addresses, arena, self.code.parallel)
+        return [there.copy_out(x).reshape(o.shape) for x, o in zip(outputs, self._outputs, strict=True)]
 
     # -- what people look at --------------------------------------------------------------------
 
@@ -236,7 +240,7 @@ def _bytes(buffer: Buffer) -> int:
     return buffer.size * itemsize(buffer.dtype)
 
 
-def _outputs(program: Program, shapes: Sequence[Shape] | None) -> list[Output]:
+def _outputs(program: Program, shapes: Sequence[Shape] | None, backend: Backend) -> list[Output]:
     """How to make each output, or the input whose memory it takes over."""
     inputs = {b.name: i for i, b in enumerate(program.with_role("input"))}
     by_name = {b.name: b for b in program.buffers}
@@ -248,7 +252,7 @@ def _outputs(program: Program, shapes: Sequence[Shape] | None) -> list[Output]:
             root = by_name[root.alias]
         if int(np.prod(shape, dtype=np.int64)) != buffer.size:
             raise ValueError(f"the output {buffer.name} has {buffer.size} elements, which is not the shape {shape}")
-        made.append(replace(_fresh(tuple(shape), NUMPY[buffer.dtype]), donor=inputs.get(root.name)))
+        made.append(replace(_output(tuple(shape), NUMPY[buffer.dtype], backend), donor=inputs.get(root.name)))
     return made
 
 
@@ -267,12 +271,11 @@ def _donors(program: Program) -> list[int]:
     return [k for k, b in enumerate(inputs) if b.name in roots]
 
 
-def _fresh(shape: Shape, dtype: np.dtype) -> Output:
-    nbytes = math.prod(shape) * dtype.itemsize
-    return Output(_empty if nbytes < memory.LEAST else partial(memory.empty, nbytes=nbytes), shape, dtype)
+def _output(shape: Shape, dtype: np.dtype, backend: Backend) -> Output:
+    return Output(backend.allocator(math.prod(shape) * dtype.itemsize), shape, dtype)
 
 
-def _made(output: Output) -> np.ndarray:
+def _made(output: Output) -> Any:
     return output.make(output.shape, output.dtype)
 
 

@@ -62,7 +62,7 @@ def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ())
     made = recording.executable_of(closed, name, donated)
     if key is not None and type(made) is Executable and _is_of_all(made):
         writer = Writer()
-        write_target(writer, native.host())
+        write_target(writer, made.backend.target)
         write_code(writer, made)
         store.write(key, writer.bytes())
     return made

@@ -20,6 +20,7 @@ from anima.compiler.machine.target import Target
 from anima.core.avals import Shape
 from anima.core.dtypes import element_bytes
 from anima.core.format import Reader, Writer
+from anima.runtime.cpu import Cpu
 from anima.runtime.executable import Executable
 
 _ROLES = ("input", "const", "output", "temp", "window")
@@ -65,7 +66,7 @@ def write_code(w: Writer, executable: Executable) -> None:
     for module, name in code.callees:
         w.natural(0 if module is None else module + 1)
         w.text(name)
-    support = native.support_objects(code.modules, native.host())
+    support = native.support_objects(code.modules, executable.backend.target)
     w.natural(len(support))
     for name, data in support.items():
         w.text(name)
@@ -76,7 +77,7 @@ def write_code(w: Writer, executable: Executable) -> None:
 
 
 def read_code(r: Reader, target: Target,
-              callbacks: Sequence[Any] = ()) -> tuple[Program, Code, list[Shape], list[int]]:
+              callbacks: Sequence[Any] = ()) -> tuple[Program, Code, Cpu, list[Shape], list[int]]:
     """What `write_code` wrote: the arguments of an `Executable`."""
     name, arena, parallel = r.text(), r.natural(), r.flag()
     buffers = tuple(r.many(lambda: _buffer(r)))
@@ -91,7 +92,7 @@ def read_code(r: Reader, target: Target,
     bare = Program(name, tuple(Buffer(b.name, b.dtype, b.size, b.role, None, b.offset, b.alias, b.donated)
                                for b in buffers), (), arena)
     code = Code(bare, ("",) * len(modules), modules, tuple((None if k < 0 else k, n) for k, n in callees), parallel)
-    return program, code, shapes, donors
+    return program, code, Cpu(target), shapes, donors
 
 
 def _buffer(r: Reader) -> Buffer:

@@ -21,7 +21,7 @@ from anima.api.jit import Signature
 from anima.api.reading import reader
 from anima.config import config
 from anima.core.array import ConcreteArray
-from anima.runtime import executable
+from anima.runtime import calling
 
 F32 = np.float32
 
@@ -463,7 +463,7 @@ def test_an_array_deleted_by_another_thread_meanwhile():
 
 
 def test_without_the_native_way_in(monkeypatch):
-    monkeypatch.setattr(executable, "caller", lambda *args: None)
+    monkeypatch.setattr(calling, "caller", lambda *args: None)
     f = anima.jit(lambda d, n: {"r": d["a"] * n, "s": (d["a"],)}, static_argnums=1, donate_argnums=0)
     for _ in range(3):
         d = {"a": jnp.arange(3.0)}

@@ -15,6 +15,7 @@ from anima.compiler.emitting.emit import Emitted
 from anima.compiler.ir.loops import Program
 from anima.compiler.machine import native, objects
 from anima.compiler.machine.target import Target
+from anima.runtime.cpu import Cpu
 
 TARGET = native.host()
 
@@ -37,7 +38,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def get(name: str | int, target: Target = TARGET) -> Any:
-    return driver.assemble(Program(str(name), (), ()), target)
+    return driver.assemble(Program(str(name), (), ()), Cpu(target))
 
 
 def test_the_last_64_stay(built: list[str]) -> None:

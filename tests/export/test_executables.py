@@ -19,6 +19,7 @@ from anima.compiler import driver
 from anima.compiler.machine import native
 from anima.experimental.serialize_executable import deserialize_and_load, serialize
 from anima.export import FormatError, executables
+from anima.runtime.cpu import Cpu
 from anima.version import __version__
 from tests.export.programs import CASES
 from tests.export.test_exported import same
@@ -142,7 +143,7 @@ def test_other_versions_and_other_machines_are_refused(monkeypatch: pytest.Monke
     other = type(host)("imagined-unknown-none", host.cpu, host.features, host.vector_bytes, host.registers)
     for target, message in ((richer, "is for imagined .*, which has not imaginary"), (other, "imagined-unknown-none")):
         with monkeypatch.context() as patch:
-            patch.setattr(native, "host", lambda target=target: target)
+            patch.setattr(program.executable, "backend", Cpu(target))
             patch.setattr(native, "support_objects", lambda *_: {})
             saved = serialize(program)
         with pytest.raises(FormatError, match=message):

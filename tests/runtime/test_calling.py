@@ -16,7 +16,7 @@ from anima.compiler.ir.loops import Kernel, Program, Store
 from anima.core import memory
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.runtime import executable
+from anima.runtime import cpu, executable
 from anima.runtime.executable import compile_program
 from anima.runtime.fields import with_fields
 from tests.compiler.loop_programs import c, f, i, k, op, program, vector, x_at
@@ -51,7 +51,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[executable.Executable, list[A
         results.append((shape, dtype))
         return np.empty(shape, dtype)
 
-    monkeypatch.setattr(executable, "_empty", empty)
+    monkeypatch.setattr(cpu, "_empty", empty)
     return compile_program(three(), [(2, 3), (4,), ()]), results
 
 
@@ -180,7 +180,7 @@ def test_an_error_of_who_makes_memory_ends_the_call(monkeypatch: pytest.MonkeyPa
             raise MemoryError("none left")
         return np.empty(shape, dtype)
 
-    monkeypatch.setattr(executable, "_empty", fail)
+    monkeypatch.setattr(cpu, "_empty", fail)
     args = [make() for make in GOOD]
     given = args[1]
     run = compile_program(three(), [(2, 3), (4,), ()]).typed(AVALS, AVALS, "list", (1,))
@@ -193,9 +193,9 @@ def test_an_error_of_who_makes_memory_ends_the_call(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("nbytes", [memory.LEAST - 4, memory.LEAST, memory.LEAST + 4])
 def test_large_results_come_out_of_the_pool(nbytes: int) -> None:
-    made = executable._fresh((nbytes // 4,), F32)
-    assert (made.make is executable._empty) == (nbytes < memory.LEAST)
-    assert executable._made(made).nbytes == nbytes
+    make = cpu.here().allocator(nbytes)
+    assert (make is cpu._empty) == (nbytes < memory.LEAST)
+    assert make((nbytes // 4,), F32).nbytes == nbytes
 
 
 def test_fields() -> None:

@@ -20,7 +20,7 @@ from anima.compiler.machine import native, store
 from anima.config import compilation_cache_dir, enable_compilation_cache
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
-from anima.runtime import calling, executable, executable as executable_module, threads
+from anima.runtime import calling, cpu, executable as executable_module, threads
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import (
     at,
@@ -93,7 +93,7 @@ def test_a_dtype_that_is_equal_but_another_object():
 
 
 def test_without_the_native_way_in(monkeypatch):
-    monkeypatch.setattr(executable, "caller", lambda *args: None)
+    monkeypatch.setattr(calling, "caller", lambda *args: None)
     x = floats(4)
     np.testing.assert_array_equal(compile_program(axpy(4))([x, x])[0], x * np.float32(3.5))
 
@@ -153,7 +153,7 @@ def test_what_an_alias_of_an_alias_is_made_of():
     """The input whose memory it takes, however many results share that."""
     buffers = (Buffer("x", "f32", 4, "input", donated=True), Buffer("t", "f32", 4, "temp", alias="x"),
                Buffer("y", "f32", 4, "output", alias="t"), Buffer("z", "f32", 4, "output", alias="y"))
-    outputs = executable_module._outputs(Program("chain", buffers, ()), None)
+    outputs = executable_module._outputs(Program("chain", buffers, ()), None, cpu.here())
     assert [o.donor for o in outputs] == [0, 0] and executable_module._donors(Program("chain", buffers, ())) == [0]
 
 

@@ -14,7 +14,7 @@ import anima.numpy as jnp
 from anima.compiler import cache, driver
 from anima.compiler.ir.loops import Buffer, Kernel, Local, Program, Stmt, Store
 from anima.compiler.storage.buffers import ALIGNMENT, place_apart
-from anima.runtime import executable, guards
+from anima.runtime import calling, guards
 from anima.runtime.executable import Executable, compile_program
 from anima.runtime.guards import GuardError
 from tests.compiler.loop_programs import at, copy, f, k, vector, x_at
@@ -28,7 +28,7 @@ def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ANIMA_CHECK", "2")
     monkeypatch.setattr(driver, "check_loops", lambda program: None)
     if request.param == "slow":
-        monkeypatch.setattr(executable, "caller", lambda *args: None)
+        monkeypatch.setattr(calling, "caller", lambda *args: None)
 
 
 def made(*body: Stmt, donated: bool = False) -> Executable:
@@ -40,7 +40,7 @@ def made(*body: Stmt, donated: bool = False) -> Executable:
                *(Buffer(name, "f32", n, "temp", offset=offsets[name]) for name, n in sizes.items()))
     program = Program("wrong", buffers, (Kernel("all", body),), arena)
     result = compile_program(program)
-    assert (result._run is None) == (donated or executable.caller.__name__ == "<lambda>")
+    assert (result._run is None) == (donated or calling.caller.__name__ == "<lambda>")
     return result
 
 

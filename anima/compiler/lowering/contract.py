@@ -22,6 +22,7 @@ from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.machine.target import Target
 from anima.compiler.products import dots
+from anima.compiler.rewriting.rewrites import rewrite
 from anima.compiler.scheduling.reductions import UNROLLED
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
@@ -113,7 +114,8 @@ def wants_wider(eqn: Eqn) -> bool:
     return x.dtype != work or y.dtype != work or out.dtype != work
 
 
-def rewrite(eqn: Eqn, x: Any, y: Any) -> Any:
+@rewrite("dot_general", where=lambda eqn: wants_loops(eqn) or wants_wider(eqn))
+def _product(eqn: Eqn, x: Any, y: Any) -> Any:
     """The product by loops, or in the type that `gemm` takes, in terms of other operations."""
     out = eqn.outvars[0].aval
     numbers = eqn.params["dimension_numbers"]
@@ -169,6 +171,8 @@ def _spread(x: Any, space: Shape, place: dict[int, int]) -> Any:
 
 def wants_bytes(eqn: Eqn, target: Target) -> bool:
     """Whether a product is one of matrices of bytes, for which a machine has instructions."""
+    if eqn.primitive is not dot_general_p:
+        return False
     x, y = (v.aval for v in eqn.invars)
     p, out = Product.of(x, y, eqn.params["dimension_numbers"]), eqn.outvars[0].aval.dtype
     return (bool(dots.kinds(target)) and _is_byte(x.dtype) and _is_byte(y.dtype) and p.batch > 0

@@ -21,6 +21,7 @@ from anima.compiler.ir.loops import Call, Load
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.matrices import small, substitution_p
+from anima.compiler.rewriting.rewrites import Rewriter, rewrite
 from anima.control.elimination import perturbed_p
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
@@ -163,22 +164,21 @@ def _nan(dtype: Any) -> Any:
 
 # ---------------------------------------------------------------- one rewrite for each primitive
 
-Rewrite = Callable[..., Any]
-REWRITES: dict[str, Rewrite] = {}
-
-
-def rewrite(name: str) -> Callable[[Rewrite], Rewrite]:
+def factorization(name: str, where: Callable[[Eqn], bool] = lambda eqn: True) -> Callable[[Rewriter], Rewriter]:
     """Enters a rewrite; factors of matrices without elements, and results without elements, never reach it."""
-    def enter(rule: Rewrite) -> Rewrite:
+    def enter(rule: Rewriter) -> Rewriter:
         def checked(eqn: Eqn, *operands: Any) -> Any:
             factors = len(operands) == 1
             if all(v.aval.size == 0 for v in (eqn.invars if factors else eqn.outvars)):
                 return [_trivial(v.aval) for v in eqn.outvars]
             return rule(eqn, *operands)
 
-        REWRITES[name] = checked
-        return rule
+        return rewrite(name, where)(checked)
     return enter
+
+
+def _large(eqn: Eqn) -> bool:
+    return not small(eqn)
 
 
 def _trivial(aval: ShapedArray) -> Any:
@@ -190,7 +190,7 @@ def _trivial(aval: ShapedArray) -> Any:
     return zeros(aval)
 
 
-@rewrite("cholesky")
+@factorization("cholesky", where=_large)
 def _cholesky(eqn: Eqn, x: Any) -> Any:
     n = x.shape[-1]
     # The transpose of L L^H is (L^T)^H L^T: the upper factor there is the transpose of the lower one here.
@@ -210,13 +210,13 @@ def _solve(a: Any, b: Any, left_side: bool, lower: bool, transpose_a: bool, conj
     return _call("trsm", [b, a], arguments, [((rows, columns), b.dtype)])[0]
 
 
-@rewrite("triangular_solve")
+@factorization("triangular_solve", where=_large)
 def _triangular_solve(eqn: Eqn, a: Any, b: Any) -> Any:
     wide = WIDER.get(b.dtype, b.dtype)
     return el.convert(_solve(el.convert(a, wide), el.convert(b, wide), **eqn.params), b.dtype)
 
 
-@rewrite("lu")
+@factorization("lu", where=_large)
 def _lu(eqn: Eqn, x: Any) -> Any:
     m, n = x.shape[-2:]
     k = min(m, n)
@@ -226,7 +226,7 @@ def _lu(eqn: Eqn, x: Any) -> Any:
     return [matrix_transpose(turned), pivots, lu_pivots_to_permutation(pivots, m)]
 
 
-@rewrite("lu_solve")
+@factorization("lu_solve")
 def _lu_solve(eqn: Eqn, a: Any, lu: Any, permutation: Any, b: Any) -> Any:
     if small(eqn):
         return substitution_p.bind(lu, permutation, b, **eqn.params)
@@ -263,7 +263,7 @@ def _product(packed: Any, taus: Any) -> Any:
     return matrix_transpose(out)
 
 
-@rewrite("qr")
+@factorization("qr", where=_large)
 def _qr(eqn: Eqn, x: Any) -> Any:
     n = x.shape[-1]
     columns = eqn.outvars[0].aval.shape[-1]
@@ -290,20 +290,20 @@ def _pivoted_reflections(x: Any) -> tuple[Any, Any, Any]:
     return packed, taus, el.sub(order, 1)
 
 
-@rewrite("geqrf")
+@factorization("geqrf")
 def _geqrf(eqn: Eqn, x: Any) -> Any:
     packed, taus = _reflections(x)
     return [matrix_transpose(packed), taus]
 
 
-@rewrite("householder_product")
+@factorization("householder_product")
 def _householder_product(eqn: Eqn, a: Any, taus: Any) -> Any:
     if not taus.shape[-1]:
         return identity(a.shape, a.dtype)
     return _product(matrix_transpose(a), taus)
 
 
-@rewrite("eigh")
+@factorization("eigh", where=_large)
 def _eigh(eqn: Eqn, x: Any) -> Any:
     n = x.shape[-1]
     name = "heevd" if is_complex(x) else "syevd"
@@ -317,7 +317,7 @@ def _eigh(eqn: Eqn, x: Any) -> Any:
     return [_where_ok(info, matrix_transpose(vectors)), _where_ok(info, values)]
 
 
-@rewrite("svd")
+@factorization("svd", where=_large)
 def _svd(eqn: Eqn, x: Any) -> Any:
     m, n = x.shape[-2:]
     k, full_matrices, vectors = min(m, n), eqn.params["full_matrices"], eqn.params["compute_uv"]
@@ -338,7 +338,7 @@ def _svd(eqn: Eqn, x: Any) -> Any:
     return [_where_ok(info, out) for out in ([s, matrix_transpose(u), matrix_transpose(vh)] if vectors else [s])]
 
 
-@rewrite("eig")
+@factorization("eig")
 def _eig(eqn: Eqn, x: Any) -> Any:
     n, real = x.shape[-1], not is_complex(x)
     wanted = [eqn.params["compute_left_eigenvectors"], eqn.params["compute_right_eigenvectors"]]
@@ -381,7 +381,7 @@ def _paired(imaginary: Any, rows: Any) -> Any:
                       el.select(above, rolled(1), el.select(below, el.neg(rows), nothing)))
 
 
-@rewrite("ormqr")
+@factorization("ormqr")
 def _ormqr(eqn: Eqn, a: Any, taus: Any, c: Any) -> Any:
     k, (m, n), left, whole = taus.shape[-1], c.shape[-2:], eqn.params["left"], is_complex(c)
     if not k:
@@ -398,7 +398,7 @@ def _ormqr(eqn: Eqn, a: Any, taus: Any, c: Any) -> Any:
     return matrix_transpose(out)
 
 
-@rewrite("eigh_tridiagonal")
+@factorization("eigh_tridiagonal")
 def _eigh_tridiagonal(eqn: Eqn, d: Any, e: Any) -> Any:
     n, vectors = d.shape[-1], eqn.params["vectors"]
     if n == 1:
@@ -414,7 +414,7 @@ def _eigh_tridiagonal(eqn: Eqn, d: Any, e: Any) -> Any:
     return [_where_ok(info, out, el.and_(fine, also)) for out in ([w, matrix_transpose(v)] if vectors else [w])]
 
 
-@rewrite("hessenberg")
+@factorization("hessenberg")
 def _hessenberg(eqn: Eqn, x: Any) -> Any:
     n = x.shape[-1]
     work = _work("gehrd", x, n, n)["work"]
@@ -423,7 +423,7 @@ def _hessenberg(eqn: Eqn, x: Any) -> Any:
     return [matrix_transpose(packed), taus]
 
 
-@rewrite("tridiagonal")
+@factorization("tridiagonal")
 def _tridiagonal(eqn: Eqn, x: Any) -> Any:
     n, real = x.shape[-1], real_type(x.dtype)
     name = "hetrd" if is_complex(x) else "sytrd"
@@ -434,7 +434,7 @@ def _tridiagonal(eqn: Eqn, x: Any) -> Any:
     return [matrix_transpose(packed), d, e, taus]
 
 
-@rewrite("schur")
+@factorization("schur")
 def _schur(eqn: Eqn, x: Any) -> Any:
     n, vectors = x.shape[-1], eqn.params["compute_schur_vectors"]
     work = _work("gees", x, n, n)
@@ -453,7 +453,7 @@ def _schur(eqn: Eqn, x: Any) -> Any:
 # ---------------------------------------------------------------- equations
 
 
-@rewrite("tridiagonal_solve")
+@factorization("tridiagonal_solve")
 def _tridiagonal_solve(eqn: Eqn, dl: Any, d: Any, du: Any, b: Any) -> Any:
     n, k = b.shape[-2:]
     if eqn.params["perturb_singular"]:
@@ -468,7 +468,7 @@ def _tridiagonal_solve(eqn: Eqn, dl: Any, d: Any, du: Any, b: Any) -> Any:
     return _where_ok(info, matrix_transpose(out))
 
 
-@rewrite("sylvester")
+@factorization("sylvester")
 def _sylvester(eqn: Eqn, a: Any, ta: Any, u: Any, b: Any, tb: Any, v: Any, c: Any) -> Any:
     (m, n), transposed = c.shape[-2:], eqn.params["transposed"]
     right = batch_matmul(batch_matmul(adjoint(u), conjugate(c) if transposed else c), v)

@@ -9,16 +9,17 @@ words that keys are made of, with one more dimension, and operations on keys the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from anima.compiler.lowering import contract as lower_contract, linalg as lower_linalg, matrices
+from anima.compiler.lowering import contract, linalg
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting import convolve
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
+from anima.compiler.rewriting.rewrites import REWRITES, Rewriter, rewrite
 from anima.compiler.rewriting.simplify import untransposed
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
@@ -33,14 +34,14 @@ from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
 from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p
 from anima.ops.shape import slice_in_dim
 from anima.ops.sort import sort_p
-from anima.util import exact_type
+from anima.util import exact_type, replace
 
+ENTERING = (contract, convolve, linalg)  # modules that enter rewrites
 MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
 
 TAPE_LOOPS = ("tape_while", "tape_scan")
 RECORDS = "tapes"           # the effect of a program that records values on tapes which die with it ...
 RECORDED = "tapes outlive"  # ... or do not: they are among its results
-Rewrite = Callable[..., Any]  # (equation, *its operands) -> results
 
 
 def expand(closed: ClosedJaxpr, target: Target | None = None) -> ClosedJaxpr:
@@ -64,10 +65,10 @@ def _simpler(closed: ClosedJaxpr, target: Target | None) -> ClosedJaxpr:
             transposed[eqn.outvars[0]] = eqn.replace(invars=invars)
         elif eqn.primitive.name == "dot_general":  # how a product is written depends on how its operands lie
             eqn = untransposed(eqn, invars, transposed) or eqn
-        rewrite = REWRITES.get(eqn.primitive.name)
-        if target is not None and eqn.primitive.name == "dot_general" and lower_contract.wants_bytes(eqn, target):
-            rewrite = partial(lower_contract.rewrite_bytes, target=target)
-        elif rewrite is None or (eqn.primitive.name in ONLY_IF and not ONLY_IF[eqn.primitive.name](eqn)):
+        found = REWRITES.get(eqn.primitive.name)
+        if found is not None and target is not None and contract.wants_bytes(eqn, target):
+            found = replace(found, program=partial(contract.rewrite_bytes, target=target))
+        elif found is None or not found.where(eqn):
             inside = partial(_simpler, target=target)
             params = map_programs(eqn.params, inside) if has_programs(eqn.params) else eqn.params
             eqns.append(eqn.replace(invars=invars, params=params))
@@ -75,8 +76,8 @@ def _simpler(closed: ClosedJaxpr, target: Target | None) -> ClosedJaxpr:
         key = _form(eqn)
         body = bodies.get(key)
         if body is None:
-            body = _traced(rewrite, eqn, [v.aval for v in eqn.invars])
-            if eqn.primitive.name in AGAIN:
+            body = _traced(found.program, eqn, [v.aval for v in eqn.invars])
+            if found.again:
                 body = _simpler(body, target)
             constvars += body.jaxpr.constvars
             consts += body.consts
@@ -204,7 +205,7 @@ class _Words:
         self.env.update(zip(eqn.outvars, results, strict=True))
 
 
-def _traced(rule: Rewrite, eqn: Eqn, avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+def _traced(rule: Rewriter, eqn: Eqn, avals: Sequence[ShapedArray]) -> ClosedJaxpr:
     """The program of a rewrite of `eqn` on operands of these types."""
     return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, lambda *xs: _as_list(rule(eqn, *xs)), list(avals)))
 
@@ -240,14 +241,14 @@ def _led(x: Any, rank: int, wanted: int) -> Any:
     return x if not more else broadcast_in_dim(x, (1,) * more + tuple(x.shape), tuple(range(more, more + len(x.shape))))
 
 
-def _compare_words(compare: Primitive, reduce: Primitive) -> Rewrite:
+def _compare_words(compare: Primitive, reduce: Primitive) -> Rewriter:
     """Keys are equal if all of their words are."""
-    def rewrite(eqn: Eqn, x: Any, y: Any) -> Any:
+    def compared(eqn: Eqn, x: Any, y: Any) -> Any:
         rank = eqn.outvars[0].aval.ndim
         x, y = (_led(z, v.aval.ndim, rank) for z, v in zip((x, y), eqn.invars, strict=True))
         same = compare.bind(x, y)
         return reduce.bind(same, axes=tuple(range(rank, len(same.shape))))
-    return rewrite
+    return compared
 
 
 def _dynamic_slice_words(eqn: Eqn, x: Any, *starts: Any) -> Any:
@@ -265,7 +266,7 @@ def _zeros(starts: Sequence[Any], dims: Sequence[int]) -> list[Any]:
     return [np.zeros((), dtype)] * len(dims)
 
 
-ON_WORDS: dict[str, Rewrite] = {
+ON_WORDS: dict[str, Rewriter] = {
     "dynamic_slice": _dynamic_slice_words,
     "dynamic_update_slice": _dynamic_update_words,
     "eq": _compare_words(el.eq, reduce_and_p),
@@ -277,9 +278,9 @@ ON_WORDS: dict[str, Rewrite] = {
 # ---------------------------------------------------------------- rewrites
 
 
-def _arg_extreme(reduce: Primitive) -> Rewrite:
+def _arg_extreme(reduce: Primitive) -> Rewriter:
     """The first place of the extreme value, or of the first NaN."""
-    def rewrite(eqn: Eqn, x: Any) -> Any:
+    def found(eqn: Eqn, x: Any) -> Any:
         (axis,), index_dtype = eqn.params["axes"], eqn.params["index_dtype"]
         kept = tuple(d for d in range(len(x.shape)) if d != axis)
         best = broadcast_in_dim(reduce.bind(x, axes=(axis,)), x.shape, kept)
@@ -289,9 +290,14 @@ def _arg_extreme(reduce: Primitive) -> Rewrite:
         places = broadcasted_iota(index_dtype, x.shape, axis)
         beyond = full(x.shape, np.asarray(max(x.shape[axis] - 1, 0), index_dtype))
         return reduce_min_p.bind(el.select_n_p.bind(here, beyond, places), axes=(axis,))
-    return rewrite
+    return found
 
 
+rewrite("argmax")(_arg_extreme(reduce_max_p))
+rewrite("argmin")(_arg_extreme(reduce_min_p))
+
+
+@rewrite("top_k", where=lambda eqn: eqn.params["k"] > MOST_KEPT)
 def _top_k(eqn: Eqn, x: Any) -> Any:
     """The first k of a stable sort in descending order, NaN first."""
     k, axis = eqn.params["k"], eqn.params["axis"]
@@ -312,6 +318,17 @@ def _descending(x: Any) -> Any:
     return el.not_(el.select(el.ne(wide, wide), most, ordered))
 
 
+def _exponent(eqn: Eqn) -> float:
+    """The exponent of a power if it is a literal number; else NaN."""
+    y = eqn.invars[1]
+    return float(y.val) if type(y) is Literal and y.val.dtype.kind == "f" else np.nan
+
+
+def _is_root(eqn: Eqn) -> bool:
+    return eqn.outvars[0].aval.dtype.name in ("float32", "float64") and _exponent(eqn) in (0.5, 1.5, -0.5)
+
+
+@rewrite("pow", where=_is_root)
 def _power(eqn: Eqn, x: Any, y: Any) -> Any:
     """x**0.5, x**1.5 or x**-0.5 by square roots, to 2 ulp; infinity and +0 from -infinity and -0, as C's pow."""
     infinity = full(x.shape, np.asarray(np.inf, x.dtype))
@@ -319,28 +336,3 @@ def _power(eqn: Eqn, x: Any, y: Any) -> Any:
     exponent = _exponent(eqn)
     return root if exponent == 0.5 else el.mul(el.abs(x), root) if exponent > 0 else el.div(
         full(x.shape, np.asarray(1.0, x.dtype)), root)
-
-
-def _exponent(eqn: Eqn) -> float:
-    """The exponent of a power if it is a literal number; else NaN."""
-    y = eqn.invars[1]
-    return float(y.val) if type(y) is Literal and y.val.dtype.kind == "f" else np.nan
-
-
-REWRITES: dict[str, Rewrite] = {
-    "argmax": _arg_extreme(reduce_max_p),
-    "argmin": _arg_extreme(reduce_min_p),
-    "conv_general_dilated": convolve.rewrite,
-    "dot_general": lower_contract.rewrite,
-    "pow": _power,
-    "top_k": _top_k,
-    **lower_linalg.REWRITES,
-}
-AGAIN = frozenset(("conv_general_dilated",))  # rewritten to what may be rewritten
-ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
-    "pow": lambda eqn: eqn.outvars[0].aval.dtype.name in ("float32", "float64") and _exponent(eqn) in (0.5, 1.5, -0.5),
-    "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
-    "conv_general_dilated": convolve.wants_rewrite,
-    "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),
-    **dict.fromkeys(("cholesky", "lu", "qr", "triangular_solve", "eigh", "svd"), lambda eqn: not matrices.small(eqn)),
-}

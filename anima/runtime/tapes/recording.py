@@ -32,6 +32,7 @@ from anima.core.source import Source
 from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import EVAL, under
 from anima.ops.elementwise import add, lt
+from anima.runtime import cpu
 from anima.runtime.executable import Executable
 from anima.runtime.logs import timed
 from anima.runtime.tapes import routines as native
@@ -46,11 +47,12 @@ _readers = count(1)
 def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ()) -> Any:
     """The compiled form of a program, which may write over the arguments at `donated`; compiled at the first call."""
     shapes = [(*a.shape, *getattr(a.dtype, "element_shape", ())) for a in closed.out_avals]
+    backend = cpu.here()
     with timed("compile", name):
-        program, code = driver.compile(closed, name, donated)
+        program, code = driver.compile(closed, name, donated, backend)
         if any(isinstance(c, (TapedLoop, Refill)) for c in program.callbacks):
             program = replace(program, callbacks=tuple(map(_at_run_time, program.callbacks)))
-        made = Executable(program, code, shapes)
+        made = Executable(program, code, backend, shapes)
     recorded = TapeExecutable(made, closed)
     return recorded if recorded.records or recorded.given or recorded.results else made
 

@@ -1,0 +1,41 @@
+"""The one table of what runs best in terms of other operations, entered where the mathematics of it stands.
+
+    @rewrite("top_k", where=lambda eqn: eqn.params["k"] > MOST_KEPT)
+    def _top_k(eqn, x): ...                             results, made of other operations
+
+What an operation *is* made of, for all who read programs, its primitive says (`body`), and `inline` puts that in its
+place. What it is *computed by* is a matter of types, sizes and machines, and of the compiler alone: a rewrite, done by
+`expand` after all passes that know operations by what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anima.core.jaxpr import Eqn
+from anima.util import record
+
+Rewriter = Callable[..., Any]  # (equation, *its operands) -> results
+
+
+@record
+class Rewrite:
+    """Equations for which `where` holds become `program(equation, *operands)`, `again`: rewritten in its turn."""
+
+    program: Rewriter
+    where: Callable[[Eqn], bool]
+    again: bool
+
+
+REWRITES: dict[str, Rewrite] = {}
+
+
+def rewrite(name: str, where: Callable[[Eqn], bool] = lambda eqn: True, again: bool = False
+            ) -> Callable[[Rewriter], Rewriter]:
+    """Enters what an operation is computed by."""
+    def enter(program: Rewriter) -> Rewriter:
+        assert name not in REWRITES, f"two rewrites of {name}"
+        REWRITES[name] = Rewrite(program, where, again)
+        return program
+    return enter
