@@ -63,10 +63,13 @@ KNOWN: dict[Primitive, tuple[Primitive, Primitive | None, Callable[[Any], Any]]]
 }
 
 
+INFINITE = {ew.max: -np.inf, ew.min: np.inf}  # what leaves integers alone, too
+
+
 def is_known(computation: Any, init: Any, dtype: Any) -> bool:
     """Whether the computation is an operation of `lax` that leaves the other operand of `init` alone."""
     value = known_scalar(init) if isinstance(computation, Primitive) and computation in KNOWN else None
-    return value is not None and bool(value == KNOWN[computation][2](dtype))
+    return value is not None and bool(value == KNOWN[computation][2](dtype) or value == INFINITE.get(computation))
 
 
 def operation_of(jaxpr: ClosedJaxpr) -> Any:

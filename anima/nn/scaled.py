@@ -30,6 +30,7 @@ def scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any,
       preferred_element_type: of the result [batch, rows, columns], summed in float32 at least.
 
     Raises:
+      ValueError: for arrays of other than three dimensions.
       TypeError: for shapes that do not fit.
 
     >>> x = jnp.ones((1, 2, 32), jnp.float8_e4m3fn)
@@ -38,7 +39,7 @@ def scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any,
             [64., 64.]]], dtype=float32)
     """
     if any(aval_of(x).ndim != 3 for x in (lhs, rhs, lhs_scales, rhs_scales)):
-        raise TypeError("scaled_matmul takes arrays of three dimensions, got " + ", ".join(
+        raise ValueError("scaled_matmul takes arrays of three dimensions, got " + ", ".join(
             aval_of(x).str_short() for x in (lhs, rhs, lhs_scales, rhs_scales)) + ".")
     return scaled_dot(lhs, rhs, lhs_scale=lhs_scales, rhs_scale=rhs_scales,
                       dimension_numbers=(((2,), (2,)), ((0,), (0,))),

@@ -423,8 +423,8 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
         return as_asked("arange", device, out_sharding, arange, start, stop, step, dtype)
     wanted = user_dtype(dtype, "arange")
     given = [(n, v) for n, v in (("start", start), ("stop", stop), ("step", step)) if v is not None]
-    if stop is None and step is None:
-        given = [("stop", start)]
+    if stop is None:
+        given[0] = ("stop", start)
     known = []
     for name, value in given:
         operand("arange", value)

@@ -88,7 +88,7 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: 
 
 def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True) -> Array:
     """A copy of `a` with `val` (repeated) on its main diagonal; `inplace=False` must be passed."""
-    not_in_place("fill_diagonal", inplace)
+    not_in_place("fill_diagonal", inplace, NotImplementedError)
     if wrap:
         raise NotImplementedError("wrap=True is not implemented")
     x, new = as_array(a, "fill_diagonal", 0), as_array(val, "fill_diagonal", 1)

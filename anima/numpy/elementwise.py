@@ -206,7 +206,7 @@ def _float_divmod(x: Any, y: Any) -> tuple[Array, Array]:
     quotient = select_where(wrong_sign, ew.sub.bind(quotient, weak_like(x, 1)), quotient)
     quotient = ew.round(quotient, ew.RoundingMethod.TO_NEAREST_EVEN)
     by_zero = ew.eq.bind(y, constant_like(y, 0))
-    return select_where(by_zero, ew.div.bind(x, y), quotient), rest
+    return select_where(by_zero, ew.stop_gradient_p.bind(ew.div.bind(x, y)), quotient), rest
 
 
 def divmod(x: ArrayLike, y: ArrayLike, /) -> tuple[Array, Array]:

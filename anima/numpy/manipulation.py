@@ -57,7 +57,8 @@ def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = N
     elif order == "F":
         result = _transposed(sh.reshape(_transposed(x), sizes[::-1]))
     else:
-        raise NotImplementedError(f"anima.numpy.reshape order={order!r} is not implemented")
+        kind = NotImplementedError if order in ("A", "K") else ValueError
+        raise kind(f"anima.numpy.reshape order={order!r} is not implemented")
     return ew.copy(result) if copy and result is x else result
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from anima.control.scan import scan
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.trace import Tracer
 from anima.numpy.calculus import convolve
 from anima.numpy.creation import eye
 from anima.numpy.diagonals import vander
@@ -142,7 +141,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
 
 def poly(seq_of_zeros: ArrayLike) -> Array:
     """The polynomial with the given zeros, and leading coefficient 1; that of a square matrix has its eigenvalues."""
-    (zeros,) = promote_dtypes_inexact("poly", seq_of_zeros)
+    (zeros,) = map(atleast_1d, promote_dtypes_inexact("poly", seq_of_zeros))
     if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1]:
         zeros = eigvals(zeros)
     if zeros.ndim != 1:
@@ -158,9 +157,9 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     """The complex zeros of a polynomial, in no order: the eigenvalues of its companion matrix.
 
     Leading zeros of `p` make fewer of them, for which `p` must be known; with `strip_zeros=False` the zeros that are
-    missing are NaN, at the end. ValueError unless `p` has one dimension.
+    missing are NaN, at the end. ValueError if `p` has several dimensions.
     """
-    (p,) = promote_dtypes_inexact("roots", p)
+    (p,) = map(atleast_1d, promote_dtypes_inexact("roots", p))
     if p.ndim != 1:
         raise ValueError("Input must be a rank-1 array.")
     if p.size < 2:
@@ -242,9 +241,7 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
 def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Any = None) -> Array:
     """`filt` without zeros at its front ("f") and back ("b"); its values must be known."""
     x = as_array(filt, "trim_zeros")
-    if isinstance(x, Tracer):
-        static_value(x, "Error arose in the `filt` argument of trim_zeros(): the size of the result depends on it.")
-    value = np.asarray(x)
+    value = static_value(x, "Error arose in the `filt` argument of trim_zeros(): the size of the result depends on it.")
     front, back = "f" in trim.lower(), "b" in trim.lower()
     axes = range(x.ndim) if axis is None else [axis] if np.ndim(axis) == 0 else axis
     nonzero = np.argwhere(value != 0)

@@ -302,9 +302,9 @@ def _gather_along(x: Array, index: Array, axis: int, mode: Any, fill_value: Any,
     return ix.gather(x, sh.expand_dims(index, (x.ndim,)), numbers, (1,) * x.ndim, mode=mode, fill_value=fill_value)
 
 
-def _not_in_place(name: str, inplace: bool) -> None:
+def _not_in_place(name: str, inplace: bool, kind: type[Exception] = ValueError) -> None:
     if inplace:
-        raise ValueError(f"anima.numpy.{name}: arrays are immutable, pass inplace=False and use the returned copy.")
+        raise kind(f"anima.numpy.{name}: arrays are immutable, pass inplace=False and use the returned copy.")
 
 
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: bool = True, *,

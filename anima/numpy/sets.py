@@ -220,14 +220,15 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_val
 
 def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None,
               fill_value: Any = None) -> Array:
-    """The distinct elements of `ar1` that are not in `ar2`; padding is 0 by default."""
+    """The distinct elements of `ar1`, of its type, that are not in `ar2`; padding is 0 by default."""
+    dtype = as_array(ar1, "setdiff1d").dtype
     a, b = _two("setdiff1d", ar1, ar2, size)
     if not assume_unique:
         a = sort(a)
         mask = ew.and_(_different(a, True), isin(a, b, invert=True))
     else:
         mask = isin(a, b, invert=True)
-    return _padded(a, mask, size, fill_value, 0)
+    return _padded(a.astype(dtype), mask, size, fill_value, 0)
 
 
 def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None,

@@ -25,7 +25,7 @@ from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dims
 from anima.core.trace import aval_of
 from anima.ops import reference
-from anima.ops.broadcast import shape_of
+from anima.ops.broadcast import full, shape_of
 from anima.ops.contract import canonicalize_precision, working_dtype
 from anima.ops.elementwise import convert
 from anima.ops.family import add_any
@@ -326,6 +326,12 @@ class Convolution(Primitive):
               **params: Any) -> tuple[Any, int]:
         (x, y), (dx, dy) = args, dims
         lhs_spec, rhs_spec, out_spec = dimension_numbers
+        if not size:
+            given = {"dimension_numbers": dimension_numbers, "feature_group_count": feature_group_count,
+                     "batch_group_count": batch_group_count, **params}
+            (one,) = self.abstract_out([a if d is None else a.update(shape=a.shape[:d] + a.shape[d + 1:])
+                                        for a, d in zip(map(aval_of, args), dims, strict=True)], given)
+            return full((0, *one.shape), 0, one.dtype), 0
 
         def apply(x: Any, y: Any, axis: int, groups: int, features: int, batches: int) -> tuple[Any, int]:
             """The convolution, the batch split off an axis of its result."""

@@ -229,7 +229,7 @@ class Factorization(Primitive):
         outs = self.bind(x, **params)
         listed = outs if self.multiple_results else [outs]
         zeros = [Zero(tangent_aval(aval_of(o))) for o in listed]
-        slopes = zeros if isinstance(t, Zero) else [
+        slopes = zeros if isinstance(t, Zero) or not aval_of(x).size else [
             z if s is None else s for s, z in zip(self.tangents(listed, x, t, **params), zeros, strict=True)]
         return (outs, slopes) if self.multiple_results else (outs, slopes[0])
 

@@ -328,3 +328,17 @@ def test_zeta_in_its_exponent(x: float, q: float) -> None:
         np.testing.assert_allclose(second(x, q), float(mpmath.zeta(x, q, 2)), rtol=4e-15)
         expected = -mpmath.zeta(x + 1, q) - x * mpmath.zeta(x + 1, q, 1)
         np.testing.assert_allclose(both(x, q), float(expected), rtol=2e-14)
+
+
+@pytest.mark.parametrize("divisor", [0.0, -0.0, 2.0, INF])
+def test_quotients_without_fraction_are_flat(divisor: float) -> None:
+    x = jnp.array([-3.0, 0.0, 2.5])
+    for whole in (lambda x, y: x // y, lambda x, y: jnp.divmod(x, y)[0]):
+        for k in (0, 1):
+            slopes = anima.grad(lambda x, y, whole=whole: jnp.sum(whole(x, y)), k)(x, jnp.full(3, divisor))
+            np.testing.assert_array_equal(slopes, np.zeros(3))
+
+
+def test_known_values_are_trimmed_under_differentiation() -> None:
+    x = jnp.array([0.0, 2.0, 3.0, 0.0])
+    np.testing.assert_array_equal(anima.grad(lambda x: jnp.sum(jnp.trim_zeros(x) ** 2))(x), [0, 4, 6, 0])

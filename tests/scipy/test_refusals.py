@@ -82,6 +82,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("special.factorial(V, exact=True)", NotImplementedError, "exact"),
     ("special.bernoulli(-1)", ValueError, "non-neg"),
     ("special.polygamma(1.5, V)", ValueError, "integer type"), ("special.fresnel(C)", NotImplementedError, "complex"),
+    ("special.gammasgn(C)", ValueError, "complex"),
     ("special.entr(C)", ValueError, "complex"), ("stats.rankdata(V, 'x')", ValueError, "unknown method"),
     ("stats.mode(V, nan_policy='x')", ValueError, "Illegal nan_policy"),
     ("stats.mode(V, nan_policy='omit')", NotImplementedError, "omit"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -224,6 +226,31 @@ def test_small_types(distribution: str, function: str, dtype: Any) -> None:
     else:
         wide = np.asarray(fun(x, *(a.astype(float) for a in args)))
         np.testing.assert_allclose(narrow, wide, rtol=2e-5, atol=2e-6)
+
+
+# When results are weakly typed: never; if the common type is and the first argument is, too; if the common type is.
+WEAK = {
+    "never": "norm.cdf norm.ppf norm.isf norm.sf norm.logcdf truncnorm.pdf truncnorm.cdf poisson.entropy uniform.cdf",
+    "first": "bernoulli.cdf bernoulli.pmf bernoulli.ppf beta.cdf beta.logpdf beta.sf cauchy.cdf cauchy.isf cauchy.logcdf "
+             "cauchy.logpdf cauchy.logsf cauchy.pdf cauchy.ppf cauchy.sf chi2.cdf chi2.pdf gamma.cdf gamma.logpdf "
+             "geom.pmf gumbel_r.sf laplace.cdf laplace.logpdf laplace.pdf logistic.isf logistic.ppf nbinom.pmf norm.pdf "
+             "norm.logpdf pareto.cdf pareto.ppf poisson.cdf t.pdf",
+    "common": "binom.pmf expon.pdf expon.ppf gamma.sf gennorm.pdf gumbel_l.cdf gumbel_r.cdf logistic.cdf logistic.sf "
+              "pareto.logcdf uniform.pdf uniform.ppf vonmises.pdf wrapcauchy.pdf"}
+
+
+@pytest.mark.parametrize("rule,name", [(rule, n) for rule, names in WEAK.items() for n in names.split()])
+def test_weak_types(rule: str, name: str) -> None:
+    """As JAX's."""
+    fun = functools.reduce(getattr, name.split("."), stats)
+    kinds = {"weak": 0.5, "strong": jnp.array([0.5], "float32"), "whole": jnp.array([1], "int32")}
+    required = sum(p.default is p.empty for p in inspect.signature(fun).parameters.values())
+    count = required if name == "poisson.entropy" else max(2, required)
+    with anima.enable_x64(False):
+        for given in itertools.product(kinds, repeat=count):
+            want = {"never": False, "common": "strong" not in given and "weak" in given}.get(
+                rule, "strong" not in given and given[0] == "weak")
+            assert fun(*(kinds[k] for k in given)).weak_type == want, given
 
 
 def test_integers_scalars_and_shapes() -> None:

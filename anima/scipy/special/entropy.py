@@ -11,6 +11,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima.nn import normalize
+from anima.numpy.promote import is_complex
 from anima.ops.elementwise import logistic
 from anima.scipy import logarithms
 from anima.scipy.special.operands import inexact, real
@@ -159,6 +160,10 @@ def _exprel(n: int, u: Any) -> Any:
 
 def _powers(logarithm: Any, lmbda: Any) -> Any:
     """(exp(lmbda logarithm) - 1) / lmbda, for any finite or infinite logarithm."""
+    if is_complex(lmbda.dtype):
+        none = lmbda == 0
+        power = jnp.where(none, 1, lmbda)
+        return jnp.where(none, logarithm, jnp.expm1(power * logarithm) / power)
     zero = logarithm == -np.inf
     safe = jnp.where(zero, 0, logarithm)
     regular = safe * _exprel(0, lmbda * safe)
@@ -166,18 +171,18 @@ def _powers(logarithm: Any, lmbda: Any) -> Any:
 
 
 def boxcox(x: Any, lmbda: Any) -> Any:
-    """Box and Cox's transform (x**lmbda - 1) / lmbda, log(x) for lmbda = 0; NaN where x is negative.
+    """Box and Cox's transform (x**lmbda - 1) / lmbda, log(x) for lmbda = 0; NaN where x is real and negative.
 
     >>> anima.scipy.special.boxcox(jnp.array([1., 3.]), 2.)
     Array([0., 4.], dtype=float32)
     """
-    x, lmbda = real("boxcox", x, lmbda, weak=True)
+    x, lmbda = inexact("boxcox", x, lmbda, weak=True)
     return _powers(jnp.log(x), lmbda)
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     """((1 + x)**lmbda - 1) / lmbda, log(1 + x) for lmbda = 0."""
-    x, lmbda = real("boxcox1p", x, lmbda, weak=True)
+    x, lmbda = inexact("boxcox1p", x, lmbda, weak=True)
     return _powers(jnp.log1p(x), lmbda)
 
 

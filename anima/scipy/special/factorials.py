@@ -27,7 +27,7 @@ def gammaln(x: Any) -> Any:
 
 def gammasgn(x: Any) -> Any:
     """The sign of Gamma(x): of a zero its own, NaN at the other poles and at -inf."""
-    (x,) = inexact("gammasgn", x)
+    (x,) = real("gammasgn", x)
     floor = jnp.floor(x)
     odd = jnp.mod(floor, 2) != 0
     left = jnp.where(floor == x, np.nan, jnp.where(odd, -1, 1))

@@ -30,8 +30,8 @@ def strongly(fun: F) -> F:
 
 
 def closely(fun: F) -> F:
-    """As `promoted`, weakly typed if all arguments are, integers included."""
-    return _promoted(fun, lambda common, args: all(aval_of(x).weak_type for x in args))
+    """As `promoted`, weakly typed if the first argument is, too."""
+    return _promoted(fun, lambda common, args: common and aval_of(next(iter(args))).weak_type)
 
 
 def _promoted(fun: F, weak: Callable[[bool, Iterable[Any]], bool]) -> F:

@@ -11,12 +11,12 @@ from anima.core.array import Array
 from anima.numpy.elementwise import abs, arctan2
 from anima.numpy.functions import exp, log, log1p, tan
 from anima.numpy.selection import where
-from anima.scipy.stats.arguments import promoted, valid
+from anima.scipy.stats.arguments import closely, valid
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`. NaN unless `scale` > 0."""
     z = abs((x - loc) / scale)
@@ -26,43 +26,43 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return valid(x, -size - log(math.pi * scale), scale > 0)
 
 
-@promoted
+@closely
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, loc, scale))
 
 
-@promoted
+@closely
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     return valid(x, arctan2(1, (loc - x) / scale) / math.pi, scale > 0)
 
 
-@promoted
+@closely
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     return valid(x, arctan2(1, (x - loc) / scale) / math.pi, scale > 0)
 
 
-@promoted
+@closely
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `cdf`, accurate where that vanishes or is close to 1."""
     return valid(x, _log_below((x - loc) / scale), scale > 0)
 
 
-@promoted
+@closely
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     return valid(x, _log_below((loc - x) / scale), scale > 0)
 
 
-@promoted
+@closely
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `cdf` is `q`; NaN outside of [0, 1]."""
     return valid(q, loc + scale * _quantile(q), scale > 0, (q >= 0) & (q <= 1))
 
 
-@promoted
+@closely
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `sf` is `q`; NaN outside of [0, 1]."""
     return valid(q, loc - scale * _quantile(q), scale > 0, (q >= 0) & (q <= 1))

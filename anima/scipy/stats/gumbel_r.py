@@ -7,7 +7,7 @@ from typing import Any
 from anima.core.array import Array
 from anima.numpy.functions import exp, expm1, log
 from anima.scipy.stats import functions as fn
-from anima.scipy.stats.arguments import promoted, valid
+from anima.scipy.stats.arguments import closely, promoted, valid
 
 ArrayLike = Any
 
@@ -37,7 +37,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     return valid(x, exp(-exp((loc - x) / scale)), scale > 0)
 
 
-@promoted
+@closely
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     return valid(x, -expm1(-exp((loc - x) / scale)), scale > 0)

@@ -8,24 +8,24 @@ from anima.core.array import Array
 from anima.numpy.elementwise import abs
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
-from anima.scipy.stats.arguments import promoted, valid
+from anima.scipy.stats.arguments import closely, valid
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`. NaN unless `scale` > 0."""
     return valid(x, -abs((x - loc) / scale) - log(2 * scale), scale > 0)
 
 
-@promoted
+@closely
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, loc, scale))
 
 
-@promoted
+@closely
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values up to `x`."""
     z = (x - loc) / scale

@@ -12,19 +12,19 @@ from anima.core.array import Array
 from anima.numpy.functions import exp, log
 from anima.ops import formula
 from anima.scipy.stats import functions as fn
-from anima.scipy.stats.arguments import promoted, strongly, valid
+from anima.scipy.stats.arguments import closely, strongly, valid
 
 ArrayLike = Any
 
 
-@promoted
+@closely
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of the density at `x`; NaN unless `scale` > 0."""
     z = (x - loc) / scale
     return valid(x, -0.5 * z * z - (log(scale) + 0.5 * fn.LOG_2PI), scale > 0)
 
 
-@promoted
+@closely
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, loc, scale))
