@@ -110,7 +110,7 @@ print(jax._src.core.trace_state_clean(), jax.jit(lambda x: x if jax._src.core.tr
     ("import jax.numpy.reductions", "ModuleNotFoundError: No module named 'jax.numpy.reductions'"),
     ("import jax._src.lax.lax", "ModuleNotFoundError: No module named 'jax._src.lax'"),
     ("import jaxlib.mlir", "ModuleNotFoundError: No module named 'jaxlib.mlir'"),
-    ("from jax.experimental import pallas", "ImportError: cannot import name 'pallas' from 'jax.experimental'"),
+    ("from jax.experimental import palace", "ImportError: cannot import name 'palace' from 'jax.experimental'"),
     ("import jax; jax.tree_map", "AttributeError: module 'jax' has no attribute 'tree_map'"),
     ("import jax; jax.numpy.arrange", "AttributeError: module 'jax.numpy' has no attribute 'arrange'"),
     ("from jax.core import jaxpr_as_fun_", "ImportError: cannot import name 'jaxpr_as_fun_' from 'jax.core'"),
