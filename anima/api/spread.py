@@ -9,6 +9,7 @@ All processes call the same functions in the same order. An argument that is not
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ from anima.runtime import programs
 from anima.transforms.discharge import discharged
 from anima.transforms.messages import exchanging
 
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+")                  # what each process writes otherwise
+_SET = re.compile(r"frozenset\(\{(.*?)\}\)")
 RECORD = 256  # bytes that tell a call: a digest of its program, and what it is
 
 
@@ -67,7 +70,8 @@ class SpreadProgram:
                      for aval, s in zip(closed.out_avals, split.out_specs, strict=True)]
         closed = exchanging(split.jaxpr, split.mesh)
         self.in_avals, self.part_avals = closed.in_avals, closed.out_avals
-        self.record = record_of(f"{split.jaxpr}{split.in_specs}{split.out_specs}{split.mesh.shape_tuple}", name)
+        ranks = [d.id for d in split.mesh.device_list]
+        self.record = record_of(f"{split.jaxpr}{split.in_specs}{split.out_specs}{split.mesh.shape_tuple}{ranks}", name)
         self.executable = programs.executable_of(closed, name, self.donated)
         typed = getattr(type(self.executable), "typed", None)
         self.run = typed(self.executable, self.in_avals, self.part_avals, "list",
@@ -104,8 +108,10 @@ def _own(x: Any, aval: ShapedArray, index: tuple[slice, ...] | None) -> np.ndarr
 
 
 def record_of(text: str, name: str) -> bytes:
-    """What tells a call: the digest of a text that is the same in all processes, the name, and the user's line."""
+    """What tells a call: the digest of a text that is the same in all processes (but for addresses, and the order of
+    sets), the name, and the user's line."""
     source = here()
     where = errors.line_of(source) if source else ""
     said = f"{name} {where}".strip().encode()[:RECORD - 32]
+    text = _SET.sub(lambda found: str(sorted(found[1].split(", "))), _ADDRESS.sub("", text))
     return (hashlib.blake2b(text.encode(), digest_size=32).digest() + said).ljust(RECORD, b"\0")

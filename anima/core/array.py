@@ -507,7 +507,7 @@ class PlacedArray(ConcreteArray):
         return self._sharding
 
     def elements(self) -> np.ndarray:
-        if self.is_cut:
+        if self.is_cut and not self.is_deleted():
             raise RuntimeError(
                 f"An array of shape {self.aval.str_short()} that spans non-addressable (non process local) devices has "
                 f"no value here: process {CPU.process_index} has the part of its own device. Fix: "

@@ -1,8 +1,8 @@
 """Messages between processes, by mpi4py: what `core.processes.here` is in a program that mpirun started.
 
-NumPy's memory goes to MPI as it is. In the background, each process tells its neighbour once a second which calls it
-has begun, so that processes that call different programs, or have ended while others wait for them, end the job with an
-error that names the ranks and the lines: see `watch`.
+NumPy's memory goes to MPI as it is. In the background, each process tells its neighbour twice a second which calls it
+has begun, and at once when it begins with a program for the first time, so that processes that call different programs,
+or have ended while others wait for them, end the job with an error that names the ranks and the lines: see `watch`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,13 @@ class Processes(Alone):
         self.records: list[tuple[int, bytes]] = [(0, b"")] * KEPT  # of the calls, each with a hash of all up to it
         self.begun = 0        # calls
         self.chain = 0        # the hash of all
+        self.known: set[bytes] = set()  # records of calls that there have been
         self.inside = False   # of a call
         self.ended = False    # this program
         self.over = False     # all programs
+        self.last: State = 0, False, False, {}  # what the neighbour has told
+        self.hurry, self.news = threading.Event(), threading.Condition()
+        self.waiting = False  # for the neighbour to tell of the call that has begun
         self.group = cache(self._group)  # made by all of a group, when they first exchange something
         self.watching = threading.Thread(target=self.watch, name="anima-distributed", daemon=True)
 
@@ -74,6 +78,20 @@ class Processes(Alone):
         self.records[self.begun % KEPT] = self.chain, record
         self.begun += 1
         self.inside = True
+        if record not in self.known:
+            self.known.add(record)
+            self.compare()
+
+    def compare(self) -> None:
+        """Waits until the neighbour has told of the call that has begun: messages of different programs may not fit.
+
+        A neighbour that knows the program does not hurry, and tells when it is time.
+        """
+        with self.news:
+            self.waiting = True
+            self.hurry.set()
+            self.news.wait_for(lambda: self.last[0] >= self.begun and not self.hurry.is_set(), 2 * PERIOD)
+            self.waiting = False
 
     def returns(self) -> None:
         self.inside = False
@@ -111,6 +129,7 @@ class Processes(Alone):
         while not request.Test():
             time.sleep(0.002)
         self.over = True
+        self.hurry.set()
         self.watching.join()
 
     # ------------------------------------------------------------ the watch
@@ -119,9 +138,13 @@ class Processes(Alone):
         """Tells the next process what this one does, and compares what the one before tells, until all have ended."""
         after, before = (self.index + 1) % self.count, (self.index - 1) % self.count
         while not self.over:
-            for _ in range(20):
-                time.sleep(0 if self.over else PERIOD / 20)
+            self.hurry.wait(PERIOD)
+            self.hurry.clear()
             sent = self.control.isend(self.state(), after)
+            self.look(before, self.last)  # told earlier, of what this process did not do yet
+            while self.waiting and not self.over and not self.hurry.is_set():
+                self.hear(before)
+                time.sleep(0.001)
             while not sent.Test():
                 time.sleep(0.01)
                 self.hear(before)
@@ -137,14 +160,20 @@ class Processes(Alone):
         return begun, inside, ended, told
 
     def hear(self, other: int, until: int | None = None) -> None:
-        """Ends the job if the neighbour tells of something else than what this process does; hears what it has told so
-        far, or all `until` a message with this tag."""
+        """Looks at what the neighbour has told so far, or at all `until` a message with this tag."""
         status, tag = MPI.Status(), None
         while (until is not None and tag != until) or self.control.iprobe(other, 0):
-            text = self.disagreement(other, self.control.recv(None, other, MPI.ANY_TAG, status))
+            self.look(other, self.control.recv(None, other, MPI.ANY_TAG, status))
             tag = status.Get_tag()
-            if text:
-                self.abort(text)
+
+    def look(self, other: int, state: State) -> None:
+        """Ends the job if what the neighbour tells is something else than what this process does."""
+        text = self.disagreement(other, state)
+        if text:
+            self.abort(text)
+        with self.news:
+            self.last = state
+            self.news.notify_all()
 
     def disagreement(self, other: int, state: State) -> str:
         """What is wrong between this process and another, if anything is."""
@@ -153,6 +182,8 @@ class Processes(Alone):
         for k in sorted(told.keys() & mine.keys()):
             if told[k][0] != mine[k][0]:
                 same = "" if told[k][1][:_DIGEST] != mine[k][1][:_DIGEST] else " (one before it was another)"
+                if not same and mine[k][1][_DIGEST:] == told[k][1][_DIGEST:]:
+                    same = " (of other types, shardings, or devices)"
                 return (f"The processes run different programs{same}: their call number {k + 1} is\n"
                         f"  {_text(mine[k][1])} in process {self.index},\n  {_text(told[k][1])} in process {other}.\n"
                         "All processes have to call the same functions on arrays over several processes, in the same "

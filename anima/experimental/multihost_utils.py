@@ -28,15 +28,15 @@ class ProcessFailureError(RuntimeError):
         self.failed_devices = failed_devices
 
 
-def _told(what: str) -> None:
-    """Tells the others what this process does next, which they are to do too."""
-    processes.here.calls(record_of(what, what))
+def _told(what: str, sent: str = "") -> None:
+    """Tells the others what this process does next, which they are to do too, and what it sends."""
+    processes.here.calls(record_of(what + sent, what))
 
 
 def _exchanged(what: str, kind: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """An exchange with all processes."""
     x, out = np.asarray(x, order="C"), np.empty(shape, x.dtype)
-    _told(what)
+    _told(what, f" {kind} {x.dtype}{x.shape}")
     processes.here.exchange(kind, tuple(range(processes.here.count)), None)(x, out)
     processes.here.returns()
     return out

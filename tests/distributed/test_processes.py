@@ -79,6 +79,9 @@ ENDS = {
     "one call too many": ["has ended, while process 0 waits", "call number 4", "total at misuse.py"],
     "exit": ["Process 1 has ended, while process", "call number 2", "total at misuse.py"],
     "killed": ["Killed"],
+    "other lengths": ["different programs (of other types, shardings, or devices)", "call number 2", "total at misuse"],
+    "other mesh": ["different programs", "call number 2", "np.arange(12.0), NamedSharding(turned, P(\"x\"))))"],
+    "other parts": ["different programs (of other types, shardings, or devices)", "process_allgather at misuse"],
     "sync": ["different programs", "sync_global_devices('one') at misuse.py", "sync_global_devices('another')"],
 }
 

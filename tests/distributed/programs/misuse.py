@@ -59,6 +59,13 @@ match sys.argv[1]:
             import os
             os.kill(os.getpid(), 9)
         total(x)
+    case "other lengths":
+        total(anima.device_put(np.arange(12.0 + 3 * me), NamedSharding(mesh, P("x"))))
+    case "other mesh":
+        turned = anima.sharding.Mesh(np.array(anima.devices())[:: -1 if me == 1 else 1], "x")
+        total(anima.device_put(np.arange(12.0), NamedSharding(turned, P("x"))))
+    case "other parts":
+        multihost_utils.process_allgather(np.ones(2 + me))
     case "sync":
         multihost_utils.sync_global_devices("one" if me == 1 else "another")
 print("process", me, "has ended as if nothing were")

@@ -1,5 +1,7 @@
 """What `multihost_utils` and arrays over 3 processes say; raises where that is wrong."""
 
+import time
+
 import numpy as np
 
 import anima
@@ -63,12 +65,17 @@ doubled, total = f(x)
 assert doubled.sharding == cut and int(total) == 24 and doubled.dtype == x.dtype
 text = str(f.lower(x).partitioned)
 assert "psum" in text and "each of 3 devices" in text
+called = anima.jit(lambda x: anima.pure_callback(lambda v: 2 * v, anima.ShapeDtypeStruct(x.shape, x.dtype), x).sum())
+assert int(called(x)) == 48  # whatever addresses the processes write
+time.sleep(1.2)              # until each has looked at its neighbour
 copy = anima.tree.map(lambda v: v.clone(), x)
 np.testing.assert_array_equal(copy.addressable_data(0), x.addressable_data(0))
 small = anima.sharding.Mesh(np.array(anima.devices()[:2]), ("x",))
 other = NamedSharding(anima.make_mesh((3,), ("y",), axis_types=(AxisType.Auto,)), P("y"))
 ref, gone = anima.new_ref(jnp.int32(0)), f(x)[0]
 gone.delete()
+refused(lambda: gone + 1, RuntimeError, "deleted")
+refused(lambda: np.asarray(gone), RuntimeError, "deleted")
 refused(lambda: np.asarray(x), RuntimeError, "spans non-addressable", "int32[6,4]", "process_allgather")
 refused(lambda: anima.jit(lambda y: x + y)(1.0), RuntimeError, "spans non-addressable", "pass it as an argument")
 refused(lambda: f(gone), RuntimeError, "deleted")
