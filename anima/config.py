@@ -294,6 +294,8 @@ check_tracer_leaks = Option("check_tracer_leaks", False, _parse_bool,
 default_device = Option("default_device", None, _parse_device, "Where arrays are made when nothing says.",
                         in_trace_key=True)
 enable_checks = Option("enable_checks", False, _parse_bool, "Check the invariants of every jaxpr made.")
+pallas_enable_debug_checks = Option("pallas_enable_debug_checks", False, _parse_bool,
+                                    "Make checks of pallas.debug_check.", in_trace_key=True)
 profiling = Option("profiling", False, _parse_bool, "Compile programs that note times: profiler.start_trace sets it.",
                    in_trace_key=True)
 log_checkpoint_residuals = Option("log_checkpoint_residuals", False, _parse_bool,
@@ -362,9 +364,9 @@ raise_persistent_cache_errors = Option("raise_persistent_cache_errors", False, _
 OPTIONS: dict[str, Option] = {option.name: option for option in (
     enable_x64, debug_nans, debug_infs, disable_jit, threefry_partitionable, numpy_dtype_promotion,
     numpy_rank_promotion, default_matmul_precision, default_prng_impl, enable_custom_prng, debug_key_reuse,
-    check_tracer_leaks, default_device, enable_checks, profiling, log_compiles, log_checkpoint_residuals,
-    captured_constants_warn_bytes, captured_constants_report_frames, explain_cache_misses, traceback,
-    compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices, random_seed_offset,
+    check_tracer_leaks, default_device, enable_checks, pallas_enable_debug_checks, profiling, log_compiles,
+    log_checkpoint_residuals, captured_constants_warn_bytes, captured_constants_report_frames, explain_cache_misses,
+    traceback, compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices, random_seed_offset,
     legacy_prng_key, high_dynamic_range_gumbel, allow_f16_reductions, softmax_custom_jvp, check_static_indices,
     no_execution, no_tracing, traceback_filtering, logging_level, debug_log_modules, enable_compilation_cache,
     persistent_cache_min_compile_time_secs, persistent_cache_min_entry_size_bytes, compilation_cache_max_size,

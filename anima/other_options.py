@@ -53,7 +53,6 @@ _ACCELERATORS: tuple[_Row, ...] = (
     ("ragged_dot_use_ragged_dot_instruction", True),
     ("use_magma", "auto", ("off", "on", "auto")),
     ("mosaic_allow_hlo", False),
-    ("pallas_enable_debug_checks", False),
     ("pallas_poison_buffers", False),
     ("pallas_use_mosaic_gpu", True),
     ("use_emit_pipeline_primitive", False),

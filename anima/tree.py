@@ -77,7 +77,7 @@ class PyTreeDef(Forms):
             few = len(leaves) < self.spec.num_leaves
             raise ValueError(f"Too {'few' if few else 'many'} leaves for PyTreeDef; expected "
                              f"{self.num_leaves}, got {len(leaves)}.")
-        return self.spec.unflatten(leaves)
+        return (self.in_order() if engine.sort_keys else self).spec.unflatten(leaves)
 
     def flatten_up_to(self, tree: Any) -> Leaves:
         """The subtrees of `tree` at this structure's leaves; ValueError if this is not its outer part."""
@@ -198,9 +198,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     {'a': 11, 'b': [22]}
     """
     found, spec = engine.flatten(tree, is_leaf, False, NAMESPACE)
-    if not rest:
-        return spec.unflatten(builtins.map(f, found))
-    return spec.unflatten(builtins.map(f, found, *_aligned(spec, rest)))
+    return engine.in_order(spec).unflatten(builtins.map(f, found, *(_aligned(spec, rest) if rest else ())))
 
 
 def _aligned(spec: Spec, trees: Iterable[Any]) -> list[Leaves]:

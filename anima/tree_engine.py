@@ -21,6 +21,7 @@ NAMESPACE = "anima"
 _Node = tuple[type, Callable[[Any], Any], Callable[[Any, Any], Any]]
 _waiting: list[_Node] | None = []   # types to register when optree is loaded; None since it is
 _lock = fork_safe(threading.RLock())
+sort_keys = False   # whether dicts come back with their keys in order, as in JAX; in their own order otherwise
 
 
 def register(nodetype: type, flatten_func: Callable[[Any], Any], unflatten_func: Callable[[Any, Any], Any]) -> None:
@@ -71,3 +72,22 @@ def _first_flatten(tree: Any, is_leaf: Callable[..., bool] | None, none_is_leaf:
 
 
 flatten: Callable[..., Any] = _first_flatten  # the leaves and the structure of a tree
+
+
+def in_order(spec: Any) -> Any:
+    """A structure as it puts leaves back: its dicts get their keys in the order that `sort_keys` asks for."""
+    return _sorted(spec) if sort_keys else spec
+
+
+def _sorted(spec: Any) -> Any:
+    """The structure whose dicts come back with their keys in order. A node's state is its kind, arity and data, and
+    at its end the keys as they were; data of a defaultdict are its factory and the keys."""
+    nodes, *rest = spec.__getstate__()
+    keys = [None if node[-1] is None else node[2] if type(node[2]) is list else node[2][1] for node in nodes]
+    if all(own is None or list(node[-1]) == own for node, own in zip(nodes, keys, strict=True)):
+        return spec
+    found = type(spec).__new__(type(spec))
+    found.__setstate__((tuple([
+        node if own is None else (*node[:-1], dict.fromkeys(own) if type(node[-1]) is dict else own)
+        for node, own in zip(nodes, keys, strict=True)]), *rest))
+    return found

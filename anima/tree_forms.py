@@ -21,6 +21,11 @@ class Forms:
 
     __slots__ = ()
 
+    def in_order(self: Any) -> Any:
+        """The structure itself, as it puts leaves back from now on: dicts have the order of keys that is asked for."""
+        self.spec = engine.in_order(self.spec)
+        return self
+
     @classmethod
     def from_node_data_and_children(cls, registry: Any, node_data: tuple[type, Any] | None,
                                     children: Iterable[Any]) -> Any:

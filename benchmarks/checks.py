@@ -17,7 +17,7 @@ import numpy as np
 import anima
 import anima.numpy as jnp
 from anima.experimental import checkify
-from benchmarks.harness import HAVE_JAX, Case, measure, row
+from benchmarks.harness import HAVE_JAX, Case, measure, print_row
 from benchmarks.loops import library
 
 if HAVE_JAX:
@@ -136,7 +136,7 @@ def show(words: list[str] | None = None) -> None:
         if not words or any(w in name for w in words):
             medians = measure(Case(name, contestants(make, args, kind)))
             price = f"  jax checked / jax {medians['jax checked'] / medians['jax']:.2f}" if HAVE_JAX else ""
-            print(row(name, medians) + price, flush=True)
+            print_row(name, medians, price)
 
 
 if __name__ == "__main__":

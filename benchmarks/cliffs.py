@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core import both
-from benchmarks.harness import Case, measure, row
+from benchmarks.harness import Case, measure, print_row
 from benchmarks.loops import library
 
 F32 = np.float32
@@ -284,7 +284,7 @@ def main(words: list[str] | None = None) -> None:
     print("one run; N x = takes N times as long as Anima")
     for name, make, args in cases():
         if not words or any(w in name for w in words):
-            print(row(name, measure(Case(name, both(make, *args, numpy=False), rounds=7))), flush=True)
+            print_row(name, measure(Case(name, both(make, *args, numpy=False), rounds=7)))
 
 
 if __name__ == "__main__":

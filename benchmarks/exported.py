@@ -18,7 +18,7 @@ import anima
 import anima.numpy as jnp
 from anima import export
 from anima.experimental import serialize_executable
-from benchmarks.harness import HAVE_JAX, measure_fresh, row
+from benchmarks.harness import HAVE_JAX, measure_fresh, print_row
 
 if HAVE_JAX:
     import jax
@@ -100,7 +100,7 @@ def show() -> None:
     theirs = programs(jax.numpy, jax) if HAVE_JAX else {}
     for name, (fun, args) in programs(jnp, anima).items():
         if len(sys.argv) < 2 or any(word in name for word in sys.argv[1:]):
-            print(row(name, measure_fresh(contestants(fun, args, theirs[name][0] if theirs else None))))
+            print_row(name, measure_fresh(contestants(fun, args, theirs[name][0] if theirs else None)))
 
 
 if __name__ == "__main__":

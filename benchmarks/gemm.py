@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import anima
-from benchmarks.harness import HAVE_JAX, Case, measure, row
+from benchmarks.harness import HAVE_JAX, Case, measure, print_row, work_of
 
 if HAVE_JAX:
     import jax
@@ -43,37 +45,37 @@ def random(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.random.default_rng(0).normal(size=shape).astype(dtype)
 
 
-def show(name: str, operations: float, work: dict[str, Callable[[], Any]]) -> None:
-    """One line: times, and arithmetic operations in a nanosecond."""
-    medians = measure(Case(name, work))
-    print(f"{row(name, medians)}   {operations / medians['anima'] * 1e-9:7.1f} GFLOP/s", flush=True)
+def show(name: str, operation: Callable[[Any, Any], Any], *args: np.ndarray) -> None:
+    """One line: times, share of the limit, and arithmetic operations in a nanosecond."""
+    medians, work = measure(Case(name, contestants(operation, *args))), work_of(operation, args)
+    limit = replace(work, operations=work.operations * args[0].itemsize / 4)
+    print_row(name, medians, f"{work.operations / medians['anima'] * 1e-9:7.1f} GFLOP/s", limit)
 
 
 def main() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     print(f"Matrix products on {cores} cores: median of each; N x = takes N times as long as Anima")
-    wanted = set(sys.argv[1:])
+    wanted = set(sys.argv[1:] if __name__ == "__main__" else [])
     if not wanted or "f32" in wanted:
         for n in SQUARES:
-            show(f"f32 {n}^3", 2 * n**3, contestants(lambda a, b: a @ b, random(n, n), random(n, n)))
+            show(f"f32 {n}^3", lambda a, b: a @ b, random(n, n), random(n, n))
         for m, k, n in SHAPES:
-            show(f"f32 {m}x{k}x{n}", 2 * m * k * n, contestants(lambda a, b: a @ b, random(m, k), random(k, n)))
-            show(f"f32 {m}x{k}x{n} A'", 2 * m * k * n, contestants(lambda a, b: a.T @ b, random(k, m), random(k, n)))
-            show(f"f32 {m}x{k}x{n} B'", 2 * m * k * n, contestants(lambda a, b: a @ b.T, random(m, k), random(n, k)))
+            show(f"f32 {m}x{k}x{n}", lambda a, b: a @ b, random(m, k), random(k, n))
+            show(f"f32 {m}x{k}x{n} A'", lambda a, b: a.T @ b, random(k, m), random(k, n))
+            show(f"f32 {m}x{k}x{n} B'", lambda a, b: a @ b.T, random(m, k), random(n, k))
     if not wanted or "batch" in wanted:
-        show("f32 64 of 64x64x64", 2 * 64**4, contestants(lambda a, b: a @ b, random(64, 64, 64), random(64, 64, 64)))
-        show("f32 32 of 128x64x128 B'", 2 * 32 * 128 * 64 * 128, contestants(
-            lambda a, b: a @ b.swapaxes(1, 2), random(32, 128, 64), random(32, 128, 64)))
+        show("f32 64 of 64x64x64", lambda a, b: a @ b, random(64, 64, 64), random(64, 64, 64))
+        show("f32 32 of 128x64x128 B'", lambda a, b: a @ b.swapaxes(1, 2), random(32, 128, 64), random(32, 128, 64))
     if not wanted or "vector" in wanted:
         for n in VECTORS:
-            show(f"f32 matrix {n} by vector", 2 * n * n, contestants(lambda a, b: a @ b, random(n, n), random(n)))
-            show(f"f32 vector by matrix {n}", 2 * n * n, contestants(lambda a, b: a @ b, random(n), random(n, n)))
+            show(f"f32 matrix {n} by vector", lambda a, b: a @ b, random(n, n), random(n))
+            show(f"f32 vector by matrix {n}", lambda a, b: a @ b, random(n), random(n, n))
     if not wanted or "f64" in wanted:
-        anima.config.update("jax_enable_x64", True)
-        if HAVE_JAX:
-            jax.config.update("jax_enable_x64", True)
         for n in (64, 256, 1024):
-            show(f"f64 {n}^3", 2 * n**3, contestants(lambda a, b: a @ b, *[random(n, n, dtype=np.float64)] * 2))
+            with ExitStack() as stack:
+                for module in (anima, *([jax] if HAVE_JAX else ())):
+                    stack.enter_context(module.enable_x64(True))
+                show(f"f64 {n}^3", lambda a, b: a @ b, *[random(n, n, dtype=np.float64)] * 2)
 
 
 if __name__ == "__main__":

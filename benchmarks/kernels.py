@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 import anima
-from benchmarks.harness import HAVE_JAX, HAVE_TORCH, Case, measure, row
+from benchmarks.harness import HAVE_JAX, HAVE_TORCH, measure, print_row
 from benchmarks.routines import Routine, linear, normal
 
 if HAVE_JAX:
@@ -304,14 +305,15 @@ def streams() -> Iterator[Routine]:
 
 def routines() -> Iterator[Routine]:
     for group in (layouts, lookups, stencils, small_matrices, loops, streams):
-        yield from group()
+        yield from (replace(routine, limited=group in (layouts, streams)) for routine in group())
 
 
 def main(words: list[str] | None = None) -> None:
     print("median of each; N x = takes N times as long as Anima")
     for routine in routines():
         if not words or any(w in routine.name for w in words):
-            print(row(routine.name, measure(Case(routine.name, routine.contestants()))), flush=True)
+            case = routine.case()
+            print_row(case.name, measure(case), work=case.work)
 
 
 if __name__ == "__main__":

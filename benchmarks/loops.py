@@ -14,7 +14,7 @@ import numpy as np
 import anima
 import anima.numpy as jnp
 from benchmarks.core import both, compiling
-from benchmarks.harness import HAVE_JAX, Case, measure, measure_fresh, row
+from benchmarks.harness import HAVE_JAX, Case, measure, measure_fresh, print_row
 
 if HAVE_JAX:
     import jax
@@ -244,15 +244,14 @@ def main(words: list[str] | None = None) -> None:
         if words and not any(w in name for w in words):
             continue
         forward = measure(Case(name, both(make, *args, numpy=False), rounds=7))
-        print(row(name, forward), flush=True)
+        print_row(name, forward)
         if differentiate:
             gradient = measure(Case(name, both(make, *args, wrap="grad"), rounds=7))
             ratio = gradient["anima"] / forward["anima"]
-            print(f"{row('  gradient', gradient)}   {ratio:6.1f} x forward", flush=True)
-        print(row("  compiling", measure_fresh(compiling(make, *args), rounds=2)), flush=True)
+            print_row(name, gradient, f"{ratio:6.1f} x forward", part="gradient")
+        print_row(name, measure_fresh(compiling(make, *args), rounds=2), part="compiling")
         if differentiate:
-            print(row("  compiling the gradient", measure_fresh(compiling(make, *args, wrap="grad"), rounds=2)),
-                  flush=True)
+            print_row(name, measure_fresh(compiling(make, *args, wrap="grad"), rounds=2), part="compiling the gradient")
 
 
 if __name__ == "__main__":

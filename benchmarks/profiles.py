@@ -15,7 +15,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.config import profiling
-from benchmarks.harness import Case, measure, row
+from benchmarks.harness import Case, measure, print_row
 
 
 def network(x: Any, weights: Any) -> Any:
@@ -49,7 +49,7 @@ def show() -> None:
     print("one run; N x = takes N times as long as Anima without a profile")
     with tempfile.TemporaryDirectory() as folder, anima.profiler.trace(folder):
         for name, (fun, args) in functions().items():
-            print(row(name, measure(Case(name, contestants(fun, args)))), flush=True)
+            print_row(name, measure(Case(name, contestants(fun, args))))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ import anima
 from anima import P, lax
 from anima.ops.collective import psum_p
 from anima.ops.exchange import all_gather_p, all_to_all_p, ppermute_p, reduce_scatter_p
-from benchmarks.harness import seconds
+from benchmarks.timing import seconds
 
 COUNT = 8
 ROWS = (64, 1024)  # on each rank

@@ -16,7 +16,7 @@ import scipy.linalg
 import scipy.sparse
 
 import anima
-from benchmarks.harness import HAVE_JAX, HAVE_TORCH
+from benchmarks.harness import HAVE_JAX, HAVE_TORCH, Case, work_of
 
 if HAVE_JAX:
     import jax
@@ -36,6 +36,10 @@ class Routine:
     by: Callable[[Any], Function]
     numpy: Function | None = None
     torch: Function | None = None
+    limited: bool = False  # by the machine's bandwidth or arithmetic, if by anything
+
+    def case(self) -> Case:
+        return Case(self.name, self.contestants(), work=work_of(self.by(anima), self.arrays) if self.limited else None)
 
     def contestants(self) -> dict[str, Callable[[], Any]]:
         found = {"anima": compiled(anima, self)}

@@ -14,7 +14,7 @@ import numpy as np
 
 import anima
 import anima.numpy as jnp
-from benchmarks.harness import HAVE_JAX, row
+from benchmarks.harness import HAVE_JAX, print_row
 
 if HAVE_JAX:
     import jax
@@ -90,7 +90,7 @@ def main(words: list[str] | None = None) -> None:
             compiling(lib, make(lib, m, 8))
         for n in SIZES:
             times = {key: compiling(lib, make(lib, m, n)) for key, (lib, m) in libraries.items()}
-            print(row(f"{name}, {n}", times), flush=True)
+            print_row(f"{name}, {n}", times)
 
 
 if __name__ == "__main__":

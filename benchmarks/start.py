@@ -69,8 +69,10 @@ def run(library: str, program: str, folder: str) -> tuple[float, float]:
     kept = {"ANIMA_ENABLE_COMPILATION_CACHE": str(int(bool(folder))), "ANIMA_CACHE_DIR": folder}
     if library == "jax" and folder:
         kept = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    settings = {**os.environ, **kept}
+    settings.pop("PYTHONDONTWRITEBYTECODE", None)  # or modules that nobody installed are compiled again each time
     out = subprocess.run([sys.executable, "-c", PROGRAM, library, program], check=True, capture_output=True, text=True,
-                         env={**os.environ, **kept}).stdout.split()
+                         env=settings).stdout.split()
     return float(out[0]), float(out[1])
 
 

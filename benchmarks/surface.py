@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import anima
-from benchmarks.harness import HAVE_JAX, HAVE_TORCH, Case, measure, row
+from benchmarks.harness import HAVE_JAX, HAVE_TORCH, Case, measure, print_row, work_of
 from benchmarks.routines import routines
 
 if HAVE_JAX:
@@ -141,10 +141,10 @@ def cases(words: list[str]) -> Iterator[Case]:
                     contestants["jax"] = jax_like(jax, conv, kind)
                 if HAVE_TORCH:
                     contestants["torch"] = torch_like(conv, kind)
-                yield Case(name, contestants)
+                yield Case(name, contestants, work=None if kind else work_of(conv.by(anima), conv.arrays()))
     for routine in routines():
         if all(word in routine.name for word in words):
-            yield Case(routine.name, routine.contestants())
+            yield routine.case()
 
 
 def main() -> None:
@@ -153,7 +153,7 @@ def main() -> None:
         torch.set_num_threads(cores)
     print(f"On {cores} cores: median of each; N x = takes N times as long as Anima")
     for case in cases(sys.argv[1:] if sys.argv[0].endswith("surface.py") else []):
-        print(row(case.name, measure(case)), flush=True)
+        print_row(case.name, measure(case), work=case.work)
 
 
 if __name__ == "__main__":

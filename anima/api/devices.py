@@ -24,7 +24,15 @@ from anima.core.placement import whole
 from anima.core.shardings import NamedSharding, Sharding, device_of
 from anima.core.trace import aval_of, is_tracing
 from anima.ops.elementwise import convert
-from anima.ops.placing import check_fits, device_put_p, on_current_mesh, reshard_p, sharding_constraint_p
+from anima.ops.placing import (
+    check_explicit,
+    check_fits,
+    check_mesh_is_set,
+    device_put_p,
+    on_current_mesh,
+    reshard_p,
+    sharding_constraint_p,
+)
 from anima.util import lazy_module
 
 llvm = lazy_module("llvmlite")
@@ -32,7 +40,10 @@ llvm = lazy_module("llvmlite")
 
 def block_until_ready(x: Any) -> Any:
     """`x`, once every array in it is computed."""
-    return tree.map(lambda v: v.block_until_ready() if hasattr(v, "block_until_ready") else v, x)
+    for v in tree.leaves(x):
+        if hasattr(v, "block_until_ready"):
+            v.block_until_ready()
+    return x
 
 
 class ArrayCopySemantics(enum.Enum):
@@ -168,11 +179,12 @@ def _constrained(leaf: Any, sharding: Any) -> Any:
         if mapped:
             raise ValueError(f"{name}: {spec} names {', '.join(map(repr, mapped))}, along which each device has "
                              "its own part here, as the function is mapped over it. Fix: specs about other axes.")
-        if from_spec and mesh.are_all_axes_explicit:
-            if aval.sharding.spec != spec.padded(aval.ndim):
+        if get_abstract_mesh().are_all_axes_explicit:
+            own, wanted = aval.sharding.spec, spec.padded(aval.ndim)
+            if any(w is not PartitionSpec.UNCONSTRAINED and w != p for p, w in zip(own, wanted, strict=True)):
                 raise AssertionError(
                     f"`{name}` acts as an assert when all axes of mesh are of type `Explicit`. The array sharding: "
-                    f"{aval.sharding.spec} did not match the sharding provided: {spec.padded(aval.ndim)}. Please use "
+                    f"{own} did not match the sharding provided: {wanted}. Please use "
                     "`anima.sharding.reshard` to shard your input to the sharding you want.")
             return leaf
         if any(mesh.type_of(axis) is AxisType.Explicit for axis in used_axes(spec)):
@@ -202,10 +214,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
 def _resharded(leaf: Any, sharding: Any) -> Any:
     if isinstance(sharding, PartitionSpec):
-        if current_mesh().empty and get_abstract_mesh().empty:
-            raise ValueError("Using PartitionSpec when you are not under a mesh context is not allowed. Please pass a "
-                             "NamedSharding instance or enter into a mesh context via `anima.set_mesh`. Got "
-                             f"{sharding}")
+        check_mesh_is_set(sharding)
         sharding = on_current_mesh("reshard", sharding, "out_shardings")
     if not isinstance(sharding, (Sharding, NoneType)):
         raise TypeError("`out_sharding` argument of reshard only supports instances of `NamedSharding` or "
@@ -213,11 +222,7 @@ def _resharded(leaf: Any, sharding: Any) -> Any:
     if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:
         raise ValueError("Reshard should only be used with out_shardings which are non-None and have a non-empty mesh. "
                          f"Got sharding {sharding}.")
-    for axis in used_axes(sharding.spec):
-        kind = sharding.mesh.type_of(axis)
-        if kind is not AxisType.Explicit:
-            raise ValueError("PartitionSpec passed to reshard cannot contain axis names that are of type Auto or "
-                             f"Manual. Got PartitionSpec: {sharding.spec} with axis name: {axis} of type: {kind}.")
+    check_explicit("reshard", sharding)
     shape = aval_of(leaf).shape
     check_fits("One of reshard arguments", shape, sharding)
     return reshard_p.bind(leaf, dst_sharding=whole(sharding.mesh, sharding.spec, len(shape)))

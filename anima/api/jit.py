@@ -50,7 +50,7 @@ class Entry:
                  out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str, places: Places):
         self.places = places     # where its results are, on several devices
         self.closed, self.outer, self.options, self.name = closed, outer, options, name
-        self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree, donated
+        self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree.in_order(), donated
         self.out_avals = closed.out_avals
         self.kept = False        # for later calls
         self.on_refs = any(isinstance(a, AbstractRef) for a in closed.in_avals)  # given, or closed over

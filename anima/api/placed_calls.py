@@ -17,7 +17,16 @@ from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 from anima.core.partition import PartitionSpec
-from anima.core.placement import check_together, committed_sharding, completed, elsewhere, mesh_of, moved, place
+from anima.core.placement import (
+    check_together,
+    committed_sharding,
+    completed,
+    elsewhere,
+    made_at,
+    mesh_of,
+    moved,
+    place,
+)
 from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of
@@ -211,7 +220,7 @@ class Places:
         found = self.found[shardings]
         if found is not None:
             return found, True
-        made = [elsewhere(a.ndim) for a in self.closed.out_avals]
+        made = [made_at(a, known) for a in self.closed.out_avals]
         return [s for s, _ in made], any(stays for _, stays in made)
 
     def _unused(self, count: int) -> list[int]:

@@ -1,6 +1,6 @@
 """`shard_map`: a function that each device of a mesh applies to its own part of the arguments.
 
-    >>> mesh = anima.make_mesh((1,), ("x",))
+    >>> mesh = anima.sharding.Mesh(anima.devices()[:1], "x")
     >>> total = anima.shard_map(lambda a: lax.psum(a.sum(), "x"), mesh=mesh, in_specs=anima.P("x"), out_specs=anima.P())
     >>> total(jnp.arange(8.0))
     Array(28., dtype=float32)
@@ -28,7 +28,9 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
 from anima.core.refs import Ref
+from anima.core.shardings import DuplicateSpecError
 from anima.core.stage import Traced, eval_numpy, trace_to_jaxpr
+from anima.core.state import current
 from anima.core.trace import aval_of, is_array_like, is_tracing
 from anima.ops.broadcast import as_operand
 from anima.transforms.discharge import without_refs
@@ -65,11 +67,11 @@ def shard_map(f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_spec
       A function of whole arrays, with whole arrays as results.
 
     Raises:
-      ValueError: for shapes that do not divide, axes that the mesh has not, and results that may differ where
-        `out_specs` say that they do not.
+      ValueError: for shapes that do not divide, axes that the mesh has not, results that may differ where `out_specs`
+        say that they do not, and, where all axes are of type Explicit, arguments that are not cut as `in_specs` say.
       TypeError: for what is no mesh, no spec, no function.
 
-    >>> mesh = anima.make_mesh((1,), ("x",))
+    >>> mesh = anima.sharding.Mesh(anima.devices()[:1], "x")
     >>> anima.shard_map(lambda a: a * 2, mesh=mesh, in_specs=anima.P("x"), out_specs=anima.P("x"))(jnp.arange(3))
     Array([0, 2, 4], dtype=int32)
     """
@@ -100,7 +102,7 @@ def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = INFER, out_ax
       out_axes: along which axis parts of results are put together: an int, None, or a pytree prefix of them.
       axis_name: the axis of the mesh.
 
-    >>> with anima.set_mesh(anima.make_mesh((1,), ("x",))):
+    >>> with anima.set_mesh(anima.sharding.Mesh(anima.devices()[:1], "x")):
     ...     anima.smap(lambda a: a * 2, in_axes=0, out_axes=0, axis_name="x")(jnp.arange(3))
     Array([0, 2, 4], dtype=int32)
     """
@@ -178,6 +180,7 @@ class _Call:
         for k, x, (path, _) in zip(range(len(specs)), leaves, tree.leaves_with_path(args), strict=True):
             if specs[k] is not None:
                 self._check_in(aval_of(x), specs[k], path)  # type: ignore[arg-type]
+                self._check_type(aval_of(x), specs[k])  # type: ignore[arg-type]
         out_trees: list[Any] = []
 
         def flat(*parts: Any) -> tuple[list[Any], list[PartitionSpec]]:
@@ -229,8 +232,8 @@ class _Call:
                                      f"({allowed}), but:\n\n  {where} refers to {n!r}\n\nCheck the {what} "
                                      "values passed to shard_map.")
             if len(set(used_axes(spec))) < len(used_axes(spec)):
-                raise ValueError(f"shard_map {where} is {spec}, which names an axis twice: each cuts at most one "
-                                 "dimension.")
+                raise DuplicateSpecError(f"shard_map {where} is {spec}, which names an axis twice: each cuts at most "
+                                         "one dimension.")
 
     def _check_in(self, aval: ShapedArray, spec: PartitionSpec, path: Any) -> None:
         where = f"args{tree.keystr(path)}"
@@ -252,6 +255,19 @@ class _Call:
                     f"{aval.str_short()} corresponds to in_specs of value {spec}, which maps array axis {axis} (of "
                     f"size {n}) to mesh axis {entry!r} (of size {parts}), but {parts} does not evenly divide {n}. Fix: "
                     "pad the argument, or choose other specs or another mesh.")
+
+    def _check_type(self, aval: ShapedArray, spec: PartitionSpec) -> None:
+        """ValueError for a spec that is not what the argument's type says of axes that are all Explicit."""
+        bound = {n for n, _ in current.axes}
+        if not self.manual.union(bound).issuperset(self.mesh.axis_names) or any(
+                self.mesh.type_of(n) is not AxisType.Explicit for n in self.manual):
+            return
+        own, wanted = aval.sharding.spec, spec.padded(aval.ndim)
+        if own != wanted:
+            raise ValueError(
+                f"in_specs passed to shard_map: {wanted} does not match the specs of the input: {own} for arg: "
+                f"{aval.str_short()}. Fix: leave `in_specs` out, as the types of the arguments tell; or cut them so, "
+                "anima.reshard(x, NamedSharding(mesh, spec)); or a mesh with axes of type Auto.")
 
     def _out_specs(self, given: Any, result: Any, outs: Sequence[Any]) -> list[PartitionSpec]:
         """One for each result, which it fits."""

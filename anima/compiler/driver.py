@@ -1,6 +1,6 @@
 """The compiler on one page: every pass from a jaxpr to LLVM text, in order.
 
-    jaxpr   dead_code inline hoist expand simplify dead_code equations on arrays
+    jaxpr   dead_code inline hoist expand simplify together dead_code    equations on arrays
     fused   fuse                                            groups of equations, one for each kernel
     loops   lower tile schedule                             loops over buffers, in the order of a target
             registers plan_buffers stamp                    what is where; when, under a profile
@@ -37,6 +37,7 @@ from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
 from anima.compiler.rewriting.simplify import dead_code, simplify
+from anima.compiler.rewriting.together import together
 from anima.compiler.scheduling.interrupt import interrupt
 from anima.compiler.scheduling.parallelize import parallelize
 from anima.compiler.scheduling.prefetch import prefetch
@@ -70,6 +71,7 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("hoist", hoist, "jaxpr"),                   # no products in scans that could be done at once
         Pass("expand", partial(expand, target=target), "jaxpr"),  # no random keys, no composite operations
         Pass("simplify", simplify, "jaxpr"),             # nothing computed twice
+        Pass("together", together, "jaxpr"),             # no costly functions of single values alike
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel
         Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays

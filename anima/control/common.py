@@ -90,18 +90,23 @@ def strong_like(values: Sequence[Any], avals: Sequence[ShapedArray]) -> list[Any
 
 
 def differences(in_tree: Any, expected: Sequence[ShapedArray], got: Sequence[ShapedArray], what: str,
-                other: str = "the corresponding output", cut: bool = True) -> list[str]:
-    """A line for each leaf whose type differs, with the path to it; `cut`: types that are cut otherwise do, too."""
+                other: str = "the corresponding output") -> list[str]:
+    """A line for each leaf whose type differs, with the path to it."""
     paths = [tree.keystr(path) for path, _ in tree.leaves_with_path(tree.unflatten(in_tree, range(len(expected))))]
     lines = []
     for path, a, b in zip(paths, expected, got, strict=True):
-        differ = {"shapes": a.shape != b.shape, "dtypes": a.dtype != b.dtype,
-                  "shardings": cut and a.shape == b.shape and cut_of(a) != cut_of(b)}
+        cut = a.shape == b.shape and cut_of(a) != cut_of(b) and _all_explicit(a) and _all_explicit(b)
+        differ = {"shapes": a.shape != b.shape, "dtypes": a.dtype != b.dtype, "shardings": cut}
         kinds = [kind for kind, apart in differ.items() if apart]
         if kinds:
             lines.append(f"  * the {what}{path} has type {errors.describe(a)} but {other} has type "
                          f"{errors.describe(b)}, so the {' and '.join(kinds)} do not match")
     return lines
+
+
+def _all_explicit(aval: ShapedArray) -> bool:
+    """Whether the type says all of how a value is cut: where no mesh is set, those of whole values do not."""
+    return aval.sharding.mesh.are_all_axes_explicit
 
 
 def structure_difference(one: Any, other: Any) -> tuple[str, str, str]:
@@ -146,7 +151,7 @@ def check_carry(loop: str, fun: Callable[..., Any], position: int, trees: tuple[
                         f"is {one} but the corresponding component of the carry output is {other}.\n\nRevise "
                         f"{place_of(fun)} so that the carry output has the same pytree structure as the carry input.")
     lines = [] if got is None else differences(trees[0], expected, got, f"input carry component {name}",
-                                               "the corresponding output carry component", cut=loop == "scan")
+                                               "the corresponding output carry component")
     if lines:
         raise TypeError(f"{body} equal types, but they differ:\n\n" + "\n".join(lines) + f"\n\nRevise "
                         f"{place_of(fun)} so that all output types match the corresponding input types.")
@@ -155,17 +160,27 @@ def check_carry(loop: str, fun: Callable[..., Any], position: int, trees: tuple[
 def share_consts(programs: Sequence[tuple[ClosedJaxpr, Sequence[Any]]]) -> tuple[list[ClosedJaxpr], list[Any]]:
     """Programs whose leading arguments are values that they close over, as programs of the values of all of them.
 
-    Returns them, and those values: each once.
+    Returns them, and those values: each as often as one program has it.
     """
-    shared = {id(c): c for _, consts in programs for c in consts}
+    shared = {key: c for _, consts in programs for key, c in _occurrences(consts).items()}
     out: dict[int, ClosedJaxpr] = {}
     for closed, consts in programs:
         if id(closed) not in out:
-            own = dict(zip(map(id, consts), closed.jaxpr.invars, strict=False))
+            own = dict(zip(_occurrences(consts), closed.jaxpr.invars, strict=False))
             invars = [own.get(key) or Var(aval_of(c)) for key, c in shared.items()]
             invars += closed.jaxpr.invars[len(consts):]
             out[id(closed)] = closed.replace(jaxpr=closed.jaxpr.replace(invars=invars))
     return [out[id(closed)] for closed, _ in programs], list(shared.values())
+
+
+def _occurrences(values: Sequence[Any]) -> dict[tuple[int, int], Any]:
+    """Values by their identity, and how often they stand before."""
+    count: dict[int, int] = {}
+    found: dict[tuple[int, int], Any] = {}
+    for value in values:
+        number = count[id(value)] = count.get(id(value), -1) + 1
+        found[id(value), number] = value
+    return found
 
 
 def steady(attempt: int, before: Sequence[Any], after: Sequence[Any]) -> bool:

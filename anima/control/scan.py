@@ -23,6 +23,7 @@ from anima.control.lanes import on_their_own
 from anima.control.residuals import plan_residuals
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.axes import joins_lanes, mentions, name_of
+from anima.core.explicit import cut_of
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Inner, Linear, Primitive, Work, Zero
 from anima.core.refs import Ref
@@ -89,7 +90,7 @@ class Scan(Stateful):
     def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, length: int, num_carry: int, **params: Any,
               ) -> list[ShapedArray]:
         outs = jaxpr.out_avals
-        return outs[:num_carry] + [a.update(shape=(length, *a.shape)) for a in outs[num_carry:]]
+        return outs[:num_carry] + [a.inc_rank(length, 0) for a in outs[num_carry:]]
 
     def inner(self, params: dict[str, Any]) -> Sequence[Inner]:
         carries = params["num_carry"]
@@ -293,7 +294,7 @@ class Scan(Stateful):
                           if after in kept)}
         stays = [v in known for v in results]
         found = dict(zip(results[count:], eqn.outvars[count:], strict=True))
-        new = {v: Var(v.aval.update(shape=(p["length"], *v.aval.shape))) for v in kept if v not in found}
+        new = {v: Var(v.aval.inc_rank(p["length"], 0)) for v in kept if v not in found}
         whole = whole.replace(jaxpr=whole.jaxpr.replace(outvars=[*results, *new]))
         invars = [*eqn.invars, *(new.get(v) or found[v] for v in kept)]
         again = eqn.replace(invars=invars, params={**p, "jaxpr": cut, "linear": (False,) * len(invars)})
@@ -322,7 +323,7 @@ def batch_lanes(primitive: Primitive, size: int, args: Sequence[Any], dims: Sequ
         shared, own = iter(operands[: len(consts)]), iter(operands[len(consts):])
         return primitive.bind(*(next(own) if m else next(shared) for m in mapped), **params)
 
-    avals = [aval_of(c) for c in consts] + [(a := aval_of(x)).update(shape=a.shape[1:]) for x in xs]
+    avals = [aval_of(c) for c in consts] + [aval_of(x).dec_rank(size, 0) for x in xs]
     body = ClosedJaxpr(*trace_to_jaxpr(lane, avals))
     if any(isinstance(c, Ref) for c in consts):
         refuse_writes(body, consts)
@@ -449,7 +450,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
     init_leaves, init_tree = tree.flatten(init)
     xs_leaves = tree.leaves(xs)
     length = scan_length(xs_leaves, length)
-    x_avals = [a.update(shape=a.shape[1:], weak_type=False) for a in map(aval_of, xs_leaves)]
+    x_avals = [a.dec_rank(length, 0).strip_weak_type() for a in map(aval_of, xs_leaves)]
     in_tree = tree.structure((init, xs))
     for attempt in itertools.count():
         carry_avals = list(map(aval_of, init_leaves))
@@ -473,6 +474,9 @@ def scan_length(leaves: Sequence[Any], length: int | None) -> int:
     for x in leaves:
         if not aval_of(x).shape:
             raise ValueError(f"scan got value with no leading axis to scan over: {x}.")
+        if cut_of(aval_of(x))[0]:
+            raise ValueError(f"0th dimension of all xs should be replicated. Got {aval_of(x).sharding.spec}. Fix: "
+                             "anima.reshard, as each step needs an element that all devices have.")
     lengths = {aval_of(x).shape[0] for x in leaves}
     if length is not None:
         if isinstance(length, Tracer):

@@ -160,6 +160,23 @@ class ShardedArray(ShapedArray):
             sharding = self.sharding
         return ShapedArray.update(self, shape, dtype, weak_type, sharding, **kwargs)
 
+    def inc_rank(self, size: int, spec: int | None) -> ShapedArray:
+        if spec is None:
+            return self
+        axis = canonicalize_axis(spec, self.ndim + 1)
+        return ShapedArray.inc_rank(self, size, axis).update(sharding=self._recut(axis, axis, (None,)))
+
+    def dec_rank(self, size: int, spec: int | None) -> ShapedArray:
+        if spec is None:
+            return self
+        axis = canonicalize_axis(spec, self.ndim)
+        return ShapedArray.dec_rank(self, size, axis).update(sharding=self._recut(axis, axis + 1, ()))
+
+    def _recut(self, start: int, stop: int, new: tuple[Any, ...]) -> NamedSharding:
+        """The sharding with other partitions for the dimensions from `start` to `stop`."""
+        spec = self.sharding.spec
+        return self.sharding.update(spec=spec.update((*spec[:start], *new, *spec[stop:])))
+
     def dimensions(self) -> list[str]:
         found = []
         for n, partition in zip(self.shape, self.sharding.spec, strict=True):

@@ -60,14 +60,16 @@ class _Writer:
         """A program has names of its own: what it shares variables with, an outer one too, keeps its names."""
         out, outer = self.out, self.names
         self.names = {}
-        for var in (*jaxpr.constvars, None, *jaxpr.invars):
-            out.append("in" if var is None else self.define(var))
-        for eqn in jaxpr.eqns:
-            self.equation(eqn)
-            out.append(" ".join([self.atom(a) for a in eqn.invars]))
-            out.append(" ".join([self.define(v) for v in eqn.outvars]))
-        out.append("out " + " ".join([self.atom(a) for a in jaxpr.outvars]))
-        self.names = outer
+        try:
+            for var in (*jaxpr.constvars, None, *jaxpr.invars):
+                out.append("in" if var is None else self.define(var))
+            for eqn in jaxpr.eqns:
+                self.equation(eqn)
+                out.append(" ".join([self.atom(a) for a in eqn.invars]))
+                out.append(" ".join([self.define(v) for v in eqn.outvars]))
+            out.append("out " + " ".join([self.atom(a) for a in jaxpr.outvars]))
+        finally:
+            self.names = outer  # the outer program goes on where this one is Unknown
 
     def define(self, var: Any) -> str:
         self.names[var] = name = str(self.count)

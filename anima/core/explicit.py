@@ -34,7 +34,7 @@ def typed(primitive: Primitive, avals: Sequence[ShapedArray], outs: Sequence[Sha
       ShardingTypeError: where there is no one answer.
     """
     mesh = _mesh(avals)
-    if primitive.places(params) or primitive.inner(params) or mesh is None:
+    if primitive.places(params) or primitive.inner(params) or not primitive.typed or mesh is None:
         return list(outs)
     rule = primitive.sharding_rule(avals, outs, **params)
     if rule is None:

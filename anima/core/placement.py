@@ -14,7 +14,7 @@ import numpy as np
 from anima.config import default_device
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
-from anima.core.device import CPU, Device
+from anima.core.device import CPU
 from anima.core.mesh import NO_MESH, AbstractMesh, AxisType, Mesh, mesh_option
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.primitive import Primitive
@@ -60,18 +60,25 @@ def check_together(shardings: Sequence[Sharding | None], others: Sequence[tuple[
     if len(meshes) > 1 and any(m.explicit_axes for m in meshes):
         one, other = list(meshes)[:2]
         raise ValueError(f"Mesh for all inputs should be equal. Got one mesh: {one} and another mesh: {other}")
-    first: tuple[Any, set[Device]] | None = None
+    first: tuple[Any, list[int]] | None = None
     for what, sharding in (*enumerate(shardings), *others):
         if sharding is None:
             continue
-        devices = sharding.device_set
+        devices = _ordered(sharding)
         if first is None:
             first = what, devices
         elif devices != first[1]:
             a, b = [(f"argument {describe(w)} and with" if isinstance(w, int) else f"{w} with") +
-                    f" device ids {sorted(d.id for d in ds)} on platform CPU" for w, ds in (first, (what, devices))]
+                    f" device ids {ids} on platform CPU" for w, ids in (first, (what, devices))]
             raise ValueError(f"Received incompatible devices for jitted computation. Got {a} and {b}. Fix: "
-                             "anima.device_put them to the same devices.")
+                             "anima.device_put them to the same devices, in the same order.")
+
+
+def _ordered(sharding: Sharding) -> list[int]:
+    """The numbers of the devices, in the order in which they have parts where that is known."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+        return [d.id for d in sharding.mesh.device_list]
+    return sorted(d.id for d in sharding.device_set)
 
 
 def mesh_of(shardings: Sequence[Sharding | None]) -> Mesh | None:
@@ -83,9 +90,28 @@ def completed(mesh: Mesh, aval: ShapedArray, spec: PartitionSpec) -> NamedShardi
     """The sharding of a result: along Explicit axes as its type says, along the others as propagation does."""
     if type(aval) is not ShardedArray:
         return NamedSharding(mesh, spec)
-    known = [(*axes_of(mine), *(n for n in axes_of(p) if mesh.type_of(n) is AxisType.Auto))
+    known = [_merged(mesh, axes_of(mine), axes_of(p))
              for mine, p in zip(aval.sharding.spec, spec.padded(aval.ndim), strict=True)]
     return NamedSharding(mesh, aval.sharding.spec.update(partitions=known))
+
+
+def _merged(mesh: Mesh, typed: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Along which axes a dimension is cut: in the order that propagation found, where it found those of the type."""
+    if tuple(n for n in found if mesh.type_of(n) is AxisType.Explicit) == typed:
+        return found
+    return (*typed, *(n for n in found if mesh.type_of(n) is AxisType.Auto))
+
+
+def made_at(aval: ShapedArray, known: Sequence[Sharding | None]) -> tuple[Sharding | None, bool]:
+    """Where an array of this type is made, and whether it has to stay, if nothing that it is made of is placed: as its
+    type says, on the current mesh or that of `known` shardings; else where nothing places arrays."""
+    if type(aval) is ShardedArray:
+        meshes = [mesh_option.value, *(s.mesh for s in known if isinstance(s, NamedSharding))]
+        axes = aval.sharding.mesh.shape_tuple
+        mesh = next((m for m in meshes if isinstance(m, Mesh) and m.shape_tuple == axes), None)
+        if mesh is not None:
+            return completed(mesh, aval, PartitionSpec()), True
+    return elsewhere(aval.ndim)
 
 
 def placed_results(primitive: Primitive, args: Sequence[Any], avals: Sequence[ShapedArray],

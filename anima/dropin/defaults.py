@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from anima import tree_engine
 from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.effects import Callback
@@ -11,11 +12,13 @@ from anima.runtime import logs
 
 
 def adopt() -> None:
-    """The newer stream of random numbers, unless the environment names one; `jit` as the name of calls; failures of
-    functions that programs call back as `JaxRuntimeError`s; the words of `log_compiles` that tests look for."""
+    """The newer stream of random numbers, unless the environment names one; `jit` as the name of calls; dicts that
+    come back with their keys in order; failures of functions that programs call back as `JaxRuntimeError`s; the words
+    of `log_compiles` that tests look for."""
     if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
         config.update("anima_threefry_partitionable", True)
     pjit_p.name = "jit"
+    tree_engine.sort_keys = True
     Callback.errors_as_text = True
     _, event = logs.kinds["compile"]
     logs.kinds["compile"] = "XLA compilation of jit({})", event

@@ -137,8 +137,6 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs
     """
     specs = _layouts("host_local_array_to_global_array", pspecs, local_inputs)
     leaves, structure = tree.flatten(local_inputs)
-    if _alone():
-        return tree.map(as_array, local_inputs)
     return tree.unflatten(structure, [
         x if isinstance(x, PlacedArray) and spreads(x.sharding)
         else make_array_from_process_local_data(NamedSharding(global_mesh, spec), x)
@@ -149,7 +147,5 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspec
     """This process's parts of arrays over all processes, which lie as `pspecs` say: the inverse."""
     specs = _layouts("global_array_to_host_local_array", pspecs, global_inputs)
     leaves, structure = tree.flatten(global_inputs)
-    if _alone():
-        return tree.map(as_array, global_inputs)
-    return tree.unflatten(structure, [device_put(x, NamedSharding(global_mesh, spec)).addressable_shards[0].data
-                                      for x, spec in zip(leaves, specs, strict=True)])
+    placed = [device_put(x, NamedSharding(global_mesh, spec)) for x, spec in zip(leaves, specs, strict=True)]
+    return tree.unflatten(structure, placed if _alone() else [x.addressable_shards[0].data for x in placed])

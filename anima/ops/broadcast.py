@@ -27,7 +27,7 @@ from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
 from anima.core.sharding_rules import dims, without
 from anima.core.trace import Tracer, aval_of
-from anima.ops.placing import as_asked, lies_somewhere, put_like
+from anima.ops.placing import as_asked, lies_somewhere, put_like, typed_as
 
 
 def as_shape(sizes: Any, context: str = "") -> Shape:
@@ -92,7 +92,7 @@ def element_shape(aval: ShapedArray) -> Shape:
 
 def instantiate(x: Any) -> Any:
     """A tangent or cotangent as an array, where it was a symbolic zero."""
-    return zeros(x.aval) if isinstance(x, Zero) else x
+    return typed_as(zeros(x.aval), x.aval) if isinstance(x, Zero) else x
 
 
 class Movement(Primitive):
@@ -367,7 +367,7 @@ def scalar(value: Any, dtype: Any, weak_type: bool = False) -> Any:
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:
     """An array of `shape` filled with the scalar `fill_value`, of its element type or of `dtype`."""
     if sharding is not None:
-        return as_asked("full", None, sharding, full, shape, fill_value, dtype)
+        return as_asked("full", sharding, None, full, shape, fill_value, dtype)
     shape, fill = as_shape(shape, "full shape"), aval_of(fill_value)
     if fill.shape:
         raise TypeError(f"full must be called with scalar fill_value, got fill_value.shape {fill.shape}.")
@@ -378,7 +378,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Any:
     """An array like `x` (its shape, element type and sharding, unless given) filled with `fill_value`."""
     if sharding is not None:
-        return as_asked("full_like", None, sharding, full_like, x, fill_value, dtype, shape)
+        return as_asked("full_like", sharding, None, full_like, x, fill_value, dtype, shape)
     if shape is None and lies_somewhere(x):
         return put_like(x, full_like(x, fill_value, dtype, x.shape))
     aval, fill = aval_of(x), aval_of(fill_value)

@@ -18,8 +18,8 @@ from anima.core.avals import ShapedArray, ShardedArray, sharded
 from anima.core.device import MemorySpace, devices
 from anima.core.layout import Format
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
-from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
-from anima.core.placement import check_together, committed_sharding, place
+from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of, used_axes
+from anima.core.placement import check_together, committed_sharding, place, whole
 from anima.core.primitive import ShardingRule, Zero
 from anima.core.sharding_rules import each_alike
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of, spreads
@@ -244,22 +244,47 @@ def check_fits(what: str, shape: tuple[int, ...], sharding: Sharding, divides: b
         sharding.shard_shape(shape)
 
 
+def check_mesh_is_set(spec: PartitionSpec) -> None:
+    """ValueError for a spec about axes of type Explicit where there is no mesh."""
+    if current_mesh().empty and get_abstract_mesh().empty:
+        raise ValueError("Using PartitionSpec when you are not under a mesh context is not allowed. Please pass a "
+                         f"NamedSharding instance or enter into a mesh context via `anima.set_mesh`. Got {spec}")
+
+
+def check_explicit(name: str, sharding: NamedSharding) -> None:
+    """ValueError for axes of which types do not tell."""
+    for axis in used_axes(sharding.spec):
+        kind = sharding.mesh.type_of(axis)
+        if kind is not AxisType.Explicit:
+            raise ValueError(f"PartitionSpec passed to {name} cannot contain axis names that are of type Auto or "
+                             f"Manual. Got PartitionSpec: {sharding.spec} with axis name: {axis} of type: {kind}.")
+
+
 def as_asked(name: str, device: Any, out_sharding: Any, fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`fun(*args, **kwargs)`, with its result where the arguments `device` or `out_sharding` of the function say.
 
     Raises:
-      TypeError: for what is no sharding; ValueError: for what is no device, and results that do not divide;
-      RuntimeError: for a spec where there is no mesh.
+      TypeError: for what is no sharding; ValueError: for what is no device, results that do not divide, and an
+      `out_sharding` along axes that are not of type Explicit, or that is a spec where there is no mesh;
+      RuntimeError: for a spec as `device` where there is no mesh.
     """
     asked = out_sharding if device is None else device
     if isinstance(asked, PartitionSpec):
+        if device is None:
+            check_mesh_is_set(asked)
         asked = on_current_mesh(name, asked, "out_sharding")
     if device is not None and not isinstance(asked, Sharding):
         asked = SingleDeviceSharding(device_of(asked))
-    if not isinstance(asked, Sharding):
-        raise TypeError(f"{name}: out_sharding must be None, a sharding or a PartitionSpec, got {asked!r} of type "
-                        f"{type(asked)}.")
-    return tree.map(lambda x: _asked(name, x, asked), fun(*map(_whole, args), **kwargs))
+    if device is None:
+        if not isinstance(asked, NamedSharding):
+            raise TypeError(f"`out_sharding` argument of {name} only supports instances of `NamedSharding` or "
+                            f"`PartitionSpec`. Got {asked!r} of type: {type(asked)}")
+        check_explicit(name, asked)
+
+    def placed(x: Any) -> Any:
+        return _asked(name, x, asked if device is not None else whole(asked.mesh, asked.spec, aval_of(x).ndim))
+
+    return tree.map(placed, fun(*map(_whole, args), **kwargs))
 
 
 def _asked(name: str, x: Any, sharding: Sharding) -> Any:

@@ -162,6 +162,8 @@ class Executable:
             return stamps.address()
         if name.startswith("tape_"):
             return tapes.routine(name)
+        if name in ("get_num_threads", "set_num_threads"):
+            return fortran.threads_routine(name)
         return way_back(name) if name in ("callback", "poll", "look") else fortran.address(name)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

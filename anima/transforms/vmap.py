@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anima.core.avals import ShapedArray
 from anima.core.axes import Axis, mentions, name_of, naming, wants_all
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
@@ -31,7 +30,7 @@ class BatchTracer(Tracer):
     def __init__(self, owner: Trace, stack: Any, dim: int):
         aval = aval_of(stack)
         self.owner = owner
-        self.aval = aval.update(shape=aval.shape[:dim] + aval.shape[dim + 1:])
+        self.aval = aval.dec_rank(aval.shape[dim], dim)
         self.stack = stack
         self.dim = dim
         if owner.made is not None:
@@ -121,12 +120,6 @@ def _batch_jaxpr(closed: ClosedJaxpr, length: int, name: Any, spmd: tuple[Any, .
         found.extend(out_dims)
         return outs
 
-    avals = [_stacked(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)]
+    avals = [a.inc_rank(int(size), d) for a, d in zip(closed.in_avals, dims, strict=True)]
     jaxpr, consts = trace_to_jaxpr(fun, avals)
     return ClosedJaxpr(jaxpr, consts), found
-
-
-def _stacked(aval: ShapedArray, size: int, dim: int | None) -> ShapedArray:
-    if dim is None:
-        return aval
-    return aval.update(shape=aval.shape[:dim] + (int(size),) + aval.shape[dim:])

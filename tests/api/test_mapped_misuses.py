@@ -83,8 +83,8 @@ COLLECTIVES: list[Misuse] = [
 def test_collectives(f: Fun, error: type[Exception], text: str, way: str) -> None:
     x = np.arange(32, dtype=np.float32).reshape(4, 4, 2)
     mapped = {"vmap": lambda: anima.vmap(f, axis_name="i"), "pmap": lambda: anima.pmap(f, "i"),
-              "shard_map": lambda: anima.shard_map(lambda a: f(a[0]), mesh=anima.make_mesh((4,), "i"), in_specs=P("i"),
-                                                   out_specs=P("i"), check_vma=False)}[way]()
+              "shard_map": lambda: anima.shard_map(lambda a: f(a[0]), mesh=Mesh(anima.devices()[:4], "i"),
+                                                   in_specs=P("i"), out_specs=P("i"), check_vma=False)}[way]()
     with pytest.raises(error, match=text):
         mapped(x)
 

@@ -21,6 +21,12 @@ CASES = json.loads((pathlib.Path(__file__).parent / "data" / "shardings.json").r
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
 
 
+def on(mesh: Mesh, fun: Callable[[], Any]) -> Any:
+    """What a function gives while this mesh is set."""
+    with anima.set_mesh(mesh):
+        return fun()
+
+
 class Scope:
     """What the snippets of this file name: devices, meshes, and arrays on them."""
 
@@ -43,7 +49,8 @@ class Scope:
     def run(self, code: str) -> Any:
         names = {"anima": anima, "jnp": jnp, "lax": lax, "np": np, "P": P, "X": X, "NamedSharding": NamedSharding,
                  "Mesh": Mesh, "AxisType": AxisType, "f": lambda x, y: x + y, "auto_axes": auto_axes,
-                 "explicit_axes": explicit_axes, "N": self.N, "E": self.E, **vars(self)}
+                 "explicit_axes": explicit_axes, "SingleDeviceSharding": SingleDeviceSharding, "on": on,
+                 "N": self.N, "E": self.E, **vars(self)}
         return eval(code, names)
 
 
@@ -275,3 +282,55 @@ def test_one_device_is_not_told_apart() -> None:
     """Where there is one device, arrays put there are as others are: their calls take the short way."""
     here = anima.devices()[0]
     assert type(anima.device_put(1.0, here)) is type(jnp.ones(1)) and not isinstance(jnp.ones(1), PlacedArray)
+
+
+def test_types_of_elements_say_how_they_are_cut(scope: Scope) -> None:
+    """Those of vmap, of its programs within, of sequences that a scan goes over, and of slopes."""
+    seen: list[str] = []
+
+    def noted(x: Any) -> Any:
+        seen.append(str(anima.typeof(x)))
+        return x * 2
+
+    @anima.custom_vjp
+    def sine(x: Any) -> Any:
+        return jnp.sin(x)
+
+    sine.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: (g * jnp.cos(x) * 2,))
+    stack = anima.device_put(np.stack([X, X]), scope.E(None, "x"))
+    with anima.set_mesh(scope.explicit):
+        anima.vmap(noted)(stack)
+        anima.vmap(lambda x: noted(anima.reshard(x, P("y"))))(np.stack([X, X]))
+        anima.vmap(anima.jit(noted))(stack)
+        _, ys = lax.scan(lambda c, x: (c, noted(x)), 0.0, stack)
+        slope = anima.jit(anima.grad(lambda x: sine(x).sum()))(scope.ea)
+    assert set(seen) == {"float32[8@x,2]", "float32[8@y,2]"} and seen[1] == "float32[8@y,2]"
+    assert str(anima.typeof(ys)) == "float32[2,8@x,2]" and str(anima.typeof(slope)) == "float32[8@x,2]"
+    np.testing.assert_allclose(slope, 2 * np.cos(X), rtol=1e-5)
+
+
+def test_slopes_of_what_is_not_used_are_cut_as_it_is(scope: Scope) -> None:
+    def f(a: Any, b: Any) -> Any:
+        return (b * b).sum()
+
+    for grad in (anima.grad(f, (0, 1)), anima.jit(anima.grad(f, (0, 1)))):
+        with anima.set_mesh(scope.explicit):
+            found, _ = grad(scope.ea, scope.eb)
+        assert str(anima.typeof(found)) == "float32[8@x,2]" and found.sharding.is_equivalent_to(scope.E("x"), 2)
+        np.testing.assert_array_equal(found, np.zeros((8, 2)))
+
+
+def test_what_types_and_propagation_say_keeps_its_order(scope: Scope) -> None:
+    mesh = anima.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Explicit))
+    f = anima.shard_map(lambda a: a * 2, mesh=mesh, in_specs=P(("x", "y")), out_specs=P(("x", "y")))
+    for g in (f, anima.jit(f)):
+        assert str(g(X).sharding.spec) == "P(('x', 'y'), None)"
+
+
+def test_results_are_cut_as_their_types_say_where_no_argument_is_used(scope: Scope) -> None:
+    unused = anima.jit(anima.grad(lambda a, b: (b * b).sum()))
+    for given in (scope.ea, scope.eb):
+        assert unused(given, np.ones(3, np.float32)).sharding.spec == given.sharding.spec.padded(2)
+    with anima.set_mesh(scope.explicit):
+        made = anima.jit(lambda: jnp.zeros((8, 2), out_sharding=P("y")))()
+    assert made.sharding == scope.E("y", None)

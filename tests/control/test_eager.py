@@ -246,3 +246,16 @@ def test_results_are_those_of_a_program(python: None) -> None:
     assert none.shape == (0, 2) and none.dtype == jnp.float32
     with pytest.raises(TypeError, match="boolean scalar"):
         lax.while_loop(lambda c: c, lambda c: c, 1)
+
+
+def test_branches_that_close_over_one_array_in_two_places() -> None:
+    table = np.arange(4)
+
+    def doubled(x: Any) -> Any:  # the array is where a loop begins, and what its body closes over
+        return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, table + s[1]), (x, table))[1].sum() + x
+
+    def run(x: Any) -> Any:
+        return lax.fori_loop(0, 2, lambda i, x: lax.switch(i, (doubled, lambda x: x + table[1]), x), x)
+
+    assert float(run(1.0)) == float(anima.jit(run)(1.0)) == 1 + 3 * 6 + 1
+    assert float(anima.grad(run)(1.0)) == 1.0

@@ -11,10 +11,11 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima import lax, nn
+from anima import P, lax, nn
 from anima.core.device import CPU, MEMORY_KINDS
 from anima.core.shardings import Shard, Sharding
 from anima.errors import ConcretizationTypeError
+from anima.sharding import Mesh, NamedSharding
 
 WHOLE = jnp.ones(2).sharding
 ARRAYS = {"vector": jnp.arange(3), "scalar": jnp.float32(1), "empty": jnp.zeros((0, 2)), "key": anima.random.key(0)}
@@ -68,7 +69,7 @@ def test_a_sharding_of_ones_own() -> None:
     assert Shard(CPU, halves, (6,)).index == (slice(0, 3),)
     assert not halves.is_equivalent_to(WHOLE, 1)
     with pytest.raises(RuntimeError, match=r"Unknown device CpuDevice\(id=1\)"):
-        jnp.zeros(6, out_sharding=halves)
+        jnp.zeros(6, device=halves)
 
 
 TAKES_SHARDING: dict[str, Callable[[Any], Any]] = {
@@ -89,12 +90,12 @@ TAKES_SHARDING: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("make", TAKES_SHARDING.values(), ids=TAKES_SHARDING)
 def test_out_sharding(make: Callable[[Any], Any]) -> None:
-    assert (make(WHOLE) == make(None)).all()
-    for wrong in (CPU, "cpu", 3):
-        with pytest.raises(TypeError, match="out_sharding must be None, a sharding or a PartitionSpec"):
+    assert (make(NamedSharding(Mesh([CPU], "x"), P())) == make(None)).all()
+    for wrong in (CPU, WHOLE, "cpu", 3):
+        with pytest.raises(TypeError, match="only supports instances of `NamedSharding`"):
             make(wrong)
     with pytest.raises(RuntimeError, match=r"Unknown device CpuDevice\(id=1\)"):
-        make(type(WHOLE)(anima.Device(1)))
+        make(NamedSharding(Mesh([anima.Device(1)], "x"), P()))
 
 
 def test_device_put_is_recorded() -> None:

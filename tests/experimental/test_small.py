@@ -104,8 +104,15 @@ def test_one_process_agrees_with_itself() -> None:
     assert (gathered["a"].shape, gathered["b"].shape) == ((1, 2), (1,))
     tiled = multihost_utils.process_allgather(values, tiled=True)
     assert (tiled["a"].shape, tiled["b"].shape) == ((2,), (1,))
-    equal(multihost_utils.host_local_array_to_global_array(X, None, None), X)
-    equal(multihost_utils.global_array_to_host_local_array(X, None, None), X)
+    mesh = anima.sharding.Mesh(anima.devices()[:1], "x")
+    for spec, known in ((anima.P("x"), anima.P("x")), (None, anima.P())):
+        for change in (multihost_utils.host_local_array_to_global_array,
+                       multihost_utils.global_array_to_host_local_array):
+            placed = change({"a": X}, mesh, spec)["a"]
+            equal(placed, X)
+            assert placed.sharding == anima.NamedSharding(mesh, known)
+    with pytest.raises(ValueError, match="Resource axis: y of"):
+        multihost_utils.host_local_array_to_global_array(X, mesh, anima.P("y"))
     with multihost_utils.live_devices([*anima.devices(), "gone"]) as alive:
         assert alive == anima.devices()
     with pytest.raises(ValueError, match="source"):

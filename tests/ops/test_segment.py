@@ -77,12 +77,22 @@ def test_one_row_stands_for_all() -> None:
 @pytest.mark.parametrize("name", COMBINE)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_many_in_order(name: str, dtype: str, ordered: bool) -> None:
+@pytest.mark.parametrize("count, segments", [(300, 35), (300, 15), (40_000, 300), (40_000, 5000)])
+def test_many_in_order(name: str, dtype: str, ordered: bool, count: int, segments: int) -> None:
     """The promise of order makes it faster and no other: the same sums, to the last bit, even where it is broken."""
     rng = np.random.default_rng(1)
-    data = jnp.asarray(rng.integers(1, 4, 300)).astype(dtype) / (7 if dtype[0] == "f" else 1)
-    ids = rng.integers(-2, 40, 300)
+    data = jnp.asarray(rng.integers(1, 4, count)).astype(dtype) / (7 if dtype[0] == "f" else 1)
+    ids = rng.integers(-2, segments + 5, count)
     ids = jnp.asarray(np.sort(ids) if ordered else ids)
     run = anima.jit(FUNCTIONS[name], static_argnames=("num_segments", "indices_are_sorted"))
-    got, want = (run(data, ids, num_segments=35, indices_are_sorted=order) for order in (True, False))
+    got, want = (run(data, ids, num_segments=segments, indices_are_sorted=order) for order in (True, False))
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("count, segments, kept", [(1000, 10, True), (100_000, 100, True), (100_000, 50_000, False)])
+def test_long_runs_in_order_keep_their_totals(count: int, segments: int, kept: bool) -> None:
+    """Each adds to a register; short ones add to memory, and many are added in parts of their own."""
+    total = anima.jit(lambda x, ids: anima.ops.segment_sum(x, ids, segments, indices_are_sorted=True))
+    loops = str(total.lower(jnp.ones(count), jnp.zeros(count, jnp.int32)).loops)
+    assert ("if " in loops and ": f32 = 0.0" in loops) is kept
+    assert ("scatter_add_parts" in loops) is (count // segments > 4 and count > 1 << 13)

@@ -185,6 +185,23 @@ def of_parameter(closed: ClosedJaxpr, var: Any) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr.replace(invars=[var], eqns=[eqn.replace(invars=[var])]), closed.consts)
 
 
+def test_names_are_those_of_the_outer_program_where_an_inner_one_is_unknown() -> None:
+    @anima.custom_vjp
+    def f(x: Any) -> Any:
+        return jnp.sin(x)
+
+    f.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: (g * jnp.cos(x),))
+    mesh = anima.make_mesh((1,), ("x",), axis_types=(anima.sharding.AxisType.Auto,))
+
+    @anima.shard_map(mesh=mesh, in_specs=anima.P("x"), out_specs=anima.P("x"))
+    def g(a: Any) -> Any:
+        return anima.jvp(lambda b: (f(b), b * 2)[1], (a,), (a,))[1]  # what is known to this process alone is not used
+
+    x = np.arange(3, dtype=np.float32)
+    assert digest(anima.make_jaxpr(lambda a: g(a + 1) * a)(x)) is not None
+    np.testing.assert_array_equal(anima.jit(g)(x), 2 * x)
+
+
 def test_options_tell_programs_apart(kinds: list[type]) -> None:
     assert twice(kinds, lambda x: x @ x.T, X)[0] == [Executable, StoredExecutable]
     with anima.default_matmul_precision("highest"):

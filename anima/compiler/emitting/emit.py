@@ -268,7 +268,7 @@ class EntryFunction:
         elif isinstance(stmt, Call) and stmt.routine == "convolution":
             self._convolution(stmt)
         elif isinstance(stmt, Call) and stmt.routine in lapack.ROUTINES:
-            emit_lapack(self.function, stmt, self._callee(stmt.routine, None), self._constant)
+            emit_lapack(self.function, stmt, lambda name: self._callee(name, None), self._constant)
         elif isinstance(stmt, Call) and stmt.routine == "foreign":
             emit_foreign(self.function, stmt, self._constant)
         elif isinstance(stmt, Call) and stmt.routine == "callback":

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 from anima.compiler.emitting.function import Function
 from anima.compiler.emitting.value import COMPLEX_TYPES, MEMORY, LaneIndex, i64
-from anima.compiler.ir.assembly import Value
-from anima.compiler.ir.lapack import SCALARS, SIGNATURES
+from anima.compiler.ir.assembly import Type, Value
+from anima.compiler.ir.lapack import SCALARS, SIGNATURES, alone
 from anima.compiler.ir.loops import Call
 from anima.compiler.ir.routines import buffers_written
 
 _LARGEST = 2**31 - 1  # LAPACK's integers
 
 
-def emit_lapack(f: Function, call: Call, routine: Value, constant: Callable[..., Value]) -> None:
-    """Write the calls of `routine`; `constant` gives the address of a number."""
+def emit_lapack(f: Function, call: Call, callee: Callable[[str], Value], constant: Callable[..., Value]) -> None:
+    """Write the calls of a routine; `callee` gives the address of one, `constant` that of a number."""
+    routine = callee(call.routine)
     scalar = SCALARS[call.routine[0]]
 
     def element(dtype: str) -> str:
@@ -44,6 +46,25 @@ def emit_lapack(f: Function, call: Call, routine: Value, constant: Callable[...,
                 values.append(number(value))
         f.b.call(routine, values)
 
-    f.counted(i64(0), i64(int(call.args[0])), 1, [], (), once)
+    with _threads(f, callee) if alone(call.routine, call.args) else nullcontext():
+        f.counted(i64(0), i64(int(call.args[0])), 1, [], (), once)
     for name in buffers_written(call.routine, call.args):
         f.changed(f.places[name].root)
+
+
+@contextmanager
+def _threads(f: Function, callee: Callable[[str], Value]) -> Iterator[None]:
+    """Has LAPACK use one thread, and afterwards as many as before. Where another thread does the same just then, this
+    one changes nothing: what that one will put back is right."""
+    b, word = f.b, Type("i32")
+    one = b.const(word, 1)
+    threads = b.call(callee("get_num_threads"), [one], word)  # (takes nothing; `abs`, which may stand for it, does)
+    assert threads is not None
+    b.call(callee("set_num_threads"), [one])
+    yield
+    several, done = b.label("several"), b.label("done")
+    b.branch_if(b.cmp("sgt", threads, 1), several, done)
+    b.place(several)
+    b.call(callee("set_num_threads"), [threads])
+    b.branch(done)
+    b.place(done)

@@ -190,11 +190,12 @@ class _Grouping:
             needs |= g.needs | (1 << g.number)
         if eqn.effects and self.effectful is not None:  # effects happen in the program's order
             needs |= self.effectful.needs | (1 << self.effectful.number)
-        group = None if kind == "call" else self._find(eqn, kind, space, axes, reads, direct, cuts)
+        alone = kind == "call" or in_parts(eqn)
+        group = None if alone else self._find(eqn, kind, space, axes, reads, direct, cuts)
         if group is None:
             group = _Builder(len(self.groups), kind, space, axes)
             self.groups.append(group)
-            if kind != "call":
+            if not alone:
                 self._announce(group)
         elif kind == "reduce" and group.kind == "map":
             group.kind, group.axes = "reduce", axes
@@ -443,7 +444,7 @@ def _in_boxes(space: Shape, cuts: dict[int, set[int]]) -> bool:
 def _few(cuts: dict[int, set[int]], roots: Sequence[Eqn]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """The cuts, without those that would make too many boxes."""
     out, boxes = [], 1
-    own = roots[0].params["dimension"] if len(roots) == 1 and in_parts(roots[0]) else None
+    own = roots[0].params["dimension"] if in_parts(roots[0]) else None
     for d, places in sorted(cuts.items()):
         if boxes * (len(places) + 1) <= MOST_BOXES or (d == own and boxes == 1):
             boxes *= len(places) + 1

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES
 from anima.compiler.lowering.array import AT, is_elementwise, not_lowered
 from anima.compiler.lowering.calls import CALLS, INLINE_OPERANDS
 from anima.compiler.lowering.reduce import REDUCTIONS
@@ -76,14 +76,12 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
                 ) -> tuple[dict[Var, Var], set[Var], set[int]]:
     """Views of other variables, variables to be computed as a whole (those in `early` among them), and positions of
     the equations that do (roots)."""
-    costs, ends = _costs(jaxpr, kinds)
-    uses: dict[Var, _Use] = {}
+    results = {v for v in jaxpr.outvars if type(v) is Var}
+    costs, ends = _costs(jaxpr, kinds, results)
+    uses = {v: _Use(forced=True) for v in (*results, *early)}
     views: dict[Var, Var] = {}
     stored: set[Var] = set()
     roots: set[int] = set()
-    for out in (*jaxpr.outvars, *early):
-        if type(out) is Var:
-            uses.setdefault(out, _Use()).forced = True
     given = {*jaxpr.invars, *jaxpr.constvars}
     producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
     for number in range(len(jaxpr.eqns) - 1, -1, -1):
@@ -135,7 +133,9 @@ def acts_elementwise(eqn: Eqn) -> bool:
 
 def in_parts(eqn: Eqn) -> bool:
     """Whether an equation is a concatenation of which each part is computed by itself."""
-    return eqn.primitive.name == "concatenate" and len(eqn.invars) > MOST_BOXES
+    count = len(eqn.invars)
+    return eqn.primitive.name == "concatenate" and (
+        count > MOST_BOXES or (count > CONCATENATED and eqn.outvars[0].aval.size <= PIECES * count))
 
 
 def is_view(eqn: Eqn) -> bool:
@@ -257,8 +257,9 @@ class _Tree:
     moves: int = 0
 
 
-def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var]]:
-    """For each variable, scalar operations to compute one element if all is folded; and the ends of large trees."""
+def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var]) -> tuple[dict[Var, int], set[Var]]:
+    """For each variable, scalar operations to compute one element if all is folded but the program's `results`, which
+    are in memory; and the ends of large trees."""
     costs: dict[Var, int] = {}
     trees: dict[Var, _Tree] = {}
     ends: set[Var] = set()
@@ -275,10 +276,8 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str]) -> tuple[dict[Var, int], set[Var
             if tree.size > LARGE or tree.moves >= DEEP or in_parts(eqn):
                 ends.update(eqn.outvars)
                 cost = 0
-            for var in eqn.outvars:
-                trees[var] = tree
-        for var in eqn.outvars:
-            costs[var] = cost
+            trees.update((var, tree) for var in eqn.outvars if var not in results)
+        costs.update((var, 0 if var in results else cost) for var in eqn.outvars)
     return costs, ends
 
 

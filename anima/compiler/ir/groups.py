@@ -21,6 +21,7 @@ LARGE = 3000     # instructions, about, of one kernel, and of what is folded int
 LOAD = 12        # instructions for an array that is read: to pass its address, too
 MOST_BOXES = 40  # kernels for the parts of concatenations and paddings; a concatenation of more is computed as a
                  # whole, each part by itself
+PIECES = 4       # elements, in the mean, of parts that are: looking for them costs more than to store them
 
 
 @dataclass(frozen=True, slots=True, eq=False)

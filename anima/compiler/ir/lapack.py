@@ -72,6 +72,17 @@ def _arguments(signature: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, 
 ROUTINES = {name: _arguments(signature) for name, signature in SIGNATURES.items()}
 
 
+_ALONE = 512**3  # sizes of a matrix, and the smaller of them again, in one product
+
+
+def alone(routine: str, args: Sequence[str | int | float]) -> bool:
+    """Whether a call is better done by one thread: OpenBLAS's threads cost more than they save where matrices are not
+    large, and many times the whole where other threads, our own waiting ones say, want the same cores."""
+    given = dict(zip(ROUTINES[routine][0], args, strict=True))
+    sizes = [int(given[name]) for name in ("m", "n", "nrhs") if name in given]
+    return math.prod(sizes) * (min(sizes) if len(sizes) > 1 else sizes[0]**2) <= _ALONE
+
+
 def run(routine: str, args: Sequence[str | int | float], memory: Mapping[str, np.ndarray]) -> None:
     """What a call does, on arrays by name."""
     for t in range(int(args[0])):

@@ -21,6 +21,7 @@ from anima.compiler.ir.neutral import neutral
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.reduce import combine as combine_op
+from anima.compiler.lowering.runs import Run
 from anima.compiler.scalars.small import HALVES
 from anima.core.avals import Shape
 from anima.core.jaxpr import Atom, Eqn
@@ -31,7 +32,8 @@ PARTS = 16      # of many updates, at most, each with results of its own ...
 SPARE = 4       # ... if there are so many times more updates than results,
 LEAST = 1 << 13  # and so many in a part
 BLOCK = 1024    # updates of which the places are computed at once, in vectors
-RUNS = 64       # updates in order from which those that go to one place are looked for
+RUNS = 16       # updates in order for each place, from which those that go to one place are looked for ...
+LEAST_RUNS = 64  # ... if there are so many
 _COMBINE = {"scatter": None, "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
 
 
@@ -155,17 +157,13 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
     batch_sizes = indices.aval.shape[:-1]
     window_shape = [updates.aval.shape[d] for d in window_dims]
     independent = bool(params.get("unique_indices"))
-    # What is in order goes to one place several times (segments, rows of sparse matrices): its total stays in a
-    # register meanwhile. The next place would be foreseen worse than it is found in memory, were it any.
-    runs = (combine is not None and params.get("indices_are_sorted") and not independent
-            and math.prod(window_shape) == 1 and math.prod(batch_sizes) >= RUNS)
+    single_elements = math.prod(window_shape) == 1
     parts = min(PARTS, math.prod(batch_sizes) // max(SPARE * operand.aval.size, LEAST))
-    if combine is not None and not runs and not independent and math.prod(window_shape) == 1 and parts:
+    if combine is not None and not independent and single_elements and parts:
         _in_parts(builder, eqn, out, dtype, combine_op(combine, dtype), parts)
         return
     scope = builder.scope()
-    if runs:
-        here, total = scope.var(Const(-1, INDEX), "a"), scope.var(constant(0, dtype))
+    run = Run(scope, dtype) if combine is not None and not independent and single_elements and _has_runs(eqn) else None
     with ExitStack() as stack:
         batch = [stack.enter_context(scope.loop(n, "each" if independent else "serial")) for n in batch_sizes]
         starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact)
@@ -177,17 +175,10 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
         place = [s if d in single else scope.ix.add(s, next(offsets)) for d, s in enumerate(starts)]
         target = scope.ix.flatten(place, shape).expr()
         value = scope.cast(scope.at(updates, source), dtype)
-        if runs:
-            target = scope.let(target, scope.depth, "n")
-            with scope.when(scope.let(Op("ne", (target, here), "bool"), scope.depth)):
-                scope.assign(total, Load(out, target, dtype))
-                scope.assign(here, target)
-        if combine is not None:
-            old = scope.read(total) if runs else scope.let(Load(out, target, dtype), scope.depth, "x")
-            value = scope.let(Op(combine_op(combine, dtype), (old, value), dtype), scope.depth)
-        if runs:
-            scope.assign(total, value)
-        scope.emit(Store(out, target, value))
+        if combine is None:
+            scope.emit(Store(out, target, value))
+        else:
+            _update(scope, run, (out, target), combine_op(combine, dtype), value)
     builder.kernel(eqn.primitive.name.replace("-", "_"), scope, eqn.source)
 
 
@@ -240,9 +231,25 @@ def _in_block(scope: Scope, eqn: Eqn, target: tuple[str, Expr], begin: Index, ex
         if type(value) is not Const:
             scope.store(values, k, scope.cast(value, "f32" if value.dtype in HALVES else value.dtype))
     dtype = "f32" if value.dtype in HALVES else value.dtype
+    run = Run(scope, dtype) if _has_runs(eqn) else None
     with scope.serial(extent) as step:
         place = scope.let(Op("cast", (Load(places, step, "i32"),), INDEX), scope.depth, "n")
         where = affine(0, (target[1], 1), (place, 1))
         more = scope.cast(value, dtype) if type(value) is Const else Load(values, step, dtype)
-        new = scope.let(Op(op, (Load(target[0], where, dtype), more), dtype), scope.depth)
-        scope.emit(Store(target[0], where, new))
+        _update(scope, run, (target[0], where), op, more)
+
+
+def _has_runs(eqn: Eqn) -> bool:
+    """Whether updates that follow each other go to one place, mostly."""
+    count = math.prod(eqn.invars[1].aval.shape[:-1])
+    return bool(eqn.params.get("indices_are_sorted")) and count >= max(RUNS * eqn.invars[0].aval.size, LEAST_RUNS)
+
+
+def _update(scope: Scope, run: Run | None, place: tuple[str, Expr], op: str, value: Expr) -> None:
+    """Combines what is at a place of memory with a value."""
+    if run is not None:
+        run.move(*place)
+        run.update(op, value)
+        return
+    old = scope.let(Load(*place, value.dtype), scope.depth, "x")
+    scope.emit(Store(*place, scope.let(Op(op, (old, value), value.dtype), scope.depth)))

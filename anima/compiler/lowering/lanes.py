@@ -12,15 +12,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, reduce
+from typing import Any
 
 from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr, Load, Local, Op, Store
 from anima.compiler.lowering.array import Scope
+from anima.util import record
 
 WRITTEN_OUT = 4  # rows and columns of what is written out
 REAL = {"c64": "f32", "c128": "f64"}
+BITS = {"f32": ("u32", 0x7F800000), "f64": ("u64", 0x7FF0000000000000)}  # of exponents
 Thunk = Callable[[], Expr]
+
+
+@record
+class Limits:
+    """Of a real type: the relative distance of numbers, the least normal one, and the exponent of that."""
+
+    eps: float
+    tiny: float
+    exponent: int
+
+
+LIMITS = {"f32": Limits(2.0**-23, 2.0**-126, -126), "f64": Limits(2.0**-52, 2.0**-1022, -1022)}
 Choose = Callable[..., Expr]
 
 
@@ -72,12 +88,131 @@ class Room:
             self.work.scope.emit(Store(self.buffer, place.expr(), value))
 
 
+    def __getitem__(self, place: Index | tuple[Index, Index]) -> Term:
+        return Term(self.work, self.get(*place) if isinstance(place, tuple) else self.get(place))
+
+    def __setitem__(self, place: Index | tuple[Index, Index], value: Term) -> None:
+        i, j = place if isinstance(place, tuple) else (place, None)
+        self.put(i, j, value.expr)
+
+
+class Part:
+    """A room without its first rows and columns, and with its rows as columns if it is `turned`."""
+
+    def __init__(self, room: Room, row: int, column: int, rows: int | None = None, turned: bool = False) -> None:
+        self.room, self.row, self.column, self.turned = room, row, column, turned
+        self.rows, self.columns = room.rows - row, room.columns - column
+        if turned:
+            self.rows, self.columns = self.columns, self.rows
+        self.rows = self.rows if rows is None else rows
+
+    def get(self, i: Index, j: Index) -> Expr:
+        return self.room.get(*self._place(i, j))
+
+    def put(self, i: Index, j: Index, value: Expr) -> None:
+        self.room.put(*self._place(i, j), value)
+
+    def _place(self, i: Index, j: Index) -> tuple[Index, Index]:
+        ix = self.room.work.scope.ix
+        i, j = (j, i) if self.turned else (i, j)
+        return ix.offset(i, self.row), ix.offset(j, self.column)
+
+
+class Term:
+    """A value with the operators of Python: numbers beside it are of its type."""
+
+    __slots__ = ("expr", "work")
+
+    def __init__(self, work: Work, expr: Expr) -> None:
+        self.work, self.expr = work, expr
+
+    def _of(self, other: Operand, dtype: str | None = None) -> Expr:
+        if isinstance(other, Term):
+            return other.expr
+        return Const(other, dtype or self.expr.dtype) if isinstance(other, (int, float)) else other
+
+    def _op(self, name: str, other: Operand, to: str | None = None) -> Term:
+        return Term(self.work, self.work.op(name, self.expr, self._of(other), to=to or self.expr.dtype))
+
+    def _one(self, name: str) -> Term:
+        return Term(self.work, self.work.op(name, self.expr, to=self.expr.dtype))
+
+    def __add__(self, other: Operand) -> Term:
+        return self._op("add", other)
+
+    def __sub__(self, other: Operand) -> Term:
+        return self._op("sub", other)
+
+    def __mul__(self, other: Operand) -> Term:
+        return self._op("mul", other)
+
+    def __truediv__(self, other: Operand) -> Term:
+        return self._op("div", other)
+
+    def __rtruediv__(self, other: float) -> Term:
+        return Term(self.work, self._of(other)) / self
+
+    def __neg__(self) -> Term:
+        return self._one("neg")
+
+    def __abs__(self) -> Term:
+        return self._one("abs")
+
+    def sqrt(self) -> Term:
+        return self._one("sqrt")
+
+    def max(self, other: Operand) -> Term:
+        return self._op("max", other)
+
+    def min(self, other: Operand) -> Term:
+        return self._op("min", other)
+
+    def __lt__(self, other: Operand) -> Term:
+        return self._op("lt", other, "bool")
+
+    def __le__(self, other: Operand) -> Term:
+        return self._op("le", other, "bool")
+
+    def __gt__(self, other: Operand) -> Term:
+        return self._op("gt", other, "bool")
+
+    def __ge__(self, other: Operand) -> Term:
+        return self._op("ge", other, "bool")
+
+    def __eq__(self, other: Operand) -> Term:  # type: ignore[override]
+        return self._op("eq", other, "bool")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __and__(self, other: Operand) -> Term:
+        return self._op("and", other)
+
+    def __or__(self, other: Operand) -> Term:
+        return self._op("or", other)
+
+    def __xor__(self, other: Operand) -> Term:
+        return self._op("xor", other)
+
+    def __invert__(self) -> Term:
+        return self._one("not")
+
+    def where(self, yes: Operand, no: Operand) -> Term:
+        """`yes` where this holds, else `no`: one of them may be a number."""
+        dtype = next((x.expr.dtype if isinstance(x, Term) else x.dtype for x in (yes, no)
+                      if not isinstance(x, (int, float))), self.work.real)
+        return Term(self.work, self.work.select(self.expr, self._of(yes, dtype), self._of(no, dtype)))
+
+
+Operand = Term | Expr | float
+
+
 class Work:
     """Writes an algorithm into a kernel: written out, for a matrix in each lane, or for one whose rows are vectors."""
 
     def __init__(self, scope: Scope, dtype: str, written_out: bool, lanes: bool) -> None:
         self.scope, self.dtype = scope, dtype
         self.real = REAL.get(dtype, dtype)
+        self.limits = LIMITS["f32" if self.real == "f32" else "f64"]
         self.written_out, self.lanes = written_out, lanes
         self.zero = scope.ix.zero
 
@@ -107,12 +242,18 @@ class Work:
         real, imaginary = (self.op("abs", self.part(name, x), to=self.real) for name in ("real", "imag"))
         return self.op("add", real, imaginary, to=self.real)
 
-    def square(self, x: Expr, unit: Expr) -> Expr:
-        """|x / unit|^2."""
+    def square(self, x: Expr) -> Expr:
+        """|x|^2."""
         parts = [self.part(name, x) for name in (("real", "imag") if self.dtype in REAL else ("real",))]
-        parts = [self.op("div", part, unit, to=self.real) for part in parts]
         return reduce(lambda a, b: self.op("add", a, b, to=self.real),
                       [self.op("mul", part, part, to=self.real) for part in parts])
+
+    def power_of_two(self, x: Expr) -> Expr:
+        """The largest power of two that is not above x > 0; the least normal number, if x is less than that."""
+        kind, mask = BITS[self.real]
+        bits = self.op("and", self.op("bitcast", x, to=kind), Const(mask, kind), to=kind)
+        return self.op("max", self.op("bitcast", bits, to=self.real), self.const(self.limits.tiny, self.real),
+                       to=self.real)
 
     def whole(self, x: Expr) -> Expr:
         """A real number as one of the matrix's type."""
@@ -126,6 +267,30 @@ class Work:
 
     def room(self, rows: int, columns: int = 1, dtype: str | None = None) -> Room:
         return Room(self, dtype or self.dtype, rows, columns)
+
+    @contextmanager
+    def repeat(self, going: Number, *changed: Number | Room) -> Iterator[None]:
+        """The body for as long as `going` holds; it changes that and `changed`. In lanes: until the last is done."""
+        scope = self.scope
+        if not self.written_out:
+            with scope.while_(going.current):
+                yield
+            return
+        places: list[tuple[Any, Any]] = [(vars(number), "current") for number in (going, *changed)
+                                         if isinstance(number, Number)]
+        places += [(room.elements, place) for room in changed if isinstance(room, Room) for place in room.elements]
+        held = [scope.var(owner[key]) for owner, key in places]
+
+        def read() -> None:
+            for (owner, key), var in zip(places, held, strict=True):
+                owner[key] = scope.read(var)
+
+        with scope.while_(held[0]):
+            read()
+            yield
+            for (owner, key), var in zip(places, held, strict=True):
+                scope.assign(var, owner[key])
+        read()
 
     def steps(self, low: Index | int, high: Index | int, kind: str = "serial") -> Iterator[Index]:
         """Indices from `low` on, below `high`: for the body of one loop, or for one of each."""

@@ -31,8 +31,10 @@ from anima.compiler.lowering import (
     linalg,
     matrices,
     scan,
+    singular,
     sort,
     sparse,
+    spectra,
     tape,
 )
 from anima.compiler.lowering.array import (
@@ -58,7 +60,8 @@ from anima.core.source import Source
 from anima.util import replace
 
 # They enter their rules in the tables.
-RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, matrices, scan, sort, sparse, tape)
+RULES = (callback, contract, control, convolution, foreign, fourier, index, linalg, matrices, scan, singular, sort,
+         sparse, spectra, tape)
 
 
 def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
-from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Group
+from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES, Group
 from anima.compiler.ir.index_math import Atom, Index
 from anima.compiler.lowering.array import Indices, Scope
 from anima.core.avals import Shape
@@ -128,7 +128,8 @@ def write_each(scope: Scope, pairs: Iterable[tuple[Eqn, Indices]], stored: froze
 
 
 def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Iterator[Scope]:
-    """The kernels of a group of kind "map": one, or one for each box between the group's cuts.
+    """The kernels of a group of kind "map": one, or one for each box between the group's cuts; many or tiny boxes
+    share a kernel.
 
     With one cut in a `paired` group, one for both boxes as far as they reach, and one for what is left.
     """
@@ -141,11 +142,12 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
         ends = [0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]
         sides.append(list(itertools.pairwise(ends)))
     count = math.prod(map(len, sides))
+    apart = count <= MOST_BOXES and math.prod(group.shape) > PIECES * count
     scope = new_scope()
     for box in itertools.product(*sides):
         sizes = tuple(b - a for a, b in box)
         scope = _write_box(new_scope, scope, group, stored, sizes, tuple(a for a, _ in box))
-        if count <= MOST_BOXES or math.prod(sizes) > SMALL or scope.count > LARGE // LOAD:
+        if apart or math.prod(sizes) > SMALL or scope.count > LARGE // LOAD:
             yield scope
             scope = new_scope()
     if scope.body:

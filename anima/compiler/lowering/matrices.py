@@ -27,13 +27,14 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.lanes import WRITTEN_OUT, Number, Room, Work
+from anima.compiler.lowering.lanes import WRITTEN_OUT, Number, Part, Room, Work
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn
 from anima.core.primitive import Primitive
 from anima.ops.linalg import LAPACK_TYPES, lu_solve_p
 
 LARGEST = 16     # rows and columns of what counts as small
+LARGEST_EIGH = 32
 FEW = 4          # matrices, or right sides: fewer run one after the other
 MANY = 8         # right sides that are enough for lanes, be there more matrices or not
 
@@ -44,7 +45,10 @@ Element = Callable[[Index, Index], Expr]
 def small(eqn: Eqn) -> bool:
     """Whether the matrices of an equation are small."""
     matrix = eqn.invars[0].aval
-    return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= LARGEST and not eqn.params.get("pivoting")
+    if eqn.primitive.name == "svd" and (matrix.dtype.kind == "c" or eqn.params["algorithm"] is not None):
+        return False
+    largest = LARGEST_EIGH if eqn.primitive.name == "eigh" else LARGEST
+    return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= largest and not eqn.params.get("pivoting")
             and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
 
 
@@ -71,15 +75,17 @@ substitution_p = Substitution("substitution")
 
 
 @contextmanager
-def _matrices(scope: Scope, count: int, size: int, dtype: str) -> Iterator[tuple[Work, Index]]:
-    """The work on each of `count` matrices of `size` rows or columns, and the index of the matrix."""
-    written_out = size <= WRITTEN_OUT
-    lanes = written_out or count >= FEW
+def matrices(scope: Scope, count: int, size: int, dtype: str, written_out: int = WRITTEN_OUT
+             ) -> Iterator[tuple[Work, Index]]:
+    """The work on each of `count` matrices of `size` rows or columns, up to `written_out` written out, and the index of
+    the matrix."""
+    out = size <= written_out
+    lanes = out or count >= FEW
     with scope.loop(count, "vector" if lanes else "each") as b:
-        yield Work(scope, dtype, written_out, lanes and count > 1), b
+        yield Work(scope, dtype, out, lanes and count > 1), b
 
 
-def _reader(scope: Scope, atom: Atom, b: Index) -> Element:
+def reader(scope: Scope, atom: Atom, b: Index) -> Element:
     """The elements of matrix b of an operand."""
     shape = atom.aval.shape
     batch = scope.ix.unflatten(b, shape[:-2])
@@ -95,8 +101,8 @@ def _cholesky(builder: ProgramBuilder, eqn: Eqn) -> None:
     n, target = out.aval.shape[-1], builder.result(out)
     scope = builder.scope()
     ix = scope.ix
-    with _matrices(scope, out.aval.size // n**2, n, scalar_type(out.aval)) as (work, b):
-        factor, failed = _cholesky_factor(work, n, _reader(scope, operand, b))
+    with matrices(scope, out.aval.size // n**2, n, scalar_type(out.aval)) as (work, b):
+        factor, failed = _cholesky_factor(work, n, reader(scope, operand, b))
 
         def element(i: Index, j: Index) -> Expr:
             return work.select(failed, work.const(math.nan), factor.get(i, j))
@@ -146,8 +152,8 @@ def _lu(builder: ProgramBuilder, eqn: Eqn) -> None:
     factors, pivots, order = (builder.result(v) for v in outs)
     scope = builder.scope()
     ix = scope.ix
-    with _matrices(scope, operand.aval.size // (m * n), max(m, n), scalar_type(operand.aval)) as (work, b):
-        read = _reader(scope, operand, b)
+    with matrices(scope, operand.aval.size // (m * n), max(m, n), scalar_type(operand.aval)) as (work, b):
+        read = reader(scope, operand, b)
         a, rows = work.room(m, n), work.room(m, 1, "i32")
         for i in work.steps(0, m):
             rows.put(i, None, scope.index_value(i, "i32"))
@@ -229,18 +235,18 @@ def _qr(builder: ProgramBuilder, eqn: Eqn) -> None:
     def store(buffer: str, rows: int, columns: int, b: Index, i: Index, j: Index, value: Expr) -> None:
         scope.store(buffer, ix.add(ix.scale(b, rows * columns), ix.add(ix.scale(i, columns), j)), value)
 
-    with _matrices(scope, operand.aval.size // (m * n), max(m, n), scalar_type(operand.aval)) as (work, b):
-        read, a, diagonal = _reader(scope, operand, b), work.room(m, n), work.room(rank)
+    with matrices(scope, operand.aval.size // (m * n), max(m, n), scalar_type(operand.aval)) as (work, b):
+        read, a, diagonal = reader(scope, operand, b), work.room(m, n), work.room(rank)
         for i in work.steps(0, m):
             for j in work.row(work.zero, ix.const(n), n):
                 a.put(i, j, read(i, j))
         vectors = a if work.written_out or work.lanes else work.room(m, rank)  # rows of `a` are written as vectors only
         factors = work.room(rank)
         for k in work.steps(0, rank):
-            factor = _reflection(work, a, vectors, diagonal, k, m)
+            factor = reflection(work, a, vectors, diagonal, k, m)
             factors.put(k, None, factor)
             for j in work.row(ix.offset(k, 1), ix.const(n), n):
-                _reflect(work, a, vectors, work.conj(factor), k, j)
+                reflect(work, a, vectors, work.conj(factor), k, j)
         for i in work.steps(0, rank):
             for j, choose in work.columns(i, n):
                 store(right, size, n, b, i, j, choose(
@@ -255,34 +261,37 @@ def _qr(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("qr", scope, eqn.source)
 
 
-def _reflection(work: Work, a: Room, vectors: Room, diagonal: Room, k: Index, m: int) -> Expr:
+def reflection(work: Work, a: Room | Part, vectors: Room | Part, diagonal: Room, k: Index, m: int) -> Expr:
     """The factor of the reflection that makes column k zero below the diagonal, as LAPACK's larfg chooses it; its
-    vector begins with 1. Lengths are measured in the largest number, so that none overflows."""
+    vector begins with 1. All is measured in a power of two as large as the largest number, so that none overflows, and
+    columns of subnormal numbers have reflections as good as others."""
     real, zero = work.real, work.const(0.0, work.real)
-    top = a.get(k, k)
-    largest = Number(work, work.size(top))
+    largest = Number(work, work.size(a.get(k, k)))
     for i in work.after(k, m):
         largest.set(work.op("max", largest.value, work.size(a.get(i, k)), to=real))
-    unit = largest.value
-    unit = work.select(work.op("gt", unit, zero, to="bool"), unit, work.const(1.0, real))
+    unit = work.power_of_two(largest.value)
+    scale = work.op("div", work.const(1.0, real), unit, to=real)
+
+    def scaled(i: Index) -> Expr:
+        return work.op("mul", a.get(i, k), work.whole(scale))
+
     total = Number(work, zero)
     for i in work.after(k, m):
-        total.set(work.op("add", total.value, work.square(a.get(i, k), unit), to=real))
-    below = total.value
-    length = work.op("mul", unit, work.op("sqrt", work.op("add", below, work.square(top, unit), to=real), to=real),
-                     to=real)
+        total.set(work.op("add", total.value, work.square(scaled(i)), to=real))
+    below, top = total.value, scaled(k)
+    length = work.op("sqrt", work.op("add", below, work.square(top), to=real), to=real)
     up = work.op("ge", work.part("real", top), zero, to="bool")
     done = work.op("and", work.op("eq", below, zero, to="bool"),
                    work.op("eq", work.part("imag", top), zero, to="bool"), to="bool")
-    beta = work.select(done, top, work.whole(work.select(up, work.op("neg", length, to=real), length)))
-    diagonal.put(k, None, beta)
+    beta = work.whole(work.select(up, work.op("neg", length, to=real), length))
+    diagonal.put(k, None, work.select(done, a.get(k, k), work.op("mul", beta, work.whole(unit))))
     apart = work.op("sub", top, beta)
     for i in work.after(k, m):
-        vectors.put(i, k, work.select(done, work.const(0.0), work.op("div", a.get(i, k), apart)))
+        vectors.put(i, k, work.select(done, work.const(0.0), work.op("div", scaled(i), apart)))
     return work.select(done, work.const(0.0), work.op("div", work.op("neg", apart), beta))
 
 
-def _reflect(work: Work, a: Room, vectors: Room, factor: Expr, k: Index, j: Index) -> None:
+def reflect(work: Work, a: Room | Part, vectors: Room | Part, factor: Expr, k: Index, j: Index) -> None:
     """Column j of `a` less its part along vector k times `factor`."""
     rows = a.rows
     top = a.get(k, j)
@@ -304,12 +313,19 @@ def _product(work: Work, vectors: Room, factors: Room, rank: int, m: int, size: 
     for i in work.steps(size, m):
         for j in work.row(work.zero, ix.const(size), size):
             out.put(i, j, work.const(0.0))
+    product_of_reflections(work, out, vectors, factors, rank, ix.const(size))
+    return out
+
+
+def product_of_reflections(work: Work, out: Room | Part, vectors: Room | Part, factors: Room, rank: int,
+                           size: Index) -> None:
+    """The reflections, the last one first, of the columns of what begins as the identity."""
+    ix = work.scope.ix
     for step in work.steps(0, rank):
         k = ix.offset(ix.scale(step, -1), rank - 1)
         factor = factors.get(k)
-        for j in work.row(k, ix.const(size), size):
-            _reflect(work, out, vectors, factor, k, j)
-    return out
+        for j in work.row(k, size, size.const):
+            reflect(work, out, vectors, factor, k, j)
 
 
 # ---------------------------------------------------------------- triangular systems
@@ -327,7 +343,7 @@ def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[Work, Ele
     vectors = vectors and (written_out or sides >= FEW)
     with scope.loop(count, "vector" if matrices else "each") as b:
         work = Work(scope, dtype, written_out, (matrices and count > 1) or (vectors and sides > 1))
-        a = turned(work, _reader(scope, matrix, b))
+        a = turned(work, reader(scope, matrix, b))
         if matrices and count > 1 and sides > 1 and not written_out:  # what lies apart in memory is read once
             room = work.room(n, n)
             for i in work.steps(0, n):
@@ -376,7 +392,7 @@ def _triangular_solve(builder: ProgramBuilder, eqn: Eqn) -> None:
     # X op(A) = B says op(A)^T X^T = B^T
     turned = partial(_turned, transposed=p["transpose_a"] == left, conjugated=p["conjugate_a"])
     with _systems(scope, matrix, rows, turned) as (work, a, b, c):
-        read, x = _reader(scope, sides, b), work.room(n)
+        read, x = reader(scope, sides, b), work.room(n)
         for i in work.steps(0, n):
             x.put(i, None, read(i, c) if left else read(c, i))
         _substitute(work, a, x, n, (p["lower"] != p["transpose_a"]) == left, p["unit_diagonal"])
@@ -395,7 +411,7 @@ def _substitution(builder: ProgramBuilder, eqn: Eqn) -> None:
     ix = scope.ix
     turned = partial(_turned, transposed=transposed, conjugated=p["conjugate_a"])
     with _systems(scope, matrix, columns, turned) as (work, a, b, c):
-        read, x = _reader(scope, sides, b), work.room(n)
+        read, x = reader(scope, sides, b), work.room(n)
         batch = ix.unflatten(b, order.aval.shape[:-1])
 
         def row(i: Index) -> Index:

@@ -17,6 +17,7 @@ from anima.compiler.ir.index_math import TRUE, Index
 from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
 from anima.compiler.lowering.array import Scope, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.runs import Run
 from anima.compiler.scalars.small import HALVES
 from anima.core.jaxpr import Atom, Eqn
 
@@ -25,6 +26,7 @@ _LEAST_BLOCK = 64  # as few rows, where there are no more
 _ENOUGH = 16      # blocks that are enough for any number of threads
 _UNROLLED = 4     # columns of a product that are summed one by one: fewer than fill a vector
 _LONG_ROW = 32    # entries, on average, from which rows are summed in vectors
+_RUNS = 8         # entries of a row, on average, from which its sums stay in registers
 _SPARE = 2        # entries for each row of a part, at least: parts must be few beside the entries
 _WIDE_SPARE = 32  # of products with many columns
 _PARTS = 8        # of the entries, at most
@@ -273,9 +275,12 @@ def _in_row_blocks(scope: Scope, eqn: Eqn, sums: str) -> None:
         start, end = (_bisect(scope, row, entries, row_of) for row in (first, last))
         base = ix.scale(b, rows * n)
         _clear(scope, sums, affine(0, (base.expr(), 1), (first, n)), affine(0, (last, n), (first, -n)), eqn)
-        with scope.serial(scope.let(affine(0, (end, 1), (start, -1)), scope.depth, "n")) as e:
+        count = scope.let(affine(0, (end, 1), (start, -1)), scope.depth, "n")
+        dtype = scalar_type(eqn.outvars[0].aval)
+        run = Run(scope, "f32" if dtype in HALVES else dtype, n) if n <= _UNROLLED and entries >= _RUNS * rows else None
+        with scope.serial(count) as e:
             entry = _nth(scope, scope.ix.opaque(start, 0, entries, scope.depth), e, entries)
-            _add_entry(scope, eqn, b, entry, sums, base, (first, last))
+            _add_entry(scope, eqn, b, entry, sums, base, (first, last), run)
 
 
 def _in_parts(scope: Scope, eqn: Eqn, sums: str, parts: int) -> None:
@@ -301,8 +306,9 @@ def _clear(scope: Scope, sums: str, start: Expr, count: Expr, eqn: Eqn) -> None:
 
 
 def _add_entry(scope: Scope, eqn: Eqn, b: Index, entry: Index, sums: str, base: Index,
-               span: tuple[Expr, Expr] | None = None) -> None:
-    """Adds what an entry contributes to its row, if that is in `span` (None: all rows); row 0 begins at `base`."""
+               span: tuple[Expr, Expr] | None = None, run: Run | None = None) -> None:
+    """Adds what an entry contributes to its row, if that is in `span` (None: all rows); row 0 begins at `base`. `run`:
+    entries of one row follow each other."""
     out, numbers, x = eqn.outvars[0].aval, eqn.invars[1], eqn.invars[3]
     (_, rows, n), dtype = out.shape, "f32" if scalar_type(x.aval) in HALVES else scalar_type(x.aval)
     number, limit = _as_unsigned(scope, scope.at(numbers, (_of_batch(scope, numbers, b), entry)), rows)
@@ -313,6 +319,11 @@ def _add_entry(scope: Scope, eqn: Eqn, b: Index, entry: Index, sums: str, base: 
         exists = scope.op("lt", (own, scope.op("sub", (last, first), "u64")), "bool")
     with scope.when(exists), _entry(scope, eqn, 2, b, entry, dtype) as term:
         row = scope.ix.scale(scope.ix.opaque(scope.wide_index(number), 0, rows - 1, scope.depth), n)
+        if run is not None:
+            run.move(sums, scope.ix.add(base, row).expr())
+            for column in range(n):
+                run.update("add", term(scope.ix.const(column)), column)
+            return
         with scope.loop(n, "unrolled" if n <= _UNROLLED else "each") as j:
             at = scope.ix.add(scope.ix.add(base, row), j)
             old = scope.let(Load(sums, at.expr(), dtype), scope.depth, "x")

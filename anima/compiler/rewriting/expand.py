@@ -342,5 +342,5 @@ ONLY_IF: dict[str, Callable[[Eqn], bool]] = {
     "top_k": lambda eqn: eqn.params["k"] > MOST_KEPT,
     "conv_general_dilated": convolve.wants_rewrite,
     "dot_general": lambda eqn: lower_contract.wants_loops(eqn) or lower_contract.wants_wider(eqn),
-    **dict.fromkeys(("cholesky", "lu", "qr", "triangular_solve"), lambda eqn: not matrices.small(eqn)),
+    **dict.fromkeys(("cholesky", "lu", "qr", "triangular_solve", "eigh", "svd"), lambda eqn: not matrices.small(eqn)),
 }

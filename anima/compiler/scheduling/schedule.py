@@ -6,7 +6,8 @@
       y[i] = s                                 y[i] = s
 
 Lowering says which iterations are independent (`each`) and which are so but for what they add up (`reduce`). The
-outermost loop of a kernel runs on threads, the innermost in vectors; how reductions run is in `reductions.py`.
+outermost loop of a kernel runs on threads, the innermost in vectors; of rows of two or three elements (points, say), a
+lane has a whole one. How reductions run is in `reductions.py`.
 
 After this pass no loop is `reduce`; those that are `each` run in order.
 """
@@ -15,21 +16,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anima.compiler.ir.affine import steps
+from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     Again,
     Buffer,
     Call,
+    Const,
     For,
     If,
     Kernel,
+    Let,
+    Load,
     Local,
     Program,
     Stmt,
+    Store,
     While,
     map_blocks,
+    statements,
+    walk,
 )
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import arranged
+from anima.compiler.scheduling.tile import even_block, split
+from anima.compiler.scheduling.vectorize import widest
 from anima.compiler.storage.buffers import buffers_of
 from anima.util import replace
 
@@ -65,7 +76,7 @@ class _Scheduler:
 
     def kernels(self, kernel: Kernel) -> list[Kernel]:
         """What a plain kernel becomes."""
-        return [Kernel(name, tuple(_ordered(s, True) for s in body), kernel.source)
+        return [Kernel(name, tuple(_ordered(s, True, self.target) for s in body), kernel.source)
                 for name, body in arranged(kernel, self.target, self.temp)]
 
     def temp(self, dtype: str, size: int) -> str:
@@ -74,14 +85,64 @@ class _Scheduler:
         return self.buffers[-1].name
 
 
+SHORT = 3     # elements of a row of which vectors are not worth the name
+BLOCK = 512   # rows, in vectors, that are one piece of work for a thread
+APART = 0.8   # nanoseconds that an element which lies apart from its neighbours takes, about
+GAIN = 0.7    # what vectors along rows must take of the time of vectors in them, at most
 _UNLIKE_LANES = {For, If, While, Local, Call}
 
 
-def _ordered(stmt: Stmt, outermost: bool) -> Stmt:
+def _ordered(stmt: Stmt, outermost: bool, target: Target) -> Stmt:
     """A statement of a kernel with its loops on threads, in order, or in vectors."""
     if isinstance(stmt, For) and stmt.kind in ("each", "reduce"):
         if not any(type(s) in _UNLIKE_LANES for s in stmt.body):
             return For(stmt.index, stmt.extent, stmt.body, "vector")
-        return For(stmt.index, stmt.extent, tuple(_ordered(s, False) for s in stmt.body),
+        if _rows_are_lanes(stmt, target):
+            return _in_lanes(stmt, outermost)
+        return For(stmt.index, stmt.extent, tuple(_ordered(s, False, target) for s in stmt.body),
                    "serial" if stmt.kind == "reduce" else "parallel" if outermost else "each")
-    return map_blocks(lambda block: tuple(_ordered(s, False) for s in block), stmt)
+    return map_blocks(lambda block: tuple(_ordered(s, False, target) for s in block), stmt)
+
+
+# ---------------------------------------------------------------- short rows
+
+
+def _rows_are_lanes(loop: For, target: Target) -> bool:
+    """Whether the iterations of a loop around short ones, each over a row of a few elements, are better the lanes of
+    vectors than these elements are."""
+    rows = [s for s in loop.body if isinstance(s, For)]
+    rest = [s for s in loop.body if not isinstance(s, For)]
+    if (loop.kind != "each" or not isinstance(loop.extent, Const) or int(loop.extent.value) < 2
+            or not all(isinstance(s, (Let, Store)) for s in rest)
+            or not all(row.kind == "each" and isinstance(row.extent, Const) and int(row.extent.value) <= SHORT
+                       and all(isinstance(s, (Let, Store)) for s in row.body) for row in rows)):
+        return False
+    count, width = int(loop.extent.value), target.vector_bytes // widest(loop.body)
+    beside = sum(map(cost, rest))
+    once = beside + sum(sum(map(cost, row.body)) for row in rows)
+    lanes = beside + sum(int(row.extent.value) * sum(map(cost, row.body)) for row in rows)  # type: ignore[union-attr, operator, misc]
+    lanes += APART * min(width, count) * _apart(loop)
+    return -(-count // width) * lanes < GAIN * count * once
+
+
+def _apart(loop: For) -> int:
+    """How many loads and stores of an iteration step over elements from one iteration to the next."""
+    lets = {s.name: s.value for s in statements(*loop.body) if isinstance(s, Let)}
+    total = 0
+    for stmt in loop.body:
+        times = int(stmt.extent.value) if isinstance(stmt, For) else 1  # type: ignore[union-attr]
+        for node in walk(stmt):
+            if isinstance(node, (Load, Store)):
+                step = steps(node.index, lets).get(loop.index, 0)
+                total += times * (step is None or abs(step) > 1)
+    return total
+
+
+def _in_lanes(loop: For, outermost: bool) -> For:
+    """The loop with its iterations in vectors, and the short loops in it written out."""
+    body = tuple(replace(s, kind="unrolled") if isinstance(s, For) else s for s in loop.body)
+    lanes = replace(loop, body=body, kind="vector")
+    if not outermost or int(loop.extent.value) <= BLOCK:  # type: ignore[union-attr]
+        return lanes
+    blocks, block = split(lanes, even_block(int(loop.extent.value), BLOCK, 16))  # type: ignore[union-attr]
+    return replace(blocks, kind="parallel", body=(block,))

@@ -43,7 +43,6 @@ Axes = tuple[int, ...]
 Numbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 
 _COLUMNS = 4     # of a dense operand, up to which entries in order are taken one by one, rather than by rows
-_LONG_ROW = 64   # entries, on average, from which rows are summed as such
 
 
 def numbers_of(dimension_numbers: Any) -> Numbers:
@@ -180,7 +179,7 @@ def _slice_of(columns: Sequence[int]) -> Any:
 
 def _by_rows(data: Any, rows: Any, columns: Any, x: Any, count: int, in_order: bool) -> Array:
     """A matrix given by its entries times a dense one: [count, f]."""
-    if in_order and (x.shape[1] > _COLUMNS or data.size >= _LONG_ROW * count):
+    if in_order and x.shape[1] > _COLUMNS:
         out = ops.row_product(data[None], columns[None], ops.row_pointers(rows[None], count), x[None])
     else:
         out = ops.entry_product(data[None], rows[None], columns[None], x[None], count, in_order)

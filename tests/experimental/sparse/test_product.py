@@ -13,6 +13,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.experimental import sparse
 from anima.experimental.sparse.layout import elements_at
+from anima.ops import sparse as ops
 from anima.test_util import check_grads
 from tests.experimental.sparse.arrays import check, layouts, random_dense, shuffled, variants
 
@@ -154,6 +155,22 @@ def test_against_scipy(rows: int, columns: int, density: float, dtype: str, x64:
         y = RNG.normal(size=rows).astype(dtype)
         np.testing.assert_allclose(turned(mat, y), y @ a, **close)
         np.testing.assert_array_equal(mat.todense(), a.toarray())
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "complex64"])
+def test_long_rows_in_order(columns: int, dtype: str) -> None:
+    """Their sums stay in registers: the same bits as of entries in any order; empty rows, some outside, two batches."""
+    rng = np.random.default_rng(5)
+    rows = np.sort(rng.choice([0, 1, 3, 700, 1299, 1300, 1301], (2, 20_000)), 1).astype(np.int32)
+    places = rng.integers(-1, 9, rows.shape).astype(np.int32)
+    data, x = rng.integers(-8, 8, rows.shape).astype(dtype), rng.integers(-8, 8, (2, 8, columns)).astype(dtype)
+    given = [jnp.asarray(a) for a in (data, rows, places, x)]
+    for count in (1, 1300):  # entries of many rows are outside
+        run = anima.jit(lambda *a, count=count: [ops.entry_product(*a, count, order) for order in (True, False)])
+        got, want = run(*given)
+        np.testing.assert_array_equal(got, want)
+        assert np.asarray(got)[:, 0].any()
 
 
 def test_what_is_outside_does_not_count() -> None:

@@ -1,0 +1,138 @@
+"""Loops over rows of a few elements run with a row in each lane: when they do, and that they compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.compiler.driver import to_loops
+from anima.compiler.ir.loops import For, statements
+from anima.compiler.machine.native import host
+from anima.compiler.scheduling.schedule import BLOCK, SHORT
+from tests.compiler.stages import closed
+
+Function = Callable[[Any], Any]
+
+
+def unit(x: Any) -> Any:
+    return x / jnp.sqrt((x * x).sum(-1, keepdims=True) + 1)
+
+
+def pulls(x: Any) -> Any:
+    d = x[None] - x[:, None]
+    return (d / (1 + (d * d).sum(-1, keepdims=True)) ** 1.5).sum(1)
+
+
+PROGRAMS: dict[str, Function] = {
+    "unit": unit,
+    "weighted": lambda x: x * jnp.exp(-(x * x).sum(-1))[:, None],
+    "softmax": lambda x: jnp.exp(x - x.max(-1, keepdims=True)) / jnp.exp(x - x.max(-1, keepdims=True)).sum(
+        -1, keepdims=True),
+    "both ways": lambda x: (x / (1 + jnp.abs(x).sum(-1, keepdims=True)), jnp.sqrt(jnp.abs(x).sum(-1))),
+    "turned": lambda x: unit(x)[:, ::-1] + unit(x)[::-1],
+    "chosen": lambda x: jnp.where(x > x.mean(-1, keepdims=True), jnp.exp(x), x),
+    "pairs": lambda x: pulls(x[:40]),
+    "looked up": lambda x: unit(x[jnp.arange(len(x)) // 2]),
+}
+
+
+def lanes_are_rows(fun: Function, x: Any) -> bool:
+    """Whether a vector loop of the program has loops written out in it."""
+    program = closed(fun, x)
+    for step in to_loops("p", (), host())[:-3]:
+        program = step.run(program)
+    loops = [s for s in statements(*program.body) if isinstance(s, For) and s.kind == "vector"]
+    return any(isinstance(s, For) and s.kind == "unrolled" for loop in loops for s in loop.body)
+
+
+@pytest.mark.parametrize(
+    "n", [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 65, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes(name: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    for d in range(1, SHORT + 2):
+        x = rng.normal(size=(n, d)).astype(np.float32)
+        got = anima.jit(PROGRAMS[name])(x)
+        with anima.disable_jit():
+            want = PROGRAMS[name](jnp.asarray(x))
+        anima.tree.map(lambda g, w: np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=3e-6, atol=1e-6),
+                       got, want)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float16", "bfloat16", "complex64", "complex128", "int32", "int8", "uint16", "bool"])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_types(dtype: str, d: int) -> None:
+    with anima.enable_x64(True):
+        rng = np.random.default_rng(d)
+        for n in (5, 16, 17, 700):
+            x = jnp.asarray(rng.normal(size=(n, d)) * 3 + (1j if dtype.startswith("c") else 0)).astype(dtype)
+
+            def fun(x: Any) -> Any:
+                y = jnp.exp(x.astype(jnp.promote_types(x.dtype, jnp.float32)).sum(-1))
+                return x * 2, y, x.astype(y.dtype) * y[:, None], jnp.where(y[:, None].real > 1, x, x + x)
+
+            got = anima.jit(fun)(x)
+            with anima.disable_jit():
+                want = fun(x)
+            tolerance = 2e-2 if dtype in ("float16", "bfloat16") else 1e-5
+            for g, w in zip(got, want, strict=True):
+                assert g.dtype == w.dtype
+                np.testing.assert_allclose(*(np.asarray(a).astype(complex) for a in (g, w)), rtol=tolerance)
+
+
+def test_when() -> None:
+    x = np.ones((1000, 3), np.float32)
+    assert lanes_are_rows(unit, x)
+    assert lanes_are_rows(pulls, np.ones((4, 3), np.float32))      # a few bodies in space
+    assert not lanes_are_rows(unit, np.ones((1000, SHORT + 1), np.float32))
+    assert not lanes_are_rows(unit, np.ones((1, 3), np.float32))
+    assert not lanes_are_rows(lambda x: x * 2 + 1, x)             # one long row
+    assert not lanes_are_rows(lambda x: x.sum(-1), x)
+    assert not lanes_are_rows(lambda x: jnp.cumsum(x, -1) * x.sum(-1, keepdims=True), x[:, :1])
+
+
+def test_what_is_computed_does_not_depend_on_the_lane() -> None:
+    """A row has the same bits wherever it stands, and among however many."""
+    x = np.random.default_rng(0).normal(size=(1100, 3)).astype(np.float32)
+    whole = np.asarray(anima.jit(unit)(x))
+    for start, stop in ((0, 7), (3, 36), (500, 1100), (17, 18), (1, 1099)):
+        assert np.asarray(anima.jit(unit)(x[start:stop])).tobytes() == whole[start:stop].tobytes()
+
+
+def test_updates_in_place() -> None:
+    def run(x: Any, v: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            x, v = state
+            v = v - 0.1 * x / (1 + (x * x).sum(-1, keepdims=True)) ** 1.5
+            return (x + 0.1 * v, v), x[0]
+
+        return lax.scan(step, (x, v), None, length=20)
+
+    for n in (2, 4, 5, 16, 40):
+        x, v = np.random.default_rng(n).normal(size=(2, n, 3))
+        got = anima.jit(run)(x, v)
+        with anima.disable_jit():
+            want = run(jnp.asarray(x), jnp.asarray(v))
+        anima.tree.map(lambda g, w: np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=1e-4, atol=1e-5),
+                       got, want)
+        lanes = anima.jit(anima.vmap(run))(np.stack([x, 2 * x]), np.stack([v, v]))
+        anima.tree.map(lambda m, g: np.testing.assert_allclose(np.asarray(m)[0], np.asarray(g), rtol=1e-4, atol=1e-5),
+                       lanes, got)
+
+
+def test_gradients() -> None:
+    x = np.random.default_rng(0).normal(size=(33, 3)).astype(np.float32)
+
+    def loss(x: Any) -> Any:
+        return (unit(x) ** 3).sum() + jnp.sqrt((x * x).sum(-1)).sum()
+
+    with anima.disable_jit():
+        want = anima.grad(loss)(jnp.asarray(x))
+    np.testing.assert_allclose(np.asarray(anima.jit(anima.grad(loss))(x)), np.asarray(want), rtol=2e-5, atol=1e-6)
