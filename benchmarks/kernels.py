@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 import anima
-from benchmarks.harness import HAVE_JAX, HAVE_TORCH, measure, print_row
+from benchmarks.harness import HAVE_TORCH, measure, print_row
 from benchmarks.routines import Routine, linear, normal
 
-if HAVE_JAX:
-    pass
 if HAVE_TORCH:
     import torch
 
@@ -303,8 +301,47 @@ def streams() -> Iterator[Routine]:
                   lambda x: torch.softmax(x, -1))
 
 
+# ---------------------------------------------------------------- outside of jit
+
+
+def four_layers(tanh: Function) -> Function:
+    def run(x: Any, w: Any) -> Any:
+        for _ in range(4):
+            x = tanh(x @ w)
+        return x
+
+    return run
+
+
+def layer_gradient(module: Any) -> Function:
+    jnp = module.numpy
+    return module.grad(lambda w, b, x: (jnp.tanh(x @ w + b) ** 2).sum(), argnums=(0, 1))
+
+
+def layer_gradient_by_torch(w: Any, b: Any, x: Any) -> Any:
+    w.requires_grad_(True)
+    b.requires_grad_(True)
+    return torch.autograd.grad((torch.tanh(x @ w + b) ** 2).sum(), (w, b))
+
+
+def eager() -> Iterator[Routine]:
+    """Single operations: what a call of each costs, and large arrays."""
+    x, w, b = normal(32, 64), normal(64, 64) / 8, normal(64)
+    routine = partial(Routine, eager=True)
+    yield routine("x + 1, eager", (normal(4),), lambda m: lambda x: x + 1, lambda x: x + 1, lambda x: x + 1)
+    yield routine("x @ w + b, eager", (x, w, b), lambda m: lambda x, w, b: x @ w + b, lambda x, w, b: x @ w + b,
+                  lambda x, w, b: x @ w + b)
+    yield routine("four layers of 32x64, eager", (x, w), lambda m: four_layers(m.numpy.tanh), four_layers(np.tanh),
+                  four_layers(lambda x: torch.tanh(x)))
+    yield routine("gradient of a layer, eager", (w, b, x), layer_gradient, None, layer_gradient_by_torch)
+    yield routine("tanh(x) * 2 + x of 2e6, eager", (normal(2_000_000),), lambda m: lambda x: m.numpy.tanh(x) * 2 + x,
+                  lambda x: np.tanh(x) * 2 + x, lambda x: torch.tanh(x) * 2 + x)
+    yield routine("selu of 1e6, eager", (normal(1_000_000),), lambda m: m.nn.selu, None,
+                  lambda x: torch.nn.functional.selu(x))
+
+
 def routines() -> Iterator[Routine]:
-    for group in (layouts, lookups, stencils, small_matrices, loops, streams):
+    for group in (layouts, lookups, stencils, small_matrices, loops, streams, eager):
         yield from (replace(routine, limited=group in (layouts, streams)) for routine in group())
 
 

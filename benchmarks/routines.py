@@ -37,6 +37,7 @@ class Routine:
     numpy: Function | None = None
     torch: Function | None = None
     limited: bool = False  # by the machine's bandwidth or arithmetic, if by anything
+    eager: bool = False    # outside of jit
 
     def case(self) -> Case:
         return Case(self.name, self.contestants(), work=work_of(self.by(anima), self.arrays) if self.limited else None)
@@ -54,7 +55,9 @@ class Routine:
 
 def compiled(module: Any, routine: Routine) -> Callable[[], Any]:
     """One run by Anima or JAX."""
-    fun, arrays = module.jit(routine.by(module)), module.device_put(routine.arrays)
+    fun, arrays = routine.by(module), module.device_put(routine.arrays)
+    if not routine.eager:
+        fun = module.jit(fun)
     return lambda: module.block_until_ready(fun(*arrays))
 
 

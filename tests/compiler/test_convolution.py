@@ -122,6 +122,10 @@ CASES = [
     Conv((3, 20, 21, 32), (3, 20, 21, 40), GRADIENT, "gemm", padding="VALID"),
     Conv((2, 20, 21, 64), (2, 18, 19, 60), GRADIENT, "lines", padding="VALID"),
     Conv((3, 17, 16, 96), (3, 9, 8, 14), GRADIENT, "lines", padding=((1, 1), (1, 1)), rhs_dilation=(2, 2)),
+    Conv((2, 20, 21, 8), (2, 18, 19, 12), GRADIENT, "lines", (1, 2), "VALID"),  # in shorter vectors
+    Conv((3, 30, 41, 24), (3, 30, 41, 8), GRADIENT, "lines", padding=((1, 1), (1, 1))),
+    Conv((2, 30, 41, 12), (2, 30, 41, 4), GRADIENT, "lines", (2, 2), ((1, 1), (1, 1))),
+    Conv((2, 30, 41, 8), (2, 30, 41, 8), GRADIENT, "lines", (2, 2), ((1, 1), (1, 1)), dtype="float64"),
     Conv((1, 33, 41, 3), (1, 14, 18, 64), GRADIENT, "spans", padding=((2, 3), (2, 2)), rhs_dilation=(2, 2)),
     Conv((4, 28, 28, 2), (4, 28, 28, 16), GRADIENT, "spans", padding=((1, 1), (1, 1))),
     Conv((1, 16, 40, 40), (6, 16, 39, 38), NCHW, "rows", padding="VALID"),
@@ -150,6 +154,21 @@ def test_every_way(conv: Conv) -> None:
 def test_every_way_on_other_machines(conv: Conv, target: str) -> None:
     [out] = compile_program(conv.program(), [conv_shape(conv)], TARGETS[target])(conv.data())
     conv.check(out)
+
+
+@pytest.mark.parametrize(("features", "outputs"), [(4, 4), (8, 8), (4, 10), (12, 6), (20, 4), (7, 8)])
+def test_gradients_of_kernels_in_groups(features: int, outputs: int) -> None:
+    conv = Conv((2, 9, 13, 5 * features), (3, 3, features, 5 * outputs), NHWC, "", groups=5)
+    x, w = conv.data()
+    ct = np.random.default_rng(1).normal(size=conv_shape(conv))
+
+    def gradient(x: Any, w: Any, ct: Any) -> Any:
+        return anima.vjp(lambda w: conv(x, w), w)[1](ct)[0]
+
+    got = anima.jit(gradient)(x, w, ct.astype(np.float32))
+    with anima.enable_x64(True):
+        want = gradient(*(a.astype(np.float64) for a in (x, w, ct)))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -11,7 +11,7 @@ programs are equal text, in this process and in the next.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from anima.compiler.emitting.control import part_types, stored
@@ -440,7 +440,7 @@ class EntryFunction:
         product = ProductText(a, self.target)
         assert f.pool is not None
         emit_product(f.b, product, self._operands(a, "abc"), f.pool,
-                     lambda name: self._shared_function(name, dtype, shared_text(name, dtype, self.target)))
+                     lambda name: self._shared_function(name, dtype, self.target, shared_text))
         self.modules[0].parallel |= product.grain > 0
         f.changed(f.places[str(a["c"])].root)
 
@@ -450,11 +450,13 @@ class EntryFunction:
         return {x: self.function.b.gep(scalar, self.function.places[str(a[x])].pointer,
                                        int(a[f"{x}_offset"])) for x in names}  # type: ignore[call-overload]
 
-    def _shared_function(self, name: str, dtype: str, text: str) -> Value:
+    def _shared_function(self, name: str, dtype: str, target: Target,
+                         write: Callable[[str, str, Target], str]) -> Value:
         """The address of a function that programs share."""
+        text = write(name, dtype, target)
         if not any(text is t for t in self.shared):
             self.shared.append(text)
-        return self._callee(name, text, f"{name}.{dtype}")
+        return self._callee(name, text, f"{name}.{dtype}.{target.vector_bytes}")
 
     def _convolution(self, call: Call) -> None:
         f, a = self.function, arguments("convolution", call.args)
@@ -462,7 +464,7 @@ class EntryFunction:
         product = WindowProduct(a, self.target)
         assert f.pool is not None
         emit_convolution(f.b, product, self._operands(a, ("x", "w", "out")), f.pool,
-                         lambda name: self._shared_function(name, dtype, convolution_text(name, dtype, self.target)))
+                         lambda name: self._shared_function(name, dtype, product.target, convolution_text))
         self.modules[0].parallel |= product.grain > 0
         f.changed(f.places[str(a["out"])].root)
 

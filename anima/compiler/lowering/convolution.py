@@ -24,6 +24,7 @@ from anima.core.jaxpr import Eqn
 from anima.util import record, replace
 
 _LANES = 16          # of a vector of f32: costs are compared for that
+_LEAST_LANES = 4     # of shorter vectors
 _RUN = 20.0          # cycles to begin a run of elements that are packed
 _GATHER = 14.0       # to load a vector of elements apart from each other
 _TILE = 15 / 14      # for tiles of 14 rows: a row more to load what all rows have in common
@@ -233,12 +234,13 @@ class Ways:
         """Windows are columns of elements of the batch, next to each other; lines of x are read where they are."""
         p, d = self.p, self._line()
         tiles = exact_cover(p.outputs, _HEIGHTS)
-        if d is None or p.x[1] != 1 or p.batch % _LANES or p.outputs > _MOST_ROWS or tiles is None:
+        lanes = min(p.batch & -p.batch, _LANES)  # of vectors that are whole ones
+        if d is None or p.x[1] != 1 or lanes < _LEAST_LANES or p.outputs > _MOST_ROWS or tiles is None:
             return None
         s = p.space[d]
         rows = self._wheels(self.places, d, 2)
         terms = self._wheels([self.feature, *(t for t in self.taps if t[3] != d)], d, 2)
-        panels = p.positions // p.batch * _ceil(p.batch, 2 * _LANES)
+        panels = p.positions // p.batch * _ceil(p.batch, 2 * lanes)
         runs = p.terms // s.taps
         sums = panels * (p.outputs + tiles[3]) * p.terms
         steps = panels * runs * (30.0 + 20.0 * tiles[3])

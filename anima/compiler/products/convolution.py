@@ -24,6 +24,7 @@ from anima.compiler.products.strip_driver import LINES, MOST_PIECES, MOST_RUNS, 
 from anima.compiler.products.window_driver import COLUMNS, CONTEXT, MOST_DEPTH, MOST_ENTRIES, ROWS, SUM_BYTES
 from anima.compiler.products.window_kernel import KERNEL, write_kernel
 from anima.compiler.products.windows import C0, ENTRY, WHEELS
+from anima.util import replace
 
 _MULTIPLICATIONS = 25.0   # done in a nanosecond, by vectors of 16
 _WORTH = 25_000.0         # nanoseconds of work from which threads are used
@@ -86,11 +87,14 @@ def window_kernel_name(rows: int, vectors: int) -> str:
 
 class WindowProduct:
     """A call of `convolution` as a driver takes it: its `driver`, `functions` by place, `plan`, and `units` of work, of
-    which a thread takes `grain` (0: all in order)."""
+    which a thread takes `grain` (0: all in order). `target` is the machine, perhaps with shorter vectors."""
 
     def __init__(self, call: dict[str, object], target: Target) -> None:
         self.size = 4 if call["dtype"] == "f32" else 8
-        self.lanes = target.vector_bytes // self.size
+        if call["side"] == "lines":  # whose vectors are whole ones
+            places = int(call["places"])  # type: ignore[call-overload]
+            target = replace(target, vector_bytes=min(target.vector_bytes, self.size * (places & -places)))
+        self.target, self.lanes = target, target.vector_bytes // self.size
         self.heights, self.most_sums = families(target.registers)
         n = {name: int(call[name]) for name in CONVOLUTION_NUMBERS}  # type: ignore[call-overload]
         self.n = n
