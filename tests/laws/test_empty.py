@@ -1,5 +1,5 @@
-"""Arrays without elements go through every transformation that others go through: `jit`, derivatives of first and second
-order, `vmap`, also over no element.
+"""Arrays without elements go through every transformation that others go through: `jit`, derivatives of first and
+second order, `vmap`, also over no element.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ MATRICES: list[tuple[int, ...]] = [*SQUARE, (0, 3), (3, 0), (2, 3, 0), (0, 2, 3)
 ARRAYS: list[tuple[int, ...]] = [(0,), (0, 3), (3, 0), (2, 0, 3)]
 
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
-    **{f"lax.linalg.{n}": (getattr(linalg, n), SQUARE) for n in "cholesky eigh hessenberg schur tridiagonal".split()},
-    **{f"lax.linalg.{n}": (getattr(linalg, n), MATRICES) for n in "lu qr svd".split()},
+    **{f"lax.linalg.{n}": (getattr(linalg, n), SQUARE)
+       for n in ["cholesky", "eigh", "hessenberg", "schur", "tridiagonal"]},
+    **{f"lax.linalg.{n}": (getattr(linalg, n), MATRICES) for n in ["lu", "qr", "svd"]},
     **{f"numpy.linalg.{n}": (getattr(jnp.linalg, n), SQUARE) for n in (
-        "det eigh eigvals eigvalsh inv slogdet cholesky".split())},
-    **{f"numpy.linalg.{n}": (getattr(jnp.linalg, n), MATRICES) for n in "pinv norm svdvals trace".split()},
-    **{f"scipy.linalg.{n}": (getattr(sl, n), SQUARE) for n in "expm polar sqrtm schur hessenberg".split()},
+        ["det", "eigh", "eigvals", "eigvalsh", "inv", "slogdet", "cholesky"])},
+    **{f"numpy.linalg.{n}": (getattr(jnp.linalg, n), MATRICES) for n in ["pinv", "norm", "svdvals", "trace"]},
+    **{f"scipy.linalg.{n}": (getattr(sl, n), SQUARE) for n in ["expm", "polar", "sqrtm", "schur", "hessenberg"]},
     "lu": (lambda a: sl.lu(a)[1:], MATRICES), "lu, rows in order": (lambda a: sl.lu(a, permute_l=True), MATRICES),
-    "lu_solve": (lambda a: sl.lu_solve(sl.lu_factor(a), a), SQUARE), "solve": (lambda a: jnp.linalg.solve(a, a), SQUARE),
+    "lu_solve": (lambda a: sl.lu_solve(sl.lu_factor(a), a), SQUARE),
+    "solve": (lambda a: jnp.linalg.solve(a, a), SQUARE),
     "complete qr": (lambda a: jnp.linalg.qr(a, mode="complete"), MATRICES),
     "triangular_solve": (lambda a: linalg.triangular_solve(a, a), SQUARE),
-    **{f"numpy.{n}": (getattr(jnp, n), ARRAYS) for n in "sort cumsum cumprod prod sum flip nansum sinc ravel".split()},
-    **{f"lax.{n}": (getattr(lax, n), ARRAYS) for n in "cumlogsumexp cummax cummin cumprod cumsum".split()},
-    **{f"nn.{n}": (getattr(nn, n), ARRAYS) for n in "softmax log_softmax logsumexp standardize".split()},
+    **{f"numpy.{n}": (getattr(jnp, n), ARRAYS)
+       for n in ["sort", "cumsum", "cumprod", "prod", "sum", "flip", "nansum", "sinc", "ravel"]},
+    **{f"lax.{n}": (getattr(lax, n), ARRAYS) for n in ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"]},
+    **{f"nn.{n}": (getattr(nn, n), ARRAYS) for n in ["softmax", "log_softmax", "logsumexp", "standardize"]},
     "scan": (lambda a: lax.scan(lambda c, x: (c + jnp.sum(x), jnp.sin(x)), jnp.zeros((), a.dtype), a), ARRAYS),
     "associative_scan": (lambda a: lax.associative_scan(jnp.multiply, a), ARRAYS),
     "einsum": (lambda a: jnp.einsum("i...,i...->...", a, a), ARRAYS),
