@@ -18,6 +18,7 @@ import anima.numpy as jnp
 from anima import lax, random
 from anima.config import OPTIONS, config
 from anima.core.trace import Tracer
+from anima.experimental import checkify, pallas
 
 KEYED = sorted(name for name, option in OPTIONS.items() if option.in_trace_key)
 # What a program means does not depend on these: they log, check, show, or say where things are stored and run.
@@ -99,6 +100,11 @@ def _is_traced(x: Any) -> Any:
     return jnp.float32(isinstance(x, Tracer))
 
 
+def _checks(x: Any) -> Any:
+    error, _ = checkify.checkify(lambda x: pallas.debug_check(x[0] > 5, "small"))(x)
+    return jnp.float32(len(anima.tree.leaves(error)))
+
+
 def _reused(x: Any) -> Any:
     key = random.key(0)
     return random.uniform(key) + random.uniform(key) + x[0]
@@ -135,6 +141,7 @@ WITNESSES: dict[str, Callable[[Any], Any]] = {
     "check_static_indices": lambda x: x[7],
     "no_execution": lambda x: x + 1,
     "explicit_x64_dtypes": lambda x: x.astype("float64"),
+    "pallas_enable_debug_checks": _checks,
 }
 WITHOUT_EFFECT = {"default_matmul_precision", "default_device", "profiling",
                   "softmax_custom_jvp"}  # on the values of a CPU
