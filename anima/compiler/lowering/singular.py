@@ -357,8 +357,8 @@ class _Steps:
             room[i] = active.where(turn, nothing)
 
     def _pair(self, top: Term, beside: Term, below: Term) -> tuple[tuple[Term, Term], list[Term]]:
-        """The values of a block of two rows, and what turns the left and right vectors, as LAPACK's lasv2 finds them: of
-        rows and columns in their own order, if they are in reverse."""
+        """The values of a block of two rows, and what turns the left and right vectors, as LAPACK's lasv2 finds them:
+        of rows and columns in their own order, if they are in reverse."""
         reverse = self.reverse
         f, h, g = reverse.where(below, top), reverse.where(top, below), beside
         swap = abs(h) > abs(f)
