@@ -186,10 +186,29 @@ def solving(n: int) -> Callable[[Any], Function]:
     return by
 
 
+def relaxing(name: str) -> Callable[[Any], Function]:
+    """A thousand spectra, each of a matrix made of the values before."""
+    def by(module: Any) -> Function:
+        jnp = module.numpy
+
+        def step(x: Any, a: Any) -> Any:
+            found = getattr(jnp.linalg, name)(a + jnp.diag(x))
+            values = found[0] if name == "eigh" else found[1]
+            return 0.1 * values, found[0 if name == "svd" else 1][..., 0]
+
+        return lambda a: module.lax.scan(step, a[0, 0], a)
+
+    return by
+
+
 def in_scans() -> Iterator[Routine]:
     yield Routine("Kalman filter of 4, 1000 steps", (normal(1000, 2),), filtering)
     for n in (4, 8, 16):
         yield Routine(f"solve of {n}x{n}, 1000 steps", (normal(1000, n),), solving(n))
+    for n in (3, 8):
+        a = normal(1000, n, n)
+        yield Routine(f"eigh of {n}x{n}, 1000 steps", ((a + a.swapaxes(1, 2)).astype(np.float32),), relaxing("eigh"))
+        yield Routine(f"svd of {n}x{n}, 1000 steps", (a,), relaxing("svd"))
 
 
 # ---------------------------------------------------------------- sorting, and sums along an axis

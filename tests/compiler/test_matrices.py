@@ -144,6 +144,14 @@ def test_columns_that_are_zero_already_are_not_reflected(n: int) -> None:
             np.testing.assert_allclose(got[k], want[k], atol=1e-15)
 
 
+@pytest.mark.parametrize("n", [3, 6])
+def test_subnormal_columns_have_orthogonal_factors(n: int) -> None:
+    x = (matrix((5, n, n)) * 1e-41).astype("float32")
+    q, r = (y.astype("float64") for y in compiled(jnp.linalg.qr, x))
+    assert largest(h(q) @ q - np.eye(n)) <= 4 * n * eps("float32")
+    assert largest(q @ r - x) <= 8 * n * 1.5e-45
+
+
 FLAGS = [(left, lower, mode, unit) for left in (True, False) for lower in (True, False)
          for mode in ((False, False), (True, False), (True, True)) for unit in (True, False)]
 

@@ -58,10 +58,10 @@ def check(x: np.ndarray, v: np.ndarray, w: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("n", [*range(1, 18), 25, LARGEST_EIGH])
+@pytest.mark.parametrize("n", [*range(1, 10), 15, 16, 17, LARGEST_EIGH])
 def test_values_and_vectors(n: int, dtype: str) -> None:
     for lower in (True, False):
-        for batch in BATCHES if n < 10 else BATCHES[:1 + n % 2]:
+        for batch in BATCHES[lower::2] if n < 6 else BATCHES[2 * lower:][:1]:
             x = symmetric((*batch, n, n), dtype)
             triangle = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
             given = np.where(triangle, x, np.asarray(np.nan, dtype))  # nothing else is looked at
