@@ -27,10 +27,11 @@ def as_one(fun: Callable[..., Any]) -> Callable[..., Any]:
     _, *others = inspect.signature(fun).parameters
     jitted = JitFunction(fun, static_argnames=others or None)
 
-    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        x = args[0] if args else None
         if (x.__class__ is ConcreteArray and current.trace is EVAL and x.aval.size >= LARGE and not config.disable_jit
-                and {*map(type, args), *map(type, kwargs.values())} <= _PLAIN):
-            return jitted(x, *args, **kwargs)
-        return fun(x, *args, **kwargs)
+                and {*map(type, args[1:]), *map(type, kwargs.values())} <= _PLAIN):
+            return jitted(*args, **kwargs)
+        return fun(*args, **kwargs)
 
     return update_wrapper(call, fun)

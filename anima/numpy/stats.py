@@ -59,7 +59,8 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     if is_complex(x.dtype):
         raise ValueError(f"{name} does not support complex input, as the operation is poorly defined.")
     fractions = as_array(asarray(q) if isinstance(q, (list, tuple)) else q, name, 1)
-    x, result_dtype = inexact_array(name, x), dtypes.to_inexact(dtypes.result_type(inexact_array(name, x), fractions))
+    x = inexact_array(name, x)
+    result_dtype = x.dtype
     compute = np.dtype(np.float32) if is_floating(result_dtype) and result_dtype.itemsize < 4 else result_dtype
     fractions = as_array(convert_operand(fractions, compute, False))
     if percent:
@@ -177,6 +178,7 @@ def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> 
 
 quantile = _quantile_function("quantile", False, False, """The values below which the fractions `q` of elements lie.
 
+    The result has the type of `a`, the default float's for integers.
     `method` says what is between two elements: "linear", "lower", "higher", "midpoint" or "nearest"; or "inverted_cdf":
     the least element up to which the `weights` (one for each element, or each place along `axis`; default: equal) add
     up to the fraction.

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import anima.numpy as jnp
-from anima import lax, scipy
+from anima import lax, nn, scipy
 
 FACTS = json.loads((pathlib.Path(__file__).parent / "data" / "jax_facts.json").read_text())
 
@@ -29,7 +29,7 @@ def _values(leaf: dict) -> np.ndarray:
 def test_fact(fact):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        got = eval(fact["expr"], {"jnp": jnp, "lax": lax, "scipy": scipy})
+        got = eval(fact["expr"], {"jnp": jnp, "lax": lax, "nn": nn, "scipy": scipy})
     got = list(got) if isinstance(got, (tuple, list)) else [got]
     assert len(got) == len(fact["out"])
     for x, leaf in zip(got, fact["out"], strict=True):
