@@ -136,8 +136,9 @@ def python_with(wanted: list[str]) -> str:
     return sys.executable if all(map(is_met, wanted)) else python_in(VENV, sys.executable, wanted)
 
 
-def python_in(folder: Path, base: str, wanted: list[str]) -> str:
-    """The Python of a virtual environment of `base` that has the requirements, made and set up if need be."""
+def python_in(folder: Path, base: str, wanted: list[str], *options: str) -> str:
+    """The Python of a virtual environment of `base` that has the requirements, made and set up if need be, by pip
+    with these options."""
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not python.exists():
         make_venv(folder, base)
@@ -148,7 +149,7 @@ def python_in(folder: Path, base: str, wanted: list[str]) -> str:
         print(f"Installing into {folder}: {', '.join(missing)}", flush=True)
         # The outer pip installs into .venv: it need not have a pip of its own.
         subprocess.run([sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet",
-                        "--disable-pip-version-check", *missing], check=True)
+                        "--disable-pip-version-check", *options, *missing], check=True)
         stamp.write_text("\n".join([*have, *missing]))
     return str(python)
 
@@ -241,9 +242,13 @@ def main(arguments: list[str]) -> int:
     if command == "matrix":
         return matrix(more)
     wanted = requirements(EXTRAS[command])
-    # Libraries that need jax find the distribution of this name in dropin/: an environment of their own.
-    python = python_with(wanted) if command != "ecosystem" else (
-        python_in(ROOT / ".venv-ecosystem", sys.executable, [str(ROOT / "dropin"), *wanted]))
+    if command == "ecosystem":
+        # Libraries that need jax find the distribution of this name in dropin/: an environment of their own.
+        folder = ROOT / ".venv-ecosystem"
+        python_in(folder, sys.executable, [str(ROOT / "dropin"), *wanted])
+        python = python_in(folder, sys.executable, project()["optional-dependencies"]["ecosystem-alone"], "--no-deps")
+    else:
+        python = python_with(wanted)
     return next((code for one in commands(command, python, more) if (code := run(one))), 0)
 
 
