@@ -55,6 +55,18 @@ def filled(fun: Callable[..., Any], args: Sequence[Any], shape: tuple[int, ...],
     return array
 
 
+def copied(value: Any, dtype: np.dtype) -> np.ndarray:
+    """A value as a row-major array with memory of its own: a large one's is as that of results, where vectors lie
+    within lines of the cache."""
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.nbytes < LEAST:
+        return np.array(value, dtype, order="C")
+    return filled(_copy, (value,), value.shape, value.dtype, value.nbytes)
+
+
+def _copy(value: np.ndarray, out: np.ndarray) -> None:
+    np.copyto(out, value)
+
+
 def is_exclusive(array: ConcreteArray) -> bool:
     """Whether nothing but this array, which the caller holds, can see its elements: they may be written over."""
     value = array.elements()

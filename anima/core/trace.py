@@ -20,7 +20,7 @@ import numpy as np
 
 from anima import errors
 from anima.config import config, enable_x64, no_execution
-from anima.core import dtypes, transfers
+from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray
 from anima.core.explicit import typed
@@ -377,7 +377,7 @@ def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> C
         value = np.asarray(value)
     flags = value.flags
     if not flags.c_contiguous or (foreign and any(value is x or np.may_share_memory(value, x) for x in foreign)):
-        value = value.copy()
+        value = memory.copied(value, value.dtype)
         flags = value.flags
     flags.writeable = False
     array = _new(ConcreteArray)  # as its constructor makes it

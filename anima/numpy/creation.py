@@ -15,7 +15,7 @@ import numpy as np
 
 from anima import errors, tree
 from anima.config import transfer_guard_host_to_device
-from anima.core import dtypes, transfers
+from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.placement import elsewhere, moved, place
@@ -102,7 +102,7 @@ def _from_value(value: Any, dtype: Any) -> Array:
     aval = aval_of(value)
     if dtype is None or dtype == aval.dtype:
         with np.errstate(all="ignore"):
-            return wrap(np.array(value, dtype=aval.dtype), aval)
+            return wrap(memory.copied(value, aval.dtype), aval)
     return _cast(np.asarray(value), dtype)
 
 

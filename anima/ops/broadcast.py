@@ -20,7 +20,7 @@ import numpy as np
 
 from anima import errors
 from anima.config import config
-from anima.core import dtypes, transfers
+from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
@@ -57,7 +57,7 @@ def as_array(x: Any) -> Array:
         return x
     aval = aval_of(x)
     transfers.implicit(x)
-    return ConcreteArray(np.array(x, aval.dtype), aval)
+    return ConcreteArray(memory.copied(x, aval.dtype), aval)
 
 
 def as_operand(x: Any) -> Array | Ref:

@@ -186,3 +186,22 @@ def test_only_free_blocks_make_way_and_no_more_than_have_to(monkeypatch):
     assert len(set(places)) == 4 and memory.held() == 6 * memory.LEAST - 64
     huge = memory.empty((3 * memory.LEAST,), np.dtype(np.uint8), 3 * memory.LEAST)
     assert memory.held() == 6 * memory.LEAST - 64 and huge.size == 3 * memory.LEAST, "no room: outside of the pool"
+
+
+@pytest.mark.parametrize("make", [anima.device_put, jnp.asarray, jnp.array])
+def test_what_is_made_of_large_numpy_arrays_lies_as_results_do(make):
+    for given in (np.arange(100_000, dtype=np.float32), np.arange(120_000, dtype=np.int32).reshape(300, 400).T):
+        array = make(given)
+        value = np.asarray(array)
+        assert value.ctypes.data % 64 == 0 and value.flags.c_contiguous and not value.flags.writeable
+        assert not np.may_share_memory(value, given)
+        np.testing.assert_array_equal(value, given)
+        given[...] = 0
+        assert value.any()
+
+
+def test_a_copy_of_an_array_may_be_given_up():
+    array = anima.device_put(np.arange(100_000, dtype=np.float32))
+    place = np.asarray(array).ctypes.data
+    result = anima.jit(lambda x: x + 1, donate_argnums=0)(array)
+    assert array.is_deleted() and np.asarray(result).ctypes.data == place
