@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -176,6 +177,20 @@ def test_philox(counter: list[int], key: list[int], want: list[int]) -> None:
 def test_counters_of_128_bits_carry() -> None:
     key = random.wrap_key_data(jnp.array([1, 2, 0xFFFFFFFE, 0xFFFFFFFF], jnp.uint32), impl="rbg")
     assert np.asarray(random.bits(key, (16,)))[::4].tolist() == [2440199171, 875035680, 67759320, 2818318232]
+
+
+ENDS = [0, 1, 0xFFFFFFFD, 0xFFFFFFFF]  # what wraps in a few steps, and what does not
+
+
+@pytest.mark.parametrize("words", [*itertools.product(ENDS, repeat=4)], ids=str)
+def test_counters_are_numbers_of_128_bits(words: tuple[int, ...]) -> None:
+    """Words carry into the next where they wrap, and only there."""
+    k0, k1, c0, c1 = words
+    start = c0 | c1 << 32 | k0 << 64 | k1 << 96
+    counters = [(start + 3 * step) % 2**128 for step in range(4)]
+    parts = [np.array([c >> 32 * i & 0xFFFFFFFF for c in counters], np.uint32) for i in range(4)]
+    want = np.stack(philox.philox4x32([np.uint32(k0), np.uint32(k1)], [jnp.asarray(x) for x in parts]), -1)
+    np.testing.assert_array_equal(philox.blocks(jnp.array(words, jnp.uint32), 4, 3), want)
 
 
 def test_own_generator() -> None:

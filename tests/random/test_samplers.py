@@ -97,6 +97,27 @@ def test_permutation() -> None:
     assert stats.chisquare(np.bincount(first, minlength=4)).pvalue > 1e-4
 
 
+@pytest.mark.parametrize(("size", "first", "sum_of_products"), [
+    (1625, [1099, 1006, 896, 295, 321], 1074967924), (1626, [1567, 666, 1067, 890, 1545], 1073011936)])
+def test_long_permutations_take_more_rounds(size: int, first: list[int], sum_of_products: int) -> None:
+    """Numbers of JAX on both sides of the size from which words are drawn twice."""
+    out = np.asarray(random.permutation(random.key(7), size), np.int64)
+    assert out[:5].tolist() == first and out @ np.arange(size) == sum_of_products
+    same = random.permutation(random.key(7), jnp.arange(size) + 2)
+    np.testing.assert_array_equal(same, out + 2)
+
+
+@pytest.mark.parametrize("p", [0.02, 0.3, 0.5, 0.6, 0.98, 1.0])
+@pytest.mark.parametrize("n", [0.4, 1.0, 7.9, 30.7, 5000.5])
+def test_counts_are_whole(n: float, p: float) -> None:
+    """Of trials whose number is not whole, those below it count."""
+    out = np.asarray(random.binomial(random.key(1), n, p, (200,)))
+    assert (out == np.round(out)).all() and out.min() >= 0 and out.max() <= np.floor(n)
+    np.testing.assert_allclose(out.mean(), np.floor(n) * p, atol=5 * np.sqrt(np.floor(n) * p * (1 - p) / 200) + 1e-6)
+    counts = np.asarray(random.multinomial(random.key(2), np.floor(n), jnp.array([p / 2, 1 - p, p / 2])))
+    assert (counts == np.round(counts)).all() and counts.min() >= 0 and counts.sum() == np.floor(n)
+
+
 def test_choice() -> None:
     p = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
     drawn = np.asarray(random.choice(KEY, 4, (N,), p=p))

@@ -240,6 +240,53 @@ def test_donation(kinds: list[type]) -> None:
     assert not given.is_deleted()
 
 
+@pytest.mark.parametrize("order", [*itertools.permutations([(), (0,), (1,), (0, 1)], 2)], ids=str)
+def test_programs_write_over_what_is_donated_and_nothing_else(kinds: list[type],
+                                                              order: tuple[tuple[int, ...], ...]) -> None:
+    """One function, donating this and that, compiled and from the disk: never what others still see."""
+    def step(x: Any, y: Any) -> Any:
+        return x + y, y * 2.0
+
+    for donated, kind in itertools.product(order, (Executable, StoredExecutable)):
+        anima.clear_caches()
+        for seen in (False, True):
+            given = [jnp.asarray(X) * 1, jnp.asarray(X) * 3]
+            views = [np.asarray(x) for x in given] if seen else []
+            one, two = anima.jit(step, donate_argnums=donated)(*given)
+            np.testing.assert_array_equal(one, 4 * X)
+            np.testing.assert_array_equal(two, 6 * X)
+            for view, want in zip(views, (X, 3 * X), strict=bool(views)):
+                np.testing.assert_array_equal(view, want)
+            assert [x.is_deleted() for x in given] == [k in donated for k in range(2)]
+            for k in {0, 1} - {*donated}:
+                np.testing.assert_array_equal(given[k], (1 + 2 * k) * X)
+        assert kinds[-1] is kind
+        store.flush()
+
+
+# Programs that call what is of this process, or may.
+CALLING: dict[str, tuple[Callable[..., Any], Any]] = {
+    "a long Fourier transform": (lambda x: jnp.fft.fft(x).real, np.ones((1 << 18) + 1, np.float32)),
+    "a product and LAPACK": (lambda x: jnp.linalg.eigh(x.T @ x)[0], X),
+    "a gradient of a loop of unknown length": (anima.grad(lambda x: lax.while_loop(
+        lambda c: c.sum() < 100, lambda c: c * c + 1, x).sum()), X),
+    "a print in a loop": (lambda x: lax.fori_loop(0, 2, lambda i, c: (anima.debug.print("{}", i), c * 2)[1], x), X),
+    "a callback in a branch": (lambda x: lax.cond(x[0, 0] > 5, lambda y: anima.pure_callback(
+        lambda z: np.asarray(z) + 1, X, y), jnp.sin, x), X)}
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_programs_that_call_do_so_the_second_time(kinds: list[type], name: str,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    fun, x = CALLING[name]
+    _, (one, two) = twice(kinds, fun, x)
+    np.testing.assert_array_equal(one, two)
+    with anima.disable_jit():
+        np.testing.assert_allclose(one, fun(x), rtol=1e-4, atol=1e-2)
+    said = capsys.readouterr().out.splitlines()
+    assert said == (["0", "1"] * 3 if "print" in name else [])
+
+
 def test_stored_programs_can_be_looked_at(kinds: list[type]) -> None:
     def fun(x: Any) -> Any:
         return jnp.exp(x).sum(1)

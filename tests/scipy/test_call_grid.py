@@ -39,6 +39,7 @@ OPERANDS = {
     "f5": np.array([3.0, 1, 3, 1, 2]), "f34": RNG.integers(-2, 3, (3, 4)).astype(float),
     "c3": np.array([1 + 2j, -1j, 3]),
     "c_cut": np.array([complex(re, im) for re in (-2.5, -0.5, 0.5, 2.5) for im in (0.0, -0.0, 1e-9, 0.75)]),
+    "f_3d": np.random.default_rng(1).integers(-2, 3, (2, 4, 3)).astype(float),
     "f_nan": np.array([NAN, 1, NAN, 1, NAN, 0]), "f_nans": np.array([[NAN, 1, NAN], [-1.0, NAN, -1]]),
     "i5": np.array([2, 0, 2, 2, 0]), "i34": RNG.integers(0, 3, (3, 4)),
     "f_s": SYMMETRIC, "f_a": RNG.standard_normal((3, 3)), "c_a": RNG.standard_normal((3, 3)) + 1j, "f_eye": np.eye(3),
@@ -48,6 +49,7 @@ OPERANDS = {
     "f_image": RNG.standard_normal((4, 5)), "i_image": RNG.integers(-9, 9, (4, 5)),
 }
 FLAGS = ["False", "True"]
+PLACES = [0, 1, 2, -1, -2, -3]  # of an array of three axes: what exchanges two looks right for fewer
 REALS = [-1.0, 0.0, 0.4, 1.0, 2.5, "np.nan"]
 SEGMENTS = {"size": [15, 16], "nfft": ["None", 20, 21]}
 ROWS: list[Row] = [
@@ -181,6 +183,28 @@ ROWS: list[Row] = [
                                "codes": ["f34[:2]", "f_s", "f34[:, :1]", "f3", "f_image[:1] + 1"]}),
     ("integrate.trapezoid({y}, {x}, dx={dx}, axis={axis})", {"y": ["f34"], "x": ["None", "f34", "f1"],
                                                              "dx": [1.0, 0.5], "axis": [0, -1]}),
+    # Every axis of three.
+    ("stats.{f}, axis={axis})", {"axis": ["None", *PLACES], "f": [
+        "mode(f_3d, keepdims=True", "mode(f_3d", "sem(f_3d", "sem(f_3d, keepdims=True", "sem(f_3d, nan_policy='omit'",
+        *(f"rankdata(f_3d, '{m}'" for m in ("average", "min", "max", "dense", "ordinal"))]}),
+    ("special.{f}(f_3d, axis={axis})", {"f": ["logsumexp", "softmax", "log_softmax"],
+                                        "axis": ["None", *PLACES, "(0, 2)", "(2, 1)", "(-3, 1)"]}),
+    ("special.logsumexp(f_3d, axis={axis}, b=f_3d, keepdims={k}, return_sign=True)", {
+        "axis": [*PLACES, "(0, 2)"], "k": FLAGS}),
+    ("signal.{f}, axis={axis})", {"axis": PLACES, "f": ["detrend(f_3d", "detrend(f_3d, type='constant'",
+                                                        "detrend(f_3d, bp=[1]"]}),
+    ("signal.{f}(f_3d, nperseg=2, axis={axis})", {"axis": PLACES, "f": ["welch", "stft"]}),
+    ("signal.csd(f_3d, f_3d[::-1], nperseg=2, axis={axis})", {"axis": PLACES}),
+    ("signal.fftconvolve(f_3d, f_3d[:, :2, :2], '{mode}', axes={axes})", {
+        "mode": ["full", "same", "valid"], "axes": ["None", "[1, 2]", "[2, 1]", "[-1, -2]", "1", "[0, 1]"]}),
+    ("signal.{name}(f_3d, f_3d[:, 1:3, :1], '{mode}')", {"name": ["convolve", "correlate"],
+                                                         "mode": ["full", "same", "valid"]}),
+    ("fft.{name}(f_3d, n={n}, axis={axis})", {"name": ["dct", "idct"], "n": ["None", 2, 5], "axis": PLACES}),
+    ("fft.{name}(f_3d, s={s}, axes={axes})", {"name": ["dctn", "idctn"], "s": ["None", "[2, 5]"],
+                                              "axes": ["None", "[0, 2]", "[2, 0]", "[-2, -3]", "[1, 2]"]}),
+    ("integrate.trapezoid(f_3d, {x}, axis={axis})", {"x": ["None", "f_3d"], "axis": PLACES}),
+    ("ndimage.map_coordinates(f_3d, f_3d[:1].repeat(3, 0) * {by}, order={order}, mode='{mode}')", {
+        "by": [1, 1.3], "order": [0, 1], "mode": ["nearest", "mirror", "reflect"]}),
 ]
 KNOWN = ("linalg.funm", "special.bernoulli", "linalg.solve(", "special.sph_harm_y")
 
