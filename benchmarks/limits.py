@@ -120,6 +120,7 @@ int main(int count, char **given) {          /* bytes read, bytes written, opera
     return 0;
 }
 """
+_FOLDER = tempfile.TemporaryDirectory(prefix="limits-")  # as long as this process
 WIDTHS = {"avx512f": 64, "avx2": 32}
 
 
@@ -138,7 +139,7 @@ def _program() -> str | None:
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         return None
-    folder = Path(tempfile.mkdtemp(prefix="limits-"))
+    folder = Path(_FOLDER.name)
     (folder / "limits.c").write_text(PROGRAM)
     width = _width()
     stream = "*(p) = (x)"

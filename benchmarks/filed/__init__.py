@@ -30,7 +30,7 @@ class Peer:
         path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [python, str(root / "benchmarks/filed/programs.py"), library], stdin=subprocess.PIPE, text=True,
-            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path, "ANIMA_ENABLE_COMPILATION_CACHE": "0"})
+            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
 
     def ask(self, *question: Any) -> list[float]:
         """What it answers; RuntimeError if it has died."""

@@ -9,6 +9,7 @@ from typing import Any
 import numba
 import numpy as np
 
+import anima
 from benchmarks.filed import programs
 
 
@@ -84,8 +85,6 @@ def made(name: str, gradient: bool) -> tuple[Callable[[], Any], float, float] | 
     """As `programs.made`; None for what is not written here."""
     if gradient or name not in LOOPS:
         return None
-    import anima
-
     _, args = programs.PROGRAMS[name][0](anima)
     start = time.perf_counter()
     value = LOOPS[name](*args)

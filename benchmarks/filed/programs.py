@@ -1,10 +1,9 @@
 """Programs of the kinds that people filed as slow on CPUs since JAX 0.4.32: orbits, neurons, robots, filters, loops.
 
-    python benchmarks/filed/programs.py LIBRARY     a process that measures what its standard input asks for
-
-Each program is a function of a module with JAX's names; it gives a function and its arguments. What they are
-modelled on: JAX's issues 26021 (robots), 26145 (neurons), 36799 (matrices in scans, small solves), 37465 (differences
-of volumes), 40150 (scans over many scalars), 25190 (long while loops), 25808 (transforms), and jnkepler's 18 (orbits).
+Each program is a function of a module with JAX's names; it gives a function and its arguments. As a script, this
+measures what its standard input asks for, in a process of one library. What the programs are modelled on: JAX's
+issues 26021 (robots), 26145 (neurons), 36799 (matrices in scans, small solves), 37465 (differences of volumes), 40150
+(scans over many scalars), 25190 (long while loops), 25808 (transforms), and jnkepler's 18 (orbits).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 from benchmarks.timing import seconds
 
 Program = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]

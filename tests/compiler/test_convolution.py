@@ -156,7 +156,9 @@ def test_every_way_on_other_machines(conv: Conv, target: str) -> None:
     conv.check(out)
 
 
-@pytest.mark.parametrize(("features", "outputs"), [(4, 4), (8, 8), (4, 10), (12, 6), (20, 4), (7, 8)])
+@pytest.mark.parametrize(("features", "outputs"), [
+    (4, 4), (8, 8), (4, 10), (12, 6), (20, 4), (7, 8), (3, 3), (5, 5), (12, 12), (15, 15), (16, 16), (17, 34),
+    (24, 24)])
 def test_gradients_of_kernels_in_groups(features: int, outputs: int) -> None:
     conv = Conv((2, 9, 13, 5 * features), (3, 3, features, 5 * outputs), NHWC, "", groups=5)
     x, w = conv.data()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,7 @@ def test_a_reference_keeps_its_type(held: str, way: str) -> None:
             lax.fori_loop(0, 1, lambda i, c: (write(ref, v), c)[1], 0)
             return ref[...]
 
-        found = [outcome(f) for f in (lambda: fun(value), lambda: anima.jit(fun)(value), lambda: in_loop(value),
-                                      lambda: anima.jit(in_loop)(value))]
+        found = [outcome(partial(f, value)) for f in (fun, anima.jit(fun), in_loop, anima.jit(in_loop))]
         assert len(set(found)) == 1, (name, found)
         if isinstance(found[0], tuple):
             assert found[0] == (start.dtype, start.weak_type, 2.0 if way == "add" else 1.0), name
