@@ -349,3 +349,23 @@ def test_what_may_not_be_written_is_as_the_last_step_left_it(writes: tuple[Any, 
     check(after)
     x = np.array([0.5, -0.25], np.float32)
     np.testing.assert_array_equal(run(after, [x])[0], run(before, [x])[0])
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 5])
+@pytest.mark.parametrize("space", [(3,), (9,), (3, 3), (3, 9), (9, 3), (3, 3, 3), (2, 3, 9), (9, 2, 3), (4, 7, 8)])
+def test_loops_after_others_that_are_written_out(space: tuple[int, ...], channels: int) -> None:
+    """What is known of the index of a loop that was written out says nothing of another of the same name."""
+    layout = "N" + "DHW"[:len(space)] + "C", "DHW"[:len(space)] + "IO", "N" + "DHW"[:len(space)] + "C"
+    x = np.arange(1.0, 1 + 2 * np.prod(space) * channels, dtype=np.float32).reshape(2, *space, channels) % 7
+    w = np.arange(3.0**len(space) * channels, dtype=np.float32).reshape(*(3,) * len(space), 1, channels) % 3
+
+    def step(x: Any) -> Any:
+        return lax.conv_general_dilated(x, w, (1,) * len(space), "SAME", dimension_numbers=layout,
+                                        feature_group_count=channels) % 5
+
+    got = anima.jit(lambda x: lax.scan(lambda c, _: (step(c), None), x, None, length=3)[0])(x)
+    want = jnp.asarray(x)
+    with anima.disable_jit():
+        for _ in range(3):
+            want = step(want)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(want))

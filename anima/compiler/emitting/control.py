@@ -281,6 +281,7 @@ class Control(Scratch):
                     self.env[index] = constant_index(i)
                     self.numbers[index] = i
                     self.block(body)
+                self.numbers.pop(index, None)  # another loop's index may have this name
             case For():
                 self.serial(stmt)
             case Call(routine="look", args=(flag,)):
@@ -376,10 +377,10 @@ class Control(Scratch):
     @contextmanager
     def scope(self) -> Iterator[None]:
         """A block: names and values of it are forgotten at its end."""
-        known, env, places = self.known, self.env, self.places
-        self.known, self.env, self.places = dict(known), dict(env), dict(places)
+        known, env, places, numbers = self.known, self.env, self.places, self.numbers
+        self.known, self.env, self.places, self.numbers = dict(known), dict(env), dict(places), dict(numbers)
         yield
-        self.known, self.env, self.places = known, env, places
+        self.known, self.env, self.places, self.numbers = known, env, places, numbers
 
     @contextmanager
     def repeating(self) -> Iterator[None]:
@@ -391,11 +392,11 @@ class Control(Scratch):
     @contextmanager
     def inlined(self, stmts: Sequence[Stmt]) -> Iterator[None]:
         """Statements that always run: their names are forgotten at the end, what they put in registers is kept."""
-        env, places = self.env, self.places
-        self.env, self.places = dict(env), dict(places)
+        env, places, numbers = self.env, self.places, self.numbers
+        self.env, self.places, self.numbers = dict(env), dict(places), dict(numbers)
         yield
         env.update((key, self.env[key]) for key in self.held_keys(stmts) if key in env)
-        self.env, self.places = env, places
+        self.env, self.places, self.numbers = env, places, numbers
 
     def held_keys(self, stmts: Sequence[Stmt]) -> list[str]:
         """Keys of what statements store to buffers in registers."""
