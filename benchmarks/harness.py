@@ -123,10 +123,16 @@ def print_row(name: str, medians: dict[str, float], more: str = "", work: Work |
     others = "  ".join(f"{n} {m / own:8.2f}x" for n, m in medians.items() if n != "anima")
     text = f"{f'  {part}' if part else name:34s} anima {own * 1e3:10.4f} ms   {others}"
     print("   ".join(filter(None, (text, "" if share is None else f"limit {share:5.0%}", more))), flush=True)
-    module = sys._getframe(1).f_globals["__name__"]
-    own_file = getattr(sys.modules["__main__"], "__file__", None) or ""
-    benchmark = Path(own_file).stem if module == "__main__" else module.rpartition(".")[2]
-    ROWS.append(Row(benchmark, f"{name}: {part}" if part else name, medians, share))
+    ROWS.append(Row(_benchmark(), f"{name}: {part}" if part else name, medians, share))
+
+
+def _benchmark() -> str:
+    """The name of the module that a row is shown by."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"] == __name__:
+        frame = frame.f_back
+    module = frame.f_globals["__name__"]
+    return Path(frame.f_code.co_filename).stem if module == "__main__" else module.rpartition(".")[2]
 
 
 def report(cases: Iterable[Case], title: str) -> None:

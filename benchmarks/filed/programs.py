@@ -345,6 +345,7 @@ def serve(library: str) -> None:
     else:
         m = importlib.import_module(library)
         importlib.import_module(f"{library}.numpy")
+        m.block_until_ready(m.jit(lambda x: x + 1)(1.0))  # what any first call loads is not a program's
 
         def make(name: str, gradient: bool) -> Any:
             return made(m, name, gradient)
