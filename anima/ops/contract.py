@@ -158,6 +158,12 @@ class DotGeneral(Primitive):
 
     keeps_nan = True
 
+    def as_ufunc(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> np.ufunc | None:
+        lhs, rhs = avals
+        as_they_are = params["dimension_numbers"] == (((1,), (0,)), ((), ())) and lhs.ndim == rhs.ndim == 2
+        dtypes_ = {lhs.dtype, rhs.dtype, params.get("preferred_element_type") or lhs.dtype}
+        return np.matmul if as_they_are and len(dtypes_) == 1 and lhs.dtype not in WIDER else None
+
     def infer(self, lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: Numbers, precision: Any = None,
               preferred_element_type: Any = None) -> ShapedArray:
         (lc, rc), (lb, rb) = dimension_numbers

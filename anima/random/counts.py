@@ -39,7 +39,7 @@ def _until_all_accepted(key: Any, shape: Shape, dtype: Any, attempt: Callable[[A
 
 # ---------------------------------------------------------------- Poisson
 
-@sampler
+@sampler()
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Poisson distributed integers of mean `lam`; -1 where `lam` is negative or NaN."""
     dtype = int_dtype("poisson", dtype, ValueError)
@@ -98,7 +98,7 @@ def _stirling_tail(k: Any) -> Any:
     return jnp.where(k <= 9, table[jnp.clip(k, 0, 9).astype(jnp.int32)], series)
 
 
-@sampler
+@sampler()
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     """The number of successes in `n` trials of probability `p` each, as floats.
 
@@ -162,7 +162,7 @@ def _rejection_binomial(key: Any, n: Any, p: Any, shape: Shape) -> Any:
     return _until_all_accepted(key, shape, p.dtype, attempt)
 
 
-@sampler
+@sampler("unroll")
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int = 1) -> Any:
     """How `n` draws fall to the outcomes of probabilities `p` (its last axis), as floats.
 
@@ -185,7 +185,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     return jnp.moveaxis(counts, 0, -1)
 
 
-@sampler
+@sampler()
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     """The number of trials, each succeeding with probability `p`, up to and with the first success."""
     dtype = int_dtype("geometric", dtype, ValueError)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.api.library import repeated
 from anima.config import config
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
@@ -40,6 +41,8 @@ from anima.random.primitives import (
     random_unwrap_p,
     random_wrap_p,
 )
+
+_WORD = ShapedArray((), UINT32)
 
 GENERATORS = (threefry.THREEFRY, philox.RBG, philox.UNSAFE_RBG)  # known from the start
 
@@ -160,7 +163,12 @@ def split(key: Any, num: int | Iterable[int] = 2) -> Any:
     if any(n < 0 for n in shape):
         raise ValueError(f"split takes numbers of keys that are not negative, got {num}")
     use(typed, "split")
-    out = random_split_p.bind(typed, shape=shape)
+    return _split(typed, shape, raw)
+
+
+@repeated
+def _split(key: Any, shape: tuple[int, ...], raw: bool) -> Any:
+    out = random_split_p.bind(key, shape=shape)
     return random_unwrap_p.bind(out) if raw else out
 
 
@@ -175,14 +183,23 @@ def fold_in(key: Any, data: Any) -> Any:
     if type(data) is int:
         if not 0 <= data < 2**32:
             raise OverflowError(f"Python integer {data} out of bounds for uint32 in fold_in")
-        data = np.uint32(data)
+        data = _word(data)
     aval = aval_of(data)
     if aval.shape:
         raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {aval.shape} != (). "
                         "Use anima.vmap for batching.")
     if aval.dtype != UINT32:
         data = el.convert_element_type(data, UINT32)
-    out = random_fold_in_p.bind(typed, data)
+    return _folded(typed, data, raw)
+
+
+def _word(number: int) -> ConcreteArray:
+    return ConcreteArray(np.array(number, np.uint32), _WORD)
+
+
+@repeated
+def _folded(key: Any, data: Any, raw: bool) -> Any:
+    out = random_fold_in_p.bind(key, data)
     return random_unwrap_p.bind(out) if raw else out
 
 

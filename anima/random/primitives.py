@@ -40,7 +40,7 @@ def words_aval(aval: ShapedArray) -> ShapedArray:
 class KeyPrimitive(Primitive):
     """An operation on keys, defined by `program` on their words; results are never differentiable."""
 
-    on_words = True
+    on_words = exact = True
 
     def program(self, impl: Implementation, *words: Any, **params: Any) -> Any:
         """The operation, on arrays of words of this generator's keys, in terms of ordinary operations."""
