@@ -1,7 +1,7 @@
 """Small functions and the programs that JAX records of them: types, and the operations in their order.
 
-`data/programs.json` holds functions (scope: anima, jnp, np, lax), their arguments, and of JAX 0.10.2's program the types
-of arguments and results and the names of the operations, those of programs in parameters included, without `jit`.
+`data/programs.json` holds functions (scope: anima, jnp, np, lax), their arguments, and of JAX 0.10.2's program the
+types of arguments and results and the names of the operations, those of programs in parameters included, without `jit`.
 """
 
 from __future__ import annotations
