@@ -372,6 +372,19 @@ class ConcreteArray(Array):
         return self.addressable_shards[index].data
 
     @property
+    def device_buffer(self) -> Any:
+        raise AttributeError("x.device_buffer is gone, as in JAX: use x.addressable_data(0).")
+
+    @property
+    def device_buffers(self) -> Any:
+        raise AttributeError("x.device_buffers is gone, as in JAX: use [s.data for s in x.addressable_shards].")
+
+    @property
+    def traceback(self) -> None:
+        """Where the array was made: None, as that is not recorded."""
+        return None
+
+    @property
     def is_fully_addressable(self) -> bool:
         return self.sharding.is_fully_addressable
 

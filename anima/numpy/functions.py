@@ -86,15 +86,21 @@ asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh
 @repeated
 def log2(x: ArrayLike, /) -> Array:
     """Logarithm to base 2."""
-    x = inexact("log2", x)
-    return ew.div.bind(ew.log.bind(x), constant_like(x, np.log(2)))
+    return _log_of_base(inexact("log2", x), 2)
 
 
 @repeated
 def log10(x: ArrayLike, /) -> Array:
     """Logarithm to base 10."""
-    x = inexact("log10", x)
-    return ew.div.bind(ew.log.bind(x), constant_like(x, np.log(10)))
+    return _log_of_base(inexact("log10", x), 10)
+
+
+def _log_of_base(x: Array, base: int) -> Array:
+    log = ew.log.bind(x)
+    if not is_complex(numpy_dtype_of(x)):
+        return ew.div.bind(log, constant_like(x, np.log(base)))
+    parts = ew.real.bind(log), ew.imag.bind(log)  # a complex quotient would make NaNs of infinite ones
+    return ew.complex.bind(*(ew.div.bind(part, constant_like(part, np.log(base))) for part in parts))
 
 
 def _strong(*operands: Any) -> list[Any]:

@@ -15,8 +15,7 @@ import enum
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,8 +51,7 @@ class Precision(enum.Enum):
     __str__ = __repr__
 
 
-@dataclass(frozen=True)
-class DotAlgorithm:
+class DotAlgorithm(NamedTuple):
     """How to multiply and add: what operands are rounded to, and in which type products are added.
 
     The counts are of the parts that operands are split into, and of the products of parts; a CPU splits nothing.
