@@ -45,7 +45,7 @@ class TellingOfCalls(Telling):
         self.told.append(f"{primitive}:")
         values = list(map(self.plain, tracers))
         with set_current_trace(self.parent_trace):
-            out, tangent = jvp.call_wrapped(*values, *map(jnp.ones_like, values))
+            _, tangent = jvp.call_wrapped(*values, *map(jnp.ones_like, values))
         self.tangent = float(tangent)
         return fun.call_wrapped(*tracers)
 
