@@ -7,18 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import optax
-from evosax.algorithms import PSO, CMA_ES, DifferentialEvolution, Open_ES, SimpleGA, Sep_CMA_ES
+import pytest
+from evosax.algorithms import CMA_ES, PSO, DifferentialEvolution, Open_ES, Sep_CMA_ES, SimpleGA
 
 BEST = {  # the best values after a step, after 10, and after 60
     "cma": [45.7189, 0.459970, 0.259804],
     "pso": [2.40761, 0.936051, 0.0453232],
     "de": [11.4285, 2.90115, 1.60516e-07],
 }
-FITTED = [0.373175, 0.137204, 0.0723391]    # errors of a network: before, and after 20 and 40 generations
-STEPS = 33                  # generations until a value is good enough
-GENETIC = [0.0523467, 0.0839372]        # of a genetic algorithm for several populations: best values after 30 generations
+FITTED = [0.373175, 0.137204, 0.0723391]   # errors of a network: before, and after 20 and 40 generations
+STEPS = 33                                  # generations until a value is good enough
+GENETIC = [0.0523467, 0.0839372]            # best values of two populations after 30 generations
 STRATEGIES = {"cma": Sep_CMA_ES, "pso": PSO, "de": DifferentialEvolution}
 
 
