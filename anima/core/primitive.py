@@ -133,6 +133,15 @@ class Primitive:
         """Applies the operation under the current trace: runs it, records it, or transforms it."""
         return current.trace.process(self, args, params)
 
+    def bind_with_trace(self, trace: Any, args: Sequence[Any], avals: Any, params: dict[str, Any], /) -> Any:
+        """`bind` under another trace; `avals`, the types of the arguments, are known without being told."""
+        before = current.trace
+        current.trace = trace
+        try:
+            return self.bind(*args, **params)
+        finally:
+            current.trace = before
+
     def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
         """What an equation's parameters are to `bind`, for readers of programs: the same."""
         return dict(params)
