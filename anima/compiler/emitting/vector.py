@@ -169,7 +169,7 @@ class Vector(Control):
 
     def accumulate(self, stmt: Accumulate) -> None:
         """What a variable holds, and one value more; of NaNs in two vectors, one after the other, at once."""
-        if stmt.name not in self.tests or self.mask is not None:
+        if stmt.name not in self.tests or self.mask is not None or self.width == 1:
             return super().accumulate(stmt)
         value = cast(Value, self.wide(self.evaluate(self.tests[stmt.name])))
         before = self.waiting.pop(stmt.name, None)
