@@ -108,6 +108,7 @@ class Primitive:
 
     # Rules that few operations have; None where there is none.
     body: Callable[..., Any] | None = None       # (params, types of the arguments) -> the program that it stands for
+    on_call: bool = False  # what `body` gives, in the parameter `program`, is compiled when it is called, if ever
     on_words: bool = False                       # `body` is a program on the words that random keys consist of
     linearize: Callable[..., Any] | None = None  # (parent, recorder, primals, tangents, **params), instead of `jvp`
     in_tangents: Callable[..., Any] | None = None  # (params) -> the program in its place where tangents are operands

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors as _errors, tree
+from anima.api.later import later
 from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.checks import (
@@ -277,14 +278,14 @@ def checkify(f: Callable[..., Any],
 def _applied(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[ErrorCategory]) -> tuple[Layout, list[Any]]:
     """The error state and results of a program; one with loops or branches that would run now is compiled."""
     if is_tracing():
-        return first_failure(closed, args, kinds)
+        return first_failure(closed, args, kinds, later)
     if config.disable_jit or not any(e.primitive.inner(e.params) for e in closed.eqns):
         state, outs = run(closed, args, kinds)
         return state.layout, [*state.values, *outs]
     found: list[Layout] = []
 
     def fun(*xs: Any) -> list[Any]:
-        layout, outs = first_failure(closed, xs, kinds)
+        layout, outs = first_failure(closed, xs, kinds, later)
         found.append(layout)
         return outs
 

@@ -56,7 +56,7 @@ class InPlace(Callback):
         return self.primitive.into(**self.params)
 
 
-@call("debug_print", "debug_callback", "pure_callback", "io_callback")
+@call("debug_print", "debug_callback", "pure_callback", "io_callback", "later")
 def _callback(builder: ProgramBuilder, eqn: Eqn) -> None:
     _emit(builder, eqn, Callback)
 
