@@ -50,6 +50,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.source import here
 from anima.core.stage import Traced, close, trace_to_jaxpr
 from anima.core.trace import Tracer, aval_of, is_tracing
+from anima.names import access
 from anima.ops.broadcast import scalar
 from anima.ops.elementwise import convert, ge, select_n, stop_gradient
 from anima.ops.shape import reshape
@@ -293,3 +294,5 @@ def _applied(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[ErrorCat
         jaxpr, consts = trace_to_jaxpr(fun, list(map(aval_of, args)), Traced("checkify", by="checkify"))
         program = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
     return found[0], pjit_p.bind(*consts, *args, jaxpr=interned(program), name="checkify", inline=False)
+
+globals().update(access(__name__, globals()))
