@@ -19,7 +19,10 @@ PUBLIC = {
                          "truncnorm uniform vonmises wrapcauchy",
     "anima.extend": "core linear_util random backend lowering source_info_util xla", "anima.extend.core": "primitives",
     "anima.experimental": "checkify ode sparse multihost_utils jet mesh_utils layout hijax random compute_on "
-                          "custom_partitioning fused rnn serialize_executable xla_metadata buffer_callback pallas",
+                          "custom_partitioning fused rnn serialize_executable xla_metadata buffer_callback pallas "
+                          "shard_alike control_deps scheduling_groups topologies transfer profiler roofline "
+                          "source_mapper compilation_cache",
+    "anima.experimental.compilation_cache": "compilation_cache",
     "anima.experimental.sparse": "linalg", "anima.interpreters": "ad batching mlir xla partial_eval pxla",
     "anima.experimental.pallas": "tpu", "anima.example_libraries": "optimizers stax",
 }

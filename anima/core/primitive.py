@@ -104,6 +104,7 @@ class Primitive:
     linear: bool = False   # in all operands at once
     makes_nan: bool = True   # a result may be NaN though no operand is
     keeps_nan: bool = False  # a NaN in an operand always gives one in each result that has elements
+    uses_keys: bool = False  # draws from the random keys that are operands: none should be drawn from twice
     takes_refs: bool = False  # mutable references may be operands
 
     # Rules that few operations have; None where there is none.
