@@ -105,10 +105,12 @@ class Primitive:
     linear: bool = False   # in all operands at once
     makes_nan: bool = True   # a result may be NaN though no operand is
     keeps_nan: bool = False  # a NaN in an operand always gives one in each result that has elements
+    uses_keys: bool = False  # draws from the random keys that are operands: none should be drawn from twice
     takes_refs: bool = False  # mutable references may be operands
 
     # Rules that few operations have; None where there is none.
     body: Callable[..., Any] | None = None       # (params, types of the arguments) -> the program that it stands for
+    on_call: bool = False  # what `body` gives, in the parameter `program`, is compiled when it is called, if ever
     on_words: bool = False                       # `body` is a program on the words that random keys consist of
     linearize: Callable[..., Any] | None = None  # (parent, recorder, primals, tangents, **params), instead of `jvp`
     in_tangents: Callable[..., Any] | None = None  # (params) -> the program in its place where tangents are operands

@@ -22,7 +22,7 @@ from anima.core import dtypes
 from anima.core.avals import Shape
 from anima.ops import special
 from anima.random.draws import common_shape, draw_uniform, float_dtype, full, int_dtype, operand, sampler
-from anima.random.keys import draw_keys
+from anima.random.keys import clone, draw_keys
 
 
 def _until_all_accepted(key: Any, shape: Shape, dtype: Any, attempt: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
@@ -47,7 +47,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Any:
     lam = full(lam, np.dtype(np.float32), shape)
     small = jnp.isnan(lam) | (lam < 10)
     counted = _counted_poisson(key, jnp.where(small, lam, 0), shape)
-    drawn = _rejection_poisson(key, jnp.where(small, 1e5, lam), shape)
+    drawn = _rejection_poisson(clone(key), jnp.where(small, 1e5, lam), shape)
     out = jnp.where(small, counted.astype(dtype), drawn.astype(dtype))
     return jnp.where(lam == 0, jnp.zeros_like(out), out)
 
@@ -116,7 +116,7 @@ def _draw_binomial(key: Any, n: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     small = bad_n | (n * q <= 10)
     count = jnp.floor(n)
     counted = _counted_binomial(key, jnp.where(small, count, 0), q, shape)
-    drawn = _rejection_binomial(key, jnp.where(small, 1e4, count), jnp.where(small, 0.5, q), shape)
+    drawn = _rejection_binomial(clone(key), jnp.where(small, 1e4, count), jnp.where(small, 0.5, q), shape)
     k = jnp.where(small, counted, drawn)
     k = jnp.where(jnp.isinf(n), jnp.asarray(jnp.inf, dtype), k)
     mirrored = (p < 0.5) | jnp.isinf(n)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import operator
 import warnings
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,11 +21,11 @@ import numpy as np
 from anima import errors
 from anima.api.library import repeated
 from anima.config import config
+from anima.control.key_reuse import use
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.dtypes import KeyDType
-from anima.core.source import Source, here
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
 from anima.random import philox, threefry
@@ -226,29 +225,6 @@ def _typed(keys: Any, quiet: bool = False) -> tuple[Any, bool]:
     impl = _implementation(None)
     check_words(ShapedArray(tuple(keys.shape), keys.dtype), impl)
     return random_wrap_p.bind(keys, impl=impl), True
-
-
-# ---------------------------------------------------------------- the checker of key reuse
-
-_used: dict[int, tuple[weakref.ref[Any], str, Source | None]] = {}
-
-
-def use(key: Any, name: str) -> None:
-    """Records that `name` used a typed key up; with `config.debug_key_reuse`, KeyReuseError if it was before.
-
-    Keys are told apart as Python objects, traced ones too. What compiled code does with its keys is seen
-    only while it is traced, and raw keys are not seen.
-    """
-    if not config.debug_key_reuse:
-        return
-    number = id(key)
-    known = _used.get(number)
-    if known is not None and known[0]() is key:
-        raise errors.KeyReuseError(
-            f"{name} was given a key that has been used before, by {known[1]} at {known[2]}. Two draws from one key "
-            "are not independent.\nFix: key, subkey = anima.random.split(key), and a new subkey for each draw; "
-            "anima.random.clone(key) where the same numbers are wanted again.")
-    _used[number] = weakref.ref(key, lambda _: _used.pop(number, None)), name, here()
 
 
 def check_key(name: str, key: Any) -> tuple[Any, bool]:
