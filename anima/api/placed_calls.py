@@ -31,7 +31,7 @@ from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of
 from anima.ops.placing import check_fits, check_known, on_current_mesh, reshard_p, sharding_constraint_p
-from anima.transforms.dce import dce_jaxpr
+from anima.transforms.dce import dce_jaxpr, without_dead_code
 from anima.util import deeper, record, weak_cache
 
 
@@ -185,6 +185,9 @@ class Places:
         self.name, self.closed, self.ins, self.outs = name, closed, ins, outs
         self.device = asked.device if asked else None
         self.pins, self.watchers = pins(closed), watchers(closed)
+        if self.pins:  # what nothing needs says nothing
+            self.closed = without_dead_code(closed)
+            self.pins = pins(self.closed)
         self.unused: list[int] | None = [] if keep_unused else None  # leaves that do not matter
         self.found: dict[Any, list[Sharding] | None] = {}
 
