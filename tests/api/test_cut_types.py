@@ -139,7 +139,9 @@ def test_shapes_are_plain_numbers() -> None:
              anima.vmap(lambda x, y: y, (0, None), axis_name="i")(jnp.ones(3), x),
              anima.vmap(lambda x: x.reshape(-1), axis_name="i")(x), anima.vmap(lambda x: x[1:], axis_name="i")(x),
              anima.vmap(lambda i: x[i], axis_name="i")(jnp.arange(2)),
-             anima.vmap(lambda x: lax.all_gather(x, "i", tiled=True), axis_name="i")(x)]
+             anima.vmap(lambda x: lax.all_gather(x, "i", tiled=True), axis_name="i")(x),
+             anima.vmap(anima.vmap(lambda x, y: lax.pshuffle(y, "i", [2, 0, 1]), (0, None), -1, axis_name="i"))(
+                 jnp.ones((2, 3)), jnp.ones((2, 4)))]
     for y in found:
         assert [type(n) for n in y.shape] == [int] * y.ndim
         assert pickle.loads(pickle.dumps(y.shape)) == y.shape
