@@ -218,6 +218,10 @@ class Primitive:
         """Shardings that an application gives its results, None where it does not say."""
         return ()
 
+    def takes(self, params: dict[str, Any]) -> Sequence[Any]:
+        """Shardings under which an application takes its operands, None where it does not say."""
+        return ()
+
     def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
         """Shardings that an application, or one in a program that it holds, gives values, with what does so."""
         return [(self.name, s) for s in self.places(params) if s is not None]

@@ -104,7 +104,12 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
 
 def sync_global_devices(name: str) -> None:
-    """Waits until all processes are here; the job ends with an error where they wait for something else."""
+    """Waits until all processes are here; the job ends with an error where they wait for something else.
+
+    TypeError for a name that is no string.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"sync_global_devices: name must be a string, got {name!r}.")
     _told(f"sync_global_devices({name!r})")
     processes.here.barrier()
     processes.here.returns()

@@ -178,7 +178,7 @@ class BroadcastInDim(Movement):
         d, kept = dims[0], broadcast_dimensions
         out = kept[d - 1] + 1 if d else 0
         new_dims = (*kept[:d], out, *(k + 1 for k in kept[d:]))
-        return self.bind(args[0], shape=(*shape[:out], size, *shape[out:]), broadcast_dimensions=new_dims), out
+        return self.bind(args[0], shape=(*shape[:out], int(size), *shape[out:]), broadcast_dimensions=new_dims), out
 
     def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
         return operand.size == result.size

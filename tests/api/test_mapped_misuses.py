@@ -115,6 +115,7 @@ PMAP: list[Misuse] = [
     (lambda: anima.pmap(lambda a: a, backend="gpu"), RuntimeError, "Unknown backend: 'gpu'"),
     (lambda: anima.pmap(lambda a: a, devices=[]), ValueError, "devices"),
     (lambda: anima.pmap(lambda a: a, devices=[3]), ValueError, "devices"),
+    (lambda: anima.pmap(lambda a: a, devices=anima.devices()[:2] * 4), ValueError, "different ones"),
     (lambda: anima.pmap(lambda a: a, static_broadcasted_argnums=1), ValueError, "static_argnums"),
     (lambda: anima.pmap(lambda a: a, donate_argnums=0, static_broadcasted_argnums=0), ValueError, "cannot intersect"),
     (lambda: anima.pmap(lambda a: a)(np.ones(9)), ValueError, "over 9 elements requires .* there are 8"),
