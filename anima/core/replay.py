@@ -48,6 +48,10 @@ class Recording(Trace):
             self.values.append(x)
         return self.places[id(x)]
 
+    def look_into(self, x: ConcreteArray) -> None:
+        """Notes that the elements of an array are read."""
+        self.looked = self.looked or id(x) in self.places
+
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         current.recording = None
         try:
@@ -81,7 +85,7 @@ class Tape:
         self._constants = [numpy_value(v, aval_of(v)) for v in map(recording.values.__getitem__, known)]
         self._steps = [(primitive.eval, params, [order[k] for k in sources], primitive.multiple_results)
                        for primitive, params, sources, _ in recording.steps]
-        self._form = type(out) if type(out) in (list, tuple) else None
+        self._form = getattr(type(out), "_make", type(out)) if isinstance(out, (list, tuple)) else None
         self._outs = [(order[recording.places[id(x)]], x.aval) for x in (out if self._form else [out])]
 
     @property
@@ -119,7 +123,7 @@ def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Seque
         out = under(recording, fun, *args, **kwargs)
     finally:
         current.recording = None
-    results = out if type(out) in (list, tuple) else [out]
+    results = out if isinstance(out, (list, tuple)) else [out]
     exact = recording.exact and not recording.looked
     fine = recording.complete and not recording.looked and all(
         x.__class__ is ConcreteArray and id(x) in recording.places for x in results)

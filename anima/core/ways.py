@@ -32,6 +32,10 @@ class Same:
         self.settled = settled  # there is no native code for it
 
 
+def _refuse(*args: Any) -> Any:
+    return NotImplemented
+
+
 class Ways:
     """The ways under one setting of the options, by operation and operands: types by identity, classes of numbers."""
 
@@ -68,3 +72,5 @@ class Ways:
             settled = True
         if not numbers:
             self._found[key] = Same(avals, out, settled)
+        elif settled:
+            self._found[key] = _refuse

@@ -81,6 +81,7 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike
     return sh.concatenate(parts, 0)
 
 
+@repeated
 def gradient(f: ArrayLike, *varargs: ArrayLike, axis: Any = None, edge_order: int | None = None) -> Any:
     """Central differences (one-sided at the ends) along each of `axis`, in a list if there are several.
 
@@ -150,6 +151,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     return ew.mul(area, area.dtype.type(0.5))
 
 
+@repeated
 def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * np.pi) -> Array:
     """Angles made continuous along `axis`: jumps of more than `discont` are reduced by multiples of `period`."""
     x = as_array(operand("unwrap", p))

@@ -290,6 +290,7 @@ def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = Non
 
 # ---------------------------------------------------------------- filled
 
+@repeated
 def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None,
          out_sharding: Any = None) -> Array:
     """An array of `shape` with every element `fill_value`, which may itself be broadcast.
@@ -322,6 +323,7 @@ def _scalar_or_converted(fill: Array, dtype: Any) -> Array:
     return _converted(fill, dtype)
 
 
+@repeated
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of zeros; the default dtype is the default float.
 
@@ -333,6 +335,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     return sh.full(canonical_shape(shape), 0, dtype)
 
 
+@repeated
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of ones; the default dtype is the default float."""
     if device is not None or out_sharding is not None:
@@ -349,6 +352,7 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     return sh.full(canonical_shape(shape), 0, dtype)
 
 
+@repeated
 def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None,
               out_sharding: Any = None) -> Array:
     """As `full`, with the shape and dtype of `a` (an array, or anything with a shape and a dtype)."""
@@ -374,6 +378,7 @@ def _like(a: Any, name: str) -> ShapedArray:
     return aval_of(operand(name, a))
 
 
+@repeated
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
                out_sharding: Any = None) -> Array:
     """Zeros of the shape and dtype of `a`."""
@@ -382,6 +387,7 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
     return _filled_like("zeros_like", a, 0, dtype, shape)
 
 
+@repeated
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
               out_sharding: Any = None) -> Array:
     """Ones of the shape and dtype of `a`."""

@@ -23,6 +23,7 @@ ArrayLike = Any
 _I32 = np.dtype(np.int32)
 
 
+@repeated
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonals of the matrices in the axes (axis1, axis2), along a new last axis.
 
@@ -47,6 +48,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     return sh.slice_in_dim(flat, start, start + (length - 1) * (columns + 1) + 1, columns + 1, axis=flat.ndim - 1)
 
 
+@repeated
 def diag(v: ArrayLike, k: int = 0) -> Array:
     """The k-th diagonal of a matrix; of a vector, the matrix with it as its k-th diagonal."""
     x = as_array(v, "diag")
@@ -71,6 +73,7 @@ def _matrix_of(x: Array, k: int) -> Array:
     return sh.reshape(sh.pad(flat, zero, [(before, size * size - before - flat.size, 0)]), (size, size))
 
 
+@repeated
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """The matrix with the flattened `v` as its k-th diagonal."""
     return _matrix_of(ravel(v), static_int(k, "'k' argument of anima.numpy.diagflat()"))
@@ -88,6 +91,7 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: 
     return sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
 
 
+@repeated
 def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True) -> Array:
     """A copy of `a` with `val` (repeated) on its main diagonal; `inplace=False` must be passed."""
     not_in_place("fill_diagonal", inplace, NotImplementedError)
@@ -126,11 +130,13 @@ def _indices(mask: np.ndarray) -> tuple[Array, Array]:
     return tuple(asarray(i.astype(dtypes.default_int())) for i in np.nonzero(mask))  # type: ignore[return-value]
 
 
+@repeated
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """The indices of the lower triangle of an n by m matrix, up to the k-th diagonal."""
     return _indices(np.tri(n, n if m is None else m, k, dtype=bool))
 
 
+@repeated
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """The indices of the upper triangle of an n by m matrix, from the k-th diagonal."""
     return _indices(~np.tri(n, n if m is None else m, k - 1, dtype=bool))
@@ -158,6 +164,7 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int
     return nonzero(mask_func(sh.full((n, n), 1, _I32), k), size=size)
 
 
+@repeated
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """The matrix whose columns are powers of the vector `x`, highest first unless `increasing`."""
     x = as_array(x, "vander")

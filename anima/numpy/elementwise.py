@@ -136,6 +136,7 @@ left_shift = _binary("left_shift", ew.shift_left, "x * 2**y by shifting bits; 0 
 bitwise_left_shift = left_shift
 
 
+@repeated
 def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Bits shifted right; the sign bit of signed integers is kept.
 
@@ -301,6 +302,7 @@ def negative(x: ArrayLike, /) -> Array:
     return ew.neg.bind(operand("negative", x))
 
 
+@repeated
 def positive(x: ArrayLike, /) -> Array:
     """x itself, as an array."""
     return as_array(x, "positive")
@@ -339,6 +341,7 @@ def square(x: ArrayLike, /) -> Array:
     return ew.square.bind(x)
 
 
+@repeated
 def reciprocal(x: ArrayLike, /) -> Array:
     """1 / x, in floating point."""
     x = inexact("reciprocal", x)
@@ -366,6 +369,7 @@ def imag(val: ArrayLike, /) -> Array:
     return ew.imag(x) if is_complex(x.dtype) else sh.full_like(x, 0)
 
 
+@repeated
 def angle(z: ArrayLike, deg: bool = False) -> Array:
     """The argument of complex numbers, in radians, or in degrees if `deg`."""
     z = operand("angle", z)
@@ -387,6 +391,7 @@ def invert(x: ArrayLike, /) -> Array:
 bitwise_not = bitwise_invert = invert
 
 
+@repeated
 def bitwise_count(x: ArrayLike, /) -> Array:
     """The number of 1 bits of abs(x), as uint8."""
     x = operand("bitwise_count", x)
@@ -438,6 +443,7 @@ logical_or = _logical("logical_or", ew.or_, "Whether either element is nonzero."
 logical_xor = _logical("logical_xor", ew.xor, "Whether exactly one of the elements is nonzero.")
 
 
+@repeated
 def logical_not(x: ArrayLike, /) -> Array:
     """Whether an element is zero."""
     return ew.not_.bind(to_bool(operand("logical_not", x)))
@@ -486,16 +492,19 @@ def _signed_inf(name: str, x: Any, infinity: float, out: Any) -> Array:
     return ew.eq.bind(x, constant_like(x, infinity))
 
 
+@repeated
 def isposinf(x: ArrayLike, /, out: None = None) -> Array:
     """Whether elements are +infinity; ValueError for complex numbers."""
     return _signed_inf("isposinf", x, np.inf, out)
 
 
+@repeated
 def isneginf(x: ArrayLike, /, out: None = None) -> Array:
     """Whether elements are -infinity; ValueError for complex numbers."""
     return _signed_inf("isneginf", x, -np.inf, out)
 
 
+@repeated
 def signbit(x: ArrayLike, /) -> Array:
     """Whether the sign is set, also of -0.0 and NaN; ValueError for complex numbers."""
     x = as_array(x, "signbit")
@@ -553,6 +562,7 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike
     return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
 
 
+@repeated
 def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
              equal_nan: bool = False) -> Array:
     """Whether all elements of `a` and `b` are close; see `isclose`."""

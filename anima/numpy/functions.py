@@ -373,6 +373,7 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0, posinf: Ar
 
 # ---------------------------------------------------------------- parts of floats
 
+@repeated
 def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
     """(fraction, whole part) of x, both with its sign."""
     no_out("modf", out)
@@ -461,6 +462,7 @@ def _is_fixed(x: Any) -> Array:
     return ew.or_.bind(ew.eq.bind(x, constant_like(x, 0)), ew.not_.bind(ew.is_finite(x)))
 
 
+@repeated
 def spacing(x: ArrayLike, /) -> Array:
     """The distance from x to the next float away from 0, with the sign of x."""
     x = inexact("spacing", x)

@@ -191,6 +191,7 @@ def _cosines(name: str, M: int, weights: tuple[float, ...]) -> Array:
     return result
 
 
+@repeated
 def bartlett(M: int) -> Array:
     """The triangular window of M points."""
     count, dtype, n = _positions("bartlett", M)
@@ -199,21 +200,25 @@ def bartlett(M: int) -> Array:
     return ew.sub(dtype.type(1), ew.abs(ew.sub(ew.mul(n, dtype.type(2 / (count - 1))), dtype.type(1))))
 
 
+@repeated
 def blackman(M: int) -> Array:
     """The Blackman window of M points."""
     return _cosines("blackman", M, (0.42, -0.5, 0.08))
 
 
+@repeated
 def hamming(M: int) -> Array:
     """The Hamming window of M points."""
     return _cosines("hamming", M, (0.54, -0.46))
 
 
+@repeated
 def hanning(M: int) -> Array:
     """The Hann window of M points."""
     return _cosines("hanning", M, (0.5, -0.5))
 
 
+@repeated
 def kaiser(M: int, beta: ArrayLike) -> Array:
     """The Kaiser window of M points with shape parameter `beta`."""
     count, dtype, n = _positions("kaiser", M)

@@ -175,11 +175,13 @@ def transpose(a: ArrayLike, axes: Any = None) -> Array:
     return sh.transpose(x, order)
 
 
+@repeated
 def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
     """`a` with its axes in the order `axes`."""
     return transpose(a, axes)
 
 
+@repeated
 def matrix_transpose(x: ArrayLike, /) -> Array:
     """`x` with its last two axes exchanged; ValueError below two dimensions."""
     x = as_array(x, "matrix_transpose")
@@ -211,6 +213,7 @@ def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     return sh.transpose(x, order)
 
 
+@repeated
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """`a` with `axis` moved to before the axis `start`."""
     x = as_array(a, "rollaxis")
@@ -453,6 +456,7 @@ def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     return split(ary, indices_or_sections, 2)
 
 
+@repeated
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The parts of `x` along `axis`, without that axis; ValueError for scalars."""
     x = as_array(x, "unstack")
@@ -472,6 +476,7 @@ def tile(A: ArrayLike, reps: Any) -> Array:
     return arranging.tile(sh.broadcast_to_rank(x, rank), (1,) * (rank - len(counts)) + counts)
 
 
+@repeated
 def resize(a: ArrayLike, new_shape: Any) -> Array:
     """The elements of `a`, repeated or cut to fill `new_shape`."""
     shape = canonical_shape(new_shape)

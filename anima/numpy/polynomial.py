@@ -67,16 +67,19 @@ def _padded(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
                  for v in (a, b))
 
 
+@repeated
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The sum of two polynomials."""
     return add(*_padded("polyadd", a1, a2))
 
 
+@repeated
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The difference of two polynomials."""
     return ew.sub(*_padded("polysub", a1, a2))
 
 
+@repeated
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials; `trim_leading_zeros` (known values only) drops leading zeros first."""
     a, b = as_arrays("polymul", a1, a2)
@@ -103,6 +106,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> 
     return quotient, trim_zeros(rest, "f") if trim_leading_zeros else rest
 
 
+@repeated
 def polyder(p: ArrayLike, m: int = 1) -> Array:
     """The m-th derivative of a polynomial."""
     order = static_int(m, "'m' argument of anima.numpy.polyder")
@@ -118,6 +122,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
     return ew.mul(sh.slice_in_dim(p, 0, p.size - order), as_array(factors.astype(p.dtype)))
 
 
+@repeated
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     """The m-th integral of a polynomial with the integration constants `k` (default 0)."""
     order = static_int(m, "'m' argument of anima.numpy.polyint")
@@ -141,6 +146,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     return ew.div(joined, as_array(divisors.astype(p.dtype)))
 
 
+@repeated
 def poly(seq_of_zeros: ArrayLike) -> Array:
     """The polynomial with the given zeros, and leading coefficient 1; that of a square matrix has its eigenvalues."""
     (zeros,) = map(atleast_1d, promote_dtypes_inexact("poly", seq_of_zeros))
@@ -188,6 +194,7 @@ def _companion_eigenvalues(p: Array) -> Array:
     return eigvals(sh.concatenate([first, eye(n - 1, n, dtype=p.dtype)], 0))
 
 
+@repeated
 def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
             w: ArrayLike | None = None, cov: Any = False) -> Any:
     """The polynomial of degree `deg` that is nearest to y [n] or [n, k] at x [n], in the sense of least squares.

@@ -177,6 +177,7 @@ def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -
     return sh.concatenate([sh.expand_dims(i, (1,)) for i in indices], 1)
 
 
+@repeated
 def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0) -> Array:
     """The elements of `arr` where `condition` holds, flattened."""
     return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
@@ -409,6 +410,7 @@ def _repeat_known(x: Array, counts: np.ndarray, axis: int) -> Array:
     return take(x, np.repeat(np.arange(x.shape[axis], dtype=_I32), counts), axis, mode="clip")
 
 
+@repeated
 def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """`arr` with `values` inserted before the indices `obj` along `axis` (None: flattened).
 
@@ -456,6 +458,7 @@ def _insertion(where: Any, size: int, count: int) -> Any:
     return ew.max(new, ew.select_n(ew.lt(new, np.int32(0)), new, old))
 
 
+@repeated
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
     """`arr` without the parts `obj` (an int, a slice, a mask, or indices) along `axis` (None: flattened)."""
     x = as_array(arr, "delete")
@@ -496,6 +499,7 @@ def _delete_traced(x: Array, index: Array, axis: int, unique: bool) -> Array:
 
 # ---------------------------------------------------------------- indices of flattened arrays
 
+@repeated
 def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     """The index along each axis of positions in a flattened array; out of bounds, the nearest."""
     index, sizes = as_index(indices, "unravel_index"), canonical_shape(shape)
@@ -518,6 +522,7 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     return tuple(out[::-1])
 
 
+@repeated
 def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
                       dtype: Any = None) -> Array:
     """The positions in a flattened array of indices along each axis; `mode` for out of bounds, as in `choose`."""

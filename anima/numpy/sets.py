@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -161,6 +162,7 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = No
 
 # ---------------------------------------------------------------- membership
 
+@repeated
 def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False, *,
          method: str = "auto") -> Array:
     """Whether each of `element` is among `test_elements` (is not, if `invert`); NaN never is.
@@ -274,6 +276,7 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, ret
     return common, first, second
 
 
+@repeated
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Whether shapes and all elements are equal (NaN to NaN only if `equal_nan`)."""
     a, b = as_array(a1, "array_equal", 0), as_array(a2, "array_equal", 1)
@@ -286,6 +289,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     return all_(same)
 
 
+@repeated
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     """Whether all elements are equal after broadcasting; False if the shapes do not broadcast."""
     a, b = as_array(a1, "array_equiv", 0), as_array(a2, "array_equiv", 1)

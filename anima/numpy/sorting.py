@@ -64,6 +64,7 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     return result
 
 
+@repeated
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """The indices that sort by the last of `keys`, ties by the one before it, and so on."""
     keys = as_arrays("lexsort", *tuple(keys))
@@ -78,6 +79,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     return st.sort((*keys[::-1], places), dimension=axis, num_keys=len(keys))[-1]
 
 
+@repeated
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """`a` with element `kth` in its sorted place along `axis`, smaller ones before it, larger ones after.
 
@@ -88,6 +90,7 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     return sort(x, axis)
 
 
+@repeated
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """The indices, int32, that `partition` would take."""
     x = as_array(a, "argpartition")

@@ -174,7 +174,7 @@ def _quantile_function(name: str, percent: bool, ignore_nan: bool, doc: str) -> 
             raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
         return _quantile(name, a, q, axis, method, keepdims, ignore_nan, percent, weights)
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 quantile = _quantile_function("quantile", False, False, """The values below which the fractions `q` of elements lie.
@@ -197,7 +197,7 @@ def _median_function(name: str, ignore_nan: bool, doc: str) -> Callable[..., Any
             raise ValueError(f"anima.numpy.{name} does not support overwrite_input=True: arrays are immutable")
         return _quantile(name, as_array(a, name), 0.5, axis, "midpoint", keepdims, ignore_nan)
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 median = _median_function("median", False, "The middle element over `axis`, or the mean of the two middle ones.")

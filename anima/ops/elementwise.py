@@ -132,6 +132,7 @@ pow = Power("pow", reference.power, INEXACT, "x to the power y.", operands="x y"
 integer_pow_p = Elementwise(
     "integer_pow", reference.integer_power, NUMBER, "x to the power y, a constant integer.",
     cost=3, jvp=(lambda t, z, x, *, y: None if y == 0 else t if y == 1 else mul(t, mul(y, integer_pow(x, y - 1))),))
+integer_pow_p.exact, sqrt.exact = False, True
 integer_pow_p.as_ufunc = lambda avals, params: np.square if params["y"] == 2 and avals[0].dtype in (
     np.float32, np.float64) else None
 

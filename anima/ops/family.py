@@ -137,6 +137,7 @@ class Elementwise(Primitive):
         self.fun, self.accepts, self.linear, self.widen = fun, accepts, linear, widen
         self.jvp_rules, self.transpose_rules, self.result = jvp, transpose, result
         self.transcendental = accepts in (INEXACT, REAL) and self.cost > 1
+        self.exact = not self.transcendental
         self.operands = tuple(operands.split())
         self.accepted: set[Any] = set()  # dtypes seen and found acceptable
         self.__name__, self.__doc__ = name, doc
@@ -228,7 +229,7 @@ class Elementwise(Primitive):
 
     def is_exact(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
         plain = all(isinstance(a.dtype, np.dtype) and a.dtype.kind in "biuf" and a.dtype not in WIDER for a in avals)
-        return plain and not params and not self.transcendental
+        return plain and self.exact
 
     def eval(self, *args: np.ndarray, **params: Any) -> Any:
         dtype = args[0].dtype

@@ -1,0 +1,82 @@
+"""Calls of the library outside of `jit`, on small arrays, beside JAX where it is installed.
+
+    python -m benchmarks.eager [WORD ...]       only the rows that have one of the words
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+import anima
+from benchmarks.harness import HAVE_JAX, Case, report
+
+if HAVE_JAX:
+    import jax
+
+CALLS = """
+x + y; x - 1; x * 2.5; x / y; x // y; x % y; x ** 2; x ** 0.5; -x; abs(x); x @ y; x > y; n >> 1; x[0]; x[1:5]
+x[::2, 1:]
+x[i]; x.at[0].set(1.0); x.at[i].add(1.0); x.T; x.reshape(-1); x.astype(jnp.int32); x.sum(); x.mean(0); x.std(); x.max()
+x.argmax(); x.cumsum(); float(x[0, 0]); jnp.zeros((3, 3)); jnp.arange(10); jnp.linspace(0, 1, 10); jnp.eye(4)
+jnp.asarray([1.0, 2.0]); jnp.sin(x); jnp.exp(x); jnp.tanh(x); jnp.hypot(x, y); jnp.maximum(x, 0); jnp.where(x > 0, x, 0)
+jnp.clip(x, -1, 1); jnp.mod(x, 3); jnp.gcd(n, 6); jnp.isclose(x, y); jnp.concatenate([x, y]); jnp.stack([v, u])
+jnp.split(x, 4); jnp.moveaxis(t, 0, -1); jnp.roll(v, 1); jnp.pad(x, 1); jnp.take(v, i); jnp.searchsorted(u, v)
+jnp.bincount(i); jnp.sort(v); jnp.argsort(v); jnp.median(v); jnp.quantile(v, 0.3); jnp.cov(x); jnp.diff(v)
+jnp.gradient(v)
+jnp.interp(v, jnp.sort(u), v); jnp.convolve(v, u[:5]); jnp.cross(x[:, :3], y[:, :3]); jnp.outer(v, u); jnp.kron(q, q)
+jnp.einsum("ij,kj->ik", x, y); jnp.dot(v, u); linalg.norm(v); linalg.inv(s); linalg.solve(s, v[:16]); linalg.det(s)
+linalg.slogdet(s); linalg.cholesky(s); linalg.qr(x); linalg.svd(x); linalg.eigh(s); jnp.fft.rfft(v); jnp.fft.fft2(x)
+nn.relu(x); nn.softmax(x); nn.gelu(x); nn.one_hot(i, 16); nn.logsumexp(x); random.split(key); random.fold_in(key, 3)
+random.normal(key, (10,)); random.uniform(key); random.randint(key, (5,), 0, 10); random.bernoulli(key)
+random.permutation(key, 10); random.choice(key, 10, (3,)); random.categorical(key, x); random.gamma(key, 2.0)
+special.erf(x); special.gammaln(p); special.ndtr(x); special.betaln(p, p); special.i0(x); stats.norm.logpdf(x)
+stats.norm.cdf(x); stats.gamma.logpdf(p, 2.0); stats.beta.logpdf(p * 0.01, 2.0, 3.0); lax.dynamic_slice(v, (3,), (4,))
+lax.top_k(v, 5); lax.fori_loop(0, 10, lambda k, a: a + 1.0, v); lax.scan(lambda a, b: (a + b, a), 0.0, v)
+m.grad(lambda a: jnp.sum(jnp.sin(a) ** 2))(v); m.jvp(jnp.sin, (v,), (u,)); m.vjp(jnp.tanh, v)[1](u)
+m.vmap(jnp.dot)(x, y); m.jacfwd(jnp.sin)(q[0]); m.hessian(lambda a: (a ** 3).sum())(q[0])
+m.tree.map(lambda a, b: a - 0.1 * b, tree, tree); m.device_put(host)
+"""
+
+
+def names(m: Any) -> dict[str, Any]:
+    """What the calls are about, in a library."""
+    rng = np.random.default_rng(0)
+    jnp = m.numpy
+
+    def normal(*shape: int) -> Any:
+        return jnp.asarray(rng.normal(size=shape).astype(np.float32))
+
+    x, y, v, u = normal(16, 16), normal(16, 16), normal(64), normal(64)
+    scipy = {part: importlib.import_module(f"{m.__name__}.scipy.{part}") for part in ("special", "stats")}
+    return {"m": m, "jnp": jnp, "lax": m.lax, "nn": m.nn, "random": m.random, "linalg": jnp.linalg, **scipy,
+            "x": x, "y": y, "v": v, "u": jnp.sort(u), "p": abs(x) + 0.1, "q": normal(3, 3), "t": normal(4, 8, 8),
+            "s": x @ x.T + 16 * jnp.eye(16), "i": jnp.asarray(rng.integers(0, 16, 20)), "n": jnp.arange(64),
+            "key": m.random.key(0), "tree": {"a": x, "b": [v, u]}, "host": np.ones(4, np.float32)}
+
+
+def run(call: CodeType, m: Any, scope: dict[str, Any]) -> Callable[[], Any]:
+    fun = eval(call, scope)
+    return lambda: m.block_until_ready(fun())
+
+
+def cases(words: list[str]) -> list[Case]:
+    libraries = {"anima": anima, **({"jax": jax} if HAVE_JAX else {})}
+    scopes = {who: names(m) for who, m in libraries.items()}
+    texts = [t.strip() for t in CALLS.replace("\n", ";").split(";") if t.strip()]
+    return [Case(text, {who: run(compile(f"lambda: {text}", text, "eval"), m, scopes[who])
+                        for who, m in libraries.items()})
+            for text in texts if not words or any(w in text for w in words)]
+
+
+def main(words: list[str] | None = None) -> None:
+    report(cases(words or []), "Calls outside of jit, on small arrays")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
