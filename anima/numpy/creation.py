@@ -300,8 +300,17 @@ def full(shape: Any, fill_value: ArrayLike, dtype: Any = None, *, device: Any = 
     fill = as_array(operand("full", fill_value))
     shape = canonical_shape(shape)
     if dtype is not None:
-        fill = _scalar_or_converted(fill, dtype)
+        fill = _scalar_or_converted(_real(fill, fill_value, dtype), dtype)
     return broadcast_array(fill, _at_least(shape, fill))
+
+
+def _real(fill: Array, given: Any, dtype: Any) -> Array:
+    """`fill`; of Python's complex numbers, whether it is nonzero for bools, and a TypeError for other real dtypes."""
+    if type(given) is not complex or is_complex(dtype):
+        return fill
+    if dtype != np.bool_:
+        raise TypeError(_no_real_part(dtype))
+    return as_array(given != 0)
 
 
 def _at_least(shape: tuple[int, ...], fill: Array) -> tuple[int, ...]:
@@ -360,6 +369,7 @@ def full_like(a: Any, fill_value: ArrayLike, dtype: Any = None, shape: Any = Non
     fill = as_array(operand("full_like", fill_value))
     weak = dtype is None and aval.weak_type
     dtype = aval.dtype if dtype is None else dtype
+    fill = _real(fill, fill_value, dtype)
     if isinstance(fill, ConcreteArray) and not fill.ndim:
         value = fill.value if fill.dtype == dtype else under(EVAL, _cast, fill.value, dtype).value
         return sh.broadcast(ConcreteArray(value, ShapedArray((), dtype, weak)), shape)

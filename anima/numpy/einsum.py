@@ -52,12 +52,12 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any =
 
 
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> tuple[list[Any], Any]:
-    """The order of contractions that `einsum` takes, and its description."""
+    """The order of contractions that `einsum` takes, as pairs of places among the operands, and its description."""
     inputs, output, arrays = _parse(subscripts, operands)
     path, info = importlib.import_module("opt_einsum").contract_path(
         f"{','.join(inputs)}->{output}", *(x.shape for x in arrays), shapes=True,
         optimize="optimal" if isinstance(optimize, bool) else optimize)
-    return ["einsum_path", *path], info
+    return path, info
 
 
 # ---------------------------------------------------------------- subscripts
@@ -174,6 +174,6 @@ def _simplify(x: Array, labels: str, needed: str) -> tuple[Array, str]:
             labels = labels[:first] + labels[first + 1:second] + labels[second + 1:] + label
     gone = [i for i, label in enumerate(labels) if label not in needed]
     if gone:
-        x = rd.reduce_sum(x, tuple(gone))
+        x = (rd.reduce_or if x.dtype == dtypes.bool_ else rd.reduce_sum)(x, tuple(gone))
         labels = "".join(s for i, s in enumerate(labels) if i not in gone)
     return x, labels
