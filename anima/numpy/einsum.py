@@ -17,7 +17,7 @@ from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.diagonals import diagonal
 from anima.numpy.linear import contract_labels
-from anima.numpy.promote import as_arrays, convert_operand, no_out, promote_dtypes
+from anima.numpy.promote import as_arrays, convert_operand, no_out, promote_factors
 from anima.ops import reduce as rd, shape as sh
 from anima.ops.placing import as_asked
 
@@ -39,8 +39,8 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any =
     no_out("einsum", out)
     inputs, output, arrays = _parse(subscripts, operands)
     sizes = _label_sizes(inputs, arrays)
-    arrays = promote_dtypes("einsum", *arrays)
     preferred = None if preferred_element_type is None else dtypes.check_user_dtype(preferred_element_type, "einsum")
+    arrays = promote_factors("einsum", preferred, *arrays)
     terms = [_drop_stretched(x, labels, sizes) for x, labels in zip(arrays, inputs, strict=True)]
     for pair in _order(inputs, output, sizes, optimize):
         _contract(terms, pair, output, precision, preferred)

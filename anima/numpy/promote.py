@@ -9,6 +9,7 @@ Sizes of 1 are left alone: elementwise primitives stretch them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import warnings
@@ -322,6 +323,12 @@ def promote_dtypes(name: str, *args: Any) -> list[Array]:
     args = operands(name, *args)
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
     return [as_array(convert_operand(x, dtype, weak)) for x in args]
+
+
+def promote_factors(name: str, wanted: Any, *args: Any) -> list[Array]:
+    """The operands of a product in one dtype; under strict promotion they may differ if a dtype is `wanted`."""
+    with dtypes.numpy_dtype_promotion("standard") if wanted is not None else contextlib.nullcontext():
+        return promote_dtypes(name, *args)
 
 
 def promote_dtypes_inexact(name: str, *args: Any) -> list[Array]:

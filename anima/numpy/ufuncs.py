@@ -200,7 +200,7 @@ class ufunc:
         """The function of every pair of elements: shape `A.shape + B.shape`."""
         self._binary("outer")
         x, y = as_array(A, f"{self.__name__}.outer", 0), as_array(B, f"{self.__name__}.outer", 1)
-        return self._call(sh.reshape(x, (*x.shape, *(1,) * y.ndim)), y)
+        return self._call(sh.reshape(x, (*x.shape, *(1,) * y.ndim)), sh.reshape(y, (*(1,) * x.ndim, *y.shape)))
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
