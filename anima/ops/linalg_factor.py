@@ -35,15 +35,9 @@ from anima.ops.linalg import (
     upper_part,
 )
 from anima.ops.shape import batch_at_front, concatenate, pad, slice_in_dim
+from anima.routines import lapack
 
 _I32 = np.dtype(np.int32)
-
-
-def lapack(name: str, dtype: Any) -> Any:
-    """SciPy's wrapper of a LAPACK routine."""
-    import scipy.linalg.lapack  # slow to load, and not always needed
-
-    return scipy.linalg.lapack.get_lapack_funcs((name,), dtype=dtype)[0]
 
 
 def room_to_work(name: str, dtype: Any, *sizes: int, **options: int) -> list[int]:

@@ -169,6 +169,7 @@ from anima.lax.linalg import (
     triangular_solve_p as triangular_solve_p,
     tridiagonal_solve_p as tridiagonal_solve_p,
 )
+from anima.names import access
 from anima.ops.elementwise import add_any
 from anima.ops.placing import (
     device_put_p as device_put_p,
@@ -202,3 +203,5 @@ from anima.transforms.refs import (
 )
 
 jit_p, remat_p, add_jaxvals_p = _jit_p, _checkpoint_p, add_any
+
+globals().update(access(__name__, globals()))
