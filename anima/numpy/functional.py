@@ -212,8 +212,8 @@ def _integers(name: str, x1: Any, x2: Any) -> list[Array]:
 
 
 def _typed_as_given(result: Array, *args: Any) -> Array:
-    """Weakly typed if all arguments are."""
-    return ew.convert(result, result.dtype, all(aval_of(x).weak_type for x in args))
+    """Weakly typed if all arguments are weakly typed scalars."""
+    return ew.convert(result, result.dtype, not result.ndim and all(aval_of(x).weak_type for x in args))
 
 
 @repeated

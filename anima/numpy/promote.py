@@ -205,6 +205,8 @@ def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
         if not aval.shape and isinstance(x, ConcreteArray):
             return wrap(_as_type(x.value, dtype), ShapedArray((), dtype, weak))
         return ew.convert(x, dtype, weak)
+    if weak and isinstance(x, (np.ndarray, np.generic)):  # the common type of others is weak, though theirs are not
+        return wrap(_as_type(np.asarray(x), dtype), ShapedArray(x.shape, dtype, True))
     if isinstance(x, np.ndarray):
         return x if x.dtype == dtype else _as_type(x, dtype)
     if isinstance(x, np.generic):
