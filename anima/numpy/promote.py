@@ -22,7 +22,7 @@ from anima import errors
 from anima.config import numpy_rank_promotion
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis
+from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis, scalar_type
 from anima.core.trace import Tracer, aval_of, is_array_like, wrap
 from anima.ops import elementwise as ew, reference, shape as sh
 from anima.ops.index import index_operand
@@ -203,7 +203,7 @@ def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
         if aval.dtype == dtype and aval.weak_type == weak:
             return x
         if not aval.shape and isinstance(x, ConcreteArray):
-            return wrap(_as_type(x.value, dtype), ShapedArray((), dtype, weak))
+            return wrap(_as_type(x.value, dtype), scalar_type(dtype, weak))
         return ew.convert(x, dtype, weak)
     if weak and isinstance(x, (np.ndarray, np.generic)):  # the common type of others is weak, though theirs are not
         return wrap(_as_type(np.asarray(x), dtype), ShapedArray(x.shape, dtype, True))
