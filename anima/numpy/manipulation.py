@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -169,17 +170,17 @@ def transpose(a: ArrayLike, axes: Any = None) -> Array:
     x = as_array(a, "transpose")
     if axes is None:
         return _transposed(x)
-    given = tuple(axes)
-    order = tuple(canonicalize_axis(i, x.ndim) for i in given)
+    return permute_dims(x, tuple(canonicalize_axis(i, x.ndim) for i in axes))
+
+
+def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
+    """`a` with its axes in the order `axes`; TypeError if that is no permutation."""
+    x, given = as_array(a, "permute_dims"), tuple(operator.index(i) for i in axes)
+    order = tuple(i + x.ndim if -x.ndim <= i < 0 else i for i in given)
     if sorted(order) != list(range(x.ndim)):
         raise TypeError("transpose permutation isn't a permutation of operand dimensions, got permutation "
                         f"{given} for operand shape {x.shape}.")
     return sh.transpose(x, order)
-
-
-def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
-    """`a` with its axes in the order `axes`."""
-    return transpose(a, axes)
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:

@@ -333,3 +333,9 @@ def test_axes_that_are_not_there() -> None:
 def test_paths_of_contractions_are_pairs() -> None:
     path, text = jnp.einsum_path("ij,jk", jnp.ones((2, 3)), jnp.ones((3, 2)))
     assert path == [(0, 1)] and "scaling" in str(text)
+
+
+def test_orders_that_are_no_permutations() -> None:
+    for call in (lambda: jnp.permute_dims(jnp.ones(3), (1, 0)), lambda: jnp.transpose(jnp.ones((2, 2)), (0, 0))):
+        with pytest.raises(TypeError, match="isn't a permutation"):
+            call()
