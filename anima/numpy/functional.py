@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.api.library import repeated
+from anima.api.library import compiled
 from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
 from anima.core.array import Array
@@ -216,7 +216,7 @@ def _typed_as_given(result: Array, *args: Any) -> Array:
     return ew.convert(result, result.dtype, not result.ndim and all(aval_of(x).weak_type for x in args))
 
 
-@repeated
+@compiled
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The greatest common divisor, element by element, by Euclid's algorithm; ValueError for floats."""
     x, y = (abs(v) for v in _integers("gcd", x1, x2))
@@ -235,7 +235,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     return _typed_as_given(while_loop(unfinished, step, (x, y))[0], x1, x2)
 
 
-@repeated
+@compiled
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The least common multiple, element by element; ValueError for floats."""
     x, y = (abs(v) for v in _integers("lcm", x1, x2))
