@@ -77,8 +77,11 @@ def conv_transpose(lhs: Any, rhs: Any, strides: Sequence[int], padding: Any, rhs
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     window = [rhs_shape[d] for d in numbers.rhs_spec[2:]]
     sizes = list(map(dilated, window, rhs_dilation or (1,) * len(window)))
-    if isinstance(padding, str):
+    if isinstance(padding, str) and padding.upper() in ("SAME", "VALID"):
         padding = [conv_transpose_padding(k, s, padding) for k, s in zip(sizes, strides, strict=True)]
+    elif isinstance(padding, str):
+        if any(s != 1 for s in strides):
+            raise ValueError(f"Padding of a transposed convolution must be 'SAME', 'VALID' or pairs, got {padding!r}.")
     elif use_consistent_padding:
         padding = [(k - 1 - low, k - 1 - high) for k, (low, high) in zip(sizes, padding, strict=True)]
     if transpose_kernel:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from anima import errors
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.trace import aval_of
@@ -93,7 +95,7 @@ def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, preferred_ele
       dimension_numbers: as of `lax.dot_general`.
       preferred_element_type: float32, bfloat16 or float16: of the result, summed in float32.
       configs: how lhs, rhs and cotangents become blocks; None: not at all.
-      implementation: what chooses among the kernels of a GPU.
+      implementation: chose among kernels of GPUs, and warns that it no longer does.
 
     Raises:
       TypeError: for another type of the result.
@@ -105,6 +107,9 @@ def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, preferred_ele
     Array([[40.5, 40.5],
            [40.5, 40.5]], dtype=float32)
     """
+    if implementation is not None:
+        warnings.warn("scaled_dot_general: `implementation` chooses nothing.", DeprecationWarning,
+                      stacklevel=errors.user_stacklevel())
     dtype = dtypes.canonicalize_dtype(preferred_element_type)
     if dtype not in (np.float32, dtypes.bfloat16, np.float16):
         raise TypeError("scaled_dot_general: preferred_element_type must be float32, bfloat16 or float16, got "

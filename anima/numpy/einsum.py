@@ -18,7 +18,7 @@ from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.diagonals import diagonal
 from anima.numpy.linear import contract_labels
-from anima.numpy.promote import as_arrays, convert_operand, no_out, promote_dtypes
+from anima.numpy.promote import as_arrays, convert_operand, no_out, promote_factors
 from anima.ops import reduce as rd, shape as sh
 from anima.ops.placing import as_asked
 
@@ -41,8 +41,8 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any =
     no_out("einsum", out)
     inputs, output, arrays = _parse(subscripts, operands)
     sizes = _label_sizes(inputs, arrays)
-    arrays = promote_dtypes("einsum", *arrays)
     preferred = None if preferred_element_type is None else dtypes.check_user_dtype(preferred_element_type, "einsum")
+    arrays = promote_factors("einsum", preferred, *arrays)
     terms = [_drop_stretched(x, labels, sizes) for x, labels in zip(arrays, inputs, strict=True)]
     for pair in _order(inputs, output, sizes, optimize):
         _contract(terms, pair, output, precision, preferred)
@@ -54,12 +54,12 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any =
 
 
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> tuple[list[Any], Any]:
-    """The order of contractions that `einsum` takes, and its description."""
+    """The order of contractions that `einsum` takes, as pairs of places among the operands, and its description."""
     inputs, output, arrays = _parse(subscripts, operands)
     path, info = importlib.import_module("opt_einsum").contract_path(
         f"{','.join(inputs)}->{output}", *(x.shape for x in arrays), shapes=True,
         optimize="optimal" if isinstance(optimize, bool) else optimize)
-    return ["einsum_path", *path], info
+    return path, info
 
 
 # ---------------------------------------------------------------- subscripts
@@ -176,6 +176,6 @@ def _simplify(x: Array, labels: str, needed: str) -> tuple[Array, str]:
             labels = labels[:first] + labels[first + 1:second] + labels[second + 1:] + label
     gone = [i for i, label in enumerate(labels) if label not in needed]
     if gone:
-        x = rd.reduce_sum(x, tuple(gone))
+        x = (rd.reduce_or if x.dtype == dtypes.bool_ else rd.reduce_sum)(x, tuple(gone))
         labels = "".join(s for i, s in enumerate(labels) if i not in gone)
     return x, labels

@@ -15,6 +15,7 @@ from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.core.trace import aval_of
 from anima.numpy.elementwise import abs, broadcast_array, select_where
 from anima.numpy.manipulation import moveaxis
 from anima.numpy.promote import (
@@ -210,6 +211,11 @@ def _integers(name: str, x1: Any, x2: Any) -> list[Array]:
     return [broadcast_array(v, shape) for v in arrays]
 
 
+def _typed_as_given(result: Array, *args: Any) -> Array:
+    """Weakly typed if all arguments are weakly typed scalars."""
+    return ew.convert(result, result.dtype, not result.ndim and all(aval_of(x).weak_type for x in args))
+
+
 @compiled
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The greatest common divisor, element by element, by Euclid's algorithm; ValueError for floats."""
@@ -226,7 +232,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
         divisor = select_where(done, b.dtype.type(1), b)
         return select_where(done, a, b), select_where(done, b, ew.rem(a, divisor))
 
-    return while_loop(unfinished, step, (x, y))[0]
+    return _typed_as_given(while_loop(unfinished, step, (x, y))[0], x1, x2)
 
 
 @compiled
@@ -236,6 +242,6 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     divisor = gcd(x, y)
     zero = ew.eq(divisor, x.dtype.type(0))
     safe = select_where(zero, divisor.dtype.type(1), divisor)
-    return select_where(zero, sh.full_like(divisor, 0), ew.mul(x, ew.div(y, safe)))
+    return _typed_as_given(select_where(zero, sh.full_like(divisor, 0), ew.mul(x, ew.div(y, safe))), x1, x2)
 
 

@@ -14,7 +14,15 @@ from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.numpy.elementwise import conj, multiply, subtract
 from anima.numpy.manipulation import broadcast_shapes, moveaxis, ravel
-from anima.numpy.promote import as_array, as_arrays, convert_operand, no_out, normalize_axes, promote_dtypes
+from anima.numpy.promote import (
+    as_array,
+    as_arrays,
+    convert_operand,
+    no_out,
+    normalize_axes,
+    promote_dtypes,
+    promote_factors,
+)
 from anima.ops import shape as sh
 from anima.ops.contract import dot_general
 from anima.ops.placing import as_asked
@@ -52,7 +60,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_
         return as_asked("dot", None, out_sharding, dot, a, b, precision=precision,
                         preferred_element_type=preferred_element_type)
     preferred = _preferred(preferred_element_type, "dot")
-    a, b = promote_dtypes("dot", a, b)
+    a, b = promote_factors("dot", preferred, a, b)
     if not a.ndim or not b.ndim:
         return _scaled(a, b, preferred)
     contract = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
@@ -71,7 +79,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
         return as_asked("matmul", None, out_sharding, matmul, a, b, precision=precision,
                         preferred_element_type=preferred_element_type)
     preferred = _preferred(preferred_element_type, "matmul")
-    a, b = promote_dtypes("matmul", a, b)
+    a, b = promote_factors("matmul", preferred, a, b)
     for i, x in enumerate((a, b)):
         if not x.ndim:
             raise ValueError(f"matmul input operand {i} must have ndim at least 1, but it has ndim 0")
@@ -128,7 +136,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_elemen
     """The sum of products over the last axes of both."""
     a, b = as_arrays("inner", a, b)
     if not a.ndim or not b.ndim:
-        a, b = promote_dtypes("inner", a, b)
+        a, b = promote_factors("inner", preferred_element_type, a, b)
         return _scaled(a, b, _preferred(preferred_element_type, "inner"))
     return tensordot(a, b, (-1, -1), precision=precision, preferred_element_type=preferred_element_type)
 
@@ -149,7 +157,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = Non
         return as_asked("tensordot", None, out_sharding, tensordot, a, b, axes, precision=precision,
                         preferred_element_type=preferred_element_type)
     preferred = _preferred(preferred_element_type, "tensordot")
-    a, b = promote_dtypes("tensordot", a, b)
+    a, b = promote_factors("tensordot", preferred, a, b)
     if isinstance(axes, (tuple, list)):
         if len(axes) != 2:
             raise TypeError("tensordot requires both axes lists to be either ints, tuples or lists of equal length, "
@@ -172,7 +180,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = Non
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = None,
            preferred_element_type: Any = None) -> Array:
     """The sum of conj(x1) * x2 over `axis`; the other axes broadcast."""
-    a, b = promote_dtypes("vecdot", x1, x2)
+    a, b = promote_factors("vecdot", preferred_element_type, x1, x2)
     if not a.ndim or not b.ndim:
         raise ValueError("vecdot requires arrays of at least one dimension")
     if a.shape[axis] != b.shape[axis]:

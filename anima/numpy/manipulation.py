@@ -163,22 +163,25 @@ atleast_3d = _atleast("atleast_3d", 3, _to_3d, "Arrays with at least three dimen
 
 @repeated
 def transpose(a: ArrayLike, axes: Any = None) -> Array:
-    """`a` with its axes in the order `axes` (None: reversed); TypeError if that is no permutation."""
+    """`a` with its axes in the order `axes` (None: reversed).
+
+    TypeError if that is no permutation, AxisError for an axis that `a` does not have.
+    """
     x = as_array(a, "transpose")
     if axes is None:
         return _transposed(x)
-    given = tuple(operator.index(i) for i in axes)
+    return permute_dims(x, tuple(canonicalize_axis(i, x.ndim) for i in axes))
+
+
+@repeated
+def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
+    """`a` with its axes in the order `axes`; TypeError if that is no permutation."""
+    x, given = as_array(a, "permute_dims"), tuple(operator.index(i) for i in axes)
     order = tuple(i + x.ndim if -x.ndim <= i < 0 else i for i in given)
     if sorted(order) != list(range(x.ndim)):
         raise TypeError("transpose permutation isn't a permutation of operand dimensions, got permutation "
                         f"{given} for operand shape {x.shape}.")
     return sh.transpose(x, order)
-
-
-@repeated
-def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
-    """`a` with its axes in the order `axes`."""
-    return transpose(a, axes)
 
 
 @repeated

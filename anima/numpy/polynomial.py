@@ -154,6 +154,8 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
         zeros = eigvals(zeros)
     if zeros.ndim != 1:
         raise ValueError("input must be 1d or non-empty square 2d array.")
+    if not zeros.size:
+        return sh.full((), 1, zeros.dtype)
     result = sh.full((1,), 1, zeros.dtype)
     for zero in sh.unstack(zeros):
         factor = sh.concatenate([sh.full((1,), 1, zeros.dtype), sh.reshape(ew.neg(zero), (1,))], 0)

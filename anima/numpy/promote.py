@@ -9,6 +9,7 @@ Sizes of 1 are left alone: elementwise primitives stretch them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import warnings
@@ -23,7 +24,7 @@ from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis, scalar_type
 from anima.core.trace import Tracer, aval_of, is_array_like, wrap
-from anima.ops import elementwise as ew, shape as sh
+from anima.ops import elementwise as ew, reference, shape as sh
 from anima.ops.index import index_operand
 
 _PYTHON = (bool, int, float, complex)
@@ -186,8 +187,13 @@ def scalar_of(x: Any, dtype: Any) -> Any:
         return dtype.type(x)
     if isinstance(x, (int, float)) and -6e4 < x < 6e4 and dtype.kind != "c":
         return dtype.type(x)
+    return _as_type(np.asarray(x), dtype)[()]
+
+
+def _as_type(value: np.ndarray, dtype: Any) -> np.ndarray:
+    """As arrays are converted: floats that integers do not reach are the nearest of these."""
     with np.errstate(all="ignore"):
-        return np.asarray(x).astype(dtype)[()]
+        return np.asarray(reference.convert(value, dtype)) if dtype.kind in "iu" else value.astype(dtype)
 
 
 def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
@@ -197,13 +203,14 @@ def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
         if aval.dtype == dtype and aval.weak_type == weak:
             return x
         if not aval.shape and isinstance(x, ConcreteArray):
-            with np.errstate(all="ignore"):
-                return wrap(x.value.astype(dtype), scalar_type(dtype, weak))
+            return wrap(_as_type(x.value, dtype), scalar_type(dtype, weak))
         return ew.convert(x, dtype, weak)
+    if weak and isinstance(x, (np.ndarray, np.generic)):  # the common type of others is weak, though theirs are not
+        return wrap(_as_type(np.asarray(x), dtype), ShapedArray(x.shape, dtype, True))
     if isinstance(x, np.ndarray):
-        return x if x.dtype == dtype else x.astype(dtype)
+        return x if x.dtype == dtype else _as_type(x, dtype)
     if isinstance(x, np.generic):
-        return x if x.dtype == dtype else x.astype(dtype)
+        return x if x.dtype == dtype else _as_type(np.asarray(x), dtype)[()]
     if weak:
         return _KIND_TO_PYTHON[dtype.kind](x)
     return scalar_of(x, dtype)
@@ -318,6 +325,12 @@ def promote_dtypes(name: str, *args: Any) -> list[Array]:
     args = operands(name, *args)
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
     return [as_array(convert_operand(x, dtype, weak)) for x in args]
+
+
+def promote_factors(name: str, wanted: Any, *args: Any) -> list[Array]:
+    """The operands of a product in one dtype; under strict promotion they may differ if a dtype is `wanted`."""
+    with dtypes.numpy_dtype_promotion("standard") if wanted is not None else contextlib.nullcontext():
+        return promote_dtypes(name, *args)
 
 
 def promote_dtypes_inexact(name: str, *args: Any) -> list[Array]:

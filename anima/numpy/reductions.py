@@ -93,6 +93,10 @@ def _sum_like(name: str, reducer: Callable[..., Any], combine: Any, identity: in
         x = as_array(a, name)
         axes, names = reduction_axes(axis, x.ndim) if collect else (normalize_axes(axis, x.ndim), ())
         wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.check_user_dtype(dtype, name)
+        if wanted == np.bool_ and not names:
+            whether = any if identity == 0 else all
+            result, join = whether(x, axis, keepdims=keepdims, where=where), ew.or_ if identity == 0 else ew.and_
+            return result if initial is None else join(result, to_bool(operand(name, initial)))
         x = as_array(convert_operand(x, wanted, False))
         result = _reduce(name, _masked(x, where, identity), axes, reducer, keepdims)
         result = _across(collect, result, names) if collect else result
@@ -327,7 +331,7 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: boo
                          "of an array of complex values.")
     if wanted == np.bool_:
         raise TypeError(f"anima.numpy.{name} does not accept dtype bool.")
-    result_dtype = dtypes.to_real(dtypes.to_inexact(x.dtype) if wanted is None else wanted)
+    result_dtype = dtypes.to_real(dtypes.to_inexact(x.dtype)) if wanted is None else wanted
     with dtypes.numpy_dtype_promotion("standard"):  # whoever gives a dtype has asked for it
         compute = _accumulator(dtypes.to_inexact(x.dtype if wanted is None else dtypes.promote_types(x.dtype, wanted)))
     x = as_array(convert_operand(x, compute, False))

@@ -544,9 +544,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int], mod
     total: Any = 0
     for i, n in zip(indices, sizes, strict=True):
         total = ew.add(*promote("ravel_multi_index", ew.mul(*promote("ravel_multi_index", total, n)), i))
-    if dtype is None:
-        return total
-    return ew.convert_element_type(total, dtypes.check_user_dtype(dtype, "ravel_multi_index"))
+    return ew.convert_element_type(total, total.dtype if dtype is None else wanted)
 
 
 def _index_in_bounds(index: Array, size: int, mode: str) -> Array:

@@ -173,6 +173,7 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
     if method not in ("auto", "compare_all", "binary_search", "sort"):
         raise ValueError(f"isin: method must be 'compare_all', 'binary_search', 'sort' or 'auto'; got {method=}")
     x, tests = promote_dtypes("isin", element, test_elements)
+    x = as_array(convert_operand(x, x.dtype, False))
     if not tests.size or not x.size:
         found = sh.full_like(x, False, dtype=np.bool_)
     elif x.dtype == np.bool_:
@@ -282,7 +283,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     a, b = as_array(a1, "array_equal", 0), as_array(a2, "array_equal", 1)
     if a.shape != b.shape:
         return as_array(np.bool_(False))
-    a, b = promote_dtypes("array_equal", a, b)
+    a, b = (as_array(convert_operand(v, v.dtype, False)) for v in promote_dtypes("array_equal", a, b))
     same = ew.eq(a, b)
     if equal_nan and is_inexact(a.dtype):
         same = ew.or_(same, ew.and_(isnan(a), isnan(b)))
@@ -297,7 +298,7 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
         shape = np.broadcast_shapes(a.shape, b.shape)
     except ValueError:
         return as_array(np.bool_(False))
-    a, b = promote_dtypes("array_equiv", a, b)
+    a, b = (as_array(convert_operand(v, v.dtype, False)) for v in promote_dtypes("array_equiv", a, b))
     return all_(ew.eq(*(sh.broadcast_to(v, shape) for v in (a, b))))
 
 

@@ -16,7 +16,7 @@ from anima.core.array import Array
 from anima.core.avals import broadcast_shapes, canonicalize_axis
 from anima.numpy.creation import astype, user_dtype
 from anima.numpy.elementwise import broadcast_array
-from anima.numpy.promote import as_array, convert_operand, is_inexact, is_integer, operand, static_int
+from anima.numpy.promote import as_array, convert_operand, is_complex, is_inexact, is_integer, operand, static_int
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked
 
@@ -94,7 +94,8 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool =
     sign = ew.sign(start)
     shape = broadcast_shapes(start.shape, stop.shape, name="geomspace")
     start, stop, sign = (broadcast_array(x, shape) for x in (start, stop, sign))
-    logs = linspace(ew.log(ew.mul(start, sign)), ew.log(ew.mul(stop, sign)), num, endpoint, axis=axis)
+    back = ew.conj(sign) if is_complex(compute) else sign  # the start on the positive axis
+    logs = linspace(ew.log(ew.mul(start, back)), ew.log(ew.mul(stop, back)), num, endpoint, axis=axis)
     axis = canonicalize_axis(axis, len(shape) + 1)
     result = ew.mul(ew.exp(logs), sh.expand_dims(sign, (axis,)))
     result = _with_exact_ends(result, start, stop, num, endpoint, axis)

@@ -161,18 +161,19 @@ class ufunc:
         starts = static_value(indices, "the indices of ufunc.reduceat must be static").astype(int)
         axis = canonicalize_axis(axis, x.ndim)
         stops = [*starts[1:].tolist(), x.shape[axis]]
+        if not x.shape[axis]:
+            raise IndexError(f"{self.__name__}.reduceat: there are no elements along axis {axis}.")
         parts = []
         for start, stop in zip(starts.tolist(), stops, strict=True):
             part = sh.slice_in_dim(x, start, stop if stop > start else start + 1, axis=axis)
             parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
-        return sh.concatenate(parts, axis)
+        out = sh.concatenate(parts, axis)
+        return ew.convert(out, x.dtype) if dtype is None and self._reduce is not None else out
 
     def _stretches(self, x: Array, starts: Array, axis: int, dtype: Any) -> Array:
         """`reduceat` of traced indices: pairs of the elements that each takes are joined, then pairs of pairs."""
         if dtype is not None:
             x = as_array(convert_operand(x, dtypes.check_user_dtype(dtype, "reduceat"), False))
-        elif self._reduce is not None:
-            x = ew.convert(x, self._reduce(sh.slice_in_dim(x, 0, 1, axis=axis), axis=axis).dtype)
         rows = moveaxis(x, axis, 0)
         size, count = rows.shape[0], starts.shape[0]
         first = ix.narrow_index(starts)
@@ -199,7 +200,7 @@ class ufunc:
         """The function of every pair of elements: shape `A.shape + B.shape`."""
         self._binary("outer")
         x, y = as_array(A, f"{self.__name__}.outer", 0), as_array(B, f"{self.__name__}.outer", 1)
-        return self._call(sh.reshape(x, (*x.shape, *(1,) * y.ndim)), y)
+        return self._call(sh.reshape(x, (*x.shape, *(1,) * y.ndim)), sh.reshape(y, (*(1,) * x.ndim, *y.shape)))
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:

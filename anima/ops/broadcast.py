@@ -27,6 +27,7 @@ from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
 from anima.core.sharding_rules import dims, without
 from anima.core.trace import Tracer, aval_of
+from anima.ops import reference
 from anima.ops.placing import as_asked, lies_somewhere, put_like, typed_as
 
 
@@ -361,11 +362,8 @@ def scalar(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         return value
     if isinstance(value, Tracer):
         return value.astype(dtype)
-    number = np.asarray(value)
-    if number.dtype.kind == "c" and not dtypes.issubdtype(dtype, np.complexfloating):
-        number = number.real
     with np.errstate(invalid="ignore", over="ignore"):
-        number = number.astype(dtype)
+        number = np.asarray(reference.convert(np.asarray(value), dtype))
     return ConcreteArray(number, scalar_type(dtype, weak_type))
 
 

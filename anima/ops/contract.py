@@ -300,11 +300,13 @@ def _reach(dtype: Any) -> tuple[int, int, int]:
 
 
 def working_dtype(natural: Any, wanted: Any) -> np.dtype:
-    """What products and sums are computed in: float32 for smaller floats, the result's if that is wider."""
+    """What products and sums are computed in: float32 for smaller floats, the result's if that is wider, or of floats
+    where the operands are none."""
     work = WIDER.get(natural, natural)
     if wanted != natural and dtypes.issubdtype(wanted, np.number):
         wide = WIDER.get(wanted, wanted)
-        if np.result_type(work, wide) == wide:
+        exact = not dtypes.issubdtype(natural, np.inexact)
+        if np.result_type(work, wide) == wide or (exact and dtypes.issubdtype(wanted, np.inexact)):
             return wide
     return work
 
@@ -381,8 +383,12 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
     precision = None if isinstance(precision, DotAlgorithmPreset) or precision == "DEFAULT" else precision
     (lc, rc), (lb, rb) = dimension_numbers
     preferred = None if preferred_element_type is None else dtypes.canonicalize_dtype(preferred_element_type)
-    return dot_general_p.bind(lhs, rhs, dimension_numbers=((_axes(lc), _axes(rc)), (_axes(lb), _axes(rb))),
-                              precision=canonicalize_precision(precision), preferred_element_type=preferred)
+    params = {"dimension_numbers": ((_axes(lc), _axes(rc)), (_axes(lb), _axes(rb))),
+              "precision": canonicalize_precision(precision)}
+    if preferred is not None and not dtypes.issubdtype(preferred, np.complexfloating):
+        if any(dtypes.issubdtype(aval_of(x).dtype, np.complexfloating) for x in (lhs, rhs)):  # the real part
+            return convert(dot_general_p.bind(lhs, rhs, **params, preferred_element_type=None), preferred)
+    return dot_general_p.bind(lhs, rhs, **params, preferred_element_type=preferred)
 
 
 def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: Any = None,

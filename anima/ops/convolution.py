@@ -169,11 +169,9 @@ def conv_transpose_padding(size: int, stride: int, padding: str) -> tuple[int, i
     if kind == "SAME":
         total = size + stride - 2
         low = size - 1 if stride > size - 1 else -(-total // 2)
-    elif kind == "VALID":
+    else:
         total = size + stride - 2 + max(size - stride, 0)
         low = size - 1
-    else:
-        raise ValueError(f"Padding of a transposed convolution must be 'SAME', 'VALID' or pairs, got {padding!r}.")
     return low, total - low
 
 

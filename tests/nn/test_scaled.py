@@ -107,3 +107,9 @@ def test_infinite_blocks() -> None:
     x = jnp.ones((2, 32)).at[1, 3].set(jnp.inf)
     out = nn.scaled_dot_general(x, x, (((1,), (1,)), ((), ())), configs=[config] * 3)
     assert out[0, 0] == 32 and jnp.isnan(out[1]).all()
+
+
+def test_the_choice_of_kernels_is_deprecated() -> None:
+    with pytest.warns(DeprecationWarning, match="chooses nothing"):
+        anima.nn.scaled_dot_general(jnp.ones((2, 32)), jnp.ones((2, 32)), (((1,), (1,)), ((), ())),
+                                    implementation="cudnn")

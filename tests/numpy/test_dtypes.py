@@ -6,6 +6,7 @@ import json
 import pathlib
 import warnings
 
+import numpy as np
 import pytest
 
 import anima
@@ -73,3 +74,12 @@ def test_result_dtypes(section, x64, name, row):
             want = want.replace("b1*", "b1")
             refused = want.startswith(("-", "?")) and got.startswith(("-", "?"))
             assert refused or got == want, f"{name}({code}): {got}, JAX gives {want}"
+
+
+def test_weak_common_types_of_numpys_arrays(x64: None) -> None:
+    """What integers and floats, or integers of both signs, promote to is weak, wherever they come from."""
+    for one, other in ((np.ones(2, "int8"), 2.5), (np.ones(2, "int64"), np.ones(2, "uint64")),
+                       (np.uint64(1), jnp.ones(2, "int64")), (np.int8(1), 2.5)):
+        for y in (jnp.multiply(one, other), jnp.multiply(other, one), jnp.multiply(jnp.asarray(one), other)):
+            assert (y.dtype, y.weak_type) == ("float64", True)
+    assert not jnp.multiply(np.ones(2, "float32"), 2.5).weak_type

@@ -315,3 +315,27 @@ def test_rank_promotion_can_be_refused():
         jnp.ones(3) + jnp.ones((2, 3))
     with anima.numpy_rank_promotion("warn"), pytest.warns(UserWarning, match="rank promotion"):
         jnp.ones(3) + jnp.ones((2, 3))
+
+
+def test_a_complex_number_does_not_fill_real_arrays() -> None:
+    for call in (lambda: jnp.full(2, 1j, dtype=int), lambda: jnp.full_like(jnp.zeros(2), 1j)):
+        with pytest.raises(TypeError, match="take its real part first"):
+            call()
+
+
+def test_axes_that_are_not_there() -> None:
+    with pytest.raises(ValueError, match="axis 1 is out of bounds"):
+        jnp.transpose(jnp.ones(3), (1, 0))
+    with pytest.raises(IndexError, match="no elements"):
+        jnp.add.reduceat(jnp.zeros(0), jnp.array([0]))
+
+
+def test_paths_of_contractions_are_pairs() -> None:
+    path, text = jnp.einsum_path("ij,jk", jnp.ones((2, 3)), jnp.ones((3, 2)))
+    assert path == [(0, 1)] and "scaling" in str(text)
+
+
+def test_orders_that_are_no_permutations() -> None:
+    for call in (lambda: jnp.permute_dims(jnp.ones(3), (1, 0)), lambda: jnp.transpose(jnp.ones((2, 2)), (0, 0))):
+        with pytest.raises(TypeError, match="isn't a permutation"):
+            call()

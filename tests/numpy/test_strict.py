@@ -133,3 +133,20 @@ def test_other_functions(call: str, x64: bool) -> None:
 def test_what_the_user_wrote_is_refused(call: str) -> None:
     with pytest.raises((TypeError, ValueError), match=r"promotion|broadcast together"):
         run("jnp." + call)
+
+
+def test_factors_of_several_types_where_the_products_type_is_said() -> None:
+    x, y = jnp.ones((2, 3), "float32"), jnp.ones((3, 2), "int8")
+    products = [jnp.dot, jnp.matmul, lambda a, b, **k: jnp.tensordot(a, b, 1, **k),
+                lambda a, b, **k: jnp.einsum("ij,jk", a, b, **k), lambda a, b, **k: jnp.inner(a, b.T, **k),
+                lambda a, b, **k: jnp.vecdot(a, b.T, **k)]
+    with anima.numpy_dtype_promotion("strict"):
+        for product in products:
+            assert product(x, y, preferred_element_type=np.float32).dtype == np.float32
+            with pytest.raises(anima.dtypes.TypePromotionError):
+                product(x, y)
+
+
+def test_outer_functions_do_not_promote_ranks() -> None:
+    with anima.numpy_rank_promotion("raise"):
+        assert jnp.add.outer(jnp.ones((2, 1)), jnp.ones(3)).shape == (2, 1, 3)

@@ -10,6 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import anima
+import anima.numpy as jnp
+from anima import lax
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -199,3 +202,16 @@ def test_precision() -> None:
     assert ct.canonicalize_precision("highest") == (ct.Precision.HIGHEST, ct.Precision.HIGHEST)
     assert ct.canonicalize_precision(("default", ct.Precision.HIGH)) == (ct.Precision.DEFAULT, ct.Precision.HIGH)
     assert ct.canonicalize_precision(None) is None and str(ct.Precision.HIGH) == "Precision.HIGH"
+
+
+def test_the_real_part_of_a_product_that_is_asked_for_as_real() -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(2, 3)) + 1j * rng.normal(size=(2, 3)) for _ in range(2))
+    x, y = jnp.asarray(x, "complex64"), jnp.asarray(y.T, "complex64")
+    for f in (lax.dot, anima.jit(lax.dot, static_argnames="preferred_element_type")):
+        got = f(x, y, preferred_element_type=np.float32)
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, (np.asarray(x) @ np.asarray(y)).real, rtol=1e-5)
+    slopes = [anima.grad(lambda x, f=f: f(x, y).sum())(x) for f in (
+        lambda x, y: lax.dot(x, y, preferred_element_type=np.float32), lambda x, y: lax.dot(x, y).real)]
+    np.testing.assert_allclose(*slopes, rtol=1e-5)

@@ -29,7 +29,7 @@ from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Var
 from anima.ops import elementwise as el
 from anima.ops.broadcast import broadcast_in_dim, full
-from anima.ops.contract import dot_general_p, natural_dtype
+from anima.ops.contract import dot_general_p, natural_dtype, working_dtype
 from anima.ops.reduce import reduce_or_p
 from anima.ops.shape import reduce_sum_p, reshape, transpose
 from anima.util import record
@@ -87,15 +87,7 @@ def _work_aval(x: ShapedArray, y: ShapedArray, out: ShapedArray, k: int = 0) -> 
     exact = _exact_float(x.dtype, y.dtype, k) if k else None
     if exact is not None:
         return out.update(dtype=exact)
-    natural = natural_dtype(x.dtype, y.dtype)
-    small = dtypes.issubdtype(natural, np.floating) and natural.itemsize < 4
-    work = np.dtype(np.float32) if small else natural
-    wanted = out.dtype
-    if wanted != natural and dtypes.issubdtype(wanted, np.number):
-        wide = np.dtype(np.float32) if dtypes.issubdtype(wanted, np.floating) and wanted.itemsize < 4 else wanted
-        if np.result_type(work, wide) == wide:
-            work = wide
-    return out.update(dtype=work)
+    return out.update(dtype=working_dtype(natural_dtype(x.dtype, y.dtype), out.dtype))
 
 
 def _exact_float(x: Any, y: Any, k: int) -> np.dtype | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import anima.numpy as jnp
 from anima import errors as _errors
 from anima.numpy.promote import promote_dtypes_inexact
@@ -33,7 +31,7 @@ def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Any, Any]:
     best = jnp.argmin(squares, -1)
     least = jnp.take_along_axis(squares, best[:, None], -1)[:, 0]
     positive = least > 0
-    return best.astype(np.int32), jnp.where(positive, jnp.sqrt(jnp.where(positive, least, 1)), 0).astype(obs.dtype)
+    return best, jnp.where(positive, jnp.sqrt(jnp.where(positive, least, 1)), 0).astype(obs.dtype)
 
 
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only

@@ -133,6 +133,7 @@ def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = "pr
     axis = axis if axis is None else operator.index(axis)
     if nan_policy == "propagate":
         count = x.size if axis is None else x.shape[axis]
-        return std(x, axis=axis, ddof=ddof, keepdims=keepdims) / sqrt(ew.convert(count, dtypes.to_real(x.dtype)))
+        deviation = std(x, axis=axis, dtype=x.dtype, ddof=ddof, keepdims=keepdims)
+        return deviation / sqrt(ew.convert(count, dtypes.to_real(x.dtype)))
     present = sum_of(x == x, axis=axis, keepdims=keepdims)
     return nanstd(x, axis=axis, ddof=ddof, keepdims=keepdims) / sqrt(present.astype(dtypes.to_real(x.dtype)))
