@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
 from anima import errors, tree
-from anima.core.avals import canonicalize_axis
+from anima.core.avals import ShardedArray, canonicalize_axis
 from anima.core.axes import Axis
+from anima.core.explicit import cut_of
+from anima.core.partition import PartitionSpec as P
 from anima.core.refs import Ref, check_given_once
 from anima.core.trace import aval_of
 from anima.ops.broadcast import reduce_sum
@@ -73,6 +75,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         axes = tree.broadcast_prefix((in_axes, 0), (args, kwargs), is_leaf=_is_none, what="vmap in_axes")
         dims = [_axis(axis, x, fun) for axis, x in zip(axes, leaves, strict=True)]
         size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
+        _check_cut_alike(fun, leaves, dims)
         axis = size if axis_name is None and spmd_axis_name is None else Axis(size, axis_name, _names(spmd_axis_name))
         out_tree, outs, out_dims, is_ref = _run(fun, axis, leaves, in_tree, dims)
         targets = tree.flatten_axes("vmap out_axes", out_tree, out_axes)
@@ -86,6 +89,16 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         return result
 
     return mapped
+
+
+def _check_cut_alike(fun: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[int | None]) -> None:
+    """ValueError for mapped dimensions that are cut along different axes of type Explicit."""
+    avals = [(aval_of(x), d) for x, d in zip(leaves, dims, strict=True) if d is not None]
+    found = {axes for aval, d in avals if type(aval) is ShardedArray for axes in [cut_of(aval)[d]] if axes}
+    if len(found) > 1:
+        cuts = " vs ".join(sorted(str(P(axes)) for axes in found))
+        raise ValueError(f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent "
+                         f"axis specs: {cuts}, for {fun_name(fun)}. Fix: anima.reshard one of them.")
 
 
 def _check_no_hooks(values: Any) -> None:

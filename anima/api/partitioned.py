@@ -20,12 +20,12 @@ from anima.api.shard_map import shard_map_p
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, subjaxprs
 from anima.core.mesh import Mesh
 from anima.core.partition import PartitionSpec
-from anima.core.placement import mesh_of
+from anima.core.placement import dividing, mesh_of
 from anima.core.primitive import Work
 from anima.core.shardings import NamedSharding, Sharding
 from anima.core.source import Source
 from anima.ops.broadcast import as_operand
-from anima.transforms.partition import dividing, partition
+from anima.transforms.partition import partition
 from anima.util import record
 
 

@@ -31,7 +31,7 @@ from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of
 from anima.ops.placing import check_fits, check_known, on_current_mesh, reshard_p, sharding_constraint_p
-from anima.transforms.dce import dce_jaxpr
+from anima.transforms.dce import dce_jaxpr, without_dead_code
 from anima.util import deeper, record, weak_cache
 
 
@@ -145,6 +145,9 @@ def watchers(closed: ClosedJaxpr) -> tuple[Callable[[Any], None], ...]:
     return tuple(f for f in found if f is not None)
 
 
+CONSTANT = "a constant"  # what a function closes over goes where the arguments are, if anything else says where
+
+
 @weak_cache
 def pins(closed: ClosedJaxpr) -> tuple[tuple[str, Sharding], ...]:
     """What a program says of where its values are, with what says it, for errors."""
@@ -152,7 +155,7 @@ def pins(closed: ClosedJaxpr) -> tuple[tuple[str, Sharding], ...]:
     for const in closed.consts:
         sharding = committed_sharding(const)
         if sharding is not None:
-            found.setdefault(sharding, "a constant")
+            found.setdefault(sharding, CONSTANT)
     with deeper():
         _collect(closed.jaxpr, found)
     return tuple((text, sharding) for sharding, text in found.items())
@@ -185,6 +188,9 @@ class Places:
         self.name, self.closed, self.ins, self.outs = name, closed, ins, outs
         self.device = asked.device if asked else None
         self.pins, self.watchers = pins(closed), watchers(closed)
+        if self.pins:  # what nothing needs says nothing
+            self.closed = without_dead_code(closed)
+            self.pins = pins(self.closed)
         self.unused: list[int] | None = [] if keep_unused else None  # leaves that do not matter
         self.found: dict[Any, list[Sharding] | None] = {}
 
@@ -242,7 +248,9 @@ class Places:
         self._check(leaves, shardings)
         ins = self.arguments(shardings)
         outs = self.outs or [None] * len(avals)
-        said = [*ins, *(s for _, s in self.pins), *outs]
+        said = [*ins, *(s for text, s in self.pins if text != CONSTANT), *outs]
+        if not any(s is not None for s in said):
+            said = [s for _, s in self.pins]
         mesh = mesh_of(said)
         if mesh is None:
             single = next((s for s in said if s is not None), None)
@@ -262,7 +270,8 @@ class Places:
                     f"{asked},\narg sharding: {mine} for arg type: {_short(leaf)}. Fix: anima.device_put the "
                     "argument, or leave in_shardings out.")
         names = self.closed.jaxpr.debug_info.arg_names
-        others = [("ARG_SHARDING", s) for s in self.ins or ()] + list(self.pins)
+        others = [("ARG_SHARDING", s) for s in self.ins or ()]
+        others += [(text, s) for text, s in self.pins if text != CONSTANT]
         others += [("explicit output sharding", s) for s in self.outs or ()]
         check_together(shardings, others, lambda k: f"{names[k]} of {self.name} with shape "
                        f"{_short(leaves[k])}")

@@ -68,6 +68,8 @@ def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, ou
                             f"got {axes}.")
     if devices is not None and (len(devices) == 0 or not all(isinstance(d, Device) for d in devices)):
         raise ValueError(f"pmap devices must be some of anima.devices(), or None, got {devices!r}.")
+    if devices is not None and len(set(devices)) < len(devices):
+        raise ValueError(f"pmap devices must be different ones, each with one element, got {devices!r}.")
     static = _as_tuple(static_broadcasted_argnums)
     name = _UNNAMED if axis_name is None else axis_name
 

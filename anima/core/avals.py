@@ -232,10 +232,10 @@ def min_dim(d1: int, d2: int) -> int:
 
 
 def canonicalize_axis(axis: Any, ndim: int) -> int:
-    """`axis` in `range(ndim)`; ValueError if it is out of bounds."""
+    """`axis` in `range(ndim)`; NumPy's AxisError, a ValueError and an IndexError, if it is out of bounds."""
     index = operator.index(axis)
     if not -ndim <= index < ndim:
-        raise ValueError(f"axis {index} is out of bounds for array of dimension {ndim}")
+        raise np.exceptions.AxisError(f"axis {index} is out of bounds for array of dimension {ndim}")
     return index + ndim if index < 0 else index
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from anima.core.avals import ShapedArray, ShardedArray, sharded
@@ -73,40 +74,66 @@ def _texts(avals: Sequence[ShapedArray]) -> str:
 def _factors(primitive: Primitive, avals: Sequence[ShapedArray], rule: ShardingRule,
              sizes: dict[Any, int]) -> dict[Any, Axes]:
     """Along which axes each factor is cut."""
-    name, known = primitive.name, {}
+    name = primitive.name
+    known: dict[Any, Axes] = {}
     for aval, dims in zip(avals, rule.operands, strict=True):
         for axes, dim in zip(cut_of(aval), dims, strict=True):
             if not axes:
                 continue
-            factor = dim[0] if dim else None
-            whole = math.prod(sizes[n] for n in axes)
-            if factor is None or (isinstance(factor, Factor) and factor.size % whole):
+            shares = _shares(dim, axes, sizes)
+            if shares is None:
                 raise ShardingTypeError(f"This {name} is not supported. Please specify the sharding of the output via "
                                         f"the `out_sharding` argument of {name}. Got operand type: {_texts([aval])}")
-            if factor in rule.whole:
-                raise ShardingTypeError(
-                    f"{name}: operands must be unsharded over the dimensions that it goes along, as the sharding of "
-                    f"the output could not be resolved unambiguously. Got {_texts(avals)}. Fix: anima.reshard, or "
-                    "`out_sharding=` (`.at[...].get(out_sharding=...)` for an index).")
-            if factor not in known:
-                known[factor] = axes
-            elif factor in rule.summed:
-                raise ShardingTypeError(
-                    "Contracting dimensions are sharded and it is ambiguous how the output should be sharded. Please "
-                    f"specify the output sharding via the `out_sharding` parameter. Got {_texts(avals)}")
-            elif known[factor] != axes:
-                raise ShardingTypeError(f"{name} got incompatible shardings for broadcasting: {_texts(avals)}.")
+            for factor, share in shares:
+                _learn(name, avals, rule, known, factor, share)
     return known
+
+
+def _shares(dim: tuple[Any, ...], axes: Axes, sizes: dict[Any, int]) -> list[tuple[Any, Axes]] | None:
+    """Which of the axes that cut a dimension cut which of its factors, the first ones first: 64@(x,y) as 2 times 32 is
+    2@x, 32@y. None if they do not divide so."""
+    if not (dim and isinstance(dim[0], Factor)):
+        return [(dim[0], axes)] if dim else None
+    left, shares = list(axes), []
+    for factor in dim:
+        size, share = factor.size, []
+        while left and size % sizes[left[0]] == 0:
+            share.append(left.pop(0))
+            size //= sizes[share[-1]]
+        shares.append((factor, tuple(share)))
+        if size > 1 or not left:
+            break
+    return None if left else shares
+
+
+def _learn(name: str, avals: Sequence[ShapedArray], rule: ShardingRule, known: dict[Any, Axes], factor: Any,
+           axes: Axes) -> None:
+    """Writes down that a factor is cut along these axes."""
+    if factor in rule.whole:
+        raise ShardingTypeError(
+            f"{name}: operands must be unsharded over the dimensions that it goes along, as the sharding of "
+            f"the output could not be resolved unambiguously. Got {_texts(avals)}. Fix: anima.reshard, or "
+            "`out_sharding=` (`.at[...].get(out_sharding=...)` for an index).")
+    if factor in known and factor in rule.summed:
+        raise ShardingTypeError(
+            "Contracting dimensions are sharded and it is ambiguous how the output should be sharded. Please "
+            f"specify the output sharding via the `out_sharding` parameter. Got {_texts(avals)}")
+    if known.setdefault(factor, axes) != axes:
+        raise ShardingTypeError(f"{name} got incompatible shardings for broadcasting: {_texts(avals)}.")
 
 
 def _typed(primitive: Primitive, avals: Sequence[ShapedArray], out: ShapedArray, dims: Sequence[tuple[Any, ...]],
            factors: dict[Any, Axes], mesh: AbstractMesh) -> ShapedArray:
     sizes = dict(mesh.shape_tuple)
-    cut = [factors.get(dim[0], ()) if dim else () for dim in dims]
-    if any(factors.get(factor) for dim in dims for factor in dim[1:]):
-        raise ShardingTypeError(f"This {primitive.name} is not supported. Please specify the sharding of the output "
-                                f"via the `out_sharding` argument of {primitive.name}. Got operand type: "
-                                f"{_texts(avals)}, result shape: {out.shape}")
+    cut = []
+    for dim in dims:
+        parts = [factors.get(factor, ()) for factor in dim]
+        first = list(takewhile(bool, parts))  # 8@x times 8@y is 64@(x,y)
+        if any(parts[len(first):]):
+            raise ShardingTypeError(f"This {primitive.name} is not supported. Please specify the sharding of the "
+                                    f"output via the `out_sharding` argument of {primitive.name}. Got operand type: "
+                                    f"{_texts(avals)}, result shape: {out.shape}")
+        cut.append(tuple(name for axes in first for name in axes))
     names = [name for axes in cut for name in axes]
     spec = ",".join(f"{n}{'@' if axes else ''}{','.join(map(str, axes))}"
                     for n, axes in zip(out.shape, cut, strict=True))

@@ -6,6 +6,7 @@ mesh, propagation says how the results are cut.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -87,12 +88,24 @@ def mesh_of(shardings: Sequence[Sharding | None]) -> Mesh | None:
 
 
 def completed(mesh: Mesh, aval: ShapedArray, spec: PartitionSpec) -> NamedSharding:
-    """The sharding of a result: along Explicit axes as its type says, along the others as propagation does."""
+    """The sharding of a result: along Explicit axes as its type says, along the others as propagation does, as far as
+    it divides."""
+    spec = dividing(spec, aval.shape, mesh)
     if type(aval) is not ShardedArray:
         return NamedSharding(mesh, spec)
     known = [_merged(mesh, axes_of(mine), axes_of(p))
              for mine, p in zip(aval.sharding.spec, spec.padded(aval.ndim), strict=True)]
     return NamedSharding(mesh, aval.sharding.spec.update(partitions=known))
+
+
+def dividing(spec: PartitionSpec, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
+    """The spec as far as dimensions divide: constraints in programs may ask for more, and are then obeyed in part."""
+    found = []
+    for n, axes in zip(shape, map(axes_of, spec), strict=False):
+        while n % math.prod(mesh.shape[name] for name in axes):
+            axes = axes[:-1]
+        found.append(axes)
+    return PartitionSpec(*found[:max((k + 1 for k, axes in enumerate(found) if axes), default=0)])
 
 
 def _merged(mesh: Mesh, typed: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -128,6 +128,9 @@ class Propagation:
         avals, outs = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         if primitive.inner(params):
             return self._loops(eqn, operands, [Value(a.shape) for a in outs])
+        for operand, aval, sharding in zip(operands, avals, primitive.takes(params), strict=False):
+            if sharding is not None:
+                self.same(operand, self.value(aval, sharding))
         rule = primitive.sharding_rule(avals, outs, **params)
         if rule is None and primitive.body is not None and not (primitive.on_words or primitive.places(params)):
             body = primitive.body(params, avals)

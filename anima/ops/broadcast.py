@@ -178,7 +178,7 @@ class BroadcastInDim(Movement):
         d, kept = dims[0], broadcast_dimensions
         out = kept[d - 1] + 1 if d else 0
         new_dims = (*kept[:d], out, *(k + 1 for k in kept[d:]))
-        return self.bind(args[0], shape=(*shape[:out], size, *shape[out:]), broadcast_dimensions=new_dims), out
+        return self.bind(args[0], shape=(*shape[:out], int(size), *shape[out:]), broadcast_dimensions=new_dims), out
 
     def is_view(self, operand: ShapedArray, result: ShapedArray) -> bool:
         return operand.size == result.size
@@ -214,6 +214,11 @@ class ReduceSum(Movement):
         return Work(float(max(avals[0].size - outs[0].size, 0)))
 
     def eval(self, x: np.ndarray, *, axes: Shape) -> np.ndarray:
+        first = x.ndim - len(axes)
+        if axes and axes == (*range(first, x.ndim),) and x.size and x.dtype.itemsize >= 4 and x.flags.c_contiguous:
+            rows = x.reshape(*x.shape[:first], -1)
+            if rows.shape[-1] > 1:
+                return np.add.reduce(rows, -1, rows.dtype)
         # NumPy's own sum is pairwise only along the innermost axis: bring the summed ones there.
         kept = [i for i in range(x.ndim) if i not in axes]
         rows = x.transpose(*kept, *axes).reshape([x.shape[i] for i in kept] + [math.prod(x.shape[a] for a in axes)])

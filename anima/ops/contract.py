@@ -15,13 +15,14 @@ import enum
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.avals import Shape, ShapedArray, ShardedArray, tangent_aval
+from anima.core.partition import PartitionSpec
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dims
 from anima.core.trace import aval_of
@@ -52,8 +53,7 @@ class Precision(enum.Enum):
     __str__ = __repr__
 
 
-@dataclass(frozen=True)
-class DotAlgorithm:
+class DotAlgorithm(NamedTuple):
     """How to multiply and add: what operands are rounded to, and in which type products are added.
 
     The counts are of the parts that operands are split into, and of the products of parts; a CPU splits nothing.
@@ -158,6 +158,12 @@ class DotGeneral(Primitive):
 
     keeps_nan = True
 
+    def as_ufunc(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> np.ufunc | None:
+        lhs, rhs = avals
+        as_they_are = params["dimension_numbers"] == (((1,), (0,)), ((), ())) and lhs.ndim == rhs.ndim == 2
+        dtypes_ = {lhs.dtype, rhs.dtype, params.get("preferred_element_type") or lhs.dtype}
+        return np.matmul if as_they_are and len(dtypes_) == 1 and lhs.dtype not in WIDER else None
+
     def infer(self, lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: Numbers, precision: Any = None,
               preferred_element_type: Any = None) -> ShapedArray:
         (lc, rc), (lb, rb) = dimension_numbers
@@ -225,10 +231,15 @@ class DotGeneral(Primitive):
         batch = tuple(range(len(xb)))
         first = len(xb) + (0 if swapped else len(xo))  # where the axes of y are in ct
         contract = tuple(range(first, first + len(yo)))
-        out = self.bind(ct, y, dimension_numbers=((contract, yo), (batch, yb)), **params)
+        product = partial(self.bind, dimension_numbers=((contract, yo), (batch, yb)), **params)
         # The result has batch axes, the other axes of x, and the contracted ones in the order of y.
         in_order_of_y = tuple(xc[yc.index(a)] for a in sorted(yc))
         places = tuple(xb) + xo + in_order_of_y
+        if type(aval) is ShardedArray:
+            spec = PartitionSpec(*(aval.sharding.spec[p] for p in places))
+            out = as_asked("dot_general", None, aval.sharding.update(spec=spec), product, ct, y)
+        else:
+            out = product(ct, y)
         out = transpose(out, tuple(int(i) for i in np.argsort(places)))
         return convert(out, aval.dtype, aval.weak_type) if aval_of(out).dtype != aval.dtype else out
 

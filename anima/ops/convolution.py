@@ -338,8 +338,8 @@ class Convolution(Primitive):
             out = self.bind(x, y, dimension_numbers=dimension_numbers, feature_group_count=features,
                             batch_group_count=batches, **params)
             if groups == 1:
-                return _split(out, axis, size), axis
-            out = _split(_split(out, axis, groups), axis + 1, size)
+                return _split(out, axis, int(size)), axis
+            out = _split(_split(out, axis, groups), axis + 1, int(size))
             return _joined(moveaxis(out, axis + 1, 0), axis + 1), 0
 
         if dx is not None and dy is not None:

@@ -294,7 +294,7 @@ class Gather(Movement):
         (x, indices), (x_dim, indices_dim) = args, dims
         if x_dim is not None:
             x = moveaxis(x, x_dim, 0)
-            slice_sizes = (size if indices_dim is None else 1, *slice_sizes)
+            slice_sizes = (int(size) if indices_dim is None else 1, *slice_sizes)
         if indices_dim is not None:
             indices = moveaxis(indices, indices_dim, 0)
         numbers = batched_numbers(dimension_numbers, x_dim is not None, indices_dim is not None)
@@ -336,8 +336,7 @@ class Scatter(Primitive):
 
     def __init__(self, name: str, combine: np.ufunc | reference.Extreme | None = None, kinds: type = np.generic):
         super().__init__(name)
-        self.combine = combine
-        self.kinds = kinds
+        self.combine, self.kinds, self.exact = combine, kinds, combine is None
 
     def infer(self, x: ShapedArray, indices: ShapedArray, updates: ShapedArray, *,
               dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, unique_indices: bool = False,

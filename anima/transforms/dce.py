@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anima.core.jaxpr import Eqn, Jaxpr, Literal, Var
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.util import deeper
 
 
@@ -33,3 +33,9 @@ def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[b
                 [v for v, used in zip(jaxpr.invars, used_inputs, strict=True) if used],
                 outvars, kept[::-1], jaxpr.effects)
     return new, used_inputs
+
+
+def without_dead_code(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program with those of its equations that results and effects need; all of its arguments."""
+    live, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals))
+    return closed.replace(jaxpr=closed.jaxpr.replace(eqns=live.eqns))

@@ -78,16 +78,6 @@ def partition(closed: ClosedJaxpr, mesh: Mesh, in_specs: Sequence[PartitionSpec]
     return Partition(mesh).program(closed, ins, outs)
 
 
-def dividing(spec: PartitionSpec, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
-    """The spec as far as dimensions divide: constraints in programs may ask for more."""
-    found = []
-    for n, axes in zip(shape, map(axes_of, spec), strict=False):
-        while n % math.prod(mesh.shape[name] for name in axes):
-            axes = axes[:-1]
-        found.append(axes)
-    return PartitionSpec(*found)
-
-
 def _cut_of(spec: PartitionSpec, ndim: int) -> Cut:
     return tuple(axes_of(p) for p in spec.padded(ndim))
 
@@ -167,8 +157,8 @@ class Partition:
                 as_result, dims = fixed(atom.aval, cut), identity(atom.aval.ndim)
                 graph.links.append(Link([(values[atom], dims), (as_result, dims)]))
         graph.run()
-        return {var: _cut_of(dividing(completed(self.mesh, var.aval, value.spec()).spec, var.aval.shape, self.mesh),
-                             var.aval.ndim) for var, value in values.items()}
+        return {var: _cut_of(completed(self.mesh, var.aval, value.spec()).spec, var.aval.ndim)
+                for var, value in values.items()}
 
     def part(self, aval: ShapedArray, cut: Cut) -> ShapedArray:
         """The type of a part."""

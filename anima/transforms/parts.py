@@ -21,7 +21,7 @@ from anima.core.stage import eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops.collective import pvary_p
 from anima.ops.shape import index_in_dim, reshape, transpose
-from anima.transforms.dce import dce_jaxpr
+from anima.transforms.dce import without_dead_code
 from anima.transforms.vmap import batch_flat, move_to
 from anima.util import weak_cache
 
@@ -33,8 +33,7 @@ Specs = tuple[PartitionSpec, ...]
 def expanded(closed: ClosedJaxpr, axes: Axes, in_specs: Specs, out_specs: Specs) -> ClosedJaxpr:
     """The program on whole arrays; `axes` are the names and sizes of the mesh's."""
     program, sizes = untyped(closed), dict(axes)
-    live, _ = dce_jaxpr(program.jaxpr, [True] * len(program.out_avals))
-    program = program.replace(jaxpr=program.jaxpr.replace(eqns=live.eqns))  # so that nothing is batched in vain
+    program = without_dead_code(program)  # so that nothing is batched in vain
 
     def fun(*arrays: Any) -> list[Any]:
         cut, places = zip(*map(_cut, arrays, in_specs, [sizes] * len(arrays)), strict=True) if arrays else ((), ())
@@ -139,4 +138,4 @@ def _untyped_param(value: Any) -> Any:
         return untyped(value)
     if isinstance(value, Jaxpr):
         return _untyped(value)
-    return tuple(map(_untyped_param, value)) if isinstance(value, tuple) else value
+    return tuple(map(_untyped_param, value)) if type(value) is tuple else value  # a named one holds no programs

@@ -80,8 +80,16 @@ class ShardMap(Primitive):
 
     def places(self, params: dict[str, Any]) -> Sequence[Any]:
         """Shardings of the results; None where the mesh's devices are not known."""
-        mesh = concrete(params["mesh"])
-        return [None if mesh is None else NamedSharding(mesh, s) for s in params["out_specs"]]
+        return self._on_mesh(params["mesh"], params["out_specs"])
+
+    def takes(self, params: dict[str, Any]) -> Sequence[Any]:
+        """Those of the operands that the program needs, likewise."""
+        _, used = dce_closed(params["jaxpr"], (True,) * len(params["out_specs"]))
+        return [s if u else None for s, u in zip(self._on_mesh(params["mesh"], params["in_specs"]), used, strict=True)]
+
+    def _on_mesh(self, given: Any, specs: Specs) -> list[NamedSharding | None]:
+        mesh = concrete(given)
+        return [None if mesh is None else NamedSharding(mesh, s) for s in specs]
 
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         """The program on whole arrays that it stands for."""

@@ -73,8 +73,10 @@ COLLECTIVES: list[Misuse] = [
     (lambda a: lax.all_to_all(a, "i", 0, 0, axis_index_groups=[[0], [1, 2, 3]]), ValueError, "all be the same size"),
     (lambda a: lax.psum("text", "i"), TypeError, "not a valid Anima type"),
     (lambda a: lax.ragged_all_to_all(a, a, a, a, a, a, axis_name="i"), ValueError, "one integer for each of 4"),
-    (lambda a: lax.psend(a, "i", [(0, 1)]), NotImplementedError, "ppermute"),
-    (lambda a: lax.precv(None, None, "i", [(0, 1)]), NotImplementedError, "ppermute"),
+    (lambda a: lax.psend(a, "j", [(0, 1)]), NameError, "unbound axis name: j"),
+    (lambda a: lax.precv(lax.psend(a, "i", [(0, 1)]), a, "i", [(1, 0)]), ValueError, "does not belong to psend"),
+    (lambda a: lax.precv(lax.psend(a, "i", [(0, 1)]), a[0], "i", [(0, 1)]), TypeError, "what psend has sent"),
+    (lambda a: lax.precv(lax.create_token(), a, "i", [(0, 1)]), TypeError, "a token that psend has given"),
 ]
 
 
@@ -113,6 +115,7 @@ PMAP: list[Misuse] = [
     (lambda: anima.pmap(lambda a: a, backend="gpu"), RuntimeError, "Unknown backend: 'gpu'"),
     (lambda: anima.pmap(lambda a: a, devices=[]), ValueError, "devices"),
     (lambda: anima.pmap(lambda a: a, devices=[3]), ValueError, "devices"),
+    (lambda: anima.pmap(lambda a: a, devices=anima.devices()[:2] * 4), ValueError, "different ones"),
     (lambda: anima.pmap(lambda a: a, static_broadcasted_argnums=1), ValueError, "static_argnums"),
     (lambda: anima.pmap(lambda a: a, donate_argnums=0, static_broadcasted_argnums=0), ValueError, "cannot intersect"),
     (lambda: anima.pmap(lambda a: a)(np.ones(9)), ValueError, "over 9 elements requires .* there are 8"),

@@ -334,3 +334,14 @@ def test_results_are_cut_as_their_types_say_where_no_argument_is_used(scope: Sco
     with anima.set_mesh(scope.explicit):
         made = anima.jit(lambda: jnp.zeros((8, 2), out_sharding=P("y")))()
     assert made.sharding == scope.E("y", None)
+
+
+def test_what_a_function_closes_over_goes_where_its_arguments_are(scope: Scope) -> None:
+    """Where nothing else says where, it does."""
+    f = anima.jit(lambda x: x + scope.d3)
+    assert f(scope.a).sharding == scope.N("x") and f(scope.u).sharding == SingleDeviceSharding(scope.D[3])
+    np.testing.assert_array_equal(f(scope.a), 2 * X)
+    assert anima.jit(lambda x: x + scope.a)(scope.d3).sharding == SingleDeviceSharding(scope.D[3])
+    assert anima.jit(lambda x: x + scope.a)(scope.u).sharding == scope.N("x")
+    small = anima.device_put(X, NamedSharding(scope.small, P("x")))
+    assert anima.jit(lambda x: x + small)(scope.a).sharding == scope.N("x")
