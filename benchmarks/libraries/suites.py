@@ -57,7 +57,7 @@ SUITES = {
     "mjx": Suite("MuJoCo MJX", "mujoco-mjx", "mujoco/mjx", without="warp|integration"),
     "jaxley": Suite("Jaxley", "jaxley", "tests", every=4, without="jaxley_vs_neuron"),
     "jnkepler": Suite("jnkepler", "jnkepler", "tests",
-                      missing="checkpoints stand elsewhere in programs of derivatives (a file that JAX takes too long for)"),
+                      missing="checkpoints stand elsewhere in programs of derivatives (a file too slow on JAX)"),
     "frax": Suite("frax", "frax", "tests", missing="one rounding error as a bound of another, in float32"),
 }
 
