@@ -29,7 +29,7 @@ from anima.ops.elementwise import convert
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, is_last
 from anima.transforms.linearize import PartialTrace, fill, linearize_flat
 from anima.transforms.transpose import backward
-from anima.transforms.vmap import batch_flat, move_to
+from anima.transforms.vmap import BatchTrace, BatchTracer, batch_flat, move_to
 from anima.util import fun_name, record
 
 
@@ -401,11 +401,17 @@ class Custom:
         jaxpr, consts = _closed(fun, flat, Traced(fun_name(self.fun), by=type(self).__name__))
         return TracedBody(jaxpr, consts, flat, in_tree, trees[0], nondiff)
 
-    def just_runs(self, args: Any, kwargs: Any) -> bool:
-        """Whether nothing is being transformed. TypeError for arguments that cannot be positional."""
+    def just_runs(self, args: Any, kwargs: Any, mapped: bool = True) -> bool:
+        """Whether nothing is recorded or differentiated; mapped by vmap the function may be, if `mapped`. TypeError for
+        arguments that cannot be positional."""
         if kwargs:
             self._positional(args, kwargs)
-        return current.trace.is_ground and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs)))
+        trace = current.trace
+        while mapped and isinstance(trace, BatchTrace):
+            trace = trace.parent
+        others = (BatchTracer,) if mapped else ()
+        return trace.is_ground and not any(isinstance(x, Tracer) and not isinstance(x, others)
+                                           for x in tree.leaves((args, kwargs)))
 
     def _in_order(self, nondiff: dict[int, Any]) -> list[Any]:
         return [nondiff[i] for i in sorted(nondiff)]

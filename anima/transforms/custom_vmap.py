@@ -252,7 +252,7 @@ class custom_vmap(Custom):
         if self.vmap_rule is None:
             raise AttributeError(f"No batching rule defined for custom_vmap function {fun_name(self.fun)} using "
                                  "def_vmap.")
-        if self.just_runs(args, kwargs):
+        if self.just_runs(args, kwargs, mapped=False):
             return self.fun(*args, **kwargs)
         t = self.trace_body(args, kwargs)
         rule = partial(self._rule, len(t.consts), t.in_tree, t.out_tree, t.jaxpr.out_avals)

@@ -56,8 +56,9 @@ SUITES = {
     "brax": Suite("Brax", "brax", "brax", every=4),
     "mjx": Suite("MuJoCo MJX", "mujoco-mjx", "mujoco/mjx", without="warp|integration"),
     "jaxley": Suite("Jaxley", "jaxley", "tests", every=4, without="jaxley_vs_neuron"),
-    "jnkepler": Suite("jnkepler", "jnkepler", "tests"),
-    "frax": Suite("frax", "frax", "tests"),
+    "jnkepler": Suite("jnkepler", "jnkepler", "tests",
+                      missing="checkpoints stand elsewhere in programs of derivatives (a file too slow on JAX)"),
+    "frax": Suite("frax", "frax", "tests", missing="one rounding error as a bound of another, in float32"),
 }
 
 

@@ -659,3 +659,26 @@ def test_no_cotangents_in_batches(jit: Callable[..., Any], given: tuple[bool, bo
         want = sum(parts) if axis is None else np.stack(parts, axis)
         assert g.shape == v.shape
         equal(g, want)
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_mapped_alone_a_function_just_runs(kind):
+    seen = []
+
+    def body(x):
+        seen.append(type(x).__name__)
+        return x
+
+    f = (anima.custom_jvp if kind == "jvp" else anima.custom_vjp)(body)
+    if kind == "jvp":
+        f.defjvp(lambda primals, tangents: (f(*primals), 10.0 * tangents[0]))
+    else:
+        f.defvjp(lambda x: (x, None), lambda _, ct: (10.0 * ct,))
+    x = jnp.arange(3.0)
+    assert anima.vmap(f)(x) is x and anima.vmap(anima.vmap(f))(x[None])[0].tolist() == [0.0, 1.0, 2.0]
+    assert seen == ["BatchTracer", "BatchTracer"]
+    assert anima.vmap(lambda x: anima.lax.psum(f(x), "i"), axis_name="i")(x).tolist() == [3.0, 3.0, 3.0]
+    assert anima.vmap(anima.grad(lambda x: f(x) * x))(x).tolist() == [0.0, 11.0, 22.0]
+    assert anima.grad(lambda x: jnp.sum(anima.vmap(f)(x) * x))(x).tolist() == [0.0, 11.0, 22.0]
+    assert anima.jit(anima.vmap(f))(x).tolist() == [0.0, 1.0, 2.0]
+    assert str(anima.make_jaxpr(anima.vmap(f))(x)).count(f"custom_{kind}_call") == 1
