@@ -10,6 +10,7 @@ a dimension may one day be something else than an int.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -145,6 +146,12 @@ class ShapedArray(AbstractValue):
 
     def __repr__(self) -> str:
         return f"ShapedArray({self.str_short()}{', weak_type=True' if self.weak_type else ''})"
+
+
+@functools.cache
+def scalar_type(dtype: Any, weak_type: bool = False) -> ShapedArray:
+    """The type of an array of no dimensions; always the same object."""
+    return ShapedArray((), dtype, weak_type)
 
 
 @record

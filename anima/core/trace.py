@@ -22,7 +22,7 @@ from anima import errors
 from anima.config import config, enable_x64, no_execution, numpy_rank_promotion
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
-from anima.core.avals import ShapedArray
+from anima.core.avals import ShapedArray, scalar_type
 from anima.core.explicit import typed
 from anima.core.leaks import holder
 from anima.core.placement import elsewhere, moved, place, placed_results
@@ -260,6 +260,14 @@ class _Known:
         for x in args:
             transfers.implicit(x)
 
+    def type_of(self, x: ConcreteArray) -> ShapedArray:
+        """The type of an array; it has from now on the one that stands for its equals."""
+        aval = x.aval
+        found = self.types.setdefault(aval, aval)
+        if found is not aval:
+            x.aval = found
+        return found
+
     def infer(self, primitive: Primitive, avals: list[Any], params: dict[str, Any]) -> Any:
         """`primitive.infer`."""
         try:
@@ -284,6 +292,12 @@ class _Known:
             if len(types) >= _MOST_KNOWN:
                 types.clear()
         return out
+
+
+def _key(function: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """What an application is found by; the types of arrays are told by identity, as that is quick."""
+    return (function, *[id(x.aval) if x.__class__ is ConcreteArray else x.__class__ for x in args],
+            *params, *params.values())
 
 
 _MOST_KNOWN = 8192
@@ -331,8 +345,7 @@ class EvalTrace(Trace):
             known.watch(primitive, args)
         again = way = None
         if known.ways.learns:
-            again = (primitive, *[id(x.aval) if x.__class__ is ConcreteArray else x.__class__ for x in args],
-                     *params, *params.values())
+            again = _key(primitive, args, params)
             try:
                 way = known.ways.get(again)
             except TypeError:  # a parameter that has no hash
@@ -345,7 +358,7 @@ class EvalTrace(Trace):
         placed = moved() or bool(primitive.pins(params))
         for x in args:
             if x.__class__ is ConcreteArray:
-                aval, value = x.aval, x._value
+                aval, value = known.type_of(x), x._value
                 if value.__class__ is str:
                     x.elements()  # raises
             elif isinstance(x, Tracer):
@@ -381,7 +394,7 @@ class EvalTrace(Trace):
             return self._placed(primitive, args, avals, out_avals, params, out, foreign)
         if again is not None and not (foreign or extended) and primitive.axis_names is None and all(
                 map(_is_plain, params.values())):
-            known.ways.meet(again, primitive, params, avals, out_avals)
+            known.ways.meet(_key(primitive, args, params), primitive, params, avals, out_avals)
         if primitive.multiple_results:
             return [wrap(v, a, foreign) for v, a in zip(out, out_avals, strict=True)]
         return wrap(out, out_avals, foreign)
@@ -468,22 +481,20 @@ def both_again(function: Any, x: Any, y: Any) -> Any:
 def remember(function: Any, primitive: Primitive, args: Sequence[Any], operands: Sequence[Any], out: Any) -> Any:
     """`out`, which `primitive` gave for `operands`; these are the function's `args`, or what it has made of them."""
     if current.trace is EVAL and EVAL.known is not None and primitive.as_ufunc is not None:
-        key, avals = [function], []
+        avals = []
         for x, made in zip(args, operands, strict=True):
             if x.__class__ is ConcreteArray:
                 stretched = made is not x and (made.__class__ is not ConcreteArray or made.aval.dtype != x.aval.dtype
                                                or made.size != x.size or numpy_rank_promotion.value != "allow")
                 if stretched:
                     return out
-                key.append(id(x.aval))
-                avals.append(x.aval)
+                avals.append(EVAL.known.type_of(x))
             elif x.__class__ is int or x.__class__ is float:
                 aval = aval_of(made)
-                key.append(x.__class__)
-                avals.append(aval if aval.weak_type else ShapedArray((), aval.dtype, True))
+                avals.append(aval if aval.weak_type else scalar_type(aval.dtype, True))
             else:
                 return out
-        EVAL.known.ways.meet((*key,), primitive, {}, avals, out.aval, [x.__class__ for x in args])
+        EVAL.known.ways.meet(_key(function, args, {}), primitive, {}, avals, out.aval, [x.__class__ for x in args])
     return out
 
 

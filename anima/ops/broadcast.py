@@ -22,7 +22,7 @@ from anima import errors
 from anima.config import config
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
+from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, scalar_type, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
 from anima.core.sharding_rules import dims, without
@@ -366,7 +366,7 @@ def scalar(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         number = number.real
     with np.errstate(invalid="ignore", over="ignore"):
         number = number.astype(dtype)
-    return ConcreteArray(number, ShapedArray((), dtype, weak_type))
+    return ConcreteArray(number, scalar_type(dtype, weak_type))
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:

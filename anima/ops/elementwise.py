@@ -25,7 +25,7 @@ import numpy as np
 from anima import tree
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.avals import Shape, ShapedArray, scalar_type, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import leading
 from anima.core.trace import aval_of
@@ -456,7 +456,7 @@ def convert(x: Any, dtype: Any, weak_type: bool = False) -> Any:
     if not isinstance(x, Array) and not aval.shape:
         with np.errstate(all="ignore"):
             value = np.asarray(reference.convert(np.array(x, aval.dtype), dtype))  # NumPy makes scalars of 0-d arrays
-        return ConcreteArray(value, ShapedArray((), dtype, weak_type))
+        return ConcreteArray(value, scalar_type(dtype, weak_type))
     return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak_type)
 
 
@@ -474,6 +474,7 @@ class Bitcast(Primitive):
     """The same bits as another dtype; where sizes differ, a last dimension holds the parts of one element."""
 
     cost = 1.0
+    exact = True
 
     def infer(self, x: ShapedArray, *, new_dtype: Any) -> ShapedArray:
         if x.dtype == new_dtype:

@@ -22,7 +22,7 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes, memory, transfers
 from anima.core.array import ConcreteArray
-from anima.core.avals import Shape, ShapedArray, broadcast_shapes, tangent_aval
+from anima.core.avals import Shape, ShapedArray, broadcast_shapes, scalar_type, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import each_alike
 from anima.core.trace import Tracer, aval_of
@@ -58,7 +58,7 @@ ELEMENTWISE: dict[str, Elementwise] = {}  # by name, as the operations of compil
 
 def constant(value: Any, dtype: Any) -> ConcreteArray:
     """A number as a weakly typed scalar array; OverflowError if an int does not fit."""
-    return ConcreteArray(np.array(value, dtype), ShapedArray((), dtype, True))
+    return ConcreteArray(np.array(value, dtype), scalar_type(dtype, True))
 
 
 def known_scalar(x: Any) -> Any:
