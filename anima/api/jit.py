@@ -55,7 +55,7 @@ class Entry:
         self.out_avals = closed.out_avals
         self.kept = False        # for later calls
         self.on_refs = any(isinstance(a, AbstractRef) for a in closed.in_avals)  # given, or closed over
-        self.uses = used_up(closed, name) if config.debug_key_reuse else None  # of keys among the arguments
+        self.uses: Any = None    # of keys among the arguments, which it uses up, if somebody asks
         self.executable: Any = None
         self.read: Any = None    # of args and kwargs: the leaves; None where they are of another structure
         self.run: Any = None     # of the leaves; NotImplemented: not for these
@@ -164,7 +164,7 @@ class JitFunction:
     def __init__(self, fun: Callable[..., Any], static_argnums: int | Sequence[int] | None = None,
                  static_argnames: str | Iterable[str] | None = None, donate_argnums: int | Sequence[int] | None = None,
                  donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
-                 inline: bool = False, shardings: Wanted | None = None):
+                 inline: bool = False, shardings: Wanted | None = None, counts_keys: bool = True):
         if not callable(fun):
             raise TypeError(f"Expected a callable value, got {fun!r}")
         if inspect.isgeneratorfunction(fun):
@@ -181,6 +181,7 @@ class JitFunction:
         self.donated_names = frozenset(names or ())
         self._check_donated()
         self.keep_unused, self.inline, self.shardings = keep_unused, inline, shardings
+        self.counts_keys = counts_keys  # or whoever calls does
         self.donates = bool(self.donated_nums or self.donated_names)
         self._remember(_programs(fun, (self.signature.static_argnums, self.signature.static_argnames, self.donated_nums,
                                        self.donated_names, keep_unused, inline, shardings)))
@@ -384,8 +385,11 @@ class JitFunction:
         jaxpr, consts = trace_to_jaxpr(fun, avals, traced)
         closed, outer = close(jaxpr, consts)
         warn_of_constants(closed, self.name)
-        return Entry(closed, outer, tuple(avals), in_tree, out_trees[0], self._donated(in_tree, static), options,
+        made = Entry(closed, outer, tuple(avals), in_tree, out_trees[0], self._donated(in_tree, static), options,
                      self.name, Places(self.name, closed, asked, ins, outs_asked[0], self.keep_unused))
+        if config.debug_key_reuse and self.counts_keys:
+            made.uses = used_up(closed, self.name)
+        return made
 
     def _check_refs(self, entry: Entry, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any]) -> None:
         """ValueError for a reference that the function has by two names; NotImplementedError where arrays are cut over

@@ -67,7 +67,7 @@ class _Program:
             return fun(*map(given.__getitem__, range(count)), **{k: given[k] for k in kwargs})
 
         self.fun = fun
-        self.jitted: Callable[..., Any] | None = JitFunction(program)
+        self.jitted: Callable[..., Any] | None = JitFunction(program, counts_keys=False)
 
     def __call__(self, arrays: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.jitted is not None:
