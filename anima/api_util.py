@@ -15,6 +15,7 @@ from anima.core.avals import ShapedArray
 from anima.core.trace import aval_of
 from anima.extend.core.programs import DebugInfo
 from anima.extend.linear_util import Store, WrappedFun, transformation2, transformation_with_aux2
+from anima.names import access
 from anima.util import fun_name
 
 
@@ -147,3 +148,5 @@ def rebase_donate_argnums(donate_argnums: Iterable[int], static_argnums: Iterabl
     if set(static) & set(donated):
         raise ValueError(f"static_argnums {tuple(static)} and donate_argnums {tuple(donated)} must not intersect.")
     return tuple(n - sum(s < n for s in static) for n in donated)
+
+globals().update(access(__name__, globals()))

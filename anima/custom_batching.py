@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anima import names as _names, tree
-from anima.lax.mapping import map as lax_map
+from anima.lax.mapping import map as _map
 from anima.transforms.custom_vmap import custom_vmap as custom_vmap
 
 
@@ -31,7 +31,7 @@ def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
             return mapped(*tree.unflatten(in_tree, [next(given) if b else x
                                                     for x, b in zip(leaves, batched, strict=True)]))
 
-        outs = lax_map(one, [x for x, b in zip(leaves, batched, strict=True) if b])
+        outs = _map(one, [x for x, b in zip(leaves, batched, strict=True) if b])
         return outs, tree.map(lambda _: True, outs)
 
     return mapped

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anima.config import debug_infs, debug_nans, traceback as traceback_option, traceback_filtering
+from anima.config import debug_infs, debug_nans, traceback as _traceback, traceback_filtering
 from anima.names import access
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,7 +99,7 @@ def line_of(source: tuple[str, int, str]) -> str:
 
 def filter_traceback(error: BaseException) -> None:
     """Drop Anima's own frames from an exception, and from those it came from, before a bare `raise`."""
-    if traceback_option.value == "full" or traceback_filtering.value == "off":
+    if _traceback.value == "full" or traceback_filtering.value == "off":
         return
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
@@ -416,3 +416,5 @@ def check_finite(primitive_name: str, outputs: Sequence[Any], source: tuple[str,
 def _holds(value: Any, test: Callable[[np.ndarray], np.ndarray]) -> bool:
     value = np.asarray(value)
     return (value.dtype.kind in "fc" or "float" in value.dtype.name) and bool(test(value).any())
+
+globals().update(access(__name__, globals()))

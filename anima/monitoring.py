@@ -18,19 +18,19 @@ from typing import Any
 
 from anima.names import access
 
-Listener = Callable[..., None]
-_events: list[Listener] = []
-_durations: list[Listener] = []
-_spans: list[Listener] = []
-_scalars: list[Listener] = []
+_Listener = Callable[..., None]
+_events: list[_Listener] = []
+_durations: list[_Listener] = []
+_spans: list[_Listener] = []
+_scalars: list[_Listener] = []
 
 
-def _tell(listeners: list[Listener], *event: Any, **details: Any) -> None:
+def _tell(listeners: list[_Listener], *event: Any, **details: Any) -> None:
     for listener in [*listeners]:
         listener(*event, **details)
 
 
-def _forget(listeners: list[Listener], callback: Listener) -> None:
+def _forget(listeners: list[_Listener], callback: _Listener) -> None:
     if callback not in listeners:
         raise ValueError(f"{callback!r} is not registered as a listener of such events")
     listeners.remove(callback)
@@ -56,42 +56,42 @@ def record_scalar(event: str, value: float, **kwargs: Any) -> None:
     _tell(_scalars, event, value, **kwargs)
 
 
-def register_event_listener(callback: Listener) -> None:
+def register_event_listener(callback: _Listener) -> None:
     """`callback` is called for each `record_event`."""
     _events.append(callback)
 
 
-def register_event_duration_secs_listener(callback: Listener) -> None:
+def register_event_duration_secs_listener(callback: _Listener) -> None:
     """`callback` is called for each `record_event_duration_secs`."""
     _durations.append(callback)
 
 
-def register_event_time_span_listener(callback: Listener) -> None:
+def register_event_time_span_listener(callback: _Listener) -> None:
     """`callback` is called for each `record_event_time_span`."""
     _spans.append(callback)
 
 
-def register_scalar_listener(callback: Listener) -> None:
+def register_scalar_listener(callback: _Listener) -> None:
     """`callback` is called for each `record_scalar`."""
     _scalars.append(callback)
 
 
-def unregister_event_listener(callback: Listener) -> None:
+def unregister_event_listener(callback: _Listener) -> None:
     """Undoes `register_event_listener`; ValueError if there is nothing to undo, here and below."""
     _forget(_events, callback)
 
 
-def unregister_event_duration_listener(callback: Listener) -> None:
+def unregister_event_duration_listener(callback: _Listener) -> None:
     """Undoes `register_event_duration_secs_listener`."""
     _forget(_durations, callback)
 
 
-def unregister_event_time_span_listener(callback: Listener) -> None:
+def unregister_event_time_span_listener(callback: _Listener) -> None:
     """Undoes `register_event_time_span_listener`."""
     _forget(_spans, callback)
 
 
-def unregister_scalar_listener(callback: Listener) -> None:
+def unregister_scalar_listener(callback: _Listener) -> None:
     """Undoes `register_scalar_listener`."""
     _forget(_scalars, callback)
 

@@ -1,5 +1,7 @@
 """The names of public modules: which of them people see, and which one they meant.
 
+What a module imports is its own business, unless it says `as`: `from anima.core.jaxpr import Var as Var`.
+
     >>> import anima.numpy as jnp
     >>> jnp.arrange
     Traceback (most recent call last):
@@ -8,13 +10,13 @@
 """
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any
-
-_TOOLS = {"__future__", "collections.abc", "functools", "typing"}
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -27,9 +29,21 @@ def public(names: Mapping[str, Any]) -> set[str]:
     """The names of a public module that are there for its users, not those that it is made with."""
     if "__all__" in names:
         return {*names["__all__"], *(name for name in names if name.endswith("__"))}
+    own = _made_with(names.get("__file__") or "")
     return {name for name, value in [*names.items()] if name.endswith("__") or not (
-        name.startswith("_") or isinstance(value, ModuleType)
-        or {getattr(value, "__module__", None), type(value).__module__} & _TOOLS)}
+        name.startswith("_") or name in own or isinstance(value, ModuleType))}
+
+
+@cache
+def _made_with(file: str) -> frozenset[str]:
+    """The names that a module imports for itself; none where its text is not there."""
+    try:
+        with open(file, "rb") as text:
+            tree = ast.parse(text.read())
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    return frozenset(alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+                     for alias in node.names if alias.asname is None)
 
 
 def access(module: str, names: Mapping[str, Any], submodules: Sequence[str] = ()) -> dict[str, Callable[..., Any]]:

@@ -29,7 +29,7 @@ from anima.compiler import cache
 from anima.config import profiling
 from anima.runtime import stamps
 from anima.spans import Event, recorder, span
-from anima.util import fork_safe
+from anima.util import fork_safe, record
 
 F = TypeVar("F", bound=Callable[..., Any])
 _lock = fork_safe(threading.Lock())
@@ -156,6 +156,88 @@ def annotate_function(func: F, name: str | None = None, **decorator_kwargs: Any)
     return annotated  # type: ignore[return-value]
 
 
+# ---------------------------------------------------------------- traces as data
+
+
+@record
+class ProfileEvent:
+    """Something that took time: nanoseconds from the start of the trace on, and details."""
+
+    name: str
+    start_ns: float
+    duration_ns: float
+    stats: tuple[tuple[str, Any], ...]
+
+    @property
+    def end_ns(self) -> float:
+        """When it ended."""
+        return self.start_ns + self.duration_ns
+
+
+@record
+class ProfileLine:
+    """What a thread did, in order."""
+
+    name: str
+    events: tuple[ProfileEvent, ...]
+
+
+@record
+class ProfilePlane:
+    """The threads of a process."""
+
+    name: str
+    lines: tuple[ProfileLine, ...]
+    stats: tuple[tuple[str, Any], ...] = ()
+
+
+class ProfileData:
+    """A trace that `trace` or `stop_trace` wrote, to be looked through."""
+
+    def __init__(self, planes: tuple[ProfilePlane, ...]) -> None:
+        self.planes = planes
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> ProfileData:
+        """Reads a file, or the newest one below the folder that `trace` was given.
+
+        Raises:
+          FileNotFoundError: if there is none.
+          ValueError: for a file of another format.
+        """
+        files = sorted(Path(path).glob("plugins/profile/*/*.json.gz")) if Path(path).is_dir() else [Path(path)]
+        if not files:
+            raise FileNotFoundError(f"There is no trace in {path}")
+        try:
+            with gzip.open(files[-1], "rt") as file:
+                rows = json.load(file)["traceEvents"]
+        except (gzip.BadGzipFile, EOFError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{files[-1]} is no trace of Anima's: {error}") from error
+        return cls((ProfilePlane("/host:CPU", tuple(_lines(rows))),))
+
+    @classmethod
+    def from_serialized_xspace(cls, serialized: bytes) -> ProfileData:
+        """NotImplementedError: that is XLA's format."""
+        raise NotImplementedError("ProfileData.from_serialized_xspace: Anima's traces are not in XLA's format. Use "
+                                  "ProfileData.from_file with the file, or folder, that profiler.trace wrote.")
+
+    def find_plane_with_name(self, name: str) -> ProfilePlane | None:
+        """The plane of this name."""
+        return next((p for p in self.planes if p.name == name), None)
+
+
+def _lines(rows: list[dict[str, Any]]) -> Iterator[ProfileLine]:
+    """Of each thread of a trace, its name and what it did."""
+    names = {r["tid"]: r["args"]["name"] for r in rows if r["name"] == "thread_name"}
+    threads: dict[Any, list[ProfileEvent]] = {tid: [] for tid in names}
+    for r in rows:
+        if r["ph"] == "X":
+            threads.setdefault(r["tid"], []).append(ProfileEvent(
+                r["name"], r["ts"] * 1e3, r["dur"] * 1e3, (("kind", r["cat"]), *r["args"].items())))
+    for tid, events in threads.items():
+        yield ProfileLine(names.get(tid, str(tid)), tuple(sorted(events, key=lambda e: (e.start_ns, -e.duration_ns))))
+
+
 # ---------------------------------------------------------------- memory
 
 
@@ -228,6 +310,6 @@ def register_subprocess(pid: int, port: int) -> None:
 
 globals().update(_errors.public_face(__name__, globals()))  # errors show the user's frames only
 
-__all__ = ["ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile",
-           "register_subprocess", "save_device_memory_profile", "start_server", "start_trace", "stop_server",
-           "stop_trace", "trace"]
+__all__ = ["ProfileData", "ProfileEvent", "ProfileLine", "ProfileOptions", "ProfilePlane", "StepTraceAnnotation",
+           "TraceAnnotation", "annotate_function", "device_memory_profile", "register_subprocess",
+           "save_device_memory_profile", "start_server", "start_trace", "stop_server", "stop_trace", "trace"]

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from anima import tree_engine as engine
 from anima.errors import api_boundary
+from anima.names import access
 from anima.tree_engine import NAMESPACE, optree
 from anima.tree_forms import Forms
 from anima.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyEntry, KeyPath, SequenceKey, keystr
 
-Leaves = list[Any]
-IsLeaf = Callable[..., bool] | None
+_Leaves = list[Any]
+_IsLeaf = Callable[..., bool] | None
 _UNGIVEN = object()
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class PyTreeDef(Forms):
                              f"{self.num_leaves}, got {len(leaves)}.")
         return (self.in_order() if engine.sort_keys else self).spec.unflatten(leaves)
 
-    def flatten_up_to(self, tree: Any) -> Leaves:
+    def flatten_up_to(self, tree: Any) -> _Leaves:
         """The subtrees of `tree` at this structure's leaves; ValueError if this is not its outer part."""
         try:
             return self.spec.flatten_up_to(tree)
@@ -162,7 +163,7 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 # ---------------------------------------------------------------- the functions of anima.tree
 
-def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[Leaves, PyTreeDef]:
+def flatten(tree: Any, is_leaf: _IsLeaf = None) -> tuple[_Leaves, PyTreeDef]:
     """The leaves and the structure of a tree. Where `is_leaf(node)` is true, the node counts as a leaf.
 
     >>> flatten({"b": (1, None), "a": 2})
@@ -178,18 +179,18 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     return treedef.unflatten(leaves)
 
 
-def leaves(tree: Any, is_leaf: IsLeaf = None) -> Leaves:
+def leaves(tree: Any, is_leaf: _IsLeaf = None) -> _Leaves:
     """The leaves of a tree."""
     return engine.flatten(tree, is_leaf, False, NAMESPACE)[0]
 
 
-def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
+def structure(tree: Any, is_leaf: _IsLeaf = None) -> PyTreeDef:
     """The structure of a tree."""
     return PyTreeDef(engine.flatten(tree, is_leaf, False, NAMESPACE)[1])
 
 
 @api_boundary
-def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: _IsLeaf = None) -> Any:
     """`f` of each leaf, and of what stands at its place in each of `rest`, in a tree of the same structure.
 
     ValueError, naming the place, if one of `rest` does not have the structure of `tree` as its outer part.
@@ -201,7 +202,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     return engine.in_order(spec).unflatten(builtins.map(f, found, *(_aligned(spec, rest) if rest else ())))
 
 
-def _aligned(spec: Spec, trees: Iterable[Any]) -> list[Leaves]:
+def _aligned(spec: Spec, trees: Iterable[Any]) -> list[_Leaves]:
     columns = []
     for number, tree in enumerate(trees, start=2):
         try:
@@ -213,14 +214,14 @@ def _aligned(spec: Spec, trees: Iterable[Any]) -> list[Leaves]:
     return columns
 
 
-def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
+def all(tree: Any, *, is_leaf: _IsLeaf = None) -> bool:
     """Whether all leaves are true."""
     return builtins.all(leaves(tree, is_leaf))
 
 
 @api_boundary
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _UNGIVEN,
-           is_leaf: IsLeaf = None) -> Any:
+           is_leaf: _IsLeaf = None) -> Any:
     """`functools.reduce` over the leaves."""
     found = leaves(tree, is_leaf)
     return functools.reduce(function, found, *(() if initializer is _UNGIVEN else (initializer,)))
@@ -228,7 +229,7 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _U
 
 @api_boundary
 def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _UNGIVEN,
-                       is_leaf: IsLeaf = None) -> Any:
+                       is_leaf: _IsLeaf = None) -> Any:
     """The leaves combined by an associative operation, as a balanced tree of depth log2(n)."""
     found = leaves(tree, is_leaf)
     if not found:
@@ -236,7 +237,7 @@ def reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *, ident
             raise TypeError("Must specify identity for parallel reduction of empty sequence.")
         return identity
 
-    def combine(items: Leaves) -> Any:
+    def combine(items: _Leaves) -> Any:
         middle = len(items) // 2
         return operation(combine(items[:middle]), combine(items[middle:])) if middle else items[0]
     return combine(found)
@@ -258,7 +259,7 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
 
 
 @api_boundary
-def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: _IsLeaf = None) -> Any:
     """A tree like `full_tree` with the leaves of `prefix_tree`, each repeated over the subtree below it."""
     return structure(full_tree, is_leaf).unflatten(broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
@@ -268,7 +269,7 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={**kwargs.pop("metadata", {}), "static": True}, **kwargs)
 
 
-def flatten_with_path(tree: Any, is_leaf: IsLeaf = None,
+def flatten_with_path(tree: Any, is_leaf: _IsLeaf = None,
                       is_leaf_takes_path: bool = False) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
     """The leaves, each with the keys that lead to it, and the structure."""
     found: list[tuple[KeyPath, Any]] = []
@@ -292,14 +293,14 @@ def flatten_with_path(tree: Any, is_leaf: IsLeaf = None,
     return found, structure(tree, None if is_leaf is None else lambda node: next(replay))
 
 
-def leaves_with_path(tree: Any, is_leaf: IsLeaf = None,
+def leaves_with_path(tree: Any, is_leaf: _IsLeaf = None,
                      is_leaf_takes_path: bool = False) -> list[tuple[KeyPath, Any]]:
     """The leaves, each with the keys that lead to it."""
     return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
 @api_boundary
-def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None,
+def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: _IsLeaf = None,
                   is_leaf_takes_path: bool = False) -> Any:
     """As `map`, with the key path of the leaf as the first argument of `f`."""
     found, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
@@ -307,7 +308,7 @@ def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf 
     return treedef.unflatten(list(builtins.map(f, paths, values, *_aligned(treedef.spec, rest))))
 
 
-def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
+def all_leaves(iterable: Iterable[Any], is_leaf: _IsLeaf = None) -> bool:
     """Whether each item is a leaf."""
     return builtins.all(structure(item, is_leaf).spec.is_leaf(strict=True) for item in iterable)
 
@@ -352,8 +353,8 @@ def _one_level(tree: Any) -> tuple[list[tuple[KeyEntry, Any]], Any] | None:
 
 # ---------------------------------------------------------------- prefixes
 
-def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None,
-                     what: str = "prefix") -> Leaves:
+def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: _IsLeaf = None,
+                     what: str = "prefix") -> _Leaves:
     """The leaf of `prefix_tree` that stands at or above each leaf of `full_tree`, one entry a leaf.
 
     `is_leaf` says what counts as a leaf of the prefix (None, say, of in_axes). ValueError, naming the place
@@ -366,13 +367,13 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None,
     return _broadcast_prefix(prefix_tree, full, found, is_leaf, what)
 
 
-def flatten_axes(what: str, treedef: PyTreeDef, axis_tree: Any) -> Leaves:
+def flatten_axes(what: str, treedef: PyTreeDef, axis_tree: Any) -> _Leaves:
     """One axis (int or None) for each leaf of `treedef`, from a tree prefix of axes such as `in_axes`."""
     return _broadcast_prefix(axis_tree, treedef.spec, None, lambda axis: axis is None, what)
 
 
-def _broadcast_prefix(prefix_tree: Any, full: Spec, full_leaves: Leaves | None, is_leaf: IsLeaf,
-                      what: str) -> Leaves:
+def _broadcast_prefix(prefix_tree: Any, full: Spec, full_leaves: _Leaves | None, is_leaf: _IsLeaf,
+                      what: str) -> _Leaves:
     entries, prefix = engine.flatten(prefix_tree, is_leaf, False, NAMESPACE)
     if prefix.is_leaf(strict=True):
         return entries * full.num_leaves
@@ -398,7 +399,7 @@ def _keys(spec: Spec) -> Sequence[KeyEntry]:
     return [SequenceKey(place) for place in range(size)]
 
 
-def _mismatch(prefix: Spec, full: Spec, full_leaves: Leaves | None, root: str,
+def _mismatch(prefix: Spec, full: Spec, full_leaves: _Leaves | None, root: str,
               between: str | None = None, counts: list[int] | None = None) -> str | None:
     """Where and how `prefix` is not the outer part of `full`; None if it is.
 
@@ -427,7 +428,7 @@ def _mismatch(prefix: Spec, full: Spec, full_leaves: Leaves | None, root: str,
     return f"pytree structure error: {heading} at key path\n    {root}{keystr(path)}{names}\n{explanation}"
 
 
-def _difference(one: Spec, other: Spec, leaf: Leaves | None) -> tuple[str, str] | None:
+def _difference(one: Spec, other: Spec, leaf: _Leaves | None) -> tuple[str, str] | None:
     """How the roots of two structures differ: a heading and an explanation; None if they do not."""
     if other.is_leaf(strict=True):
         found = f"a leaf of type {type(leaf[0])}" if leaf else "a leaf"
@@ -594,3 +595,5 @@ class Partial(functools.partial):
 
 _register(Partial, lambda node: ((node.args, node.keywords), node.func),
           lambda func, children: Partial(func, *children[0], **children[1]), None)
+
+globals().update(access(__name__, globals()))

@@ -62,7 +62,7 @@ tree_unflatten = tree.unflatten
 class PyTreeRegistry:
     """The node types, as an object: there is one, `default_registry`."""
 
-    def flatten(self, node: Any, leaf_predicate: tree.IsLeaf = None) -> tuple[tree.Leaves, PyTreeDef]:
+    def flatten(self, node: Any, leaf_predicate: Callable[..., bool] | None = None) -> tuple[list[Any], PyTreeDef]:
         """The leaves and the structure of a tree."""
         return tree.flatten(node, leaf_predicate)
 

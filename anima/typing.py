@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, Union
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 
 
 class SupportsDType(Protocol):
@@ -18,3 +19,5 @@ class SupportsDType(Protocol):
 
 ArrayLike: TypeAlias = Union[Array, np.ndarray, np.bool_, np.number, bool, int, float, complex]
 DTypeLike: TypeAlias = Union[str, type[Any], np.dtype, SupportsDType]
+
+globals().update(access(__name__, globals()))

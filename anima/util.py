@@ -132,7 +132,7 @@ def once(function: Callable[..., B]) -> Callable[..., B]:
         with lock:
             return known[args] if args in known else known.setdefault(args, function(*args))
 
-    wrapper.cache_clear = known.clear  # type: ignore[attr-defined]
+    wrapper.cache_clear, wrapper.known = known.clear, known  # type: ignore[attr-defined]
     return wrapper
 
 

@@ -56,6 +56,18 @@ def indexed_scan(m: Any) -> Callable[..., Any]:
     return lambda x, i: library(m).lax.scan(lambda s, k: (s * 0.5 + m.sin(x[k]), None), m.float32(0), i)[0]
 
 
+def fori(m: Any) -> Callable[..., Any]:
+    return lambda x, i: library(m).lax.fori_loop(0, len(i), lambda k, s: s * 0.5 + x[i[k]], m.float32(0))
+
+
+def layer_norm(m: Any) -> Callable[..., Any]:
+    def norm(x: Any) -> Any:
+        centred = x - m.mean(x, axis=1, keepdims=True)
+        return centred / m.sqrt(m.mean(centred * centred, axis=1, keepdims=True) + 1e-5)
+
+    return norm
+
+
 def user_scan(m: Any) -> Callable[..., Any]:
     def step(s: Any, a: Any) -> Any:
         checks_of(m).debug_check(s < 1e9, "{s} at {a}", s=s, a=a)
@@ -79,9 +91,12 @@ def cases() -> list[tuple[str, Make, tuple[Any, ...], str]]:
         ("cheap chain, NaNs", cheap_chain, (many,), "nan_checks"),
         ("cheap chain, NaNs and divisions", cheap_chain, (many,), "float_checks"),
         ("softmax, NaNs", softmax, (square,), "nan_checks"),
+        ("layer norm, NaNs", layer_norm, (square,), "nan_checks"),
+        ("layer norm, NaNs and divisions", layer_norm, (square,), "float_checks"),
         ("product of matrices, NaNs", lambda m: lambda x: x @ x, (square,), "nan_checks"),
         ("scan of 100,000, NaNs", scan, (table,), "nan_checks"),
         ("scan of 100,000, indices", indexed_scan, (table, places[:100_000]), "index_checks"),
+        ("fori_loop of 100,000, two indices", fori, (table, places[:100_000]), "index_checks"),
         ("scan of 100,000, a user's check", user_scan, (table,), "user_checks"),
     ]
 

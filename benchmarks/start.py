@@ -1,6 +1,7 @@
 """What starting costs: importing, and first calls in processes of their own, cold and with what another has compiled.
 
-    python -m benchmarks.start [ROUNDS]        milliseconds, medians; beside JAX where it is installed
+    python -m benchmarks.start [ROUNDS]            milliseconds, medians; beside JAX where it is installed
+    python -m benchmarks.start facade [ROUNDS]     `import jax` that finds Anima beside `import anima`, and calls
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 from benchmarks.harness import HAVE_JAX
+
+FOLDERS = [str(Path(__file__).resolve().parents[1] / "dropin" / folder) for folder in ("src", "jaxlib/src")]
 
 PROGRAM = """
 import sys, time
@@ -64,6 +68,26 @@ print(1e3 * (imported - start), 1e3 * (time.perf_counter() - begun))
 """
 
 
+IMPORTS = {"import anima": "import anima as m, anima.numpy as jnp",
+           "import jax, installed": "import anima.dropin; anima.dropin.install(); import jax as m, jax.numpy as jnp",
+           "import jax, packages": f"sys.path[:0] = {FOLDERS}; import jax as m, jax.numpy as jnp"}
+FACADE = """
+import sys, time
+start = time.process_time()
+{}
+imported = time.process_time()
+f = m.jit(lambda x, y: x * y + 1)
+x = jnp.ones(10)
+times = []
+for _ in range(40):
+    begun = time.perf_counter()
+    for _ in range(1000):
+        f(x, x)
+    times.append(time.perf_counter() - begun)
+print(1e3 * (imported - start), 1e3 * min(times))
+"""
+
+
 def run(library: str, program: str, folder: str) -> tuple[float, float]:
     """Milliseconds that importing and the first call take in a new process; `folder` "": nothing is kept."""
     kept = {"ANIMA_ENABLE_COMPILATION_CACHE": str(int(bool(folder))), "ANIMA_CACHE_DIR": folder}
@@ -93,5 +117,29 @@ def main(rounds: int = 7) -> None:
                 print(f"{program:12s} {name:32s} import {imports:7.1f} ms   first call {first:8.1f} ms", flush=True)
 
 
+def facade(rounds: int = 25) -> None:
+    """Prints what `import jax` costs that finds Anima, and a call: processes in turn, least and median."""
+    settings = {**os.environ}
+    settings.pop("PYTHONDONTWRITEBYTECODE", None)
+    times: dict[str, list[tuple[float, ...]]] = {name: [] for name in IMPORTS}
+    for k in range(rounds + 1):  # the first compiles modules
+        for name, imports in IMPORTS.items():
+            out = subprocess.run([sys.executable, "-c", FACADE.format(imports)], check=True, capture_output=True,
+                                 text=True, env=settings).stdout.split()
+            if k:
+                times[name].append(tuple(map(float, out)))
+    base = [(min(t), statistics.median(t)) for t in zip(*times["import anima"], strict=True)]
+    for name, found in times.items():
+        text = f"{name:24s}"
+        for what, unit, t, (least, median) in zip(("import", "call"), ("ms", "us"), zip(*found, strict=True), base,
+                                                  strict=True):
+            text += (f"  {what} {min(t):8.3f} {unit} {100 * min(t) / least - 100:+5.1f} %"
+                     f" (medians {100 * statistics.median(t) / median - 100:+5.1f} %)")
+        print(text, flush=True)
+
+
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    if sys.argv[1:2] == ["facade"]:
+        facade(*map(int, sys.argv[2:]))
+    else:
+        main(*map(int, sys.argv[1:]))

@@ -24,6 +24,7 @@ from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
 from anima.config import config
+from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
@@ -44,7 +45,8 @@ class Entry:
     """What is known of one signature: the program, and how to call it."""
 
     __slots__ = ("alone", "avals", "closed", "donated", "executable", "finish", "form", "in_tree", "kept", "last",
-                 "name", "on_refs", "options", "out_avals", "out_tree", "outer", "places", "read", "run", "spread")
+                 "name", "on_refs", "options", "out_avals", "out_tree", "outer", "places", "read", "run", "spread",
+                 "uses")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
                  out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str, places: Places):
@@ -55,6 +57,7 @@ class Entry:
         self.alone = self.out_tree.spec.is_leaf(strict=True)  # the result is one leaf
         self.kept = False        # for later calls
         self.on_refs = any(isinstance(a, AbstractRef) for a in closed.in_avals)  # given, or closed over
+        self.uses = used_up(closed, name) if config.debug_key_reuse else None  # of keys among the arguments
         self.executable: Any = None
         self.read: Any = None    # of args and kwargs: the leaves; None where they are of another structure
         self.run: Any = None     # of the leaves; NotImplemented: not for these
@@ -273,6 +276,8 @@ class JitFunction:
         dynamic, named, static = self.signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
         entry = self._entry(dynamic, named, static, leaves, in_tree)
+        if entry.uses is not None:
+            use_all([*entry.outer, *leaves], self.name, entry.uses)
         if entry.on_refs:
             self._check_refs(entry, dynamic, named, static, leaves)
         if current.trace is not EVAL or entry.on_refs or any(isinstance(x, Tracer) for x in leaves):
@@ -287,14 +292,14 @@ class JitFunction:
         transfers.operands(leaves)
         if processes.here.count > 1 and not entry.outer and entry.of_process(leaves) is not None:
             entry.read = entry.read or reader(in_tree, static)
-            if entry.kept:
+            if entry.kept and entry.uses is None:
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves)
         if entry.executable is None:
             entry.compile(static)
         checking = config.debug_nans or config.debug_infs
         if entry.places.matter or placed(leaves):
-            if entry.run is not None and entry.kept and not checking:
+            if entry.run is not None and entry.kept and entry.uses is None and not checking:
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves)
         result = entry.run(*leaves) if entry.donated and entry.run is not None and not checking else NotImplemented
@@ -309,7 +314,7 @@ class JitFunction:
         for k in entry.donated:
             if isinstance(leaves[k], ConcreteArray):
                 leaves[k].delete(self.name)
-        if entry.run is not None and entry.kept:
+        if entry.run is not None and entry.kept and entry.uses is None:
             plain = all(map(operator.is_, args, leaves)) and len(args) == len(leaves) and not kwargs
             known = self.simple if plain and (len(args) == 1 or not entry.donated) else self.recent
             self._keep(known, entry)

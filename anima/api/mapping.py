@@ -167,8 +167,8 @@ def _axis_size(fun: Callable[..., Any], args: Any, kwargs: Any, leaves: list[Any
             lines.append(f"  * axis {d} of {where} of type {aval_of(x).str_short()} has size {aval_of(x).shape[d]};")
     if given is not None:
         lines.append(f"  * axis_size is {given};")
-    raise ValueError(f"vmap of {fun_name(fun)} got inconsistent sizes for array axes to be "
-                     "mapped:\n" + "\n".join(lines))
+    raise ValueError("vmap got inconsistent sizes for array axes to be mapped:\n" + "\n".join(lines)
+                     + f"\nin vmap of {fun_name(fun)}.")
 
 
 def _mapped_result(fun: Callable[..., Any], path: Any, dim: int) -> ValueError:

@@ -135,10 +135,13 @@ class _Elements:
 
     def _mesh(self, leaves: Sequence[Any], axes: Sequence[int | None]) -> Mesh:
         """As many devices as there are elements."""
-        sizes = sorted({aval_of(x).shape[a] for x, a in zip(leaves, axes, strict=True) if a is not None})
+        mapped = [(aval_of(x), a) for x, a in zip(leaves, axes, strict=True) if a is not None]
+        sizes = sorted({aval.shape[a] for aval, a in mapped})
         if len(sizes) > 1:
-            raise ValueError(f"pmap of {fun_name(self.fun)} got inconsistent sizes for array axes to be mapped: "
-                             f"{', '.join(map(str, sizes))}.")
+            lines = [f"  * axis {a} of an array of type {aval.str_short()} has size {aval.shape[a]};"
+                     for aval, a in mapped]
+            raise ValueError("pmap got inconsistent sizes for array axes to be mapped:\n" + "\n".join(lines)
+                             + f"\nin pmap of {fun_name(self.fun)}.")
         if not sizes and self.size is None:
             raise ValueError("pmap requires at least one argument with a mapped axis.")
         if sizes and self.size not in (None, sizes[0]):

@@ -393,8 +393,13 @@ def branch_programs(functions: Sequence[Callable[..., Any]], operands: tuple[Any
     names = ["false_fun", "true_fun"] if what == "cond" else [f"branch {k}" for k in range(len(functions))]
     leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x) for x in leaves]
-    traced = [trace_function(f, in_tree, avals, what) for f in functions]
-    order = (1, 0) if what == "cond" else range(len(functions))  # true_fun is the first to be named
+    order = (1, 0) if what == "cond" else range(len(functions))  # true_fun is the first to be traced, and to be named
+    once = {}  # a function that stands for several branches is called for one of them
+    for k in order:
+        f = functions[k]
+        if id(f) not in once:
+            once[id(f)] = trace_function(f, in_tree, avals, what)
+    traced = [once[id(f)] for f in functions]
     first, *others = (traced[k] for k in order)
     for k, other in zip(order[1:], others, strict=True):
         _check_same(what, (first, other), [names[order[0]], names[k]], [functions[order[0]], functions[k]])

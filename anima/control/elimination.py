@@ -41,10 +41,11 @@ from anima.ops.linalg import (
     triangular_solve,
     upper_part,
 )
-from anima.ops.linalg_factor import lapack, last
+from anima.ops.linalg_factor import last
 from anima.ops.linalg_spectral import column, row
 from anima.ops.reduce import reduce_max
 from anima.ops.shape import batch_at_front, concatenate, moveaxis, pad, slice_in_dim, squeeze
+from anima.routines import lapack
 
 _I32 = np.dtype(np.int32)
 

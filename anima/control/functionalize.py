@@ -36,10 +36,9 @@ from anima.core.trace import aval_of
 from anima.errors import line_of
 from anima.ops.broadcast import scalar
 from anima.ops.elementwise import convert, eq, or_, select_n, stop_gradient
-from anima.transforms.call import CallPrimitive
+from anima.transforms.call import CallPrimitive, dce_closed
 from anima.transforms.custom import CustomJVPCall, CustomVJPCall, refuse_closed_over
 from anima.transforms.custom_vmap import CustomVmapCall
-from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import fill
 from anima.transforms.vmap import batch_jaxpr
 from anima.util import deeper, split_list, weak_cache
@@ -109,11 +108,12 @@ def _traced(fun: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> 
     return ClosedJaxpr(*trace_to_jaxpr(fun, avals))
 
 
-def first_failure(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[Any]) -> tuple[Layout, list[Any]]:
+def first_failure(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[Any],
+                  later: Callable[[ClosedJaxpr, Sequence[Any]], list[Any]]) -> tuple[Layout, list[Any]]:
     """The error state of a program and its results, for one that is compiled.
 
     Where that costs less, the program tells only whether something may have failed, and in case runs once more to tell
-    what: always if there are loops or NaNs to look for, but not if it has effects.
+    what: always if there are loops or NaNs to look for, but not if it has effects. `later` applies that second program.
     """
     new, layout = functionalized(closed, kinds)
     loops = any(e.primitive.inner(e.params) for e in closed.eqns)
@@ -125,11 +125,12 @@ def first_failure(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[Any
     state, outs = run(closed, args, kinds | {SomeError})
     if not state.values:  # of arrays without elements
         return layout, [*layout.no_error(), *outs]
-    wanted = [k < layout.size for k in range(len(new.out_avals))]
-    part = dce_jaxpr(new.jaxpr, wanted)[0].replace(invars=new.jaxpr.invars, constvars=new.jaxpr.constvars)
-    nothing = _traced(lambda *xs: layout.no_error(), new.in_avals)
+    part, used = dce_closed(new, tuple(k < layout.size for k in range(len(new.out_avals))))
+    needed = [x for x, u in zip(args, used, strict=True) if u]
+    nothing = _traced(lambda *xs: layout.no_error(), part.in_avals)
+    told = _traced(lambda *xs: later(part, xs), part.in_avals)
     index = convert(state.values[0], np.dtype(np.int32))
-    known = cond_p.call([nothing, ClosedJaxpr(part, new.consts)], index, stop_gradient(list(args)))
+    known = cond_p.call([nothing, told], index, stop_gradient(needed))
     return layout, [*known, *outs]
 
 

@@ -54,10 +54,11 @@ from anima.ops.linalg import (
     triangular_solve,
     upper_part,
 )
-from anima.ops.linalg_factor import identities, lapack, last, room_to_work
+from anima.ops.linalg_factor import identities, last, room_to_work
 from anima.ops.linalg_reflect import columns, householder_product, reflection_tangents, reflectors, rows
 from anima.ops.linalg_spectral import complex_type, real_type, row
 from anima.ops.shape import pad, rev
+from anima.routines import lapack
 
 _I32 = np.dtype(np.int32)
 

@@ -19,8 +19,11 @@ from anima.core.trace import (
     ensure_compile_time_eval as ensure_compile_time_eval,
     eval_context as eval_context,
 )
+from anima.names import access
 
 ParamDict = dict[str, Any]
 
 __all__ = ["AbstractValue", "Atom", "ParamDict", "ShapedArray", "Trace", "Tracer", "ensure_compile_time_eval",
            "eval_context", "eval_jaxpr", "max_dim", "min_dim"]
+
+globals().update(access(__name__, globals()))

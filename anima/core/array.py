@@ -19,6 +19,7 @@ from anima.core.avals import ShapedArray, sharded
 from anima.core.device import CPU, Device
 from anima.core.layout import Format, row_major
 from anima.core.shardings import WHOLE, Shard, Sharding, SingleDeviceSharding, spreads
+from anima.core.state import current
 
 
 class _Table(dict[str, Callable[..., Any]]):
@@ -296,6 +297,8 @@ class ConcreteArray(Array):
     def elements(self) -> np.ndarray:
         """The elements for code of Anima's, which neither writes to them nor hands them on."""
         value = self._value
+        if current.recording is not None:
+            current.recording.complete = False
         if value.__class__ is str:
             by = f" It was donated to a call of {value}." if len(value) else ""
             raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.{by}")
@@ -367,6 +370,19 @@ class ConcreteArray(Array):
     def addressable_data(self, index: int) -> ConcreteArray:
         """`addressable_shards[index].data`."""
         return self.addressable_shards[index].data
+
+    @property
+    def device_buffer(self) -> Any:
+        raise AttributeError("x.device_buffer is gone, as in JAX: use x.addressable_data(0).")
+
+    @property
+    def device_buffers(self) -> Any:
+        raise AttributeError("x.device_buffers is gone, as in JAX: use [s.data for s in x.addressable_shards].")
+
+    @property
+    def traceback(self) -> None:
+        """Where the array was made: None, as that is not recorded."""
+        return None
 
     @property
     def is_fully_addressable(self) -> bool:

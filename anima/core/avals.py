@@ -10,6 +10,7 @@ a dimension may one day be something else than an int.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -147,6 +148,12 @@ class ShapedArray(AbstractValue):
         return f"ShapedArray({self.str_short()}{', weak_type=True' if self.weak_type else ''})"
 
 
+@functools.cache
+def scalar_type(dtype: Any, weak_type: bool = False) -> ShapedArray:
+    """The type of an array of no dimensions; always the same object."""
+    return ShapedArray((), dtype, weak_type)
+
+
 @record
 class ShardedArray(ShapedArray):
     """The type of an array that is cut along axes of type Explicit: `sharding` is about an abstract mesh."""
@@ -232,10 +239,10 @@ def min_dim(d1: int, d2: int) -> int:
 
 
 def canonicalize_axis(axis: Any, ndim: int) -> int:
-    """`axis` in `range(ndim)`; ValueError if it is out of bounds."""
+    """`axis` in `range(ndim)`; NumPy's AxisError, a ValueError and an IndexError, if it is out of bounds."""
     index = operator.index(axis)
     if not -ndim <= index < ndim:
-        raise ValueError(f"axis {index} is out of bounds for array of dimension {ndim}")
+        raise np.exceptions.AxisError(f"axis {index} is out of bounds for array of dimension {ndim}")
     return index + ndim if index < 0 else index
 
 

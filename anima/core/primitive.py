@@ -100,14 +100,17 @@ class Primitive:
     # What passes ask of an operation.
     cost: float            # nanoseconds of one core for one element, roughly; an addition takes 1
     moves: bool = False    # computes nothing: results are elements of operands, or known ones, in other places
+    exact: bool = False    # see `is_exact`
     updates: bool = False  # the result is the first operand, but for some of its elements
     linear: bool = False   # in all operands at once
     makes_nan: bool = True   # a result may be NaN though no operand is
     keeps_nan: bool = False  # a NaN in an operand always gives one in each result that has elements
+    uses_keys: bool = False  # draws from the random keys that are operands: none should be drawn from twice
     takes_refs: bool = False  # mutable references may be operands
 
     # Rules that few operations have; None where there is none.
     body: Callable[..., Any] | None = None       # (params, types of the arguments) -> the program that it stands for
+    on_call: bool = False  # what `body` gives, in the parameter `program`, is compiled when it is called, if ever
     on_words: bool = False                       # `body` is a program on the words that random keys consist of
     linearize: Callable[..., Any] | None = None  # (parent, recorder, primals, tangents, **params), instead of `jvp`
     in_tangents: Callable[..., Any] | None = None  # (params) -> the program in its place where tangents are operands
@@ -115,6 +118,7 @@ class Primitive:
     dce: Callable[..., Any] | None = None        # (equation, which results are used) -> a smaller equation
     keep: Callable[..., Any] | None = None       # (equation, policy) -> see `transforms.checkpoint`
     into: Callable[..., Any] | None = None       # (**params) -> `eval` in place: (arrays for results, threads, *args)
+    as_ufunc: Callable[..., Any] | None = None   # (types of the operands, params) -> NumPy's function that `eval` is
     distribute: Callable[..., Any] | None = None  # for programs in parameters: see `transforms.partition`
     axis_names: Callable[..., Any] | None = None  # (params) -> names of the mapped axes that it is about
     typed: bool = True  # `manual` says along which axes of a mesh values vary; otherwise, and of programs, `infer` does
@@ -131,12 +135,25 @@ class Primitive:
         """Applies the operation under the current trace: runs it, records it, or transforms it."""
         return current.trace.process(self, args, params)
 
+    def bind_with_trace(self, trace: Any, args: Sequence[Any], avals: Any, params: dict[str, Any], /) -> Any:
+        """`bind` under another trace; `avals`, the types of the arguments, are known without being told."""
+        before = current.trace
+        current.trace = trace
+        try:
+            return self.bind(*args, **params)
+        finally:
+            current.trace = before
+
     def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
         """What an equation's parameters are to `bind`, for readers of programs: the same."""
         return dict(params)
 
     def _missing(self, rule: str, advice: str = "") -> NotImplementedError:
         return NotImplementedError(f"{rule} of '{self.name}' is not implemented.{' ' + advice if advice else ''}")
+
+    def is_exact(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
+        """Whether compiled code gives the very bits of `eval`, for operands and results of these types."""
+        return self.moves or self.exact
 
     def refusal(self, params: dict[str, Any]) -> Exception | None:
         """Why an application is never to run, in a compiled program neither; None: it may."""

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.config import config, enable_x64, no_execution
+from anima.config import config, enable_x64, no_execution, numpy_rank_promotion
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
-from anima.core.avals import ShapedArray
+from anima.core.avals import ShapedArray, scalar_type
 from anima.core.explicit import typed
 from anima.core.leaks import holder
 from anima.core.placement import elsewhere, moved, place, placed_results
@@ -30,12 +30,15 @@ from anima.core.primitive import Primitive
 from anima.core.quiet import hush, restore
 from anima.core.refs import Ref
 from anima.core.state import _State, current, inside as inside, is_tracing as is_tracing
+from anima.core.ways import Same, Ways
+from anima.util import cleared
 
 
 class Trace:
     """An interpreter of primitives; `parent` is the one that its own work runs under."""
 
     label = "Trace"
+    is_ground = False  # nothing is transformed or recorded: operations run at once
     holds_refs = True  # those made under it are cells of its own
 
     def __init__(self, parent: Trace | None):
@@ -238,7 +241,7 @@ class _Known:
     Types are found by identity, as that is quick; `types` has the one of each kind that stands for its equals.
     """
 
-    __slots__ = ("checking", "key", "no_execution", "numbers", "results", "types", "watched")
+    __slots__ = ("checking", "key", "no_execution", "numbers", "results", "types", "watched", "ways")
 
     def __init__(self, key: Any) -> None:
         self.key = key
@@ -248,6 +251,7 @@ class _Known:
         self.numbers: dict[type, ShapedArray] = {}  # of NumPy's kinds: the type of each
         self.types: dict[ShapedArray, ShapedArray] = {}
         self.results: dict[Any, tuple[Any, Any]] = {}  # with what is known by its identity, so that it lives
+        self.ways = Ways(not (self.checking or self.watched or moved()))
 
     def watch(self, primitive: Primitive, args: Sequence[Any]) -> None:
         """Raises, or logs, where an option has it that nothing is computed, or that arguments are not transferred."""
@@ -255,6 +259,14 @@ class _Known:
             raise RuntimeError(errors.no_execution_message(primitive.name))
         for x in args:
             transfers.implicit(x)
+
+    def type_of(self, x: ConcreteArray) -> ShapedArray:
+        """The type of an array; it has from now on the one that stands for its equals."""
+        aval = x.aval
+        found = self.types.setdefault(aval, aval)
+        if found is not aval:
+            x.aval = found
+        return found
 
     def infer(self, primitive: Primitive, avals: list[Any], params: dict[str, Any]) -> Any:
         """`primitive.infer`."""
@@ -282,6 +294,12 @@ class _Known:
         return out
 
 
+def _key(function: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """What an application is found by; the types of arrays are told by identity, as that is quick."""
+    return (function, *[id(x.aval) if x.__class__ is ConcreteArray else x.__class__ for x in args],
+            *params, *params.values())
+
+
 _MOST_KNOWN = 8192
 
 
@@ -296,6 +314,7 @@ class EvalTrace(Trace):
     """Runs primitives on NumPy arrays, one at a time."""
 
     label = "EvalTrace"
+    is_ground = True
     known: Any = None  # under the options that held last
     on_parts: Callable[..., Any]  # applies an operation to arrays that are cut over processes; see `anima.distributed`
 
@@ -308,17 +327,38 @@ class EvalTrace(Trace):
             self.under.clear()
         return self.under.setdefault(key, _Known(key))
 
+    def forget(self) -> None:
+        """Forgets all that is known of operations."""
+        self.under.clear()
+        self.known = None
+
+    def learns(self, key: Any) -> bool:
+        """Whether what is applied under these options may be applied again without asking."""
+        known = self.known
+        return known is not None and known.key is key and known.ways.learns
+
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         known, key = self.known, config.call_key()
         if known is None or known.key is not key:
             known = self.known = self._known_under(key)
         if known.watched:
             known.watch(primitive, args)
+        again = way = None
+        if known.ways.learns:
+            again = _key(primitive, args, params)
+            try:
+                way = known.ways.get(again)
+            except TypeError:  # a parameter that has no hash
+                again = None
+            if way is not None:
+                out = self._same(known, again, way, primitive, args, params) if way.__class__ is Same else way(*args)
+                if out is not NotImplemented:
+                    return out
         avals, values, foreign, extended = [], [], [], False
         placed = moved() or bool(primitive.pins(params))
         for x in args:
             if x.__class__ is ConcreteArray:
-                aval, value = x.aval, x._value
+                aval, value = known.type_of(x), x._value
                 if value.__class__ is str:
                     x.elements()  # raises
             elif isinstance(x, Tracer):
@@ -352,9 +392,30 @@ class EvalTrace(Trace):
                                 values if primitive.moves else ())
         if placed:
             return self._placed(primitive, args, avals, out_avals, params, out, foreign)
+        if again is not None and not (foreign or extended) and primitive.axis_names is None and all(
+                map(_is_plain, params.values())):
+            known.ways.meet(_key(primitive, args, params), primitive, params, avals, out_avals)
         if primitive.multiple_results:
             return [wrap(v, a, foreign) for v, a in zip(out, out_avals, strict=True)]
         return wrap(out, out_avals, foreign)
+
+    @staticmethod
+    def _same(known: _Known, key: Any, way: Same, primitive: Primitive, args: Sequence[Any],
+              params: dict[str, Any]) -> Any:
+        """The results for operands of types that were met before; NotImplemented where one was deleted."""
+        values = [x._value if x.__class__ is ConcreteArray else np.asarray(x) for x in args]
+        if str in map(type, values):
+            return NotImplemented
+        before = hush()
+        try:
+            out = primitive.eval(*values, **params)
+        finally:
+            restore(before)
+        if not way.settled:
+            known.ways.meet(key, primitive, params, way.avals, way.out)
+        if primitive.multiple_results:
+            return list(map(wrap, out, way.out))
+        return wrap(out, way.out)
 
     def _placed(self, primitive: Primitive, args: Sequence[Any], avals: Sequence[ShapedArray], out_avals: Any,
                 params: dict[str, Any], out: Any, foreign: Sequence[np.ndarray]) -> Any:
@@ -388,6 +449,53 @@ def wrap(value: Any, aval: ShapedArray, foreign: Sequence[np.ndarray] = ()) -> C
 _new = object.__new__
 EVAL = EvalTrace(None)
 _State.trace = EVAL
+cleared(EVAL.forget)
+
+
+def again(function: Any, x: Any) -> Any:
+    """What a function gives for an operand such as it had before, quickly; NotImplemented if that is not known.
+
+    The function calls `remember` whenever it is not.
+    """
+    if x.__class__ is ConcreteArray and current.trace is EVAL:
+        known = EVAL.known
+        if known is not None and known.key is config.call_key():
+            way = known.ways.get((function, id(x.aval)))
+            if way is not None:
+                return way(x)
+    return NotImplemented
+
+
+def both_again(function: Any, x: Any, y: Any) -> Any:
+    """As `again`, of two operands."""
+    if current.trace is EVAL:
+        known = EVAL.known
+        if known is not None and known.key is config.call_key():
+            first = id(x.aval) if x.__class__ is ConcreteArray else x.__class__
+            way = known.ways.get((function, first, id(y.aval) if y.__class__ is ConcreteArray else y.__class__))
+            if way is not None:
+                return way(x, y)
+    return NotImplemented
+
+
+def remember(function: Any, primitive: Primitive, args: Sequence[Any], operands: Sequence[Any], out: Any) -> Any:
+    """`out`, which `primitive` gave for `operands`; these are the function's `args`, or what it has made of them."""
+    if current.trace is EVAL and EVAL.known is not None and primitive.as_ufunc is not None:
+        avals = []
+        for x, made in zip(args, operands, strict=True):
+            if x.__class__ is ConcreteArray:
+                stretched = made is not x and (made.__class__ is not ConcreteArray or made.aval.dtype != x.aval.dtype
+                                               or made.size != x.size or numpy_rank_promotion.value != "allow")
+                if stretched:
+                    return out
+                avals.append(EVAL.known.type_of(x))
+            elif x.__class__ is int or x.__class__ is float:
+                aval = aval_of(made)
+                avals.append(aval if aval.weak_type else scalar_type(aval.dtype, True))
+            else:
+                return out
+        EVAL.known.ways.meet(_key(function, args, {}), primitive, {}, avals, out.aval, [x.__class__ for x in args])
+    return out
 
 
 @contextmanager

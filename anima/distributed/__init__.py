@@ -16,10 +16,11 @@ from anima import errors
 from anima.config import device_count_is_fixed, fixed_device_count
 from anima.core import processes
 from anima.core.device import join
+from anima.names import access
 from anima.util import lazy_module
 
-mpi = lazy_module("anima.distributed.mpi")
-over_processes = lazy_module("anima.api.over_processes")
+_mpi = lazy_module("anima.distributed.mpi")
+_over_processes = lazy_module("anima.api.over_processes")
 
 
 @errors.api_boundary
@@ -53,7 +54,7 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
                                   f"got anima_num_cpu_devices={fixed_device_count()}. Fix: mpirun -n with as "
                                   "many processes.")
     try:
-        here = mpi.Processes()
+        here = _mpi.Processes()
     except ImportError as error:
         raise ImportError("anima.distributed goes through MPI: pip install 'anima[mpi]' (mpi4py, and an MPI such as "
                           f"that of `pip install mpich`). {error}") from error
@@ -62,7 +63,7 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
             raise ValueError(f"anima.distributed.initialize: {name} is {given}, and MPI says {found}. Fix: start the "
                              f"program by `mpirun -n {num_processes or 4} python ...`, and leave {name} out.")
     if here.count > 1:
-        over_processes.install()
+        _over_processes.install()
         join(here.index)
         processes.here = here
         here.start()
@@ -82,3 +83,5 @@ def shutdown() -> None:
 
 
 _initialized: list[Any] = []
+
+globals().update(access(__name__, globals()))

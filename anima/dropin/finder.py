@@ -12,11 +12,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from functools import cache
 from importlib.machinery import ModuleSpec
-from importlib.metadata import Distribution, DistributionFinder
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -96,7 +94,7 @@ def _is_public(path: Sequence[str]) -> bool:
     return isinstance(module, ModuleType) and module.__name__ == ".".join([_OURS, *path])
 
 
-class _Loader(Loader):
+class _Loader:
     def __init__(self, sources: tuple[str, ...]) -> None:
         self.sources = sources
 
@@ -109,20 +107,26 @@ class _Loader(Loader):
         module.__doc__ = module._sources[0].__doc__
 
 
-class _Distribution(Distribution):
-    """What `importlib.metadata` tells of `jax` and `jaxlib`."""
+@cache
+def _distribution() -> type:
+    """What `importlib.metadata`, which takes as long to load as many of Anima's modules, tells of `jax` and `jaxlib`.
 
-    def __init__(self, name: str) -> None:
-        self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {_VERSION}\n"
+    Only that module asks for it: so it has been loaded.
+    """
+    class Distribution(sys.modules["importlib.metadata"].Distribution):  # type: ignore[misc, name-defined]
+        def __init__(self, name: str) -> None:
+            self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {_VERSION}\n"
 
-    def read_text(self, filename: str) -> str | None:
-        return self._text if filename == "METADATA" else None
+        def read_text(self, filename: str) -> str | None:
+            return self._text if filename == "METADATA" else None
 
-    def locate_file(self, path: Any) -> Any:
-        return Path(__file__).parent / path
+        def locate_file(self, path: Any) -> Any:
+            return sys.modules["pathlib"].Path(__file__).parent / path
+
+    return Distribution
 
 
-class Finder(MetaPathFinder):
+class Finder:
     """Finds `jax`, `jaxlib` and all below them, and nothing else."""
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -136,11 +140,11 @@ class Finder(MetaPathFinder):
         spec.submodule_search_locations = []
         return spec
 
-    def find_distributions(self, context: DistributionFinder.Context) -> Iterator[Distribution]:
+    def find_distributions(self, context: Any) -> Iterator[Any]:
         """The distributions that are not there as packages."""
         for name in ("jax", "jaxlib") if context.name is None else (context.name,):
             if name in ("jax", "jaxlib"):
-                yield _Distribution(name)
+                yield _distribution()(name)
 
 
 _finder = Finder()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import anima.numpy as jnp
 from anima import tree
 from anima.core.trace import aval_of
+from anima.names import access
 
 Step = int
 Schedule = Callable[[Any], Any]
@@ -312,3 +313,5 @@ def _inverse_root(squares: Any) -> Any:
     """1 / sqrt, and 0 for 0."""
     positive = squares > 0
     return jnp.where(positive, 1 / jnp.sqrt(jnp.where(positive, squares, 1)), 0)
+
+globals().update(access(__name__, globals()))

@@ -17,15 +17,16 @@ import anima.numpy as jnp
 from anima import lax, nn, random
 from anima.api.stages import ShapeDtypeStruct
 from anima.api.tracing import eval_shape
+from anima.names import access
 from anima.nn import initializers
 from anima.nn.initializers import glorot_normal as glorot, normal as randn
 
-Layer = tuple[Callable[..., Any], Callable[..., Any]]
+_Layer = tuple[Callable[..., Any], Callable[..., Any]]
 
 logsoftmax = nn.log_softmax
 
 
-def Dense(out_dim: int, W_init: Any = glorot(), b_init: Any = randn()) -> Layer:
+def Dense(out_dim: int, W_init: Any = glorot(), b_init: Any = randn()) -> _Layer:
     """A matrix product and a bias."""
     def init(rng: Any, input_shape: Sequence[int]) -> tuple[Any, Any]:
         k1, k2 = random.split(rng)
@@ -48,7 +49,7 @@ def _out_shape(fun: Callable[..., Any], input_shape: Sequence[int], *shapes: Seq
 
 
 def _convolution(convolve: Callable[..., Any], dimension_numbers: Sequence[str], out_chan: int,
-                 filter_shape: Sequence[int], W_init: Any, b_init: Any) -> Layer:
+                 filter_shape: Sequence[int], W_init: Any, b_init: Any) -> _Layer:
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     make = W_init or glorot(rhs_spec.index("O"), rhs_spec.index("I"))
 
@@ -69,7 +70,7 @@ def _convolution(convolve: Callable[..., Any], dimension_numbers: Sequence[str],
 
 def GeneralConv(dimension_numbers: Sequence[str], out_chan: int, filter_shape: Sequence[int],
                 strides: Sequence[int] | None = None, padding: Any = "VALID", W_init: Any = None,
-                b_init: Any = randn(1e-6)) -> Layer:
+                b_init: Any = randn(1e-6)) -> _Layer:
     """A convolution, and a bias for each channel; `dimension_numbers` say what the axes are, as ("NHWC", ...)."""
     steps = tuple(strides or (1,) * len(filter_shape))
     numbers = tuple(dimension_numbers)
@@ -79,7 +80,7 @@ def GeneralConv(dimension_numbers: Sequence[str], out_chan: int, filter_shape: S
 
 def GeneralConvTranspose(dimension_numbers: Sequence[str], out_chan: int, filter_shape: Sequence[int],
                          strides: Sequence[int] | None = None, padding: Any = "VALID", W_init: Any = None,
-                         b_init: Any = randn(1e-6)) -> Layer:
+                         b_init: Any = randn(1e-6)) -> _Layer:
     """A transposed convolution, and a bias for each channel."""
     steps = tuple(strides or (1,) * len(filter_shape))
     numbers = tuple(dimension_numbers)
@@ -88,19 +89,19 @@ def GeneralConvTranspose(dimension_numbers: Sequence[str], out_chan: int, filter
 
 
 def Conv(out_chan: int, filter_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID",
-         W_init: Any = None, b_init: Any = randn(1e-6)) -> Layer:
+         W_init: Any = None, b_init: Any = randn(1e-6)) -> _Layer:
     """A convolution of images, channels last."""
     return GeneralConv(("NHWC", "HWIO", "NHWC"), out_chan, filter_shape, strides, padding, W_init, b_init)
 
 
 def ConvTranspose(out_chan: int, filter_shape: Sequence[int], strides: Sequence[int] | None = None,
-                  padding: Any = "VALID", W_init: Any = None, b_init: Any = randn(1e-6)) -> Layer:
+                  padding: Any = "VALID", W_init: Any = None, b_init: Any = randn(1e-6)) -> _Layer:
     """A transposed convolution of images, channels last."""
     return GeneralConvTranspose(("NHWC", "HWIO", "NHWC"), out_chan, filter_shape, strides, padding, W_init, b_init)
 
 
 def Conv1DTranspose(out_chan: int, filter_shape: Sequence[int], strides: Sequence[int] | None = None,
-                    padding: Any = "VALID", W_init: Any = None, b_init: Any = randn(1e-6)) -> Layer:
+                    padding: Any = "VALID", W_init: Any = None, b_init: Any = randn(1e-6)) -> _Layer:
     """A transposed convolution of sequences, channels last."""
     return GeneralConvTranspose(("NHC", "HIO", "NHC"), out_chan, filter_shape, strides, padding, W_init, b_init)
 
@@ -108,7 +109,7 @@ def Conv1DTranspose(out_chan: int, filter_shape: Sequence[int], strides: Sequenc
 # ---------------------------------------------------------------- layers without weights
 
 def BatchNorm(axis: int | Sequence[int] = (0, 1, 2), epsilon: float = 1e-5, center: bool = True, scale: bool = True,
-              beta_init: Any = initializers.zeros, gamma_init: Any = initializers.ones) -> Layer:
+              beta_init: Any = initializers.zeros, gamma_init: Any = initializers.ones) -> _Layer:
     """Inputs with mean 0 and variance 1 along axes, then scaled and shifted (Ioffe and Szegedy, 2015)."""
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
 
@@ -127,7 +128,7 @@ def BatchNorm(axis: int | Sequence[int] = (0, 1, 2), epsilon: float = 1e-5, cent
     return init, apply
 
 
-def elementwise(fun: Callable[..., Any], **fun_kwargs: Any) -> Layer:
+def elementwise(fun: Callable[..., Any], **fun_kwargs: Any) -> _Layer:
     """A layer that applies a function that keeps shapes."""
     return (lambda rng, input_shape: (input_shape, ())), (lambda params, inputs, **kwargs: fun(inputs, **fun_kwargs))
 
@@ -146,10 +147,10 @@ Gelu = elementwise(nn.gelu)
 Identity = elementwise(lambda x: x)
 
 
-def _pooling(pool: Callable[..., Any]) -> Callable[..., Layer]:
+def _pooling(pool: Callable[..., Any]) -> Callable[..., _Layer]:
     """`pool(inputs, window, strides, padding)`, for images with channels last unless `spec` says what the axes are."""
     def layer(window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: Any = "VALID",
-              spec: str | None = None) -> Layer:
+              spec: str | None = None) -> _Layer:
         """Pools images over windows; `spec` says what the axes are, as "NHWC" (N and C are left alone)."""
         given = strides or (1,) * len(window_shape)
         axes = spec or "N" + "W" * len(window_shape) + "C"
@@ -189,10 +190,10 @@ def _flatten_shape(rng: Any, input_shape: Sequence[int]) -> tuple[Any, Any]:
     return (input_shape[0], size), ()
 
 
-Flatten: Layer = (_flatten_shape, lambda params, inputs, **kwargs: jnp.reshape(inputs, (inputs.shape[0], -1)))
+Flatten: _Layer = (_flatten_shape, lambda params, inputs, **kwargs: jnp.reshape(inputs, (inputs.shape[0], -1)))
 
 
-def Dropout(rate: Any, mode: str = "train") -> Layer:
+def Dropout(rate: Any, mode: str = "train") -> _Layer:
     """Keeps each element with probability `rate`, and divides it by that, if `mode` is "train".
 
     ValueError if it is applied without `rng=key`.
@@ -211,15 +212,15 @@ def Dropout(rate: Any, mode: str = "train") -> Layer:
 
 # ---------------------------------------------------------------- combining layers
 
-def FanOut(num: int) -> Layer:
+def FanOut(num: int) -> _Layer:
     """`num` copies of the inputs."""
     return (lambda rng, shape: ([shape] * num, ())), (lambda params, inputs, **kwargs: [inputs] * num)
 
 
-FanInSum: Layer = (lambda rng, shapes: (shapes[0], ())), (lambda params, inputs, **kwargs: sum(inputs))
+FanInSum: _Layer = (lambda rng, shapes: (shapes[0], ())), (lambda params, inputs, **kwargs: sum(inputs))
 
 
-def FanInConcat(axis: int = -1) -> Layer:
+def FanInConcat(axis: int = -1) -> _Layer:
     """The inputs, one after the other along an axis."""
     def init(rng: Any, input_shape: Sequence[Sequence[int]]) -> tuple[Any, Any]:
         shape = list(input_shape[0])
@@ -234,7 +235,7 @@ def _keys(kwargs: dict[str, Any], count: int) -> Any:
     return (None,) * count if rng is None else random.split(rng, count)
 
 
-def serial(*layers: Layer) -> Layer:
+def serial(*layers: _Layer) -> _Layer:
     """One layer after the other."""
     def init(rng: Any, input_shape: Any) -> tuple[Any, Any]:
         params = []
@@ -252,7 +253,7 @@ def serial(*layers: Layer) -> Layer:
     return init, apply
 
 
-def parallel(*layers: Layer) -> Layer:
+def parallel(*layers: _Layer) -> _Layer:
     """Layers beside each other, one for each of the inputs (as `FanOut` makes them)."""
     def init(rng: Any, input_shape: Any) -> tuple[Any, Any]:
         made = [make(own, shape) for (make, _), own, shape in zip(layers, random.split(rng, len(layers)), input_shape,
@@ -266,7 +267,9 @@ def parallel(*layers: Layer) -> Layer:
     return init, apply
 
 
-def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
+def shape_dependent(make_layer: Callable[[Any], _Layer]) -> _Layer:
     """The layer that `make_layer(input_shape)` returns, for the shape of the inputs."""
     return (lambda rng, input_shape: make_layer(input_shape)[0](rng, input_shape),
             lambda params, inputs, **kwargs: make_layer(inputs.shape)[1](params, inputs, **kwargs))
+
+globals().update(access(__name__, globals()))

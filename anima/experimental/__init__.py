@@ -4,6 +4,7 @@ from anima import names as _names
 from anima.api.effects import io_callback as io_callback
 
 globals().update(_names.access(__name__, globals(), (
-    "array_serialization", "buffer_callback", "checkify", "compute_on", "custom_partitioning", "fused", "hijax", "jet",
-    "layout", "mesh_utils", "multihost_utils", "ode", "pallas", "random", "rnn", "serialize_executable", "sparse",
-    "xla_metadata")))
+    "array_serialization", "buffer_callback", "checkify", "compilation_cache", "compute_on", "control_deps",
+    "custom_partitioning", "fused", "hijax", "jet", "key_reuse", "layout", "mesh_utils", "multihost_utils", "ode",
+    "pallas", "profiler", "random", "rnn", "roofline", "scheduling_groups", "serialize_executable", "shard_alike",
+    "source_mapper", "sparse", "topologies", "transfer", "xla_metadata")))

@@ -16,6 +16,7 @@ import numpy as np
 
 from anima import tree
 from anima.api.effects import io_callback, pure_callback
+from anima.names import access
 from anima.util import record
 
 
@@ -117,3 +118,5 @@ def _filled(callback: Callable[..., None], args: Sequence[Any], wanted: Sequence
     callback(ExecutionContext(), tree.unflatten(structure, map(Buffer, outs)),
              *tree.unflatten(args_structure, map(Buffer, values)))
     return tree.unflatten(structure, outs)
+
+globals().update(access(__name__, globals()))

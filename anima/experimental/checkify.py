@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors as _errors, tree
+from anima.api.later import later
 from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.checks import (
@@ -49,6 +50,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.source import here
 from anima.core.stage import Traced, close, trace_to_jaxpr
 from anima.core.trace import Tracer, aval_of, is_tracing
+from anima.names import access
 from anima.ops.broadcast import scalar
 from anima.ops.elementwise import convert, ge, select_n, stop_gradient
 from anima.ops.shape import reshape
@@ -277,14 +279,14 @@ def checkify(f: Callable[..., Any],
 def _applied(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[ErrorCategory]) -> tuple[Layout, list[Any]]:
     """The error state and results of a program; one with loops or branches that would run now is compiled."""
     if is_tracing():
-        return first_failure(closed, args, kinds)
+        return first_failure(closed, args, kinds, later)
     if config.disable_jit or not any(e.primitive.inner(e.params) for e in closed.eqns):
         state, outs = run(closed, args, kinds)
         return state.layout, [*state.values, *outs]
     found: list[Layout] = []
 
     def fun(*xs: Any) -> list[Any]:
-        layout, outs = first_failure(closed, xs, kinds)
+        layout, outs = first_failure(closed, xs, kinds, later)
         found.append(layout)
         return outs
 
@@ -292,3 +294,5 @@ def _applied(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[ErrorCat
         jaxpr, consts = trace_to_jaxpr(fun, list(map(aval_of, args)), Traced("checkify", by="checkify"))
         program = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
     return found[0], pjit_p.bind(*consts, *args, jaxpr=interned(program), name="checkify", inline=False)
+
+globals().update(access(__name__, globals()))

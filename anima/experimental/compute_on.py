@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from anima.names import access
+
 _TYPES = re.compile(r"device_host|device|tpu_sparsecore|gpu_stream:\d+")
 
 
@@ -35,3 +37,5 @@ def compute_on2(f: Callable[..., Any] | None = None, *, compute_type: str, out_m
     """
     _check(compute_type)
     return f if f is not None else lambda f: f
+
+globals().update(access(__name__, globals()))

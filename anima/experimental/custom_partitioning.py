@@ -15,6 +15,7 @@ from anima import tree
 from anima.api.tracing import make_jaxpr
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import close, eval_jaxpr
+from anima.names import access
 from anima.transforms.composed import Composed
 
 BATCHING = "…"  # any number of axes, in a rule
@@ -117,3 +118,5 @@ class custom_partitioning:
         leaves = tree.leaves((tuple(dynamic), kwargs))
         outs = custom_partitioning_p.bind(*consts, *leaves, call=closed, **self.rules)
         return tree.unflatten(tree.structure(shapes), outs)
+
+globals().update(access(__name__, globals()))

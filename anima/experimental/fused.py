@@ -8,6 +8,7 @@ from typing import Any
 
 from anima import errors
 from anima.api.jit import jit
+from anima.names import access
 
 
 def fused(*, out_spaces: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -35,3 +36,5 @@ def fused(*, out_spaces: Any) -> Callable[[Callable[..., Any]], Callable[..., An
         return run
 
     return decorate
+
+globals().update(access(__name__, globals()))

@@ -31,6 +31,7 @@ from anima.extend.core.operation import Primitive
 from anima.extend.core.types import EffectTypeSet
 from anima.interpreters.ad import instantiate_zeros as instantiate_zeros, is_undefined_primal as is_undefined_primal
 from anima.interpreters.batching import AxisData
+from anima.names import access
 from anima.numpy.refs import TransformedRef as TransformedRef
 from anima.transforms.vmap import move_to
 
@@ -201,3 +202,5 @@ class VJPHiPrimitive:
                     structure.unflatten([d is not None for d in places]))
         return (tree.map(lambda x: x if dim is None else move_to(x, dim, 0, size), out),
                 tree.map(lambda x: dim is not None, out))
+
+globals().update(access(__name__, globals()))

@@ -17,12 +17,13 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.trace import Tracer, aval_of
 from anima.interpreters.rules import Rule, RuleTable
+from anima.names import access
 from anima.ops.broadcast import as_array, broadcast
 from anima.ops.elementwise import convert, mul
 from anima.transforms.taylor import Term, padded, taylor_flat
 from anima.util import lazy_module
 
-ad = lazy_module("anima.interpreters.ad")
+_ad = lazy_module("anima.interpreters.ad")
 
 
 class ZeroSeries:
@@ -179,7 +180,7 @@ class _JetRules(RuleTable):
     results. A series is a list of derivatives. What has a `jvp` rule has one of these."""
 
     def __contains__(self, primitive: object) -> bool:
-        return super().__contains__(primitive) or primitive in ad.primitive_jvps
+        return super().__contains__(primitive) or primitive in _ad.primitive_jvps
 
     def __getitem__(self, primitive: Any) -> Rule:
         if super().__contains__(primitive):
@@ -192,3 +193,5 @@ class _JetRules(RuleTable):
 
 
 jet_rules = _JetRules("taylor", _as_method)
+
+globals().update(access(__name__, globals()))

@@ -10,6 +10,7 @@ from typing import Any
 from anima import tree
 from anima.core.layout import AutoLayout as AutoLayout, Format as Format, Layout as Layout
 from anima.core.trace import aval_of
+from anima.names import access
 from anima.ops.broadcast import as_array
 
 
@@ -29,3 +30,5 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
                 raise ValueError("One of with_layout_constraint arguments is incompatible with its layout annotation "
                                  f"{layout}: {error}") from None
     return tree.map(as_array, x)
+
+globals().update(access(__name__, globals()))

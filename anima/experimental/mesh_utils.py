@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from anima.api.devices import devices as all_devices
+from anima.api.devices import devices as _devices
+from anima.names import access
 
 
 def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,
@@ -20,7 +21,7 @@ def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Any] | None 
 
     The other arguments are about the wires between devices, of which CPUs have none.
     """
-    given = all_devices() if devices is None else list(devices)
+    given = _devices() if devices is None else list(devices)
     shape = tuple(mesh_shape)
     if math.prod(shape) != len(given):
         raise ValueError(f"Number of devices {len(given)} must equal the product of mesh_shape {shape}")
@@ -40,7 +41,7 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
       ValueError: for devices that know no `slice_index`, unless `process_is_granule`; or if there are more or fewer
         groups than `dcn_mesh_shape` has.
     """
-    given = all_devices() if devices is None else list(devices)
+    given = _devices() if devices is None else list(devices)
     if len(mesh_shape) != len(dcn_mesh_shape):
         raise ValueError(f"mesh_shape {tuple(mesh_shape)} and dcn_mesh_shape {tuple(dcn_mesh_shape)} must have as many "
                          "axes as each other.")
@@ -59,3 +60,5 @@ def create_hybrid_device_mesh(mesh_shape: Sequence[int], dcn_mesh_shape: Sequenc
     blocks = meshes.reshape(*dcn_mesh_shape, *mesh_shape)
     pairs = [axis for k in range(rank) for axis in (k, rank + k)]
     return blocks.transpose(pairs).reshape([a * b for a, b in zip(dcn_mesh_shape, mesh_shape, strict=True)])
+
+globals().update(access(__name__, globals()))

@@ -17,6 +17,7 @@ from anima.core import processes
 from anima.core.array import PlacedArray
 from anima.core.partition import PartitionSpec
 from anima.core.shardings import NamedSharding, spreads
+from anima.names import access
 from anima.ops.broadcast import as_array
 
 
@@ -154,3 +155,5 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspec
     leaves, structure = tree.flatten(global_inputs)
     placed = [device_put(x, NamedSharding(global_mesh, spec)) for x, spec in zip(leaves, specs, strict=True)]
     return tree.unflatten(structure, placed if _alone() else [x.addressable_shards[0].data for x in placed])
+
+globals().update(access(__name__, globals()))

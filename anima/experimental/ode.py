@@ -19,9 +19,10 @@ from anima.core import dtypes
 from anima.core.trace import aval_of
 from anima.custom_derivatives import closure_convert, custom_vjp
 from anima.flatten_util import ravel_pytree
+from anima.names import access
 from anima.ops.broadcast import as_array
 
-Field = Callable[..., Any]  # (y, t, *args) -> dy/dt, on flat arrays
+_Field = Callable[..., Any]  # (y, t, *args) -> dy/dt, on flat arrays
 
 # Dormand and Prince, 1980: stages, differences between its results of order 5 and 4, continuous extension.
 _TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
@@ -99,7 +100,7 @@ def odeint(func: Callable[..., Any], y0: Any, t: Any, *args: Any, rtol: float = 
 class _Flat:
     """A field as a function of the leaves of its arguments."""
 
-    def __init__(self, field: Field, args_tree: Any) -> None:
+    def __init__(self, field: _Field, args_tree: Any) -> None:
         self.field, self.args_tree = field, args_tree
 
     def __call__(self, y: Any, time: Any, *leaves: Any) -> Any:
@@ -109,7 +110,7 @@ class _Flat:
 # ---------------------------------------------------------------- forward
 
 @partial(custom_vjp, nondiff_argnums=(0, 1))
-def _solve(field: Field, control: tuple[float, ...], y0: Any, times: Any, *args: Any) -> Any:
+def _solve(field: _Field, control: tuple[float, ...], y0: Any, times: Any, *args: Any) -> Any:
     """The solution at all times, y0 first."""
     rtol, atol, mxstep, hmax = control
     way = jnp.where(times[-1] < times[0], -1, 1).astype(times.dtype)
@@ -153,7 +154,7 @@ def _norm(x: Any) -> Any:
     return jnp.sqrt(jnp.sum(jnp.real(x * jnp.conj(x))) / max(x.size, 1))
 
 
-def _first_length(slope: Field, y: Any, f: Any, now: Any, rtol: float, atol: float) -> Any:
+def _first_length(slope: _Field, y: Any, f: Any, now: Any, rtol: float, atol: float) -> Any:
     """A step of about the error that is allowed (Hairer et al., section II.4)."""
     scale = atol + rtol * jnp.abs(y)
     size, change = _norm(y / scale), _norm(f / scale)
@@ -166,7 +167,7 @@ def _first_length(slope: Field, y: Any, f: Any, now: Any, rtol: float, atol: flo
     return jnp.minimum(100 * guess, length).astype(now.dtype)
 
 
-def _step(slope: Field, y: Any, f: Any, now: Any, length: Any) -> tuple[Any, Any, Any, Any]:
+def _step(slope: _Field, y: Any, f: Any, now: Any, length: Any) -> tuple[Any, Any, Any, Any]:
     """(y and its slope after a step, the error, coefficients of what is between)."""
     h = length.astype(y.dtype)
     slopes = [f]
@@ -193,12 +194,12 @@ def _between(dense: Any, where: Any) -> Any:
 
 # ---------------------------------------------------------------- backward
 
-def _forward(field: Field, control: tuple[float, ...], y0: Any, times: Any, *args: Any) -> tuple[Any, Any]:
+def _forward(field: _Field, control: tuple[float, ...], y0: Any, times: Any, *args: Any) -> tuple[Any, Any]:
     out = _solve(field, control, y0, times, *args)
     return out, (out, times, args)
 
 
-def _backward(field: Field, control: tuple[float, ...], residuals: Any, ct: Any) -> tuple[Any, ...]:
+def _backward(field: _Field, control: tuple[float, ...], residuals: Any, ct: Any) -> tuple[Any, ...]:
     """The adjoint of the solution, solved backwards from each time to the one before."""
     ys, times, args = residuals
     moves = [jnp.issubdtype(x.dtype, jnp.inexact) for x in args]
@@ -244,3 +245,5 @@ def _inner(ct: Any, slope: Any) -> Any:
 
 
 _solve.defvjp(_forward, _backward)
+
+globals().update(access(__name__, globals()))

@@ -15,13 +15,14 @@ from anima import random
 from anima.api.refs import new_ref
 from anima.core import dtypes
 from anima.core.trace import inside
+from anima.names import access
 from anima.ops.broadcast import full
 from anima.tree_util import register_pytree_node_class
 
-Size = int | Sequence[int] | None
+_Size = int | Sequence[int] | None
 
 
-def _shape(size: Size) -> tuple[int, ...]:
+def _shape(size: _Size) -> tuple[int, ...]:
     return () if size is None else (size,) if isinstance(size, int) else tuple(size)
 
 
@@ -50,7 +51,7 @@ class StatefulPRNG:
     def __repr__(self) -> str:
         return f"StatefulPRNG(_base_key={self._base_key!r}, _counter={self._counter})"
 
-    def key(self, shape: Size = ()) -> Any:
+    def key(self, shape: _Size = ()) -> Any:
         """A new key, or an array of keys of a shape; ValueError for a generator that was `split`."""
         if self._base_key.shape:
             raise ValueError("cannot operate on split stateful generator: map over it, as vmap(f)(rng.split(n)).")
@@ -67,19 +68,19 @@ class StatefulPRNG:
         """
         return StatefulPRNG(self.key(num))
 
-    def random(self, size: Size = None, dtype: Any = float) -> Any:
+    def random(self, size: _Size = None, dtype: Any = float) -> Any:
         """Uniform in [0, 1)."""
         return random.uniform(self.key(), _shape(size), dtype)
 
-    def uniform(self, low: Any = 0, high: Any = 1, size: Size = None, *, dtype: Any = float) -> Any:
+    def uniform(self, low: Any = 0, high: Any = 1, size: _Size = None, *, dtype: Any = float) -> Any:
         """Uniform in [low, high)."""
         return random.uniform(self.key(), _shape(size), dtype, low, high)
 
-    def normal(self, loc: Any = 0, scale: Any = 1, size: Size = None, *, dtype: Any = float) -> Any:
+    def normal(self, loc: Any = 0, scale: Any = 1, size: _Size = None, *, dtype: Any = float) -> Any:
         """Normal with mean `loc` and standard deviation `scale`."""
         return random.normal(self.key(), _shape(size), dtype) * scale + loc
 
-    def integers(self, low: Any, high: Any = None, size: Size = None, *, dtype: Any = int) -> Any:
+    def integers(self, low: Any, high: Any = None, size: _Size = None, *, dtype: Any = int) -> Any:
         """Integers in [low, high), or [0, low) without `high`."""
         low, high = (0, low) if high is None else (low, high)
         return random.randint(self.key(), _shape(size), low, high, dtype)
@@ -101,3 +102,5 @@ def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
             raise TypeError("When used within transformed code, stateful_rng() requires an explicit seed.")
         seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
     return StatefulPRNG(random.key(seed, impl=impl))
+
+globals().update(access(__name__, globals()))

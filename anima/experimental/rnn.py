@@ -14,8 +14,9 @@ from typing import Any
 
 import anima.numpy as jnp
 from anima import lax, nn, random
+from anima.names import access
 
-Weights = dict[int, Any]
+_Weights = dict[int, Any]
 
 
 def _blocks(input_size: int, hidden_size: int, num_layers: int,
@@ -37,16 +38,16 @@ def get_num_params_in_lstm(input_size: int, hidden_size: int, num_layers: int, b
 
 
 def init_lstm_weight(rng: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool) -> Any:
-    """Weights drawn uniformly from +-1/sqrt(hidden_size): float32[number of parameters]."""
+    """_Weights drawn uniformly from +-1/sqrt(hidden_size): float32[number of parameters]."""
     bound = 1 / math.sqrt(hidden_size)
     size = get_num_params_in_lstm(input_size, hidden_size, num_layers, bidirectional)
     return random.uniform(rng, (size,), jnp.float32, -bound, bound)
 
 
 def unpack_lstm_weights(weights: Any, input_size: int, hidden_size: int, num_layers: int,
-                        bidirectional: bool) -> tuple[Weights, Weights, Weights, Weights]:
+                        bidirectional: bool) -> tuple[_Weights, _Weights, _Weights, _Weights]:
     """(W_ih, W_hh, b_ih, b_hh), each a dictionary of arrays by the number of the layer and direction."""
-    found: dict[str, Weights] = {"W_ih": {}, "W_hh": {}, "b_ih": {}, "b_hh": {}}
+    found: dict[str, _Weights] = {"W_ih": {}, "W_hh": {}, "b_ih": {}, "b_hh": {}}
     start = 0
     for kind, k, shape in _blocks(input_size, hidden_size, num_layers, bidirectional):
         size = math.prod(shape)
@@ -88,15 +89,16 @@ def lstm(x: Any, h_0: Any, c_0: Any, weights: Any, seq_lengths: Any, input_size:
     return _layers(x, h_0, c_0, *unpacked, seq_lengths, num_layers, dropout, bidirectional, precision)
 
 
-def lstm_ref(x: Any, h_0: Any, c_0: Any, W_ih: Weights, W_hh: Weights, b_ih: Weights, b_hh: Weights, seq_lengths: Any,
-             input_size: int, hidden_size: int, num_layers: int, dropout: float,
+def lstm_ref(x: Any, h_0: Any, c_0: Any, W_ih: _Weights, W_hh: _Weights, b_ih: _Weights, b_hh: _Weights,
+             seq_lengths: Any, input_size: int, hidden_size: int, num_layers: int, dropout: float,
              bidirectional: bool) -> tuple[Any, Any, Any]:
     """As `lstm`, with weights as `unpack_lstm_weights` returns them."""
     return _layers(x, h_0, c_0, W_ih, W_hh, b_ih, b_hh, seq_lengths, num_layers, dropout, bidirectional, None)
 
 
-def _layers(x: Any, h_0: Any, c_0: Any, W_ih: Weights, W_hh: Weights, b_ih: Weights, b_hh: Weights, seq_lengths: Any,
-            num_layers: int, dropout: float, bidirectional: bool, precision: Any) -> tuple[Any, Any, Any]:
+def _layers(x: Any, h_0: Any, c_0: Any, W_ih: _Weights, W_hh: _Weights, b_ih: _Weights, b_hh: _Weights,
+            seq_lengths: Any, num_layers: int, dropout: float, bidirectional: bool,
+            precision: Any) -> tuple[Any, Any, Any]:
     if dropout != 0:
         raise NotImplementedError(f"lstm: dropout between layers is not implemented, got dropout={dropout}.")
     ways = 2 if bidirectional else 1
@@ -131,3 +133,5 @@ def _direction(from_inputs: Any, there: Any, h: Any, c: Any, W_hh: Any, b_hh: An
         return (jnp.where(valid, new_h, h), jnp.where(valid, new_c, c)), jnp.where(valid, new_h, 0)
 
     return lax.scan(step, (h, c), (from_inputs, there))
+
+globals().update(access(__name__, globals()))

@@ -5,5 +5,8 @@
 """
 
 from anima.export.executables import deserialize_and_load as deserialize_and_load, serialize as serialize
+from anima.names import access
 
 __all__ = ["deserialize_and_load", "serialize"]
+
+globals().update(access(__name__, globals()))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 from typing import Any
 
+from anima.names import access
+
 
 class XlaMetadata(ContextDecorator):
     """A block or function whose operations carry notes."""
@@ -26,3 +28,5 @@ class XlaMetadata(ContextDecorator):
 def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
     """Without `x`, a block or decorator for operations that carry notes; with it, `x` itself."""
     return XlaMetadata(kwargs) if x is None else x
+
+globals().update(access(__name__, globals()))

@@ -15,9 +15,10 @@ from typing import Any
 
 from anima import errors, tree
 from anima.api.devices import devices
+from anima.api.later import Held, later_p
 from anima.api.stages import ArgInfo, Compiled, MemoryAnalysis, call_compiled, struct_of
 from anima.compiler.keys import program_key
-from anima.compiler.lowering.callback import InPlace
+from anima.compiler.lowering.callback import Callback, InPlace
 from anima.compiler.machine import native
 from anima.compiler.machine.target import Target
 from anima.core.avals import ShapedArray
@@ -29,7 +30,7 @@ from anima.runtime.executable import Executable
 from anima.runtime.saving import read_code, read_target, write_code, write_naturals, write_target
 from anima.version import __version__
 
-MAGIC, VERSION = b"ANIMAOBJ", 1
+MAGIC, VERSION = b"ANIMAOBJ", 2
 WHAT = "a compiled program"
 _FOREIGN = re.compile(r"\(call foreign |\(foreign:")  # in the key of a program
 
@@ -152,15 +153,26 @@ def serialize(compiled: Any) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef]:
 
 
 def _write_callbacks(w: Writer, tables: Tables, executable: Executable) -> None:
-    """Operations that a library of Python's computes, each as a program of one equation."""
+    """Programs that are compiled when they are called, and operations that a library of Python's computes, each as a
+    program of one equation."""
     w.natural(len(executable.program.callbacks))
     for c in executable.program.callbacks:
-        if not isinstance(c, InPlace):
+        on_call = isinstance(c, Callback) and c.primitive is later_p
+        if not on_call and not isinstance(c, InPlace):
             at = f" at {c.source}" if getattr(c, "source", None) else ""
             raise NotImplementedError(f"{executable.program.name} calls Python{at}: it cannot be serialized.")
         operands, results = [Var(a) for a in c.operands], [Var(a) for a in c.results]
-        eqn = Eqn(c.primitive, operands, results, c.params, c.source)
-        w.natural(tables.program(ClosedJaxpr(Jaxpr((), operands, results, [eqn]))))
+        alone = ClosedJaxpr(Jaxpr((), operands, results, [Eqn(c.primitive, operands, results, c.params, c.source)]))
+        w.flag(on_call)
+        w.natural(tables.program(c.params["program"].closed if on_call else alone))
+
+
+def _read_callback(r: Reader, tables: Programs) -> Callback:
+    """What `_write_callbacks` wrote of one."""
+    on_call, program = r.flag(), tables.program()
+    if not on_call:
+        return InPlace.of(*program.eqns)
+    return Callback(later_p, {"program": Held(program)}, tuple(program.in_avals), tuple(program.out_avals), None)
 
 
 # ---------------------------------------------------------------- and back
@@ -195,12 +207,7 @@ def deserialize_and_load(serialized: bytes, in_tree: tree.PyTreeDef, out_tree: t
         if treedef.num_leaves != len(avals):
             raise ValueError(f"{what} has {treedef.num_leaves} leaves, but the program {len(avals)}: {treedef}")
     donated = reader.many(reader.natural)
-    callbacks = []
-    for _ in range(reader.count()):
-        program = tables.program()
-        (eqn,) = program.eqns
-        callbacks.append(InPlace(eqn.primitive, eqn.params, tuple(program.in_avals), tuple(program.out_avals),
-                                 eqn.source))
+    callbacks = [_read_callback(reader, tables) for _ in range(reader.count())]
     executable = LoadedExecutable(*read_code(reader, target, callbacks))
     reader.end()
     return Loaded(executable, in_tree, out_tree, ins, outs, donated)

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from anima.api import devices as _devices
 from anima.core.array import ConcreteArray
 from anima.core.device import CPU, Client, Device
+from anima.names import access
 from anima.util import clear_all, cleared
 
 
@@ -70,3 +71,5 @@ def register_backend_factory(name: str, factory: Callable[[], Any], *, priority:
                              c_api: Any = None) -> NoReturn:
     """Not available: the CPU is the only backend."""
     raise NotImplementedError(f"The CPU is the only backend: {name!r} cannot be added to it.")
+
+globals().update(access(__name__, globals()))

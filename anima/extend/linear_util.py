@@ -17,6 +17,7 @@ from functools import partial, wraps
 from typing import Any
 
 from anima.config import config
+from anima.names import access
 from anima.util import cleared, fun_name
 
 
@@ -222,3 +223,5 @@ def cache(call: Callable[..., Any], *, explain: Callable[..., None] | None = Non
     remembering.cache_clear = cleared(known.clear)  # type: ignore[attr-defined]
     remembering.evict_function = lambda f: known.pop(f, None)  # type: ignore[attr-defined]
     return remembering
+
+globals().update(access(__name__, globals()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from anima.interpreters.mlir import LoweringRuleContext as LoweringRuleContext
+from anima.names import access
 
 upstream_dialects: tuple[str, ...] = ()  # of MLIR that programs are written in
 
@@ -14,3 +15,5 @@ class JaxIrContext:
 
     def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("JaxIrContext: programs are compiled without MLIR here.")
+
+globals().update(access(__name__, globals()))

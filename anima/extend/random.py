@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anima.core.avals import Shape
+from anima.names import access
 from anima.ops.threefry import threefry2x32_p as threefry2x32_p, threefry_2x32 as threefry_2x32
 from anima.random.implementation import Implementation, each, register
 from anima.random.keys import key
@@ -52,3 +53,5 @@ def seed_with_impl(impl: Any, seed: Any) -> Any:
 def random_seed(seeds: Any, impl: Implementation) -> Any:
     """Typed keys of a generator from an array of integer seeds."""
     return random_seed_p.bind(seeds, impl=impl)
+
+globals().update(access(__name__, globals()))

@@ -15,6 +15,7 @@ from typing import Any
 from anima import errors
 from anima.core.source import NameStack as NameStack, Source, SourceInfo as SourceInfo, here
 from anima.core.state import current as _state
+from anima.names import access
 
 
 class _Names(threading.local):
@@ -107,3 +108,5 @@ def current_name_stack() -> NameStack:
 def new_name_stack(name: str = "") -> NameStack:
     """No names, or one."""
     return NameStack((name,) if name else ())
+
+globals().update(access(__name__, globals()))

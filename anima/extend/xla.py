@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from anima.names import access
+
 
 class PipelineStage(enum.Enum):
     """Where XLA would change a program."""
@@ -25,3 +27,5 @@ def clear_hlo_module_transformation(name: str, stage: PipelineStage = PipelineSt
                                     platforms: Sequence[str] | None = None) -> None:
     """ValueError: no change has been registered, of whatever name."""
     raise ValueError(f"No transformation {name!r} is registered: programs are not compiled by XLA.")
+
+globals().update(access(__name__, globals()))

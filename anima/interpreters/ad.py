@@ -19,6 +19,7 @@ from anima.core.primitive import Linear as UndefinedPrimal, Primitive, Zero as Z
 from anima.core.stage import eval_jaxpr
 from anima.core.trace import aval_of
 from anima.interpreters.rules import RuleTable
+from anima.names import access
 from anima.ops.broadcast import instantiate, zeros as zeros_like_aval
 from anima.ops.elementwise import add_any as add_jaxvals_p
 from anima.transforms.forward import JVPTrace as JVPTrace, JVPTracer as JVPTracer, jvp_flat
@@ -171,3 +172,5 @@ def linearize(traceable: Callable[..., Any], primals_ft: Sequence[Any], has_aux:
         return trees[0].unflatten(map(instantiate_zeros, found))
 
     return (trees[0].unflatten(outs), tangents_of, *aux)
+
+globals().update(access(__name__, globals()))

@@ -15,6 +15,7 @@ from anima.core.axes import name_of
 from anima.core.primitive import Primitive
 from anima.core.trace import aval_of
 from anima.interpreters.rules import Rule, RuleTable
+from anima.names import access
 from anima.ops.broadcast import broadcast_in_dim, expand_dims
 from anima.ops.shape import moveaxis
 from anima.transforms.vmap import BatchTrace as BatchTrace, BatchTracer as BatchTracer, hooked
@@ -146,3 +147,5 @@ def register_vmappable(data_type: type, spec_type: type, axis_size_type: type, t
 def unregister_vmappable(data_type: type) -> None:
     """Takes back what `register_vmappable` said; KeyError if it said nothing of `data_type`."""
     hooked.remove(data_type)
+
+globals().update(access(__name__, globals()))

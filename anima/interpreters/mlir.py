@@ -18,6 +18,7 @@ from anima.core.avals import ShapedArray
 from anima.core.trace import aval_of, is_array_like
 from anima.extend.core.operation import Primitive
 from anima.extend.core.types import EffectTypeSet
+from anima.names import access
 from anima.util import clear_all, record
 
 DEVICE_TO_DEVICE_TYPE, SEND_TO_HOST_TYPE, RECV_FROM_HOST_TYPE = 1, 2, 3
@@ -215,3 +216,5 @@ register_constant_handler = _refusing("register_constant_handler", "type_, handl
 shape_tensor = _refusing("shape_tensor", "ctx, sizes")
 token_type = _refusing("token_type")
 unflatten_ir_values_like_types = _refusing("unflatten_ir_values_like_types", "xs, ys")
+
+globals().update(access(__name__, globals()))

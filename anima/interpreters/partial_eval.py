@@ -15,6 +15,7 @@ from anima.core.stage import StageTrace, StageTracer as DynamicJaxprTracer, Trac
 from anima.core.state import current
 from anima.core.trace import aval_of, check_leaks, under
 from anima.interpreters.rules import Rule, RuleTable
+from anima.names import access
 from anima.transforms.dce import dce_jaxpr as _dce
 from anima.transforms.linearize import PartialTrace
 
@@ -184,3 +185,5 @@ def _as_rule(primitive: Any, dce: Rule) -> Rule:
 
 
 dce_rules = RuleTable("dce", _as_method, _as_rule)
+
+globals().update(access(__name__, globals()))

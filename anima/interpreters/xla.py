@@ -13,6 +13,7 @@ from anima.api.jit import jit
 from anima.core import dtypes
 from anima.core.primitive import Primitive
 from anima.extend.backend import Backend as Backend
+from anima.names import access
 from anima.util import cleared
 
 
@@ -41,3 +42,5 @@ def _compiled(prim: Primitive, params: tuple[tuple[str, Any], ...]) -> Callable[
 
 
 cleared(_compiled.cache_clear)
+
+globals().update(access(__name__, globals()))

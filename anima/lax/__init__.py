@@ -25,6 +25,7 @@ from anima.control.reduce import (
 from anima.control.scan import (
     scan_p as scan_p,
 )
+from anima.control.select_and_scatter import select_and_scatter_p as select_and_scatter_p
 from anima.control.while_loop import (
     while_p as while_p,
 )
@@ -78,6 +79,7 @@ from anima.lax.mapping import (
     reciprocal as reciprocal,
     shape_as_value as shape_as_value,
     stage as stage,
+    stage_p as stage_p,
 )
 from anima.lax.ordering import (
     after_all as after_all,
@@ -106,13 +108,16 @@ from anima.lax.parallel import (
     psum as psum,
     psum_scatter as psum_scatter,
     pswapaxes as pswapaxes,
-    ragged_all_to_all as ragged_all_to_all,
 )
 from anima.lax.ragged import (
     RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,
     ragged_dot as ragged_dot,
     ragged_dot_general as ragged_dot_general,
     scaled_dot as scaled_dot,
+)
+from anima.lax.ragged_exchange import (
+    ragged_all_to_all as ragged_all_to_all,
+    ragged_all_to_all_p as ragged_all_to_all_p,
 )
 from anima.lax.reducing import (
     reduce as reduce,

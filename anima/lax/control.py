@@ -16,6 +16,7 @@ from anima import tree
 from anima.api.pjit import pjit_p, run_on_refs
 from anima.config import config
 from anima.control import cond as conds, scan as scans, while_loop as whiles
+from anima.control.key_reuse import use_all, used_up
 from anima.core.intern import interned
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.refs import check_given_once
@@ -44,6 +45,8 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any]) -> Any:
         jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by=name))
         closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
         args = [*consts, *leaves]
+        if config.debug_key_reuse:
+            use_all(args, name, used_up(closed, name))
         if is_stateful(closed) and current.trace is EVAL:
             check_given_once(args, lambda k: f"operand {k}", f"in the operands of {name}")
             pure, changed = discharged(closed)

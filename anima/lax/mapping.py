@@ -24,7 +24,7 @@ from anima.core.trace import Tracer, aval_of
 from anima.lax.control import scan
 from anima.ops import elementwise as ew, shape as sh, sort as st
 from anima.ops.contract import natural_dtype
-from anima.ops.family import match_scalars
+from anima.ops.family import ANY, match_scalars
 from anima.ops.special import random_gamma_grad_p
 from anima.transforms.composed import Composed
 from anima.util import fun_name
@@ -58,12 +58,23 @@ def random_gamma_grad(*args: Any) -> Array:
     return random_gamma_grad_p.bind(*(sh.broadcast_to(x, shape) for x in arrays))
 
 
+class _Stage(ew.Identity):
+    """Applied, it leaves no equation: its value is one of the program that is being traced."""
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        x, trace = sh.as_array(*args), current.trace
+        if isinstance(x, Tracer) or not isinstance(trace, StageTrace):
+            return x
+        return StageTracer(trace, trace.const(x, x.aval))
+
+
+stage_p = _Stage("stage", lambda x: x, ANY, "x, as a value of the program that is being traced.", linear=True, cost=0,
+                 jvp=(lambda t, y, x: t,), transpose=(lambda ct, x: ct,))
+
+
 def stage(x: Any, /) -> Any:
     """`x` as an array; while a function is being traced, as a value of its program."""
-    x, trace = sh.as_array(x), current.trace
-    if isinstance(x, Tracer) or not isinstance(trace, StageTrace):
-        return x
-    return StageTracer(trace, trace.const(x, x.aval))
+    return stage_p.bind(x)
 
 
 def shape_as_value(shape: Any) -> Array:

@@ -23,12 +23,10 @@ from anima.core.avals import canonicalize_axis
 from anima.core.axes import manual_names, size_of, varying
 from anima.core.trace import Tracer, aval_of
 from anima.ops import collective, exchange
-from anima.ops.broadcast import as_array, broadcast_in_dim, expand_dims, reduce_sum
-from anima.ops.elementwise import add, and_, convert, div, ge, lt, mul, select, sub
+from anima.ops.broadcast import as_array, expand_dims, reduce_sum
+from anima.ops.elementwise import convert, div, mul
 from anima.ops.family import constant
-from anima.ops.index import GatherDimensionNumbers, GatherScatterMode, dynamic_index_in_dim, gather
-from anima.ops.reduce import argmax
-from anima.ops.shape import broadcasted_iota, concatenate, squeeze
+from anima.ops.shape import squeeze
 
 Groups = Sequence[Sequence[int]] | None
 
@@ -37,7 +35,7 @@ def _names(axis_name: Any) -> tuple[Any, ...]:
     return tuple(axis_name) if isinstance(axis_name, (tuple, list, set, frozenset)) else (axis_name,)
 
 
-def _bound(axis_name: Any, caller: str) -> tuple[tuple[Any, ...], int]:
+def bound(axis_name: Any, caller: str) -> tuple[tuple[Any, ...], int]:
     """The names and how many elements they have together; NameError for one that is not bound."""
     names = _names(axis_name)
     if len(set(names)) != len(names):
@@ -49,7 +47,7 @@ def _one_or_all(names: tuple[Any, ...]) -> Any:
     return names[0] if len(names) == 1 else names
 
 
-def _groups(axis_index_groups: Groups, names: Sequence[Any], caller: str) -> Any:
+def grouped(axis_index_groups: Groups, names: Sequence[Any], caller: str) -> Any:
     """The groups as tuples, checked against the size of the axis."""
     if axis_index_groups is None:
         return None
@@ -80,7 +78,7 @@ def axis_index(axis_name: Any) -> Array:
     >>> vmap(lambda x: x * lax.axis_index("i"), axis_name="i")(jnp.array([5, 6, 7]))
     Array([ 0,  6, 14], dtype=int32)
     """
-    names, _ = _bound(axis_name, "axis_index")
+    names, _ = bound(axis_name, "axis_index")
     return exchange.flat_index(names) if names else as_array(np.int32(0))
 
 
@@ -88,10 +86,10 @@ def axis_index(axis_name: Any) -> Array:
 
 def _reduced(primitive: collective.AxesReduce, x: Any, axis_name: Any, axis_index_groups: Groups) -> Any:
     names = _names(axis_name)
-    groups = _groups(axis_index_groups, names, primitive.name)
+    groups = grouped(axis_index_groups, names, primitive.name)
     if groups is not None and any(isinstance(n, int) for n in names):
         raise ValueError("axis_index_groups only supported for sums over just named axes.")
-    _bound([n for n in names if not isinstance(n, int)], primitive.name)
+    bound([n for n in names if not isinstance(n, int)], primitive.name)
 
     def one(leaf: Any) -> Any:
         return collective.reduce_named(primitive, leaf, names, groups) if names else as_array(leaf)
@@ -116,8 +114,8 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Groups = None) -> Any:
     Array([0.25, 0.75], dtype=float32)
     """
     names = _names(axis_name)
-    groups = _groups(axis_index_groups, names, "psum")
-    _, size = _bound([n for n in names if not isinstance(n, int)], "psum")
+    groups = grouped(axis_index_groups, names, "psum")
+    _, size = bound([n for n in names if not isinstance(n, int)], "psum")
     if groups:
         sizes = set(map(len, groups))
         size = sizes.pop() if len(sizes) == 1 else 0  # 0: not the same for all
@@ -192,7 +190,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     >>> vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2), (2, 0)]), axis_name="i")(jnp.array([5, 6, 7]))
     Array([7, 5, 6], dtype=int32)
     """
-    names, size = _bound(axis_name, "ppermute")
+    names, size = bound(axis_name, "ppermute")
     pairs = tuple((operator.index(a), operator.index(b)) for a, b in perm)
     for ends in zip(*pairs, strict=True):
         if len(set(ends)) < len(ends) or not all(0 <= i < size for i in ends):
@@ -218,7 +216,7 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     >>> vmap(lambda x: lax.pbroadcast(x, "i", 2), axis_name="i")(jnp.array([5, 6, 7]))
     Array([7, 7, 7], dtype=int32)
     """
-    (names, size), source = _bound(axis_name, "pbroadcast"), operator.index(source)
+    (names, size), source = bound(axis_name, "pbroadcast"), operator.index(source)
     if not 0 <= source < size:
         raise ValueError(f"pbroadcast: there is no element {source} in an axis of size {size}.")
     return tree.map(lambda leaf: collective.pbroadcast_p.bind(leaf, axis_name=_one_or_all(names), source=source), x)
@@ -238,7 +236,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     >>> f(jnp.array([1.0, 2.0]))
     Array([1., 2.], dtype=float32)
     """
-    names, _ = _bound(axis_name, "pcast")
+    names, _ = bound(axis_name, "pcast")
     if to in ("unreduced", "reduced"):
         raise NotImplementedError(f"pcast(..., to={to!r}): values that are sums of parts are not supported.")
     if to != "varying":
@@ -255,14 +253,57 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     return tree.map(one, x)
 
 
+class Sent:
+    """What `psend` has sent: `precv` takes it. A pytree of the one array that arrives."""
+
+    def __init__(self, arrived: Any, names: tuple[Any, ...], perm: tuple[tuple[int, int], ...]) -> None:
+        self.arrived, self.names, self.perm = arrived, names, perm
+
+    def __repr__(self) -> str:
+        return f"Sent(names={self.names}, perm={self.perm})"
+
+
+tree.register_pytree_node(Sent, lambda x: ((x.arrived,), (x.names, x.perm)),
+                          lambda given, leaves: Sent(leaves[0], *given))
+
+
 def psend(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Sending alone has no meaning on a CPU, in JAX neither: NotImplementedError; `ppermute` sends and receives."""
-    raise NotImplementedError("psend is not implemented on a CPU: `anima.lax.ppermute` sends and receives.")
+    """Sends each leaf of the pytree `x` from element `a` to element `b`, for the pairs (a, b) of `perm`.
+
+    Returns:
+      For each leaf a token, for `precv`, and for `optimization_barrier` where something else is to come first.
+
+    Differs from JAX: there, sending and receiving apart is for GPUs alone.
+
+    >>> def shifted(x): return lax.precv(lax.psend(x, "i", [(0, 1), (1, 2)]), typeof(x), "i", [(0, 1), (1, 2)])
+    >>> vmap(shifted, axis_name="i")(jnp.array([5, 6, 7]))
+    Array([0, 5, 6], dtype=int32)
+    """
+    names, pairs = _names(axis_name), tuple((operator.index(a), operator.index(b)) for a, b in perm)
+    return tree.map(lambda leaf: Sent(ppermute(leaf, axis_name, pairs), names, pairs), x)
 
 
 def precv(token: Any, out_shape: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Receiving alone has no meaning on a CPU, in JAX neither: NotImplementedError; `ppermute` sends and receives."""
-    raise NotImplementedError("precv is not implemented on a CPU: `anima.lax.ppermute` sends and receives.")
+    """What `psend`, which gave the token, has sent to this element: zeros where that is nothing.
+
+    Args:
+      out_shape: its shape and dtype, as a `ShapeDtypeStruct`.
+      axis_name, perm: what `psend` was told.
+
+    Raises:
+      TypeError: for a token that is not of `psend`, and for another shape or dtype than was sent.
+      ValueError: for other names or pairs.
+    """
+    if not isinstance(token, Sent):
+        raise TypeError(f"precv takes a token that psend has given, got {token!r}.")
+    pairs = tuple((operator.index(a), operator.index(b)) for a, b in perm)
+    if token.names != _names(axis_name) or token.perm != pairs:
+        raise ValueError(f"precv over {axis_name!r} with the pairs {pairs} does not belong to psend over {token.names} "
+                         f"with the pairs {token.perm}.")
+    found = aval_of(token.arrived)
+    if found.shape != tuple(out_shape.shape) or found.dtype != dtypes.canonicalize_dtype(out_shape.dtype):
+        raise TypeError(f"precv of {out_shape} gets what psend has sent, which is {found.str_short()}.")
+    return token.arrived
 
 
 def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Groups = None, axis: int = 0, tiled: bool = False,
@@ -277,12 +318,12 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Groups = None, axis
     Array([[5, 6],
            [5, 6]], dtype=int32)
     """
-    names, size = _bound(axis_name, "all_gather")
+    names, size = bound(axis_name, "all_gather")
     if to == "reduced":
         raise NotImplementedError("all_gather(..., to='reduced'): values that are sums of parts are not supported.")
     if to not in ("varying", "invarying"):
         raise ValueError(f"Unexpected to={to!r} of all_gather. Allowed: 'varying', 'invarying'.")
-    groups = _groups(axis_index_groups, names, "all_gather")
+    groups = grouped(axis_index_groups, names, "all_gather")
     if groups is not None and to == "invarying":
         raise NotImplementedError("all_gather(..., to='invarying'): with axis_index_groups, results differ.")
 
@@ -306,8 +347,8 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_ind
     >>> vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
     """
-    names, size = _bound(axis_name, "psum_scatter")
-    groups = _groups(axis_index_groups, names, "psum_scatter")
+    names, size = bound(axis_name, "psum_scatter")
+    groups = grouped(axis_index_groups, names, "psum_scatter")
     size = len(groups[0]) if groups else size
     return tree.map(lambda leaf: exchange.reduce_scatter_p.bind(
         leaf, axis_index_groups=groups, axis_name=names, axis_size=size, tiled=bool(tiled),
@@ -325,8 +366,8 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axi
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
-    names, size = _bound(axis_name, "all_to_all")
-    groups = _groups(axis_index_groups, names, "all_to_all")
+    names, size = bound(axis_name, "all_to_all")
+    groups = grouped(axis_index_groups, names, "all_to_all")
     size = len(groups[0]) if groups else size
 
     def bind(leaf: Any, split: int, concat: int) -> Any:
@@ -358,60 +399,3 @@ def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Groups = 
            [2, 4]], dtype=int32)
     """
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
-
-
-def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any,
-                      recv_sizes: Any, *, axis_name: Any, axis_index_groups: Groups = None) -> Any:
-    """Every element sends rows to every other, to places that the sender says: as MPI's Alltoallv.
-
-    Args:
-      operand: the rows to send, along axis 0.
-      output: what is returned where nothing arrives; its rows have the shape of those of `operand`.
-      input_offsets, send_sizes: for each receiver, where its rows start in `operand`, and how many there are.
-      output_offsets: for each receiver, where they go in its `output`.
-      recv_sizes: for each sender, how many rows arrive.
-
-    >>> def swap(x, k): return lax.ragged_all_to_all(x, jnp.zeros(2, int), jnp.array([0, 1]), jnp.array([1, 1]),
-    ...                                              jnp.stack([k, k]), jnp.array([1, 1]), axis_name="i")
-    >>> vmap(swap, axis_name="i")(jnp.array([[1, 2], [3, 4]]), jnp.array([0, 1]))
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
-    """
-    if axis_index_groups is not None:
-        raise NotImplementedError("ragged_all_to_all: axis_index_groups are not supported.")
-    names, size = _bound(axis_name, "ragged_all_to_all")
-    me = axis_index(names)
-    for what, x in (("input_offsets", input_offsets), ("send_sizes", send_sizes), ("output_offsets", output_offsets),
-                    ("recv_sizes", recv_sizes)):
-        aval = aval_of(x)
-        if aval.shape != (size,) or not dtypes.issubdtype(aval.dtype, np.integer):
-            raise ValueError(f"ragged_all_to_all: {what} must have one integer for each of {size} elements, got "
-                             f"{aval.str_short()}.")
-
-    def from_senders(x: Any) -> Any:  # of each sender, what it says of this receiver: a column
-        everything = all_gather(convert(x, np.dtype(np.int32)), names)
-        return expand_dims(dynamic_index_in_dim(everything, me, 1, keepdims=False), (1,))
-
-    rows, places = aval_of(operand).shape[0], aval_of(output).shape[0]
-    sources, starts, counts = from_senders(input_offsets), from_senders(output_offsets), from_senders(send_sizes)
-    place = sub(broadcasted_iota(np.int32, (size, places), 1), _wide(starts, places))
-    arrives = and_(ge(place, np.int32(0)), lt(place, _wide(counts, places)))
-    sender = argmax(arrives, 0, np.int32)
-    row = add(place, _wide(sources, places))
-    source = concatenate([expand_dims(sender, (1,)), expand_dims(_taken(row, sender), (1,))], 1)
-    everything = all_gather(operand, names)
-    numbers = GatherDimensionNumbers(tuple(range(1, aval_of(operand).ndim)), (0, 1), (0, 1))
-    found = gather(everything, source, numbers, (1, 1, *aval_of(operand).shape[1:]),
-                   mode=GatherScatterMode.FILL_OR_DROP, fill_value=0) if rows else output
-    some = _taken(convert(arrives, np.dtype(np.int32)), sender)
-    return select(broadcast_in_dim(ge(some, np.int32(1)), aval_of(output).shape, (0,)), found, output)
-
-
-def _wide(column: Any, width: int) -> Any:
-    return broadcast_in_dim(column, (column.shape[0], width), (0, 1))
-
-
-def _taken(x: Any, rows: Any) -> Any:
-    """`x[rows[k], k]` for each k."""
-    index = concatenate([expand_dims(rows, (1,)), expand_dims(broadcasted_iota(np.int32, rows.shape, 0), (1,))], 1)
-    return gather(x, index, GatherDimensionNumbers((), (0, 1), (0, 1)), (1, 1))

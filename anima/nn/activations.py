@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima.api.whole import as_one
+from anima.api.library import as_one, repeated
 from anima.numpy.promote import inexact_array
 from anima.ops import special
 from anima.ops.elementwise import logistic
@@ -24,6 +24,7 @@ def _floating(x: Any) -> Any:
     return inexact_array("activation", jnp.asarray(x))
 
 
+@repeated
 def identity(x: Any) -> Any:
     """The array itself."""
     return jnp.asarray(x)
@@ -47,6 +48,7 @@ def _relu_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 @custom_jvp
+@repeated
 def relu6(x: Any) -> Any:
     """min(max(x, 0), 6), with derivative 0 at 0 and 6."""
     return jnp.minimum(jnp.maximum(x, 0), 6.0)
@@ -133,6 +135,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
 
 
 @as_one
+@repeated
 def gelu(x: Any, approximate: bool = True) -> Any:
     """x times the standard normal distribution function at x; by tanh if approximate."""
     x = _floating(x)
@@ -142,6 +145,7 @@ def gelu(x: Any, approximate: bool = True) -> Any:
     return 0.5 * x * special.erfc(-x * np.sqrt(0.5).astype(x.dtype))
 
 
+@repeated
 def glu(x: Any, axis: int = -1) -> Any:
     """The first half of `x` along `axis`, times the sigmoid of the second; ValueError if the size is odd."""
     x = jnp.asarray(x)
@@ -152,6 +156,7 @@ def glu(x: Any, axis: int = -1) -> Any:
     return first * sigmoid(second)
 
 
+@repeated
 def hard_tanh(x: Any) -> Any:
     """x cut off at -1 and 1."""
     x = jnp.asarray(x)

@@ -19,8 +19,9 @@ import anima.numpy as jnp
 from anima import errors, random
 from anima.core import dtypes
 from anima.core.avals import Shape, canonicalize_axes, canonicalize_axis
+from anima.names import access
 from anima.ops.broadcast import as_shape
-from anima.ops.elementwise import complex as lax_complex
+from anima.ops.elementwise import complex as _complex
 from anima.ops.placing import as_asked
 
 
@@ -135,7 +136,7 @@ def _complex_disc(key: Any, shape: Shape, real: Any, upper: float | None) -> Any
     else:
         radius = jnp.sqrt(-jnp.log(1 - np.asarray(1 - math.exp(-upper**2), real) * u))
     angle = np.asarray(2 * np.pi, real) * random.uniform(key_angle, shape, real)
-    return lax_complex(radius * jnp.cos(angle), radius * jnp.sin(angle))
+    return _complex(radius * jnp.cos(angle), radius * jnp.sin(angle))
 
 
 def _family(name: str, scale: float, mode: str, distribution: str, doc: str) -> Callable[..., Initializer]:
@@ -192,3 +193,5 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
         return jnp.zeros(shape, dtype).at[middle].set(matrix)
 
     return _as_initializer(fill, dtype)
+
+globals().update(access(__name__, globals()))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima.api.whole import as_one
+from anima.api.library import as_one, repeated
 from anima.config import config
 from anima.core import dtypes
 from anima.core.axes import size_of
@@ -42,6 +42,7 @@ def _largest(x: Any, axis: Axes, where: Any) -> Any:
 
 
 @as_one
+@repeated
 def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1. Elements left out are 0.
 
@@ -76,6 +77,7 @@ def _softmax_jvp(axis: Axes, primals: Any, tangents: Any) -> Any:
 
 
 @as_one
+@repeated
 def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     """log(softmax(x)) along `axis`, precise where the softmax is tiny. Elements left out are -inf."""
     (x,) = _inexact("log_softmax", x)
@@ -86,6 +88,7 @@ def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
 
 
 @as_one
+@repeated
 def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
               where: Any = None) -> Any:
     """log(sum(b * exp(a))) along `axis`, without overflow; b is 1 by default.
@@ -149,6 +152,7 @@ def standardize(x: Any, axis: Axes = -1, mean: Any = None, variance: Any = None,
     return (x - mean) * rsqrt(jnp.asarray(variance + epsilon, x.dtype))
 
 
+@repeated
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> Any:
     """Vectors that are 1 at place `x` and 0 elsewhere, along a new dimension `axis` of size num_classes.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -43,6 +44,7 @@ def _from(x: Array, start: int, stop: int, axis: int) -> Array:
 
 # ---------------------------------------------------------------- differences
 
+@repeated
 def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
          append: ArrayLike | None = None) -> Array:
     """The n-th differences of neighbours along `axis`, of `a` between `prepend` and `append`."""
@@ -67,6 +69,7 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
     return x
 
 
+@repeated
 def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
     """The differences of neighbours in the flattened array, between `to_begin` and `to_end`."""
     x = ravel(as_array(ary, "ediff1d"))
@@ -129,6 +132,7 @@ def _gradient_at(x: Array, coordinates: Array, axis: int) -> Array:
     return sh.concatenate([first, inner, last], axis)
 
 
+@repeated
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1) -> Array:
     """The integral of `y` along `axis` by the trapezoidal rule, at coordinates `x` or with step `dx`."""
     if x is None:
@@ -187,6 +191,7 @@ def _unwrap_whole(x: Array, period: Array, discont: Any, axis: int) -> Array:
 
 # ---------------------------------------------------------------- interpolation
 
+@repeated
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: Any = None,
            period: ArrayLike | None = None) -> Array:
     """The piecewise linear function through the points (xp, fp), xp increasing, at `x`.
@@ -236,6 +241,7 @@ def _periodic(at: Array, points: Array, values: Array, period: Any) -> tuple[Arr
 
 # ---------------------------------------------------------------- convolution
 
+@repeated
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any = None,
              preferred_element_type: Any = None) -> Array:
     """The convolution of two vectors: "full" overlap, the "same" size as the longer, or "valid" overlap only."""
@@ -245,6 +251,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any =
     return _slide(a, sh.rev(v, (0,)), mode, precision, preferred_element_type)
 
 
+@repeated
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: Any = None,
               preferred_element_type: Any = None) -> Array:
     """The cross-correlation of two vectors, the second conjugated; `mode` as in `convolve`."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
+from anima.api.library import repeated
 from anima.config import transfer_guard_host_to_device
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
@@ -266,6 +267,7 @@ def copy(a: ArrayLike, order: str | None = None) -> Array:
     return ew.copy(as_array(a, "copy"))
 
 
+@repeated
 def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
     """`x` converted to `dtype` (None: the default float); floats saturate at the limits of integers, NaN is 0.
 
@@ -410,6 +412,7 @@ def _filled_like(name: str, a: Any, value: int, dtype: Any, shape: Any) -> Array
 
 # ---------------------------------------------------------------- ranges
 
+@repeated
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
            out_sharding: Any = None) -> Array:
     """Evenly spaced values from `start` (0 if only one bound is given) up to but without `stop`.
@@ -454,6 +457,7 @@ def _numpy_range(given: Sequence[tuple[str, Any]], bounds: list[Any]) -> np.ndar
 
 # ---------------------------------------------------------------- matrices
 
+@repeated
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """An N by M matrix with ones on the k-th diagonal and zeros elsewhere; `k` may be traced."""
     if device is not None:
@@ -477,11 +481,13 @@ def _indices(rows: int, columns: int) -> tuple[Array, Array]:
     return tuple(sh.broadcasted_iota(np.int32, (rows, columns), d) for d in (0, 1))  # type: ignore[return-value]
 
 
+@repeated
 def identity(n: int, dtype: Any = None) -> Array:
     """The n by n identity matrix."""
     return eye(n, dtype=dtypes.check_user_dtype(dtype, "identity"))
 
 
+@repeated
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     """An N by M matrix (float32) of ones on and below the k-th diagonal, which may be traced, and zeros above."""
     dtype = np.dtype(np.float32) if dtype is None else dtypes.check_user_dtype(dtype, "tri")
@@ -501,6 +507,7 @@ def _triangle(m: Array, k: int, lower: bool) -> Array:
     return ew.select_n(mask, zero, m) if lower else ew.select_n(mask, m, zero)
 
 
+@repeated
 def tril(m: ArrayLike, k: int = 0) -> Array:
     """`m` with zeros above the k-th diagonal of its last two axes; ValueError below two dimensions."""
     m = as_array(m, "tril")
@@ -509,6 +516,7 @@ def tril(m: ArrayLike, k: int = 0) -> Array:
     return _triangle(m, k, True)
 
 
+@repeated
 def triu(m: ArrayLike, k: int = 0) -> Array:
     """`m` with zeros below the k-th diagonal of its last two axes; ValueError below two dimensions."""
     m = as_array(m, "triu")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -75,6 +76,7 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
     return _matrix_of(ravel(v), static_int(k, "'k' argument of anima.numpy.diagflat()"))
 
 
+@repeated
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
     """The sum along a diagonal, whose number may be traced; see `diagonal` and `sum`."""
     no_out("trace", out)

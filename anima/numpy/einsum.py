@@ -13,6 +13,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.diagonals import diagonal
@@ -24,6 +25,7 @@ from anima.ops.placing import as_asked
 ArrayLike = Any
 
 
+@repeated
 def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any = "auto", precision: Any = None,
            preferred_element_type: Any = None, _dot_general: Any = None, out_sharding: Any = None) -> Array:
     """The sum of products that `subscripts` says, as in `numpy.einsum`, ellipses and implicit results included.

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.trace import aval_of
+from anima.core.trace import aval_of, both_again, remember
 from anima.lax.arranging import broadcast_shapes
 from anima.numpy.promote import (
     INEXACT,
@@ -102,15 +103,19 @@ def _binary(name: str, primitive: Any, doc: str, bool_primitive: Any = None,
             promotion: Callable[..., Any] = promote) -> Callable[..., Any]:
     bind = primitive.bind
 
+    if primitive.as_ufunc is None:
+        return named(repeated(lambda x, y, /: bind(*promotion(name, x, y))), name, doc)
+
     def function(x: ArrayLike, y: ArrayLike, /) -> Array:
-        x, y = promotion(name, x, y)
-        return bind(x, y)
+        out = both_again(function, x, y)
+        if out is not NotImplemented:
+            return out
+        a, b = promotion(name, x, y)
+        if bool_primitive is not None and numpy_dtype_of(a) == np.bool_:
+            return bool_primitive.bind(a, b)
+        return remember(function, primitive, (x, y), (a, b), bind(a, b))
 
-    def or_bool(x: ArrayLike, y: ArrayLike, /) -> Array:
-        x, y = promotion(name, x, y)
-        return bool_primitive.bind(x, y) if numpy_dtype_of(x) == np.bool_ else bind(x, y)
-
-    return named(function if bool_primitive is None else or_bool, name, doc)
+    return named(function, name, doc)
 
 
 add = _binary("add", ew.add, "Sum of two arrays, element by element; of bools, their `or`.", ew.or_)
@@ -145,6 +150,7 @@ def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
 bitwise_right_shift = right_shift
 
 
+@repeated
 def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The largest whole number not above x / y, in the operands' promoted dtype."""
     x, y = promote_numeric("floor_divide", x, y)
@@ -161,6 +167,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
     return select_where(rounded_up, ew.sub.bind(quotient, weak_like(x, 1)), quotient)
 
 
+@repeated
 def remainder(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x - y * floor(x / y), with the sign of y; for integers, 0 where y is 0.
 
@@ -191,6 +198,7 @@ def _remainder(x: Any, y: Any) -> Array:
 mod = remainder
 
 
+@repeated
 def fmod(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The remainder of x / y with the sign of x; for integers, 0 where y is 0."""
     x, y = promote_numeric("fmod", x, y)
@@ -209,6 +217,7 @@ def _float_divmod(x: Any, y: Any) -> tuple[Array, Array]:
     return select_where(by_zero, ew.stop_gradient_p.bind(ew.div.bind(x, y)), quotient), rest
 
 
+@repeated
 def divmod(x: ArrayLike, y: ArrayLike, /) -> tuple[Array, Array]:
     """(x // y, x % y)."""
     x, y = promote_numeric("divmod", x, y)
@@ -217,6 +226,7 @@ def divmod(x: ArrayLike, y: ArrayLike, /) -> tuple[Array, Array]:
     return floor_divide(x, y), remainder(x, y)
 
 
+@repeated
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 raised to the power x2. A known integer exponent is repeated multiplication.
 
@@ -278,6 +288,7 @@ def _int_to_int_power(x: Any, y: Any) -> Array:
     return result
 
 
+@repeated
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x raised to the power y, in floating point."""
     return ew.pow.bind(*promote_inexact("float_power", x, y))
@@ -313,11 +324,13 @@ def fabs(x: ArrayLike, /) -> Array:
     return ew.abs.bind(x)
 
 
+@repeated
 def sign(x: ArrayLike, /) -> Array:
     """-1, 0 or 1; of a complex number, z / abs(z); NaN of NaN."""
     return ew.sign.bind(operand("sign", x))
 
 
+@repeated
 def square(x: ArrayLike, /) -> Array:
     """x * x."""
     x = operand("square", x)
@@ -430,6 +443,7 @@ def logical_not(x: ArrayLike, /) -> Array:
     return ew.not_.bind(to_bool(operand("logical_not", x)))
 
 
+@repeated
 def isfinite(x: ArrayLike, /) -> Array:
     """Whether elements are neither infinite nor NaN."""
     x = operand("isfinite", x)
@@ -439,6 +453,7 @@ def isfinite(x: ArrayLike, /) -> Array:
     return ew.is_finite(x) if dtype in INEXACT else sh.full_like(as_array(x), True, dtype=np.bool_)
 
 
+@repeated
 def isnan(x: ArrayLike, /) -> Array:
     """Whether elements are NaN."""
     x = operand("isnan", x)
@@ -447,6 +462,7 @@ def isnan(x: ArrayLike, /) -> Array:
     return ew.ne.bind(x, x)
 
 
+@repeated
 def isinf(x: ArrayLike, /) -> Array:
     """Whether elements are infinite."""
     x = operand("isinf", x)
@@ -492,6 +508,7 @@ def signbit(x: ArrayLike, /) -> Array:
     return ew.lt.bind(x, constant_like(x, 0))
 
 
+@repeated
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """abs(x1) with the sign of x2."""
     x1, x2 = promote_inexact("copysign", x1, x2)
@@ -516,6 +533,7 @@ fmax = _ignoring_nan("fmax", ew.max, "The larger of two elements; the other one 
 fmin = _ignoring_nan("fmin", ew.min, "The smaller of two elements; the other one if one is NaN.")
 
 
+@repeated
 def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
             equal_nan: bool = False) -> Array:
     """Whether abs(a - b) <= atol + rtol * abs(b); equal infinities are close, NaN only if `equal_nan`; random keys are

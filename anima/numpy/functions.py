@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.trace import aval_of
+from anima.core.trace import again, aval_of, remember
 from anima.numpy.elementwise import (
     constant_like,
     isnan,
@@ -46,9 +47,15 @@ ArrayLike = Any
 def _inexact_unary(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
     bind = primitive.bind
 
+    if primitive.as_ufunc is None:
+        return named(repeated(lambda x, /: bind(inexact(name, x))), name, doc)
+
     def function(x: ArrayLike, /) -> Array:
+        out = again(function, x)
+        if out is not NotImplemented:
+            return out
         if isinstance(x, Array) and x.aval.dtype in INEXACT:
-            return bind(x)
+            return remember(function, primitive, (x,), (x,), bind(x))
         return bind(inexact(name, x))
 
     return named(function, name, doc)
@@ -76,16 +83,24 @@ cbrt = _inexact_unary("cbrt", ew.cbrt, "Cube root, also of negative numbers.")
 asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh, arctanh
 
 
+@repeated
 def log2(x: ArrayLike, /) -> Array:
     """Logarithm to base 2."""
-    x = inexact("log2", x)
-    return ew.div.bind(ew.log.bind(x), constant_like(x, np.log(2)))
+    return _log_of_base(inexact("log2", x), 2)
 
 
+@repeated
 def log10(x: ArrayLike, /) -> Array:
     """Logarithm to base 10."""
-    x = inexact("log10", x)
-    return ew.div.bind(ew.log.bind(x), constant_like(x, np.log(10)))
+    return _log_of_base(inexact("log10", x), 10)
+
+
+def _log_of_base(x: Array, base: int) -> Array:
+    log = ew.log.bind(x)
+    if not is_complex(numpy_dtype_of(x)):
+        return ew.div.bind(log, constant_like(x, np.log(base)))
+    parts = ew.real.bind(log), ew.imag.bind(log)  # a complex quotient would make NaNs of infinite ones
+    return ew.complex.bind(*(ew.div.bind(part, constant_like(part, np.log(base))) for part in parts))
 
 
 def _strong(*operands: Any) -> list[Any]:
@@ -95,12 +110,14 @@ def _strong(*operands: Any) -> list[Any]:
     return [convert_operand(x, numpy_dtype_of(x), False) for x in operands]
 
 
+@repeated
 def deg2rad(x: ArrayLike, /) -> Array:
     """Degrees to radians."""
     (x,) = _strong(inexact("deg2rad", x))
     return ew.mul.bind(x, weak_like(x, np.pi / 180))
 
 
+@repeated
 def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees."""
     (x,) = _strong(inexact("rad2deg", x))
@@ -119,6 +136,7 @@ def _along(tangents: Sequence[Any], slopes: Sequence[Any]) -> Any:
 _SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]
 
 
+@repeated
 def sinc(x: ArrayLike, /) -> Array:
     """sin(pi x) / (pi x), and 1 at 0, where it is smooth: its power series takes over for |pi x| < 1."""
     (x,) = _strong(inexact_array("sinc", x))
@@ -132,6 +150,7 @@ def sinc(x: ArrayLike, /) -> Array:
     return select_where(near, series, ew.div(ew.sin(far), far))
 
 
+@repeated
 def i0(x: ArrayLike) -> Array:
     """Modified Bessel function of the first kind, order 0."""
     x = inexact("i0", x)
@@ -171,6 +190,7 @@ def _i1_slope(y: Any, x: Any) -> Array:
     return select_where(zero, sh.full_like(slope, 0.5), slope)
 
 
+@repeated
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """sqrt(x1**2 + x2**2) without overflow on the way; ValueError for complex numbers."""
     x1, x2 = _strong(*promote_inexact("hypot", x1, x2))
@@ -209,6 +229,7 @@ def _hypot_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 _hypot.defjvp(_hypot_jvp, symbolic_zeros=True)
 
 
+@repeated
 def logaddexp(x: ArrayLike, y: ArrayLike, /) -> Array:
     """log(exp(x) + exp(y)) without overflow on the way."""
     x, y = promote_inexact("logaddexp", x, y)
@@ -247,6 +268,7 @@ def logaddexp2(x: ArrayLike, y: ArrayLike, /) -> Array:
     return ew.div.bind(logaddexp(ew.mul.bind(x, log_of_2), ew.mul.bind(y, log_of_2)), log_of_2)
 
 
+@repeated
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 where x1 < 0, x2 where x1 == 0, 1 where x1 > 0, NaN where it is NaN."""
     x1, x2 = promote_inexact("heaviside", x1, x2)
@@ -273,6 +295,7 @@ floor = _rounding("floor", ew.floor, "The largest whole number not above x.")
 ceil = _rounding("ceil", ew.ceil, "The smallest whole number not below x.")
 
 
+@repeated
 def trunc(x: ArrayLike) -> Array:
     """x without its fraction: rounded towards 0."""
     x = operand("trunc", x)
@@ -299,6 +322,7 @@ def rint(x: ArrayLike, /) -> Array:
     return _round_half_even(x if is_inexact(dtype) else convert_operand(x, dtypes.default_float(), False))
 
 
+@repeated
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """`a` rounded to `decimals` places, ties to even; integers only to 0 or more of them.
 
@@ -327,6 +351,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
 around = round
 
 
+@repeated
 def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
                neginf: ArrayLike | None = None) -> Array:
     """`x` with NaN and infinities replaced: by `nan`, and by the largest finite numbers or as given."""
@@ -364,6 +389,7 @@ def _float_layout(dtype: Any) -> tuple[np.dtype, int, int]:
     return np.dtype(f"uint{info.bits}"), info.nmant, 2 ** (info.bits - info.nmant - 2) - 1
 
 
+@repeated
 def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     """(m, e) with x = m * 2**e and 0.5 <= abs(m) < 1; e is int32."""
     x = convert_operand(inexact("frexp", x), dtypes.to_inexact(numpy_dtype_of(operand("frexp", x))), False)
@@ -395,6 +421,7 @@ def _mantissa(x: Any, exponent: Any, bits: Any) -> Array:
 _mantissa.defjvps(lambda t, y, x, exponent, bits: _scale(t, ew.neg(exponent)), None, None)
 
 
+@repeated
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 * 2**x2; x2 are integers. ValueError if they are not."""
     x1, x2 = operands("ldexp", x1, x2)
@@ -446,6 +473,7 @@ def spacing(x: ArrayLike, /) -> Array:
     return select_where(ew.is_finite(x), step, sh.full_like(x, np.nan))
 
 
+@repeated
 def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: ArrayLike | None = None,
          *, a: ArrayLike | None = None, a_min: ArrayLike | None = None, a_max: ArrayLike | None = None) -> Array:
     """`arr` limited to [min, max]; either limit may be None. ValueError for complex numbers.

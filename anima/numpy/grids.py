@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.creation import arange, array
@@ -28,6 +29,7 @@ s_ = np.s_
 index_exp = np.index_exp
 
 
+@repeated
 def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
     """The coordinates of a grid whose axes are the vectors `xi`; "xy" puts the second one first, "ij" not.
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
+from anima.api.library import repeated
 from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray
@@ -279,6 +280,7 @@ def _common(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------- reading
 
+@repeated
 def getitem(x: Array, index: Any) -> Array:
     """`x[index]`."""
     if type(index) is int and x.ndim:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -40,6 +41,7 @@ def _check_sizes(what: str, a: Array, b: Array) -> None:
                         f"{'only' * (b.ndim == 1)} axis of b; their shapes are {a.shape} and {b.shape}.")
 
 
+@repeated
 def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None,
         out_sharding: Any = None) -> Array:
     """The sum of products over the last axis of `a` and the second to last (of a vector, only) axis of `b`.
@@ -58,6 +60,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_
     return dot_general(a, b, (contract, ((), ())), precision, preferred)
 
 
+@repeated
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None,
            out_sharding: Any = None) -> Array:
     """The matrix product in the last two axes; the others broadcast. A vector is a row, or a column, as needed.
@@ -113,12 +116,14 @@ def contract_labels(a: Array, a_labels: Any, b: Array, b_labels: Any, out: Any, 
     return sh.transpose(result, [labels.index(label) for label in out])
 
 
+@repeated
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum of conj(a) * b over all elements."""
     a, b = as_arrays("vdot", a, b)
     return dot(conj(ravel(a)), ravel(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
+@repeated
 def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum of products over the last axes of both."""
     a, b = as_arrays("inner", a, b)
@@ -128,6 +133,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_elemen
     return tensordot(a, b, (-1, -1), precision=precision, preferred_element_type=preferred_element_type)
 
 
+@repeated
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """The matrix of products of the elements of `a` (rows) and `b` (columns), both flattened."""
     no_out("outer", out)
@@ -135,6 +141,7 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     return multiply(sh.expand_dims(ravel(a), (1,)), sh.expand_dims(ravel(b), (0,)))
 
 
+@repeated
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None,
               out_sharding: Any = None) -> Array:
     """The sum of products over pairs of axes: the last n of `a` with the first n of `b`, or `axes` of each."""
@@ -161,6 +168,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = Non
     return dot_general(a, b, ((left, right), ((), ())), precision, preferred)
 
 
+@repeated
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = None,
            preferred_element_type: Any = None) -> Array:
     """The sum of conj(x1) * x2 over `axis`; the other axes broadcast."""
@@ -175,6 +183,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = 
     return sh.squeeze(product, (product.ndim - 2, product.ndim - 1))
 
 
+@repeated
 def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The products of matrices (the last two axes of x1) and vectors (the last of x2); other axes broadcast."""
     a, b = promote_dtypes("matvec", x1, x2)
@@ -183,6 +192,7 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return sh.squeeze(product, (product.ndim - 1,))
 
 
+@repeated
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The products of vectors (the last axis of x1, conjugated) and matrices (the last two of x2)."""
     a, b = promote_dtypes("vecmat", x1, x2)
@@ -198,6 +208,7 @@ def _check_cores(name: str, enough: bool, left: Any, right: Any) -> None:
         raise ValueError(f"{name}: inconsistent size for core dimension: {left[0]} vs {right[0]}")
 
 
+@repeated
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product: blocks of `b` scaled by each element of `a`."""
     a, b = promote_dtypes("kron", a, b)
@@ -210,6 +221,7 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
     return sh.reshape(multiply(wide_a, wide_b), [m * n for m, n in zip(a.shape, b.shape, strict=True)])
 
 
+@repeated
 def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
           axis: int | None = None) -> Array:
     """The cross product of vectors of 3 (or 2) components in the given axes; of two 2-vectors, its z component."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -42,6 +43,7 @@ ArrayLike = Any
 
 # ---------------------------------------------------------------- reshape
 
+@repeated
 def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = None,
             out_sharding: Any = None) -> Array:
     """The elements of `a` in another shape, of which one size may be -1: what is left over.
@@ -83,6 +85,7 @@ def _known_sizes(x: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
+@repeated
 def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None) -> Array:
     """All elements along one axis."""
     if out_sharding is not None:
@@ -93,6 +96,7 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: Any = None) -> Array:
     return reshape(x, (x.size,), order)
 
 
+@repeated
 def squeeze(a: ArrayLike, axis: Any = None) -> Array:
     """`a` without its axes of size 1, or without those of `axis`; ValueError if one has another size."""
     x = as_array(a, "squeeze")
@@ -103,6 +107,7 @@ def squeeze(a: ArrayLike, axis: Any = None) -> Array:
     return sh.squeeze(x, tuple(axes))
 
 
+@repeated
 def expand_dims(a: ArrayLike, axis: Any) -> Array:
     """`a` with new axes of size 1 at `axis`, positions in the result."""
     x = as_array(a, "expand_dims")
@@ -111,6 +116,7 @@ def expand_dims(a: ArrayLike, axis: Any) -> Array:
     return sh.expand_dims(x, positions)
 
 
+@repeated
 def broadcast_to(array: ArrayLike, shape: Any, *, out_sharding: Any = None) -> Array:
     """`array` repeated to `shape`; ValueError if it cannot be."""
     if out_sharding is not None:
@@ -155,6 +161,7 @@ atleast_3d = _atleast("atleast_3d", 3, _to_3d, "Arrays with at least three dimen
 
 # ---------------------------------------------------------------- permute axes
 
+@repeated
 def transpose(a: ArrayLike, axes: Any = None) -> Array:
     """`a` with its axes in the order `axes` (None: reversed); TypeError if that is no permutation."""
     x = as_array(a, "transpose")
@@ -181,6 +188,7 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
     return swapaxes(x, -1, -2)
 
 
+@repeated
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """`a` with two axes exchanged."""
     x = as_array(a, "swapaxes")
@@ -190,6 +198,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     return sh.transpose(x, order)
 
 
+@repeated
 def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
     """`a` with the axes `source` moved to the positions `destination`, the others in order."""
     x = as_array(a, "moveaxis")
@@ -211,22 +220,26 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     return moveaxis(x, axis, start - 1 if axis < start else start)
 
 
+@repeated
 def flip(m: ArrayLike, axis: Any = None) -> Array:
     """`m` in reverse order along `axis` (None: all axes)."""
     x = as_array(m, "flip")
     return sh.rev(x, normalize_axes(axis, x.ndim))
 
 
+@repeated
 def fliplr(m: ArrayLike) -> Array:
     """`m` in reverse order along axis 1."""
     return flip(m, 1)
 
 
+@repeated
 def flipud(m: ArrayLike) -> Array:
     """`m` in reverse order along axis 0."""
     return flip(m, 0)
 
 
+@repeated
 def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """`m` rotated by k quarter turns in the plane of `axes`, from the first towards the second."""
     x = as_array(m, "rot90")
@@ -266,6 +279,7 @@ def _joined(name: str, arrays: list[Any], dtype: Any) -> list[Array]:
     return [as_array(convert_operand(x, wanted, False)) for x in as_arrays(name, *arrays)]
 
 
+@repeated
 def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     """Arrays joined along `axis` (None: flattened first), in their promoted dtype.
 
@@ -297,6 +311,7 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
     return concatenate(arrays, axis)
 
 
+@repeated
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
     """Arrays of one shape joined along a new axis; ValueError if shapes differ."""
     no_out("stack", out)
@@ -311,28 +326,33 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
     return arranging.stack(joined, axis)
 
 
+@repeated
 def vstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays, made at least two-dimensional, joined along axis 0."""
     return concatenate([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype)
 
 
+@repeated
 def hstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays joined along axis 1; vectors along axis 0."""
     parts = [atleast_1d(x) for x in _sequence("hstack", tup)]
     return concatenate(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype)
 
 
+@repeated
 def dstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays, made at least three-dimensional, joined along axis 2."""
     return concatenate([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype)
 
 
+@repeated
 def column_stack(tup: Any) -> Array:
     """Vectors as the columns of a matrix; matrices joined along axis 1."""
     parts = as_arrays("column_stack", *_sequence("column_stack", tup))
     return concatenate([atleast_2d(x).T if x.ndim < 2 else x for x in parts], 1)
 
 
+@repeated
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """`arr` followed by `values` along `axis` (None: both flattened)."""
     if axis is None:
@@ -340,6 +360,7 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     return concatenate([arr, values], axis)
 
 
+@repeated
 def block(arrays: Any) -> Array:
     """Nested lists of blocks joined: the innermost along the last axis, and so on outwards."""
     depth = _depth(arrays)
@@ -378,11 +399,13 @@ def _block(arrays: Any, rank: int, depth: int) -> Array:
 
 # ---------------------------------------------------------------- split
 
+@repeated
 def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """`ary` cut along `axis` into equal parts, or before the given indices; ValueError if parts are unequal."""
     return _split("split", ary, indices_or_sections, axis)
 
 
+@repeated
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """As `split`; if the size does not divide evenly, the first parts are one longer."""
     return _split("array_split", ary, indices_or_sections, axis)
@@ -411,17 +434,20 @@ def _untraced(x: Any) -> Any:
     return 0 if isinstance(x, Tracer) and not x.ndim else x if not isinstance(x, Array) else np.empty(x.shape)
 
 
+@repeated
 def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """`ary` cut along axis 1; vectors along axis 0."""
     x = as_array(ary, "hsplit")
     return split(x, indices_or_sections, 0 if x.ndim == 1 else 1)
 
 
+@repeated
 def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """`ary` cut along axis 0."""
     return split(ary, indices_or_sections, 0)
 
 
+@repeated
 def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """`ary` cut along axis 2."""
     return split(ary, indices_or_sections, 2)
@@ -437,6 +463,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 # ---------------------------------------------------------------- repeat and roll
 
+@repeated
 def tile(A: ArrayLike, reps: Any) -> Array:
     """`A` repeated `reps[i]` times along each axis i."""
     x = as_array(A, "tile")
@@ -458,6 +485,7 @@ def resize(a: ArrayLike, new_shape: Any) -> Array:
     return sh.reshape(sh.slice_in_dim(repeated, 0, size), shape)
 
 
+@repeated
 def roll(a: ArrayLike, shift: ArrayLike, axis: Any = None) -> Array:
     """`a` shifted along `axis` (None: flattened), elements that leave one end coming in at the other.
 

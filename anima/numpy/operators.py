@@ -14,7 +14,7 @@ import numpy as np
 from anima.api.devices import device_put
 from anima.core import dtypes
 from anima.core.array import Array, install_operators
-from anima.core.trace import is_array_like
+from anima.core.trace import both_again, is_array_like
 from anima.numpy import (
     creation,
     diagonals,
@@ -32,6 +32,7 @@ from anima.numpy import (
 from anima.numpy.promote import static_value
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked
+from anima.runtime import single as single  # single operations that come again
 
 _SYMBOLS = {
     "add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "floor_divide": "//", "remainder": "%",
@@ -60,6 +61,9 @@ def _operator(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any
     accepts = _operands
 
     def apply(x: Any, y: Any) -> Any:
+        out = both_again(function, x, y)
+        if out is not NotImplemented:
+            return out
         if accepts[type(x)] and accepts[type(y)]:
             return function(x, y)
         for other in (x, y):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy import reductions, stats
@@ -24,6 +25,7 @@ ArrayLike = Any
 Width = tuple[int, int]
 
 
+@repeated
 def pad(array: ArrayLike, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Array:
     """`array` with `pad_width` (before, after) elements added along each axis.
 

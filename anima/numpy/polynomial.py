@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.control.scan import scan
 from anima.core import dtypes
 from anima.core.array import Array
@@ -37,6 +38,7 @@ from anima.ops import elementwise as ew, shape as sh
 ArrayLike = Any
 
 
+@repeated
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The polynomial with coefficients `p` at `x`, by Horner's rule; `p` may have further axes, which broadcast.
 

@@ -21,7 +21,7 @@ from anima import errors
 from anima.config import numpy_rank_promotion
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis
+from anima.core.avals import ShapedArray, broadcast_shapes, canonicalize_axes, canonicalize_axis, scalar_type
 from anima.core.trace import Tracer, aval_of, is_array_like, wrap
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.index import index_operand
@@ -198,7 +198,7 @@ def convert_operand(x: Any, dtype: Any, weak: bool) -> Any:
             return x
         if not aval.shape and isinstance(x, ConcreteArray):
             with np.errstate(all="ignore"):
-                return wrap(x.value.astype(dtype), ShapedArray((), dtype, weak))
+                return wrap(x.value.astype(dtype), scalar_type(dtype, weak))
         return ew.convert(x, dtype, weak)
     if isinstance(x, np.ndarray):
         return x if x.dtype == dtype else x.astype(dtype)

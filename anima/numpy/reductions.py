@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -99,7 +100,7 @@ def _sum_like(name: str, reducer: Callable[..., Any], combine: Any, identity: in
             result = combine(result, convert_operand(operand(name, initial), wanted, False))
         return result
 
-    return function
+    return repeated(function)
 
 
 sum = named(_sum_like("sum", rd.reduce_sum, ew.add, 0, collective.psum_p), "sum", """The sum over `axis` (None: all).
@@ -149,7 +150,7 @@ def _extremum(name: str, reducer: Callable[..., Any], combine: Any, identity: Ca
             return _keep(broadcast_array(start, shape), axes, keepdims)
         return _keep(combine(start, _across(collect, reducer(masked, axes) if axes else masked, names)), axes, keepdims)
 
-    return function
+    return repeated(function)
 
 
 max = named(_extremum("max", rd.reduce_max, ew.max, _lowest, collective.pmax_p), "max", """
@@ -171,13 +172,14 @@ def _logical(name: str, reducer: Callable[..., Any], identity: bool, doc: str) -
         x = _masked(x, where, identity)
         return _keep(reducer(x, axes) if axes else x, axes, keepdims)
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 all = _logical("all", rd.reduce_and, True, "Whether all elements over `axis` are nonzero; True of none.")
 any = _logical("any", rd.reduce_or, False, "Whether any element over `axis` is nonzero; False of none.")
 
 
+@repeated
 def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Array:
     """The number of nonzero elements over `axis`."""
     return sum(to_bool(operand("count_nonzero", a)), axis=axis, dtype=dtypes.default_int(), keepdims=keepdims)
@@ -190,7 +192,7 @@ def _arg_extremum(name: str, reducer: Callable[..., Any], doc: str) -> Callable[
         no_out(name, out)
         return _arg(name, reducer, as_array(a, name), axis, builtins.bool(keepdims))
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 def _arg(name: str, reducer: Callable[..., Any], x: Array, axis: int | None, keepdims: bool) -> Array:
@@ -220,6 +222,7 @@ def _count(x: Array, axes: tuple[int, ...], names: tuple[Any, ...], where: Any, 
     return sum(mask, axis=(*axes, *names), keepdims=keepdims)
 
 
+@repeated
 def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
          where: ArrayLike | None = None) -> Array:
     """The mean over `axis`, as a float (or `dtype`); NaN of no elements.
@@ -250,6 +253,7 @@ def _equal_shapes(x: Array, y: Array) -> tuple[Array, Array]:
     return broadcast_array(x, shape), broadcast_array(y, shape)
 
 
+@repeated
 def average(a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False,
             keepdims: bool = False) -> Any:
     """The weighted mean over `axis`; with `returned`, (average, sum of weights)."""
@@ -281,6 +285,7 @@ def _stretched_weights(x: Array, w: Array, axis: Any) -> Array:
     return sh.broadcast_in_dim(w, x.shape, tuple(sorted(axes)))
 
 
+@repeated
 def var(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
         *, where: ArrayLike | None = None, mean: ArrayLike | None = None,
         correction: float | None = None) -> Array:
@@ -292,6 +297,7 @@ def var(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, dd
     return _variance("var", a, axis, dtype, _degrees(ddof, correction), keepdims, where, mean)
 
 
+@repeated
 def std(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
         *, where: ArrayLike | None = None, mean: ArrayLike | None = None,
         correction: float | None = None) -> Array:
@@ -342,6 +348,7 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: boo
     return result if is_inexact(result_dtype) else ew.convert(result, dtypes.default_float(), True)
 
 
+@repeated
 def ptp(a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
     """The range, max - min, over `axis`."""
     no_out("ptp", out)
@@ -356,7 +363,7 @@ def _cumulative(name: str, running: Callable[..., Any], nan_identity: int | None
         no_out(name, out)
         return _run(name, running, as_array(a, name), axis, dtype, nan_identity)
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 def _run(name: str, running: Callable[..., Any], x: Array, axis: int | None, dtype: Any,
@@ -401,12 +408,14 @@ def _cumulative_array_api(name: str, running: Callable[..., Any], x: Any, axis: 
     return result
 
 
+@repeated
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None,
                    include_initial: bool = False) -> Array:
     """Running sums along `axis`, after a 0 if `include_initial`."""
     return _cumulative_array_api("cumulative_sum", rd.cumsum, x, axis, dtype, include_initial, 0)
 
 
+@repeated
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None,
                     include_initial: bool = False) -> Array:
     """Running products along `axis`, after a 1 if `include_initial`.
@@ -429,7 +438,7 @@ def _nan_sum_like(name: str, base: Callable[..., Any], identity: int, doc: str) 
         x = as_array(a, name)
         return base(_without_nan(x, identity), axis, dtype, None, keepdims, initial, where)
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 nansum = _nan_sum_like("nansum", sum, 0, "The sum over `axis` of the elements that are not NaN.")
@@ -446,7 +455,7 @@ def _nan_extremum(name: str, base: Callable[..., Any], identity: Callable[[Any],
             return result
         return select_where(all(isnan(x), axis=axis, keepdims=keepdims), sh.full_like(result, np.nan), result)
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 nanmax = _nan_extremum("nanmax", max, _lowest, "The largest element over `axis` that is not NaN; NaN if all are.")
@@ -463,13 +472,14 @@ def _nan_arg(name: str, reducer: Callable[..., Any], identity: Callable[[Any], A
             return result
         return select_where(all(isnan(x), axis=axis, keepdims=kept), sh.full_like(result, -1), result)
 
-    return named(function, name, doc)
+    return named(repeated(function), name, doc)
 
 
 nanargmax = _nan_arg("nanargmax", rd.argmax, _lowest, "The index of the largest element but NaN; -1 if all are NaN.")
 nanargmin = _nan_arg("nanargmin", rd.argmin, _highest, "The index of the smallest element but NaN; -1 if all are NaN.")
 
 
+@repeated
 def nanmean(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False,
             where: ArrayLike | None = None) -> Array:
     """The mean over `axis` of the elements that are not NaN."""
@@ -487,6 +497,7 @@ def _not_nan(x: Array, where: Any) -> Array:
     return ew.and_(present, broadcast_array(as_array(to_bool(operand("where", where))), x.shape))
 
 
+@repeated
 def nanvar(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0,
            keepdims: bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """The variance over `axis` of the elements that are not NaN."""
@@ -500,6 +511,7 @@ def nanvar(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None,
     return select_where(enough, result, sh.full_like(result, np.nan))
 
 
+@repeated
 def nanstd(a: ArrayLike, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0,
            keepdims: bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """The standard deviation over `axis` of the elements that are not NaN."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from anima.api.jit import staged
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -52,6 +53,7 @@ def _where(condition: Any, x: Any, y: Any) -> Array:
     return select_where(condition, *promote("where", x, y))
 
 
+@repeated
 def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
           size: int | None = None, fill_value: Any = None) -> Any:
     """`x` where `condition` holds, `y` elsewhere; with one argument, `nonzero(condition)`.
@@ -70,6 +72,7 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
     return _where(to_bool(condition), x, y)
 
 
+@repeated
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
     """Of each choice where its condition is the first to hold; `default` where none does."""
     if len(condlist) != len(choicelist):
@@ -82,6 +85,7 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
     return result
 
 
+@repeated
 def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """From `choices[a[i]]` the element i; `mode` "clip" or "wrap" for numbers that name no choice."""
     no_out("choose", out)
@@ -178,6 +182,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fi
     return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
 
 
+@repeated
 def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None,
              fill_value: ArrayLike = 0, out: None = None) -> Array:
     """The parts of `a` along `axis` (None: flattened) where `condition` holds."""
@@ -206,6 +211,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, siz
 
 # ---------------------------------------------------------------- take and put
 
+@repeated
 def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str | None = None,
          unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None) -> Array:
     """The parts of `a` at `indices` along `axis` (None: of the flattened array).
@@ -261,6 +267,7 @@ def _take_mode(mode: str | None) -> tuple[Any, bool]:
     raise ValueError(f"Invalid mode '{mode}' for np.take")
 
 
+@repeated
 def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: Any = None, fill_value: Any = None,
                     *, wrap_negative_indices: bool | None = None) -> Array:
     """`arr[..., indices[..., i, ...], ...]`: along `axis`, elements named one by one.
@@ -360,6 +367,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
 
 # ---------------------------------------------------------------- repeat, insert, delete
 
+@repeated
 def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *, total_repeat_length: int | None = None,
            out_sharding: Any = None) -> Array:
     """Each part of `a` along `axis` (None: flattened) repeated `repeats` times.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
@@ -33,6 +34,7 @@ def _axis_of(x: Array, axis: int | None) -> tuple[Array, int]:
     return x, canonicalize_axis(axis, x.ndim)
 
 
+@repeated
 def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
          descending: bool = False) -> Array:
     """`a` in ascending (or descending) order along `axis` (None: flattened).
@@ -46,6 +48,7 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
     return flip(result, axis) if descending else result
 
 
+@repeated
 def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
             descending: bool = False, dtype: Any = None) -> Array:
     """The indices that sort `a` along `axis`; equal elements keep their order if `stable`."""
@@ -107,6 +110,7 @@ def sort_complex(a: ArrayLike) -> Array:
 
 # ---------------------------------------------------------------- searching
 
+@repeated
 def searchsorted(a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
                  method: str = "scan") -> Array:
     """Where in the sorted vector `a` each of `v` would be inserted: before ("left") or after equal elements.
@@ -152,6 +156,7 @@ def _binary_search(sorted_: Array, wanted: Array, side: str) -> Array:
     return low
 
 
+@repeated
 def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None) -> Array:
     """The number of the bin that each of `x` is in; `bins` are its edges, in increasing or decreasing order."""
     edges, values = as_array(bins, "digitize", 1), as_array(x, "digitize", 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import broadcast_shapes, canonicalize_axis
@@ -22,6 +23,7 @@ from anima.ops.placing import as_asked
 ArrayLike = Any
 
 
+@repeated
 def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
              dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
     """`num` evenly spaced values from `start` to `stop`, along `axis`; with `retstep`, (values, step).
@@ -70,6 +72,7 @@ def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axi
     return sh.concatenate([inner, last], axis) if endpoint else inner
 
 
+@repeated
 def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
              dtype: Any = None, axis: int = 0) -> Array:
     """base ** linspace(start, stop, num)."""
@@ -80,6 +83,7 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     return powers if wanted is None or wanted == compute else astype(powers, wanted)
 
 
+@repeated
 def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, dtype: Any = None,
               axis: int = 0) -> Array:
     """`num` values from `start` to `stop` with a constant ratio; both of one sign."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.creation import array, asarray
@@ -205,6 +206,7 @@ nanmedian = _median_function("nanmedian", True, "The median over `axis` of the e
 
 # ---------------------------------------------------------------- covariance
 
+@repeated
 def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
         fweights: ArrayLike | None = None, aweights: ArrayLike | None = None, dtype: Any = None) -> Array:
     """The covariance matrix of variables, one a row (a column if not `rowvar`), and of those of `y`.
@@ -258,6 +260,7 @@ def _observation_weights(x: Array, fweights: Any, aweights: Any) -> Array | None
     return weights
 
 
+@repeated
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """The matrix of correlations between variables; arguments as of `cov`."""
     c = cov(x, y, rowvar, dtype=dtype)
@@ -280,6 +283,7 @@ def _diagonal(x: Array) -> Array:
 
 # ---------------------------------------------------------------- histograms
 
+@repeated
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None,
              out_sharding: Any = None) -> Array:
     """How often each of 0, 1, ... occurs in `x` (negative numbers count as 0), or the sums of its `weights`.
@@ -332,6 +336,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights
     return linspace(low, high, count + 1, dtype=dtype)
 
 
+@repeated
 def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None,
               density: bool | None = None) -> tuple[Array, Array]:
     """(how many elements are in each bin, edges of the bins); the last bin holds its upper edge too.

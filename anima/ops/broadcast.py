@@ -22,7 +22,7 @@ from anima import errors
 from anima.config import config
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, tangent_aval
+from anima.core.avals import Shape, ShapedArray, canonicalize_axis, reduced_shape, scalar_type, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.refs import Ref
 from anima.core.sharding_rules import dims, without
@@ -214,6 +214,11 @@ class ReduceSum(Movement):
         return Work(float(max(avals[0].size - outs[0].size, 0)))
 
     def eval(self, x: np.ndarray, *, axes: Shape) -> np.ndarray:
+        first = x.ndim - len(axes)
+        if axes and axes == (*range(first, x.ndim),) and x.size and x.dtype.itemsize >= 4 and x.flags.c_contiguous:
+            rows = x.reshape(*x.shape[:first], -1)
+            if rows.shape[-1] > 1:
+                return np.add.reduce(rows, -1, rows.dtype)
         # NumPy's own sum is pairwise only along the innermost axis: bring the summed ones there.
         kept = [i for i in range(x.ndim) if i not in axes]
         rows = x.transpose(*kept, *axes).reshape([x.shape[i] for i in kept] + [math.prod(x.shape[a] for a in axes)])
@@ -361,7 +366,7 @@ def scalar(value: Any, dtype: Any, weak_type: bool = False) -> Any:
         number = number.real
     with np.errstate(invalid="ignore", over="ignore"):
         number = number.astype(dtype)
-    return ConcreteArray(number, ShapedArray((), dtype, weak_type))
+    return ConcreteArray(number, scalar_type(dtype, weak_type))
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:

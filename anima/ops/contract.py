@@ -15,9 +15,8 @@ import enum
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,8 +53,7 @@ class Precision(enum.Enum):
     __str__ = __repr__
 
 
-@dataclass(frozen=True)
-class DotAlgorithm:
+class DotAlgorithm(NamedTuple):
     """How to multiply and add: what operands are rounded to, and in which type products are added.
 
     The counts are of the parts that operands are split into, and of the products of parts; a CPU splits nothing.
@@ -159,6 +157,12 @@ class DotGeneral(Primitive):
     """Multiplies along batch axes, sums along contracting ones, and pairs all others."""
 
     keeps_nan = True
+
+    def as_ufunc(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> np.ufunc | None:
+        lhs, rhs = avals
+        as_they_are = params["dimension_numbers"] == (((1,), (0,)), ((), ())) and lhs.ndim == rhs.ndim == 2
+        dtypes_ = {lhs.dtype, rhs.dtype, params.get("preferred_element_type") or lhs.dtype}
+        return np.matmul if as_they_are and len(dtypes_) == 1 and lhs.dtype not in WIDER else None
 
     def infer(self, lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: Numbers, precision: Any = None,
               preferred_element_type: Any = None) -> ShapedArray:

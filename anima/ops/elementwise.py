@@ -25,7 +25,7 @@ import numpy as np
 from anima import tree
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.avals import Shape, ShapedArray, tangent_aval
+from anima.core.avals import Shape, ShapedArray, scalar_type, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import leading
 from anima.core.trace import aval_of
@@ -81,11 +81,11 @@ exp = Elementwise("exp", np.exp, INEXACT, "e to the power x.", accuracy=True,
 exp2 = Elementwise("exp2", np.exp2, INEXACT, "2 to the power x.", accuracy=True,
                    jvp=(lambda t, y, x: mul(_constant(math.log(2.0), y), mul(t, y)),))
 expm1 = Elementwise("expm1", reference.expm1, INEXACT, "exp(x) - 1, accurate near 0.", accuracy=True,
-                    jvp=(lambda t, y, x: mul(t, add(y, 1.0)),))
+                    real=np.expm1, jvp=(lambda t, y, x: mul(t, add(y, 1.0)),))
 log = Elementwise("log", np.log, INEXACT, "Natural logarithm of x.", accuracy=True,
                   jvp=(lambda t, y, x: div(t, x),))
 log1p = Elementwise("log1p", reference.log1p, INEXACT, "log(1 + x), accurate near 0.", accuracy=True,
-                    jvp=(lambda t, y, x: div(t, add(x, 1.0)),))
+                    real=np.log1p, jvp=(lambda t, y, x: div(t, add(x, 1.0)),))
 sqrt = Elementwise("sqrt", np.sqrt, INEXACT, "Square root of x; NaN for negative reals.", accuracy=True,
                    cost=4, jvp=(lambda t, y, x: mul(t, div(0.5, y)),))
 rsqrt = Elementwise("rsqrt", reference.rsqrt, INEXACT, "1 / sqrt(x).", accuracy=True,
@@ -93,7 +93,7 @@ rsqrt = Elementwise("rsqrt", reference.rsqrt, INEXACT, "1 / sqrt(x).", accuracy=
 cbrt = Elementwise("cbrt", np.cbrt, REAL, "Real cube root of x.", accuracy=True,
                    cost=10, jvp=(lambda t, y, x: mul(t, mul(1 / 3, integer_pow(y, -2))),))
 square = Elementwise("square", reference.square, NUMBER, "x * x.",
-                     jvp=(lambda t, y, x: mul(t, mul(2, x)),))
+                     real=np.square, jvp=(lambda t, y, x: mul(t, mul(2, x)),))
 logistic = Elementwise("logistic", reference.logistic, INEXACT, "1 / (1 + exp(-x)).", accuracy=True,
                        jvp=(lambda t, y, x: mul(t, mul(y, sub(1.0, y))),))
 
@@ -132,6 +132,8 @@ pow = Power("pow", reference.power, INEXACT, "x to the power y.", operands="x y"
 integer_pow_p = Elementwise(
     "integer_pow", reference.integer_power, NUMBER, "x to the power y, a constant integer.",
     cost=3, jvp=(lambda t, z, x, *, y: None if y == 0 else t if y == 1 else mul(t, mul(y, integer_pow(x, y - 1))),))
+integer_pow_p.as_ufunc = lambda avals, params: np.square if params["y"] == 2 and avals[0].dtype in (
+    np.float32, np.float64) else None
 
 
 def integer_pow(x: Any, y: int) -> Any:
@@ -169,7 +171,7 @@ atan = Elementwise("atan", np.arctan, INEXACT, "Angle in [-pi/2, pi/2] whose tan
                    jvp=(lambda t, y, x: div(t, add(1.0, square(x))),))
 atan2 = Elementwise("atan2", reference.atan2, INEXACT, "Angle of the point (y, x) in [-pi, pi].",
                     operands="x y", cost=20,
-                    jvp=(lambda t, z, x, y: mul(t, div(y, add(square(x), square(y)))),
+                    real=np.arctan2, jvp=(lambda t, z, x, y: mul(t, div(y, add(square(x), square(y)))),
                          lambda t, z, x, y: mul(t, div(neg(x), add(square(x), square(y))))))
 sinh = Elementwise("sinh", np.sinh, INEXACT, "Hyperbolic sine of x.",
                    jvp=(lambda t, y, x: mul(t, cosh(x)),))
@@ -199,12 +201,13 @@ mul = Elementwise("mul", np.multiply, NUMBER, "x * y.", operands="x y",
                   transpose=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)))
 div = Elementwise("div", reference.divide, NUMBER,
                   "x / y; of integers, truncated towards zero, and -1 where y is 0.", operands="x y", cost=4,
-                  jvp=(lambda t, z, x, y: div(t, y),
+                  real=np.true_divide, jvp=(lambda t, z, x, y: div(t, y),
                        lambda t, z, x, y: mul(mul(neg(t), x), integer_pow(y, -2))),
                   transpose=(lambda ct, x, y: div(ct, y), None))
 rem = Elementwise("rem", reference.remainder, (np.integer, np.floating),
                   "Remainder of x / y with the sign of x.", operands="x y",
-                  cost=8, jvp=(lambda t, z, x, y: t, lambda t, z, x, y: mul(neg(t), _truncated(div(x, y)))))
+                  cost=8, real=np.fmod,
+                  jvp=(lambda t, z, x, y: t, lambda t, z, x, y: mul(neg(t), _truncated(div(x, y)))))
 mulhi = Elementwise("mulhi", reference.multiply_high, INTEGER, "Upper half of the product of integers.",
                     operands="x y", jvp=None)
 
@@ -453,7 +456,7 @@ def convert(x: Any, dtype: Any, weak_type: bool = False) -> Any:
     if not isinstance(x, Array) and not aval.shape:
         with np.errstate(all="ignore"):
             value = np.asarray(reference.convert(np.array(x, aval.dtype), dtype))  # NumPy makes scalars of 0-d arrays
-        return ConcreteArray(value, ShapedArray((), dtype, weak_type))
+        return ConcreteArray(value, scalar_type(dtype, weak_type))
     return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak_type)
 
 

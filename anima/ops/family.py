@@ -22,7 +22,7 @@ import numpy as np
 from anima import errors
 from anima.core import dtypes, memory, transfers
 from anima.core.array import ConcreteArray
-from anima.core.avals import Shape, ShapedArray, broadcast_shapes, tangent_aval
+from anima.core.avals import Shape, ShapedArray, broadcast_shapes, scalar_type, tangent_aval
 from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
 from anima.core.sharding_rules import each_alike
 from anima.core.trace import Tracer, aval_of
@@ -58,7 +58,7 @@ ELEMENTWISE: dict[str, Elementwise] = {}  # by name, as the operations of compil
 
 def constant(value: Any, dtype: Any) -> ConcreteArray:
     """A number as a weakly typed scalar array; OverflowError if an int does not fit."""
-    return ConcreteArray(np.array(value, dtype), ShapedArray((), dtype, True))
+    return ConcreteArray(np.array(value, dtype), scalar_type(dtype, True))
 
 
 def known_scalar(x: Any) -> Any:
@@ -107,21 +107,32 @@ def align(x: Any, dim: int | None, rank: int, target: int) -> Any:
     return reshape(x, tuple(shape))
 
 
+def _ufunc(fun: Callable[..., Any], floats: bool, widen: bool, avals: Sequence[ShapedArray],
+           params: dict[str, Any]) -> Callable[..., Any] | None:
+    dtype = avals[0].dtype
+    if params or (widen and dtype in WIDER) or (floats and dtype.kind != "f"):
+        return None
+    return fun
+
+
 class Elementwise(Primitive):
     """An operation that acts on each element by itself.
 
     `fun` is the function on NumPy arrays; `accepts` the kinds of dtypes (`ANY`: all); `result` maps the
     first operand's dtype to the result's; `widen=False` hands small floats to `fun` as they are;
     `jvp` and `transpose` have one rule per operand; `linear` says that the operation is jointly linear; `cost` is
-    that of a function with a series or a few of them, if it is only for inexact numbers, else that of an instruction.
+    that of a function with a series or a few of them, if it is only for inexact numbers, else that of an instruction;
+    `real` is the function of NumPy's that `fun` is for real floats.
     """
 
     def __init__(self, name: str, fun: Callable[..., Any], accepts: tuple[type, ...], doc: str, *,
                  jvp: Rules, transpose: Rules = None, operands: str = "x", linear: bool = False,
                  result: Callable[[Any], Any] | None = None, widen: bool = True, accuracy: bool = False,
-                 cost: float | None = None):
+                 cost: float | None = None, real: np.ufunc | None = None):
         super().__init__(name)
         ELEMENTWISE[name] = self
+        if real is not None or isinstance(fun, np.ufunc):
+            self.as_ufunc = functools.partial(_ufunc, fun if real is None else real, real is not None, widen)
         self.cost = cost if cost is not None else 10.0 if accepts is INEXACT else 1.0
         self.fun, self.accepts, self.linear, self.widen = fun, accepts, linear, widen
         self.jvp_rules, self.transpose_rules, self.result = jvp, transpose, result
@@ -214,6 +225,10 @@ class Elementwise(Primitive):
         return Work(0.0, size) if self.transcendental else Work(size)
 
     # ---------------------------------------------------------------- values
+
+    def is_exact(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> bool:
+        plain = all(isinstance(a.dtype, np.dtype) and a.dtype.kind in "biuf" and a.dtype not in WIDER for a in avals)
+        return plain and not params and not self.transcendental
 
     def eval(self, *args: np.ndarray, **params: Any) -> Any:
         dtype = args[0].dtype

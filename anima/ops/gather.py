@@ -336,8 +336,7 @@ class Scatter(Primitive):
 
     def __init__(self, name: str, combine: np.ufunc | reference.Extreme | None = None, kinds: type = np.generic):
         super().__init__(name)
-        self.combine = combine
-        self.kinds = kinds
+        self.combine, self.kinds, self.exact = combine, kinds, combine is None
 
     def infer(self, x: ShapedArray, indices: ShapedArray, updates: ShapedArray, *,
               dimension_numbers: ScatterDimensionNumbers, mode: GatherScatterMode, unique_indices: bool = False,

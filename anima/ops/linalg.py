@@ -28,6 +28,7 @@ from anima.ops.elementwise import add, conj, convert, div, eq, ge, gt, mul, sele
 from anima.ops.family import INEXACT, REAL, WIDER, is_kind
 from anima.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from anima.ops.shape import batch_at_front, moveaxis, reshape, slice_in_dim, squeeze, transpose
+from anima.routines import blas
 
 _I32 = np.dtype(np.int32)
 LAPACK_TYPES = tuple(map(np.dtype, (np.float32, np.float64, np.complex64, np.complex128)))
@@ -316,9 +317,7 @@ class TriangularSolve(Primitive):
              unit_diagonal: bool) -> np.ndarray:
         dtype, wide = b.dtype, WIDER.get(b.dtype, b.dtype)
         a, b = a.astype(wide, copy=False), b.astype(wide, copy=False)
-        import scipy.linalg.blas  # slow to load, and not always needed
-
-        (trsm,) = scipy.linalg.blas.get_blas_funcs(("trsm",), dtype=wide)
+        trsm = blas("trsm", wide)
         if conjugate_a and not transpose_a:
             a = a.conj()
         trans = 0 if not transpose_a else 2 if conjugate_a else 1

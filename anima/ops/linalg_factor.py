@@ -35,15 +35,9 @@ from anima.ops.linalg import (
     upper_part,
 )
 from anima.ops.shape import batch_at_front, concatenate, pad, slice_in_dim
+from anima.routines import lapack
 
 _I32 = np.dtype(np.int32)
-
-
-def lapack(name: str, dtype: Any) -> Any:
-    """SciPy's wrapper of a LAPACK routine."""
-    import scipy.linalg.lapack  # slow to load, and not always needed
-
-    return scipy.linalg.lapack.get_lapack_funcs((name,), dtype=dtype)[0]
 
 
 def room_to_work(name: str, dtype: Any, *sizes: int, **options: int) -> list[int]:
@@ -122,14 +116,19 @@ class Permutation(Primitive):
         return ShapedArray((*pivots.shape[:-1], permutation_size), pivots.dtype)
 
     def eval(self, pivots: np.ndarray, *, permutation_size: int) -> np.ndarray:
-        out = np.empty((*pivots.shape[:-1], permutation_size), pivots.dtype)
-        out[...] = np.arange(permutation_size, dtype=pivots.dtype)
-        for i in range(pivots.shape[-1]):
-            other = pivots[..., i, None]
-            here, there = out[..., i, None].copy(), np.take_along_axis(out, other, -1)
-            out[..., i, None] = there
-            np.put_along_axis(out, other, here, -1)
-        return out
+        exchanges = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
+        if len(exchanges) == 1:
+            order = [*range(permutation_size)]
+            for i, other in enumerate(exchanges[0].tolist()):
+                order[i], order[other] = order[other], order[i]
+            return np.array(order, pivots.dtype).reshape(*pivots.shape[:-1], permutation_size)
+        out = np.tile(np.arange(permutation_size, dtype=pivots.dtype), (len(exchanges), 1))
+        lanes = np.arange(len(exchanges))
+        for i, other in enumerate(exchanges.T):
+            here = out[:, i].copy()
+            out[:, i] = out[lanes, other]
+            out[lanes, other] = here
+        return out.reshape(*pivots.shape[:-1], permutation_size)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)

@@ -38,8 +38,9 @@ from anima.ops.linalg import (
     triangular_solve,
     upper_part,
 )
-from anima.ops.linalg_factor import lapack, last, qr_p
+from anima.ops.linalg_factor import last, qr_p
 from anima.ops.shape import batch_at_front, slice_in_dim
+from anima.routines import lapack
 
 
 def columns(x: Any, start: int, stop: int) -> Any:

@@ -50,9 +50,10 @@ from anima.ops.linalg import (
     masked,
     symmetrized,
 )
-from anima.ops.linalg_factor import identities, lapack, last, lu_p, room_to_work
+from anima.ops.linalg_factor import identities, last, lu_p, room_to_work
 from anima.ops.reduce import argmax
 from anima.ops.shape import batch_at_front, concatenate, slice_in_dim
+from anima.routines import lapack
 
 
 class EighImplementation(enum.Enum):

@@ -20,8 +20,8 @@ from anima.ops.broadcast import instantiate
 from anima.ops.contract import batch_matmul
 from anima.ops.elementwise import sub
 from anima.ops.linalg import check_dtype, matrix_transpose
-from anima.ops.linalg_factor import lapack
 from anima.ops.shape import batch_at_front
+from anima.routines import lapack
 
 
 class Sylvester(Primitive):

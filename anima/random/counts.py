@@ -22,7 +22,7 @@ from anima.core import dtypes
 from anima.core.avals import Shape
 from anima.ops import special
 from anima.random.draws import common_shape, draw_uniform, float_dtype, full, int_dtype, operand, sampler
-from anima.random.keys import draw_keys
+from anima.random.keys import clone, draw_keys
 
 
 def _until_all_accepted(key: Any, shape: Shape, dtype: Any, attempt: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
@@ -39,7 +39,7 @@ def _until_all_accepted(key: Any, shape: Shape, dtype: Any, attempt: Callable[[A
 
 # ---------------------------------------------------------------- Poisson
 
-@sampler
+@sampler()
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Poisson distributed integers of mean `lam`; -1 where `lam` is negative or NaN."""
     dtype = int_dtype("poisson", dtype, ValueError)
@@ -47,7 +47,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Any:
     lam = full(lam, np.dtype(np.float32), shape)
     small = jnp.isnan(lam) | (lam < 10)
     counted = _counted_poisson(key, jnp.where(small, lam, 0), shape)
-    drawn = _rejection_poisson(key, jnp.where(small, 1e5, lam), shape)
+    drawn = _rejection_poisson(clone(key), jnp.where(small, 1e5, lam), shape)
     out = jnp.where(small, counted.astype(dtype), drawn.astype(dtype))
     return jnp.where(lam == 0, jnp.zeros_like(out), out)
 
@@ -98,7 +98,7 @@ def _stirling_tail(k: Any) -> Any:
     return jnp.where(k <= 9, table[jnp.clip(k, 0, 9).astype(jnp.int32)], series)
 
 
-@sampler
+@sampler()
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     """The number of successes in `n` trials of probability `p` each, as floats.
 
@@ -116,7 +116,7 @@ def _draw_binomial(key: Any, n: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     small = bad_n | (n * q <= 10)
     count = jnp.floor(n)
     counted = _counted_binomial(key, jnp.where(small, count, 0), q, shape)
-    drawn = _rejection_binomial(key, jnp.where(small, 1e4, count), jnp.where(small, 0.5, q), shape)
+    drawn = _rejection_binomial(clone(key), jnp.where(small, 1e4, count), jnp.where(small, 0.5, q), shape)
     k = jnp.where(small, counted, drawn)
     k = jnp.where(jnp.isinf(n), jnp.asarray(jnp.inf, dtype), k)
     mirrored = (p < 0.5) | jnp.isinf(n)
@@ -162,7 +162,7 @@ def _rejection_binomial(key: Any, n: Any, p: Any, shape: Shape) -> Any:
     return _until_all_accepted(key, shape, p.dtype, attempt)
 
 
-@sampler
+@sampler("unroll")
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int = 1) -> Any:
     """How `n` draws fall to the outcomes of probabilities `p` (its last axis), as floats.
 
@@ -185,7 +185,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     return jnp.moveaxis(counts, 0, -1)
 
 
-@sampler
+@sampler()
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     """The number of trials, each succeeding with probability `p`, up to and with the first success."""
     dtype = int_dtype("geometric", dtype, ValueError)

@@ -60,19 +60,19 @@ def draw_gumbel(key: Any, shape: Shape, dtype: Any, mode: str | None = None) -> 
     return el.neg(el.log(el.neg(el.log1p(el.neg(u)))))
 
 
-@sampler
+@sampler()
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Exponentially distributed numbers of mean 1."""
     return draw_exponential(key, as_shape(shape), float_dtype("exponential", dtype))
 
 
-@sampler
+@sampler()
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Any:
     """Standard Gumbel distributed numbers; mode="high" resolves the lower tail, with twice the bits."""
     return draw_gumbel(key, as_shape(shape), float_dtype("gumbel", dtype), mode)
 
 
-@sampler
+@sampler()
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Standard Laplace distributed numbers."""
     dtype = float_dtype("laplace", dtype)
@@ -81,7 +81,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     return el.mul(el.sign(u), el.log1p(el.neg(el.abs(u))))
 
 
-@sampler
+@sampler()
 def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Standard logistic distributed numbers."""
     dtype = float_dtype("logistic", dtype)
@@ -89,7 +89,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     return el.sub(el.log(u), el.log1p(el.neg(u)))
 
 
-@sampler
+@sampler()
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Standard Cauchy distributed numbers."""
     dtype = float_dtype("cauchy", dtype)
@@ -97,7 +97,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     return el.tan(el.mul(np.asarray(np.pi, dtype), el.sub(u, np.asarray(0.5, dtype))))
 
 
-@sampler
+@sampler()
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Standard normal numbers given that they lie in (lower, upper); differentiable in the bounds."""
     dtype = float_dtype("truncated_normal", dtype)
@@ -112,7 +112,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     return el.min(full(inside[1], dtype, shape), el.max(full(inside[0], dtype, shape), out))
 
 
-@sampler
+@sampler()
 def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Maxwell distributed numbers of scale 1: lengths of standard normal vectors of dimension 3."""
     return _draw_maxwell(key, as_shape(shape), float_dtype("maxwell", dtype))
@@ -123,7 +123,7 @@ def _draw_maxwell(key: Any, shape: Shape, dtype: Any) -> Any:
     return jnp.sqrt(jnp.sum(vectors * vectors, axis=-1))
 
 
-@sampler
+@sampler()
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Numbers `loc + scale * sign * maxwell` with a random sign."""
     dtype = float_dtype("double_sided_maxwell", dtype)
@@ -138,7 +138,7 @@ def _signs(key: Any, shape: Shape, dtype: Any) -> Any:
     return 2 * draw_bernoulli(key, 0.5, shape, dtypes.default_float()).astype(dtype) - 1
 
 
-@sampler
+@sampler()
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Rayleigh distributed numbers of the given scale: lengths of normal vectors of dimension 2.
 
@@ -151,7 +151,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
     return operand(scale, dtype, shape) * jnp.sqrt(jnp.log(u) * -2)
 
 
-@sampler
+@sampler()
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Pareto distributed numbers with exponent `b`: at least 1, P(X > x) = x**-b."""
     dtype = float_dtype("pareto", dtype)
@@ -159,7 +159,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     return jnp.exp(draw_exponential(key, shape, dtype) / operand(b, dtype, shape))
 
 
-@sampler
+@sampler()
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Any:
     """exp(sigma * normal)."""
     dtype = float_dtype("lognormal", dtype)
@@ -167,7 +167,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     return jnp.exp(draw_normal(key, shape, dtype) * operand(sigma, dtype, shape))
 
 
-@sampler
+@sampler()
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Weibull distributed numbers: `scale * exponential ** (1 / concentration)`."""
     dtype = float_dtype("weibull_min", dtype)
@@ -176,7 +176,7 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype
     return draw_exponential(key, shape, dtype) ** power * operand(scale, dtype, shape)
 
 
-@sampler
+@sampler()
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Numbers of triangular density on [left, right] with its peak at `mode`."""
     dtype = float_dtype("triangular", dtype)
@@ -188,7 +188,7 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     return jnp.where(u < (peak - low) / (high - low), rising, falling)
 
 
-@sampler
+@sampler()
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Wald (inverse Gaussian) numbers of the given mean and scale 1.
 
@@ -206,7 +206,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
     return jnp.where(u <= mean / (mean + x), x, mean**2 / x)
 
 
-@sampler
+@sampler("axis", "replace")
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
                 mode: str | None = None) -> Any:
     """Indices along `axis`, drawn with probabilities softmax(logits): the place of the largest

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anima import errors
+from anima.api.library import compiled, repeated
 from anima.core import dtypes
 from anima.core.avals import Shape, broadcast_shapes
 from anima.core.trace import aval_of
@@ -27,12 +28,17 @@ from anima.random.primitives import random_bits_p
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def sampler(fun: F) -> F:
-    """The public face of a sampler: its first argument becomes one typed key, its errors show the user's line.
+def sampler(*static: str, is_exact: bool = False) -> Callable[[F], F]:
+    """Makes the public face of a sampler: its first argument becomes one typed key, its errors show the user's line.
 
-    Adds the keyword `out_sharding`.
+    Adds the keyword `out_sharding`. Outside of `jit` it is compiled, at once unless it `is_exact` (see `api.library`);
+    the arguments named `static` are no arrays' even if they are numbers.
     """
-    name = fun.__name__
+    return functools.partial(_sampler, static=static, is_exact=is_exact)  # type: ignore[return-value]
+
+
+def _sampler(fun: F, static: tuple[str, ...], is_exact: bool) -> F:
+    name, drawn = fun.__name__, repeated(fun) if is_exact else compiled(fun, ("shape", "dtype", *static))
 
     @errors.api_boundary
     @functools.wraps(fun)
@@ -41,7 +47,7 @@ def sampler(fun: F) -> F:
             return as_asked(name, None, out_sharding, public, key, *args, **kwargs)
         typed, _ = check_key(name, key)
         use(typed, name)
-        return fun(typed, *args, **kwargs)
+        return drawn(typed, *args, **kwargs)
 
     parameters = inspect.signature(fun).parameters.values()
     last = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
@@ -100,7 +106,7 @@ def full(x: Any, dtype: Any, shape: Shape) -> Any:
 
 # ---------------------------------------------------------------- bits and uniform numbers
 
-@sampler
+@sampler(is_exact=True)
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Uniform random bits: an array of unsigned integers (uint32 by default)."""
     dtype = dtypes.check_user_dtype(dtypes.default_uint() if dtype is None else dtype, "bits")
@@ -114,7 +120,7 @@ def draw_bits(key: Any, bit_width: int, shape: Shape) -> Any:
     return random_bits_p.bind(key, bit_width=bit_width, shape=shape)
 
 
-@sampler
+@sampler(is_exact=True)
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Numbers uniform in [minval, maxval); the bounds broadcast to `shape`.
 
@@ -167,7 +173,7 @@ def _scaled(floats: Any, low: Any, high: Any, dtype: Any) -> Any:
     return el.convert(el.add(el.mul(floats, width), low), dtype)
 
 
-@sampler
+@sampler(is_exact=True)
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Any:
     """Integers uniform in [minval, maxval); the bounds broadcast to `shape`.
 
@@ -229,7 +235,7 @@ def _integer_bounds(minval: Any, maxval: Any, dtype: Any, work: Any) -> tuple[An
     return low, high, beyond
 
 
-@sampler
+@sampler()
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Numbers of the standard normal distribution, real or complex (of variance 1).
 
@@ -254,7 +260,7 @@ def draw_normal(key: Any, shape: Shape, dtype: Any) -> Any:
     return el.mul(np.sqrt(2).astype(dtype), special.erf_inv(draw_uniform(key, shape, dtype, low, 1.0)))
 
 
-@sampler
+@sampler(is_exact=True)
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Any:
     """Booleans that are True with probability `p`; `shape` is that of `p` by default.
 
@@ -283,7 +289,7 @@ def two_uniforms(key: Any, shape: Shape, dtype: Any, minval: Any = 0.0) -> list[
     return [both[0], both[1]]
 
 
-@sampler
+@sampler(is_exact=True)
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Numbers that are -1 or 1 with equal probability (int32 by default)."""
     dtype = dtypes.check_user_dtype(int if dtype is None else dtype, "rademacher")

@@ -122,21 +122,21 @@ def draw_gamma(key: Any, a: Any, shape: Shape, dtype: Any, log_space: bool = Fal
     return random_gamma_p.bind(key, full(a, dtype, shape), log_space=log_space)
 
 
-@sampler
+@sampler()
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Gamma distributed numbers of shape parameter `a` and scale 1; differentiable in `a`."""
     dtype = float_dtype("gamma", dtype)
     return draw_gamma(key, a, common_shape("gamma", shape, a), dtype)
 
 
-@sampler
+@sampler()
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Logarithms of gamma distributed numbers, precise where the numbers themselves underflow."""
     dtype = float_dtype("loggamma", dtype)
     return draw_gamma(key, a, common_shape("loggamma", shape, a), dtype, log_space=True)
 
 
-@sampler
+@sampler()
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Beta distributed numbers, in (0, 1), of density x**(a-1) (1-x)**(b-1) up to a factor."""
     dtype = float_dtype("beta", dtype)
@@ -148,7 +148,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     return scaled_a / (scaled_a + scaled_b)
 
 
-@sampler
+@sampler()
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Vectors of positive numbers of sum 1, Dirichlet distributed with parameters `alpha` (its last axis).
 
@@ -164,7 +164,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Any
     return scaled / jnp.sum(scaled, axis=-1, keepdims=True)
 
 
-@sampler
+@sampler()
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Chi-square distributed numbers with `df` degrees of freedom."""
     dtype = float_dtype("chisquare", dtype)
@@ -175,7 +175,7 @@ def _draw_chisquare(key: Any, df: Any, shape: Shape, dtype: Any) -> Any:
     return jnp.exp(draw_gamma(key, full(df, dtype, shape) / 2, shape, dtype, True)) * 2
 
 
-@sampler
+@sampler()
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Any:
     """F distributed numbers: the ratio of two chi-square numbers, each divided by its degrees of freedom."""
     dtype = float_dtype("f", dtype)
@@ -185,7 +185,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     return num / (_draw_chisquare(key_den, dfden, shape, dtype) / operand(dfden, dtype, shape))
 
 
-@sampler
+@sampler()
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Student's t distributed numbers with `df` degrees of freedom."""
     dtype = float_dtype("t", dtype)
@@ -195,7 +195,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
     return draw_normal(key_normal, shape, dtype) * jnp.sqrt(half / draw_gamma(key_gamma, half, shape, dtype))
 
 
-@sampler
+@sampler()
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Numbers of density exp(-|x|**p) up to a factor."""
     return _draw_generalized_normal(key, p, as_shape(shape), float_dtype("generalized_normal", dtype))
@@ -209,7 +209,7 @@ def _draw_generalized_normal(key: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     return signs * sizes ** operand(power, dtype, shape)
 
 
-@sampler
+@sampler("d")
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Any:
     """Points uniform in the unit ball of the p-norm in `d` dimensions, along a last axis.
 

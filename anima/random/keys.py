@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import operator
 import warnings
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from anima import errors
+from anima.api.library import repeated
 from anima.config import config
+from anima.control.key_reuse import use
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.dtypes import KeyDType
-from anima.core.source import Source, here
 from anima.core.trace import aval_of
 from anima.ops import elementwise as el
 from anima.random import philox, threefry
@@ -40,6 +40,8 @@ from anima.random.primitives import (
     random_unwrap_p,
     random_wrap_p,
 )
+
+_WORD = ShapedArray((), UINT32)
 
 GENERATORS = (threefry.THREEFRY, philox.RBG, philox.UNSAFE_RBG)  # known from the start
 
@@ -160,7 +162,12 @@ def split(key: Any, num: int | Iterable[int] = 2) -> Any:
     if any(n < 0 for n in shape):
         raise ValueError(f"split takes numbers of keys that are not negative, got {num}")
     use(typed, "split")
-    out = random_split_p.bind(typed, shape=shape)
+    return _split(typed, shape, raw)
+
+
+@repeated
+def _split(key: Any, shape: tuple[int, ...], raw: bool) -> Any:
+    out = random_split_p.bind(key, shape=shape)
     return random_unwrap_p.bind(out) if raw else out
 
 
@@ -175,14 +182,23 @@ def fold_in(key: Any, data: Any) -> Any:
     if type(data) is int:
         if not 0 <= data < 2**32:
             raise OverflowError(f"Python integer {data} out of bounds for uint32 in fold_in")
-        data = np.uint32(data)
+        data = _word(data)
     aval = aval_of(data)
     if aval.shape:
         raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {aval.shape} != (). "
                         "Use anima.vmap for batching.")
     if aval.dtype != UINT32:
         data = el.convert_element_type(data, UINT32)
-    out = random_fold_in_p.bind(typed, data)
+    return _folded(typed, data, raw)
+
+
+def _word(number: int) -> ConcreteArray:
+    return ConcreteArray(np.array(number, np.uint32), _WORD)
+
+
+@repeated
+def _folded(key: Any, data: Any, raw: bool) -> Any:
+    out = random_fold_in_p.bind(key, data)
     return random_unwrap_p.bind(out) if raw else out
 
 
@@ -209,29 +225,6 @@ def _typed(keys: Any, quiet: bool = False) -> tuple[Any, bool]:
     impl = _implementation(None)
     check_words(ShapedArray(tuple(keys.shape), keys.dtype), impl)
     return random_wrap_p.bind(keys, impl=impl), True
-
-
-# ---------------------------------------------------------------- the checker of key reuse
-
-_used: dict[int, tuple[weakref.ref[Any], str, Source | None]] = {}
-
-
-def use(key: Any, name: str) -> None:
-    """Records that `name` used a typed key up; with `config.debug_key_reuse`, KeyReuseError if it was before.
-
-    Keys are told apart as Python objects, traced ones too. What compiled code does with its keys is seen
-    only while it is traced, and raw keys are not seen.
-    """
-    if not config.debug_key_reuse:
-        return
-    number = id(key)
-    known = _used.get(number)
-    if known is not None and known[0]() is key:
-        raise errors.KeyReuseError(
-            f"{name} was given a key that has been used before, by {known[1]} at {known[2]}. Two draws from one key "
-            "are not independent.\nFix: key, subkey = anima.random.split(key), and a new subkey for each draw; "
-            "anima.random.clone(key) where the same numbers are wanted again.")
-    _used[number] = weakref.ref(key, lambda _: _used.pop(number, None)), name, here()
 
 
 def check_key(name: str, key: Any) -> tuple[Any, bool]:

@@ -12,7 +12,7 @@ from anima.ops.family import WIDER
 from anima.random.draws import common_shape, draw_normal, float_dtype, sampler
 
 
-@sampler
+@sampler()
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None,
                         method: str = "cholesky") -> Any:
     """Normal vectors of mean `mean` [..., n] and covariance `cov` [..., n, n].
@@ -47,7 +47,7 @@ def _root(cov: Any, method: str) -> Any:
     return (vectors * jnp.sqrt(values[..., None, :])).astype(dtype)
 
 
-@sampler
+@sampler("n", "m")
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Any:
     """Matrices [*shape, n, m] with orthonormal rows or columns, whichever are fewer; `m` is `n` by default.
 

@@ -40,7 +40,7 @@ def words_aval(aval: ShapedArray) -> ShapedArray:
 class KeyPrimitive(Primitive):
     """An operation on keys, defined by `program` on their words; results are never differentiable."""
 
-    on_words = True
+    on_words = exact = True
 
     def program(self, impl: Implementation, *words: Any, **params: Any) -> Any:
         """The operation, on arrays of words of this generator's keys, in terms of ordinary operations."""
@@ -137,6 +137,8 @@ class RandomClone(KeyPrimitive):
 class RandomBits(KeyPrimitive):
     """Uniform unsigned integers of `bit_width` bits: an array of shape `shape` for each key."""
 
+    uses_keys = True
+
     def infer(self, keys: ShapedArray, *, bit_width: int, shape: Shape) -> ShapedArray:
         check_keys(keys, "random_bits")
         if bit_width not in (8, 16, 32, 64):
@@ -149,6 +151,8 @@ class RandomBits(KeyPrimitive):
 
 class RandomSplit(KeyPrimitive):
     """Independent new keys: an array of shape `shape` for each key."""
+
+    uses_keys = True
 
     def infer(self, keys: ShapedArray, *, shape: Shape) -> ShapedArray:
         check_keys(keys, "random_split")

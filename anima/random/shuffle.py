@@ -45,7 +45,7 @@ def _permuted(key: Any, x: Any, axis: int) -> Any:
     return jnp.take(x, _shuffled(key, jnp.arange(x.shape[axis]), 0), axis=axis, unique_indices=True)
 
 
-@sampler
+@sampler(is_exact=True)
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
     """`x` with its slices along `axis` in random order, or a permutation of range(x) for an int.
 
@@ -65,7 +65,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     return _shuffled(key, x, axis) if independent else _permuted(key, x, axis)
 
 
-@sampler
+@sampler("a", "axis", "replace")
 def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0,
            mode: str | None = None) -> Any:
     """Draws from `a` along `axis`, or from range(a) for an int: an array of `shape` of them.

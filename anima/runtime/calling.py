@@ -43,6 +43,7 @@ _SCRATCH_ALIGNMENT = 64
 _MOST_INPUTS = 4096              # of a native call, which keeps notes of each on the stack
 
 _KINDS = {"float32": 1, "int32": 2, "int64": 3, "bool": 4}
+_OF_INTS = {"float32": 5, "float64": 6}
 
 
 # What the code needs of the interpreter by address: functions and objects.
@@ -124,6 +125,11 @@ def _module() -> tuple[native.Module, dict[str, int] | None]:
     return native.load(text, level=0, symbols=symbols), fields  # 3 ms instead of 15; a call takes 10 ns more
 
 
+def is_loaded() -> bool:
+    """Whether the native code is there already."""
+    return bool(_module.known)  # type: ignore[attr-defined]
+
+
 # --- Calling ---------------------------------------------------------------------------------
 
 
@@ -135,6 +141,7 @@ class Input:
     size: int
     aval: ShapedArray | None = None
     donated: str | None = None  # to the function of this name
+    number: type | None = None  # int: Python's, as floats; None: those of the array's kind
 
 
 @record
@@ -201,8 +208,9 @@ def _record(given: Input) -> list[int]:
         scalar: type | None = None
         kind = 0
         if plain and not sizes:
-            scalar, kind = _numbers(aval.dtype, aval.weak_type)
-        number = {1: float, 2: int, 3: int, 4: bool}.get(kind)
+            scalar, kind = (None, _OF_INTS[aval.dtype.name]) if given.number is int and aval.dtype.kind == "f" else (
+                _numbers(aval.dtype, aval.weak_type))
+        number = {1: float, 2: int, 3: int, 4: bool, 5: int, 6: int}.get(kind)
         record = [tag, id(aval.dtype), id(type(aval.dtype)) if plain else 0, id(bool(aval.weak_type)),
                   int(plain and not aval.weak_type), id(scalar) if scalar else 0, id(number) if number else 0, kind,
                   0 if given.donated is None else id(given.donated), len(sizes)]

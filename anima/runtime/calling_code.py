@@ -295,7 +295,7 @@ convert:
   store i64 %number.address, ptr %arg
   %kind = field i64 %record, kind
   switch i64 %kind, label %refuse [ i64 1, label %float  i64 2, label %integer  i64 3, label %integer
-                                    i64 4, label %truth ]
+                                    i64 4, label %truth  i64 5, label %whole  i64 6, label %whole ]
 float:
   %double = field double %item, head
   %size = call double @llvm.fabs.f64(double %double)
@@ -320,6 +320,27 @@ integer:
   %int.ok = and i1 %in.range, %width.ok
   store i64 %long, ptr %number
   br i1 %int.ok, label %fits, label %refuse
+whole:
+  ; an int that a float of 4 (24 bits) or 8 bytes (53 bits) holds exactly
+  %whole64 = call i64 {PyLong_AsLongLongAndOverflow}(ptr %item, ptr %over.at)
+  %whole.over = load i32, ptr %over.at
+  %whole.in.range = icmp eq i32 %whole.over, 0
+  %single.wanted = icmp eq i64 %kind, 5
+  %most = select i1 %single.wanted, i64 16777216, i64 9007199254740992
+  %least = sub i64 0, %most
+  %not.high = icmp sle i64 %whole64, %most
+  %not.low = icmp sge i64 %whole64, %least
+  %exact = and i1 %not.high, %not.low
+  %whole.ok = and i1 %exact, %whole.in.range
+  %as.double = sitofp i64 %whole64 to double
+  br i1 %single.wanted, label %as.float, label %as.wide
+as.float:
+  %as.single = fptrunc double %as.double to float
+  store float %as.single, ptr %number
+  br i1 %whole.ok, label %fits, label %refuse
+as.wide:
+  store double %as.double, ptr %number
+  br i1 %whole.ok, label %fits, label %refuse
 fits:
   ret i1 true
 }

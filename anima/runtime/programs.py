@@ -4,11 +4,13 @@ is not even loaded.
     executable = executable_of(closed, name)       Executable, or StoredExecutable
 
 A program is known by what was traced (`core/digest.py`), its name, what may be written over and the options that hold.
+Programs in it that are compiled when they are called are found by their digests in what was traced.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,13 +18,14 @@ from anima.compiler.machine import native, store
 from anima.config import config, profiling
 from anima.core.digest import LARGEST, digest
 from anima.core.format import Reader, Writer
-from anima.core.jaxpr import ClosedJaxpr
+from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, subjaxprs
 from anima.runtime.executable import Executable
 from anima.runtime.logs import timed
 from anima.runtime.saving import read_code, read_target, write_code, write_target
 from anima.util import check_level, lazy_module, weak_cache
 
 recording = lazy_module("anima.runtime.tapes.recording")  # with the compiler
+callback = lazy_module("anima.compiler.lowering.callback")
 _LOOKING = ("ANIMA_SHOW", "ANIMA_TIME")  # set, somebody wants to see the compiler at work
 
 
@@ -31,7 +34,8 @@ class StoredExecutable(Executable):
 
     def __init__(self, content: memoryview, closed: ClosedJaxpr, name: str, donated: tuple[int, ...]) -> None:
         reader = Reader(content)
-        super().__init__(*read_code(reader, read_target(reader)))
+        called = [callback.Callback.of(eqn) for eqn in _on_call(closed, reader.many(reader.data))]
+        super().__init__(*read_code(reader, read_target(reader), called))
         reader.end()
         self._made_from = closed.jaxpr, closed.consts, name, donated  # not `closed`, which would live as long as that
 
@@ -60,8 +64,12 @@ def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ())
         except (KeyError, RuntimeError, ValueError):
             pass  # code that does not link
     made = recording.executable_of(closed, name, donated)
-    if key is not None and type(made) is Executable and _is_of_all(made):
+    called = _programs_called(made) if key is not None and type(made) is Executable else None
+    if key is not None and called is not None and _is_of_all(made):
         writer = Writer()
+        writer.natural(len(called))
+        for one in called:
+            writer.data(one)
         write_target(writer, made.backend.target)
         write_code(writer, made)
         store.write(key, writer.bytes())
@@ -82,5 +90,24 @@ def _key(closed: ClosedJaxpr, name: str, donated: tuple[int, ...]) -> str | None
 def _is_of_all(executable: Executable) -> bool:
     """Whether the code would do the same in another process: it calls nothing that is of this one."""
     constants = sum(b.value.nbytes for b in executable.program.with_role("const"))
-    return (not executable.program.callbacks and constants <= LARGEST
-            and not any(native.ADDRESS in text for text in executable.code.texts))
+    return constants <= LARGEST and not any(native.ADDRESS in text for text in executable.code.texts)
+
+
+def _programs_called(executable: Executable) -> list[bytes] | None:
+    """The digests of what code calls back, if that are programs and nothing else."""
+    found = [digest(c.params["program"].closed) if isinstance(c, callback.Callback) and c.primitive.on_call else None
+             for c in executable.program.callbacks]
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def _on_call(closed: ClosedJaxpr, called: Sequence[Any]) -> list[Eqn]:
+    """The equations of a program that call programs with these digests; KeyError if there is none."""
+    known = {digest(e.params["program"].closed): e for e in _equations(closed) if e.primitive.on_call} if called else {}
+    return [known[bytes(one)] for one in called]
+
+
+def _equations(closed: ClosedJaxpr | Jaxpr) -> Iterator[Eqn]:
+    for eqn in closed.eqns:
+        yield eqn
+        for inner in subjaxprs(eqn.params):
+            yield from _equations(inner)

@@ -22,7 +22,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.stage import StageTrace, StageTracer, Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import EVAL, Trace, Tracer, aval_of, under
+from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import as_operand, instantiate, reduce_sum
 from anima.ops.collective import cotangent_of
 from anima.ops.elementwise import convert
@@ -405,7 +405,7 @@ class Custom:
         """Whether nothing is being transformed. TypeError for arguments that cannot be positional."""
         if kwargs:
             self._positional(args, kwargs)
-        return current.trace is EVAL and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs)))
+        return current.trace.is_ground and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs)))
 
     def _in_order(self, nondiff: dict[int, Any]) -> list[Any]:
         return [nondiff[i] for i in sorted(nondiff)]

@@ -24,7 +24,7 @@ import numpy as np
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var, subjaxprs
 from anima.core.mesh import Mesh
 from anima.core.processes import Groups
-from anima.core.stage import literal_array, trace_to_jaxpr
+from anima.core.stage import eval_jaxpr, literal_array, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, aval_of, under
 from anima.ops.broadcast import broadcast
@@ -87,6 +87,9 @@ class _Exchanging:
         names = primitive.axis_names(params) if primitive.axis_names is not None else ()
         if names and isinstance(primitive, Collective):
             return [self.collective(primitive, self.groups(names), *args, **params)]
+        if names and primitive.body is not None:
+            program = self.program(primitive.body(params, list(map(aval_of, args))))
+            return eval_jaxpr(program.jaxpr, program.consts, *args)
         if any(True for _ in subjaxprs(params)):
             params = {k: self._parameter(v) for k, v in params.items()}
         out = primitive.bind(*args, **params)

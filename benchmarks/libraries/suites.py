@@ -4,7 +4,7 @@
 
 This Python and that of ANIMA_BENCH_JAX must have the same libraries, and pytest. Sources are fetched into FOLDER by
 pip; what each test came to is kept there. Only libraries that are named are run (with `--peer anima`, here alone). The
-table of docs/libraries.md is written from all that FOLDER has.
+table of docs/libraries.md is written from all that FOLDER has; its lines about other libraries stay.
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ SUITES = {
     "jraph": Suite("Jraph", "jraph", "jraph"),
     "distrax": Suite("Distrax", "distrax", "distrax", every=4),
     "brax": Suite("Brax", "brax", "brax", every=4),
+    "mjx": Suite("MuJoCo MJX", "mujoco-mjx", "mujoco/mjx", without="warp|integration"),
+    "jaxley": Suite("Jaxley", "jaxley", "tests", every=4, without="jaxley_vs_neuron"),
+    "jnkepler": Suite("jnkepler", "jnkepler", "tests"),
+    "frax": Suite("frax", "frax", "tests"),
 }
 
 
@@ -136,7 +140,11 @@ def row(name: str, folder: Path) -> tuple[str, list[str]]:
 
 
 def write_table(folder: Path) -> None:
-    """Puts the table of all libraries that both peers have run into the page."""
+    """Puts the table of all libraries that both peers have run into the page; lines about others stay."""
+    text = PAGE.read_text()
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    before = {line[2:].rpartition(" |")[0].split(" | ")[0].rpartition(" ")[0]: line
+              for line in text[start:end].splitlines() if line.startswith("| ")}
     lines = ["| library | files | passed, of those passing on JAX | | Anima | JAX | what does not work |",
              "|---|---|---|---|---|---|---|"]
     for name in SUITES:
@@ -144,8 +152,8 @@ def write_table(folder: Path) -> None:
             line, lost = row(name, folder)
             lines.append(line)
             print(line, *lost, sep="\n  ")
-    text = PAGE.read_text()
-    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+        elif SUITES[name].title in before:
+            lines.append(before[SUITES[name].title])
     PAGE.write_text(text[:start] + "\n" + "\n".join(lines) + "\n" + text[end:])
 
 

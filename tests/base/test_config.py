@@ -210,3 +210,15 @@ def test_switches_are_turned_on_by_a_bare_call() -> None:
         with switch():
             assert getattr(config, switch.name) is True
         assert getattr(config, switch.name) is False
+
+
+def test_tests_put_their_own_functions_in_place_of_its(monkeypatch) -> None:
+    called = []
+    with monkeypatch.context() as patch:
+        patch.setattr(config, "update", lambda *args: called.append(args))
+        config.update("no_such_option", 1)
+        assert called == [("no_such_option", 1)]
+    with pytest.raises(AttributeError, match="no_such_option"):
+        config.update("no_such_option", 1)
+    with pytest.raises(AttributeError, match="updates"):
+        config.updates = print

@@ -326,6 +326,40 @@ def test_nan_passes_through_max(name, place):
     assert np.isnan(compiled(p, x)[0][0])
 
 
+def looks_for_nans(n: int, dtype: str) -> Program:
+    """Copies, and tells whether there is a NaN, and whether a zero."""
+    loop = vector("j", n, Let("a", x_at(i("j"), dtype=dtype)), Store("y", i("j"), v("a", dtype)),
+                  Let("b", op("ne", v("a", dtype), v("a", dtype), dtype="bool")),
+                  Accumulate("s", "or", v("b", "bool")),
+                  Let("z", op("eq", v("a", dtype), k(0.0, dtype), dtype="bool")), Accumulate("t", "or", v("z", "bool")))
+    return one_kernel("look", {"x": (dtype, n)}, {"y": (dtype, n), "o": ("bool", 2)},
+                      Var("s", "bool", k(False, "bool")), Var("t", "bool", k(False, "bool")), loop,
+                      Store("o", c(0), v("s", "bool")), Store("o", c(1), v("t", "bool")))
+
+
+@pytest.mark.parametrize("dtype", ("f16", "f32", "f64"))
+@pytest.mark.parametrize("n", (1, 15, 16, 17, 31, 32, 33, 47, 48, 64, 77))
+def test_a_nan_is_found_wherever_it_is(n, dtype):
+    p = looks_for_nans(n, dtype)
+    check(p)
+    runs = [compile_program(p), compile_program(p, None, NARROW), lambda xs: run(p, xs)]
+    for place in range(-1, n):
+        x = np.ones(n, NUMPY[dtype])
+        if place >= 0:
+            x[place] = np.nan if place % 3 else 0
+        for r in runs:
+            y, found = r([x])
+            np.testing.assert_array_equal(y, x)
+            assert list(found) == [np.isnan(x).any(), (x == 0).any()], place
+
+
+def test_two_vectors_are_looked_at_for_nans_at_once():
+    text = text_of(looks_for_nans(64, "f32"))
+    lanes = native.host().vector_bytes // 4
+    assert text.count(f"fcmp uno <{lanes} x float>") == 1
+    assert text.count(f"fcmp oeq <{lanes} x float>") == 2
+
+
 def test_sum_of_negative_zeros():
     p = one_kernel("sum", {"x": ("f32", 77)}, {"y": ("f32", 1)}, Var("s", "f32", k(-0.0)),
                    vector("j", 77, Accumulate("s", "add", x_at(i("j")))), Store("y", c(0), v("s")))

@@ -326,3 +326,21 @@ def test_branches_share_what_they_close_over() -> None:
     program = anima.make_jaxpr(lambda p: lax.cond(p, lambda: weights * 2, lambda: weights - 1))(True)
     (eqn,) = (e for e in program.eqns if e.primitive.name == "cond")
     assert len(eqn.invars) == 2
+
+
+def test_a_function_of_several_branches_is_called_once() -> None:
+    called = []
+
+    def f(x):
+        called.append("f")
+        return x ** 2
+
+    def g(x):
+        called.append("g")
+        return x + 1
+
+    assert float(lax.switch(2, [f, g, f, g], 3.0)) == 9.0 and called == ["f", "g"]
+    assert float(anima.jit(lambda k: lax.cond(k > 0, f, f, 4.0))(1)) == 16.0 and called == ["f", "g", "f"]
+    del called[:]
+    lax.cond(True, f, g, 0.0)
+    assert called == ["f", "g"]

@@ -40,6 +40,13 @@ print(jax.__version__, jax.__version_info__, jax.grad(lambda x: x ** 2)(3.0))
 """) == f"{JAX_VERSION} {tuple(map(int, JAX_VERSION.split('.')))} 6.0\n"
 
 
+def test_importing_loads_little_more_than_anima_does():
+    program = "import sys, {}; print(*sorted(name for name in sys.modules if not name.startswith('jax')))"
+    own = python("-c", program.format("anima, anima.numpy")).split()
+    more = set(python("-c", "import anima.dropin; anima.dropin.install(); " + program.format("jax, jax.numpy")).split())
+    assert all(name.startswith("anima.dropin") for name in more - set(own))
+
+
 def test_dictionaries_come_back_in_the_order_of_their_keys():
     """And ordered ones in their own; Anima alone keeps the order of all."""
     program = """

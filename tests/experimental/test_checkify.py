@@ -14,6 +14,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.experimental import checkify
+from anima.runtime.tapes import recording
 
 F32 = jnp.float32
 ALL = checkify.all_checks
@@ -207,6 +208,21 @@ def test_the_first_failure_is_told() -> None:
     assert told(f, F32(0.0), jnp.int32(7)) == "two 0.5 (`check` failed)"
     assert told(f, F32(1.0), jnp.int32(7)).startswith("out-of-bounds")  # type: ignore[union-attr]
     assert told(f, F32(1.0), jnp.int32(2)) is None
+
+
+def test_what_tells_of_failures_is_compiled_when_one_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    original = recording.executable_of
+    monkeypatch.setattr(recording, "executable_of", lambda closed, name, *rest: (
+        names.append(name), original(closed, name, *rest))[1])
+    f = anima.jit(checkify.checkify(lambda x: jnp.sum(jnp.log(x) * jnp.sin(x)), errors=checkify.nan_checks))
+    assert f(jnp.ones(7))[0].get() is None and "later" not in names
+    assert "primitive: log" in f(-jnp.ones(7))[0].get()
+    assert "primitive: sin" in f(jnp.full(7, jnp.inf, jnp.float32))[0].get()
+    assert names.count("later") == 1 and f(jnp.ones(7))[0].get() is None
+    lanes = anima.vmap(checkify.checkify(lambda x: jnp.log(x) + 1, errors=checkify.nan_checks))
+    assert "at mapped index 1: nan" in anima.jit(lanes)(jnp.array([1.0, -1.0, 2.0]))[0].get()
+    assert names.count("later") == 1  # where all lanes compute all branches, it is part of the program
 
 
 # ---------------------------------------------------------------- loops and branches

@@ -17,6 +17,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.compiler import driver
 from anima.compiler.machine import native
+from anima.experimental import checkify
 from anima.experimental.serialize_executable import deserialize_and_load, serialize
 from anima.export import FormatError, executables
 from anima.runtime.cpu import Cpu
@@ -119,6 +120,16 @@ def test_wrong_arguments() -> None:
         deserialize_and_load(blob, in_tree, anima.tree.structure(()))
     with pytest.raises(NotImplementedError, match="one device"):
         deserialize_and_load(blob, in_tree, in_tree, backend="tpu")
+
+
+def test_checks_tell_what_failed_there_too() -> None:
+    checked = checkify.checkify(lambda x, i: lax.fori_loop(0, 3, lambda k, s: s + jnp.log(x[i[k]]), 0.0),
+                                errors=checkify.all_checks)
+    x, i = jnp.array([1.0, 2.0, 3.0]), jnp.array([2, 0, 1])
+    loaded = deserialize_and_load(*serialize(compiled(checked, x, i)))
+    assert loaded(x, i)[0].get() is None
+    for args in ((x, i + 1), (x - 2, i)):
+        assert loaded(*args)[0].get() == checked(*args)[0].get() is not None
 
 
 def _steps(x: Any) -> Any:

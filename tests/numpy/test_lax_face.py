@@ -80,3 +80,10 @@ def test_associative_scan_refuses_functions_that_return_something_else():
     x = jnp.arange(5)
     got = lax.associative_scan(lambda a, b: [a[0] + b[0], a[1] + b[1]], (x, x))  # a list for a tuple is as good
     assert np.array_equal(got[1], np.cumsum(np.arange(5)))
+
+
+def test_stage_leaves_no_equation() -> None:
+    program = anima.make_jaxpr(lambda x: (lax.stage_p.bind(x) * 2, lax.stage(3.0)))(1.0)
+    assert [e.primitive.name for e in program.eqns] == ["mul"] and program.out_avals[1].weak_type
+    assert anima.grad(lambda x: lax.stage_p.bind(x) ** 2)(3.0) == 6
+    np.testing.assert_array_equal(anima.vmap(lax.stage_p.bind)(jnp.arange(3)), np.arange(3))

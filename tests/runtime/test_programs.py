@@ -21,6 +21,7 @@ from anima.compiler.machine import store
 from anima.core import digest as digests
 from anima.core.digest import digest
 from anima.core.jaxpr import ClosedJaxpr, Eqn
+from anima.experimental import checkify
 from anima.runtime import programs
 from anima.runtime.executable import Executable
 from anima.runtime.programs import StoredExecutable
@@ -285,6 +286,25 @@ def test_programs_that_call_do_so_the_second_time(kinds: list[type], name: str,
         np.testing.assert_allclose(one, fun(x), rtol=1e-4, atol=1e-2)
     said = capsys.readouterr().out.splitlines()
     assert said == (["0", "1"] * 3 if "print" in name else [])
+
+
+def test_programs_that_are_compiled_when_they_are_called(kinds: list[type]) -> None:
+    def logs(x: Any, i: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda k, s: s + jnp.log(x[i[k]]), 0.0)
+
+    def two(x: Any, i: Any) -> Any:  # two such programs, one in a branch, and a third in a loop
+        first = checkify.checkify(logs, errors=checkify.all_checks)(x, i)
+        second = lax.cond(i[0] > 0, lambda: checkify.checkify(logs, errors=checkify.nan_checks)(-x, i)[0]._pred,
+                          lambda: jnp.bool_(False))
+        return first, second, lax.map(lambda a: checkify.checkify(logs, errors=checkify.all_checks)(a * x, i)[0],
+                                      jnp.array([1.0, -1.0]))
+
+    x, i = jnp.array([1.0, 2.0, 3.0]), jnp.array([2, 5, 1])
+    used, (one, other) = twice(kinds, two, x, i)
+    assert used[0] is Executable and StoredExecutable in used
+    for (error, _), flag, lanes in (one, other):
+        assert "index 5 is out of bounds" in error.get() and bool(flag)
+        assert list(map(len, lanes.get().split("at mapped index")))[1:] and "nan generated" in lanes.get()
 
 
 def test_stored_programs_can_be_looked_at(kinds: list[type]) -> None:

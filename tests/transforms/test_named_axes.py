@@ -51,6 +51,9 @@ COLLECTIVES: list[tuple[Fun, np.ndarray, Any]] = [
     (lambda x: lax.ppermute(x, "i", RING), X, np.roll(X, 1, 0)),
     (lambda x: lax.ppermute(x, "i", [(2, 0)]), X, np.stack([X[2], 0 * X[0], 0 * X[0]])),
     (lambda x: lax.pshuffle(x, "i", [2, 0, 1]), X, X[[2, 0, 1]]),
+    (lambda x: lax.precv(lax.psend(x, "i", RING), x, "i", RING), X, np.roll(X, 1, 0)),
+    (lambda x: lax.precv(lax.optimization_barrier(lax.psend({"a": x}, "i", [(2, 0)]))["a"], x, ("i",), [(2, 0)]), X,
+     np.stack([X[2], 0 * X[0], 0 * X[0]])),
     (lambda x: lax.pbroadcast(x, "i", 1), X, repeated(X[1])),
     (lambda x: lax.pcast(x, "i", to="varying"), X, X),
     (lambda x: lax.psum_scatter(x, "i", scatter_dimension=1), SQUARES, SQUARES.sum(0).T),
@@ -205,6 +208,27 @@ def test_ragged_all_to_all() -> None:
                                                         ).sum(), rtol=1e-4)
 
 
+def test_ragged_all_to_all_in_groups() -> None:
+    """Of two pairs of elements, and of axes of two names: as the exchange within each pair alone."""
+    rng = np.random.default_rng(5)
+    x, send = rng.normal(size=(2, 2, 6)).astype(np.float32), rng.integers(0, 3, (2, 2, 2))
+    starts = np.concatenate([np.zeros((2, 2, 1), int), np.cumsum(send, 2)[..., :-1]], 2)
+    places = np.concatenate([np.zeros((2, 1, 2), int), np.cumsum(send, 1)[:, :-1]], 1)
+    args = x, 0 * x, starts, send, places, send.transpose(0, 2, 1)
+    want = anima.vmap(anima.vmap(lambda *a: lax.ragged_all_to_all(*a, axis_name="i"), axis_name="i"))(*args)
+    in_groups = anima.vmap(lambda *a: lax.ragged_all_to_all(*a, axis_name="i", axis_index_groups=[[0, 1], [2, 3]]),
+                           axis_name="i")
+    for fun in (in_groups, anima.jit(in_groups)):
+        got = fun(*(a.reshape(4, *a.shape[2:]) for a in args))
+        np.testing.assert_array_equal(got, np.asarray(want).reshape(4, 6))
+    assert np.any(want)
+    swapped = anima.vmap(lambda *a: lax.ragged_all_to_all(*a, axis_name="i", axis_index_groups=[[3, 0], [1, 2]]),
+                         axis_name="i")
+    order = [3, 0, 1, 2]  # element 3 is the first of its group
+    got = swapped(*(a.reshape(4, *a.shape[2:])[np.argsort(order)] for a in args))
+    np.testing.assert_array_equal(np.asarray(got)[order], np.asarray(want).reshape(4, 6))
+
+
 def test_programs() -> None:
     def text(f: Fun, **env: int) -> str:
         return str(anima.make_jaxpr(f, axis_env=list(env.items()))(jnp.ones((4, 2))))
@@ -213,6 +237,9 @@ def test_programs() -> None:
     assert "axis_index_groups=((0, 1), (2, 3))" in text(
         lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 3]]), i=4)
     assert "reduce_scatter[\n" in text(lambda x: lax.psum_scatter(x, "i"), i=4)
+    numbers = np.arange(4)
+    assert "ragged_all_to_all[axis_name=('i',)" in text(
+        lambda x: lax.ragged_all_to_all(x, x, *[numbers] * 4, axis_name="i"), i=4)
     assert "axis_index[axis_name=i]" in text(lambda x: lax.axis_index("i"), i=4)
     assert "psum[axes=(0,)]" in text(anima.vmap(lambda x: lax.psum(x, "i"), axis_name="i"))
     # A function jitted once is traced anew for an axis of another size or name, and once for each.

@@ -185,7 +185,8 @@ def test_broadcasting_inside() -> None:
 # ---------------------------------------------------------------- errors
 
 @pytest.mark.parametrize("kind, phrase, fun", [
-    (ValueError, "inconsistent sizes.*", lambda: anima.vmap(lambda x, y: x + y)(np.ones(3), np.ones(4))),
+    (ValueError, r"^vmap got inconsistent sizes for array axes to be mapped:\n[\s\S]*in vmap of <lambda>",
+     lambda: anima.vmap(lambda x, y: x + y)(np.ones(3), np.ones(4))),
     (ValueError, r"inconsistent sizes[\s\S]*\['a'\][\s\S]*size 3[\s\S]*\['b'\][\s\S]*size 4",
      lambda: anima.vmap(lambda d: d["a"])({"a": np.ones(3), "b": np.ones(4)})),
     (ValueError, r"len\(in_axes\)=1, len\(args\)=2", lambda: anima.vmap(lambda x, y: x, in_axes=(0,))(A, A)),

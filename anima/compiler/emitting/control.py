@@ -241,11 +241,8 @@ class Control(Scratch):
                 if op is not None:
                     new = self.combine(op, value.dtype, self.load(buffer, where), new)
                 self.store(buffer, where, new)
-            case Accumulate(name=name, op=op, value=value):
-                key = self.renamed.get(name, name)
-                old = self.env[key]
-                new = self.combine(op, value.dtype, old, self.evaluate(value))
-                self.env[key] = self._where_active(new, old) if name in self.renamed or self.apart else new
+            case Accumulate():
+                self.accumulate(stmt)
             case Assign(name=name, value=value):
                 new = self.evaluate(value) if name in self.shared else self.variable(self.evaluate(value))
                 masked = self.apart and name not in self.shared
@@ -292,6 +289,13 @@ class Control(Scratch):
                 self.outside(stmt)
             case _:
                 raise TypeError(f"{type(stmt).__name__} cannot stand here")
+
+    def accumulate(self, stmt: Accumulate) -> None:
+        """What a variable holds, and one value more."""
+        key = self.renamed.get(stmt.name, stmt.name)
+        old = self.env[key]
+        new = self.combine(stmt.op, stmt.value.dtype, old, self.evaluate(stmt.value))
+        self.env[key] = self._where_active(new, old) if stmt.name in self.renamed or self.apart else new
 
     def pointer(self, address: Expr) -> Value:
         """An address as a pointer."""

@@ -96,6 +96,7 @@ class Function(Squares):
         self.renamed = {}
         self.written = {}
         self.held, self.sizes, self.numbers = {}, {}, {}
+        self.tests, self.waiting = {}, {}
         self.heap, self.guarded = [], []
         self.windows = {}
         self.on_stack = 0

@@ -6,11 +6,12 @@
 
 Where the machine has no masked instructions the rest runs one by one. A long body is not written twice:
 it gets masks in all of its rounds. A `while` runs until its last lane is done. How accumulators are
-combined depends on the program alone.
+combined depends on the program alone. Two rounds look for NaNs with one comparison.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
@@ -22,7 +23,22 @@ from anima.compiler.emitting.interleave import runs
 from anima.compiler.emitting.value import COMPLEX_TYPES, ZERO, LaneIndex, Val, constant_of, i64, parts, rebuild
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.costs import cost
-from anima.compiler.ir.loops import Accumulate, Assign, Call, Const, For, If, Stmt, Store, While, statements
+from anima.compiler.ir.loops import (
+    Accumulate,
+    Assign,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    While,
+    statements,
+)
 from anima.compiler.ir.neutral import neutral
 
 _HEAVY = 24      # nanoseconds or so of one scalar iteration from which a body is written once only
@@ -34,6 +50,8 @@ class Vector(Control):
     """Adds vector loops to a function."""
 
     masks: bool
+    tests: dict[str, Expr]  # of accumulators that say whether a value was a NaN: the value
+    waiting: dict[str, Value]  # values that are not looked at yet, by accumulator
 
     def vector(self, loop: For) -> None:
         """The loop, `loop.width` lanes at once."""
@@ -48,13 +66,17 @@ class Vector(Control):
         self.shared = frozenset(s.name for look in looks for s in look.then if isinstance(s, Assign))
         sums = self._accumulated(loop.body)
         weight = sum(cost(s) for s in loop.body)
-        rounds = self._rounds(loop, count, weight, bool(sums))
+        tests = _nan_tests(loop.body, sums)
+        rounds = self._rounds(loop, count, weight, sums, tests)
+        self.tests = tests if rounds > 1 else {}
         totals = [self._accumulators(sums, u, loop.width) for u in range(rounds)]
         with self.scope():
             self._rounds_and_rest(loop, extent, count, weight, totals)
-            partial = [{name: self.env[key] for name, key in renamed.items()} for renamed in totals]
+            partial = [{key: self.env[key] for key in renamed.values()} for renamed in totals]
         for name, stmt in sums.items():
-            self._combine(name, stmt, [p[name] for p in partial], loop.width)
+            found = {renamed[name]: p[renamed[name]] for p, renamed in zip(partial, totals, strict=True)}
+            self._combine(name, stmt, list(found.values()), loop.width)
+        self.tests = {}
 
     def block(self, stmts: Sequence[Stmt]) -> None:
         """Write statements in order, stores to places next to each other as one."""
@@ -145,10 +167,24 @@ class Vector(Control):
                 found[node.name] = node
         return found
 
-    def _rounds(self, loop: For, count: int | None, weight: float, reduces: bool) -> int:
-        if not reduces or weight > _MEDIUM:
+    def accumulate(self, stmt: Accumulate) -> None:
+        """What a variable holds, and one value more; of NaNs in two vectors, one after the other, at once."""
+        if stmt.name not in self.tests or self.mask is not None or self.width == 1:
+            return super().accumulate(stmt)
+        value = cast(Value, self.wide(self.evaluate(self.tests[stmt.name])))
+        before = self.waiting.pop(stmt.name, None)
+        if before is None:
+            self.waiting[stmt.name] = value
+        else:
+            key = self.renamed[stmt.name]
+            self.env[key] = self.combine("or", "bool", self.env[key], self.b.cmp("uno", before, value))
+
+    def _rounds(self, loop: For, count: int | None, weight: float, sums: dict[str, Accumulate],
+                tests: dict[str, Expr]) -> int:
+        flags = all(stmt.op == "or" for stmt in sums.values())
+        if not sums or weight > (_HEAVY if tests and flags else _MEDIUM):
             return 1
-        most = 4 if weight <= _LIGHT else 2
+        most = 4 if weight <= _LIGHT and not (tests and flags) else 2
         if count is None:
             return most
         blocks = count // loop.width
@@ -157,10 +193,10 @@ class Vector(Control):
         return most
 
     def _accumulators(self, sums: dict[str, Accumulate], number: int, width: int) -> dict[str, str]:
-        """Keys of one set of accumulators, which start at the neutral element."""
+        """Keys of one set of accumulators, which start at the neutral element; for tests, those of the set before."""
         renamed = {}
         for name, stmt in sums.items():
-            key = f"{name}@{number}"
+            key = f"{name}@{number - number % 2 if name in self.tests else number}"
             start = self.constant(neutral(stmt.op, stmt.value.dtype), stmt.value.dtype)
             self.env[key] = rebuild(start, tuple(self.b.splat(p, width) for p in parts(start)))
             renamed[name] = key
@@ -169,7 +205,7 @@ class Vector(Control):
     def _rounds_and_rest(self, loop: For, extent: LaneIndex, count: int | None, weight: float,
                          totals: list[dict[str, str]]) -> None:
         step = loop.width * len(totals)
-        keys = [key for renamed in totals for key in renamed.values()]
+        keys = list(dict.fromkeys(key for renamed in totals for key in renamed.values()))
         once = totals[:1]
         if count is not None and count % step == 0:
             self.counted(i64(0), extent.value, step, keys, loop.body,
@@ -264,3 +300,14 @@ class Vector(Control):
             total = self.combine(op, dtype, low, high)
         key = self.renamed.get(name, name)
         self.env[key] = self.variable(self.combine(op, dtype, self.env[key], total))
+
+
+def _nan_tests(body: Sequence[Stmt], sums: dict[str, Accumulate]) -> dict[str, Expr]:
+    """Of those of a loop's accumulators that say whether a value was a NaN: the value."""
+    compared = {s.name: s.value.args for s in body
+                if isinstance(s, Let) and isinstance(s.value, Op) and s.value.name == "ne"}
+    values = {name: a for name, (a, c) in compared.items() if a == c and a.dtype in ("f32", "f64")}
+    times = Counter(s.name for s in statements(*body) if isinstance(s, Accumulate))
+    return {s.name: values[s.value.name] for s in body
+            if isinstance(s, Accumulate) and s.op == "or" and s.name in sums and times[s.name] == 1
+            and isinstance(s.value, Ref) and s.value.name in values}

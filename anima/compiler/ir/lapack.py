@@ -20,6 +20,7 @@ from anima.compiler.machine import fortran
 from anima.control.similar import schur_room
 from anima.ops.linalg_factor import pivoting_room
 from anima.ops.linalg_reflect import ormqr_room
+from anima.routines import lapack
 
 _COMMON = {
     "potrf": "UPLO n =a lda >info",
@@ -141,16 +142,12 @@ def workspace(routine: str, m: int, n: int, *options: Any) -> dict[str, int]:
 
 
 def _schur_room(letter: str, n: int) -> int:
-    import scipy.linalg.lapack  # slow to load: with the first program that needs it
-
-    return schur_room(getattr(scipy.linalg.lapack, letter + "gees"), n, DTYPES[letter])
+    return schur_room(lapack("gees", DTYPES[letter]), n, DTYPES[letter])
 
 
 def _asked(letter: str, query: str, *sizes: int, **options: Any) -> list[int]:
     """LAPACK's own answers, which come as numbers of the matrices' type: rounded up."""
-    import scipy.linalg.lapack  # slow to load: with the first program that needs it
-
-    *answers, info = getattr(scipy.linalg.lapack, letter + query)(*sizes, **options)
+    *answers, info = lapack(query, DTYPES[letter])(*sizes, **options)
     if info != 0:
         raise ValueError(f"{letter}{query}{sizes} failed with info = {info}")
     real = [float(np.real(a)) for a in answers]

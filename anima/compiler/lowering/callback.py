@@ -34,6 +34,12 @@ class Callback:
     results: tuple[ShapedArray, ...]
     source: Source | None
 
+    @classmethod
+    def of(cls, eqn: Eqn) -> Callback:
+        """What an equation calls."""
+        return cls(eqn.primitive, eqn.params, tuple(v.aval for v in eqn.invars), tuple(v.aval for v in eqn.outvars),
+                   eqn.source)
+
     def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results of a call."""
         try:
@@ -56,7 +62,7 @@ class InPlace(Callback):
         return self.primitive.into(**self.params)
 
 
-@call("debug_print", "debug_callback", "pure_callback", "io_callback")
+@call("debug_print", "debug_callback", "pure_callback", "io_callback", "later")
 def _callback(builder: ProgramBuilder, eqn: Eqn) -> None:
     _emit(builder, eqn, Callback)
 
@@ -69,8 +75,7 @@ def call_in_place(builder: ProgramBuilder, eqn: Eqn) -> None:
 
 def _emit(builder: ProgramBuilder, eqn: Eqn, kind: type[Callback]) -> None:
     number = len(builder.callbacks)
-    builder.callbacks.append(kind(eqn.primitive, eqn.params, tuple(v.aval for v in eqn.invars),
-                                  tuple(v.aval for v in eqn.outvars), eqn.source))
+    builder.callbacks.append(kind.of(eqn))
     reads = [builder.memory(v) for v in eqn.invars]
     writes = [builder.result(v) for v in eqn.outvars]
     builder.emit(Call("callback", (number, len(reads), *reads, *writes)))

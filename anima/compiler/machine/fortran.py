@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
+
+from anima.routines import part
 
 _api: Any = ctypes.pythonapi
 _api.PyCapsule_GetName.restype = ctypes.c_char_p
@@ -24,9 +25,8 @@ _api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 @cache
 def address(name: str) -> int:
     """The address of a routine of BLAS or LAPACK; NotImplementedError if SciPy does not have it."""
-    # SciPy takes longer to import than NumPy: it is loaded with the first program that calls such a routine.
     for library in ("blas", "lapack"):
-        capsule = importlib.import_module(f"scipy.linalg.cython_{library}").__pyx_capi__.get(name)
+        capsule = part(f"cython_{library}").__pyx_capi__.get(name)
         if capsule is not None:
             return _api.PyCapsule_GetPointer(capsule, _api.PyCapsule_GetName(capsule))
     raise NotImplementedError(f"there is no routine {name!r} in BLAS or LAPACK")

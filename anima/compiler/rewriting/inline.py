@@ -3,23 +3,25 @@
     b = pjit[name=f jaxpr={ lambda ; x. let y = sin x in (y,) }] a      ->      b = sin a
 
 A primitive that stands for a program says so by a method `body(params, types of the arguments)`;
-those on the words of random keys wait until there are words.
-Programs inside control flow are treated alike. After this pass no such primitive appears.
+those on the words of random keys wait until there are words, and what is compiled when it is called stays, but in
+loops. Programs inside control flow are treated alike. After this pass no other such primitive appears.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from anima.core.dtypes import ExtendedDType
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 
 
-def inline(closed: ClosedJaxpr) -> ClosedJaxpr:
+def inline(closed: ClosedJaxpr, in_loop: bool = False) -> ClosedJaxpr:
     """Replaces every call by the equations of its program."""
-    if not any(_stands_for(e) or (e.params and has_programs(e.params)) for e in closed.eqns):
+    if not any(_stands_for(e, in_loop) or (e.params and has_programs(e.params)) for e in closed.eqns):
         return closed
-    flat = _Flattener()
+    flat = _Flattener(in_loop)
     jaxpr = closed.jaxpr
     env: dict[Var, Atom] = {}
     flat.constvars = list(jaxpr.constvars)
@@ -29,8 +31,11 @@ def inline(closed: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(Jaxpr(flat.constvars, jaxpr.invars, outvars, flat.eqns, jaxpr.effects), flat.consts)
 
 
-def _stands_for(eqn: Eqn) -> bool:
-    return eqn.primitive.body is not None and not eqn.primitive.on_words
+def _stands_for(eqn: Eqn, in_loop: bool) -> bool:
+    primitive = eqn.primitive
+    if primitive.body is None or primitive.on_words:
+        return False
+    return in_loop or not primitive.on_call or any(isinstance(a.aval.dtype, ExtendedDType) for a in eqn.invars)
 
 
 def has_programs(params: dict[str, Any]) -> bool:
@@ -60,7 +65,8 @@ def map_programs(params: dict[str, Any], fun: Callable[[ClosedJaxpr], ClosedJaxp
 class _Flattener:
     """Collects the equations of a program and of those inside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_loop: bool) -> None:
+        self.in_loop = in_loop
         self.eqns: list[Eqn] = []
         self.constvars: list[Var] = []
         self.consts: list[Any] = []
@@ -74,14 +80,16 @@ class _Flattener:
             invars = eqn.invars
             if env:
                 invars = [a if type(a) is Literal else env.get(a, a) for a in invars]  # type: ignore[arg-type]
-            if _stands_for(eqn):
+            if _stands_for(eqn, self.in_loop):
                 self._call(eqn, invars, env)
                 continue
             outvars = eqn.outvars
             if rename:
                 outvars = [Var(v.aval) for v in outvars]
                 env.update(zip(eqn.outvars, outvars, strict=True))
-            params = map_programs(eqn.params, inline) if has_programs(eqn.params) else eqn.params
+            params = eqn.params
+            if has_programs(params):
+                params = map_programs(params, partial(inline, in_loop=self.in_loop or eqn.primitive.name != "cond"))
             if rename or invars is not eqn.invars or params is not eqn.params:
                 eqn = Eqn(eqn.primitive, invars, outvars, params, eqn.source, eqn.effects)
             self.eqns.append(eqn)

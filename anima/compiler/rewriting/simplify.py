@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.compiler.rewriting.counters import counted
 from anima.compiler.rewriting.inline import has_programs, map_programs
 from anima.core.array import ConcreteArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
@@ -78,7 +79,9 @@ def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
         if same is not eqn.outvars:
             env.update(zip(eqn.outvars, same, strict=True))
             continue
-        params = map_programs(eqn.params, clean) if has_programs(eqn.params) else eqn.params
+        params = eqn.params
+        if has_programs(params):
+            params = map_programs(counted(eqn.replace(invars=invars)).params, clean)
         new = Eqn(eqn.primitive, invars, eqn.outvars, params, eqn.source, eqn.effects)
         eqns.append(new)
         for var in eqn.outvars:

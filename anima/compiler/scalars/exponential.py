@@ -178,10 +178,13 @@ def log(x: Num) -> Num:
 def log1p(x: Num) -> Num:
     """log(1 + x): the rounding error of 1 + x is added to the reduced argument."""
     u = x + 1.0
-    error = x - (u - 1.0)
+    return _log_specials(log_of_sum(u, x - (u - 1.0)), x, -1.0).copysign(x)
+
+
+def log_of_sum(u: Num, error: Num) -> Num:
+    """log(u + error) of positive numbers, the second less than an ulp of the first."""
     f, k = split(u)
-    f = error.fma(_scale((-k).at_least(-100.0)), f)
-    return _log_specials(_log_of(f, k), x, -1.0).copysign(x)
+    return _log_of(error.fma(_scale((-k).at_least(-100.0)), f), k)
 
 
 def log2(x: Num) -> Num:

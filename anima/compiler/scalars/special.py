@@ -14,7 +14,7 @@ from math import inf, log, nan, pi
 
 from anima.compiler.scalars.arithmetic import if_any, repeat
 from anima.compiler.scalars.base import Num, polynomial, select
-from anima.compiler.scalars.exponential import exp, expm1, log as log_of, log1p, reduced_exp, split
+from anima.compiler.scalars.exponential import exp, expm1, log as log_of, log1p, log_of_sum, reduced_exp, split
 from anima.compiler.scalars.trigonometric import COS, SIN, cos, sin
 from anima.ops.gamma import PRODUCT_ENDS, Functions, digamma_left, lgamma_left
 from anima.ops.pairs import Pair, quick_two_sum
@@ -132,7 +132,13 @@ def erfc_f64(x: Num) -> Num:
 
 def erf_inv(x: Num) -> Num:
     """The inverse of erf on [-1, 1]; NaN outside."""
-    w = -log_of((-x).fma(x, 1.0))
+    if x.kind.name == "f32":
+        # As eagerly: log1p(-x * x), from 0.9 on log((1 - x)(1 + x)).
+        near, square = x.abs() < 0.9, x * x
+        u = select(near, 1.0 - square, (1.0 - x) * (x + 1.0))
+        w = -log_of_sum(u, select(near, (1.0 - u) - square, 0.0))
+    else:
+        w = -log_of((-x).fma(x, 1.0))
     root = w.sqrt()
     if x.kind.name == "f32":
         centre = w < 5.0
@@ -141,6 +147,7 @@ def erf_inv(x: Num) -> Num:
         for c, d in zip(GILES_CENTRE[1:], GILES_TAIL[1:], strict=True):
             # Not fused, so that the result is that of eager evaluation.
             factor = factor * variable + select(centre, x.const(c), d)
+        factor = select(x.abs() > 1.0, nan, factor)
     else:
         tail = select(w < 16.0, polynomial(root - 3.25, ERFINV_MIDDLE_F64),
                       polynomial(root - 5.0, ERFINV_TAIL_F64))

@@ -6,12 +6,12 @@ from anima.core import avals, dtypes
 from anima.core.avals import AbstractValue as AbstractValue, max_dim as max_dim, min_dim as min_dim
 from anima.core.jaxpr import Literal, Var
 from anima.core.trace import (
-    Trace as Trace,
     Tracer as Tracer,
     aval_of,
     ensure_compile_time_eval as ensure_compile_time_eval,
     eval_context as eval_context,
 )
+from anima.dropin.tracing import Trace as Trace
 from anima.extend.core import (
     CallPrimitive as CallPrimitive,
     DebugInfo as DebugInfo,

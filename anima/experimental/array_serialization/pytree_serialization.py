@@ -32,6 +32,7 @@ from anima.core.format import FormatError, Reader, Writer
 from anima.core.shardings import spreads
 from anima.experimental.multihost_utils import sync_global_devices
 from anima.export.trees import read_tree, write_tree
+from anima.names import access
 from anima.ops.broadcast import as_array
 from anima.random import implementation
 from anima.random.keys import wrap_key_data
@@ -312,3 +313,5 @@ def _assembled(files: _Files, told: dict[str, Any], bounds: Sequence[Sequence[in
         return wrap_key_data(out, impl=told["impl"])
     out = np.asarray(out, order="C")
     return out.view(dtype)[..., 0] if dtype.kind == "c" else out.view(dtype)
+
+globals().update(access(__name__, globals()))

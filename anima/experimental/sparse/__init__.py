@@ -80,4 +80,6 @@ from anima.experimental.sparse.transform import (
     todense as todense,
     todense_p as todense_p,
 )
+from anima.names import access
 
+globals().update(access(__name__, globals(), ("linalg",)))

@@ -16,7 +16,7 @@ from anima.core.array import Array
 from anima.experimental.sparse.base import JAXSparse, rebuilt
 from anima.experimental.sparse.bcsr import BCSR, bcsr_fromdense, bcsr_todense
 from anima.experimental.sparse.coo import check_matrix, check_operand
-from anima.experimental.sparse.layout import compiled
+from anima.experimental.sparse.layout import compiled, known
 from anima.experimental.sparse.product import matrix_product
 from anima.ops import sparse as ops
 
@@ -103,7 +103,9 @@ class CSC(_Compressed):
     @classmethod
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> CSC:
         """The nonzero elements of a dense matrix, by columns; arguments as of `csr_fromdense`."""
-        return csr_fromdense(jnp.asarray(mat).T, nse=nse, index_dtype=index_dtype).transpose()
+        with known(mat):
+            transposed = jnp.asarray(mat).T
+        return csr_fromdense(transposed, nse=nse, index_dtype=index_dtype).transpose()
 
     def todense(self) -> Array:
         return csr_todense(self.transpose()).T

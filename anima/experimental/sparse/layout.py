@@ -11,6 +11,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from anima.api.mapping import vmap
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import Shape
-from anima.core.trace import Tracer
+from anima.core.trace import Tracer, ensure_compile_time_eval
 from anima.experimental.sparse.base import SparseEfficiencyError, SparseEfficiencyWarning, install
 from anima.experimental.sparse.bcoo import BCOO, parts_of
 
@@ -198,6 +199,11 @@ def _count(mask: Any, nse: int | None, name: str) -> int:
     return int(most)
 
 
+def known(mat: Any) -> Any:
+    """Around what is to be known of an array, while a function is traced too, if the array is."""
+    return nullcontext() if isinstance(mat, Tracer) else ensure_compile_time_eval()
+
+
 def bcoo_fromdense(mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0,
                    index_dtype: Any = jnp.int32) -> BCOO:
     """The nonzero elements of a dense array, in order.
@@ -218,11 +224,12 @@ def bcoo_fromdense(mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dens
         raise ValueError(f"bcoo_fromdense: {n_batch=} and {n_dense=} of an array of shape {mat.shape}.")
     sizes = mat.shape[n_batch: mat.ndim - n_dense]
     batch, total = mat.shape[:n_batch], math.prod(sizes)
-    mask = mat != 0
-    if n_dense:
-        mask = jnp.any(mask, tuple(range(mat.ndim - n_dense, mat.ndim)))
-    mask = jnp.reshape(mask, (math.prod(batch), total))
-    count = _count(mask, nse, "bcoo_fromdense")
+    with known(mat):
+        mask = mat != 0
+        if n_dense:
+            mask = jnp.any(mask, tuple(range(mat.ndim - n_dense, mat.ndim)))
+        mask = jnp.reshape(mask, (math.prod(batch), total))
+        count = _count(mask, nse, "bcoo_fromdense")
     index_dtype = dtypes.canonicalize_dtype(index_dtype)
     pick = partial(_nonzero_places, count=count)
     places = compiled(pick, mask.size, mask)

@@ -18,6 +18,7 @@ from anima.api.stages import ShapeDtypeStruct
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.experimental.sparse.csr import CSR, csr_matvec
+from anima.names import access
 
 
 @errors.api_boundary
@@ -137,3 +138,5 @@ def _superlu(data: Any, indices: Any, indptr: Any, b: Any, *, transposed: bool, 
     if transposed:
         mat = mat.T.tocsr()
     return np.asarray(solve(mat, right, permc_spec="NATURAL" if natural else "COLAMD")).astype(right.dtype)
+
+globals().update(access(__name__, globals()))

@@ -53,8 +53,9 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     indices = jnp.transpose(mat.indices, (*batch, n_batch, n_batch + 1))
     columns = [d - n_batch for d in sparse]
     same = columns == sorted(columns)
-    if not same:
-        indices = indices[..., np.array(columns, np.int32)]
+    if not same:  # in the other direction, nothing is looked up
+        turned = columns == sorted(columns, reverse=True)
+        indices = jnp.flip(indices, -1) if turned else indices[..., np.array(columns, np.int32)]
     return BCOO((data, indices), shape=tuple(mat.shape[p] for p in order), unique_indices=mat.unique_indices,
                 indices_sorted=mat.indices_sorted and same)
 

@@ -104,6 +104,7 @@ from anima.lax import (
     pow_p as pow_p,
     ppermute_p as ppermute_p,
     psum_p as psum_p,
+    ragged_all_to_all_p as ragged_all_to_all_p,
     real_p as real_p,
     reduce_and_p as reduce_and_p,
     reduce_max_p as reduce_max_p,
@@ -134,6 +135,7 @@ from anima.lax import (
     scatter_p as scatter_p,
     select_and_gather_add_p as select_and_gather_add_p,
     select_and_scatter_add_p as select_and_scatter_add_p,
+    select_and_scatter_p as select_and_scatter_p,
     select_n_p as select_n_p,
     shift_left_p as shift_left_p,
     shift_right_arithmetic_p as shift_right_arithmetic_p,
@@ -167,6 +169,7 @@ from anima.lax.linalg import (
     triangular_solve_p as triangular_solve_p,
     tridiagonal_solve_p as tridiagonal_solve_p,
 )
+from anima.names import access
 from anima.ops.elementwise import add_any
 from anima.ops.placing import (
     device_put_p as device_put_p,
@@ -200,3 +203,5 @@ from anima.transforms.refs import (
 )
 
 jit_p, remat_p, add_jaxvals_p = _jit_p, _checkpoint_p, add_any
+
+globals().update(access(__name__, globals()))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from anima import errors as _errors
+from anima.api.library import repeated
 from anima.core.array import Array
 from anima.numpy import diagonals as _diagonals, linear as _linear
 from anima.numpy.linalg.decompositions import (
@@ -43,6 +44,7 @@ from anima.numpy.manipulation import matrix_transpose
 from anima.numpy.promote import as_arrays as _as_arrays
 
 
+@repeated
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """The cross product of vectors of 3 components along `axis`; ValueError for other sizes."""
     x1, x2 = _as_arrays("cross", x1, x2)
@@ -52,6 +54,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     return _linear.cross(x1, x2, axis=axis)
 
 
+@repeated
 def outer(x1: Any, x2: Any, /) -> Array:
     """The matrix of products of the elements of two vectors; ValueError if they are not one-dimensional."""
     x1, x2 = _as_arrays("outer", x1, x2)
@@ -65,6 +68,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     return _diagonals.diagonal(x, offset, -2, -1)
 
 
+@repeated
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """The sums along the diagonals of the matrices in the last two axes."""
     return _diagonals.trace(x, offset, -2, -1, dtype)

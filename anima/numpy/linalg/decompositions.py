@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from anima.api.library import repeated
 from anima.core.array import Array
 from anima.numpy.elementwise import conj
 from anima.numpy.manipulation import matrix_transpose
@@ -51,6 +52,7 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
+@repeated
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The lower triangular L with L L^H = a (or U = L^H with `upper`), for Hermitian positive definite a [..., n, n].
 
@@ -67,6 +69,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
     return conj(matrix_transpose(la.cholesky(conj(matrix_transpose(a)), symmetrize_input=symmetrize_input)))
 
 
+@repeated
 def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """(Q, R) with a = Q R for a [..., m, n]: Q with orthonormal columns, R upper triangular.
 
@@ -83,6 +86,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     return r if mode == "r" else QRResult(q, r)
 
 
+@repeated
 def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
         subset_by_index: tuple[int, int] | None = None) -> Any:
     """(U, S, Vh) with a = U diag(S) Vh for a [..., m, n], S descending; only S without `compute_uv`.
@@ -110,6 +114,7 @@ def svdvals(x: ArrayLike, /) -> Array:
     return svd(x, compute_uv=False)
 
 
+@repeated
 def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Real eigenvalues, ascending, and orthonormal eigenvectors (columns) of Hermitian a [..., n, n].
 
@@ -126,6 +131,7 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     return EighResult(w, v)
 
 
+@repeated
 def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """The eigenvalues of Hermitian a [..., n, n], ascending; see `eigh`."""
     return eigh(a, UPLO, symmetrize_input).eigenvalues

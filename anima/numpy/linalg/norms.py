@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.numpy.elementwise import abs
@@ -23,6 +24,7 @@ def _squares(x: Array) -> Array:
     return ew.add(ew.mul(x.real, x.real), ew.mul(x.imag, x.imag)) if is_complex(x.dtype) else ew.mul(x, x)
 
 
+@repeated
 def norm(x: ArrayLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
     """The norm of vectors (`axis` is one axis, or `x` has one) or of matrices (two).
 

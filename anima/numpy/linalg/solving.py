@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anima.api.library import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.creation import eye
@@ -51,6 +52,7 @@ def _square(name: str, a: Array) -> None:
 # ---------------------------------------------------------------- solutions
 
 
+@repeated
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """x with a x = b for a [..., n, n] and b [n] or [..., n, m]; the leading axes broadcast.
 
@@ -91,6 +93,7 @@ def _factors(a: Array) -> tuple[Array, Array]:
     return factors, permutation
 
 
+@repeated
 def inv(a: ArrayLike) -> Array:
     """The inverses of a [..., n, n]; infinities and NaN where there is none. ValueError if `a` is not square."""
     (a,) = promote_dtypes_inexact("inv", a)
@@ -98,6 +101,7 @@ def inv(a: ArrayLike) -> Array:
     return _solve(a, la.identity(a.shape, a.dtype))
 
 
+@repeated
 def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *,
          rcond: ArrayLike | None = None) -> Array:
     """The pseudo-inverses [..., n, m] of a [..., m, n] (Moore, Penrose).
@@ -142,6 +146,7 @@ def _pinv_jvp(hermitian: bool, primals: Sequence[Any], tangents: Sequence[Any]) 
     return p, slope
 
 
+@repeated
 def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None, *,
           numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
     """(x, squared residuals, rank, singular values): the shortest x that makes the length of a x - b least.
@@ -179,6 +184,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: float | None = None, *,
     return (x[:, 0] if b.ndim == 1 else x), residuals, rank, s
 
 
+@repeated
 def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """x with tensordot(a, x, x.ndim) = b; the axes `axes` of `a` are moved to its end first."""
     a, b = promote_dtypes_inexact("tensorsolve", a, b)
@@ -194,6 +200,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     return reshape(solve(reshape(a, (b.size, b.size)), reshape(b, (b.size,))), unknowns)
 
 
+@repeated
 def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """The inverse in the sense of tensordot(a, inverse, ind), where the first `ind` axes of `a` are the rows."""
     (a,) = promote_dtypes_inexact("tensorinv", a)
@@ -249,6 +256,7 @@ _slogdet_lu.defjvp(functools.partial(_slogdet_jvp, method=_slogdet_lu))
 _slogdet_qr.defjvp(functools.partial(_slogdet_jvp, method=_slogdet_qr))
 
 
+@repeated
 def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     """(sign, log of the absolute value) of the determinants of a [..., n, n]; (0, -inf) where that is 0.
 
@@ -261,6 +269,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     return SlogdetResult(*(_slogdet_qr if method == "qr" else _slogdet_lu)(a))
 
 
+@repeated
 def det(a: ArrayLike) -> Array:
     """The determinants of a [..., n, n]. ValueError if `a` is not square."""
     (a,) = promote_dtypes_inexact("det", a)
@@ -347,6 +356,7 @@ def cond(x: ArrayLike, p: Any = None) -> Array:
 # ---------------------------------------------------------------- powers and chains
 
 
+@repeated
 def matrix_power(a: ArrayLike, n: int) -> Array:
     """The n-th powers of a [..., m, m], by repeated squaring; of the inverse for negative n.
 
@@ -376,6 +386,7 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
         a = matmul(a, a)
 
 
+@repeated
 def multi_dot(arrays: Sequence[ArrayLike], *, precision: Any = None) -> Array:
     """The product of a chain of matrices in the order that takes the fewest multiplications.
 

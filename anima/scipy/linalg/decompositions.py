@@ -22,8 +22,7 @@ from anima.ops import (
     linalg_spectral as spectral,
     shape as sh,
 )
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 def adjoint(x: Array) -> Array:

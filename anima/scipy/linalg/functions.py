@@ -27,8 +27,8 @@ from anima.ops.index import dynamic_slice_in_dim
 from anima.ops.linalg_systems import sylvester_p
 from anima.scipy.linalg.decompositions import adjoint, schur
 from anima.transforms.custom import custom_jvp
+from anima.typing import ArrayLike
 
-ArrayLike = Any
 _I32 = np.dtype(np.int32)
 
 

@@ -17,8 +17,7 @@ from anima.numpy.manipulation import atleast_1d, broadcast_shapes, broadcast_to,
 from anima.numpy.promote import as_array, promote_dtypes, promote_dtypes_inexact
 from anima.numpy.selection import where
 from anima.ops import elementwise as ew, linalg as la, shape as sh
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 def _at(values: Array, which: np.ndarray) -> Array:

@@ -22,8 +22,7 @@ from anima.ops import elementwise as ew, linalg as la, linalg_factor as factor, 
 from anima.ops.linalg_systems import sylvester_p
 from anima.scipy.linalg.decompositions import cho_factor
 from anima.transforms.custom import custom_jvp
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:

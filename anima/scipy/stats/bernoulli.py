@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import closely, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -39,3 +37,5 @@ def cdf(k: ArrayLike, p: ArrayLike) -> Array:
 def ppf(q: ArrayLike, p: ArrayLike) -> Array:
     """0 or 1, the smaller of those whose `cdf` is at least `q`; NaN outside of [0, 1]."""
     return valid(q, where(q <= 1 - p, 0, 1), (p >= 0) & (p <= 1), (q >= 0) & (q <= 1))
+
+globals().update(access(__name__, globals()))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn, tails
 from anima.scipy.stats.arguments import closely, on, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -65,3 +63,5 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: A
 def _at_end(a: Array, b: Array) -> Array:
     """The logarithm of the density at the end where the exponent is a - 1."""
     return where(a == 1, log(b), where(a < 1, np.inf, -np.inf))
+
+globals().update(access(__name__, globals()))

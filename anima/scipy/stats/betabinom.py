@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import closely, valid, whole
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -29,3 +27,5 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, n, a, b, loc))
+
+globals().update(access(__name__, globals()))

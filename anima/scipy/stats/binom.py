@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import promoted, valid, whole
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @promoted
@@ -28,3 +26,5 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, n, p, loc))
+
+globals().update(access(__name__, globals()))

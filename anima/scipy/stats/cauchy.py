@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.elementwise import abs, arctan2
 from anima.numpy.functions import exp, log, log1p, tan
 from anima.numpy.selection import where
 from anima.scipy.stats.arguments import closely, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -82,3 +81,5 @@ def _quantile(q: Array) -> Array:
     size = where(near, 1 / tan(math.pi * where(end | ~near, 0.1, tail)), tan(math.pi * (0.5 - where(near, 0.5, tail))))
     size = where(end, np.inf, size)
     return where(upper, size, -size)
+
+globals().update(access(__name__, globals()))

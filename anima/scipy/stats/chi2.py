@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima.core.array import Array
+from anima.names import access
 from anima.scipy.stats import gamma
 from anima.scipy.stats.arguments import closely
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -45,3 +43,5 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     return gamma.logsf(x, df / 2, loc, 2 * scale)
+
+globals().update(access(__name__, globals()))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.nn.activations import log1mexp
 from anima.numpy.functions import exp, expm1, log, log1p
 from anima.numpy.selection import where
 from anima.scipy.stats.arguments import on, promoted, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @promoted
@@ -60,3 +58,5 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `cdf` is `q`; NaN outside of [0, 1]."""
     return valid(q, loc - scale * log1p(-q), scale > 0, q >= 0)
+
+globals().update(access(__name__, globals()))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn, tails
 from anima.scipy.stats.arguments import closely, on, promoted, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -56,3 +54,5 @@ def logsf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
     """The logarithm of `sf`, accurate where that vanishes or is close to 1."""
     z = (x - loc) / scale
     return valid(z, on(z > 0, z, lambda z: tails.log_igammac(a, z), 0), scale > 0, a > 0)
+
+globals().update(access(__name__, globals()))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.elementwise import abs
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.ops import special
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import promoted, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @promoted
@@ -34,3 +32,5 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
     right = x > 0
     inner = 0.5 + 0.5 * fn.igamma(1 / beta, where(right, size, 1))
     return valid(x, where(right, inner, 0.5 * fn.igammac(1 / beta, where(right, 1, size))), beta > 0)
+
+globals().update(access(__name__, globals()))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, log
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import closely, on, valid, whole
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -26,3 +24,5 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """The probability of `k`."""
     return exp(logpmf(k, p, loc))
+
+globals().update(access(__name__, globals()))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, expm1, log, log1p
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import promoted, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @promoted
@@ -53,3 +51,5 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `cdf` is `p`; NaN outside of [0, 1]."""
     return valid(p, loc + scale * log(-log1p(-p)), scale > 0, (p >= 0) & (p <= 1))
+
+globals().update(access(__name__, globals()))

@@ -24,8 +24,7 @@ from anima.numpy.stats import cov
 from anima.ops import formula
 from anima.scipy.linalg.solving import triangular
 from anima.scipy.stats import functions as fn
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @tree_util.register_pytree_node_class

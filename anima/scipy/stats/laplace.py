@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.elementwise import abs
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.scipy.stats.arguments import closely, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -31,3 +29,5 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     z = (x - loc) / scale
     tail = 0.5 * exp(where(z > 0, -z, z))
     return valid(x, where(z > 0, 1 - tail, tail), scale > 0)
+
+globals().update(access(__name__, globals()))

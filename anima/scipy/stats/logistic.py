@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.elementwise import abs
 from anima.numpy.functions import exp, log, log1p
 from anima.ops import elementwise as ew
 from anima.scipy.stats.arguments import closely, promoted, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -48,3 +46,5 @@ def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The value whose `sf` is `x`; NaN outside of [0, 1]."""
     return valid(x, loc - scale * (log(x) - log1p(-x)), scale > 0)
+
+globals().update(access(__name__, globals()))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core import dtypes
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp
 from anima.numpy.promote import as_array, promote_dtypes_inexact
-from anima.numpy.reductions import all as all_of, sum as sum_of
+from anima.numpy.reductions import all as _all, sum as _sum
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
@@ -27,15 +25,17 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     if not all(dtypes.issubdtype(v.dtype, np.integer) for v in (counts, total)):
         raise ValueError(f"x and n must be of integer type; got x.dtype={dtypes.name(counts.dtype)}, "
                          f"n.dtype={dtypes.name(total.dtype)}")
-    possible = (sum_of(counts, axis=-1) == total) & all_of(counts >= 0, axis=-1)
+    possible = (_sum(counts, axis=-1) == total) & _all(counts >= 0, axis=-1)
     (p,) = promote_dtypes_inexact("multinomial.logpmf", p)
     k, m = where(counts >= 0, counts, 0).astype(p.dtype), total.astype(p.dtype)
     expected = m[..., None] * p
-    parts = sum_of(fn.excess(k) + fn.deviance(k, expected), axis=-1)
-    out = where(possible, fn.excess(where(m >= 0, m, 0)) - parts + (sum_of(expected, axis=-1) - m), -np.inf)
-    return where(all_of((p >= 0) & (p <= 1), axis=-1), out, np.nan)
+    parts = _sum(fn.excess(k) + fn.deviance(k, expected), axis=-1)
+    out = where(possible, fn.excess(where(m >= 0, m, 0)) - parts + (_sum(expected, axis=-1) - m), -np.inf)
+    return where(_all((p >= 0) & (p <= 1), axis=-1), out, np.nan)
 
 
 def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """The probability of counts x [..., k] among `n` draws, for p [..., k]."""
     return exp(logpmf(x, n, p))
+
+globals().update(access(__name__, globals()))

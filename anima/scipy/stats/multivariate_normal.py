@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.diagonals import diagonal
 from anima.numpy.functions import exp, log
 from anima.numpy.linalg import cholesky
 from anima.numpy.manipulation import broadcast_shapes, broadcast_to
 from anima.numpy.promote import promote_dtypes_inexact
-from anima.numpy.reductions import sum as sum_of
+from anima.numpy.reductions import sum as _sum
 from anima.scipy.linalg.solving import triangular
 from anima.scipy.stats import functions as fn
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None) -> Array:
@@ -36,13 +34,15 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
     shape = broadcast_shapes(x.shape, mean.shape)
     rest = broadcast_to(x, shape) - broadcast_to(mean, shape)
     if not cov.ndim:
-        return -0.5 * sum_of(rest * rest, axis=-1) / cov - 0.5 * n * (fn.LOG_2PI + log(cov))
+        return -0.5 * _sum(rest * rest, axis=-1) / cov - 0.5 * n * (fn.LOG_2PI + log(cov))
     factor = cholesky(cov)
     y = triangular(factor, rest[..., None], lower=True)[..., 0]
-    size = broadcast_to(sum_of(log(diagonal(factor, 0, -2, -1)), axis=-1), y.shape[:-1])
-    return -0.5 * sum_of(y * y, axis=-1) - 0.5 * n * fn.LOG_2PI - size
+    size = broadcast_to(_sum(log(diagonal(factor, 0, -2, -1)), axis=-1), y.shape[:-1])
+    return -0.5 * _sum(y * y, axis=-1) - 0.5 * n * fn.LOG_2PI - size
 
 
 def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
     """The density at x [..., n] for mean [..., n] and cov [..., n, n], or a number."""
     return exp(logpdf(x, mean, cov))
+
+globals().update(access(__name__, globals()))

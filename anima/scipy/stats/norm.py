@@ -6,15 +6,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, log
 from anima.ops import formula
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import closely, strongly, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -64,3 +62,5 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `sf` is `q`; NaN outside of [0, 1]."""
     return valid(q, loc - scale * formula.ndtri(q), scale > 0)
+
+globals().update(access(__name__, globals()))

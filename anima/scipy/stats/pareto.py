@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.nn.activations import log1mexp
 from anima.numpy.functions import exp, expm1, log, log1p
 from anima.scipy.stats.arguments import closely, on, promoted, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @closely
@@ -59,3 +57,5 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
 def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `cdf` is `q`; NaN outside of [0, 1]."""
     return valid(q, loc + scale * exp(-log1p(-q) / b), scale > 0, b > 0, q >= 0)
+
+globals().update(access(__name__, globals()))

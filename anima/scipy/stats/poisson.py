@@ -6,19 +6,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, floor, log
-from anima.numpy.reductions import sum as sum_of
+from anima.numpy.reductions import sum as _sum
 from anima.numpy.selection import where
 from anima.ops.shape import expand_dims
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import closely, on, promoted, strongly, valid, whole
+from anima.typing import ArrayLike
 
-ArrayLike = Any
 _SUMMED = 200  # the mean up to which the entropy is a sum; above it, an asymptotic series
 
 
@@ -50,8 +49,10 @@ def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     few = expand_dims(where(large, 1, mu), (mu.ndim,))
     k = np.arange(2 * _SUMMED).astype(mu.dtype).reshape((1,) * mu.ndim + (-1,))
     logs = -fn.excess(k) - fn.deviance(k, few)
-    summed = sum_of(where(logs > -700, -exp(logs) * where(logs > -700, logs, 0), 0), axis=-1)
+    summed = _sum(where(logs > -700, -exp(logs) * where(logs > -700, logs, 0), 0), axis=-1)
     many = where(large, mu, _SUMMED)
     inverse = 1 / many
     series = ((-19 / 360 * inverse - 1 / 24) * inverse - 1 / 12) * inverse
     return valid(mu + 0 * loc, where(large, 0.5 * (fn.LOG_2PI + 1 + log(many)) + series, summed), mu >= 0)
+
+globals().update(access(__name__, globals()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from anima.numpy.selection import take_along_axis, where
 from anima.numpy.sorting import argsort, sort
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.reduce import argmax, cummax, cummin
+from anima.typing import ArrayLike
 
-ArrayLike = Any
 _POLICIES = "{'propagate', 'omit', 'raise'}"
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import on, strongly, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @strongly
@@ -57,3 +55,5 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: A
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The probability of values above `x`."""
     return exp(logsf(x, a, b, loc, scale))
+
+globals().update(access(__name__, globals()))

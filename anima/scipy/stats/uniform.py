@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, log
 from anima.numpy.selection import where
 from anima.scipy.stats.arguments import promoted, strongly, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @promoted
@@ -37,3 +35,5 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The x whose `cdf` is `q`; NaN outside of [0, 1]."""
     return valid(q, loc + scale * q, scale > 0, (q >= 0) & (q <= 1))
+
+globals().update(access(__name__, globals()))

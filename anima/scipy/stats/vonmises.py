@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, log, sin
 from anima.ops import special
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import promoted, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @promoted
@@ -24,3 +22,5 @@ def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
 def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, kappa))
+
+globals().update(access(__name__, globals()))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from anima.core.array import Array
+from anima.names import access
 from anima.numpy.functions import exp, log, log1p, sin
 from anima.numpy.selection import where
 from anima.scipy.stats import functions as fn
 from anima.scipy.stats.arguments import promoted, valid
-
-ArrayLike = Any
+from anima.typing import ArrayLike
 
 
 @promoted
@@ -27,3 +25,5 @@ def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
 def pdf(x: ArrayLike, c: ArrayLike) -> Array:
     """The density at `x`."""
     return exp(logpdf(x, c))
+
+globals().update(access(__name__, globals()))

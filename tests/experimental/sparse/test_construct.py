@@ -120,3 +120,12 @@ def test_lobpcg(n: int, k: int, x64: None) -> None:
     assert sparse.linalg.lobpcg_standard(a, start, m=1)[2] == 1
     with pytest.raises(ValueError, match="5 k"):
         sparse.linalg.lobpcg_standard(a, a)
+
+
+@pytest.mark.parametrize("kind", [sparse.BCOO, sparse.BCSR, sparse.COO, sparse.CSR, sparse.CSC])
+def test_known_matrices_become_sparse_while_a_function_is_traced(kind: Any) -> None:
+    matrix = np.float32([[0, 2, 0], [1, 0, 3]])
+    run = anima.jit(lambda v: kind.fromdense(matrix) @ v)
+    np.testing.assert_array_equal(run(jnp.ones(3)), matrix.sum(1))
+    with pytest.raises(anima.errors.ConcretizationTypeError, match="nse argument"):
+        anima.jit(lambda m: kind.fromdense(m).todense())(matrix)

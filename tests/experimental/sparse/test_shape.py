@@ -115,3 +115,9 @@ def test_convolution_of_images() -> None:
     got = anima.jit(lambda m, w: sparse.bcoo_conv_general_dilated(m, w, window_strides=(2, 1), padding="SAME"))(
         sparse.BCOO.fromdense(x), w)
     check(got, lax.conv_general_dilated(x, w, (2, 1), "SAME"), rtol=1e-4, atol=1e-5)
+
+
+def test_a_transposed_matrix_looks_nothing_up() -> None:
+    mat = sparse.BCOO.fromdense(np.float32([[0, 2, 0], [1, 0, 3]]))
+    assert "gather" not in str(anima.make_jaxpr(lambda m: m.T.indices)(mat))
+    np.testing.assert_array_equal(mat.T.indices, np.asarray(mat.indices)[:, ::-1])

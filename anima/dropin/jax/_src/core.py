@@ -9,7 +9,6 @@ from anima.core.jaxpr import (
     Var as Var,
 )
 from anima.core.trace import (
-    Trace as Trace,
     Tracer as Tracer,
     aval_of as get_aval,
     eval_context as eval_context,
@@ -18,6 +17,7 @@ from anima.core.trace import (
 from anima.dropin.jax.core import (
     Atom as Atom,
     ShapedArray as ShapedArray,
+    Trace as Trace,
     pytype_aval_mappings as pytype_aval_mappings,
 )
 from anima.extend.core import (

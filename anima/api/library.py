@@ -1,0 +1,199 @@
+"""How functions of the library run outside of `jit`, where a call of NumPy for each operation is not the best way.
+
+    @repeated  def where(c, x, y): ...     called again on arrays of such types, it plays a tape of what it applied
+    @compiled  def normal(key, shape): ... one program, with the bits that it has inside of `jit`
+    @as_one    def silu(x): ...            of a large array: one pass over memory, where each operation takes one
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from anima import errors
+from anima.api.jit import JitFunction
+from anima.config import config
+from anima.core.array import Array, ConcreteArray
+from anima.core.replay import record
+from anima.core.state import current, is_tracing
+from anima.core.trace import EVAL
+from anima.util import cleared
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MOST_KNOWN = 1024
+_WORTH = 0.02     # seconds in single operations, after which a function is compiled if that changes no bit
+LARGE = 1 << 18  # elements from which passes over memory for each operation cost more than one compiled program
+_PLAIN = frozenset((type(None), bool, int, float, str))
+_WHOLE = frozenset((type(None), bool, int, str, type(...)))
+_ARRAYS = (Array, np.ndarray, np.generic)
+_VALUE_NEEDED = (errors.ConcretizationTypeError, errors.TracerArrayConversionError, errors.TracerIntegerConversionError)
+
+
+def _static(x: Any) -> Any:
+    """What stands in keys for an argument that is no array: its class and value, so that 1, 1.0 and True are different,
+    and so are the zeros of floats. TypeError if it is of no kind that values say everything about."""
+    kind = x.__class__
+    if kind in _WHOLE:
+        return kind, x
+    if kind in (float, complex):
+        return kind, str(x) if x == 0 else x
+    if kind is tuple:
+        kinds = (*map(type, x),)
+        return (kind, x, kinds) if _WHOLE.issuperset(kinds) else (kind, *map(_static, x))
+    if kind is slice:
+        return kind, _static((x.start, x.stop, x.step))
+    if isinstance(x, (type, np.dtype)):
+        return kind, x
+    raise TypeError(kind)
+
+
+class _Program:
+    """A function compiled for calls whose other arguments than those at the `places` of arrays are as given."""
+
+    def __init__(self, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+                 places: Iterable[int | str]) -> None:
+        places, count = [*places], len(args)
+        rest = {k: x for k, x in (*enumerate(args), *kwargs.items()) if k not in places}
+
+        @functools.wraps(fun)
+        def program(*arrays: Any) -> Any:
+            given = rest | dict(zip(places, arrays, strict=True))
+            return fun(*map(given.__getitem__, range(count)), **{k: given[k] for k in kwargs})
+
+        self.fun = fun
+        self.jitted: Callable[..., Any] | None = JitFunction(program)
+
+    def __call__(self, arrays: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.jitted is not None:
+            try:
+                return self.jitted(*arrays)
+            except _VALUE_NEEDED:  # of an array: the size of a result, for one
+                self.jitted = None
+        return self.fun(*args, **kwargs)
+
+
+def compiled(fun: F, static: Iterable[str] = ()) -> F:
+    """`fun`, compiled whenever it is called outside of tracing.
+
+    Arguments that are arrays or floats are the program's, and so are integers that are not named in `static`.
+    """
+    programs: dict[Any, _Program] = {}
+    cleared(programs.clear)
+    names = [*inspect.signature(fun).parameters]
+
+    @functools.wraps(fun)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        if is_tracing() or config.disable_jit:
+            return fun(*args, **kwargs)
+        args = tuple([tuple(x) if x.__class__ is list else x for x in args])  # as shapes may be given
+        kwargs = {k: tuple(x) if x.__class__ is list else x for k, x in kwargs.items()}
+        key: list[Any] = [len(args), *kwargs]
+        arrays: dict[Any, Any] = {}
+        try:
+            for k, x in (*enumerate(args), *kwargs.items()):
+                name = k if k.__class__ is str else names[k]
+                if isinstance(x, _ARRAYS) or (x.__class__ in (float, complex, int) and name not in static):
+                    arrays[k] = x
+                    key.append(None)
+                else:
+                    key.append(_static(x))
+            known = (*key,)
+            program = programs.get(known)
+        except (IndexError, TypeError):  # too many arguments, or none that it can be called with
+            return fun(*args, **kwargs)
+        if program is None:
+            if len(programs) >= _MOST_KNOWN:
+                programs.clear()
+            program = programs[known] = _Program(fun, args, kwargs, arrays)
+        return program(arrays.values(), args, kwargs)
+
+    return public  # type: ignore[return-value]
+
+
+class _Repeated:
+    """What is known of calls of one kind."""
+
+    __slots__ = ("exact", "met", "program", "spent", "tape")
+
+    def __init__(self) -> None:
+        self.met, self.spent, self.exact = False, 0.0, False
+        self.tape: Callable[..., Any] | None = None
+        self.program: _Program | None = None
+
+    def call(self, fun: Callable[..., Any], arrays: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.program is not None:
+            return self.program(arrays, args, kwargs)
+        out: Any = NotImplemented
+        before = time.perf_counter()
+        if not self.met:
+            self.met = True
+            out, self.tape, self.exact = record(fun, arrays, args, kwargs)
+        elif self.tape is not None:
+            out = self.tape(*arrays)
+        if out is NotImplemented:
+            out = fun(*args, **kwargs)
+        if self.exact:
+            self.spent += time.perf_counter() - before
+            if self.spent > _WORTH and not config.disable_jit:
+                self.program = _Program(fun, args, kwargs, [k for k, x in (*enumerate(args), *kwargs.items())
+                                                            if x.__class__ is ConcreteArray])
+        return out
+
+
+def repeated(fun: F) -> F:
+    """`fun`, which does not find out again what it applies to arrays of types that it was called with before.
+
+    Where compiled code gives the same bits, it is compiled once such calls have taken as long as that takes.
+    """
+    known: dict[Any, _Repeated | None] = {}
+    cleared(known.clear)
+
+    @functools.wraps(fun)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        options = config.call_key()
+        if current.trace is not EVAL or not EVAL.learns(options):
+            return fun(*args, **kwargs)
+        key: list[Any] = [options, len(args), *kwargs]
+        arrays = []
+        try:
+            for x in (*args, *kwargs.values()) if kwargs else args:
+                if x.__class__ is ConcreteArray:
+                    aval = x.aval
+                    arrays.append(x)
+                    key += aval.shape, aval.dtype, aval.weak_type
+                else:
+                    key.append(_static(x))
+            this = (*key,)
+            found = known.get(this)
+        except TypeError:
+            return fun(*args, **kwargs)
+        if found is not None:
+            return found.call(fun, arrays, args, kwargs)
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[this] = _Repeated() if this in known else None
+        return fun(*args, **kwargs)
+
+    return public  # type: ignore[return-value]
+
+
+def as_one(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a function of an array that is made of several operations run as one compiled program, where it is called on
+    a large array outside of any transformation. Its other arguments are then part of the program."""
+    _, *others = inspect.signature(fun).parameters
+    jitted = JitFunction(fun, static_argnames=others or None)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        x = args[0] if args else None
+        if (x.__class__ is ConcreteArray and current.trace is EVAL and x.aval.size >= LARGE and not config.disable_jit
+                and {*map(type, args[1:]), *map(type, kwargs.values())} <= _PLAIN):
+            return jitted(*args, **kwargs)
+        return fun(*args, **kwargs)
+
+    return functools.update_wrapper(call, fun)

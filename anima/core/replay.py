@@ -1,0 +1,136 @@
+"""Tapes: what a function of the library did with arrays, to be done again with others of the same types.
+
+A function of NumPy's face checks and promotes its arguments before it applies an operation or a few; on small arrays
+that takes much longer than the operations. What it applies depends on the types of the arrays and on the other
+arguments, but not on what the arrays hold, unless it looks there. So a run under `Recording` leaves behind a tape: the
+operations, and where their operands come from. A tape evaluates the same rules on the same values, and gives the same
+bits. Where the function has looked into an array, or has done more than such operations, there is no tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.core import memory
+from anima.core.array import ConcreteArray
+from anima.core.dtypes import ExtendedDType
+from anima.core.primitive import Primitive
+from anima.core.quiet import hush, restore
+from anima.core.state import current
+from anima.core.trace import EVAL, Trace, aval_of, numpy_value, under, wrap
+from anima.core.ways import Ways
+
+_MOST_KEPT = 1 << 16  # bytes of constants that a tape keeps
+
+
+class Recording(Trace):
+    """Applies operations as they are applied outside of any transformation, and takes them down."""
+
+    label = "Recording"
+    is_ground = True
+
+    def __init__(self, args: Sequence[ConcreteArray]) -> None:
+        super().__init__(EVAL)
+        self.values: list[Any] = [*args]  # the arguments; then constants and results as they come
+        self.seen: list[Any] = []         # lives as long as this, so that nothing else has its identity
+        self.places = {id(x): k for k, x in enumerate(args)}
+        self.steps: list[tuple[Primitive, dict[str, Any], list[int], list[int]]] = []
+        self.complete = len(self.places) == len(args)  # else who is who is not known
+        self.exact = True
+
+    def place(self, x: Any) -> int:
+        if id(x) not in self.places:
+            self.places[id(x)] = len(self.values)
+            self.values.append(x)
+        return self.places[id(x)]
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        current.recording = None
+        try:
+            out = EVAL.process(primitive, args, params)
+        finally:
+            current.recording = self
+        many = primitive.multiple_results
+        operands = [x if x.__class__ is ConcreteArray else numpy_value(x, aval_of(x)) for x in args]
+        self.seen.extend(args)
+        sources, results = [*map(self.place, operands)], [*map(self.place, out if many else [out])]
+        avals = [aval_of(x) for x in (*args, *(out if many else [out]))]
+        self.complete = (self.complete and primitive.axis_names is None and not primitive.effects_of(params)
+                         and not primitive.pins(params) and primitive.refusal(params) is None
+                         and all(x.__class__ is ConcreteArray for x in (out if many else [out]))
+                         and not any(isinstance(a.dtype, ExtendedDType) for a in avals))
+        self.exact = self.exact and primitive.is_exact(avals, params)
+        self.steps.append((primitive, params, sources, results))
+        return out
+
+
+class Tape:
+    """`tape(*arrays)`: what the function gives for arrays of the types that it was recorded with; NotImplemented where
+    one of them was deleted."""
+
+    __slots__ = ("_constants", "_form", "_outs", "_steps")
+
+    def __init__(self, recording: Recording, out: Any, count: int) -> None:
+        made = [k for *_, results in recording.steps for k in results]
+        known = [k for k in range(count, len(recording.values)) if k not in made]
+        order = {k: n for n, k in enumerate((*range(count), *known, *made))}
+        self._constants = [numpy_value(v, aval_of(v)) for v in map(recording.values.__getitem__, known)]
+        self._steps = [(primitive.eval, params, [order[k] for k in sources], primitive.multiple_results)
+                       for primitive, params, sources, _ in recording.steps]
+        self._form = type(out) if type(out) in (list, tuple) else None
+        self._outs = [(order[recording.places[id(x)]], x.aval) for x in (out if self._form else [out])]
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the constants."""
+        return sum([x.nbytes for x in self._constants])
+
+    def __call__(self, *args: ConcreteArray) -> Any:
+        values: list[Any] = [x._value for x in args]
+        if str in map(type, values):
+            return NotImplemented
+        values += self._constants
+        before = hush()
+        try:
+            for rule, params, sources, many in self._steps:
+                out = rule(*[values[k] for k in sources], **params)
+                for value in out if many else (out,):
+                    if value.__class__ is not np.ndarray:
+                        value = np.asarray(value)
+                    values.append(value if value.flags.c_contiguous else memory.copied(value, value.dtype))
+        finally:
+            restore(before)
+        if self._form is None:
+            ((k, aval),) = self._outs
+            return args[k] if k < len(args) else wrap(values[k], aval)
+        return self._form([args[k] if k < len(args) else wrap(values[k], aval) for k, aval in self._outs])
+
+
+def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Sequence[Any],
+           kwargs: dict[str, Any]) -> tuple[Any, Callable[..., Any] | None, bool]:
+    """`fun(*args, **kwargs)`; a tape of it as a function of the `arrays` among its arguments, if there can be one; and
+    whether compiled code gives the same bits."""
+    recording = current.recording = Recording(arrays)
+    try:
+        out = under(recording, fun, *args, **kwargs)
+    finally:
+        current.recording = None
+    results = out if type(out) in (list, tuple) else [out]
+    fine = recording.complete and all(x.__class__ is ConcreteArray and id(x) in recording.places for x in results)
+    if not fine:
+        return out, None, recording.exact
+    tape = Tape(recording, out, len(arrays))
+    return out, _loop(recording, arrays, out) or (tape if tape.kept <= _MOST_KEPT else None), recording.exact
+
+
+def _loop(recording: Recording, arrays: Sequence[ConcreteArray], out: Any) -> Callable[..., Any] | None:
+    """Native code for all that was recorded, if that is one loop of NumPy's (see `core.ways`)."""
+    if len(recording.steps) != 1 or out.__class__ is not ConcreteArray or not Ways.is_loaded():
+        return None
+    ((primitive, params, sources, results),) = recording.steps
+    if primitive.as_ufunc is None or sources != [*range(len(arrays))] or recording.places[id(out)] != results[0]:
+        return None
+    return Ways.make(primitive, params, [x.aval for x in arrays], [None] * len(arrays), out.aval)

@@ -1,0 +1,70 @@
+"""Single operations that were applied to operands of such types before: how to apply them again, quickly.
+
+On small arrays NumPy adds in a third of a microsecond, and to find out what is to be added takes ten times that: who
+traces, what operands may be, to which type they are promoted, what type the result has. For operands of the same
+types, under the same options, the answers are the same. So an operation that comes again gets a *way*. For those that
+are one loop of NumPy's it is native code, which looks at the types of the operands and calls this loop, the one that
+the operation's own rule comes to (see `runtime.single`), with the same bits; what it does not know it refuses, and the
+general way is taken. For others it is `Same`: the rule is evaluated at once, and types are not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anima.core.avals import ShapedArray
+
+_OFTEN = 500       # operations that come again, after which native code is loaded if it is not there already
+_MOST_KNOWN = 4096
+
+Maker = Callable[[Any, dict[str, Any], Sequence[ShapedArray], Sequence[type | None], ShapedArray],
+                 Callable[..., Any] | None]
+
+
+class Same:
+    """Operands of the types `avals`, which live as long as this, give results of the types `out`."""
+
+    __slots__ = ("avals", "out", "settled")
+
+    def __init__(self, avals: Sequence[ShapedArray], out: Any, settled: bool) -> None:
+        self.avals, self.out = avals, out
+        self.settled = settled  # there is no native code for it
+
+
+class Ways:
+    """The ways under one setting of the options, by operation and operands: types by identity, classes of numbers."""
+
+    __slots__ = ("_found", "_met", "get", "learns")
+    make: Maker = staticmethod(lambda *described: None)          # the run time's, where that is loaded
+    is_loaded: Callable[[], bool] = staticmethod(lambda: False)
+    again = 0
+
+    def __init__(self, learns: bool) -> None:
+        self.learns = learns  # else every application has to go the general way
+        self._found: dict[Any, Any] = {}
+        self._met: set[Any] = set()
+        self.get = self._found.get
+
+    def meet(self, key: Any, primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArray], out: Any,
+             numbers: Sequence[type | None] = ()) -> None:
+        """Notes that `primitive` gave results of the types `out` for operands of the types `avals`; with `numbers`, a
+        function of arrays and of Python's numbers of these classes came to that."""
+        if not self.learns:
+            return
+        if key not in self._met:
+            if len(self._met) >= _MOST_KNOWN:
+                self._met.clear()
+                self._found.clear()
+            self._met.add(key)
+            return
+        Ways.again += 1
+        settled = primitive.as_ufunc is None
+        if not settled and (Ways.again >= _OFTEN or Ways.is_loaded()):
+            way = Ways.make(primitive, params, avals, numbers or [None] * len(avals), out)
+            if way is not None:
+                self._found[key] = way
+                return
+            settled = True
+        if not numbers:
+            self._found[key] = Same(avals, out, settled)
