@@ -298,7 +298,7 @@ class ConcreteArray(Array):
         """The elements for code of Anima's, which neither writes to them nor hands them on."""
         value = self._value
         if current.recording is not None:
-            current.recording.complete = False
+            current.recording.looked = True
         if value.__class__ is str:
             by = f" It was donated to a call of {value}." if len(value) else ""
             raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.{by}")

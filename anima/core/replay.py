@@ -40,6 +40,7 @@ class Recording(Trace):
         self.steps: list[tuple[Primitive, dict[str, Any], list[int], list[int]]] = []
         self.complete = len(self.places) == len(args)  # else who is who is not known
         self.exact = True
+        self.looked = False  # into an array, or done what is more than an operation
 
     def place(self, x: Any) -> int:
         if id(x) not in self.places:
@@ -58,10 +59,10 @@ class Recording(Trace):
         self.seen.extend(args)
         sources, results = [*map(self.place, operands)], [*map(self.place, out if many else [out])]
         avals = [aval_of(x) for x in (*args, *(out if many else [out]))]
-        self.complete = (self.complete and primitive.axis_names is None and not primitive.effects_of(params)
-                         and not primitive.pins(params) and primitive.refusal(params) is None
-                         and all(x.__class__ is ConcreteArray for x in (out if many else [out]))
-                         and not any(isinstance(a.dtype, ExtendedDType) for a in avals))
+        self.looked = (self.looked or primitive.axis_names is not None or bool(primitive.effects_of(params))
+                       or bool(primitive.pins(params)) or primitive.refusal(params) is not None
+                       or any(x.__class__ is not ConcreteArray for x in (out if many else [out])))
+        self.complete = self.complete and not any(isinstance(a.dtype, ExtendedDType) for a in avals)
         self.exact = self.exact and primitive.is_exact(avals, params)
         self.steps.append((primitive, params, sources, results))
         return out
@@ -119,11 +120,13 @@ def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Seque
     finally:
         current.recording = None
     results = out if type(out) in (list, tuple) else [out]
-    fine = recording.complete and all(x.__class__ is ConcreteArray and id(x) in recording.places for x in results)
+    exact = recording.exact and not recording.looked
+    fine = recording.complete and not recording.looked and all(
+        x.__class__ is ConcreteArray and id(x) in recording.places for x in results)
     if not fine:
-        return out, None, recording.exact
+        return out, None, exact
     tape = Tape(recording, out, len(arrays))
-    return out, _loop(recording, arrays, out) or (tape if tape.kept <= _MOST_KEPT else None), recording.exact
+    return out, _loop(recording, arrays, out) or (tape if tape.kept <= _MOST_KEPT else None), exact
 
 
 def _loop(recording: Recording, arrays: Sequence[ConcreteArray], out: Any) -> Callable[..., Any] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.api.library import repeated
+from anima.api.library import compiled, repeated
 from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
 from anima.core.array import Array
@@ -210,7 +210,7 @@ def _integers(name: str, x1: Any, x2: Any) -> list[Array]:
     return [broadcast_array(v, shape) for v in arrays]
 
 
-@repeated
+@compiled
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The greatest common divisor, element by element, by Euclid's algorithm; ValueError for floats."""
     x, y = (abs(v) for v in _integers("gcd", x1, x2))
@@ -229,7 +229,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     return while_loop(unfinished, step, (x, y))[0]
 
 
-@repeated
+@compiled
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The least common multiple, element by element; ValueError for floats."""
     x, y = (abs(v) for v in _integers("lcm", x1, x2))

@@ -474,6 +474,7 @@ class Bitcast(Primitive):
     """The same bits as another dtype; where sizes differ, a last dimension holds the parts of one element."""
 
     cost = 1.0
+    exact = True
 
     def infer(self, x: ShapedArray, *, new_dtype: Any) -> ShapedArray:
         if x.dtype == new_dtype:

@@ -119,6 +119,7 @@ class ReduceExtreme(Reduce):
     """`reduce_max` or `reduce_min`."""
 
     makes_nan = False
+    exact = True
     keeps_nan = True
 
     def sharding_rule(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray],
@@ -199,6 +200,8 @@ def reduce_xor(operand: Any, axes: Sequence[int]) -> Any:
 
 class ArgExtreme(Primitive):
     """The first index of the largest or smallest element along one axis; a NaN counts as either."""
+
+    exact = True
 
     def __init__(self, name: str, fun: Callable[..., Any]):
         super().__init__(name)

@@ -66,6 +66,7 @@ class Sort(Primitive):
     """All operands reordered along `dimension` so that the first `num_keys` of them ascend."""
 
     makes_nan = False
+    exact = True
     multiple_results = True
 
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
+from anima.api.library import compiled
 from anima.core import dtypes
 from anima.numpy.promote import as_array, is_complex, operand
 from anima.ops import formula, special
@@ -45,6 +46,7 @@ def gamma(x: Any) -> Any:
     return jnp.exp(_loggamma(x)) if is_complex(x.dtype) else formula.gamma(x)
 
 
+@compiled
 def loggamma(x: Any) -> Any:
     """The principal branch of log Gamma(x), analytic but on the negative real axis; of negative real numbers NaN."""
     (x,) = inexact("loggamma", x)
@@ -77,6 +79,7 @@ def digamma(x: Any) -> Any:
     return special.digamma(*inexact("digamma", x))
 
 
+@compiled
 def polygamma(n: Any, x: Any) -> Any:
     """The derivative of order `n` of `digamma`; NaN for negative `n`. ValueError unless `n` is of an integer type."""
     n = as_array(operand("polygamma", n))
@@ -86,21 +89,25 @@ def polygamma(n: Any, x: Any) -> Any:
     return special.polygamma(*inexact("polygamma", convert(n, x.dtype, n.weak_type), x))
 
 
+@compiled
 def gammainc(a: Any, x: Any) -> Any:
     """The regularized lower incomplete gamma function."""
     return special.igamma(*inexact("gammainc", a, x))
 
 
+@compiled
 def gammaincc(a: Any, x: Any) -> Any:
     """The regularized upper incomplete gamma function."""
     return special.igammac(*inexact("gammaincc", a, x))
 
 
+@compiled
 def beta(a: Any, b: Any) -> Any:
     """Gamma(a) Gamma(b) / Gamma(a + b)."""
     return formula.beta(*real("beta", a, b))
 
 
+@compiled
 def betaln(a: Any, b: Any) -> Any:
     """log |beta(a, b)|, for large a and b too.
 
@@ -114,11 +121,13 @@ def betaln(a: Any, b: Any) -> Any:
     return jnp.where(positive, formula.betaln(jnp.where(positive, a, 1), jnp.where(positive, b, 1)), other)
 
 
+@compiled
 def betainc(a: Any, b: Any, x: Any) -> Any:
     """The regularized incomplete beta function I_x(a, b)."""
     return special.betainc(*inexact("betainc", a, b, x))
 
 
+@compiled
 def poch(z: Any, m: Any) -> Any:
     """Pochhammer's symbol (z)_m = Gamma(z + m) / Gamma(z)."""
     return formula.poch(*real("poch", z, m))
@@ -158,6 +167,7 @@ def multigammaln(a: Any, d: Any) -> Any:
     return whole + 0.25 * d * (d - 1) * math.log(math.pi)
 
 
+@compiled
 def zeta(x: Any, q: Any = None) -> Any:
     """Hurwitz's zeta function, the sum of (k + q)**-x. NotImplementedError without `q`."""
     if q is None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
+from anima.api.library import compiled
 from anima.numpy.promote import as_array, is_complex, operand
 from anima.ops import formula, special
 from anima.ops.elementwise import convert
@@ -31,6 +32,7 @@ def erfinv(x: Any) -> Any:
     return special.erf_inv(*inexact("erfinv", x))
 
 
+@compiled
 def erfcx(x: Any) -> Any:
     """exp(x**2) erfc(x), of real or complex numbers.
 
@@ -41,17 +43,20 @@ def erfcx(x: Any) -> Any:
     return _wofz(1j * x) if is_complex(x.dtype) else formula.erfcx(x.dtype.type(0), x)
 
 
+@compiled
 def dawsn(x: Any) -> Any:
     """Dawson's integral, exp(-x**2) times the integral of exp(t**2) over 0 < t < x."""
     (x,) = real("dawsn", x)
     return formula.dawsn(x.dtype.type(0), x)
 
 
+@compiled
 def ndtr(x: Any) -> Any:
     """The normal distribution function, of float32 or float64; TypeError for other types."""
     return formula.ndtr(single_or_double(operand("ndtr", x)))
 
 
+@functools.partial(compiled, static=("series_order",))
 def log_ndtr(x: Any, series_order: int = 3) -> Any:
     """log(ndtr(x)), of float32 or float64. `series_order` asks for no more: every value is accurate already.
 
@@ -74,17 +79,20 @@ def ndtri(p: Any) -> Any:
     return formula.ndtri(single_or_double(operand("ndtri", p)))
 
 
+@compiled
 def owens_t(h: Any, a: Any) -> Any:
     """Owen's T function: exp(-h**2 (1 + x**2) / 2) / (1 + x**2) / (2 pi), integrated over 0 < x < a."""
     return formula.owens_t(*real("owens_t", h, a))
 
 
+@compiled
 def exp1(x: Any) -> Any:
     """The exponential integral E1(x): exp(-t) / t, integrated over t > x. NaN for negative numbers."""
     (x,) = real("exp1", x)
     return formula.expn(x.dtype.type(1), x)
 
 
+@compiled
 def expi(x: Any) -> Any:
     """The exponential integral Ei(x): exp(t) / t, integrated over t < x (principal value).
 
@@ -94,17 +102,20 @@ def expi(x: Any) -> Any:
     return formula.expi(*real("expi", x))
 
 
+@compiled
 def expn(n: Any, x: Any) -> Any:
     """The exponential integral of order n: exp(-x t) / t**n, integrated over t > 1. NaN unless `n` is whole."""
     return formula.expn(*real("expn", n, x))
 
 
+@compiled
 def sici(x: Any) -> tuple[Any, Any]:
     """The sine and the cosine integral: sin(t) / t over 0 < t < x, and minus cos(t) / t over t > |x|."""
     (x,) = real("sici", x)
     return formula.sine_integral(x), formula.cosine_integral(x)
 
 
+@compiled
 def fresnel(x: Any) -> tuple[Any, Any]:
     """Fresnel's integrals of sin(pi t**2 / 2) and of cos(pi t**2 / 2) over 0 < t < x."""
     (x,) = inexact("fresnel", x, weak=False)
@@ -113,6 +124,7 @@ def fresnel(x: Any) -> tuple[Any, Any]:
     return formula.fresnel_sine(x), formula.fresnel_cosine(x)
 
 
+@compiled
 def spence(x: Any) -> Any:
     """Spence's function: log(t) / (1 - t), integrated over 1 < t < x. float32 or float64, else TypeError."""
     return formula.spence(single_or_double(operand("spence", x)))
@@ -158,6 +170,7 @@ def _wofz(z: Any) -> Any:
 _wofz.defjvps(lambda t, out, z: t * (2j / math.sqrt(math.pi) - 2 * z * out))
 
 
+@compiled
 def wofz(z: Any) -> Any:
     """Faddeeva's function exp(-z**2) erfc(-i z), of complex numbers."""
     (z,) = inexact("wofz", as_array(operand("wofz", z)), weak=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima.api.autodiff import jvp
+from anima.api.library import compiled
 from anima.lax.control import fori_loop, while_loop
 from anima.numpy.functions import bessel_i0, bessel_i1
 from anima.numpy.promote import as_array, is_complex, operand, static_int
@@ -20,21 +22,25 @@ from anima.scipy.special.operands import inexact, real
 from anima.transforms.custom import SymbolicZero, custom_jvp
 
 
+@compiled
 def i0e(x: Any) -> Any:
     """exp(-|x|) I0(x)."""
     return special.bessel_i0e(*inexact("i0e", x))
 
 
+@compiled
 def i0(x: Any) -> Any:
     """The modified Bessel function of the first kind and order 0."""
     return bessel_i0(*inexact("i0", x))
 
 
+@compiled
 def i1e(x: Any) -> Any:
     """exp(-|x|) I1(x)."""
     return special.bessel_i1e(*inexact("i1e", x))
 
 
+@compiled
 def i1(x: Any) -> Any:
     """The modified Bessel function of the first kind and order 1."""
     return bessel_i1(*inexact("i1", x))
@@ -67,6 +73,7 @@ def _miller(count: int, start: int, z: Any) -> Any:
     return jnp.where(small[None], at_zero, kept / total[None])
 
 
+@functools.partial(compiled, static=("v", "n_iter"))
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Any:
     """The Bessel functions J_0 to J_v of the real numbers `z`, along a new first axis.
 
@@ -196,6 +203,7 @@ _hyp2f1 = _with_parameters(
     formula.hyp2f1, _gauss, lambda a, b, c, x: a * b / c * _hyp2f1(a + 1, b + 1, c + 1, x), 3)
 
 
+@compiled
 def hyp1f1(a: Any, b: Any, x: Any) -> Any:
     """Kummer's confluent hypergeometric function 1F1(a; b; x), of real numbers.
 
@@ -205,6 +213,7 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Any:
     return _hyp1f1(*real("hyp1f1", a, b, x))
 
 
+@compiled
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:
     """Gauss's hypergeometric function 2F1(a, b; c; x), of real numbers: infinite for x > 1 unless a polynomial."""
     a, b, c, x = inexact("hyp2f1", a, b, c, x, weak=False)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from anima.api.library import compiled
 from anima.core.array import Array
 from anima.core.trace import aval_of
 from anima.numpy.promote import convert_operand, promote_dtypes_inexact
@@ -47,7 +48,7 @@ def _promoted(fun: F, weak: Callable[[bool, Iterable[Any]], bool]) -> F:
         out = fun(*(xs if wide is None else [ew.convert(x, wide) for x in xs]))
         return convert_operand(out, dtype, weak(xs[0].aval.weak_type, bound.arguments.values()))
 
-    return called  # type: ignore[return-value]
+    return compiled(called)  # type: ignore[return-value]
 
 
 def valid(x: Array, out: Array, *conditions: Any) -> Array:
