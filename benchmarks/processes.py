@@ -2,8 +2,9 @@
 
     mpirun -n 2 python -m benchmarks.processes
 
-Of each, the median time of a call in microseconds, and the ratio, in turn in one run. A call is a jitted function of
-arrays that are cut over the processes.
+Of each, the time of a call in microseconds, the least of many short runs of a few calls, and the ratio, in turn in one
+run: what else the machine does takes the core from one process, and all others wait for it. A call is a jitted function
+of arrays that are cut over the processes.
 """
 
 from __future__ import annotations
@@ -20,25 +21,28 @@ from anima import NamedSharding, P, lax
 from anima.sharding import AxisType
 
 COMM = MPI.COMM_WORLD
-SIZES = {16: 400, 1 << 10: 400, 1 << 14: 200, 1 << 18: 60, 1 << 20: 30, 1 << 24: 5}  # float32 of each, and repetitions
+SIZES = {16: (20, 60), 1 << 10: (20, 60), 1 << 14: (10, 60), 1 << 18: (3, 40), 1 << 20: (1, 40),
+         1 << 24: (1, 5)}  # float32 of each: calls in a row, and how many such runs
+TURNS = 3
 
 
-def median(call: Callable[[], Any], repetitions: int) -> float:
-    """Microseconds of a call that all processes begin together."""
+def least(call: Callable[[], Any], calls: int, runs: int) -> float:
+    """Microseconds of a call, of so many in a row that all processes begin together, in the fastest run."""
     times = []
-    for _ in range(repetitions):
+    for _ in range(runs):
         COMM.Barrier()
         begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return float(np.median(times)) * 1e6
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - begin) / calls)
+    return min(times) * 1e6
 
 
-def beside(name: str, size: int, repetitions: int, bare: Callable[[], Any], ours: Callable[[], Any]) -> None:
-    """Prints a row: the medians of three turns."""
+def beside(name: str, size: int, bare: Callable[[], Any], ours: Callable[[], Any]) -> None:
+    """Prints a row."""
     ours()
-    turns = [(median(bare, repetitions), median(ours, repetitions)) for _ in range(3)]
-    first, second = np.median(turns, axis=0)
+    turns = [(least(bare, *SIZES[size]), least(ours, *SIZES[size])) for _ in range(TURNS)]
+    first, second = np.min(turns, axis=0)
     if COMM.rank == 0:
         print(f"{name:16} {4 * size:>12,} {first:>12,.1f} {second:>12,.1f} {second / first:>8.2f}", flush=True)
 
@@ -58,18 +62,19 @@ def main() -> None:
     gathered = mapped(lambda v: lax.all_gather(v, "x", tiled=True), P())
     scattered = mapped(lambda v: lax.psum_scatter(v, "x", tiled=True), P("x"))
     exchanged = mapped(lambda v: lax.all_to_all(v, "x", 0, 0, tiled=True), P("x"))
-    def rows(size: int, repetitions: int) -> None:
+
+    def rows(size: int) -> None:
         mine = np.ones(size, "f")
         x = anima.device_put(np.ones(count * size, "f"), NamedSharding(mesh, P("x")))
         out, part, wide = np.empty(size, "f"), np.empty(size // count, "f"), np.empty(count * size, "f")
-        beside("psum", size, repetitions, lambda: COMM.Allreduce(mine, out), lambda: total(x))
+        beside("psum", size, lambda: COMM.Allreduce(mine, out), lambda: total(x))
         if size * count <= 1 << 24:
-            beside("all_gather", size, repetitions, lambda: COMM.Allgather(mine, wide), lambda: gathered(x))
-        beside("psum_scatter", size, repetitions, lambda: COMM.Reduce_scatter_block(mine, part), lambda: scattered(x))
-        beside("all_to_all", size, repetitions, lambda: COMM.Alltoall(mine, out), lambda: exchanged(x))
+            beside("all_gather", size, lambda: COMM.Allgather(mine, wide), lambda: gathered(x))
+        beside("psum_scatter", size, lambda: COMM.Reduce_scatter_block(mine, part), lambda: scattered(x))
+        beside("all_to_all", size, lambda: COMM.Alltoall(mine, out), lambda: exchanged(x))
 
-    for size, repetitions in SIZES.items():
-        rows(size, repetitions)
+    for size in SIZES:
+        rows(size)
 
 
 if __name__ == "__main__":

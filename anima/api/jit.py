@@ -44,8 +44,9 @@ spread = lazy_module("anima.api.spread")
 class Entry:
     """What is known of one signature: the program, and how to call it."""
 
-    __slots__ = ("avals", "closed", "donated", "executable", "finish", "form", "in_tree", "kept", "name", "on_refs",
-                 "options", "out_avals", "out_tree", "outer", "places", "read", "run", "spread", "uses")
+    __slots__ = ("alone", "avals", "closed", "donated", "executable", "finish", "form", "in_tree", "kept", "last",
+                 "name", "on_refs", "options", "out_avals", "out_tree", "outer", "places", "read", "run", "spread",
+                 "uses")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
                  out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str, places: Places):
@@ -53,6 +54,7 @@ class Entry:
         self.closed, self.outer, self.options, self.name = closed, outer, options, name
         self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree.in_order(), donated
         self.out_avals = closed.out_avals
+        self.alone = self.out_tree.spec.is_leaf(strict=True)  # the result is one leaf
         self.kept = False        # for later calls
         self.on_refs = any(isinstance(a, AbstractRef) for a in closed.in_avals)  # given, or closed over
         self.uses: Any = None    # of keys among the arguments, which it uses up, if somebody asks
@@ -62,6 +64,7 @@ class Entry:
         self.form = ""           # of the results, as they come from `run`: "single", "tuple", "list"
         self.finish: Any = None  # from what `run` gives to the result, where that is not the same
         self.spread: dict[Any, Any] = {}  # programs of this process, where arguments are cut over several
+        self.last: Any = None    # of these, the one of the last call, and what its arguments were
 
     def compile(self, static: Any) -> None:
         """Makes `executable` and, where there can be one, `run`, with what goes before and after it.
@@ -87,7 +90,23 @@ class Entry:
         known = tuple([committed_sharding(x) for x in leaves])
         if known not in self.spread:
             self.spread[known] = spread.program(self.name, self.closed, self.places, leaves, known, self.donated)
-        return self.spread[known]
+        program = self.spread[known]
+        if program is not None:
+            self.last = program, [(x.aval, x.sharding) if type(x) is PlacedArray and x.committed else (None, None)
+                                  for x in leaves]
+        return program
+
+    def again(self, leaves: Sequence[Any]) -> Any:
+        """What ran the last call of this process on devices of several, if this one is just like it; else None."""
+        program, kinds = self.last
+        for x, (aval, sharding) in zip(leaves, kinds, strict=True):
+            if type(x) is not PlacedArray or x.aval is not aval or x._sharding is not sharding or not x.committed:
+                return None
+        return program
+
+    def together(self, outs: list[Any]) -> Any:
+        """The result, of its leaves."""
+        return outs[0] if self.alone else self.out_tree.spec.unflatten(outs)
 
     def values(self, values: list[np.ndarray]) -> list[np.ndarray]:
         """The results' leaves for arguments as NumPy arrays, which others may see: none is written over."""
@@ -235,8 +254,12 @@ class JitFunction:
                             return result if entry.finish is None else entry.finish(result)
                 for entry in self.placed.get(key, ()):
                     leaves = entry.read(args, kwargs)
-                    twice = entry.donated and leaves is not None and len(set(map(id, leaves))) < len(leaves)
-                    if leaves is not None and not twice and entry.places.knows(leaves, entry.avals):
+                    if leaves is None or (entry.donated and len(set(map(id, leaves))) < len(leaves)):
+                        continue
+                    program = None if entry.last is None else entry.again(leaves)
+                    if program is not None:
+                        return entry.together(program(leaves))
+                    if entry.places.knows(leaves, entry.avals):
                         return self._call_placed(entry, leaves)
             return self._call(args, kwargs)
         except Exception as error:  # as errors.api_boundary, without its call
@@ -302,8 +325,7 @@ class JitFunction:
         """A call where something says on which devices it takes place."""
         program = entry.of_process(leaves) if processes.here.count > 1 and not entry.outer else None
         if program is not None:
-            outs = program(leaves)
-            return outs[0] if entry.out_tree.spec.is_leaf(strict=True) else entry.out_tree.spec.unflatten(outs)
+            return entry.together(program(leaves))
         shardings, stays = entry.places.results(leaves)
         transfers.between(leaves, shardings)
         given = [plain(x) for x in leaves]

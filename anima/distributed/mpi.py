@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ class Processes(Alone):
         self.records: list[tuple[int, bytes]] = [(0, b"")] * KEPT  # of the calls, each with a hash of all up to it
         self.begun = 0        # calls
         self.chain = 0        # the hash of all
-        self.known: set[bytes] = set()  # records of calls that there have been
+        self.known: dict[bytes, int] = {}  # records of calls that there have been, and the numbers that hash them
         self.inside = False   # of a call
         self.ended = False    # this program
         self.over = False     # all programs
@@ -58,12 +58,13 @@ class Processes(Alone):
         return self.world.Create_group(self.world.Get_group().Incl(ranks))
 
     def exchange(self, kind: str, group: tuple[int, ...], perm: Any) -> Callable[[np.ndarray, np.ndarray], None]:
-        comm, rule = cache(partial(self.group, group)), _RULES[kind]
-        more = () if perm is None else (perm,)
+        known: list[Callable[..., None]] = []  # made at the first exchange, as all of the group make it together
 
         def run(x: np.ndarray, out: np.ndarray) -> None:
+            if not known:
+                known.append(_RULES[kind](self.group(group), perm))
             try:
-                rule(comm(), x, out, *more)
+                known[0](x, out)
             except MPI.Exception:
                 time.sleep(8 * PERIOD)  # if others run another program, the watch finds it by then, and tells
                 raise
@@ -74,12 +75,15 @@ class Processes(Alone):
         self.world.Barrier()
 
     def calls(self, record: bytes) -> None:
-        self.chain = (self.chain * _FACTOR + int.from_bytes(record[:8], "little")) & _MASK
+        number = self.known.get(record)
+        new = number is None
+        if number is None:
+            number = self.known[record] = int.from_bytes(record[:8], "little")
+        self.chain = (self.chain * _FACTOR + number) & _MASK
         self.records[self.begun % KEPT] = self.chain, record
         self.begun += 1
         self.inside = True
-        if record not in self.known:
-            self.known.add(record)
+        if new:
             self.compare()
 
     def compare(self) -> None:
@@ -204,25 +208,46 @@ def _text(record: bytes) -> str:
     return record[_DIGEST:].rstrip(b"\0").decode(errors="replace")
 
 
+_NAMED = "bBhHiIlLqQfdFD"  # types that MPI has names for
+
+
 def _bytes(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1).view(np.uint8)
 
 
-def _permute(comm: MPI.Comm, x: np.ndarray, out: np.ndarray, perm: Sequence[tuple[int, int]]) -> None:
+def _permute(comm: MPI.Comm, perm: Sequence[tuple[int, int]]) -> Callable[[np.ndarray, np.ndarray], None]:
     me = comm.Get_rank()
-    requests = [comm.Irecv(_bytes(out), a) for a, b in perm if b == me]
-    if not requests:
-        out[...] = 0
-    requests += [comm.Isend(_bytes(x), b) for a, b in perm if a == me]
-    MPI.Request.Waitall(requests)
+    sources, targets = [a for a, b in perm if b == me], [b for a, b in perm if a == me]
+
+    def run(x: np.ndarray, out: np.ndarray) -> None:
+        requests = [comm.Irecv(_bytes(out), a) for a in sources]
+        if not sources:
+            out[...] = 0
+        requests += [comm.Isend(_bytes(x), b) for b in targets]
+        MPI.Request.Waitall(requests)
+
+    return run
 
 
-_RULES: dict[str, Callable[..., None]] = {
-    "add": lambda comm, x, out: comm.Allreduce(x, out, MPI.SUM),
-    "max": lambda comm, x, out: comm.Allreduce(x, out, MPI.MAX),
-    "min": lambda comm, x, out: comm.Allreduce(x, out, MPI.MIN),
-    "gather": lambda comm, x, out: comm.Allgather(_bytes(x), _bytes(out)),
-    "scatter": lambda comm, x, out: comm.Reduce_scatter_block(x, out, MPI.SUM),
-    "all_to_all": lambda comm, x, out: comm.Alltoall(_bytes(x), _bytes(out)),
-    "permute": _permute,
-}
+def _reduced(op: MPI.Op) -> Callable[..., Callable[[np.ndarray, np.ndarray], None]]:
+    """All operands added up, say."""
+    def rule(comm: MPI.Comm, perm: Any) -> Callable[[np.ndarray, np.ndarray], None]:
+        send = comm.Allreduce
+        return lambda x, out: send(x, out, op)
+
+    return rule
+
+
+def _of_bytes(name: str) -> Callable[..., Callable[[np.ndarray, np.ndarray], None]]:
+    """A collective that only moves data, of any type."""
+    def rule(comm: MPI.Comm, perm: Any) -> Callable[[np.ndarray, np.ndarray], None]:
+        send = getattr(comm, name)
+        return lambda x, out: send(x, out) if x.dtype.char in _NAMED else send(_bytes(x), _bytes(out))
+
+    return rule
+
+
+_RULES: dict[str, Callable[[MPI.Comm, Any], Callable[[np.ndarray, np.ndarray], None]]] = {
+    "add": _reduced(MPI.SUM), "max": _reduced(MPI.MAX), "min": _reduced(MPI.MIN), "gather": _of_bytes("Allgather"),
+    "scatter": lambda comm, perm: lambda x, out: comm.Reduce_scatter_block(x, out, MPI.SUM),
+    "all_to_all": _of_bytes("Alltoall"), "permute": _permute}

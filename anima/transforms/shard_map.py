@@ -83,7 +83,7 @@ class ShardMap(Primitive):
         return self._on_mesh(params["mesh"], params["out_specs"])
 
     def takes(self, params: dict[str, Any]) -> Sequence[Any]:
-        """Those of the operands that the program needs, likewise."""
+        """Shardings of the operands that the program needs, likewise."""
         _, used = dce_closed(params["jaxpr"], (True,) * len(params["out_specs"]))
         return [s if u else None for s, u in zip(self._on_mesh(params["mesh"], params["in_specs"]), used, strict=True)]
 

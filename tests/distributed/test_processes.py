@@ -35,10 +35,11 @@ def check(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
-def test_numbers_are_those_of_devices_of_one_process(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("program", ["collectives.py", "random_programs.py"])
+def test_numbers_are_those_of_devices_of_one_process(program: str, tmp_path: pathlib.Path) -> None:
     files = [str(tmp_path / name) for name in ("alone.npz", "four.npz")]
-    check(run(0, PROGRAMS / "collectives.py", files[0], **ALONE))
-    check(run(4, PROGRAMS / "collectives.py", files[1], "--mpi", ANIMA_CHECK="2"))
+    check(run(0, PROGRAMS / program, files[0], **ALONE))
+    check(run(4, PROGRAMS / program, files[1], "--mpi", ANIMA_CHECK="2"))
     expected, found = (dict(np.load(f)) for f in files)
     assert found.keys() == expected.keys() and len(found) > 60
     for name, value in expected.items():
