@@ -78,6 +78,10 @@ class _Program:
         return self.fun(*args, **kwargs)
 
 
+def _shape(x: Any, name: str) -> Any:
+    return tuple(x) if name == "shape" and x.__class__ is list else x
+
+
 def compiled(fun: F, static: Iterable[str] = ()) -> F:
     """`fun`, compiled whenever it is called outside of tracing.
 
@@ -89,10 +93,11 @@ def compiled(fun: F, static: Iterable[str] = ()) -> F:
 
     @functools.wraps(fun)
     def public(*args: Any, **kwargs: Any) -> Any:
-        if is_tracing() or config.disable_jit:
+        if is_tracing() or config.disable_jit or len(args) > len(names):
             return fun(*args, **kwargs)
-        args = tuple([tuple(x) if x.__class__ is list else x for x in args])  # as shapes may be given
-        kwargs = {k: tuple(x) if x.__class__ is list else x for k, x in kwargs.items()}
+        if list in map(type, args) or list in map(type, kwargs.values()):  # as shapes may be given
+            args = tuple([_shape(x, name) for x, name in zip(args, names, strict=False)])
+            kwargs = {name: _shape(x, name) for name, x in kwargs.items()}
         key: list[Any] = [len(args), *kwargs]
         arrays: dict[Any, Any] = {}
         try:
@@ -105,7 +110,7 @@ def compiled(fun: F, static: Iterable[str] = ()) -> F:
                     key.append(_static(x))
             known = (*key,)
             program = programs.get(known)
-        except (IndexError, TypeError):  # too many arguments, or none that it can be called with
+        except TypeError:  # none that it can be called with
             return fun(*args, **kwargs)
         if program is None:
             if len(programs) >= _MOST_KNOWN:

@@ -38,6 +38,7 @@ WHY = {  # operations that are not exported
     **dict.fromkeys(("addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "swap"),
                     "it is about a reference that lives outside of the program"),
     "custom_lin": "only a whole derivative can be; export the function, and serialize it with vjp_order=1",
+    "stage": "programs have no such equation",
     "ffi_call": "it is a C function at an address of this process",
     "ffi_elementwise": "it is a C function at an address of this process",
     **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "debug_print"), "it calls Python")}

@@ -398,7 +398,7 @@ def zeros(aval: ShapedArray) -> Any:
         return ConcreteArray(np.zeros(aval.shape, dtypes.float0), aval)
     if isinstance(aval.dtype, dtypes.ExtendedDType):
         return aval.dtype.zeros(aval.shape)
-    return broadcast(scalar(0, aval.dtype, aval.weak_type), aval.shape)
+    return broadcast(ConcreteArray(np.zeros((), aval.dtype), scalar_type(aval.dtype, aval.weak_type)), aval.shape)
 
 
 def zeros_like(x: Any) -> Any:

@@ -16,8 +16,9 @@ import anima
 import anima.numpy as jnp
 from anima import random as R
 from anima.config import config
+from anima.control import key_reuse
 from anima.extend.random import define_prng_impl
-from anima.random import counts, keys
+from anima.random import counts
 
 KEY = R.key(3)
 INF = np.inf
@@ -115,12 +116,12 @@ def test_seeds_of_every_type(dtype: str, offset: int, x64: None) -> None:
 
 def test_the_checker_of_reuse_forgets_keys_that_are_gone() -> None:
     with config.option("debug_key_reuse")(True):
-        before = len(keys._used)
+        before = len(key_reuse._used)
         for key in R.split(KEY, 20):
             R.normal(key)
         del key
         gc.collect()
-        assert len(keys._used) <= before + 1  # that of the split
+        assert len(key_reuse._used) <= before + 1  # that of the split
 
 
 # ---------------------------------------------------------------- extreme words
