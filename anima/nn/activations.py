@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima.api.library import as_one, repeated
+from anima.api.eager import as_one, repeated
 from anima.numpy.promote import inexact_array
 from anima.ops import special
 from anima.ops.elementwise import logistic

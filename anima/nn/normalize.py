@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima.api.library import as_one, repeated
+from anima.api.eager import as_one, repeated
 from anima.config import config
 from anima.core import dtypes
 from anima.core.axes import size_of

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.api.library import repeated
+from anima.api.eager import repeated
 from anima.config import transfer_guard_host_to_device
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray

@@ -13,7 +13,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from anima.api.library import repeated
+from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.diagonals import diagonal

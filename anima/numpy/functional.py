@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.api.library import compiled
+from anima.api.eager import compiled
 from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
 from anima.core.array import Array

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.api.library import repeated
+from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.creation import arange, array

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.api.library import repeated
+from anima.api.eager import repeated
 from anima.config import config
 from anima.core import transfers
 from anima.core.array import Array, ConcreteArray

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from anima.api.library import repeated
+from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anima import errors
-from anima.api.library import compiled, repeated
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.avals import Shape, broadcast_shapes
 from anima.core.trace import aval_of
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def sampler(*static: str, is_exact: bool = False) -> Callable[[F], F]:
     """Makes the public face of a sampler: its first argument becomes one typed key, its errors show the user's line.
 
-    Adds the keyword `out_sharding`. Outside of `jit` it is compiled, at once unless it `is_exact` (see `api.library`);
+    Adds the keyword `out_sharding`. Outside of `jit` it is compiled, at once unless it `is_exact` (see `api.eager`);
     the arguments named `static` are no arrays' even if they are numbers.
     """
     return functools.partial(_sampler, static=static, is_exact=is_exact)  # type: ignore[return-value]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.api.library import repeated
+from anima.api.eager import repeated
 from anima.config import config
 from anima.control.key_reuse import use
 from anima.core import dtypes

@@ -232,7 +232,7 @@ def test_functions_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(4):
         for a, w in zip(arrays, wanted, strict=True):
             same(fun(*a), w)
-    monkeypatch.setattr("anima.api.library._WORTH", 0.0)
+    monkeypatch.setattr("anima.api.eager._WORTH", 0.0)
     for _ in range(3):
         for a, w in zip(arrays, wanted, strict=True):
             same(fun(*a), w)
@@ -261,7 +261,7 @@ def test_arguments_that_are_equal_and_not_the_same() -> None:
 
 
 def test_what_looks_into_an_array_has_no_tape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anima.api.library._WORTH", 0.0)
+    monkeypatch.setattr("anima.api.eager._WORTH", 0.0)
     for values in ([1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0]):
         mask, x = jnp.asarray(np.array(values, bool)), jnp.arange(3.0)
         for _ in range(4):
@@ -332,7 +332,7 @@ def test_samplers_give_the_same_bits_eagerly_and_compiled(name: str, n: int, mon
         for _ in range(3):
             same(draw(key, n), wanted)
         with monkeypatch.context() as patch:
-            patch.setattr("anima.api.library._WORTH", 0.0)
+            patch.setattr("anima.api.eager._WORTH", 0.0)
             for _ in range(4):
                 same(draw(key, n), wanted)
 

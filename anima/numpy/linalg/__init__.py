@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from anima import errors as _errors
-from anima.api.library import repeated
+from anima.api.eager import repeated
 from anima.core.array import Array
 from anima.numpy import diagonals as _diagonals, linear as _linear
 from anima.numpy.linalg.decompositions import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from anima.api.library import repeated
+from anima.api.eager import repeated
 from anima.core.array import Array
 from anima.numpy.elementwise import conj
 from anima.numpy.manipulation import matrix_transpose

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import anima.numpy as jnp
-from anima.api.library import compiled
+from anima.api.eager import compiled
 from anima.core import dtypes
 from anima.numpy.promote import as_array, is_complex, operand
 from anima.ops import formula, special

@@ -11,7 +11,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima.api.autodiff import jvp
-from anima.api.library import compiled
+from anima.api.eager import compiled
 from anima.lax.control import fori_loop, while_loop
 from anima.numpy.functions import bessel_i0, bessel_i1
 from anima.numpy.promote import as_array, is_complex, operand, static_int

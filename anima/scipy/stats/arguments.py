@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anima.api.library import compiled
+from anima.api.eager import compiled
 from anima.core.array import Array
 from anima.core.trace import aval_of
 from anima.numpy.promote import convert_operand, promote_dtypes_inexact
