@@ -12,7 +12,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.api import library
+from anima.api import eager
 from anima.core import memory, quiet, trace
 from anima.core.trace import EVAL
 from anima.ops.broadcast import broadcast_in_dim_p
@@ -165,9 +165,9 @@ def test_many_threads() -> None:
     lambda x: anima.nn.softmax(x.reshape(4, -1), (0, 1)), lambda x: anima.nn.standardize(x, epsilon=1e-3),
     lambda x: anima.nn.leaky_relu(x, jnp.float32(0.2))])
 def test_functions_that_are_one_program_for_large_arrays(fun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = jnp.asarray(np.random.default_rng(0).standard_normal(library.LARGE).astype(np.float32))
+    x = jnp.asarray(np.random.default_rng(0).standard_normal(eager.LARGE).astype(np.float32))
     large = fun(x)
-    monkeypatch.setattr(library, "LARGE", 1 << 40)
+    monkeypatch.setattr(eager, "LARGE", 1 << 40)
     np.testing.assert_allclose(large, fun(x), rtol=2e-6, atol=2e-6)
     with anima.disable_jit():
         np.testing.assert_array_equal(fun(x), fun(x))
