@@ -49,7 +49,8 @@ def accumulation(m: Any, np_like: Any) -> dict[str, Callable[[], Any]]:
         state[0] = m.block_until_ready(plain(weights, state[0], batches))
         return state[0]
 
-    return {"gradients of 16 batches, added to a reference": lambda: m.block_until_ready(jitted(weights, total, batches)),
+    return {"gradients of 16 batches, added to a reference":
+                lambda: m.block_until_ready(jitted(weights, total, batches)),
             "gradients of 16 batches, added to a carry": carry}
 
 
