@@ -7,7 +7,7 @@
 
 from anima import errors
 from anima.core.format import FormatError as FormatError
-from anima.export import checks as _checks  # noqa: F401 (gives errors of checks their name in files)
+from anima.export import checks as _checks
 from anima.export.exported import (
     DisabledSafetyCheck as DisabledSafetyCheck,
     Exported as Exported,

@@ -208,7 +208,7 @@ tree.register_pytree_node(OtherTagged, _apart, lambda tag, xs: OtherTagged(*xs, 
 
 
 def test_readers_of_registered_types():
-    leaves, in_tree = tree.flatten(((Tagged(1.0, {"a": 2.0, "b": (None, 3.0)}, "t"), 4.0), {}))
+    in_tree = tree.structure(((Tagged(1.0, {"a": 2.0, "b": (None, 3.0)}, "t"), 4.0), {}))
     read = reader(in_tree, None)
     again = Tagged(5.0, {"b": (None, 7.0), "a": 6.0}, "t")
     Tagged.seen.clear()
