@@ -52,7 +52,7 @@ def used_up(closed: ClosedJaxpr, name: str) -> list[np.ndarray | None]:
     return [None if a is None else np.isin(a, list(checker.used)) for a in args]
 
 
-class _Origin:
+class _KeyOrigin:
     """Keys that were made together: by what each was used, as a number in `by`, counted from 1."""
 
     def __init__(self, size: int) -> None:
@@ -60,34 +60,34 @@ class _Origin:
         self.by: list[tuple[str, Source | None]] = []
 
 
-class _Known(NamedTuple):
+class _KeyNumbers(NamedTuple):
     """An array of keys outside of programs: of each, the number of its origin, above its place there; the origins."""
 
     key: weakref.ref[Any]
     numbers: np.ndarray
-    origins: dict[int, _Origin]
+    origins: dict[int, _KeyOrigin]
 
 
-_known: dict[int, _Known] = {}  # by identity
+_known: dict[int, _KeyNumbers] = {}  # by identity
 _origins = count()
 _BITS = 32                      # of a place
 _FIX = ("Two draws from one key are not independent.\nFix: key, subkey = anima.random.split(key), and a new subkey for "
         "each draw; anima.random.clone(key) where the same numbers are wanted again.")
 
 
-def _remember(key: Any, numbers: np.ndarray, origins: dict[int, _Origin]) -> _Known:
+def _remember(key: Any, numbers: np.ndarray, origins: dict[int, _KeyOrigin]) -> _KeyNumbers:
     number = id(key)
-    _known[number] = found = _Known(weakref.ref(key, lambda _: _known.pop(number, None)), numbers, origins)
+    _known[number] = found = _KeyNumbers(weakref.ref(key, lambda _: _known.pop(number, None)), numbers, origins)
     return found
 
 
-def _of(key: Any) -> _Known:
+def _of(key: Any) -> _KeyNumbers:
     """What is known of keys; those that nobody has seen are an origin of their own."""
     found = _known.get(id(key))
     if found is None or found.key() is not key:
         aval, number = aval_of(key), next(_origins)
         places = np.arange(aval.size, dtype=np.int64).reshape(aval.shape)
-        found = _remember(key, (number << _BITS) + places, {number: _Origin(aval.size)})
+        found = _remember(key, (number << _BITS) + places, {number: _KeyOrigin(aval.size)})
     return found
 
 
@@ -118,7 +118,7 @@ def use(key: Any, name: str, which: Any = True) -> None:
 def moved(primitive: Primitive, args: Sequence[Any], params: dict[str, Any], out: Any) -> None:
     """Records which keys are where in the result of an operation that moves elements, outside of programs."""
     given: list[np.ndarray] = []
-    origins: dict[int, _Origin] = {}
+    origins: dict[int, _KeyOrigin] = {}
     for x in args:
         if is_keys(aval_of(x)):
             known = _of(x)

@@ -12,9 +12,9 @@ import re
 
 from anima.control.checks import (
     DivisionByZeroError,
+    ErrorLayout,
     FailedCheckError,
     JaxException,
-    Layout,
     NaNError,
     OOBError,
     Site,
@@ -33,7 +33,7 @@ from anima.tree import treedef_tuple
 _KINDS: tuple[type[JaxException], ...] = FailedCheckError, NaNError, DivisionByZeroError, OOBError, SomeError
 
 
-def _to_bytes(layout: Layout) -> bytes:
+def _to_bytes(layout: ErrorLayout) -> bytes:
     tables, body = Tables(), Writer()
 
     def types(avals: tuple[ShapedArray, ...]) -> None:
@@ -55,11 +55,11 @@ def _to_bytes(layout: Layout) -> bytes:
     return out.bytes()
 
 
-def _from_bytes(data: bytes) -> Layout:
+def _from_bytes(data: bytes) -> ErrorLayout:
     r = Reader(memoryview(data))
     tables = Programs(r)
     sites = r.many(lambda: _site(r, tables))
-    layout = Layout(tuple(sites), tuple(r.many(tables.type)))
+    layout = ErrorLayout(tuple(sites), tuple(r.many(tables.type)))
     r.end()
     if any(k >= len(layout.slots) for site in sites for k in layout.places(site.avals)):
         raise FormatError("The exported program is damaged: a check has no place for its values.")

@@ -15,7 +15,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import export as ex, tree
-from anima.control.checks import FailedCheckError, Layout, Site
+from anima.control.checks import ErrorLayout, FailedCheckError, Site
 from anima.core.format import FormatError, sealed
 from anima.experimental import checkify
 from anima.export.checks import _from_bytes, _to_bytes
@@ -83,9 +83,9 @@ def test_formats_that_ask_for_what_is_private(text: str) -> None:
     aval = anima.typeof(jnp.float32(1))
     site = Site(FailedCheckError, text, None, tree.structure(((), {"x": 0})), (aval,))
     with pytest.raises(FormatError, match="plain format"):
-        _from_bytes(_to_bytes(Layout((site,), (aval,))))
+        _from_bytes(_to_bytes(ErrorLayout((site,), (aval,))))
     plain = site._replace(text="{x.shape} {x:.3f}")
-    assert _from_bytes(_to_bytes(Layout((plain,), (aval,)))) == Layout((plain,), (aval,))
+    assert _from_bytes(_to_bytes(ErrorLayout((plain,), (aval,)))) == ErrorLayout((plain,), (aval,))
 
 
 @pytest.mark.parametrize("structure, slots", [(tree.structure((0, {})), 1), (tree.structure(((0,), {})), 0),
@@ -93,4 +93,4 @@ def test_formats_that_ask_for_what_is_private(text: str) -> None:
 def test_sites_that_do_not_fit(structure: Any, slots: int) -> None:
     aval = anima.typeof(np.float32(1))
     with pytest.raises(FormatError):
-        _from_bytes(_to_bytes(Layout((Site(FailedCheckError, "", None, structure, (aval,)),), (aval,) * slots)))
+        _from_bytes(_to_bytes(ErrorLayout((Site(FailedCheckError, "", None, structure, (aval,)),), (aval,) * slots)))
