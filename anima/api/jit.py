@@ -31,7 +31,7 @@ from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.placement import committed_sharding
 from anima.core.refs import AbstractRef, EagerCell, check_given_once, check_not_closed_over
-from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
+from anima.core.stage import Traced, close, eval_jaxpr, flattened, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array, as_operand
@@ -381,21 +381,17 @@ class JitFunction:
 
     def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,
                options: Hashable) -> Entry:
-        out_trees: list[Any] = []
         asked = self.shardings
         ins = asked and asked.of_arguments(args, kwargs)
         outs_asked: list[Any] = [None]
 
         traced = self._traced(args, kwargs, static)
 
-        def fun(*leaves: Any) -> list[Any]:
-            if ins is not None:
-                leaves = tuple(constrained(leaves, ins, "arguments", traced.arg_names))
-            dynamic, named = tree.unflatten(in_tree, leaves)
+        def whole(dynamic: Any, named: Any) -> Any:
             positional, keywords = self.signature.join(dynamic, named, static)
-            result = self.fun(*positional, **keywords)
-            outs, out_tree = tree.flatten(result)
-            out_trees.append(out_tree)
+            return self.fun(*positional, **keywords)
+
+        def finish(result: Any, outs: list[Any]) -> list[Any]:
             for x in outs:
                 _check_output(x, self.name)
             if asked is not None and asked.outs is not None:
@@ -404,7 +400,9 @@ class JitFunction:
                                    [f"result{tree.keystr(path)}" for path, _ in tree.leaves_with_path(result)])
             return outs
 
-        jaxpr, consts = trace_to_jaxpr(fun, avals, traced)
+        flat, out_trees = flattened(whole, in_tree, finish)
+        jaxpr, consts = trace_to_jaxpr(flat if ins is None else lambda *leaves: flat(
+            *constrained(leaves, ins, "arguments", traced.arg_names)), avals, traced)
         closed, outer = close(jaxpr, consts)
         warn_of_constants(closed, self.name)
         made = Entry(closed, outer, tuple(avals), in_tree, out_trees[0], self._donated(in_tree, static), options,
