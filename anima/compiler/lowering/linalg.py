@@ -21,7 +21,8 @@ from anima.compiler.ir.loops import Call, Load
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.matrices import small, substitution_p
-from anima.compiler.rewriting.rewrites import Rewriter, rewrite
+from anima.compiler.machine.target import Target
+from anima.compiler.rewriting.rewrites import Rewriter, Where, rewrite
 from anima.control.elimination import perturbed_p
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
@@ -164,10 +165,10 @@ def _nan(dtype: Any) -> Any:
 
 # ---------------------------------------------------------------- one rewrite for each primitive
 
-def factorization(name: str, where: Callable[[Eqn], bool] = lambda eqn: True) -> Callable[[Rewriter], Rewriter]:
+def factorization(name: str, where: Where = lambda eqn, target: True) -> Callable[[Rewriter], Rewriter]:
     """Enters a rewrite; factors of matrices without elements, and results without elements, never reach it."""
     def enter(rule: Rewriter) -> Rewriter:
-        def checked(eqn: Eqn, *operands: Any) -> Any:
+        def checked(eqn: Eqn, target: Target, *operands: Any) -> Any:
             factors = len(operands) == 1
             if all(v.aval.size == 0 for v in (eqn.invars if factors else eqn.outvars)):
                 return [_trivial(v.aval) for v in eqn.outvars]
@@ -177,7 +178,7 @@ def factorization(name: str, where: Callable[[Eqn], bool] = lambda eqn: True) ->
     return enter
 
 
-def _large(eqn: Eqn) -> bool:
+def _large(eqn: Eqn, target: Target) -> bool:
     return not small(eqn)
 
 
