@@ -20,14 +20,13 @@ from anima.compiler.ir.lapack import LETTERS, SIGNATURES, workspace
 from anima.compiler.ir.loops import Call, Load
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.matrices import small, substitution_p
+from anima.compiler.lowering.matrices import CompilerPrimitive, small, substitution_p
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.rewrites import Rewriter, Where, rewrite
 from anima.control.elimination import perturbed_p
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn
-from anima.core.primitive import Primitive
 from anima.ops import elementwise as el
 from anima.ops.broadcast import (
     broadcast_in_dim,
@@ -59,7 +58,7 @@ from anima.ops.sort import sort_p
 _I32 = np.dtype(np.int32)
 
 
-class Lapack(Primitive):
+class Lapack(CompilerPrimitive):
     """A call of a routine for each matrix of a batch.
 
     `arguments` are as in `lapack.SIGNATURES`: letters and numbers, the number of an operand for `<`, of a result for
@@ -93,12 +92,6 @@ class Lapack(Primitive):
                           [(f"y{k}", y.size) for k, y in enumerate(outs)], temp, copy)
         lapack.run(routine, args, memory)
         return outs
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        raise self._missing("Forward-mode differentiation", "The compiler makes it after all transformations.")
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        raise self._missing("Batching (vmap)", "The compiler makes it after all transformations.")
 
 
 lapack_p = Lapack("lapack")
