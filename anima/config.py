@@ -45,6 +45,7 @@ _thread = _ThreadState()
 _lock = fork_safe(threading.RLock())
 _total_overrides = 0    # held now, by all threads together
 _version = 0            # counts changes of global values
+settled: list[Any] = [None]  # `config.call_key()`, as long as no thread overrides an option; None: not known
 
 
 class Option:
@@ -82,6 +83,7 @@ class Option:
         with _lock:
             before, self._global = self._global, value
             _version += 1
+            settled[0] = None
         if self._on_set is not None:
             self._on_set(before, value)
 
@@ -145,6 +147,7 @@ class _Override(contextlib.ContextDecorator):
             for option in self.options:
                 option._overrides += count
             _total_overrides += count
+            settled[0] = None
         _thread.key = (-1, None)
 
 
@@ -406,6 +409,7 @@ def make_user_context(default_value: Any = None) -> Option:
         option = Option(f"user_context_{len(_KEYED)}", default_value, _parse_hashable, "A user's.", in_trace_key=True)
         _KEYED = (*_KEYED, option)
         _version += 1
+        settled[0] = None
     return option
 
 
@@ -557,6 +561,10 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
         if key[0] != _version:
             key = _global_key = (_version, _key(tuple([option._global for option in _KEYED]),
                                                 not _open(option._global for option in _GUARDS)))
+        if settled[0] is None:
+            with _lock:
+                if not _total_overrides and key[0] == _version:
+                    settled[0] = key[1]
         return key[1]
 
     def held(self, key: Any) -> contextlib.AbstractContextManager[None]:

@@ -23,7 +23,7 @@ from anima.api.placed_calls import Places, Wanted, constrained, in_places, place
 from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
-from anima.config import config
+from anima.config import config, settled
 from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
@@ -240,7 +240,7 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if current.trace is EVAL:
-                key = config.call_key()
+                key = settled[0] or config.call_key()
                 if not kwargs:
                     for entry in self.simple.get(key, ()):
                         result = entry.run(*args)

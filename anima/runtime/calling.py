@@ -57,6 +57,9 @@ _PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyGILState_Ensure", "Py
 _OBJECTS = {"None": None, "True": True, "NotImplemented": NotImplemented, "ndarray": np.ndarray,
             "ConcreteArray": ConcreteArray, "PlacedArray": PlacedArray, "ShapedArray": ShapedArray}
 
+_NEW_ARRAY = 94  # of NumPy's C functions (its ABI, since 1.0): PyArray_NewFromDescr
+_empty = np.empty  # as it is now: what native code does in its place
+
 # --- Where fields lie ------------------------------------------------------------------------
 
 
@@ -114,6 +117,14 @@ def _array_as_expected(array: np.ndarray, fields: dict[str, int]) -> bool:
             and tag == (struct.pack("<Q", found)[:3], found >> 32))
 
 
+def _new_array() -> int:
+    """The address of NumPy's function that makes an array."""
+    core = sys.modules.get("numpy._core._multiarray_umath") or sys.modules["numpy.core._multiarray_umath"]
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi))
+    return ctypes.c_void_p.from_address(pointer(core._ARRAY_API, None) + 8 * _NEW_ARRAY).value or 0
+
+
 @once
 def _module() -> tuple[native.Module, dict[str, int] | None]:
     """The code of this file; the layout if `run` is part of it."""
@@ -122,7 +133,8 @@ def _module() -> tuple[native.Module, dict[str, int] | None]:
     symbols = {f"python.{name}": id(thing) for name, thing in _OBJECTS.items()}
     for name in _PYTHON:
         symbols[f"python.{name}"] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
-    values: dict[str, Any] = {name: f"@python.{name}" for name in (*_OBJECTS, *_PYTHON)}
+    symbols["python.PyArray_NewFromDescr"] = _new_array()
+    values: dict[str, Any] = {name: f"@python.{name}" for name in (*_OBJECTS, *_PYTHON, "PyArray_NewFromDescr")}
     values |= {"needed": _NEEDED_FLAGS, "read_only": 0xFFFFFFFF & ~_WRITEABLE, "head_bytes": HEAD_BYTES,
                "record_bytes": RECORD_BYTES, "scratch_over": _SCRATCH_ALIGNMENT - 1,
                "scratch_mask": -_SCRATCH_ALIGNMENT, "log_bytes": processes.LOG_BYTES,
@@ -195,16 +207,20 @@ def caller(entry: int, inputs: Sequence[Input], outputs: Sequence[Output], scrat
         return None
     made = [*outputs, *((scratch,) if scratch is not None else ())]
     wishes = [(o.shape, o.dtype) for o in made]
+    plain = [(ctypes.c_int64 * (2 + len(o.shape)))(id(o.dtype), len(o.shape), *o.shape) for o in made]
     pool = threads.pool_cell if parallel else _no_pool
     words = [entry, len(inputs), len(outputs), len(made), len(more), FORMS[form], ctypes.addressof(pool), *note, *more]
-    for output, wish in zip(made, wishes, strict=True):
-        words += [id(output.make), id(wish)] if output.donor is None else [0, output.donor]
+    for output, wish, sizes in zip(made, wishes, plain, strict=True):
+        if output.donor is not None:
+            words += [0, output.donor]
+        else:
+            words += [1, ctypes.addressof(sizes)] if output.make is _empty else [id(output.make), id(wish)]
     words += [0] * len(outputs) if results is None else map(id, results)
     for given in inputs:
         words += _record(given)
     descriptor, method = struct.pack(f"<{len(words)}q", *words), _method()
     # The code and its description too: at the end of the process this module may go before the function.
-    keep = inputs, made, wishes, results, keep, method, _module()
+    keep = inputs, made, wishes, plain, results, keep, method, _module()
     return _new_function(ctypes.addressof(method), (descriptor, keep), None)
 
 

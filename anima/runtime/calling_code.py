@@ -8,7 +8,8 @@ from __future__ import annotations
 
 # A descriptor: words of 8 bytes. The head (its last words: the log of calls that a call is noted in, or 0, and what is
 # written there of it: see `core.processes.Log`); the other addresses that the program takes; the maker of each array
-# (a callable, its arguments; 0 and the position of a donated input whose array it is), of which the last is scratch
+# (a callable, its arguments; 1 and the address of dtype, rank and sizes for plain memory of NumPy's; 0 and the position
+# of a donated input whose array it is), of which the last is scratch
 # memory if there is one more than results; the type
 # of each result (0: leave it a NumPy array), or an array that was placed, as the result is to be; a record for each input.
 HEAD = {"entry": 0, "inputs": 8, "results": 16, "makers": 24, "more": 32, "form": 40, "pool": 48, "log": 56,
@@ -99,11 +100,24 @@ over:
   call void {Py_IncRef}(ptr %over.array)
   br label %made
 create:
+  %is.plain = icmp eq ptr %maker, inttoptr (i64 1 to ptr)
+  br i1 %is.plain, label %numpy, label %ask
+numpy:
+  %made.dtype = load ptr, ptr %wishes
+  %made.rank.at = getelementptr i64, ptr %wishes, i64 1
+  %made.rank = load i32, ptr %made.rank.at
+  %made.sizes = getelementptr i64, ptr %wishes, i64 2
+  call void {Py_IncRef}(ptr %made.dtype)
+  %plain = call ptr {PyArray_NewFromDescr}(ptr {ndarray}, ptr %made.dtype, i32 %made.rank, ptr %made.sizes, ptr null,
+                                           ptr null, i32 0, ptr null)
+  %no.plain = icmp eq ptr %plain, null
+  br i1 %no.plain, label %release, label %made
+ask:
   %created = call ptr {PyObject_Call}(ptr %maker, ptr %wishes, ptr null)
   %failed = icmp eq ptr %created, null
   br i1 %failed, label %release, label %made
 made:
-  %new = phi ptr [ %over.array, %over ], [ %created, %create ]
+  %new = phi ptr [ %over.array, %over ], [ %plain, %numpy ], [ %created, %ask ]
   %place = add i64 %inputs, %m
   %new.at = getelementptr ptr, ptr %kept, i64 %place
   store ptr %new, ptr %new.at
@@ -197,7 +211,7 @@ delete.next:
   br label %delete.loop
 
 release:
-  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %create ], [ null, %launch ], [ null, %finish ],
+  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %numpy ], [ null, %ask ], [ null, %launch ], [ null, %finish ],
                     [ %result, %delete.loop ]
   br label %release.loop
 release.loop:
