@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 Groups = tuple[tuple[int, ...], ...]  # the numbers of the processes that exchange something among each other, in order
-KEPT = 1024                  # calls of which a log tells what they were, the one that begins now among them; a power of 2
+KEPT = 1024                  # calls of which a log tells what they were; a power of 2
 FACTOR = 0x9E3779B97F4A7C15  # of the hash of all calls so far
 LOG = {"log.begun": 0, "log.chain": 8, "log.inside": 16}  # bytes from the start of a log's memory to its words
 LOG_BYTES = 24               # of these: then, of each call kept, the hash up to it and the number of its record

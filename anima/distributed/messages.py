@@ -129,8 +129,8 @@ _KINDS: dict[str, tuple[str, str, MPI.Op | None]] = {
 
 
 class Message:
-    """One exchange of a program (`core.processes.Exchange`). `group` gives its communicator, which all of the group make
-    together, at the first exchange."""
+    """One exchange of a program (`core.processes.Exchange`). `group` gives its communicator, which all of the group
+    make together, at the first exchange."""
 
     def __init__(self, kind: str, group: Callable[[], MPI.Comm], perm: Any, patience: float) -> None:
         self.kind, self.group, self.perm = kind, group, perm
@@ -156,8 +156,8 @@ class Message:
         count = (out if self.kind == "scatter" else x).size // (comm.size if self.kind == "all_to_all" else 1)
         count *= 1 if named else x.itemsize
         if count > 0x7FFFFFFF and not _counts_are_wide():
-            raise OverflowError(f"A message of {count:,} elements is larger than this MPI takes. Fix: an MPI of version "
-                                "4, such as that of `pip install mpich`.")
+            raise OverflowError(f"A message of {count:,} elements is larger than this MPI takes. Fix: an MPI of "
+                                "version 4, such as that of `pip install mpich`.")
         to, source = (_other(comm, self.perm, k) for k in (0, 1))
         handle = MPI._handleof  # type: ignore[attr-defined]
         words = {"code": _code().address(code), "send": _address(function), "count": count, "type": handle(self.type),

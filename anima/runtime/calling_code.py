@@ -9,9 +9,9 @@ from __future__ import annotations
 # A descriptor: words of 8 bytes. The head (its last words: the log of calls that a call is noted in, or 0, and what is
 # written there of it: see `core.processes.Log`); the other addresses that the program takes; the maker of each array
 # (a callable, its arguments; 1 and the address of dtype, rank and sizes for plain memory of NumPy's; 0 and the position
-# of a donated input whose array it is), of which the last is scratch
-# memory if there is one more than results; the type
-# of each result (0: leave it a NumPy array), or an array that was placed, as the result is to be; a record for each input.
+# of a donated input whose array it is), of which the last is scratch memory if there is one more than results; the type
+# of each result (0: leave it a NumPy array), or an array that was placed, as the result is to be; a record for each
+# input.
 HEAD = {"entry": 0, "inputs": 8, "results": 16, "makers": 24, "more": 32, "form": 40, "pool": 48, "log": 56,
         "call.hash": 64, "call.record": 72}
 HEAD_BYTES = 80
@@ -211,8 +211,8 @@ delete.next:
   br label %delete.loop
 
 release:
-  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %numpy ], [ null, %ask ], [ null, %launch ], [ null, %finish ],
-                    [ %result, %delete.loop ]
+  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %numpy ], [ null, %ask ], [ null, %launch ],
+                    [ null, %finish ], [ %result, %delete.loop ]
   br label %release.loop
 release.loop:
   %r = phi i64 [ 0, %release ], [ %r1, %release.one ]
