@@ -100,7 +100,8 @@ over:
   call void {Py_IncRef}(ptr %over.array)
   br label %made
 create:
-  %is.plain = icmp eq ptr %maker, inttoptr (i64 1 to ptr)
+  %maker.word = ptrtoint ptr %maker to i64
+  %is.plain = icmp eq i64 %maker.word, 1
   br i1 %is.plain, label %numpy, label %ask
 numpy:
   %made.dtype = load ptr, ptr %wishes
