@@ -50,7 +50,7 @@ def program(name: str, closed: ClosedJaxpr, places: Places, leaves: Sequence[Any
     return SpreadProgram(name, closed, places.arguments(known), outs, [s for _, s in places.pins], donated)
 
 
-class Way:
+class Passage:
     """Calls of one program in machine code, as an `Entry` of `jit` has them: `run` refuses all arguments but those that
     lie as these did."""
 
@@ -90,7 +90,7 @@ class SpreadProgram:
         typed = getattr(type(self.executable), "typed", None)
         self.run = typed(self.executable, self.in_avals, self.part_avals, "list",
                          self.donated) if typed and self.executable.donors else None
-        self.ways: dict[tuple[int, ...], Way | None] = {}  # by the identity of the arguments' shardings
+        self.ways: dict[tuple[int, ...], Passage | None] = {}  # by the identity of the arguments' shardings
 
     def __call__(self, leaves: Sequence[Any]) -> list[PlacedArray]:
         """The results, of which this process has its parts."""
@@ -106,7 +106,7 @@ class SpreadProgram:
             errors.check_finite(self.name, [v for v in values if v.dtype.kind in "fc"])
         return [*map(PlacedArray.with_part, self.outs, values)]
 
-    def way(self, leaves: Sequence[Any], entry: Any) -> Way | None:
+    def way(self, leaves: Sequence[Any], entry: Any) -> Passage | None:
         """How calls with arguments that lie just like these are made by machine code, after one that was not; None
         where they cannot be."""
         placed = getattr(type(self.executable), "placed", None)
@@ -120,7 +120,7 @@ class SpreadProgram:
             avals = [ShapedArray(part.shape, part.dtype, whole.weak_type)
                      for part, whole in zip(self.in_avals, entry.avals, strict=True)]
             run = placed(self.executable, avals, lies, self.outs, entry.form, processes.here.log.entry(self.record))
-            self.ways[key] = None if run is None else Way(run, entry)
+            self.ways[key] = None if run is None else Passage(run, entry)
         return self.ways[key]
 
     def _values(self, parts: list[np.ndarray]) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ LOG_BYTES = 24               # of these: then, of each call kept, the hash up to
 _MASK = (1 << 64) - 1
 
 
-class Exchange(Protocol):
+class Exchanger(Protocol):
     """What exchanges arrays: a function of the own one and of that for the result, both C-contiguous.
 
     `way` is what compiled code calls in its place (see `runtime.callbacks`): 0 before the first exchange.
@@ -89,7 +89,7 @@ class Alone:
 
     log: Log  # where there are others
 
-    def exchange(self, kind: str, group: tuple[int, ...], perm: Any) -> Exchange:
+    def exchange(self, kind: str, group: tuple[int, ...], perm: Any) -> Exchanger:
         """What exchanges arrays of one shape and type with the others of a group, each of which does the same.
 
         Args:

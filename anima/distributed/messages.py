@@ -129,7 +129,7 @@ _KINDS: dict[str, tuple[str, str, MPI.Op | None]] = {
 
 
 class Message:
-    """One exchange of a program (`core.processes.Exchange`). `group` gives its communicator, which all of the group
+    """One exchange of a program (`core.processes.Exchanger`). `group` gives its communicator, which all of the group
     make together, at the first exchange."""
 
     def __init__(self, kind: str, group: Callable[[], MPI.Comm], perm: Any, patience: float) -> None:

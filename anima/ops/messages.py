@@ -65,7 +65,7 @@ class _Into:
 
     __slots__ = ("exchange",)
 
-    def __init__(self, exchange: processes.Exchange) -> None:
+    def __init__(self, exchange: processes.Exchanger) -> None:
         self.exchange = exchange
 
     @property
