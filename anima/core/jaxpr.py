@@ -140,9 +140,11 @@ class Jaxpr:
 
     in_aval_qdds = final_aval_qdds = in_avals
 
-    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
-        """The program's text; `source_info` adds the user's line to each equation."""
-        return show.show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
+    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, use_color: bool | None = None,
+                     **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation, `use_color` the colours of
+        terminals (None: on terminals, if the option pprint_use_color is on)."""
+        return show.colored(show.show_jaxpr(self, source_info=source_info, print_shapes=print_shapes), use_color)
 
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
@@ -205,9 +207,11 @@ class ClosedJaxpr:
         """The same constants with `f(jaxpr)`."""
         return ClosedJaxpr(f(self.jaxpr), self.consts)
 
-    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
-        """The program's text; `source_info` adds the user's line to each equation."""
-        return show.show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
+    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, use_color: bool | None = None,
+                     **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation, `use_color` the colours of
+        terminals (None: on terminals, if the option pprint_use_color is on)."""
+        return show.colored(show.show_jaxpr(self, source_info=source_info, print_shapes=print_shapes), use_color)
 
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
