@@ -326,7 +326,8 @@ def test_there_is_no_more_than_fits(on_disk: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 9, 40])
-def test_what_earlier_processes_left_counts(on_disk: pathlib.Path, monkeypatch: pytest.MonkeyPatch, before: int) -> None:
+def test_what_earlier_processes_left_counts(on_disk: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
+                                            before: int) -> None:
     """After every write there is no more than fits, from the first on; and no less is kept than that."""
     for k in range(before):
         Folder(str(on_disk)).put(f"{k:064}", bytes(1500))
