@@ -88,9 +88,9 @@ def user_line() -> str:
     return line_of((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
 
 
-def line_of(source: tuple[str, int, str]) -> str:
-    """A place (file, line, function) as "at model.py:14, in f:   if x > 0:"."""
-    file, line, function = source
+def line_of(source: Sequence[Any]) -> str:
+    """A place (file, line, function, ...) as "at model.py:14, in f:   if x > 0:"."""
+    file, line, function, *_ = source
     text = linecache.getline(file, line).strip()
     return f"at {os.path.basename(file)}:{line}, in {function}:" + (f"   {text}" if text else "")
 
