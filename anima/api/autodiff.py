@@ -324,7 +324,8 @@ def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool,
     flat = list(map(as_operand, flat))
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     avals = list(map(aval_of, flat))
-    outs, mask, jaxpr, consts = linearize_flat(within(Transform("jvp"))(flat_fun), flat, list(map(_differentiable, avals)))
+    named = within(Transform("jvp"))(flat_fun)
+    outs, mask, jaxpr, consts = linearize_flat(named, flat, list(map(_differentiable, avals)))
     out_tree, count, join_aux = found
     kept = iter(jaxpr.outvars)
     outvars = [next(kept) for m in mask[:count] if m]  # tangents of aux are dropped
