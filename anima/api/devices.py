@@ -34,6 +34,7 @@ from anima.ops.placing import (
     sharding_constraint_p,
 )
 from anima.util import lazy_module
+from anima.version import __version__
 
 llvm = lazy_module("llvmlite")
 
@@ -298,7 +299,7 @@ def live_arrays(platform: str | None = None) -> list[ConcreteArray]:
 def print_environment_info(return_string: bool = False) -> str | None:
     """Prints (or returns) what a report of a bug should say of this machine and its packages."""
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(("ANIMA_", "JAX_"))]
-    lines = [f"anima:    {sys.modules['anima'].__version__}", f"llvmlite: {llvm.__version__}",
+    lines = [f"anima:    {__version__}", f"llvmlite: {llvm.__version__}",
              f"numpy:    {np.__version__}", f"python:   {sys.version}",
              f"devices:  {devices()} ({CPU})", f"process_count: {process_count()}",
              f"platform: {platform.uname()}", *settings]
