@@ -18,7 +18,9 @@ import numpy as np
 from anima.compiler.rewriting.counters import counted
 from anima.compiler.rewriting.inline import has_programs, map_programs
 from anima.core.array import ConcreteArray
+from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from anima.ops.elementwise import and_
 from anima.ops.family import Elementwise
 from anima.ops.shape import reshape_p, transpose_p
 
@@ -263,11 +265,60 @@ def untransposed(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
     return eqn.replace(invars=invars, params={**eqn.params, "dimension_numbers": numbers})
 
 
-def _select(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+def _select(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
     which = _splat(invars[0], program)
     if which is not None and 0 <= int(which) < len(invars) - 1:
         return _same(eqn, invars[1 + int(which)])
-    return _same(eqn, invars[1]) if len(invars) > 2 and all(v is invars[1] for v in invars[2:]) else None
+    if len(invars) > 2 and all(v is invars[1] for v in invars[2:]):
+        return _same(eqn, invars[1])
+    return _low_bits(eqn, invars, program)
+
+
+def _made_by(atom: Atom, name: str, program: Program) -> list[Atom] | None:
+    """The operands of the operation with this name that an atom is the result of."""
+    eqn = program.get(atom) if type(atom) is Var else None
+    return list(eqn.invars) if eqn is not None and eqn.primitive.name == name else None
+
+
+def _low_bits(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
+    """The remainder of a division by 2**k that is rounded down: `r = rem x 2**k; select (lt r 0) r (r + 2**k)` is
+    `and x (2**k - 1)`."""
+    if len(invars) != 3 or invars[1].aval.dtype.kind != "i":
+        return None
+    rest = invars[1]
+    divided, negative, above = (_made_by(a, name, program)
+                                for a, name in ((rest, "rem"), (invars[0], "lt"), (invars[2], "add")))
+    if divided is None or negative is None or above is None or negative[0] is not rest or above[0] is not rest:
+        return None
+    divisor, zero, added = (_splat(a[1], program) for a in (divided, negative, above))
+    if divisor is None or zero is None or added is None or zero != 0 or added != divisor:
+        return None
+    number = int(divisor)
+    if number <= 0 or number & (number - 1) or divided[0].aval.shape != eqn.outvars[0].aval.shape:
+        return None
+    dtype = rest.aval.dtype
+    mask = Literal(np.asarray(number - 1, dtype), ShapedArray((), dtype))
+    return Eqn(and_, [divided[0], mask], eqn.outvars, {}, eqn.source)
+
+
+def _ne(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+    """`ne condition False -> condition`."""
+    if invars[0].aval.dtype.kind != "b" or not _is_false(_splat(invars[1], program)):
+        return None
+    return _same(eqn, invars[0])
+
+
+def _is_false(value: Any) -> bool:
+    return value is not None and not value
+
+
+def _and(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+    """`and x True -> x`; what is negative is not zero: `and (lt x 0) (ne x 0) -> lt x 0`."""
+    negative, other = (_made_by(a, name, program) for a, name in zip(invars, ("lt", "ne"), strict=True))
+    if negative is not None and other is not None and negative[0] is other[0] and all(
+            _is_false(_splat(a[1], program)) for a in (negative, other)):
+        return _same(eqn, invars[0])
+    return _neutral(_all_bits)(eqn, invars, program)  # type: ignore[return-value]
 
 
 def _integer_pow(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
@@ -277,7 +328,7 @@ def _integer_pow(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
 RULES: dict[str, Rule] = {
     "add": _neutral(_zero_to_add), "add_any": _neutral(_zero_to_add), "sub": _neutral(_zero, either_side=False),
     "mul": _neutral(_one), "div": _neutral(_one, either_side=False),
-    "or": _neutral(_no_bits), "xor": _neutral(_no_bits), "and": _neutral(_all_bits),
+    "or": _neutral(_no_bits), "xor": _neutral(_no_bits), "and": _and, "ne": _ne,
     "shift_left": _neutral(_no_bits, either_side=False), "shift_right_logical": _neutral(_no_bits, either_side=False),
     "shift_right_arithmetic": _neutral(_no_bits, either_side=False),
     "neg": _involution, "not": _involution,
