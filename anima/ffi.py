@@ -32,7 +32,7 @@ _api.PyCapsule_GetName.restype, _api.PyCapsule_GetName.argtypes = ctypes.c_char_
 _api.PyCapsule_GetPointer.restype, _api.PyCapsule_GetPointer.argtypes = ctypes.c_void_p, [
     ctypes.py_object, ctypes.c_char_p]
 _names: dict[str, bytes] = {}  # of capsules, which do not keep theirs
-_targets: dict[str, foreign.Function] = {}
+_targets: dict[str, foreign.ForeignFunction] = {}
 
 
 def pycapsule(funcptr: Any, signature: str | None = None) -> Any:
@@ -92,7 +92,7 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
     if known is not None and (known.address, known.signature.text) != (address, signature):
         raise ValueError(f"register_ffi_target: there is another function {name!r} already.")
     if known is None:
-        _targets[name] = foreign.Function(name, address, foreign.parse(signature), fn)
+        _targets[name] = foreign.ForeignFunction(name, address, foreign.parse(signature), fn)
 
 
 def ffi_call(target_name: str, result_shape_dtypes: Any, *, has_side_effect: bool = False,
@@ -186,7 +186,7 @@ def _check_aliases(aliases: Sequence[tuple[int, int]], avals: Sequence[ShapedArr
         raise ValueError(f"input_output_aliases {dict(aliases)} has two inputs in one output.")
 
 
-def _check_numbers(target: foreign.Function, avals: Sequence[ShapedArray], results: Sequence[ShapedArray],
+def _check_numbers(target: foreign.ForeignFunction, avals: Sequence[ShapedArray], results: Sequence[ShapedArray],
                    aliases: Sequence[tuple[int, int]], has_side_effect: bool, attributes: Mapping[str, Any]) -> None:
     """TypeError unless a function of numbers can be applied to each element of such arrays."""
     if len(results) != 1 or aliases or has_side_effect:

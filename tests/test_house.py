@@ -109,6 +109,24 @@ def test_no_import_circles() -> None:
             visit(name, [])
 
 
+# Names of classes that JAX's modules prescribe, where Anima's own class of that name is another one, or under it.
+PRESCRIBED = {
+    "Backend": "extend.backend", "Buffer": "experimental.buffer_callback", "Pass": "experimental.source_mapper",
+    "MemorySpace": "experimental.pallas.specs experimental.pallas.tpu", "Primitive": "extend.core.operation",
+    "ShapedArray": "dropin.jax.core", "Store": "extend.linear_util", "Trace": "dropin.tracing",
+}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    where: dict[str, list[str]] = {}
+    for name, _, tree in MODULES:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and name[len("anima."):] not in PRESCRIBED.get(node.name, "").split():
+                where.setdefault(node.name, []).append(name)
+    assert not {name: modules for name, modules in where.items() if len(modules) > 1}
+    assert PRESCRIBED.keys() <= where.keys()
+
+
 def primitives() -> list[Primitive]:
     found: dict[int, Primitive] = {}
     for info in pkgutil.walk_packages([str(ROOT)], "anima."):

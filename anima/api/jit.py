@@ -120,7 +120,7 @@ class Entry:
         return self.out_tree.spec.unflatten(arrays)
 
 
-class Programs:
+class ProgramCache:
     """What is known of the signatures of one function, jitted with the same options, by whoever and how often.
 
     `simple`, `recent` and `placed` are what was used lately, the last first, by the options: for calls whose arguments
@@ -150,8 +150,8 @@ _RECENT = 8       # signatures of each kind that a call is compared with before 
 _FUNCTIONS = 512  # functions of which programs are known though nothing refers to what `jit` made of them
 # Those that have been traced. (The garbage collector knows them too, but it tells of tuples that other threads are
 # still making, which they then cannot finish.)
-_traced: weakref.WeakValueDictionary[int, Programs] = weakref.WeakValueDictionary()
-_known: weakref.WeakKeyDictionary[Any, dict[Hashable, Programs]] = weakref.WeakKeyDictionary()
+_traced: weakref.WeakValueDictionary[int, ProgramCache] = weakref.WeakValueDictionary()
+_known: weakref.WeakKeyDictionary[Any, dict[Hashable, ProgramCache]] = weakref.WeakKeyDictionary()
 _lock = fork_safe(threading.RLock())
 
 
@@ -165,16 +165,16 @@ def _clear_functions() -> None:
             programs.clear()
 
 
-def _programs(fun: Callable[..., Any], options: Hashable) -> Programs:
+def _programs(fun: Callable[..., Any], options: Hashable) -> ProgramCache:
     """Those of an equal function with the same options, if there are any. A program may refer to its function, so that
     neither would ever be given back: the oldest of many are forgotten."""
     try:
         with _lock:
             while len(_known) > _FUNCTIONS:
                 _known.pop(next(iter(_known)), None)
-            return _known.setdefault(fun, {}).setdefault(options, Programs())
+            return _known.setdefault(fun, {}).setdefault(options, ProgramCache())
     except Exception:  # no hash, no equality, no weak references
-        return Programs()
+        return ProgramCache()
 
 
 class JitFunction:
@@ -205,7 +205,7 @@ class JitFunction:
         self._remember(_programs(fun, (self.signature.static_argnums, self.signature.static_argnames, self.donated_nums,
                                        self.donated_names, keep_unused, inline, shardings)))
 
-    def _remember(self, programs: Programs) -> None:
+    def _remember(self, programs: ProgramCache) -> None:
         self.programs = programs
         self.entries, self.simple, self.recent = programs.entries, programs.simple, programs.recent
         self.placed = programs.placed
@@ -235,7 +235,7 @@ class JitFunction:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._remember(Programs())
+        self._remember(ProgramCache())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -24,7 +24,7 @@ from anima.util import record
 
 
 @record
-class Held:
+class OpaqueProgram:
     """A program that passes over programs in parameters do not look into."""
 
     closed: ClosedJaxpr
@@ -41,11 +41,11 @@ class Later(Composed):
     def body(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
         return params["program"].closed
 
-    def eval(self, *args: np.ndarray, program: Held) -> list[np.ndarray]:
+    def eval(self, *args: np.ndarray, program: OpaqueProgram) -> list[np.ndarray]:
         return executable_of(program.closed, "later")(list(map(np.asarray, args)))
 
 
-def _applied(*args: Any, program: Held) -> list[Any]:
+def _applied(*args: Any, program: OpaqueProgram) -> list[Any]:
     return eval_jaxpr(program.closed.jaxpr, program.closed.consts, *args)
 
 
@@ -54,4 +54,4 @@ later_p = Later("later", _applied, multiple_results=True)
 
 def later(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
     """The results of a program that is compiled when compiled code gets here."""
-    return later_p.bind(*args, program=Held(closed))
+    return later_p.bind(*args, program=OpaqueProgram(closed))

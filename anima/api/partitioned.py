@@ -30,7 +30,7 @@ from anima.util import record
 
 
 @record
-class Sent:
+class CollectiveTraffic:
     """One collective of a program: its operand has `size` bytes on each device, and `sent` are the bytes that each
     device sends to others in all its `runs`; in a loop of unknown length, in one step."""
 
@@ -59,7 +59,7 @@ class Partitioned:
     out_tree: Any
 
     @property
-    def collectives(self) -> list[Sent]:
+    def collectives(self) -> list[CollectiveTraffic]:
         """All collectives, in the order of the program."""
         return list(_collectives(self.jaxpr.jaxpr, dict(self.mesh.shape_tuple), 1.0))
 
@@ -84,13 +84,13 @@ class Partitioned:
                           *map(str, self.collectives), f"each device sends {self.bytes_sent:,.0f} bytes in all"])
 
 
-def _collectives(jaxpr: Jaxpr, sizes: dict[Any, int], runs: float) -> Iterator[Sent]:
+def _collectives(jaxpr: Jaxpr, sizes: dict[Any, int], runs: float) -> Iterator[CollectiveTraffic]:
     for eqn in jaxpr.eqns:
         names = eqn.primitive.axis_names(eqn.params) if eqn.primitive.axis_names is not None else ()
         size = float(sum(a.aval.size * a.aval.dtype.itemsize for a in eqn.invars))
         sent = eqn.primitive.sent(size, _count(eqn, names, sizes))
         if sent:
-            yield Sent(eqn.primitive.name, tuple(names), size, sent * runs, runs, eqn.source)
+            yield CollectiveTraffic(eqn.primitive.name, tuple(names), size, sent * runs, runs, eqn.source)
         for inner in subjaxprs(eqn.params):
             often = eqn.primitive.work([a.aval for a in eqn.invars], [v.aval for v in eqn.outvars],
                                        [Work(1.0)], **eqn.params).flops  # how often a program in it runs

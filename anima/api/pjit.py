@@ -21,7 +21,7 @@ from anima.core.primitive import Zero
 from anima.core.refs import EagerCell
 from anima.core.stage import StageTrace, eval_numpy
 from anima.core.trace import EVAL, Trace, aval_of, numpy_value, under
-from anima.transforms.call import CallPrimitive
+from anima.transforms.call import ProgramCall
 from anima.transforms.discharge import discharge_jaxpr, discharged
 from anima.transforms.linearize import fill, linearize_apart
 from anima.util import lazy_module
@@ -77,7 +77,7 @@ def run_on_refs(closed: ClosedJaxpr, changed: tuple[int, ...], name: str, args: 
     return [ConcreteArray(out, aval) for out, aval in zip(outs[:count], closed.out_avals, strict=False)]
 
 
-class PJit(CallPrimitive):
+class PJit(ProgramCall):
     """`jaxpr(*args)`; `name` is the user's function."""
 
     def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:

@@ -76,7 +76,7 @@ def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, ou
     @wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
-        return _Elements(fun, name, devices, axis_size).run(args, kwargs, axes, out_axes, static)
+        return _ElementCalls(fun, name, devices, axis_size).run(args, kwargs, axes, out_axes, static)
 
     return JitFunction(mapped, static_argnums=static, donate_argnums=_as_tuple(donate_argnums))
 
@@ -85,7 +85,7 @@ def _as_tuple(nums: int | Iterable[int]) -> tuple[int, ...]:
     return (nums,) if isinstance(nums, int) else tuple(nums)
 
 
-class _Elements:
+class _ElementCalls:
     """One application of `fun` to elements, each on a device."""
 
     def __init__(self, fun: Callable[..., Any], name: Any, devices: Sequence[Device] | None, size: int | None):

@@ -40,7 +40,7 @@ _HEADER = "kernel", "asked for at", "bytes", "operations", "estimated", "measure
 
 
 @record
-class Limits:
+class Roofline:
     """What the machine can do with all its threads: bytes and operations (of float32) a second."""
 
     bandwidth: float
@@ -52,14 +52,14 @@ class Limits:
 
 
 @once
-def limits() -> Limits:
+def limits() -> Roofline:
     """Those of this machine, measured at the first call, for less than half a second."""
     x, a = np.ones(1 << 24, np.float32), np.ones((768, 768), np.float32)
     numbers = (((1,), (0,)), ((), ()))
     copying = _quickest(lambda x: add(x, 1.0), x)
     multiplying = _quickest(lambda a: dot_general_p.bind(a, a, dimension_numbers=numbers, precision=None,
                                                          preferred_element_type=None), a)
-    return Limits(2 * x.nbytes / copying, 2 * 768**3 / multiplying)
+    return Roofline(2 * x.nbytes / copying, 2 * 768**3 / multiplying)
 
 
 def _quickest(function: Callable[[Any], Any], operand: np.ndarray) -> float:

@@ -88,7 +88,7 @@ def shard_map(f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_spec
     @wraps(f)
     @errors.api_boundary
     def mapped(*args: Any) -> Any:
-        return _Call(f, _mesh(mesh), frozenset(_names(axis_names)), check_vma).run(args, in_specs, out_specs)
+        return _MappedCall(f, _mesh(mesh), frozenset(_names(axis_names)), check_vma).run(args, in_specs, out_specs)
 
     return mapped
 
@@ -155,7 +155,7 @@ def _mesh(given: Mesh | AbstractMesh | None) -> Mesh | AbstractMesh:
     return given
 
 
-class _Call:
+class _MappedCall:
     """One application of `f` on the devices of a mesh."""
 
     def __init__(self, f: Callable[..., Any], mesh: Mesh | AbstractMesh, names: frozenset[Any], check_vma: bool):

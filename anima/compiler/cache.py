@@ -11,7 +11,7 @@ import weakref
 from collections import OrderedDict
 
 from anima.compiler.ir.loops import Program
-from anima.compiler.machine.backend import Loaded
+from anima.compiler.machine.backend import LoadedCode
 from anima.compiler.machine.target import Target
 from anima.util import cleared, fork_safe, record
 
@@ -25,7 +25,7 @@ class Code:
 
     program: Program
     texts: tuple[str, ...]
-    modules: tuple[Loaded, ...]
+    modules: tuple[LoadedCode, ...]
     callees: tuple[tuple[int | None, str], ...]
     parallel: bool
 

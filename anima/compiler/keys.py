@@ -23,15 +23,15 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
     Prefetch,
     Program,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
-    Window,
+    WindowAt,
 )
 
 
@@ -92,7 +92,7 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
         case If(cond=cond, then=then, orelse=orelse):
             out.append(f"(if {len(then)}")
             inside = (cond, *then, *orelse)
-        case Var(name=name, dtype=dtype, init=init):
+        case Mutable(name=name, dtype=dtype, init=init):
             out.append(f"(var {name}:{dtype}")
             inside = (init,)
         case Assign(name=name, value=value):
@@ -104,7 +104,7 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
         case Local(buffer=buffer, dtype=dtype, size=size, held=held):
             out.append(f"(local {buffer}:{dtype}:{size}:{held}")
             inside = ()
-        case Window(buffer=buffer, address=address):
+        case WindowAt(buffer=buffer, address=address):
             out.append(f"(window {buffers.get(buffer, buffer)}")
             inside = (address,)
         case Call(routine=routine, args=args):
@@ -118,7 +118,7 @@ def _write(node: Stmt | Expr, buffers: dict[str, str], out: list[str]) -> None:
             raise TypeError(f"not a node of the loop IR: {node!r}")
     for child in inside:
         kind = type(child)
-        if kind is Ref:
+        if kind is NamedValue:
             out.append(f" {child.name}")  # type: ignore[union-attr]
         elif kind is Const:
             out.append(f" {child.value!r}:{child.dtype}")  # type: ignore[union-attr]

@@ -85,7 +85,7 @@ class Site(NamedTuple):
     avals: tuple[ShapedArray, ...]
 
 
-class Layout(NamedTuple):
+class ErrorLayout(NamedTuple):
     """The sites of a program, by number, and the slots of its error state."""
 
     sites: tuple[Site, ...] = ()
@@ -111,12 +111,12 @@ class Layout(NamedTuple):
             taken[key] += 1
         return found
 
-    def plus(self, other: Layout) -> Layout:
+    def plus(self, other: ErrorLayout) -> ErrorLayout:
         """The sites of both, and the slots that they share."""
         if SOME in (self, other):
             return SOME
         more = [a for a, k in zip(other.slots, self.places(other.slots), strict=True) if k >= len(self.slots)]
-        return Layout((*self.sites, *other.sites), (*self.slots, *more))
+        return ErrorLayout((*self.sites, *other.sites), (*self.slots, *more))
 
     def error(self, code: int, slots: Sequence[Any]) -> JaxException:
         """The failure of a site, with the values of its slots."""
@@ -133,7 +133,7 @@ class Layout(NamedTuple):
             return [scalar(False, np.dtype(bool))]
         return [scalar(-1, _CODE), *map(zeros, self.slots)]
 
-    def widened(self, part: Layout, offset: int, values: Sequence[Any]) -> list[Any]:
+    def widened(self, part: ErrorLayout, offset: int, values: Sequence[Any]) -> list[Any]:
         """The state of a part, whose sites begin at number `offset`, as a state of the whole."""
         if not part.sites:
             return self.no_error()
@@ -148,7 +148,7 @@ def shifted(code: Any, offset: int) -> Any:
     return select_n(lt(code, scalar(0, _CODE)), add(code, scalar(offset, _CODE)), code) if offset else code
 
 
-SOME = Layout((Site(SomeError, "some check failed", None, tree.structure(((), {})), ()),))
+SOME = ErrorLayout((Site(SomeError, "some check failed", None, tree.structure(((), {})), ()),))
 
 
 class _Part(NamedTuple):
@@ -167,7 +167,7 @@ class ErrorState:
     failure was the first is found out when somebody asks: going back from the last, each takes the place of later ones.
     """
 
-    def __init__(self, layout: Layout = Layout(), values: Sequence[Any] = (), brief: bool = False):
+    def __init__(self, layout: ErrorLayout = ErrorLayout(), values: Sequence[Any] = (), brief: bool = False):
         self.layout, self._known = layout, list(values)
         self._parts: list[_Part] = []  # since then
         self.brief = brief or layout is SOME
@@ -192,14 +192,14 @@ class ErrorState:
         if self.brief:
             return self.merge(SOME, [failed])
         number, places = len(self.layout.sites), self.layout.places(site.avals)
-        self.layout = self.layout.plus(Layout((site,), site.avals))
+        self.layout = self.layout.plus(ErrorLayout((site,), site.avals))
         self._parts.append(_Part(failed, scalar(number, _CODE), places, values))
 
     def _part(self, values: Sequence[Any], places: list[int], offset: int) -> _Part:
         failed = ge(values[0], scalar(0, _CODE))
         return _Part(failed, add(values[0], scalar(offset, _CODE)) if offset else values[0], places, values[1:])
 
-    def merge(self, layout: Layout, values: Sequence[Any], offset: int | None = None) -> None:
+    def merge(self, layout: ErrorLayout, values: Sequence[Any], offset: int | None = None) -> None:
         """What happened next: kept if nothing failed before. Its sites are new ones, or begin at number `offset`."""
         if not layout.sites:
             return
@@ -213,7 +213,7 @@ class ErrorState:
             self.layout = self.layout.plus(layout)
         self._parts.append(self._part(values, places, offset))
 
-    def take(self, layout: Layout, outs: Sequence[Any]) -> list[Any]:
+    def take(self, layout: ErrorLayout, outs: Sequence[Any]) -> list[Any]:
         """Merges the state that a program's results begin with; the others."""
         self.merge(layout, outs[:layout.size])
         return list(outs[layout.size:])
@@ -227,10 +227,10 @@ class Check(Primitive):
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
         return frozenset((CHECK,))
 
-    def infer(self, code: ShapedArray, *slots: ShapedArray, layout: Layout, debug: bool) -> list[ShapedArray]:
+    def infer(self, code: ShapedArray, *slots: ShapedArray, layout: ErrorLayout, debug: bool) -> list[ShapedArray]:
         return []
 
-    def eval(self, code: np.ndarray, *slots: np.ndarray, layout: Layout, debug: bool) -> list[np.ndarray]:
+    def eval(self, code: np.ndarray, *slots: np.ndarray, layout: ErrorLayout, debug: bool) -> list[np.ndarray]:
         if code >= 0 and not debug:
             raise JaxRuntimeError(str(layout.error(int(code), slots)))
         return []

@@ -16,7 +16,7 @@ import numpy as np
 from anima.control.effects import batch_stacked
 from anima.core import dtypes, foreign
 from anima.core.avals import ShapedArray, broadcast_shapes
-from anima.core.foreign import Function
+from anima.core.foreign import ForeignFunction
 from anima.core.primitive import Primitive
 from anima.core.trace import aval_of
 from anima.ops.family import align
@@ -24,7 +24,7 @@ from anima.ops.family import align
 Attributes = tuple[tuple[str, Any], ...]
 
 
-def _refuse(target: Function) -> ValueError:
+def _refuse(target: ForeignFunction) -> ValueError:
     return ValueError(f"The FFI call to `{target.name}` cannot be differentiated. You can use `anima.custom_jvp` or "
                       "`anima.custom_vjp` to add support.")
 
@@ -39,7 +39,7 @@ class FfiCall(Primitive):
         self.layout(avals, result_avals=result_avals, **params)
         return list(result_avals)
 
-    def layout(self, avals: Sequence[ShapedArray], *, target: Function, attributes: Attributes,
+    def layout(self, avals: Sequence[ShapedArray], *, target: ForeignFunction, attributes: Attributes,
                result_avals: Sequence[ShapedArray], input_output_aliases: Sequence[tuple[int, int]],
                **params: Any) -> str:
         """The call as text."""
@@ -58,7 +58,7 @@ class FfiCall(Primitive):
     def effects_of(self, params: dict[str, Any]) -> frozenset[str]:
         return frozenset(("FFI",) if params["has_side_effect"] else ())
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, target: Function,
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, target: ForeignFunction,
             **params: Any) -> tuple[Any, Any]:
         raise _refuse(target)
 
@@ -71,11 +71,11 @@ class FfiElementwise(Primitive):
 
     cost = 50.0
 
-    def infer(self, *avals: ShapedArray, target: Function, attributes: Attributes, dtype: Any) -> ShapedArray:
+    def infer(self, *avals: ShapedArray, target: ForeignFunction, attributes: Attributes, dtype: Any) -> ShapedArray:
         foreign.arguments_of(target, len(avals), dict(attributes))
         return ShapedArray(broadcast_shapes((), *(a.shape for a in avals), name=target.name), dtype)
 
-    def eval(self, *args: np.ndarray, target: Function, attributes: Attributes, dtype: Any) -> np.ndarray:
+    def eval(self, *args: np.ndarray, target: ForeignFunction, attributes: Attributes, dtype: Any) -> np.ndarray:
         given, values = foreign.arguments_of(target, len(args), dict(attributes)), []
         types = [p.type for p in target.signature.parameters]
         for type, word in zip(types, given, strict=True):
@@ -83,7 +83,7 @@ class FfiElementwise(Primitive):
             values.append(value.astype(foreign.NUMPY[type]))
         return foreign.apply(target.address, target.signature.returns, types, values).astype(dtype)
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, target: Function,
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, target: ForeignFunction,
             **params: Any) -> tuple[Any, Any]:
         raise _refuse(target)
 

@@ -23,10 +23,10 @@ from anima.control.automatic import (
     check_results,
     kept_carries,
 )
-from anima.control.checks import CHECK, SOME, Check, ErrorState, FailedCheckError, Layout, NaNError, SomeError
+from anima.control.checks import CHECK, SOME, Check, ErrorLayout, ErrorState, FailedCheckError, NaNError, SomeError
 from anima.control.cond import Cond, cond_p
 from anima.control.scan import Scan
-from anima.control.while_loop import While
+from anima.control.while_loop import WhileLoop
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
 from anima.core.primitive import Zero
@@ -36,7 +36,7 @@ from anima.core.trace import aval_of
 from anima.errors import line_of
 from anima.ops.broadcast import scalar
 from anima.ops.elementwise import convert, eq, or_, select_n, stop_gradient
-from anima.transforms.call import CallPrimitive, dce_closed
+from anima.transforms.call import ProgramCall, dce_closed
 from anima.transforms.custom import CustomJVPCall, CustomVJPCall, refuse_closed_over
 from anima.transforms.custom_vmap import CustomVmapCall
 from anima.transforms.linearize import fill
@@ -80,9 +80,9 @@ def _run(state: ErrorState, closed: ClosedJaxpr, args: Sequence[Any], kinds: fro
 
 @weak_cache
 def functionalized(closed: ClosedJaxpr, kinds: frozenset[Any],
-                   later: tuple[int, ...] = ()) -> tuple[ClosedJaxpr | None, Layout]:
+                   later: tuple[int, ...] = ()) -> tuple[ClosedJaxpr | None, ErrorLayout]:
     """The program whose results begin with an error state, and what that holds; None if there is nothing to check."""
-    found: list[Layout] = []
+    found: list[ErrorLayout] = []
 
     def fun(*args: Any) -> list[Any]:
         state, outs = run(closed, args, kinds, later)
@@ -94,7 +94,8 @@ def functionalized(closed: ClosedJaxpr, kinds: frozenset[Any],
     return (new if found[0].sites or CHECK in closed.effects else None), found[0]
 
 
-def _checked(closed: ClosedJaxpr, kinds: frozenset[Any], later: tuple[int, ...] = ()) -> tuple[ClosedJaxpr, Layout]:
+def _checked(closed: ClosedJaxpr, kinds: frozenset[Any],
+             later: tuple[int, ...] = ()) -> tuple[ClosedJaxpr, ErrorLayout]:
     new, layout = functionalized(closed, kinds, later)
     return new or closed, layout
 
@@ -109,7 +110,7 @@ def _traced(fun: Callable[..., Sequence[Any]], avals: Sequence[ShapedArray]) -> 
 
 
 def first_failure(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[Any],
-                  later: Callable[[ClosedJaxpr, Sequence[Any]], list[Any]]) -> tuple[Layout, list[Any]]:
+                  later: Callable[[ClosedJaxpr, Sequence[Any]], list[Any]]) -> tuple[ErrorLayout, list[Any]]:
     """The error state of a program and its results, for one that is compiled.
 
     Where that costs less, the program tells only whether something may have failed, and in case runs once more to tell
@@ -154,7 +155,7 @@ def _operation(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozen
 
 def _check(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[Any]) -> Sequence[Any]:
     """The user's; those of kinds that are not asked for never fail."""
-    layout: Layout = eqn.params["layout"]
+    layout: ErrorLayout = eqn.params["layout"]
     code, *slots = values
     wanted = [k for k, site in enumerate(layout.sites) if site.kind in kinds]
     if not wanted:
@@ -183,13 +184,13 @@ def _call(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[A
 # ---------------------------------------------------------------- branches and loops
 
 def _cond(state: ErrorState, eqn: Eqn, values: Sequence[Any], kinds: frozenset[Any]) -> Sequence[Any]:
-    total, branches = Layout(), []
+    total, branches = ErrorLayout(), []
     for branch in eqn.params["branches"]:
         new, layout = _checked(branch, kinds)
         branches.append((new, layout, len(total.sites)))
         total = total.plus(layout)
 
-    def widened(new: ClosedJaxpr, layout: Layout, offset: int, *args: Any) -> list[Any]:
+    def widened(new: ClosedJaxpr, layout: ErrorLayout, offset: int, *args: Any) -> list[Any]:
         outs = eval_jaxpr(new.jaxpr, new.consts, *args)
         return [*total.widened(layout, offset, outs[:layout.size]), *outs[layout.size:]]
 
@@ -355,7 +356,7 @@ def _state_of(program: ClosedJaxpr, size: int, args: Sequence[Any]) -> list[Any]
     return eval_jaxpr(program.jaxpr, program.consts, *args)[:size]
 
 
-def _silent(rule: Callable[..., Sequence[Any]], args: Sequence[Any], layout: Layout, name: str) -> Sequence[Any]:
+def _silent(rule: Callable[..., Sequence[Any]], args: Sequence[Any], layout: ErrorLayout, name: str) -> Sequence[Any]:
     """Results of a rule that may call its function again: checks that are those of the function do nothing.
 
     Raises NotImplementedError for others: results have no place for their failures.
@@ -376,5 +377,5 @@ def _silent(rule: Callable[..., Sequence[Any]], args: Sequence[Any], layout: Lay
 
 
 _RULES: list[tuple[type, Rule]] = [
-    (Check, _check), (CallPrimitive, _call), (Cond, _cond), (Scan, _scan), (While, _while),
+    (Check, _check), (ProgramCall, _call), (Cond, _cond), (Scan, _scan), (WhileLoop, _while),
     (CustomJVPCall, _custom_jvp), (CustomVJPCall, _custom_vjp), (CustomVmapCall, _custom_vmap)]

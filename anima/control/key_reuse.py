@@ -21,7 +21,7 @@ from anima import errors
 from anima.config import config
 from anima.control.cond import Cond
 from anima.control.scan import Scan
-from anima.control.while_loop import While
+from anima.control.while_loop import WhileLoop
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var, subjaxprs
@@ -44,7 +44,7 @@ def used_up(closed: ClosedJaxpr, name: str) -> list[np.ndarray | None]:
     Raises:
       KeyReuseError: if it uses one twice; the message has both lines.
     """
-    checker = _Checker(name)
+    checker = _KeyChecker(name)
     args = [checker.new(a) for a in closed.in_avals]
     checker.run(closed, args)
     return [None if a is None else np.isin(a, list(checker.used)) for a in args]
@@ -80,7 +80,7 @@ def use_all(keys: Sequence[Any], name: str, which: Sequence[np.ndarray | None]) 
             use(key, name, some)
 
 
-class _Checker:
+class _KeyChecker:
     """The keys that were used up so far, each with the equation that did."""
 
     def __init__(self, name: str) -> None:
@@ -115,7 +115,7 @@ class _Checker:
             return self.branches(eqn, given)
         elif isinstance(primitive, Scan):
             return self.scan(eqn, given)
-        elif isinstance(primitive, While):
+        elif isinstance(primitive, WhileLoop):
             return self.loop(eqn, given)
         elif primitive.body is not None and not primitive.on_words:
             return self.run(primitive.body(eqn.params, [a.aval for a in eqn.invars]), given)
@@ -160,7 +160,7 @@ class _Checker:
         outs: list[Numbers] = []
         before = dict(self.used)
         for elements in xs:
-            own = _Checker(self.name)
+            own = _KeyChecker(self.name)
             own.used, own.numbers = dict(before), self.numbers
             outs = own.run(body, [*consts, *carry, *elements])
             for number, by in own.used.items():

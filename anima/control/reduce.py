@@ -216,7 +216,7 @@ class Fold(Composite):
         raise self._missing("Batching")
 
 
-class Reduce(Fold):
+class CustomReduce(Fold):
     """Combines all elements along `dimensions`."""
 
     def infer(self, *avals: ShapedArray, jaxpr: ClosedJaxpr, dimensions: Shape) -> list[ShapedArray]:
@@ -298,7 +298,7 @@ class ReduceWindow(Fold):
         return {"jaxpr": params["jaxpr"], **win.led(w, 0)}
 
 
-reduce_p = Reduce("reduce")
+reduce_p = CustomReduce("reduce")
 reduce_window_p = ReduceWindow("reduce_window")
 
 

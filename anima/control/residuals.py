@@ -36,7 +36,7 @@ FEW = 64      # operations on fewer elements than these wait for each other, and
 LONGEST = 12  # where more would wait for each other, the way back would wait for them: it needs their end first
 
 
-class Plan(NamedTuple):
+class LinearizedLoop(NamedTuple):
     """The parts of a linearised loop."""
 
     body: ClosedJaxpr     # (consts, carry, xs) -> (results, values to store)
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
 
 @weak_cache
 def plan_residuals(primal: ClosedJaxpr, tangent: ClosedJaxpr, n_out: int, num_consts: int, num_carry: int,
-                   counted: bool) -> Plan:
+                   counted: bool) -> LinearizedLoop:
     """The plan for a body `primal: (consts, carry, xs) -> (results, residuals)`, whose first results are the next
     carry, and its linear part `tangent: (residuals, tangents) -> tangents of results`.
 
@@ -84,10 +84,11 @@ def plan_residuals(primal: ClosedJaxpr, tangent: ClosedJaxpr, n_out: int, num_co
                 *(counts.invars[-1:] if counted else ())],
         eqns=[*counts.eqns, *(e.replace(invars=[named.get(v, v) for v in e.invars]) for e in (*again, *linear.eqns))],
         outvars=[named.get(v, v) for v in linear.outvars])
-    return Plan(ClosedJaxpr(jaxpr.replace(outvars=results), primal.consts),
-                ClosedJaxpr(outside.replace(invars=[*consts, *carry]), [values[v] for v in outside.constvars]),
-                [k for k, v in enumerate(jaxpr.invars) if v in at_hand], [place[v] for v in stored],
-                ClosedJaxpr(tangents, tangent.consts))
+    return LinearizedLoop(ClosedJaxpr(jaxpr.replace(outvars=results), primal.consts),
+                          ClosedJaxpr(outside.replace(invars=[*consts, *carry]),
+                                      [values[v] for v in outside.constvars]),
+                          [k for k, v in enumerate(jaxpr.invars) if v in at_hand], [place[v] for v in stored],
+                          ClosedJaxpr(tangents, tangent.consts))
 
 
 def _merged(jaxpr: Jaxpr) -> Jaxpr:

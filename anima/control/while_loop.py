@@ -40,7 +40,7 @@ from anima.transforms.vmap import batch_jaxpr, move_to
 from anima.util import split_list
 
 
-class While(Stateful):
+class WhileLoop(Stateful):
     """Operands: constants of the condition, constants of the body, initial carry; results: final carry."""
 
     multiple_results = True
@@ -194,7 +194,7 @@ class While(Stateful):
         return outs, out_dims
 
 
-class TapeWhile(While):
+class TapeWhile(WhileLoop):
     """A while whose body gives, after the next carry, values `ys` that go to tapes.
 
     Results: final carry, a tape that counts the steps, the tapes of `ys`.
@@ -262,7 +262,7 @@ class TapeWhile(While):
             outvars=[v for v, u in zip(eqn.outvars, [*keep[:count], True, *keep[count:]], strict=True) if u])
 
 
-while_p = While("while")
+while_p = WhileLoop("while")
 tape_while_p = TapeWhile("tape_while")
 
 

@@ -34,7 +34,7 @@ def digest(closed: ClosedJaxpr) -> bytes | None:
     """32 bytes that tell a program from all that are compiled otherwise; None where nothing does."""
     if sum(getattr(c, "nbytes", 0) for c in closed.consts) > LARGEST:
         return None
-    writer = _Writer()
+    writer = _TextWriter()
     try:
         writer.program(closed)
     except (Unknown, RecursionError):
@@ -42,7 +42,7 @@ def digest(closed: ClosedJaxpr) -> bytes | None:
     return hashlib.sha256("\n".join(writer.out).encode()).digest()
 
 
-class _Writer:
+class _TextWriter:
     """The text of a program."""
 
     def __init__(self) -> None:
@@ -160,9 +160,9 @@ class _Writer:
         return f"{self.type(value.aval)} {self.other(value.elements())}"
 
 
-_plain: Callable[[_Writer, Any], str] = lambda writer, value: repr(value)  # noqa: E731
-_VALUES: dict[type, Callable[[_Writer, Any], str]] = {
+_plain: Callable[[_TextWriter, Any], str] = lambda writer, value: repr(value)  # noqa: E731
+_VALUES: dict[type, Callable[[_TextWriter, Any], str]] = {
     **dict.fromkeys((type(None), bool, int, str, bytes, float, complex), _plain),
-    tuple: _Writer.items, list: _Writer.items, ConcreteArray: _Writer.array,
-    ClosedJaxpr: _Writer.inner, Jaxpr: _Writer.inner, ShapedArray: _Writer.type,
+    tuple: _TextWriter.items, list: _TextWriter.items, ConcreteArray: _TextWriter.array,
+    ClosedJaxpr: _TextWriter.inner, Jaxpr: _TextWriter.inner, ShapedArray: _TextWriter.type,
     dict: lambda writer, value: writer.items([x for pair in value.items() for x in pair])}

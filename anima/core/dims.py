@@ -20,7 +20,7 @@ Bounds = tuple[float, float]
 _INSIDE = ("anima", "numpy", "opt_einsum", "ml_dtypes")  # whose own questions an example answers
 
 
-class Atom(NamedTuple):
+class Indeterminate(NamedTuple):
     """A variable (`parts` are empty) or an operation of two sizes that is no polynomial."""
 
     name: str
@@ -30,7 +30,7 @@ class Atom(NamedTuple):
         return f"{self.name}({', '.join(map(str, self.parts))})" if self.parts else self.name
 
 
-Monomial = tuple[tuple[Atom, int], ...]  # atoms with their powers, by name
+Monomial = tuple[tuple[Indeterminate, int], ...]  # atoms with their powers, by name
 Size = Any  # an int or a SymbolicDim
 
 
@@ -49,7 +49,7 @@ class SymbolicDim:
 
     @staticmethod
     def variable(name: str, scope: Any) -> SymbolicDim:
-        return SymbolicDim({((Atom(name), 1),): 1}, scope)
+        return SymbolicDim({((Indeterminate(name), 1),): 1}, scope)
 
     def _of(self, terms: Mapping[Monomial, int]) -> Size:
         """The size with these terms: an int, if it is known."""
@@ -124,8 +124,8 @@ class SymbolicDim:
             q, r = divmod(rest, other) if rest else (0, 0)
             return quotient + q, r
         return (
-            quotient + self._of({((Atom("floordiv", (rest, other)), 1),): 1}),
-            self._of({((Atom("mod", (rest, other)), 1),): 1}),
+            quotient + self._of({((Indeterminate("floordiv", (rest, other)), 1),): 1}),
+            self._of({((Indeterminate("mod", (rest, other)), 1),): 1}),
         )
 
     def __rdivmod__(self, other: Any) -> tuple[Size, Size]:
@@ -243,7 +243,7 @@ def _divided(dim: SymbolicDim, by: Mapping[Monomial, int]) -> tuple[Size, Size]:
     return dim._of(out), dim._of(left)
 
 
-def _names(atom: Atom) -> Iterator[str]:
+def _names(atom: Indeterminate) -> Iterator[str]:
     if not atom.parts:
         yield atom.name
     for part in atom.parts:
@@ -251,7 +251,7 @@ def _names(atom: Atom) -> Iterator[str]:
             yield from part.names()
 
 
-def _value(atom: Atom, values: Mapping[str, Size]) -> Size:
+def _value(atom: Indeterminate, values: Mapping[str, Size]) -> Size:
     if not atom.parts:
         return values[atom.name]
     x, y = [p.at(values) if isinstance(p, SymbolicDim) else p for p in atom.parts]
@@ -267,7 +267,7 @@ def _extreme(name: str, x: Size, y: Size) -> Size:
     if high <= 0:
         return y if name == "max" else x
     one = x if isinstance(x, SymbolicDim) else y
-    return one._of({((Atom(name, (x, y)), 1),): 1})
+    return one._of({((Indeterminate(name, (x, y)), 1),): 1})
 
 
 OPERATIONS: dict[str, Callable[[Size, Size], Size]] = {
@@ -298,7 +298,7 @@ def _interval(dim: SymbolicDim, of_parts: Callable[[SymbolicDim], Bounds] | None
     return low, high
 
 
-def _atom_bounds(atom: Atom, of_parts: Callable[[SymbolicDim], Bounds]) -> Bounds:
+def _atom_bounds(atom: Indeterminate, of_parts: Callable[[SymbolicDim], Bounds]) -> Bounds:
     if not atom.parts:
         return 1, math.inf
     (a, b), (c, d) = [of_parts(p) if isinstance(p, SymbolicDim) else (p, p) for p in atom.parts]

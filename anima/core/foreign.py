@@ -60,7 +60,7 @@ class Parameter:
 
 
 @record
-class Signature:
+class ForeignSignature:
     """A C function's type: what it returns ("" for `void`), and its parameters."""
 
     text: str
@@ -74,19 +74,19 @@ class Signature:
 
 
 @record(eq=False)
-class Function:
+class ForeignFunction:
     """A C function that is known by a name. `owner` keeps its code where it is."""
 
     name: str
     address: int
-    signature: Signature
+    signature: ForeignSignature
     owner: Any
 
     def __repr__(self) -> str:
         return self.name
 
 
-def parse(text: str) -> Signature:
+def parse(text: str) -> ForeignSignature:
     """The type of a function from its declaration in C, with or without its name. ValueError where it is not
     understood; NotImplementedError for types that compiled code does not pass."""
     match = re.fullmatch(r"\s*([\w\s]+?)\s*\((.*)\)\s*;?\s*", text, re.S)
@@ -100,7 +100,7 @@ def parse(text: str) -> Signature:
     names = [p.name for p in parameters if p.name]
     if len(set(names)) < len(names):
         raise ValueError(f"{text!r} has two parameters of one name")
-    return Signature(text, "" if returns == "void" else _number(returns, text), parameters)
+    return ForeignSignature(text, "" if returns == "void" else _number(returns, text), parameters)
 
 
 def _parameter(part: str, text: str) -> Parameter:
@@ -133,7 +133,7 @@ def _number(name: str, text: str) -> str:
 # ---------------------------------------------------------------- calls on arrays
 
 
-def layout_of(function: Function, operands: Sequence[ShapedArray], results: Sequence[ShapedArray],
+def layout_of(function: ForeignFunction, operands: Sequence[ShapedArray], results: Sequence[ShapedArray],
               aliases: Mapping[int, int], attributes: Mapping[str, Any]) -> str:
     """A call as text, in which buffers are the operands that no result takes the place of, then the results.
 
@@ -168,14 +168,14 @@ def _is_shape(p: Parameter) -> bool:
     return p.pointer and p.constant and p.type == "i64" and p.name.endswith("_shape")
 
 
-def _check_type(function: Function, wanted: str, aval: ShapedArray, what: str) -> None:
+def _check_type(function: ForeignFunction, wanted: str, aval: ShapedArray, what: str) -> None:
     if wanted and dtypes.short_name(aval.dtype) != wanted:
         raise TypeError(f"ffi_call: {function.name} is declared as {function.signature.text!r}, but "
                         f"{what or 'an array'} is of type {aval.str_short()}.")
 
 
-def _argument(function: Function, p: Parameter, places: Mapping[Parameter, int], arrays: Mapping[str, ShapedArray],
-              attributes: Mapping[str, Any], used: set[str]) -> str:
+def _argument(function: ForeignFunction, p: Parameter, places: Mapping[Parameter, int],
+              arrays: Mapping[str, ShapedArray], attributes: Mapping[str, Any], used: set[str]) -> str:
     if p in places:
         return f"b{places[p]}"
     match = _SIZE.fullmatch(p.name)
@@ -195,14 +195,14 @@ def _argument(function: Function, p: Parameter, places: Mapping[Parameter, int],
     return number(p.type, attributes[p.name], function, p.name)
 
 
-def _check_used(function: Function, attributes: Mapping[str, Any], used: set[str]) -> None:
+def _check_used(function: ForeignFunction, attributes: Mapping[str, Any], used: set[str]) -> None:
     unknown = sorted(set(attributes) - used)
     if unknown:
         raise TypeError(f"ffi_call: {function.name}, declared as {function.signature.text!r}, has no parameters for "
                         f"the attributes {', '.join(unknown)}.")
 
 
-def number(type: str, value: Any, function: Function, name: str) -> str:
+def number(type: str, value: Any, function: ForeignFunction, name: str) -> str:
     """An argument that is a number of a type, as text. TypeError if it is none."""
     kinds = (float, int, np.floating, np.integer) if type[0] == "f" else (int, np.integer, np.bool_)
     small = type[0] != "f" and type != "bool" and isinstance(value, kinds) and not (
@@ -243,7 +243,7 @@ def run(address: int, layout: str, arrays: Sequence[np.ndarray]) -> None:
 # ---------------------------------------------------------------- calls on numbers
 
 
-def arguments_of(function: Function, count: int, attributes: Mapping[str, Any]) -> tuple[int | str, ...]:
+def arguments_of(function: ForeignFunction, count: int, attributes: Mapping[str, Any]) -> tuple[int | str, ...]:
     """The arguments of a function of numbers: numbers of operands, or texts of attributes. TypeError unless it has as
     many operands as given. (What Cython adds to its functions, `__pyx_skip_dispatch`, is 0.)"""
     used: set[str] = set()

@@ -27,7 +27,7 @@ from anima.core.shardings import NamedSharding, Sharding
 Axes = tuple[Any, ...]
 
 
-class Value:
+class ShardedValue:
     """How one value of a program is cut: `axes` of each dimension; `open` are those that propagation may cut more."""
 
     __slots__ = ("axes", "open", "shape")
@@ -61,7 +61,7 @@ class Link:
 
     __slots__ = ("factors", "passes", "terms", "varied")
 
-    def __init__(self, terms: Sequence[tuple[Value, Sequence[tuple[Any, ...]]]], first: bool = True) -> None:
+    def __init__(self, terms: Sequence[tuple[ShardedValue, Sequence[tuple[Any, ...]]]], first: bool = True) -> None:
         self.terms = [(value, dims) for value, dims in terms if any(dims)]
         found = [{f for dim in dims for f in dim} for _, dims in self.terms]
         self.factors = list(dict.fromkeys(f for _, dims in self.terms for dim in dims for f in dim))
@@ -83,13 +83,13 @@ class Propagation:
         self.sizes = dict(mesh.shape_tuple)
         self.mesh = mesh
         self.links: list[Link] = []
-        self.watched: list[tuple[Any, Value]] = []  # functions that want to know how values are cut
+        self.watched: list[tuple[Any, ShardedValue]] = []  # functions that want to know how values are cut
 
     # ------------------------------------------------------------ the graph
 
-    def value(self, aval: ShapedArray, sharding: Sharding | None = None) -> Value:
+    def value(self, aval: ShapedArray, sharding: Sharding | None = None) -> ShardedValue:
         """A value of the program; where a sharding on this mesh is given, it is cut so for good."""
-        made = Value(aval.shape)
+        made = ShardedValue(aval.shape)
         spec = self.spec_on_mesh(sharding)
         if spec is not None and len(spec) <= len(made.shape):
             made.fix(spec)
@@ -103,23 +103,23 @@ class Propagation:
             return sharding.spec
         return PartitionSpec()
 
-    def program(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Value]) -> list[Value | None]:
+    def program(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[ShardedValue]) -> list[ShardedValue | None]:
         """Adds a program on these arguments; gives its results, None for literals."""
         env = self.values(jaxpr, consts, args)
         return [None if isinstance(a, Literal) else env[a] for a in jaxpr.outvars]
 
-    def values(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Value]) -> dict[Var, Value]:
+    def values(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[ShardedValue]) -> dict[Var, ShardedValue]:
         """Adds a program on these arguments; gives the value of each of its variables."""
-        env: dict[Var, Value] = dict(zip(jaxpr.invars, args, strict=True))
+        env: dict[Var, ShardedValue] = dict(zip(jaxpr.invars, args, strict=True))
         for var, const in zip(jaxpr.constvars, consts, strict=True):
             env[var] = self.value(var.aval, const.sharding if getattr(const, "committed", False) else None)
 
         for eqn in jaxpr.eqns:
-            operands = [Value(a.aval.shape) if isinstance(a, Literal) else env[a] for a in eqn.invars]
+            operands = [ShardedValue(a.aval.shape) if isinstance(a, Literal) else env[a] for a in eqn.invars]
             env.update(zip(eqn.outvars, self.equation(eqn, operands), strict=True))
         return env
 
-    def equation(self, eqn: Eqn, operands: list[Value]) -> list[Value]:
+    def equation(self, eqn: Eqn, operands: list[ShardedValue]) -> list[ShardedValue]:
         """Adds an equation; gives its results."""
         primitive, params = eqn.primitive, eqn.params
         tell = primitive.watches(params)
@@ -127,16 +127,16 @@ class Propagation:
             self.watched.append((tell, operands[0]))
         avals, outs = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         if primitive.inner(params):
-            return self._loops(eqn, operands, [Value(a.shape) for a in outs])
+            return self._loops(eqn, operands, [ShardedValue(a.shape) for a in outs])
         for operand, aval, sharding in zip(operands, avals, primitive.takes(params), strict=False):
             if sharding is not None:
                 self.same(operand, self.value(aval, sharding))
         rule = primitive.sharding_rule(avals, outs, **params)
         if rule is None and primitive.body is not None and not (primitive.on_words or primitive.places(params)):
             body = primitive.body(params, avals)
-            return [v or Value(a.shape) for v, a in zip(self.program(body.jaxpr, body.consts, operands), outs,
-                                                        strict=True)]
-        results = [Value(a.shape) for a in outs]
+            return [v or ShardedValue(a.shape) for v, a in zip(self.program(body.jaxpr, body.consts, operands), outs,
+                                                               strict=True)]
+        results = [ShardedValue(a.shape) for a in outs]
         for result, sharding in zip(results, primitive.places(params) or (), strict=False):
             spec = self.spec_on_mesh(sharding)
             if spec is not None:
@@ -146,18 +146,19 @@ class Propagation:
         self.link(rule, operands, results)
         return results
 
-    def link(self, rule: ShardingRule | None, operands: Iterable[Value], results: Iterable[Value]) -> None:
+    def link(self, rule: ShardingRule | None, operands: Iterable[ShardedValue],
+             results: Iterable[ShardedValue]) -> None:
         """Cuts values as a rule says that they go together."""
         if rule is not None:
             terms = [*zip(operands, rule.operands, strict=True), *zip(results, rule.results, strict=True)]
             self.links.append(Link(terms))
 
-    def _loops(self, eqn: Eqn, operands: list[Value], results: list[Value]) -> list[Value]:
+    def _loops(self, eqn: Eqn, operands: list[ShardedValue], results: list[ShardedValue]) -> list[ShardedValue]:
         """The programs that a loop or a branch runs: what it carries is cut in one way."""
         for inner in eqn.primitive.inner(eqn.params):
             first = inner.given if inner.given is not None else 0
             program = inner.program
-            args = [Value(a.shape) for a in program.in_avals]
+            args = [ShardedValue(a.shape) for a in program.in_avals]
             for k, operand in enumerate(operands[first:first + len(args)]):
                 carried = inner.first <= k < inner.first + inner.carries
                 if carried or operand.shape != args[k].shape:
@@ -173,7 +174,7 @@ class Propagation:
                     self.same(args[inner.first + k], results[k])
         return results
 
-    def same(self, a: Value, b: Value) -> None:
+    def same(self, a: ShardedValue, b: ShardedValue) -> None:
         """Cuts two values in the same way, of which one may be a stack of values such as the other."""
         long, short = (a, b) if len(a.shape) >= len(b.shape) else (b, a)
         rank = len(short.shape)
@@ -208,7 +209,7 @@ class Propagation:
                     changed = True
         return changed
 
-    def _cut(self, value: Value, dims: Sequence[tuple[Any, ...]], known: dict[Any, Axes], factor: Any,
+    def _cut(self, value: ShardedValue, dims: Sequence[tuple[Any, ...]], known: dict[Any, Axes], factor: Any,
              best: Axes) -> bool:
         """Cuts the dimension of a value that has the factor along more axes, as far as they are free and divide it."""
         have = known[factor]
@@ -232,7 +233,7 @@ class Propagation:
         return True
 
 
-def projected(sizes: Mapping[Any, int], value: Value, dims: Sequence[tuple[Any, ...]]) -> dict[Any, Axes]:
+def projected(sizes: Mapping[Any, int], value: ShardedValue, dims: Sequence[tuple[Any, ...]]) -> dict[Any, Axes]:
     """Along which axes each factor of a value is cut."""
     found: dict[Any, Axes] = {}
     for axes, dim in zip(value.axes, dims, strict=True):
@@ -250,7 +251,7 @@ def projected(sizes: Mapping[Any, int], value: Value, dims: Sequence[tuple[Any, 
     return found
 
 
-def _full(sizes: Mapping[Any, int], value: Value, dim: tuple[Any, ...], factor: Any, axes: Axes) -> bool:
+def _full(sizes: Mapping[Any, int], value: ShardedValue, dim: tuple[Any, ...], factor: Any, axes: Axes) -> bool:
     """Whether a factor is cut into single elements, so that the next one may be cut too."""
     return isinstance(factor, Factor) and math.prod(sizes[n] for n in axes) == factor.size
 

@@ -72,7 +72,7 @@ class Recording(Trace):
         return out
 
 
-class Tape:
+class Replay:
     """`tape(*arrays)`: what the function gives for arrays of the types that it was recorded with; NotImplemented where
     one of them was deleted."""
 
@@ -129,7 +129,7 @@ def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Seque
         x.__class__ is ConcreteArray and id(x) in recording.places for x in results)
     if not fine:
         return out, None, exact
-    tape = Tape(recording, out, len(arrays))
+    tape = Replay(recording, out, len(arrays))
     return out, _loop(recording, arrays, out) or (tape if tape.kept <= _MOST_KEPT else None), exact
 
 

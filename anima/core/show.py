@@ -34,7 +34,7 @@ class Line:
 
 
 @record
-class Nest:
+class DocNest:
     """Lines broken inside of `doc` are indented by `indent` more."""
 
     indent: int
@@ -42,13 +42,13 @@ class Nest:
 
 
 @record
-class Group:
+class DocGroup:
     """Written on one line if it fits; otherwise its own `Line`s (not those of inner groups) break."""
 
     doc: Doc
 
 
-Doc = str | Line | Nest | Group | tuple["Doc", ...]
+Doc = str | Line | DocNest | DocGroup | tuple["Doc", ...]
 
 
 def join(separator: Doc, docs: Sequence[Doc]) -> Doc:
@@ -69,9 +69,9 @@ def layout(doc: Doc, width: int = WIDTH) -> str:
                 column += len(item)
             case tuple():
                 todo.extend((indent, flat, part) for part in reversed(item))
-            case Nest():
+            case DocNest():
                 todo.append((indent + item.indent, flat, item.doc))
-            case Group():
+            case DocGroup():
                 todo.append((indent, flat or _fits(item.doc, width - column), item.doc))
             case Line() if flat and item.flat is not None:
                 out.append(item.flat)
@@ -95,7 +95,7 @@ def _fits(doc: Doc, room: int) -> bool:
                 return False
             case Line():
                 room -= len(item.flat or "")
-            case Nest() | Group():
+            case DocNest() | DocGroup():
                 todo.append(item.doc)
     return room >= 0
 
@@ -166,18 +166,18 @@ class Printer:
         body: Doc = (Line(None if self.source_info else " "), join(between, eqns)) if eqns else ()
         outs = _spaced([self.atom(v) + "," * (i == 0 or i + 1 < len(jaxpr.outvars))
                         for i, v in enumerate(jaxpr.outvars)])
-        return Group(("{ lambda ", Nest(4, (consts, "; ", args, ". let")), Nest(4, body), Nest(2, Line()),
-                      "in (", Nest(4, outs), ") }"))
+        return DocGroup(("{ lambda ", DocNest(4, (consts, "; ", args, ". let")), DocNest(4, body), DocNest(2, Line()),
+                         "in (", DocNest(4, outs), ") }"))
 
     def eqn(self, eqn: Any, used: Any = None) -> Doc:
         """One equation; `used` are the variables that somebody uses (None: all)."""
         binders = [self.binder(v, used) for v in eqn.outvars]
         head: Doc = (_spaced(binders), " = ") if binders else ()
-        args = [(Group(Line()), self.atom(v)) for v in eqn.invars]
+        args = [(DocGroup(Line()), self.atom(v)) for v in eqn.invars]
         place = f"  # {eqn.source}" if self.source_info and eqn.source else ""
         if eqn.primitive.name in _ON_REFS and "levels" in eqn.params:
             return (*self.on_ref(eqn, used), place)
-        return (Nest(2, head), eqn.primitive.name, self.params(eqn), Nest(2, tuple(args)), place)
+        return (DocNest(2, head), eqn.primitive.name, self.params(eqn), DocNest(2, tuple(args)), place)
 
     def params(self, eqn: Any, *, inner: bool = True) -> Doc:
         """The parameters of an equation that do not go without saying, `inner` programs among them or not."""
@@ -186,8 +186,8 @@ class Printer:
         shown.sort(key=lambda item: (_FIRST.get(item[0], 2), item[0]))
         if not shown:
             return ()
-        parts = [Group((f"{k}=", self.value(k, v))) for k, v in shown]
-        return Group(("[", Nest(2, (Line(""), join(Line(), parts))), Line(""), "]"))
+        parts = [DocGroup((f"{k}=", self.value(k, v))) for k, v in shown]
+        return DocGroup(("[", DocNest(2, (Line(""), join(Line(), parts))), Line(""), "]"))
 
     def on_ref(self, eqn: Any, used: Any) -> tuple[Doc, ...]:
         """What is done to a place that a reference refers to."""
@@ -214,7 +214,7 @@ class Printer:
             return self.shared.get(id(_open(value))) or self.program(value)
         if isinstance(value, (tuple, list)) and value and all(map(_is_program, value)):
             inner = [self.value(key, v) for v in value]
-            return Group(("(", Nest(2, (Line(""), join(Line(), inner))), Line(""), ")"))
+            return DocGroup(("(", DocNest(2, (Line(""), join(Line(), inner))), Line(""), ")"))
         if key == "dimension_numbers" and type(value) is tuple:  # of a dot_general, axes written as lists
             return str(tuple(tuple(map(list, pair)) for pair in value))
         if isinstance(value, np.dtype):
@@ -256,7 +256,7 @@ def _count_calls(jaxpr: Any, calls: Counter[int], order: list[tuple[str, Any]]) 
 
 def _spaced(words: Any) -> Doc:
     """Words filled into lines."""
-    return join(Group(Line()), list(words))
+    return join(DocGroup(Line()), list(words))
 
 
 def literal_text(value: Any) -> str:

@@ -31,10 +31,10 @@ from anima.config import config
 from anima.control.checks import (
     BatchedError,
     DivisionByZeroError,
+    ErrorLayout,
     FailedCheckError,
     JaxException,
     JaxRuntimeError as JaxRuntimeError,
-    Layout,
     NaNError,
     OOBError,
     Site,
@@ -84,7 +84,7 @@ class Error:
 
     __slots__ = ("_code", "_metadata", "_payload", "_pred")
 
-    def __init__(self, _pred: Any, _code: Any, _metadata: Layout, _payload: Sequence[Any]):
+    def __init__(self, _pred: Any, _code: Any, _metadata: ErrorLayout, _payload: Sequence[Any]):
         self._pred, self._code, self._metadata, self._payload = _pred, _code, _metadata, _payload
 
     def get_exception(self) -> JaxException | None:
@@ -115,11 +115,11 @@ class Error:
         """Raises JaxRuntimeError (a ValueError) with the message, if something failed; see `check_error`."""
         check_error(self)
 
-    def tree_flatten(self) -> tuple[Any, Layout]:
+    def tree_flatten(self) -> tuple[Any, ErrorLayout]:
         return (self._pred, self._code, self._payload), self._metadata
 
     @classmethod
-    def tree_unflatten(cls, metadata: Layout, data: Any) -> Error:
+    def tree_unflatten(cls, metadata: ErrorLayout, data: Any) -> Error:
         pred, code, payload = data
         return cls(pred, code, metadata, payload)
 
@@ -129,7 +129,7 @@ class Error:
         return f"Error({self.get()})"
 
 
-init_error = Error(None, None, Layout(), ())
+init_error = Error(None, None, ErrorLayout(), ())
 
 
 @_errors.api_boundary
@@ -164,7 +164,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     values = [convert(stop_gradient(x), aval_of(x).dtype) for x in leaves]
     site = Site(FailedCheckError, f"{msg} (`check` failed)", here(), structure, tuple(map(aval_of, values)))
     code = select_n(pred, scalar(0, _CODE), scalar(-1, _CODE))
-    check_p.bind(code, *values, layout=Layout((site,), site.avals), debug=bool(debug))
+    check_p.bind(code, *values, layout=ErrorLayout((site,), site.avals), debug=bool(debug))
 
 
 @register_pytree_node_class
@@ -276,14 +276,15 @@ def checkify(f: Callable[..., Any],
     return checked
 
 
-def _applied(closed: ClosedJaxpr, args: Sequence[Any], kinds: frozenset[ErrorCategory]) -> tuple[Layout, list[Any]]:
+def _applied(closed: ClosedJaxpr, args: Sequence[Any],
+             kinds: frozenset[ErrorCategory]) -> tuple[ErrorLayout, list[Any]]:
     """The error state and results of a program; one with loops or branches that would run now is compiled."""
     if is_tracing():
         return first_failure(closed, args, kinds, later)
     if config.disable_jit or not any(e.primitive.inner(e.params) for e in closed.eqns):
         state, outs = run(closed, args, kinds)
         return state.layout, [*state.values, *outs]
-    found: list[Layout] = []
+    found: list[ErrorLayout] = []
 
     def fun(*xs: Any) -> list[Any]:
         layout, outs = first_failure(closed, xs, kinds, later)

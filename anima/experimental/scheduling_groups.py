@@ -16,11 +16,11 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import Traced, close, eval_numpy, trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.names import access
-from anima.transforms.call import CallPrimitive
+from anima.transforms.call import ProgramCall
 from anima.util import fun_name
 
 
-class _Group(CallPrimitive):
+class _Group(ProgramCall):
     """`jaxpr(*args)`, with notes."""
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, **notes: Any) -> list[np.ndarray]:

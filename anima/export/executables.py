@@ -15,10 +15,10 @@ from typing import Any
 
 from anima import errors, tree
 from anima.api.devices import devices
-from anima.api.later import Held, later_p
+from anima.api.later import OpaqueProgram, later_p
 from anima.api.stages import ArgInfo, Compiled, MemoryAnalysis, call_compiled, struct_of
 from anima.compiler.keys import program_key
-from anima.compiler.lowering.callback import Callback, InPlace
+from anima.compiler.lowering.callback import HostFunction, InPlace
 from anima.compiler.machine import native
 from anima.compiler.machine.target import Target
 from anima.core.avals import ShapedArray
@@ -157,7 +157,7 @@ def _write_callbacks(w: Writer, tables: Tables, executable: Executable) -> None:
     program of one equation."""
     w.natural(len(executable.program.callbacks))
     for c in executable.program.callbacks:
-        on_call = isinstance(c, Callback) and c.primitive is later_p
+        on_call = isinstance(c, HostFunction) and c.primitive is later_p
         if not on_call and not isinstance(c, InPlace):
             at = f" at {c.source}" if getattr(c, "source", None) else ""
             raise NotImplementedError(f"{executable.program.name} calls Python{at}: it cannot be serialized.")
@@ -167,12 +167,13 @@ def _write_callbacks(w: Writer, tables: Tables, executable: Executable) -> None:
         w.natural(tables.program(c.params["program"].closed if on_call else alone))
 
 
-def _read_callback(r: Reader, tables: Programs) -> Callback:
+def _read_callback(r: Reader, tables: Programs) -> HostFunction:
     """What `_write_callbacks` wrote of one."""
     on_call, program = r.flag(), tables.program()
     if not on_call:
         return InPlace.of(*program.eqns)
-    return Callback(later_p, {"program": Held(program)}, tuple(program.in_avals), tuple(program.out_avals), None)
+    return HostFunction(later_p, {"program": OpaqueProgram(program)}, tuple(program.in_avals),
+                        tuple(program.out_avals), None)
 
 
 # ---------------------------------------------------------------- and back

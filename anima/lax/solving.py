@@ -15,7 +15,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.stage import Traced, close, eval_numpy, trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.lax.control import _compiled
-from anima.transforms.call import CallPrimitive
+from anima.transforms.call import ProgramCall
 
 
 @wraps(linear_solve.custom_linear_solve)
@@ -33,7 +33,7 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[[Ca
         f, guess, solve, tangent_solve, has_aux))
 
 
-class Named(CallPrimitive):
+class Named(ProgramCall):
     """`jaxpr(*args)`, an operation of the user's by name, version and attributes."""
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, **params: Any) -> list[np.ndarray]:

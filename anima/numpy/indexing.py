@@ -37,7 +37,7 @@ _I32 = np.dtype(np.int32)
 
 
 @record
-class Span:
+class StaticSlice:
     """A slice of an axis with known bounds: `size` elements from `start`, in steps of `step`."""
 
     start: int
@@ -61,7 +61,7 @@ class Subscript:
     dimensions are: an axis, None (a new one), or BATCH (the place of the common shape of the index arrays)."""
 
     operand: Array
-    axes: list[Span | int | Array | np.ndarray] = field(default_factory=list)
+    axes: list[StaticSlice | int | Array | np.ndarray] = field(default_factory=list)
     layout: list[int | None] = field(default_factory=list)
     batch_shape: tuple[int, ...] | None = None     # None: no index arrays
 
@@ -130,7 +130,7 @@ def analyse(x: Array, index: Any, clamp_ints: bool = True) -> Subscript:
             first = first if advanced else len(out.layout)
             advanced.append(position)
             consumed += 1
-    out.axes.extend(Span(0, 1, n) for n in out.operand.shape[consumed:])
+    out.axes.extend(StaticSlice(0, 1, n) for n in out.operand.shape[consumed:])
     out.layout.extend(range(consumed, out.operand.ndim))
     _place_batch(out, advanced, first)
     return out
@@ -221,7 +221,7 @@ def _mask_arrays(mask: _Mask, x: Array, axis: int, position: int) -> tuple[tuple
     return tuple(a.astype(_I32) for a in np.nonzero(value)), x
 
 
-def _span(entry: slice, size: int, position: int) -> Span:
+def _span(entry: slice, size: int, position: int) -> StaticSlice:
     try:
         start, stop, step = entry.indices(size)
     except TypeError:
@@ -229,7 +229,7 @@ def _span(entry: slice, size: int, position: int) -> Span:
         raise TypeError(f"'{type(bad).__name__}' object cannot be interpreted as an integer: slice entries must be "
                         f"static integers, got {entry} at position {position}") from None
     count = len(range(start, stop, step))
-    return Span(start, step, count) if count else Span(0, 1, 0)
+    return StaticSlice(start, step, count) if count else StaticSlice(0, 1, 0)
 
 
 def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
@@ -256,7 +256,7 @@ def _check_static(entry: int, axis: int, size: int) -> None:
 def _check_not_empty(plan: Subscript) -> None:
     """IndexError where an index array reads along an axis of size 0."""
     for axis, (entry, size) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
-        if not (size or isinstance(entry, Span)):
+        if not (size or isinstance(entry, StaticSlice)):
             raise IndexError(f"index is out of bounds for axis {axis} with size 0")
 
 
@@ -327,7 +327,7 @@ def _insert_new(plan: Subscript, picked: Array) -> Array:
 def _static(plan: Subscript) -> Array:
     """Known ints and slices: slice, rev, squeeze."""
     x = plan.operand
-    spans = [Span(a, 1, 1) if isinstance(a, int) else a for a in plan.axes]
+    spans = [StaticSlice(a, 1, 1) if isinstance(a, int) else a for a in plan.axes]
     x = sh.slice(x, [s.low for s in spans], [s.high for s in spans], [abs(s.step) if s.size else 1 for s in spans])
     backwards = [i for i, s in enumerate(spans) if s.step < 0 and s.size > 1]
     x = sh.rev(x, backwards) if backwards else x
@@ -341,15 +341,15 @@ def _dynamic(plan: Subscript) -> Array:
     starts: list[Any] = []
     sizes, rest, removed = [], [], []
     for i, (a, n) in enumerate(zip(plan.axes, plan.operand.shape, strict=True)):
-        if isinstance(a, Span):
+        if isinstance(a, StaticSlice):
             whole = a.step != 1
             starts.append(0 if whole else a.start)
             sizes.append(n if whole else a.size)
-            rest.append(a if whole else Span(0, 1, a.size))
+            rest.append(a if whole else StaticSlice(0, 1, a.size))
         else:
             starts.append(a if isinstance(a, int) else wrapped(a, n))
             sizes.append(1)
-            rest.append(Span(0, 1, 1))
+            rest.append(StaticSlice(0, 1, 1))
             removed.append(i)
     x = dynamic_slice(plan.operand, [_as_i32(s) for s in starts], sizes, allow_negative_indices=False)
     return sh.squeeze(_static(Subscript(x, rest)), removed)
@@ -387,13 +387,13 @@ def _gathered(plan: Subscript, mode: Any, fill_value: Any, is_sorted: bool, uniq
     x, axes = plan.operand, list(plan.axes)
     by_array = [i for i, a in enumerate(axes) if isinstance(a, (Array, np.ndarray))]
     if clamp_ints:
-        spans = [Span(a, 1, 1) if isinstance(a, int) else a if isinstance(a, Span) else Span(0, 1, n)
-                 for a, n in zip(axes, x.shape, strict=True)]
+        spans = [StaticSlice(a, 1, 1) if isinstance(a, int) else a if isinstance(a, StaticSlice)
+                 else StaticSlice(0, 1, n) for a, n in zip(axes, x.shape, strict=True)]
         x = _static(Subscript(x, spans))
         ints = [i for i, a in enumerate(axes) if isinstance(a, int)]
     else:
-        by_array = [i for i, a in enumerate(axes) if not isinstance(a, Span)]
-        spans = [a if isinstance(a, Span) else Span(0, 1, n) for a, n in zip(axes, x.shape, strict=True)]
+        by_array = [i for i, a in enumerate(axes) if not isinstance(a, StaticSlice)]
+        spans = [a if isinstance(a, StaticSlice) else StaticSlice(0, 1, n) for a, n in zip(axes, x.shape, strict=True)]
         x = _static(Subscript(x, spans))
         ints = []
     if ints:
@@ -451,7 +451,7 @@ def take_indexed(x: Array, index: Any, *, mode: Any = None, fill_value: Any = No
     mode = None if mode is None else GatherScatterMode.from_any(mode)
     clamp = mode != GatherScatterMode.FILL_OR_DROP
     plan = analyse(x, index, clamp_ints=clamp)
-    known = all(isinstance(a, Span) or (clamp and isinstance(a, int)) for a in plan.axes)
+    known = all(isinstance(a, StaticSlice) or (clamp and isinstance(a, int)) for a in plan.axes)
     if known or (clamp and plan.batch_shape == ()):
         return getitem(x, index)
     if plan.batch_shape is None:

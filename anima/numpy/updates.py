@@ -25,7 +25,7 @@ from anima.lax.arranging import scatter_sub
 from anima.numpy import windows
 from anima.numpy.creation import asarray
 from anima.numpy.elementwise import power, true_divide
-from anima.numpy.indexing import BATCH, Span, Subscript, analyse, stacked, take_indexed, wrapped
+from anima.numpy.indexing import BATCH, StaticSlice, Subscript, analyse, stacked, take_indexed, wrapped
 from anima.numpy.manipulation import broadcast_to
 from anima.numpy.promote import as_array, convert_operand, operand
 from anima.numpy.reductions import any as any_
@@ -214,13 +214,13 @@ def _scatter_numbers(plan: Subscript, wrap: bool) -> tuple[Array | None, ix.Scat
     batch, windows, places = _batch_layout(plan)
     columns, mapped, inserted = [], [], []
     for i, (a, n) in enumerate(zip(plan.axes, sizes, strict=True)):
-        if isinstance(a, Span):
+        if isinstance(a, StaticSlice):
             if a.step in (1, -1) or a.size <= 1:
                 if a.low or a.size != n:
                     columns.append(a.low)
                     mapped.append(i)
                 continue
-            columns.append(_Steps(a, places[i]))
+            columns.append(_SteppedIndices(a, places[i]))
         elif isinstance(a, int):
             columns.append(a)
         else:
@@ -262,10 +262,10 @@ def _batch_layout(plan: Subscript) -> tuple[tuple[int, ...], list[int], dict[int
     return tuple(batch), windows, places
 
 
-class _Steps:
+class _SteppedIndices:
     """The indices of a slice with a step, along one dimension of the indices."""
 
-    def __init__(self, span: Span, place: int):
+    def __init__(self, span: StaticSlice, place: int):
         self.span, self.place = span, place
 
     def array(self, rank: int) -> Any:

@@ -121,7 +121,7 @@ def default_fill(dtype: Any) -> Any:
 # ---------------------------------------------------------------- where windows are, on NumPy arrays
 
 @record(eq=False)
-class Places:
+class WindowIndices:
     """The elements of all windows: `operand.transpose(order)[index]` has axes (window's number, `axes`)."""
 
     order: list[int]  # the operand's axes: those indexed first, then those that windows span whole
@@ -131,7 +131,7 @@ class Places:
 
 
 def find_places(shape: Shape, indices: np.ndarray, sizes: Shape, dims: GatherDimensionNumbers,
-                mode: GatherScatterMode) -> Places:
+                mode: GatherScatterMode) -> WindowIndices:
     """The places of windows of `sizes` in an operand of `shape`."""
     single = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
     rows = indices.reshape(math.prod(indices.shape[:-1]), indices.shape[-1])
@@ -159,17 +159,17 @@ def find_places(shape: Shape, indices: np.ndarray, sizes: Shape, dims: GatherDim
         index.append(place)
     # The first axis is the windows' number even if no index depends on it.
     index.append(np.zeros((len(rows), *(1,) * len(partial)), np.int64))
-    return Places(moving + whole, tuple(index), valid, partial + whole)
+    return WindowIndices(moving + whole, tuple(index), valid, partial + whole)
 
 
-def _with_unit_axis(x: np.ndarray, places: Places) -> np.ndarray:
+def _with_unit_axis(x: np.ndarray, places: WindowIndices) -> np.ndarray:
     """The operand as `places.index` indexes it: a last indexed axis of size 1 stands for the number."""
     count = len(places.index) - 1
     x = x.transpose(places.order)
     return x.reshape(*x.shape[:count], 1, *x.shape[count:])
 
 
-def _window_axes(places: Places, offset_dims: Shape, batch_ndim: int) -> list[int]:
+def _window_axes(places: WindowIndices, offset_dims: Shape, batch_ndim: int) -> list[int]:
     """For each axis of (batch axes, `places.axes`) its position in a gather's result."""
     position = dict(zip(sorted(places.axes), offset_dims, strict=True))
     batch = [i for i in range(batch_ndim + len(offset_dims)) if i not in offset_dims]

@@ -200,7 +200,7 @@ class Squeeze(Movement):
         return params
 
 
-class Slice(Movement):
+class StridedSlice(Movement):
     """Elements `start, start + stride, ... < limit` along every axis."""
 
     def infer(self, x: ShapedArray, *, start_indices: Shape, limit_indices: Shape,
@@ -423,7 +423,7 @@ reshape_p = Reshape("reshape")
 transpose_p = Transpose("transpose")
 rev_p = Rev("rev")
 squeeze_p = Squeeze("squeeze")
-slice_p = Slice("slice")
+slice_p = StridedSlice("slice")
 concatenate_p = Concatenate("concatenate")
 pad_p = Pad("pad")
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anima.compiler.lowering.callback import Callback, InPlace
+from anima.compiler.lowering.callback import HostFunction, InPlace
 from anima.core.avals import ShapedArray
 from anima.runtime.threads import num_threads
 from anima.spans import recorder, span
@@ -28,7 +28,7 @@ class Callbacks:
     """The callbacks of one program, as the one function that its machine code calls."""
 
     __slots__ = ("_known",)
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
+    def __init__(self, callbacks: Sequence[HostFunction]) -> None:
         self._known = [(_OnMemory(c) if isinstance(c, InPlace) else _OnCopies(c), *_named(c)) for c in callbacks]
 
     def __call__(self, number: int, address: int) -> None:
@@ -70,7 +70,7 @@ class _OnCopies:
 
     __slots__ = ("callback", "operands", "results", "words")
 
-    def __init__(self, callback: Callback) -> None:
+    def __init__(self, callback: HostFunction) -> None:
         self.callback = callback
         self.operands, self.results = [*map(_memory, callback.operands)], [*map(_memory, callback.results)]
         self.words = ctypes.c_int64 * (len(self.operands) + len(self.results))
@@ -84,9 +84,9 @@ class _OnCopies:
                 ctypes.memmove(a, array.ctypes.data, size)
 
 
-def _named(callback: Callback) -> tuple[str, str]:
+def _named(callback: HostFunction) -> tuple[str, str]:
     """What a callback is for, and the user's line, in profiles."""
-    if not isinstance(callback, Callback):
+    if not isinstance(callback, HostFunction):
         return "tape", ""
     return callback.primitive.name, str(callback.source or "")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from anima.compiler.ir.loops import ENTRY
 from anima.compiler.machine import native, objects
-from anima.compiler.machine.backend import Loaded
+from anima.compiler.machine.backend import LoadedCode
 from anima.compiler.machine.target import Target
 from anima.core import memory
 from anima.core.avals import Shape
@@ -26,10 +26,10 @@ class Cpu:
 
     target: Target
 
-    def load(self, texts: Sequence[str], shared: int) -> tuple[Loaded, ...]:
+    def load(self, texts: Sequence[str], shared: int) -> tuple[LoadedCode, ...]:
         return objects.modules(texts, shared, self.target)
 
-    def entry(self, code: Sequence[Loaded]) -> int:
+    def entry(self, code: Sequence[LoadedCode]) -> int:
         return code[0].address(ENTRY)
 
     def allocator(self, nbytes: int) -> Callable[[Shape, np.dtype], np.ndarray]:

@@ -35,7 +35,7 @@ class GuardError(AssertionError):
     """A compiled program has written where it must not: a defect of the compiler."""
 
 
-class Block:
+class GuardedBlock:
     """Memory between guard bytes. `holes` are pieces of it that nothing may write to, with the buffer before each."""
 
     def __init__(self, name: str, size: int, holes: Sequence[tuple[int, int, str]] = ()):
@@ -72,9 +72,9 @@ class Guards:
                          for module, text in zip(code.modules, code.texts, strict=True) if f"@{OVERRUN} =" in text]
         self.given = [b.name for b in program.with_role("input")]
         self.kept = {k for k, b in enumerate(program.with_role("input")) if not b.donated}
-        self.constants: list[tuple[Block, np.ndarray, bytes]] = []
+        self.constants: list[tuple[GuardedBlock, np.ndarray, bytes]] = []
         for buffer, value in zip(program.with_role("const"), constants, strict=True):
-            block = Block(buffer.name, value.nbytes)
+            block = GuardedBlock(buffer.name, value.nbytes)
             array = block.array(value.shape, value.dtype)
             array[...] = value
             self.constants.append((block, array, array.tobytes()))
@@ -91,7 +91,7 @@ class Guards:
 
     def _make(self, name: str, holes: Sequence[tuple[int, int, str]], shape: tuple[int, ...], dtype: np.dtype
               ) -> np.ndarray:
-        block = Block(name, math.prod(shape) * dtype.itemsize, holes)
+        block = GuardedBlock(name, math.prod(shape) * dtype.itemsize, holes)
         _made.calls[-1].append(block)
         return block.array(shape, dtype)
 
@@ -114,7 +114,7 @@ class Guards:
 
         return checked
 
-    def _check(self, blocks: Sequence[Block], before: Sequence[tuple[str, np.ndarray, bytes]]) -> None:
+    def _check(self, blocks: Sequence[GuardedBlock], before: Sequence[tuple[str, np.ndarray, bytes]]) -> None:
         name = self.name
         for cell in self.overruns:
             if cell.value is not None:

@@ -22,7 +22,7 @@ from anima.transforms.vmap import batch_jaxpr
 from anima.util import weak_cache
 
 
-class CallPrimitive(Stateful):
+class ProgramCall(Stateful):
     """`jaxpr(*args)`. Subclasses say how it is evaluated and linearised."""
 
     multiple_results = True

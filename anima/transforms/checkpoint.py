@@ -33,7 +33,7 @@ from anima.core.stage import (
 )
 from anima.core.trace import Trace, aval_of, under
 from anima.ops.elementwise import optimization_barrier
-from anima.transforms.call import CallPrimitive
+from anima.transforms.call import ProgramCall
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.linearize import fill, linearize_jaxpr
 from anima.util import fun_name, lazy_module, weak_cache
@@ -75,7 +75,7 @@ class Name(Primitive):
 name_p = Name("name")
 
 
-class Checkpoint(CallPrimitive):
+class Checkpoint(ProgramCall):
     """A program whose intermediate results are not kept for differentiation."""
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, **params: Any) -> list[np.ndarray]:
@@ -195,7 +195,7 @@ def _eval_inlined(closed: ClosedJaxpr, *args: Any) -> list[Any]:
 
     for eqn in closed.eqns:
         values = list(map(read, eqn.invars))
-        call = isinstance(eqn.primitive, CallPrimitive) and eqn.primitive is not checkpoint_p
+        call = isinstance(eqn.primitive, ProgramCall) and eqn.primitive is not checkpoint_p
         env.update(zip(eqn.outvars, _eval_inlined(eqn.params["jaxpr"], *values) if call else bind_eqn(eqn, values),
                        strict=True))
     return list(map(read, closed.jaxpr.outvars))

@@ -25,7 +25,7 @@ from anima.core.mesh import Mesh
 from anima.core.partition import PartitionSpec, axes_of
 from anima.core.placement import completed
 from anima.core.primitive import ShardingRule
-from anima.core.propagation import Link, Propagation, Value, identity, projected
+from anima.core.propagation import Link, Propagation, ShardedValue, identity, projected
 from anima.core.sharding_rules import Factor
 from anima.core.shardings import NamedSharding
 from anima.core.source import Source
@@ -147,7 +147,7 @@ class Partition:
         """How each variable of a program is to be cut, given its arguments and results."""
         graph = Propagation(self.mesh)
 
-        def fixed(aval: ShapedArray, cut: Cut) -> Value:
+        def fixed(aval: ShapedArray, cut: Cut) -> ShardedValue:
             return graph.value(aval, NamedSharding(self.mesh, PartitionSpec(*cut)))
 
         args = [fixed(a, c) for a, c in zip(closed.in_avals, ins, strict=True)]
@@ -327,7 +327,7 @@ def _chosen(order: Terms, terms: Terms, kept: frozenset[Any], sizes: Mapping[Any
     """Along which axes each factor is cut: as the first in `order` that has it, as far as all can be cut so."""
     chosen: dict[Any, Axes] = {}
     for shape, dims, cut in order:
-        value = Value(shape)
+        value = ShardedValue(shape)
         value.axes = list(cut)
         for factor, axes in projected(sizes, value, dims).items():
             while axes and factor not in kept and not chosen.get(factor):

@@ -75,7 +75,7 @@ class Series(Tracer):
         return self.scaled[k]
 
 
-class Derivative(Series):
+class SeriesDerivative(Series):
     """The derivative of a series: what stands for the tangent of an operand of `app`."""
 
     __slots__ = ("linear_in", "of")
@@ -190,7 +190,7 @@ class Application:
     def _tangents(self) -> list[Any]:
         """The derivatives of the results, by the primitive's `jvp` rule."""
         if self.slopes is None:
-            tangents = [Derivative(self, x) if self.trace.owns(x) else Zero(tangent_aval(aval_of(x)))
+            tangents = [SeriesDerivative(self, x) if self.trace.owns(x) else Zero(tangent_aval(aval_of(x)))
                         for x in self.args]
             _, slopes = under(self.trace, self.primitive.jvp, self.args, tangents, **self.params)
             self.slopes = list(slopes) if self.primitive.multiple_results else [slopes]

@@ -21,12 +21,12 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
     Program,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
     affine,
 )
@@ -37,8 +37,8 @@ def c(number: int) -> Const:
     return Const(number, INDEX)
 
 
-def i(name: str) -> Ref:
-    return Ref(name, INDEX)
+def i(name: str) -> NamedValue:
+    return NamedValue(name, INDEX)
 
 
 def ix(name: str, *args: Expr) -> Expr:
@@ -79,8 +79,8 @@ def k(number: complex, dtype: str = "f32") -> Const:
     return Const(kind(number), dtype)  # type: ignore[arg-type]
 
 
-def v(name: str, dtype: str = "f32") -> Ref:
-    return Ref(name, dtype)
+def v(name: str, dtype: str = "f32") -> NamedValue:
+    return NamedValue(name, dtype)
 
 
 def x_at(index: Expr, buffer: str = "x", dtype: str = "f32") -> Load:
@@ -145,9 +145,9 @@ def softmax(rows: int, n: int) -> Program:
     return one_kernel(
         "softmax", {"x": ("f32", rows * n)}, {"y": ("f32", rows * n)},
         parallel("i", rows,
-                 Local("t", "f32", n), Var("m", "f32", k(-np.inf)),
+                 Local("t", "f32", n), Mutable("m", "f32", k(-np.inf)),
                  vector("j1", n, Accumulate("m", "max", x_at(at("i", n, "j1")))),
-                 Var("s", "f32", k(0.0)),
+                 Mutable("s", "f32", k(0.0)),
                  vector("j2", n, Let("e", e), Store("t", i("j2"), v("e")), Accumulate("s", "add", v("e"))),
                  vector("j3", n, Store("y", at("i", n, "j3"), f("div", x_at(i("j3"), "t"), v("s"))))))
 
@@ -158,10 +158,10 @@ def full_sum(n: int, dtype: str = "f32", block: int = 4096) -> Program:
     return program(
         "sum", {"x": (dtype, n)}, {"y": (dtype, 1)},
         Kernel("partial", (parallel("b", blocks,
-                                    Var("s", dtype, k(0, dtype)),
+                                    Mutable("s", dtype, k(0, dtype)),
                                     vector("j", left, Accumulate("s", "add", x_at(at("b", block, "j"), dtype=dtype))),
                                     Store("t", i("b"), v("s", dtype))),)),
-        Kernel("total", (Var("s", dtype, k(0, dtype)),
+        Kernel("total", (Mutable("s", dtype, k(0, dtype)),
                          vector("j", blocks, Accumulate("s", "add", x_at(i("j"), "t", dtype))),
                          Store("y", c(0), v("s", dtype)))),
         temps={"t": (dtype, blocks)})
@@ -191,7 +191,7 @@ def collatz(n: int) -> Program:
     return one_kernel(
         "collatz", {"x": ("i32", n)}, {"y": ("i32", n)},
         serial("j", n,
-               Var("a", "i32", x_at(i("j"), dtype="i32")), Var("steps", "i32", k(0, "i32")),
+               Mutable("a", "i32", x_at(i("j"), dtype="i32")), Mutable("steps", "i32", k(0, "i32")),
                While((Let("go", op("gt", number, one, dtype="bool")),), v("go", "bool"), (
                    If(odd, (Assign("a", op("add", op("mul", number, k(3, "i32"), dtype="i32"), one, dtype="i32")),),
                       (Assign("a", op("div", number, k(2, "i32"), dtype="i32")),)),

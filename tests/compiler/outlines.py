@@ -33,7 +33,7 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     While,
-    Window,
+    WindowAt,
     walk,
 )
 from tests.compiler.outlined import THEMES
@@ -92,7 +92,7 @@ def _kind(node: Any) -> str:
             return "l"
         case Store():
             return "s"
-        case Window():
+        case WindowAt():
             return "w"
         case Affine():
             return "i"

@@ -20,9 +20,9 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
     Program,
     Store,
-    Var,
     While,
     affine,
 )
@@ -308,7 +308,7 @@ def test_reductions(name, dtype, n):
     start = {"max": -5, "min": 120, "and": True if dtype == "bool" else 127}.get(name, 1)
     start = abs(start) if dtype[0] == "u" else start
     p = one_kernel("reduce", {"x": (dtype, n)}, {"y": (dtype, 1)},
-                   Var("s", dtype, k(bool(start) if dtype == "bool" else start, dtype)),
+                   Mutable("s", dtype, k(bool(start) if dtype == "bool" else start, dtype)),
                    vector("j", n, Accumulate("s", name, x_at(i("j"), dtype=dtype))),
                    Store("y", c(0), v("s", dtype)))
     agrees(p, random(dtype, n))
@@ -321,7 +321,7 @@ def test_nan_passes_through_max(name, place):
     x = random("f32", n)
     x[place] = np.nan
     p = one_kernel("reduce", {"x": ("f32", n)}, {"y": ("f32", 1)},
-                   Var("s", "f32", k(-np.inf if name == "max" else np.inf)),
+                   Mutable("s", "f32", k(-np.inf if name == "max" else np.inf)),
                    vector("j", n, Accumulate("s", name, x_at(i("j")))), Store("y", c(0), v("s")))
     assert np.isnan(compiled(p, x)[0][0])
 
@@ -333,7 +333,7 @@ def looks_for_nans(n: int, dtype: str) -> Program:
                   Accumulate("s", "or", v("b", "bool")),
                   Let("z", op("eq", v("a", dtype), k(0.0, dtype), dtype="bool")), Accumulate("t", "or", v("z", "bool")))
     return one_kernel("look", {"x": (dtype, n)}, {"y": (dtype, n), "o": ("bool", 2)},
-                      Var("s", "bool", k(False, "bool")), Var("t", "bool", k(False, "bool")), loop,
+                      Mutable("s", "bool", k(False, "bool")), Mutable("t", "bool", k(False, "bool")), loop,
                       Store("o", c(0), v("s", "bool")), Store("o", c(1), v("t", "bool")))
 
 
@@ -361,7 +361,7 @@ def test_two_vectors_are_looked_at_for_nans_at_once():
 
 
 def test_sum_of_negative_zeros():
-    p = one_kernel("sum", {"x": ("f32", 77)}, {"y": ("f32", 1)}, Var("s", "f32", k(-0.0)),
+    p = one_kernel("sum", {"x": ("f32", 77)}, {"y": ("f32", 1)}, Mutable("s", "f32", k(-0.0)),
                    vector("j", 77, Accumulate("s", "add", x_at(i("j")))), Store("y", c(0), v("s")))
     assert np.signbit(compiled(p, np.full(77, -0.0, np.float32))[0][0])
 
@@ -376,7 +376,7 @@ def test_every_type_is_copied(dtype):
 
 
 def test_if_joins_variables():
-    body = (Var("a", "f32", x_at(i("j"))), Var("n", "index", c(0)),
+    body = (Mutable("a", "f32", x_at(i("j"))), Mutable("n", "index", c(0)),
             If(op("lt", v("a"), k(0.0), dtype="bool"),
                (Assign("a", f("neg", v("a"))), Assign("n", c(1))),
                (If(op("gt", v("a"), k(1.0), dtype="bool"), (Assign("a", k(1.0)), Assign("n", c(2)))),)),
@@ -398,7 +398,7 @@ def test_while_outside_of_kernels():
 def test_kernels_use_values_from_outside():
     store = Store("y", at("t", 6, "j"), f("mul", x_at(i("j")), f("add", v("g"), op("cast", i("t"), dtype="f32"))))
     p = program("outer", {"x": ("f32", 6)}, {"y": ("f32", 6 * 9)},
-                Var("g", "f32", k(0.5)),
+                Mutable("g", "f32", k(0.5)),
                 serial("t", 9, Kernel("row", (vector("j", 6, store),)), Assign("g", f("add", v("g"), k(1.0))),
                        *(Kernel(f"more{n}", (vector("j", 6, store),)) for n in range(8))))
     x = random("f32", 6)
@@ -436,7 +436,7 @@ def test_scratch_memory_large_and_small():
 def test_dynamic_extents_and_nested_loops():
     """A triangle: y[i] = sum of x[j] for j < i."""
     p = one_kernel("triangle", {"x": ("f32", 90)}, {"y": ("f32", 90)},
-                   serial("i", 90, Var("s", "f32", k(0.0)),
+                   serial("i", 90, Mutable("s", "f32", k(0.0)),
                           vector("j", i("i"), Accumulate("s", "add", x_at(i("j")))), Store("y", i("i"), v("s"))))
     x = np.arange(90, dtype=np.float32)
     np.testing.assert_array_equal(compiled(p, x)[0], [x[:n].sum() for n in range(90)])
@@ -445,7 +445,7 @@ def test_dynamic_extents_and_nested_loops():
 def test_loops_inside_of_vector_loops():
     """Lanes over columns, a serial loop over rows inside."""
     p = one_kernel("columns", {"x": ("f32", 7 * 50)}, {"y": ("f32", 50), "z": ("f32", 50)},
-                   vector("j", 50, Var("s", "f32", k(0.0)), Var("m", "f32", k(0.0)),
+                   vector("j", 50, Mutable("s", "f32", k(0.0)), Mutable("m", "f32", k(0.0)),
                           serial("i", 7, Accumulate("s", "add", x_at(at("i", 50, "j"))),
                                  If(op("eq", ix("rem", i("i"), c(2)), c(0), dtype="bool"),
                                     (Assign("m", f("max", v("m"), x_at(at("i", 50, "j")))),))),

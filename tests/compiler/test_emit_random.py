@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from anima.compiler.ir.interpret import run
-from anima.compiler.ir.loops import Accumulate, Assign, Expr, If, Kernel, Let, Program, Stmt, Store, Var
+from anima.compiler.ir.loops import Accumulate, Assign, Expr, If, Kernel, Let, Mutable, Program, Stmt, Store
 from anima.compiler.ir.show_loops import check
 from anima.runtime.executable import compile_program
 from tests.compiler.loop_programs import c, i, ix, k, op, parallel, program, serial, v, vector, x_at
@@ -81,13 +81,13 @@ class Maker:
             body.append(Let(bound, self.index(here)))
             here.append(bound)
         store = Store(out, ix("add", ix("mul", place, c(extent)), i(j)), self.value(here))
-        loops: list[Stmt] = [Var(total, "f32", k(r.randrange(5)))]
+        loops: list[Stmt] = [Mutable(total, "f32", k(r.randrange(5)))]
         sums = r.random() < 0.5
         if sums:
             body.append(Accumulate(total, r.choice(("add", "max", "min")), self.value(here)))
         if r.random() < 0.3:
             part, m = self.name("p"), self.name("m")
-            body += [Var(part, "f32", self.value(here, 1)),
+            body += [Mutable(part, "f32", self.value(here, 1)),
                      serial(m, r.randrange(1, 4), Accumulate(part, "add", self.value([*here, m], 1)),
                             If(op("lt", i(m), c(1), dtype="bool"), (Assign(part, op("add", v(part), k(1))),))),
                      Store(out, store.index, op("add", store.value, v(part)))]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anima.compiler.ir.affine import Nest, injective, known, nest_of, steps
+from anima.compiler.ir.affine import LoopNest, injective, known, nest_of, steps
 from anima.compiler.ir.index_math import FALSE, TRUE, Index, Indexer, conjunction
-from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, For, Let, Op, Ref, Stmt, Store, affine, walk
+from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, For, Let, NamedValue, Op, Stmt, Store, affine, walk
 from anima.compiler.ir.show_loops import text
 from anima.compiler.scheduling.vectorize import names_in
 from tests.compiler.loop_programs import at, c, i, ix, k, parallel, serial, vector, x_at
@@ -29,7 +29,7 @@ def value(expr: Expr, names: Mapping[str, int]) -> Any:
     match expr:
         case Const(value=number):
             return number
-        case Ref(name=name):
+        case NamedValue(name=name):
             return names[name]
         case Affine(const=const):
             return const + sum(value(v, names) * c for v, c in expr.terms)
@@ -60,7 +60,7 @@ def test_what_is_known_of_an_operation(name: str) -> None:
         dtype = "bool" if logical else INDEX
         given = [bool(args[0]), *args[1:]] if name == "select_n" else list(args)
         names = {f"n{n}": a for n, a in enumerate(given)}
-        expr = Op(name, tuple(Ref(n, dtype) for n in names), "bool" if name in RULES and logical else INDEX)
+        expr = Op(name, tuple(NamedValue(n, dtype) for n in names), "bool" if name in RULES and logical else INDEX)
         assert known(expr, names) == RULES[name](*given)
         lanes = {n: np.array([a, a]) for n, a in names.items()}
         assert np.array_equal(known(expr, lanes), [RULES[name](*given)] * 2)
@@ -312,7 +312,7 @@ def test_what_is_a_nest(loop: For, yes: bool) -> None:
 def test_a_nest_has_its_loops_and_what_stands_between_them() -> None:
     let = Let("t", at("i", 4))
     found = nest_of((nest(Let("s", i("t")), ONE, between=(let,)),))
-    assert isinstance(found, Nest)
+    assert isinstance(found, LoopNest)
     assert [loop.index for loop in found.loops] == ["i", "j"] and found.extents == [("i", 5), ("j", 4)]
     assert found.between == [let] and found.body == (Let("s", i("t")), ONE)
     assert found.lets == {"t": let.value, "s": i("t")}

@@ -20,12 +20,12 @@ from anima.compiler.ir.loops import (
     Kernel,
     Let,
     Local,
+    Mutable,
     Op,
     Program,
     Store,
-    Var,
     While,
-    Window,
+    WindowAt,
 )
 from anima.compiler.keys import program_key, statements_key
 from anima.compiler.storage.buffers import rename
@@ -35,14 +35,14 @@ LESS = op("lt", v("s"), k(9.0), dtype="bool")
 BODY = (
     Kernel("first", (
         Local("row", "f32", 4, "lanes"),
-        Var("s", "f32", k(0.0)),
+        Mutable("s", "f32", k(0.0)),
         For("i", c(4), (Let("x", x_at(at("i", 2, 1))), Store("row", at("i"), op("round", v("x"), mode=1)),
                         Accumulate("s", "add", v("x"))), "vector", 8, 2),
         Store("y", c(0), v("s"), "add"))),
-    Var("s", "f32", k(-0.0)),
+    Mutable("s", "f32", k(-0.0)),
     While((Let("z", v("s")), Assign("s", op("add", v("s"), k(1.0)))), LESS, (Assign("s", v("z")),)),
     If(LESS, (Store("y", c(1), k(1.0)),), (Store("y", c(2), v("s")), Store("t", c(0), v("s")))),
-    Window("w", Const(64, "i64")),
+    WindowAt("w", Const(64, "i64")),
     Call("gemm", ("f32", "N", "T", 2, 2, 2, 1.0, "x", 0, 2, "t", 0, 2, 0.0, "y", 0, 2, 1, 0, 0, 0)),
 )
 BUFFERS = (Buffer("x", "f32", 9, "input", donated=True), Buffer("y", "f32", 4, "output", alias="x"),
@@ -59,7 +59,7 @@ def changed(node: Any, path: str = "p") -> Iterator[tuple[str, Any]]:
             name, old = field.name, getattr(node, field.name)
             if name in FREE or (type(node) is Buffer and name in ("value", "name")):
                 continue
-            if name == "dtype" and type(node).__name__ in ("Ref", "Load"):
+            if name == "dtype" and type(node).__name__ in ("NamedValue", "Load"):
                 continue  # that of what they name
             for where, new in changed(old, f"{path}.{name}"):
                 yield where, replace(node, **{name: new})

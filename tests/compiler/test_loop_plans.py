@@ -20,10 +20,10 @@ from anima.compiler.ir.loops import (
     If,
     Kernel,
     Let,
+    Mutable,
     Program,
     Stmt,
     Store,
-    Var,
     While,
     walk,
 )
@@ -100,10 +100,10 @@ def test_widths_follow_what_is_computed(value: Expr, lanes: int) -> None:
     ((Let("a", i("j")), Let("b", i("a")), Let("d", i("n"))), "ab"), ((Let("b", i("a")), Let("a", at("j", 3))), "ab"),
     ((Store("t", c(0), v("a")), Let("a", i("j")), Let("b", x_at(c(0), "t"))), "abt"),
     ((Store("t", i("j"), k(1.0)), Let("b", x_at(c(0), "t")), Let("d", x_at(c(0), "s"))), "bt"),
-    ((Store("t", c(0), x_at(i("j"))), Var("a", "f32", x_at(c(0), "t"))), "at"),
-    ((Var("a", "f32", k(0.0)), Assign("a", x_at(c(0), "t")), Store("t", c(0), v("b")), Let("b", i("j"))), "abt"),
-    ((Var("a", "f32", k(0.0)), Accumulate("a", "add", x_at(i("j"))), Let("b", v("a"))), "ab"),
-    ((Var("a", "f32", k(0.0)), Accumulate("a", "add", v("b")), Let("d", v("a"))), ""),
+    ((Store("t", c(0), x_at(i("j"))), Mutable("a", "f32", x_at(c(0), "t"))), "at"),
+    ((Mutable("a", "f32", k(0.0)), Assign("a", x_at(c(0), "t")), Store("t", c(0), v("b")), Let("b", i("j"))), "abt"),
+    ((Mutable("a", "f32", k(0.0)), Accumulate("a", "add", x_at(i("j"))), Let("b", v("a"))), "ab"),
+    ((Mutable("a", "f32", k(0.0)), Accumulate("a", "add", v("b")), Let("d", v("a"))), ""),
     ((Let("a", x_at(i("n"))), Let("b", ix("add", i("n"), i("a"))), Store("t", i("b"), v("a"))), ""),
     ((serial("q", 3, Let("a", at("q", "j")), If(v("a", "bool"), (Assign("b", v("a")),), (Let("d", v("b")),))),), "abd"),
     ((Store("t", c(0), v("b")), Let("b", x_at(c(0), "u")), Store("u", c(0), v("d")), Let("d", v("a")),
@@ -316,7 +316,7 @@ def test_looks_outside_of_kernels() -> None:
     either = If(less, (kernel(100),), (kernel(200), serial("q", 10, kernel(3))))
     p = program("many", {"x": ("f32", 2000)}, {"y": ("f32", 2000)}, serial("a", 1000, serial("b", 200, kernel(2000)),
                                                                            kernel(50)), serial("c", 10, kernel(10)),
-                serial("d", i("n"), either), Var("s", "f32", k(0.0)),
+                serial("d", i("n"), either), Mutable("s", "f32", k(0.0)),
                 While((kernel(7),), less, (serial("z", 100_000, kernel(500)), either, kernel(70))))
     look = ["if ticks < 0:i64:", "  call poll()", "  ticks := 50000000:i64"]
 

@@ -22,11 +22,11 @@ from anima.compiler.ir.loops import (
     Kernel,
     Let,
     Load,
+    Mutable as Variable,
+    NamedValue,
     Op,
     Program,
-    Ref,
     Store,
-    Var as Variable,
 )
 from anima.compiler.ir.show_loops import LoopError, check
 from anima.compiler.rewriting.expand import expand
@@ -429,9 +429,9 @@ def test_indices_have_bounds() -> None:
 
 # ---------------------------------------------------------------- the checker
 
-I = Ref("i", "index")
+I = NamedValue("i", "index")
 BROKEN = [
-    ("is not bound", (Store("out0", Const(0, "index"), Ref("x", "f32")),)),
+    ("is not bound", (Store("out0", Const(0, "index"), NamedValue("x", "f32")),)),
     ("bound twice", (Let("x", Const(1.0, "f32")), Let("x", Const(2.0, "f32")))),
     ("no buffer", (Store("nowhere", Const(0, "index"), Const(1.0, "f32")),)),
     ("which holds f32", (Store("out0", Const(0, "index"), Const(1, "i32")),)),
@@ -441,7 +441,7 @@ BROKEN = [
     ("add of indices", (For("i", Const(4, "index"), (Let("x", Op("add", (I, I), "index")),)),)),
     ("not in its simplest form", (For("i", Const(4, "index"), (Let("x", Affine((I,), (1,), 0)),)),)),
     ("not in its simplest form", (For("i", Const(4, "index"), (Let("x", Affine((I, Const(2, "index")), (2, 3))),)),)),
-    ("not a sum of indices", (Let("y", Const(1.0, "f32")), Let("x", Affine((Ref("y", "f32"),), (2,))))),
+    ("not a sum of indices", (Let("y", Const(1.0, "f32")), Let("x", Affine((NamedValue("y", "f32"),), (2,))))),
     ("nothing is added", (Variable("s", "index", Const(0, "index")), Accumulate("s", "add", Const(1, "index")))),
     ("is not f32", (Let("x", Const(1, "f32")),)),
     ("load of i32", (Let("x", Load("in0", Const(0, "index"), "i32")),)),

@@ -12,10 +12,10 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.ir.loops import INDEX, Const, Expr, Op, Ref
+from anima.compiler.ir.loops import INDEX, Const, Expr, NamedValue, Op
 from anima.compiler.ir.ranges import Ranges
 
-X = Ref("x", "i8")
+X = NamedValue("x", "i8")
 MEANS: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "rem": np.fmod, "and": np.bitwise_and, "min": np.minimum,
     "max": np.maximum, "neg": np.negative, "lt": np.less, "le": np.less_equal, "gt": np.greater,
@@ -26,12 +26,12 @@ SOME = [*range(-128, 128, 5), -2, -1, 0, 1, 127]
 
 def _random(rng: random.Random, ranges: Ranges, lets: list[tuple[str, Expr]]) -> None:
     """Adds a value to a chain of them."""
-    named = [X, *(Ref(n, v.dtype) for n, v in lets if v.dtype == "i8")]
+    named = [X, *(NamedValue(n, v.dtype) for n, v in lets if v.dtype == "i8")]
     x, y = rng.choice(named), rng.choice([*named, Const(rng.choice([0, 1, 3, 7, 8, 64, -1, -5]), "i8")])
     kind = rng.choice(["add", "sub", "mul", "rem", "and", "min", "max", "neg", "from the end", "select", "less",
                        "shift_right_logical"])
     name = f"v{len(lets)}"
-    flags = [Ref(n, v.dtype) for n, v in lets if v.dtype == "bool"]
+    flags = [NamedValue(n, v.dtype) for n, v in lets if v.dtype == "bool"]
     if kind == "less":
         made = Op(rng.choice(["lt", "le", "gt", "ge"]), (x, y), "bool")
     elif kind == "neg":
@@ -46,10 +46,11 @@ def _random(rng: random.Random, ranges: Ranges, lets: list[tuple[str, Expr]]) ->
         made = Op("select_n", (rng.choice(flags), x, y), "i8")
     elif kind == "from the end":
         n = rng.choice([1, 5, 64])
-        for suffix, value in (("a", Op("lt", (x, Const(0, "i8")), "bool")), ("b", Op("add", (x, Const(n, "i8")), "i8"))):
+        negative, more = Op("lt", (x, Const(0, "i8")), "bool"), Op("add", (x, Const(n, "i8")), "i8")
+        for suffix, value in (("a", negative), ("b", more)):
             ranges.define(name + suffix, value)
             lets.append((name + suffix, value))
-        made = Op("select_n", (Ref(name + "a", "bool"), x, Ref(name + "b", "i8")), "i8")
+        made = Op("select_n", (NamedValue(name + "a", "bool"), x, NamedValue(name + "b", "i8")), "i8")
     else:
         made = Op(kind, (x, y), "i8")
     ranges.define(name, made)
@@ -76,7 +77,7 @@ def test_every_value_is_in_its_range(seed: int) -> None:
     inside = {}
     for flag, holds in itertools.product(flags, (True, False)):
         inside[flag, holds] = ranges.copy()
-        inside[flag, holds].suppose(Ref(flag, "bool"), holds)
+        inside[flag, holds].suppose(NamedValue(flag, "bool"), holds)
     for x in SOME:
         env = _values(lets, x)
         for name, made in [("x", X), *lets]:
@@ -86,22 +87,22 @@ def test_every_value_is_in_its_range(seed: int) -> None:
                 continue
             places = [ranges, *(r for (flag, holds), r in inside.items() if bool(env[flag]) == holds)]
             for place in places:
-                least, most = place.of(Ref(name, made.dtype))
+                least, most = place.of(NamedValue(name, made.dtype))
                 assert least <= int(env[name]) <= most, (name, x)
 
 
 def test_what_is_known_of_an_index() -> None:
     ranges = Ranges()
-    x = Ref("x", "i32")
+    x = NamedValue("x", "i32")
     for name, made in (("n", Op("lt", (x, Const(0, "i32")), "bool")), ("a", Op("add", (x, Const(64, "i32")), "i32")),
-                       ("s", Op("select_n", (Ref("n", "bool"), x, Ref("a", "i32")), "i32")),
-                       ("w", Op("cast", (Ref("s", "i32"),), INDEX)),
-                       ("low", Op("ge", (Ref("w", INDEX), Const(0, INDEX)), "bool")),
-                       ("high", Op("le", (Ref("w", INDEX), Const(63, INDEX)), "bool"))):
+                       ("s", Op("select_n", (NamedValue("n", "bool"), x, NamedValue("a", "i32")), "i32")),
+                       ("w", Op("cast", (NamedValue("s", "i32"),), INDEX)),
+                       ("low", Op("ge", (NamedValue("w", INDEX), Const(0, INDEX)), "bool")),
+                       ("high", Op("le", (NamedValue("w", INDEX), Const(63, INDEX)), "bool"))):
         ranges.define(name, made)
     inside = ranges.copy()
-    inside.suppose(Op("and", (Ref("low", "bool"), Ref("high", "bool")), "bool"))
-    assert inside.of(Ref("w", INDEX)) == (0, 63)
+    inside.suppose(Op("and", (NamedValue("low", "bool"), NamedValue("high", "bool")), "bool"))
+    assert inside.of(NamedValue("w", INDEX)) == (0, 63)
     assert inside.of(x) == (-64, 63)
     assert ranges.of(x) == (-1 << 31, (1 << 31) - 1)
     assert inside.of(Op("and", (Op("add", (x, Const(1, "i32")), "i32"), Const(63, "i32")), "i32")) == (0, 63)
@@ -128,7 +129,7 @@ def test_remainders_and_what_is_nearly_one(dtype: str, divisor: int, added: int,
     x = np.array([info.min, info.min + 1, info.max, info.max - 1, *range(127)], dtype)
     if dtype != "uint8":
         x = np.concatenate([x, -x])
-    fun = lambda x: _near(x, divisor, added, swap, below)  # noqa: E731
+    fun = lambda x: _near(x, divisor, added, swap, below)
     np.testing.assert_array_equal(anima.jit(fun)(x), fun(jnp.asarray(x)))
     np.testing.assert_array_equal(anima.jit(lambda x: x % divisor)(x), np.asarray(jnp.asarray(x) % divisor))
 

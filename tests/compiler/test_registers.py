@@ -21,9 +21,9 @@ from anima.compiler.ir.loops import (
     Kernel,
     Load,
     Local,
+    Mutable,
     Program,
     Store,
-    Var,
     While,
     statements,
     statements_outside,
@@ -312,7 +312,7 @@ def test_state_of_three_compiles_to_scalars_alone() -> None:
 def test_variables_of_programs_without_loops_are_as_they_were() -> None:
     before = program(COPY, HALVE)
     assert registers(before) is before
-    assert not any(isinstance(s, Var) for s in statements(*before.body))
+    assert not any(isinstance(s, Mutable) for s in statements(*before.body))
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65])

@@ -18,10 +18,10 @@ from anima.compiler.ir.loops import (
     If,
     Kernel,
     Let,
+    Mutable,
     Program,
     Stmt,
     Store,
-    Var,
     statements,
 )
 from anima.compiler.ir.show_loops import check, show
@@ -101,7 +101,7 @@ ADD = Accumulate("s", "add", x_at(at("i", 5, "j")))
 
 
 def test_sums_over_all_are_no_work_for_threads() -> None:
-    assert ordered(each("q", 1, Var("s", "f32", k(0.0)), reduce("i", 3, reduce("j", 5, ADD)))) == """\
+    assert ordered(each("q", 1, Mutable("s", "f32", k(0.0)), reduce("i", 3, reduce("j", 5, ADD)))) == """\
 parallel q < 1:
   var s: f32 = 0.0
   for i < 3:
@@ -111,7 +111,7 @@ parallel q < 1:
 
 def test_columns() -> None:
     """What does not depend on the column is computed before the loop over columns, what does again where it is used."""
-    nest = each("j", 3, Let("t", x_at(i("j"))), Var("s", "f32", k(0.0)), reduce("i", 9, Let("u", x_at(i("i"))), Let(
+    nest = each("j", 3, Let("t", x_at(i("j"))), Mutable("s", "f32", k(0.0)), reduce("i", 9, Let("u", x_at(i("i"))), Let(
         "w", x_at(at("i", 3, "j"))), Accumulate("s", "add", f("mul", f("mul", v("u"), v("w")), v("t")))),
         Store("y", i("j"), f("add", v("s"), v("t"))))
     assert ordered(nest, ((9, 3), (0,))) == """\
@@ -134,7 +134,7 @@ vector j.3 < 3:
 def test_running_totals_side_by_side() -> None:
     step = (Let("old", v("s")), Let("new", f("add", v("old"), x_at(at(3, "i", 3, "j")))), Assign("s", v("new")),
             Store("y", at(3, "i", 3, "j"), v("new")))
-    first = Let("t", x_at(i("j"))), Var("s", "f32", v("t")), Store("y", i("j"), v("t"))
+    first = Let("t", x_at(i("j"))), Mutable("s", "f32", v("t")), Store("y", i("j"), v("t"))
     nest = each("j", 3, *first, serial("i", 4, *step))
     assert ordered(nest, ((5, 3), (0,))) == """\
 local s.row: f32[3]
@@ -152,14 +152,15 @@ for i < 4:
 
 
 def test_a_total_that_is_read_where_it_is_set_is_refused() -> None:
-    nest = each("j", 3, Var("s", "f32", k(0.0)), Store("y", i("j"), v("s")), reduce("i", 9, Accumulate(
+    nest = each("j", 3, Mutable("s", "f32", k(0.0)), Store("y", i("j"), v("s")), reduce("i", 9, Accumulate(
         "s", "add", x_at(at("i", 3, "j")))))
     with pytest.raises(AssertionError, match="'s' is read"):
         ordered(nest, ((9, 3), (0,)))
 
 
 def test_blocks_and_long_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    total = (Var("s", "f32", k(0.0)), reduce("i", 100, Accumulate("s", "add", x_at(i("i")))), Store("y", c(0), v("s")))
+    total = (Mutable("s", "f32", k(0.0)),
+             reduce("i", 100, Accumulate("s", "add", x_at(i("i")))), Store("y", c(0), v("s")))
     p = program("p", {"x": ("f32", 100)}, {"y": ("f32", 1)}, Kernel("sum", total, reduces=((100,), (0,))))
     assert show(schedule(p, SMALL_CACHES)) == """\
 program p(x: f32[100]) -> (y: f32[1])
@@ -179,7 +180,7 @@ program p(x: f32[100]) -> (y: f32[1])
     y[0] = s"""
     monkeypatch.setattr(reductions, "RUN_LIMIT", 16)
     long = reduce("i", 20, Accumulate("s", "add", x_at(at("r", 20, "i"))))
-    assert ordered(each("r", 2, Var("s", "f32", k(0.0)), long, Store("y", i("r"), v("s"))), ((2, 20), (1,))) == """\
+    assert ordered(each("r", 2, Mutable("s", "f32", k(0.0)), long, Store("y", i("r"), v("s"))), ((2, 20), (1,))) == """\
 parallel r < 2:
   var s: f32 = 0.0
   for i.block < 4:
@@ -249,7 +250,7 @@ def test_few_columns(rows: int, columns: int) -> None:
 
 
 def test_terms_of_totals_in_memory_are_added_four_at_a_time() -> None:
-    loop = each("j", 65, Var("s", "f32", k(0.0)),
+    loop = each("j", 65, Mutable("s", "f32", k(0.0)),
                 reduce("a", 9, Let("t", x_at(at("a", 65, "j"))), Accumulate("s", "add", v("t"))),
                 Store("y", i("j"), v("s")))
     assert ordered(loop, ((9, 65), (0,)), host()) == """\

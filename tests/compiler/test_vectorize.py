@@ -9,7 +9,7 @@ import pytest
 
 from anima.compiler.ir.affine import injective, steps
 from anima.compiler.ir.interpret import run
-from anima.compiler.ir.loops import Accumulate, Assign, Const, For, If, Let, Local, Program, Store, Var, walk
+from anima.compiler.ir.loops import Accumulate, Assign, Const, For, If, Let, Local, Mutable, Program, Store, walk
 from anima.compiler.ir.show_loops import check, show
 from anima.compiler.machine import native
 from anima.compiler.machine.target import Target
@@ -85,7 +85,7 @@ BRANCH = If(op("lt", x_at(i("j")), k(0.0), dtype="bool"), (Store("y", i("j"), k(
 REFUSED = {
     "a branch that differs between lanes": vector("j", 64, BRANCH),
     "an inner loop that differs between lanes": vector(
-        "j", 64, Var("s", "f32", k(0.0)), serial("n", i("j"), Accumulate("s", "add", x_at(i("n")))),
+        "j", 64, Mutable("s", "f32", k(0.0)), serial("n", i("j"), Accumulate("s", "add", x_at(i("n")))),
         Store("y", i("j"), v("s"))),
     "scratch memory": vector("j", 64, Local("t", "f32", 4), Store("y", i("j"), k(1.0))),
     "memory apart, at places that differ between lanes": vector(
@@ -109,7 +109,7 @@ def test_what_cannot_run_in_lanes_becomes_serial(what):
 
 
 def test_control_that_is_the_same_in_all_lanes_is_fine():
-    loop = vector("j", 64, Var("s", "f32", k(0.0)),
+    loop = vector("j", 64, Mutable("s", "f32", k(0.0)),
                   serial("n", 5, If(op("lt", i("n"), c(3), dtype="bool"),
                                     (Assign("s", f("add", v("s"), x_at(i("j")))),))),
                   Store("y", i("j"), v("s")))
@@ -208,7 +208,7 @@ def test_few_long_iterations_are_split_further():
 
 
 def test_a_reduction_is_not_cut():
-    p = one_kernel("max", {"x": ("f32", 1_000_000)}, {"y": ("f32", 1)}, Var("m", "f32", k(-np.inf)),
+    p = one_kernel("max", {"x": ("f32", 1_000_000)}, {"y": ("f32", 1)}, Mutable("m", "f32", k(-np.inf)),
                    vector("j", 1_000_000, Accumulate("m", "max", x_at(i("j")))), Store("y", c(0), v("m")))
     assert parallelize(vectorize(p, WIDE)) == vectorize(p, WIDE)
 

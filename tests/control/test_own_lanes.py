@@ -11,7 +11,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.ir.loops import Assign, If, Let, Store, Var, While, statements
+from anima.compiler.ir.loops import Assign, If, Let, Mutable, Store, While, statements
 from anima.compiler.scheduling.choices import without_branches
 from tests.compiler.loop_programs import f, i, k, op, serial, v, vector, x_at
 from tests.compiler.results import same_for_threads
@@ -138,7 +138,7 @@ def test_blocks_as_choices() -> None:
     positive = op("gt", v("a"), k(0.0), dtype="bool")
     small = op("lt", v("a"), k(1.0), dtype="bool")
     inner = If(small, (Assign("s", f("mul", v("s"), k(2.0))),))
-    loop = vector("j", 64, Let("a", x_at(i("j"))), Var("s", "f32", k(0.0)),
+    loop = vector("j", 64, Let("a", x_at(i("j"))), Mutable("s", "f32", k(0.0)),
                   If(positive, (Assign("s", v("a")), inner), (Store("y", i("j"), v("a")),)), Store("z", i("j"), v("s")))
     found = without_branches(loop)
     assert found is not None

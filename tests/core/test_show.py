@@ -9,7 +9,7 @@ import pytest
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.core.primitive import Primitive
-from anima.core.show import Group, Line, Nest, join, layout, letters, literal_text, show_jaxpr
+from anima.core.show import DocGroup, DocNest, Line, join, layout, letters, literal_text, show_jaxpr
 from anima.core.source import Source
 
 F32, I32, BOOL = (np.dtype(t) for t in ("float32", "int32", "bool"))
@@ -252,22 +252,22 @@ def test_literals(value: Any, text: str) -> None:
 
 def test_layout() -> None:
     words = ["one", "two", "three"]
-    doc = Group(("(", Nest(2, (Line(""), join(Line(), words))), Line(""), ")"))
+    doc = DocGroup(("(", DocNest(2, (Line(""), join(Line(), words))), Line(""), ")"))
     assert layout(doc, 15) == "(one two three)"
     assert layout(doc, 14) == "(\n  one\n  two\n  three\n)"
-    filled = Nest(1, join(Group(Line()), words))
+    filled = DocNest(1, join(DocGroup(Line()), words))
     assert layout(filled, 7) == "one two\n three"
-    assert layout(Group(("a", Line(None), "b")), 80) == "a\nb"
+    assert layout(DocGroup(("a", Line(None), "b")), 80) == "a\nb"
 
 
 @pytest.mark.parametrize("before", ["", "x", "xyz"])
 @pytest.mark.parametrize("width", range(4, 12))
 def test_a_group_fits_up_to_the_last_column(before: str, width: int) -> None:
     """With what stands before it on its line; a line that is never flat breaks it, and what is inside of it may fit."""
-    doc = (before, Group(("ab", Nest(2, (Line(), "cd", Line(""), "e")))))
+    doc = (before, DocGroup(("ab", DocNest(2, (Line(), "cd", Line(""), "e")))))
     flat = f"{before}ab cde"
     assert layout(doc, width) == (flat if len(flat) <= width else f"{before}ab\n  cd\n  e")
-    inner = (before, Group(("ab", Nest(2, (Line(None), Group(("cd", Line("; "), "ef")))))))
+    inner = (before, DocGroup(("ab", DocNest(2, (Line(None), DocGroup(("cd", Line("; "), "ef")))))))
     assert layout(inner, width) == f"{before}ab\n  " + ("cd; ef" if width >= 8 else "cd\n  ef")
 
 

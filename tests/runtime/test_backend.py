@@ -10,7 +10,7 @@ import pytest
 
 import anima
 from anima.compiler import driver
-from anima.compiler.machine.backend import Backend, Loaded
+from anima.compiler.machine.backend import Backend, LoadedCode
 from anima.compiler.machine.target import Target
 from anima.core.avals import Shape
 from anima.runtime import cpu
@@ -37,11 +37,11 @@ class Apart:
     def target(self) -> Target:
         return self.near.target
 
-    def load(self, texts: Sequence[str], shared: int) -> tuple[Loaded, ...]:
+    def load(self, texts: Sequence[str], shared: int) -> tuple[LoadedCode, ...]:
         self.done.append("load")
         return self.near.load(texts, shared)
 
-    def entry(self, code: Sequence[Loaded]) -> int:
+    def entry(self, code: Sequence[LoadedCode]) -> int:
         return self.near.entry(code)
 
     def allocator(self, nbytes: int) -> Callable[[Shape, np.dtype], Any]:

@@ -24,14 +24,14 @@ def states(monkeypatch):
     """The words of the states of all runs, and references to the states."""
     made = []
 
-    class State(recording._State):
+    class State(recording._RunState):
         __slots__ = ()
 
         def __init__(self, room):
             super().__init__(room)
             made.append((self.words, weakref.ref(self)))
 
-    monkeypatch.setattr(recording, "_State", State)
+    monkeypatch.setattr(recording, "_RunState", State)
     return made
 
 

@@ -1,6 +1,6 @@
 """Expressions and statements: structured control flow straight to SSA form.
 
-What a loop or a branch assigns is known from its statements, so every mutable `Var` becomes a phi where
+What a loop or a branch assigns is known from its statements, so every `Mutable` becomes a phi where
 control joins, and nothing is left for LLVM to promote. A loop is tested before its first iteration (once,
 outside) and then at its end:
 
@@ -49,14 +49,14 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
     Prefetch,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
-    Window,
+    WindowAt,
     statements,
 )
 from anima.compiler.ir.routines import buffers_written
@@ -105,7 +105,7 @@ class Control(Scratch):
     def evaluate(self, expr: Expr) -> Val:
         """The value of an expression; a vector where it differs between lanes."""
         match expr:
-            case Ref(name=name):
+            case NamedValue(name=name):
                 return self.env[name]
             case Const(value=value, dtype=dtype):
                 return self.constant(value, dtype)
@@ -247,7 +247,7 @@ class Control(Scratch):
                 new = self.evaluate(value) if name in self.shared else self.variable(self.evaluate(value))
                 masked = self.apart and name not in self.shared
                 self.env[name] = self._where_active(new, self.env[name]) if masked else new
-            case Var(name=name, init=init):
+            case Mutable(name=name, init=init):
                 self.env[name] = self.evaluate(init) if name in self.shared else self.variable(self.evaluate(init))
             case Prefetch(load=Load(buffer=buffer, index=where)):
                 self.prefetch(buffer, self.index(where))
@@ -258,7 +258,7 @@ class Control(Scratch):
                 self.places[buffer] = Place(self.scratch(buffer, dtype, size * lanes), dtype, buffer, lanes)
                 self.held.pop(buffer, None)
                 self.changed(buffer)
-            case Window(buffer=buffer, address=address):
+            case WindowAt(buffer=buffer, address=address):
                 self.places[buffer] = Place(self.pointer(address), self.windows[buffer], buffer)
                 self.changed(buffer)
             case If():

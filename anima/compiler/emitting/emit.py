@@ -32,9 +32,9 @@ from anima.compiler.ir.loops import (
     For,
     If,
     Kernel,
+    Mutable,
     Program,
     Stmt,
-    Var,
     slots,
     statements,
 )
@@ -144,7 +144,7 @@ class Outer(Function):
         if not isinstance(stmt, (Kernel, Again, Call, For, If)) or (isinstance(stmt, Kernel) and stmt.inline):
             return False
         inside = list(statements(stmt))
-        own = {s.name for s in inside if isinstance(s, Var)}
+        own = {s.name for s in inside if isinstance(s, Mutable)}
         if any((isinstance(s, Call) and s.routine in _ENDING)
                or (isinstance(s, (Assign, Accumulate)) and s.name not in own) for s in inside):
             return False

@@ -25,10 +25,10 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
-    Ref,
+    Mutable,
+    NamedValue,
     Stmt,
     Store,
-    Var,
     children,
 )
 from anima.compiler.ir.routines import buffers_read, buffers_written
@@ -53,12 +53,12 @@ def operands(stmts: Sequence[Stmt]) -> Operands:
     while stack:
         node = stack.pop()
         kind = type(node)
-        if kind is Ref:
+        if kind is NamedValue:
             names.setdefault(node.name, node.dtype)
             continue
         if kind is Const:
             continue
-        if kind is Let or kind is Var:
+        if kind is Let or kind is Mutable:
             bound.add(node.name)
         elif kind is Load or kind is Store:
             buffers.setdefault(node.buffer)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anima.compiler.emitting.memory import Memory
+from anima.compiler.emitting.memory import MemoryAccess
 from anima.compiler.emitting.value import COMPLEX_TYPES, REGISTER, Val, parts, rebuild
 from anima.compiler.ir.affine import Numbers, known
 from anima.compiler.ir.assembly import Type, Value
@@ -33,7 +33,7 @@ def elements_of(width: int, count: int) -> list[int]:
     return [lane if lane < count else lane % count for lane in range(width)]
 
 
-class Held(Memory):
+class Held(MemoryAccess):
     """Adds buffers in registers to a function.
 
     `held` has the keys of their values in `env`, one for each element or one for all, `sizes` how many elements

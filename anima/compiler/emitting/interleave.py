@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from anima.compiler.ir.assembly import Builder, Value
-from anima.compiler.ir.loops import Affine, Const, Ref, Stmt, Store
+from anima.compiler.ir.loops import Affine, Const, NamedValue, Stmt, Store
 
 
 def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
@@ -74,4 +74,4 @@ def _follows(a: Stmt, c: Stmt) -> bool:
     i, j = a.index, c.index
     return (isinstance(i, Affine) and isinstance(j, Affine) and i.values == j.values
             and i.coefficients == j.coefficients and j.const == i.const + 1
-            and isinstance(a.value, (Ref, Const)) and isinstance(c.value, (Ref, Const)))
+            and isinstance(a.value, (NamedValue, Const)) and isinstance(c.value, (NamedValue, Const)))

@@ -48,7 +48,7 @@ class Place:
     lanes: int = 1
 
 
-class Memory(Indices):
+class MemoryAccess(Indices):
     """Access to buffers in a function that is being written.
 
     `mask` tells which lanes are active (None: all), `active` how many, if it is the first ones of a round's mask, which

@@ -32,8 +32,8 @@ from anima.compiler.ir.loops import (
     For,
     If,
     Let,
+    NamedValue,
     Op,
-    Ref,
     Stmt,
     Store,
     While,
@@ -310,4 +310,4 @@ def _nan_tests(body: Sequence[Stmt], sums: dict[str, Accumulate]) -> dict[str, E
     times = Counter(s.name for s in statements(*body) if isinstance(s, Accumulate))
     return {s.name: values[s.value.name] for s in body
             if isinstance(s, Accumulate) and s.op == "or" and s.name in sums and times[s.name] == 1
-            and isinstance(s.value, Ref) and s.value.name in values}
+            and isinstance(s.value, NamedValue) and s.value.name in values}

@@ -284,7 +284,7 @@ def overwritten(fused: Fused) -> dict[Var, Var]:
     return over
 
 
-class Places:
+class MemoryReuse:
     """Which values of a program may be in the memory of one of its arguments, in turn."""
 
     def __init__(self, fused: Fused):

@@ -13,7 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, For, Let, Load, Op, Ref, Stmt, Store, children, walk
+from anima.compiler.ir.loops import (
+    INDEX,
+    Affine,
+    Const,
+    Expr,
+    For,
+    Let,
+    Load,
+    NamedValue,
+    Op,
+    Stmt,
+    Store,
+    children,
+    walk,
+)
 
 
 def steps(expr: Expr, lets: Mapping[str, Expr]) -> dict[str, int | None]:
@@ -23,7 +37,7 @@ def steps(expr: Expr, lets: Mapping[str, Expr]) -> dict[str, int | None]:
     pending: list[tuple[Expr | Stmt, int | None]] = [(expr, 1)]
     while pending:
         node, factor = pending.pop()
-        if type(node) is Ref:
+        if type(node) is NamedValue:
             before = found.get(node.name, 0)
             if before is None and factor is None:
                 continue
@@ -55,7 +69,7 @@ def injective(expr: Expr, extents: Sequence[tuple[str, int]], lets: Mapping[str,
 
 
 @dataclass(slots=True)
-class Nest:
+class LoopNest:
     """Loops inside of each other, outside in; how often each runs at most; the lets between them; the inner body."""
 
     loops: list[For]
@@ -76,7 +90,7 @@ def largest(extent: Expr) -> int | None:
     return None
 
 
-def nest_of(stmts: Sequence[Stmt]) -> Nest | None:
+def nest_of(stmts: Sequence[Stmt]) -> LoopNest | None:
     """The nest that statements are, if nothing but lets stands between its loops, and lets and stores inside."""
     loops: list[For] = []
     extents: list[tuple[str, int]] = []
@@ -89,7 +103,7 @@ def nest_of(stmts: Sequence[Stmt]) -> Nest | None:
         loops.append(loop)
         extents.append((loop.index, extent))
         stmts = loop.body
-    return Nest(loops, extents, between, tuple(stmts)) if all(isinstance(s, (Let, Store)) for s in stmts) else None
+    return LoopNest(loops, extents, between, tuple(stmts)) if all(isinstance(s, (Let, Store)) for s in stmts) else None
 
 
 def is_index(expr: Expr) -> bool:
@@ -129,7 +143,7 @@ def known(expr: Expr, numbers: Mapping[str, Numbers]) -> Numbers | None:
     kind = type(expr)
     if kind is Const:
         return expr.value if expr.dtype in (INDEX, "bool") else None  # type: ignore[union-attr]
-    if kind is Ref:
+    if kind is NamedValue:
         return numbers.get(expr.name)  # type: ignore[union-attr]
     if kind is Load or expr.dtype not in (INDEX, "bool"):
         return None

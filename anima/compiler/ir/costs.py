@@ -20,8 +20,8 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    NamedValue,
     Op,
-    Ref,
     Stmt,
     Store,
     While,
@@ -50,14 +50,14 @@ def operation_cost(name: str) -> float:
 def cost(node: Stmt | Expr) -> float:
     """The cost of a statement or expression, in nanoseconds."""
     of = type(node)
-    if of is Ref or of is Const or of is Local:
+    if of is NamedValue or of is Const or of is Local:
         return 0.0
     if of is Let:
         return cost(node.value)  # type: ignore[union-attr]
     match node:
         case Op(name=name, args=args, dtype=dtype):
             own = 0.2 if dtype == INDEX else operation_cost(name)
-            return own + sum([cost(a) for a in args if type(a) is not Ref])
+            return own + sum([cost(a) for a in args if type(a) is not NamedValue])
         case Load(index=index):
             return 0.7 + 0.3 * cost(index)
         case Affine(values=values, coefficients=coefficients, const=const):

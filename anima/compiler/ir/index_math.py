@@ -15,12 +15,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from anima.compiler.ir.loops import INDEX, Const, Expr, Op, Ref, normal
+from anima.compiler.ir.loops import INDEX, Const, Expr, NamedValue, Op, normal
 
 TRUE, FALSE = Const(True, "bool"), Const(False, "bool")
 
 
-class Atom:
+class IndexAtom:
     """A loop index or another integer expression, with bounds `lo <= atom <= hi`.
 
     `level` is the number of loops that it depends on; `source` is ("div" or "rem", index, divisor) or None.
@@ -42,7 +42,7 @@ class Index:
 
     __slots__ = ("_expr", "const", "hi", "level", "lo", "nonlinear", "terms")
 
-    def __init__(self, const: int, terms: tuple[tuple[Atom, int], ...]):
+    def __init__(self, const: int, terms: tuple[tuple[IndexAtom, int], ...]):
         self.const = const
         self.terms = terms
         self.lo = const
@@ -59,14 +59,14 @@ class Index:
                 self.nonlinear = True
         self._expr: Expr | None = None
 
-    def coefficient(self, atom: Atom) -> int:
+    def coefficient(self, atom: IndexAtom) -> int:
         """What `atom` is multiplied by."""
         for a, c in self.terms:
             if a is atom:
                 return c
         return 0
 
-    def mentions(self, atom: Atom) -> bool:
+    def mentions(self, atom: IndexAtom) -> bool:
         """Whether `atom` occurs, be it inside of a quotient."""
         return any(a is atom or (a.source is not None and a.source[1].mentions(atom)) for a, _ in self.terms)
 
@@ -78,15 +78,15 @@ class Index:
 
 
 class Indexer:
-    """Makes and simplifies indices. `used` records those that went into code, for `Nest` to study."""
+    """Makes and simplifies indices. `used` records those that went into code, for `KernelBuilder` to study."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Index] = {}
-        self._atoms: dict[Any, Atom] = {}
+        self._atoms: dict[Any, IndexAtom] = {}
         self._count = 0
         self.zero = self.const(0)
 
-    def _make(self, const: int, terms: tuple[tuple[Atom, int], ...]) -> Index:
+    def _make(self, const: int, terms: tuple[tuple[IndexAtom, int], ...]) -> Index:
         key = (const, terms)
         found = self._known.get(key)
         if found is None:
@@ -96,18 +96,18 @@ class Indexer:
     def const(self, value: int) -> Index:
         return self._make(value, ())
 
-    def atom(self, expr: Expr, lo: int, hi: int, level: int, source: Any = None) -> Atom:
+    def atom(self, expr: Expr, lo: int, hi: int, level: int, source: Any = None) -> IndexAtom:
         """The atom for an expression."""
         key = (expr, lo, hi) if source is None else source  # in a branch, more may be known of it
         found = self._atoms.get(key)
         if found is None:
             self._count += 1
-            found = self._atoms[key] = Atom(self._count, expr, lo, hi, level, source)
+            found = self._atoms[key] = IndexAtom(self._count, expr, lo, hi, level, source)
         return found
 
     def var(self, name: str, extent: int, level: int) -> Index:
         """A loop index `0 <= name < extent`, `level` loops deep."""
-        return self.opaque(Ref(name, INDEX), 0, extent - 1, level)
+        return self.opaque(NamedValue(name, INDEX), 0, extent - 1, level)
 
     def opaque(self, expr: Expr, lo: int, hi: int, level: int) -> Index:
         """An index from any expression of type index with these bounds."""
@@ -124,7 +124,7 @@ class Indexer:
         result = self._from_dict(a.const + b.const, total)
         return self._recombine(result) if result.nonlinear else result
 
-    def _from_dict(self, const: int, total: dict[Atom, int]) -> Index:
+    def _from_dict(self, const: int, total: dict[IndexAtom, int]) -> Index:
         terms = [(a, c) for a, c in total.items() if c]
         terms.sort(key=_by_number)
         return self._make(const, tuple(terms))
@@ -258,7 +258,7 @@ class Indexer:
         return tuple(out)
 
 
-def _by_number(term: tuple[Atom, int]) -> int:
+def _by_number(term: tuple[IndexAtom, int]) -> int:
     return term[0].number
 
 

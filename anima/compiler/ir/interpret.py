@@ -27,13 +27,13 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
     Prefetch,
     Program,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
 )
 from anima.compiler.ir.routines import WHEEL, arguments, buffers_read, buffers_written
@@ -98,7 +98,7 @@ class Machine:
 
     def stmt(self, stmt: Stmt) -> None:
         match stmt:
-            case Let(name=name, value=value) | Assign(name=name, value=value) | Var(name=name, init=value):
+            case Let(name=name, value=value) | Assign(name=name, value=value) | Mutable(name=name, init=value):
                 self.names[name] = self.value(value)
             case Store(buffer=buffer, index=index, value=value, op=op):
                 place, array = self.value(index), self._array(buffer)
@@ -143,7 +143,7 @@ class Machine:
         match expr:
             case Const(value=value, dtype=dtype):
                 return value if dtype == INDEX else np.asarray(value, DTYPES[dtype])
-            case Ref(name=name):
+            case NamedValue(name=name):
                 return self.names[name]
             case Affine(const=const):
                 return const + sum(self.value(v) * c for v, c in expr.terms)

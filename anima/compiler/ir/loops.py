@@ -13,9 +13,9 @@ Buffers are flat (row-major arrays, an index is an element number). Every extent
 All scalar types are named as in `core.dtypes.short_name`, plus `index` (a signed 64-bit integer).
 
     Program = name, buffers, body: Stmt*
-    Stmt    = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Prefetch | Local | Window
-            | Call
-    Expr    = Const | Ref | Affine | Load | Op
+    Stmt    = Kernel | Again | For | While | If | Let | Mutable | Assign | Accumulate | Store | Prefetch | Local
+            | WindowAt | Call
+    Expr    = Const | NamedValue | Affine | Load | Op
 
 `Op.name` is the name of an elementwise primitive (`add`, `exp`, `select_n`, `lt`, ...) with the
 semantics of its `eval`, or `cast` (JAX's convert_element_type), or `bitcast`. On `index` operands
@@ -48,8 +48,8 @@ class Const:
 
 
 @record
-class Ref:
-    """The value of a loop index (dtype "index"), a `Let` or a `Var` in scope."""
+class NamedValue:
+    """The value of a loop index (dtype "index"), a `Let` or a `Mutable` in scope."""
 
     name: str
     dtype: str
@@ -64,7 +64,7 @@ class Affine:
 
     Coefficients and `const` are of type `Size`: numbers today. When sizes have names, so that one program serves every
     batch, a `Size` may be a product of these, too, with `+`, `*` and `==`; who asks how far a loop steps
-    (`ir.affine.steps`) gets None for it, as for what is not linear. In an extent, an expression, such a name is a Ref.
+    (`ir.affine.steps`) gets None for it, as for what is not linear. In an extent, an expression, it is a NamedValue.
     """
 
     values: tuple[Expr, ...]
@@ -103,7 +103,7 @@ class Op:
     params: tuple[tuple[str, Any], ...] = ()
 
 
-Expr = Const | Ref | Affine | Load | Op
+Expr = Const | NamedValue | Affine | Load | Op
 
 
 def affine(const: Size, *terms: tuple[Expr, Size]) -> Expr:
@@ -183,7 +183,7 @@ class Let:
 
 
 @record
-class Var:
+class Mutable:
     """A mutable scalar, until the end of the block."""
 
     name: str
@@ -193,7 +193,7 @@ class Var:
 
 @record
 class Assign:
-    """Gives a `Var` a new value."""
+    """Gives a `Mutable` a new value."""
 
     name: str
     value: Expr
@@ -243,7 +243,7 @@ class Local:
 
 
 @record
-class Window:
+class WindowAt:
     """From here to the end of the block, a buffer of role "window" is the memory at `address` (an i64)."""
 
     buffer: str
@@ -281,7 +281,8 @@ class Again:
     names: tuple[tuple[str, str], ...]
 
 
-Stmt = Kernel | Again | For | While | If | Let | Var | Assign | Accumulate | Store | Prefetch | Local | Window | Call
+Stmt = (Kernel | Again | For | While | If | Let | Mutable | Assign | Accumulate | Store | Prefetch | Local | WindowAt
+        | Call)
 
 
 # --- Programs --------------------------------------------------------------------------------
@@ -295,7 +296,7 @@ class Buffer:
     const   `value` (a NumPy array) is part of the program
     output  given by the caller, written by the program
     temp    allocated for the run; the buffer plan gives it `offset` bytes into the arena
-    window  memory that a `Window` statement finds
+    window  memory that a `WindowAt` statement finds
     `alias` names the buffer whose memory this one is (a donated input that an output overwrites).
     """
 
@@ -333,20 +334,20 @@ def slots(program: Program) -> list[Buffer]:
 
 
 _CHILDREN: dict[type, Callable[[Any], tuple[Expr | Stmt, ...]]] = {
-    **dict.fromkeys((Ref, Const, Local, Call), lambda node: ()),
+    **dict.fromkeys((NamedValue, Const, Local, Call), lambda node: ()),
     **dict.fromkeys((Let, Assign, Accumulate), lambda node: (node.value,)),
     Op: lambda node: node.args,
     Affine: lambda node: node.values,
     Load: lambda node: (node.index,),
     Store: lambda node: (node.index, node.value),
     Prefetch: lambda node: (node.load,),
-    Var: lambda node: (node.init,),
+    Mutable: lambda node: (node.init,),
     For: lambda node: (node.extent, *node.body),
     While: lambda node: (*node.before, node.cond, *node.body),
     If: lambda node: (node.cond, *node.then, *node.orelse),
     Kernel: lambda node: node.body,
     Again: lambda node: (node.kernel,),
-    Window: lambda node: (node.address,),
+    WindowAt: lambda node: (node.address,),
 }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, Load, Op, Ref
+from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, Load, NamedValue, Op
 
 Range = tuple[int, int]  # the least number and the largest
 
@@ -46,14 +46,14 @@ class Ranges:
 
     def set(self, value: Expr, lo: int, hi: int) -> None:
         """Takes note of what is known otherwise of a value, if it is an integer that can have it."""
-        if type(value) is Ref and value.dtype in INTEGERS and _within((lo, hi), value.dtype):
+        if type(value) is NamedValue and value.dtype in INTEGERS and _within((lo, hi), value.dtype):
             self._known[value.name] = lo, hi
 
     def of(self, value: Expr) -> Range:
         """The range of an integer value or condition."""
         if type(value) is Const:
             return int(value.value), int(value.value)
-        if type(value) is Ref:
+        if type(value) is NamedValue:
             found = self._supposed.get(value.name) or self._known.get(value.name)
             return found or _ALL[value.dtype]
         return self._made_from(value) or _ALL[value.dtype]
@@ -77,7 +77,7 @@ class Ranges:
         self._suppose(condition, holds, self._known)
 
     def _suppose(self, condition: Expr, holds: bool, into: dict[str, Range]) -> None:
-        made = self._made.get(condition.name) if type(condition) is Ref else condition
+        made = self._made.get(condition.name) if type(condition) is NamedValue else condition
         if type(made) is not Op:
             return
         if made.name == "not":
@@ -99,7 +99,7 @@ class Ranges:
 
     def _narrow(self, value: Expr, lo: int, hi: int, into: dict[str, Range]) -> None:
         """A value is in this range, and what it was made of is where it makes that."""
-        if type(value) is not Ref:
+        if type(value) is not NamedValue:
             return
         least, most = self.of(value)
         lo, hi = max(lo, least), min(hi, most)
@@ -122,7 +122,7 @@ class Ranges:
         if made.name != "select_n" or len(made.args) != 3:
             return None
         which, x, more = made.args
-        negative, above = (self._made.get(v.name) if type(v) is Ref else None for v in (which, more))
+        negative, above = (self._made.get(v.name) if type(v) is NamedValue else None for v in (which, more))
         if (type(negative) is Op and negative.name == "lt" and negative.args == (x, Const(0, x.dtype))
                 and type(above) is Op and above.name == "add" and above.args[0] == x):
             number = above.args[1]
@@ -166,7 +166,7 @@ class Ranges:
             ranges = []
             for arm, holds in zip(arms, (False, True), strict=True):
                 with self._under(which, holds):
-                    made = self._made.get(arm.name) if type(arm) is Ref else None
+                    made = self._made.get(arm.name) if type(arm) is NamedValue else None
                     a, b = self.of(arm)
                     c, d = (self._made_from(made) if type(made) is Op and made.name != "select_n" else None) or (a, b)
                     ranges.append((max(a, c), min(b, d)))

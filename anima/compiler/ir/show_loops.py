@@ -30,15 +30,15 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
     Prefetch,
     Program,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
-    Window,
+    WindowAt,
     affine,
 )
 from anima.compiler.ir.routines import ROUTINES, buffers_read, buffers_written
@@ -100,7 +100,7 @@ def _stmt(stmt: Stmt, indent: str) -> Iterator[str]:
                 yield from _block(orelse, inner)
         case Let(name=name, value=value):
             yield f"{indent}{name} = {text(value)}"
-        case Var(name=name, dtype=dtype, init=init):
+        case Mutable(name=name, dtype=dtype, init=init):
             yield f"{indent}var {name}: {dtype} = {text(init)}"
         case Assign(name=name, value=value):
             yield f"{indent}{name} := {text(value)}"
@@ -113,7 +113,7 @@ def _stmt(stmt: Stmt, indent: str) -> Iterator[str]:
         case Local(buffer=buffer, dtype=dtype, size=size, held=held):
             how = f" {held}" if held == "apart" else f" in {held}" if held else ""
             yield f"{indent}local {buffer}: {dtype}[{size}]{how}"
-        case Window(buffer=buffer, address=address):
+        case WindowAt(buffer=buffer, address=address):
             yield f"{indent}window {buffer} at {text(address)}"
         case Call(routine=routine, args=args):
             yield f"{indent}call {routine}({', '.join(map(str, args))})"
@@ -124,7 +124,7 @@ def text(expr: Expr, tightness: int = 0) -> str:
     match expr:
         case Const(value=value, dtype=dtype):
             return str(value) if dtype in (INDEX, "bool", "i32", "f32") else f"{value}:{dtype}"
-        case Ref(name=name):
+        case NamedValue(name=name):
             return name
         case Affine(const=const):
             terms = [(c, text(v, 3) if abs(c) == 1 else f"{text(v, 3)} * {abs(c)}") for v, c in expr.terms]
@@ -243,7 +243,7 @@ class _Checker:
                 self.block(orelse)
             case Let(name=name, value=value):
                 self.bind(name, self.expr(value))
-            case Var(name=name, dtype=dtype, init=init):
+            case Mutable(name=name, dtype=dtype, init=init):
                 self.need(self.expr(init) == dtype, f"the initial value of {name} is not {dtype}")
                 self.bind(name, dtype, True)
             case Assign(name=name, value=value) | Accumulate(name=name, value=value):
@@ -261,7 +261,7 @@ class _Checker:
                 self.need(buffer not in self.bound, f"'{buffer}' is bound twice")
                 self.bound.add(buffer)
                 self.locals[-1][buffer] = dtype
-            case Window(buffer=buffer, address=address):
+            case WindowAt(buffer=buffer, address=address):
                 self.need(self.expr(address) == "i64", f"the address of {buffer} is not an i64")
                 self.need(self.buffers[buffer].role == "window", f"{buffer} is no window")
             case Call(routine=routine, args=args):
@@ -279,7 +279,7 @@ class _Checker:
         match expr:
             case Const(value=value, dtype=dtype):
                 self.need(_holds(dtype, value), f"the constant {value!r} is not {dtype}")
-            case Ref(name=name, dtype=dtype):
+            case NamedValue(name=name, dtype=dtype):
                 found = self.find(name)[0]
                 self.need(found == dtype, f"'{name}' is {found}, not {dtype}")
             case Affine(values=values, const=const):

@@ -20,7 +20,7 @@ import numpy as np
 
 from anima.compiler.ir.index_math import FALSE, TRUE, Index, conjunction
 from anima.compiler.ir.loops import Const, Expr
-from anima.compiler.lowering.nest import Nest
+from anima.compiler.lowering.nest import KernelBuilder
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
@@ -86,7 +86,7 @@ def is_elementwise(eqn: Eqn) -> bool:
     return isinstance(eqn.primitive, Elementwise) and eqn.primitive.name not in AT
 
 
-class Scope(Nest):
+class Scope(KernelBuilder):
     """A kernel under construction and where its arrays come from.
 
     `places` says where variables are in memory, `values` has scalars and the elements of small arrays known by name

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from anima.compiler.ir.loops import Const, Expr
-from anima.compiler.lowering.nest import Nest
+from anima.compiler.lowering.nest import KernelBuilder
 
 Complex = tuple[Expr, Expr]  # the real and the imaginary part
 
@@ -56,7 +56,7 @@ def roots(numbers: np.ndarray, n: int, dtype: str = "f64") -> tuple[np.ndarray, 
 class Butterfly:
     """Arithmetic of complex numbers as pairs of named values of a kernel."""
 
-    def __init__(self, scope: Nest, dtype: str) -> None:
+    def __init__(self, scope: KernelBuilder, dtype: str) -> None:
         self.scope = scope
         self.dtype = dtype
 
@@ -136,7 +136,7 @@ class Butterfly:
 @functools.cache
 def operations(n: int) -> int:
     """How many additions and multiplications `dft` of `n` elements takes."""
-    nest = Nest()
+    nest = KernelBuilder()
     Butterfly(nest, "f64").dft([(Const(0.0, "f64"), Const(0.0, "f64"))] * n)
     return nest.count
 

@@ -25,7 +25,7 @@ from anima.util import record
 
 
 @record
-class Callback:
+class HostFunction:
     """A Python function that a program calls: types of its operands and results, and the primitive it is for."""
 
     primitive: Primitive
@@ -35,7 +35,7 @@ class Callback:
     source: Source | None
 
     @classmethod
-    def of(cls, eqn: Eqn) -> Callback:
+    def of(cls, eqn: Eqn) -> HostFunction:
         """What an equation calls."""
         return cls(eqn.primitive, eqn.params, tuple(v.aval for v in eqn.invars), tuple(v.aval for v in eqn.outvars),
                    eqn.source)
@@ -52,7 +52,7 @@ class Callback:
 
 
 @record
-class InPlace(Callback):
+class InPlace(HostFunction):
     """An operation that reads and writes the program's memory."""
 
     def writer(self) -> Callable[..., None]:
@@ -64,7 +64,7 @@ class InPlace(Callback):
 
 @call("debug_print", "debug_callback", "pure_callback", "io_callback", "later")
 def _callback(builder: ProgramBuilder, eqn: Eqn) -> None:
-    _emit(builder, eqn, Callback)
+    _emit(builder, eqn, HostFunction)
 
 
 @call("exchange", "group_index")
@@ -73,7 +73,7 @@ def call_in_place(builder: ProgramBuilder, eqn: Eqn) -> None:
     _emit(builder, eqn, InPlace)
 
 
-def _emit(builder: ProgramBuilder, eqn: Eqn, kind: type[Callback]) -> None:
+def _emit(builder: ProgramBuilder, eqn: Eqn, kind: type[HostFunction]) -> None:
     number = len(builder.callbacks)
     builder.callbacks.append(kind.of(eqn))
     reads = [builder.memory(v) for v in eqn.invars]

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from anima.compiler.ir.index_math import Index, conjunction
-from anima.compiler.ir.loops import Const, Expr, Ref
+from anima.compiler.ir.loops import Const, Expr, NamedValue
 from anima.compiler.lowering.array import Scope
 from anima.compiler.lowering.calls import ProgramBuilder
-from anima.compiler.lowering.problem import Problem, Space
+from anima.compiler.lowering.problem import Problem, SpatialDim
 
 _WRITTEN_OUT = 64   # terms of a sum
 _PIXELS = 4         # places in the output (or terms of a line) that are computed at once: they share what they read
@@ -58,7 +58,7 @@ def _plus(dtype: str) -> str:
     return "or" if dtype == "bool" else "add"
 
 
-def inner_range(s: Space) -> tuple[int, int]:
+def inner_range(s: SpatialDim) -> tuple[int, int]:
     """The places of the output whose terms all lie in the array."""
     reach = (s.taps - 1) * s.gap
     first = min(max(-(s.start // s.step), 0), s.places)
@@ -66,11 +66,11 @@ def inner_range(s: Space) -> tuple[int, int]:
     return first, max(min(last, s.places), first)
 
 
-def _coordinate(scope: Scope, s: Space, place: Index, tap: int) -> Index:
+def _coordinate(scope: Scope, s: SpatialDim, place: Index, tap: int) -> Index:
     return scope.ix.offset(scope.ix.scale(place, s.step), s.start + tap * s.gap)
 
 
-def _inside(scope: Scope, s: Space, at: Index) -> list[Expr]:
+def _inside(scope: Scope, s: SpatialDim, at: Index) -> list[Expr]:
     return [scope.ix.at_least(at, 0), scope.ix.less(at, s.size)]
 
 
@@ -109,7 +109,7 @@ def _blocks(count: int, most: int) -> list[tuple[int, int, int]]:
     return [b for b in ((0, whole, most), (whole * most, count - whole * most, 1)) if b[1]]
 
 
-def _pixels(scope: Scope, p: Problem, space: Sequence[Space], dtype: str, x: str, w: str, out: str,
+def _pixels(scope: Scope, p: Problem, space: Sequence[SpatialDim], dtype: str, x: str, w: str, out: str,
             places: Sequence[Sequence[Index]], sure: bool) -> None:
     """All channels of some places in the output; `sure`: all of their terms lie in the array."""
     ix = scope.ix
@@ -179,7 +179,7 @@ def _line_sums(scope: Scope, p: Problem, dtype: str, x: str, w: str, out: str) -
 
 
 def _line_sum(scope: Scope, p: Problem, dtype: str, x: str, w: str, term: Sequence[Index], at: Sequence[Index],
-              totals: Sequence[Ref]) -> None:
+              totals: Sequence[NamedValue]) -> None:
     """Adds the terms of one line to the sums at one place of all dimensions but the last one."""
     ix, (*others, last), (c, g, *taps) = scope.ix, sorted(p.space, key=lambda s: s.x, reverse=True), term
     source = ix.add(ix.scale(c, p.x[2]), g)
@@ -199,7 +199,8 @@ def _line_sum(scope: Scope, p: Problem, dtype: str, x: str, w: str, term: Sequen
             scope.accumulate(total, _plus(dtype), scope.read(part))
 
 
-def _along(scope: Scope, s: Space, dtype: str, x: tuple[str, Index], w: tuple[str, Index], sums: Sequence[Ref]) -> None:
+def _along(scope: Scope, s: SpatialDim, dtype: str, x: tuple[str, Index], w: tuple[str, Index],
+           sums: Sequence[NamedValue]) -> None:
     """Adds the terms of a line to the sums of all places of the last dimension."""
     ix = scope.ix
 

@@ -23,10 +23,10 @@ from anima.compiler.ir.loops import (
     If,
     Let,
     Load,
+    Mutable as Variable,
+    NamedValue,
     Op,
-    Ref,
     Stmt,
-    Var as Variable,
     While,
 )
 from anima.compiler.lowering.array import Memory, Sliced, constant, scalar_type
@@ -106,8 +106,8 @@ class Variables:
         """Names for the present values."""
         values = []
         for name in self.names:
-            values.append(Ref(builder.name("v"), self.dtype))
-            builder.emit(Let(values[-1].name, Ref(name, self.dtype)))
+            values.append(NamedValue(builder.name("v"), self.dtype))
+            builder.emit(Let(values[-1].name, NamedValue(name, self.dtype)))
         return tuple(values) if self.is_array else values[0]
 
     def assign(self, builder: ProgramBuilder, value: Result) -> None:
@@ -139,7 +139,7 @@ def _scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     x_places = [_in_memory(builder, x) for x in xs]
     y_places = [builder.place(y) or builder.result(y) for y in ys]
     carry = Carry(builder, fused, given, initial, results)
-    position = Ref(builder.name("k"), INDEX)
+    position = NamedValue(builder.name("k"), INDEX)
 
     def body() -> None:
         slices = [_slice(place, position, v.aval, length, reverse) for place, v in

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from anima.compiler.ir.index_math import Index, conjunction
-from anima.compiler.ir.loops import Call, Const, Ref
+from anima.compiler.ir.loops import Call, Const, NamedValue
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.channels import by_channels, in_channels, zero_of
@@ -81,7 +81,7 @@ def _by_product(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str,
 
 def cycles(x: Shape, w: Shape, out: Shape, params: dict[str, Any]) -> float:
     """What a convolution takes one core, about."""
-    return sum(Ways(p).best().cost for p in problems(x, w, out, params) if p.terms)
+    return sum(ConvolutionPlanner(p).best().cost for p in problems(x, w, out, params) if p.terms)
 
 
 Wheel = tuple[int, int, int, int, int, int]  # size; steps in x, in the result (or in w), and of three coordinates
@@ -90,7 +90,7 @@ _ONE: Run = (1, 0, 0, 0)
 
 
 @record
-class Plan:
+class ConvolutionPlan:
     """How windows are enumerated, as the arguments of `convolution`; `last` is the dimension of space whose coordinate
     moves along runs, or -1; `cost` in cycles of a core."""
 
@@ -110,7 +110,7 @@ class Plan:
                                     (self.features[0], self.features[2])) if n > 1]
 
 
-class Ways:
+class ConvolutionPlanner:
     """The ways to enumerate the windows of a problem."""
 
     def __init__(self, p: Problem) -> None:
@@ -122,7 +122,7 @@ class Ways:
         # With three dimensions, one has the last coordinate anyway.
         self.free = 2 if len(p.space) == 3 else -1
 
-    def best(self) -> Plan:
+    def best(self) -> ConvolutionPlan:
         """The cheapest way."""
         p, plans = self.p, [self._rows(self.feature, self.free, _ONE, _run(self.feature)),
                             self._columns(self.batch, self.free)]
@@ -145,26 +145,27 @@ class Ways:
             out.append((size, x, other, *moved))
         return tuple(out)  # type: ignore[arg-type]
 
-    def _rows(self, run: tuple[int, ...], last: int, taps: Run, features: Run) -> Plan:
+    def _rows(self, run: tuple[int, ...], last: int, taps: Run, features: Run) -> ConvolutionPlan:
         """A run is of terms."""
         p, used = self.p, {run[3], -1 if features[0] > 1 or run is self.feature else -2}
         rows = self._wheels([self.batch, *self.places], last, 1)
         terms = self._wheels([t for t in (self.feature, *self.taps) if t[3] not in used], last, 2)
         length, stride = taps[0] * features[0], features[1] if features[0] > 1 else taps[1] if taps[0] > 1 else 1
         sums = p.positions * _TILE * _ceil(p.outputs, _LANES) * max(p.terms / 2, 1.0)
-        plan = Plan("rows", rows, terms, _ONE, taps, features, last, 0.0)
+        plan = ConvolutionPlan("rows", rows, terms, _ONE, taps, features, last, 0.0)
         return self._priced(plan, sums, length, stride, _ceil(p.outputs, 256), p.out[2] == 1)
 
-    def _columns(self, run: tuple[int, ...], last: int) -> Plan:
+    def _columns(self, run: tuple[int, ...], last: int) -> ConvolutionPlan:
         """A run is of rows."""
         p = self.p
         rows = self._wheels([t for t in (self.batch, *self.places) if t[3] != run[3]], last, 2)
         terms = self._wheels([self.feature, *self.taps], last, 2)
         sums = _ceil(p.positions, _LANES) * max(p.outputs + p.outputs % 2 + 1, 3) * p.terms / 2
-        plan = Plan("columns", rows, terms, _run(run), _ONE, _ONE, last, 0.0)
+        plan = ConvolutionPlan("columns", rows, terms, _run(run), _ONE, _ONE, last, 0.0)
         return self._priced(plan, sums, min(run[0], 2 * _LANES), run[1], 1, run[2] == 1)
 
-    def _priced(self, plan: Plan, sums: float, length: int, stride: int, times: int, straight: bool) -> Plan:
+    def _priced(self, plan: ConvolutionPlan, sums: float, length: int, stride: int, times: int,
+                straight: bool) -> ConvolutionPlan:
         p = self.p
         vectors = _ceil(length, _LANES) * (4.0 if stride == 1 else _GATHER)
         pack = p.positions * p.terms / length * (_RUN + vectors) * times
@@ -177,7 +178,7 @@ class Ways:
         space = self.p.space
         return min(range(len(space)), key=lambda d: space[d].x) if space else None
 
-    def _strips(self) -> Plan | None:
+    def _strips(self) -> ConvolutionPlan | None:
         """Windows are rows, and read features, which are next to each other, from strips."""
         p, d = self.p, self._line()
         if d is None or (p.x[2] != 1 and p.features > 1):
@@ -201,10 +202,10 @@ class Ways:
         pack = lines * tiles * (runs * (20.0 + vectors) + calls)
         write = p.positions * p.outputs * (2 / _LANES if p.out[2] == 1 else 0.4 if s.out == 1 else 1.5)
         copy = 0.0 if self._straight() else p.terms * p.outputs * _COPY
-        return Plan("strips", rows, terms, _run(self.places[d]), _run(self.taps[d]), (features, 1, p.w[1], 0), d,
-                    p.groups * (sums + pack + write + copy))
+        return ConvolutionPlan("strips", rows, terms, _run(self.places[d]), _run(self.taps[d]),
+                               (features, 1, p.w[1], 0), d, p.groups * (sums + pack + write + copy))
 
-    def _spans(self) -> Plan | None:
+    def _spans(self) -> ConvolutionPlan | None:
         """Windows are rows, together with the batch, whose few elements are next to each other in lines of x."""
         p, d = self.p, self._line()
         if d is None or (p.x[1] != 1 and p.batch > 1):
@@ -223,14 +224,14 @@ class Ways:
         pack = lines * tiles * runs * (40.0 + 1.5 * strip / _LANES + 15.0 * _ceil(p.outputs, 2 * _LANES))
         copy = 0.0 if self._straight() else p.terms * p.outputs * _COPY
         rows = (*others, (p.batch, 1, p.out[1], 0, 0, 0))
-        return Plan("spans", rows, terms, _run(self.places[d]), _run(self.taps[d]), _ONE, d,
-                    p.groups * (sums + pack + p.positions * p.outputs * 0.5 + copy))
+        return ConvolutionPlan("spans", rows, terms, _run(self.places[d]), _run(self.taps[d]), _ONE, d,
+                               p.groups * (sums + pack + p.positions * p.outputs * 0.5 + copy))
 
     def _straight(self) -> bool:
         """Whether outputs lie next to each other in w, in whole vectors."""
         return self.p.w[2] == 1 and self.p.outputs % _LANES == 0
 
-    def _lines(self) -> Plan | None:
+    def _lines(self) -> ConvolutionPlan | None:
         """Windows are columns of elements of the batch, next to each other; lines of x are read where they are."""
         p, d = self.p, self._line()
         tiles = exact_cover(p.outputs, _HEIGHTS)
@@ -245,8 +246,8 @@ class Ways:
         sums = panels * (p.outputs + tiles[3]) * p.terms
         steps = panels * runs * (30.0 + 20.0 * tiles[3])
         write = p.positions * p.outputs * 1.5
-        return Plan("lines", rows, terms, (p.batch, 1, p.out[1], 0), _run(self.taps[d]), _ONE, d,
-                    p.groups * (sums + steps + write))
+        return ConvolutionPlan("lines", rows, terms, (p.batch, 1, p.out[1], 0), _run(self.taps[d]), _ONE, d,
+                               p.groups * (sums + steps + write))
 
 
 def _run(dim: tuple[int, ...]) -> Run:
@@ -262,7 +263,7 @@ def _ceil(x: int, y: int) -> int:
     return -(-x // y)
 
 
-def matrix_steps(p: Problem, plan: Plan) -> tuple[int, int] | None:
+def matrix_steps(p: Problem, plan: ConvolutionPlan) -> tuple[int, int] | None:
     """The distances in w of terms, in the plan's order, and of outputs; None if terms are not evenly spread, or outputs
     not next to each other where they are columns (or terms, where outputs are rows)."""
     if any(a != m * b for (_, a), (m, b) in itertools.pairwise(plan.order)):
@@ -275,7 +276,7 @@ def matrix_steps(p: Problem, plan: Plan) -> tuple[int, int] | None:
 
 def _by_windows(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str, out: str) -> None:
     """The call of `convolution` that is cheapest."""
-    plan = Ways(p).best()
+    plan = ConvolutionPlanner(p).best()
     steps: tuple[int, int] | None
     if plan.side == "lines":
         steps = plan.taps[2], p.w[2]
@@ -301,7 +302,8 @@ def _by_windows(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str,
         *wheels(plan.rows), *wheels(plan.terms), *starts, *sizes, *plan.places, *plan.taps, *plan.features[:3])))
 
 
-def _copied(builder: ProgramBuilder, p: Problem, plan: Plan, dtype: str, w: str) -> tuple[Problem, Plan, str]:
+def _copied(builder: ProgramBuilder, p: Problem, plan: ConvolutionPlan, dtype: str,
+            w: str) -> tuple[Problem, ConvolutionPlan, str]:
     """A copy of the kernel: for each group, a row for each term in the plan's order. The problem and plan with it."""
     padded = _ceil(p.outputs, _LANES) * _LANES if plan.side in ("strips", "spans") else p.outputs
     dims = [(p.groups, p.w[0]), *plan.order, (padded, p.w[2])]
@@ -325,12 +327,12 @@ def _copied(builder: ProgramBuilder, p: Problem, plan: Plan, dtype: str, w: str)
     return _repacked(p, plan, padded), _with_order(plan, padded), buffer
 
 
-def _repacked(p: Problem, plan: Plan, row: int) -> Problem:
+def _repacked(p: Problem, plan: ConvolutionPlan, row: int) -> Problem:
     """The problem with a kernel of rows of that length, one for each term."""
     return replace(p, w=(p.terms * row, row, 1), w_offset=0)
 
 
-def _with_order(plan: Plan, row: int) -> Plan:
+def _with_order(plan: ConvolutionPlan, row: int) -> ConvolutionPlan:
     """The plan with the distances in such a kernel."""
     def taken(n: int) -> int:
         nonlocal row
@@ -374,7 +376,7 @@ def _by_loops(builder: ProgramBuilder, p: Problem, dtype: str, x: str, w: str, o
 
 
 def _add_terms(scope: Scope, p: Problem, dtype: str, x: tuple[str, Index], w: tuple[str, Index],
-               places: Sequence[Index], total: Ref) -> None:
+               places: Sequence[Index], total: NamedValue) -> None:
     """Adds all terms of a sum to a variable."""
     ix = scope.ix
     with ExitStack() as stack:

@@ -78,7 +78,7 @@ def _fft(builder: ProgramBuilder, eqn: Eqn) -> None:
 
 
 @record
-class Row:
+class ComplexLine:
     """Scratch memory for the complex elements of a line, in `lanes` lanes."""
 
     scope: Scope
@@ -210,10 +210,10 @@ class Lines:
         with self.scope.loop(count, "each") as k, self.lane() as lane:
             yield k, lane
 
-    def row(self, length: int) -> Row:
+    def row(self, length: int) -> ComplexLine:
         """Scratch memory for lines of `length` elements."""
         re, im = (self.scope.local(self.dtype, length * self.lanes) for _ in range(2))
-        return Row(self.scope, re, im, self.dtype, self.lanes)
+        return ComplexLine(self.scope, re, im, self.dtype, self.lanes)
 
     def place(self, n: int, k: Index, lane: Index) -> Index:
         """Where element `k` of a line is in an array with `n` of them."""
@@ -245,7 +245,7 @@ class Lines:
         else:
             self._chirped(n, read, write)
 
-    def _passes(self, n: int, read: Read, write: Write, rows: Sequence[Row]) -> None:
+    def _passes(self, n: int, read: Read, write: Write, rows: Sequence[ComplexLine]) -> None:
         radices = factors(n, self.lanes, self.width)[0]
         done = 1
         for number, r in enumerate(radices):
@@ -254,18 +254,19 @@ class Lines:
                        write if last else rows[number % 2])
             done *= r
 
-    def _pass(self, r: int, m: int, done: int, source: Read | Row, target: Write | Row) -> None:
+    def _pass(self, r: int, m: int, done: int, source: Read | ComplexLine, target: Write | ComplexLine) -> None:
         scope, ix, s = self.scope, self.ix, self.lanes * done
-        apart = not isinstance(source, Row) or not isinstance(target, Row)  # lanes, some of which may have no line
+        # Lanes, some of which may have no line.
+        apart = not isinstance(source, ComplexLine) or not isinstance(target, ComplexLine)
         with scope.loop(m, "each") as p, scope.loop(done if apart else s, "each") as q, self._lane_if(apart) as lane:
             if apart:
                 element, q = q, ix.add(ix.scale(q, self.lanes), lane)
-            xs = [source.load_flat(ix.add(q, ix.scale(ix.add(p, ix.const(m * k)), s))) if isinstance(source, Row)
-                  else source(ix.add(p, ix.const(m * k)), lane) for k in range(r)]
+            xs = [source.load_flat(ix.add(q, ix.scale(ix.add(p, ix.const(m * k)), s)))
+                  if isinstance(source, ComplexLine) else source(ix.add(p, ix.const(m * k)), lane) for k in range(r)]
             ys = self.butterfly.dft(xs)
             if m > 1:
                 ys[1:] = map(self.butterfly.times, ys[1:], self._twiddles(r, m, p, s == 1))
-            if isinstance(target, Row):
+            if isinstance(target, ComplexLine):
                 places = [ix.add(q, ix.scale(ix.add(ix.scale(p, r), ix.const(j)), s)) for j in range(r)]
                 for part, buffer in enumerate((target.re, target.im)):
                     for place, y in zip(places, ys, strict=True):
@@ -361,7 +362,7 @@ class Lines:
 
     # ---------------------------------------------------------------- transforms of real numbers
 
-    def _parted(self, row: Row, half: int) -> None:
+    def _parted(self, row: ComplexLine, half: int) -> None:
         """From the transform Z of x[2j] + i x[2j + 1], h elements, that of x: half the sum of Z[k] and conj Z[h - k],
         and -i/2 times w^k their difference."""
         h, ix, b, op = half - 1, self.ix, self.butterfly, self.butterfly.op
@@ -381,7 +382,7 @@ class Lines:
             even = b.scaled(even[0], 0.5), b.scaled(even[1], 0.5)
             self._result(half, k, lane, b.add(even, b.times(odd, w)))
 
-    def _joined(self, row: Row, half: int) -> None:
+    def _joined(self, row: ComplexLine, half: int) -> None:
         """The inverse of `_parted`, times 2: the sum of X[k] and conj X[h - k], and i / w^k times their difference."""
         h, ix, b, op = half - 1, self.ix, self.butterfly, self.butterfly.op
         with self.lane() as lane:
@@ -399,7 +400,7 @@ class Lines:
             odd = b.times(odd, (w[0], op("neg", w[1])))
             row.store(k, lane, (op("sub", even[0], odd[1]), op("add", even[1], odd[0])))
 
-    def _mirrored(self, row: Row, half: int) -> None:
+    def _mirrored(self, row: ComplexLine, half: int) -> None:
         """All elements of a transform of an odd number of real ones."""
         ix = self.ix
         with self.lane() as lane:

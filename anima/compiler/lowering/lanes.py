@@ -28,7 +28,7 @@ Thunk = Callable[[], Expr]
 
 
 @record
-class Limits:
+class FloatLimits:
     """Of a real type: the relative distance of numbers, the least normal one, and the exponent of that."""
 
     eps: float
@@ -36,14 +36,14 @@ class Limits:
     exponent: int
 
 
-LIMITS = {"f32": Limits(2.0**-23, 2.0**-126, -126), "f64": Limits(2.0**-52, 2.0**-1022, -1022)}
+LIMITS = {"f32": FloatLimits(2.0**-23, 2.0**-126, -126), "f64": FloatLimits(2.0**-52, 2.0**-1022, -1022)}
 Choose = Callable[..., Expr]
 
 
 class Number:
     """A number that changes: a variable, or what a name stands for where all is written out."""
 
-    def __init__(self, work: Work, init: Expr) -> None:
+    def __init__(self, work: MatrixWriter, init: Expr) -> None:
         self.work = work
         self.current = init if work.written_out else work.scope.var(init)
 
@@ -61,7 +61,7 @@ class Number:
 class Room:
     """A matrix of work: scratch memory, or the elements themselves where all is written out."""
 
-    def __init__(self, work: Work, dtype: str, rows: int, columns: int = 1) -> None:
+    def __init__(self, work: MatrixWriter, dtype: str, rows: int, columns: int = 1) -> None:
         self.work, self.dtype, self.rows, self.columns = work, dtype, rows, columns
         self.elements: dict[Index, Expr] = {}
         if not work.written_out:
@@ -96,7 +96,7 @@ class Room:
         self.put(i, j, value.expr)
 
 
-class Part:
+class Submatrix:
     """A room without its first rows and columns, and with its rows as columns if it is `turned`."""
 
     def __init__(self, room: Room, row: int, column: int, rows: int | None = None, turned: bool = False) -> None:
@@ -123,7 +123,7 @@ class Term:
 
     __slots__ = ("expr", "work")
 
-    def __init__(self, work: Work, expr: Expr) -> None:
+    def __init__(self, work: MatrixWriter, expr: Expr) -> None:
         self.work, self.expr = work, expr
 
     def _of(self, other: Operand, dtype: str | None = None) -> Expr:
@@ -206,7 +206,7 @@ class Term:
 Operand = Term | Expr | float
 
 
-class Work:
+class MatrixWriter:
     """Writes an algorithm into a kernel: written out, for a matrix in each lane, or for one whose rows are vectors."""
 
     def __init__(self, scope: Scope, dtype: str, written_out: bool, lanes: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.fusing.overwrite import Places
+from anima.compiler.fusing.overwrite import MemoryReuse
 from anima.compiler.fusing.repeats import LEAST, Repeats
 from anima.compiler.ir.groups import LARGE, Fused, Group
 from anima.compiler.ir.loops import Buffer, Call, Expr, Kernel, Program, Stmt
@@ -46,7 +46,7 @@ from anima.compiler.lowering.array import (
     not_lowered,
     scalar_type,
 )
-from anima.compiler.lowering.callback import Callback
+from anima.compiler.lowering.callback import HostFunction
 from anima.compiler.lowering.calls import CALLS, Operand, Result
 from anima.compiler.lowering.control import CONTROL
 from anima.compiler.lowering.elements import FEW, all_indices, splits
@@ -92,7 +92,7 @@ class Lowering:
 
     def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
-        self.callbacks: list[Callback] = []
+        self.callbacks: list[HostFunction] = []
         self.body: list[Stmt] = []
         self.places: dict[Var, Memory] = {}
         self.values: dict[Var, Expr | Elements] = {}
@@ -333,7 +333,7 @@ class Lowering:
                        ) -> tuple[list[tuple[Atom, Memory]], list[tuple[Atom | str, Memory, ShapedArray]]]:
         """Computes each result in its own place where that is possible, though it be that of an argument; the copies
         that are left to do before and after."""
-        jaxpr, taken = fused.closed.jaxpr, Places(fused)
+        jaxpr, taken = fused.closed.jaxpr, MemoryReuse(fused)
         given = set(jaxpr.invars)
         arguments = {place: v for v in jaxpr.invars if isinstance(place := self.places.get(v), str)}
         first: list[tuple[Atom, Memory]] = []

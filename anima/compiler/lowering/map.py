@@ -1,6 +1,6 @@
 """Kernels that compute each element by itself, and the loops over a space of indices.
 
-A `Space` is a shape whose dimensions are grouped in runs: consecutive dimensions that one loop can run
+An `IterationSpace` is a shape whose dimensions are grouped in runs: consecutive dimensions that one loop can run
 over, because every access steps through them alike. `merge_runs` finds them by writing the kernel once
 with a loop for each dimension and looking at the indices that came out.
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES, Group
-from anima.compiler.ir.index_math import Atom, Index
+from anima.compiler.ir.index_math import Index, IndexAtom
 from anima.compiler.lowering.array import Indices, Scope
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn, Var
@@ -25,7 +25,7 @@ Run = tuple[int, ...]
 SMALL = 1024  # elements of boxes that share a kernel where there are many
 
 
-class Space:
+class IterationSpace:
     """A shape and the runs of its dimensions; dimensions of size 1 are in no run."""
 
     def __init__(self, shape: Shape, runs: Sequence[Run]):
@@ -33,12 +33,12 @@ class Space:
         self.runs = list(runs)
 
     @classmethod
-    def separate(cls, shape: Shape) -> Space:
+    def separate(cls, shape: Shape) -> IterationSpace:
         """One run for each dimension."""
         return cls(shape, [(d,) for d, n in enumerate(shape) if n != 1])
 
     @classmethod
-    def flat(cls, shape: Shape, axes: Sequence[int] = ()) -> Space:
+    def flat(cls, shape: Shape, axes: Sequence[int] = ()) -> IterationSpace:
         """As few runs as possible without mixing dimensions in `axes` with others."""
         runs: list[Run] = []
         for d, n in enumerate(shape):
@@ -65,19 +65,19 @@ class Space:
         return tuple(out)
 
 
-def open_loops(scope: Scope, stack: ExitStack, space: Space, runs: Sequence[Run], kind: str = "each"
+def open_loops(scope: Scope, stack: ExitStack, space: IterationSpace, runs: Sequence[Run], kind: str = "each"
                ) -> dict[Run, Index]:
     """Opens a loop for each run until the stack unwinds; their indices."""
     return {run: stack.enter_context(scope.loop(space.extent(run), kind)) for run in runs}
 
 
 def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Scope, Indices], None]
-               ) -> tuple[Space, Scope | None]:
+               ) -> tuple[IterationSpace, Scope | None]:
     """The space of a group with the runs that can be one loop merged; `write` writes everything at one index. With it,
     what was written to find out, if that is in the loops of the space."""
     if group.flat:
-        return Space.flat(group.shape, group.axes), None
-    separate = Space.separate(group.shape)
+        return IterationSpace.flat(group.shape, group.axes), None
+    separate = IterationSpace.separate(group.shape)
     if all((a in group.axes) != (b in group.axes) for (a,), (b,) in itertools.pairwise(separate.runs)):
         return separate, None
     scope = new_scope()
@@ -93,10 +93,10 @@ def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Sc
             runs[-1] += run
         else:
             runs.append(run)
-    return Space(group.shape, runs), scope if len(runs) == len(separate.runs) else None
+    return IterationSpace(group.shape, runs), scope if len(runs) == len(separate.runs) else None
 
 
-def _alike(used: Sequence[Index], outer: Atom, inner: Atom, extent: int) -> bool:
+def _alike(used: Sequence[Index], outer: IndexAtom, inner: IndexAtom, extent: int) -> bool:
     """Whether all indices step through two adjacent loops as through one."""
     for index in used:
         if index.coefficient(outer) != extent * index.coefficient(inner):

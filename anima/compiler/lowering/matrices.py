@@ -27,7 +27,7 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.lanes import WRITTEN_OUT, Number, Part, Room, Work
+from anima.compiler.lowering.lanes import WRITTEN_OUT, MatrixWriter, Number, Room, Submatrix
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, Eqn
 from anima.core.primitive import Primitive
@@ -76,13 +76,13 @@ substitution_p = Substitution("substitution")
 
 @contextmanager
 def matrices(scope: Scope, count: int, size: int, dtype: str, written_out: int = WRITTEN_OUT
-             ) -> Iterator[tuple[Work, Index]]:
+             ) -> Iterator[tuple[MatrixWriter, Index]]:
     """The work on each of `count` matrices of `size` rows or columns, up to `written_out` written out, and the index of
     the matrix."""
     out = size <= written_out
     lanes = out or count >= FEW
     with scope.loop(count, "vector" if lanes else "each") as b:
-        yield Work(scope, dtype, out, lanes and count > 1), b
+        yield MatrixWriter(scope, dtype, out, lanes and count > 1), b
 
 
 def reader(scope: Scope, atom: Atom, b: Index) -> Element:
@@ -115,7 +115,7 @@ def _cholesky(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("cholesky", scope, eqn.source)
 
 
-def _cholesky_factor(work: Work, n: int, read: Element) -> tuple[Room, Expr]:
+def _cholesky_factor(work: MatrixWriter, n: int, read: Element) -> tuple[Room, Expr]:
     """The lower triangle of the factor, and whether there is none: a pivot is not positive (NaN are as numbers are)."""
     ix = work.scope.ix
     a, column = work.room(n, n), work.room(n)
@@ -169,7 +169,7 @@ def _lu(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("lu", scope, eqn.source)
 
 
-def _eliminate(work: Work, a: Room, rows: Room, k: Index, m: int, n: int) -> Expr:
+def _eliminate(work: MatrixWriter, a: Room, rows: Room, k: Index, m: int, n: int) -> Expr:
     """A step of the elimination: the row that row k is exchanged with."""
     scope = work.scope
     pivot, place = _pivot(work, a, k, m)
@@ -205,7 +205,7 @@ def _eliminate(work: Work, a: Room, rows: Room, k: Index, m: int, n: int) -> Exp
     return place
 
 
-def _pivot(work: Work, a: Room, k: Index, m: int) -> tuple[Expr, Expr]:
+def _pivot(work: MatrixWriter, a: Room, k: Index, m: int) -> tuple[Expr, Expr]:
     """The largest element of column k from row k on, the first of equal ones, and its row."""
     first = a.get(k, k)
     pivot, largest = Number(work, first), Number(work, work.size(first))
@@ -261,7 +261,8 @@ def _qr(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("qr", scope, eqn.source)
 
 
-def reflection(work: Work, a: Room | Part, vectors: Room | Part, diagonal: Room, k: Index, m: int) -> Expr:
+def reflection(work: MatrixWriter, a: Room | Submatrix, vectors: Room | Submatrix, diagonal: Room, k: Index,
+               m: int) -> Expr:
     """The factor of the reflection that makes column k zero below the diagonal, as LAPACK's larfg chooses it; its
     vector begins with 1. All is measured in a power of two as large as the largest number, so that none overflows, and
     columns of subnormal numbers have reflections as good as others."""
@@ -291,7 +292,8 @@ def reflection(work: Work, a: Room | Part, vectors: Room | Part, diagonal: Room,
     return work.select(done, work.const(0.0), work.op("div", work.op("neg", apart), beta))
 
 
-def reflect(work: Work, a: Room | Part, vectors: Room | Part, factor: Expr, k: Index, j: Index) -> None:
+def reflect(work: MatrixWriter, a: Room | Submatrix, vectors: Room | Submatrix, factor: Expr, k: Index,
+            j: Index) -> None:
     """Column j of `a` less its part along vector k times `factor`."""
     rows = a.rows
     top = a.get(k, j)
@@ -304,7 +306,7 @@ def reflect(work: Work, a: Room | Part, vectors: Room | Part, factor: Expr, k: I
         a.put(i, j, work.op("sub", a.get(i, j), work.op("mul", vectors.get(i, k), t)))
 
 
-def _product(work: Work, vectors: Room, factors: Room, rank: int, m: int, size: int) -> Room:
+def _product(work: MatrixWriter, vectors: Room, factors: Room, rank: int, m: int, size: int) -> Room:
     """The first columns of the product of all reflections."""
     ix, out = work.scope.ix, work.room(m, size)
     for i in work.steps(0, size):
@@ -317,8 +319,8 @@ def _product(work: Work, vectors: Room, factors: Room, rank: int, m: int, size: 
     return out
 
 
-def product_of_reflections(work: Work, out: Room | Part, vectors: Room | Part, factors: Room, rank: int,
-                           size: Index) -> None:
+def product_of_reflections(work: MatrixWriter, out: Room | Submatrix, vectors: Room | Submatrix, factors: Room,
+                           rank: int, size: Index) -> None:
     """The reflections, the last one first, of the columns of what begins as the identity."""
     ix = work.scope.ix
     for step in work.steps(0, rank):
@@ -332,8 +334,8 @@ def product_of_reflections(work: Work, out: Room | Part, vectors: Room | Part, f
 
 
 @contextmanager
-def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[Work, Element], Element]
-             ) -> Iterator[tuple[Work, Element, Index, Index]]:
+def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[MatrixWriter, Element], Element]
+             ) -> Iterator[tuple[MatrixWriter, Element, Index, Index]]:
     """The work on each system, one right side at a time: the elements that `turned` makes of the matrix, its number,
     and that of the side. Lanes are sides, where these are many, or else matrices."""
     n, count, dtype = matrix.aval.shape[-1], math.prod(matrix.aval.shape[:-2]), scalar_type(matrix.aval)
@@ -342,7 +344,7 @@ def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[Work, Ele
     matrices = not vectors and (written_out or count >= FEW)
     vectors = vectors and (written_out or sides >= FEW)
     with scope.loop(count, "vector" if matrices else "each") as b:
-        work = Work(scope, dtype, written_out, (matrices and count > 1) or (vectors and sides > 1))
+        work = MatrixWriter(scope, dtype, written_out, (matrices and count > 1) or (vectors and sides > 1))
         a = turned(work, reader(scope, matrix, b))
         if matrices and count > 1 and sides > 1 and not written_out:  # what lies apart in memory is read once
             room = work.room(n, n)
@@ -354,7 +356,7 @@ def _systems(scope: Scope, matrix: Atom, sides: int, turned: Callable[[Work, Ele
             yield work, a, b, c
 
 
-def _substitute(work: Work, a: Element, x: Room, n: int, lower: bool, unit: bool) -> None:
+def _substitute(work: MatrixWriter, a: Element, x: Room, n: int, lower: bool, unit: bool) -> None:
     """Solves with a triangle, in place."""
     ix = work.scope.ix
 
@@ -372,7 +374,7 @@ def _substitute(work: Work, a: Element, x: Room, n: int, lower: bool, unit: bool
             x.put(i, None, work.op("sub", x.get(i), work.op("mul", a(i, j), value)))
 
 
-def _turned(work: Work, a: Element, transposed: bool, conjugated: bool) -> Element:
+def _turned(work: MatrixWriter, a: Element, transposed: bool, conjugated: bool) -> Element:
     """op(A)."""
     def element(i: Index, j: Index) -> Expr:
         x = a(j, i) if transposed else a(i, j)

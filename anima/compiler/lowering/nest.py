@@ -1,9 +1,9 @@
 """Writing one kernel: open loops, named values, and where each value belongs.
 
-A `Nest` holds the blocks that are open. A value is written into the outermost block in which
+A `KernelBuilder` holds the blocks that are open. A value is written into the outermost block in which
 everything that it depends on is known, so what does not depend on a loop is computed before it:
 
-    nest = Nest()
+    nest = KernelBuilder()
     with nest.loop(n, "each") as i:
         with nest.loop(m, "each") as j:
             x = nest.load("b", nest.ix.add(nest.ix.scale(i, m), j), "f32")
@@ -28,17 +28,17 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
 )
 from anima.compiler.ir.ranges import INTEGERS, Ranges
 
 
-class Nest:
+class KernelBuilder:
     """The statements of a kernel under construction."""
 
     def __init__(self) -> None:
@@ -71,13 +71,13 @@ class Nest:
 
     def level(self, value: Expr) -> int:
         """The block in which a named value (or a constant) is known."""
-        if type(value) is Ref:
+        if type(value) is NamedValue:
             return self._levels.get(value.name, 0)  # what is bound around the kernel is known from the start
         return 0
 
     def let(self, value: Expr, level: int, letter: str = "v") -> Expr:
         """A name for a value that depends on no more than `level` blocks."""
-        if type(value) is Const or type(value) is Ref:
+        if type(value) is Const or type(value) is NamedValue:
             return value
         level = max(level, self._floor)
         name = self.name(letter)
@@ -85,7 +85,7 @@ class Nest:
         self._blocks[level].append(Let(name, value))
         if value.dtype in INTEGERS or value.dtype == "bool":
             self.ranges.define(name, value)
-        return Ref(name, value.dtype)
+        return NamedValue(name, value.dtype)
 
     def op(self, name: str, args: Sequence[Expr], dtype: str, params: tuple[tuple[str, Any], ...] = ()) -> Expr:
         """A named scalar operation on named values."""
@@ -97,7 +97,7 @@ class Nest:
         levels = self._levels
         level = 0
         for a in args:
-            if type(a) is Ref:
+            if type(a) is NamedValue:
                 known = levels.get(a.name, 0)
                 if known > level:
                     level = known
@@ -172,24 +172,24 @@ class Nest:
         self.emit(Local(name, dtype, size))
         return name
 
-    def var(self, init: Expr, letter: str = "s") -> Ref:
+    def var(self, init: Expr, letter: str = "s") -> NamedValue:
         """A mutable scalar in the current block."""
         name = self.name(letter)
         self._levels[name] = self.depth
-        self.emit(Var(name, init.dtype, init))
-        return Ref(name, init.dtype)
+        self.emit(Mutable(name, init.dtype, init))
+        return NamedValue(name, init.dtype)
 
-    def read(self, var: Ref) -> Ref:
+    def read(self, var: NamedValue) -> NamedValue:
         """The value that a mutable scalar has here, under a name of its own."""
         name = self.name("v")
         self._levels[name] = self.depth
         self.emit(Let(name, var))
-        return Ref(name, var.dtype)
+        return NamedValue(name, var.dtype)
 
-    def accumulate(self, var: Ref, op: str, value: Expr) -> None:
+    def accumulate(self, var: NamedValue, op: str, value: Expr) -> None:
         self.emit(Accumulate(var.name, op, value))
 
-    def assign(self, var: Ref, value: Expr) -> None:
+    def assign(self, var: NamedValue, value: Expr) -> None:
         self.emit(Assign(var.name, value))
 
     @contextmanager
@@ -232,12 +232,12 @@ class Nest:
         self.emit(If(cond, tuple(block)))
 
     @contextmanager
-    def serial(self, extent: int | Expr, letter: str = "i") -> Iterator[Ref]:
+    def serial(self, extent: int | Expr, letter: str = "i") -> Iterator[NamedValue]:
         """A loop in order, over which no value is moved (its body reads what it writes)."""
         name = self.name(letter)
         with self.pinned() as block:
             self._levels[name] = self.depth
-            yield Ref(name, INDEX)
+            yield NamedValue(name, INDEX)
         count = Const(extent, INDEX) if isinstance(extent, int) else extent
         self.emit(For(name, count, tuple(block)))
 

@@ -16,7 +16,7 @@ from anima.util import record, replace
 
 
 @record
-class Space:
+class SpatialDim:
     """One dimension of space: the output has `places`, `step` elements of x apart, the kernel `taps`, `gap` apart, and
     the first of both is at `start` in x, which has `size`; x, w and out are distances in memory."""
 
@@ -42,7 +42,7 @@ class Problem:
     x: tuple[int, int, int]      # of groups, batch, features
     w: tuple[int, int, int]      # of groups, features, outputs
     out: tuple[int, int, int]    # of groups, batch, outputs
-    space: tuple[Space, ...]
+    space: tuple[SpatialDim, ...]
     w_offset: int = 0
     out_offset: int = 0
 
@@ -66,8 +66,8 @@ def problems(x: Shape, w: Shape, out: Shape, p: dict[str, Any]) -> Iterator[Prob
     dims = []
     for d in range(len(x) - 2):
         a, b, c = lhs[2 + d], rhs[2 + d], res[2 + d]
-        space = Space(out[c], w[b], p["window_strides"][d], p["rhs_dilation"][d], -p["padding"][d][0], x[a],
-                      xs[a], ws[b], os[c])
+        space = SpatialDim(out[c], w[b], p["window_strides"][d], p["rhs_dilation"][d], -p["padding"][d][0], x[a],
+                           xs[a], ws[b], os[c])
         dims.append(list(_phases(space, p["lhs_dilation"][d])))
     for phase in itertools.product(*dims):
         yield Problem(groups, batch, w[rhs[1]], outputs, (x_group, xs[lhs[0]], xs[lhs[1]]),
@@ -79,7 +79,7 @@ def _strides(shape: Shape) -> list[int]:
     return [math.prod(shape[d + 1:]) for d in range(len(shape))]
 
 
-def _phases(space: Space, apart: int) -> Iterator[tuple[Space, int, int]]:
+def _phases(space: SpatialDim, apart: int) -> Iterator[tuple[SpatialDim, int, int]]:
     """The phases along one dimension, with where their kernel and their output begin."""
     every, some = apart // math.gcd(space.step, apart), apart // math.gcd(space.gap, apart)
     for phase in range(min(every, space.places)):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, NamedValue, Op, Store, affine
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder
 from anima.core import dtypes
@@ -101,7 +101,7 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
     def here(value: Expr) -> Expr:
         return scope.let(value, scope.depth)
 
-    def at(k: Ref) -> Expr:
+    def at(k: NamedValue) -> Expr:
         return affine(0, (start, 1), (k, 1))
 
     def digit_of(key: Expr) -> Expr:

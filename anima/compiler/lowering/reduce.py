@@ -21,10 +21,10 @@ import numpy as np
 
 from anima.compiler.ir.groups import Group
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import Const, Expr, Ref
+from anima.compiler.ir.loops import Const, Expr, NamedValue
 from anima.compiler.ir.neutral import neutral
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
-from anima.compiler.lowering.map import Run, Space, merge_runs, open_loops, write_each, write_roots
+from anima.compiler.lowering.map import IterationSpace, Run, merge_runs, open_loops, write_each, write_roots
 from anima.compiler.scalars.small import HALVES
 from anima.core.jaxpr import Eqn, Var
 
@@ -178,10 +178,10 @@ def _probe(scope: Scope, group: Group, index: Indices, stored: frozenset[Var]) -
         scope.used.append(scope.ix.flatten(place, eqn.outvars[0].aval.shape))
 
 
-def _sweep(scope: Scope, space: Space, values: dict[Run, Index], inner: Sequence[Run], eqns: Sequence[Eqn],
+def _sweep(scope: Scope, space: IterationSpace, values: dict[Run, Index], inner: Sequence[Run], eqns: Sequence[Eqn],
            group: Group, row: Indices, stored: frozenset[Var]) -> None:
     """One pass over a row: its reductions, and its elements that are wanted."""
-    totals: dict[Eqn, tuple[str, Ref]] = {}
+    totals: dict[Eqn, tuple[str, NamedValue]] = {}
     for eqn in eqns:
         if is_reduction(eqn, group):
             op, init = _accumulation(eqn)

@@ -20,7 +20,7 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.lanes import Number, Part, Room, Term, Work
+from anima.compiler.lowering.lanes import MatrixWriter, Number, Room, Submatrix, Term
 from anima.compiler.lowering.matrices import Element, matrices, reader, reflect, reflection
 from anima.compiler.lowering.spectra import rotation
 from anima.core.jaxpr import Eqn
@@ -67,7 +67,7 @@ def _svd(builder: ProgramBuilder, eqn: Eqn) -> None:
 # ---------------------------------------------------------------- to two diagonals
 
 
-def _two_diagonals(work: Work, m: int, n: int, read: Element, columns: int, rows: int
+def _two_diagonals(work: MatrixWriter, m: int, n: int, read: Element, columns: int, rows: int
                    ) -> tuple[Term, Term, Room, Room, Room, Room]:
     """A power of two, whether a number is not finite, the two diagonals of the matrix divided by that power, and the
     vectors, in rows, that lead there: as many as there are to be in the end, `columns` left and `rows` right ones."""
@@ -89,7 +89,7 @@ def _two_diagonals(work: Work, m: int, n: int, read: Element, columns: int, rows
         return unit, bad, d, above, a, a
     sides = (rows, columns) if wide else (columns, rows)  # on the long side and on the other
     after = None if first is None else (a, first[1])
-    below = Part(square, 0, 1, turned=True)
+    below = Submatrix(square, 0, 1, turned=True)
     if wide and factored:
         u = _product(work, square, left, size, size, size, 0, None)
         v = _product(work, below, right, size, long, sides[0], 1, after)
@@ -102,7 +102,7 @@ def _two_diagonals(work: Work, m: int, n: int, read: Element, columns: int, rows
     return unit, bad, d, above, u, v
 
 
-def _scaled(work: Work, a: Room, read: Element) -> tuple[Term, Term]:
+def _scaled(work: MatrixWriter, a: Room, read: Element) -> tuple[Term, Term]:
     """Fills `a` with the matrix divided by a power of two: that, and whether some number is not finite: all are 0."""
     largest = Number(work, work.const(0.0))
     for i in work.steps(0, a.rows):
@@ -119,7 +119,7 @@ def _scaled(work: Work, a: Room, read: Element) -> tuple[Term, Term]:
     return unit, bad
 
 
-def _triangle(work: Work, a: Room, transposed: bool) -> tuple[Room, Room]:
+def _triangle(work: MatrixWriter, a: Room, transposed: bool) -> tuple[Room, Room]:
     """R of QR, or its transpose, and the factors of the reflections, whose vectors are in `a` then."""
     size = a.columns
     diagonal, factors, square = work.room(size), work.room(size), work.room(size, size)
@@ -136,12 +136,12 @@ def _triangle(work: Work, a: Room, transposed: bool) -> tuple[Room, Room]:
     return square, factors
 
 
-def _reflected(work: Work, a: Room) -> tuple[Room, Room, Room, Room]:
+def _reflected(work: MatrixWriter, a: Room) -> tuple[Room, Room, Room, Room]:
     """The two diagonals, and the factors of the reflections from the left and from the right; their vectors replace the
     matrix."""
     size = a.columns
     d, e, left, right = (work.room(size) for _ in range(4))
-    beside = Part(a, 0, 1, turned=True)
+    beside = Submatrix(a, 0, 1, turned=True)
 
     def from_left(k: Index) -> None:
         factor = reflection(work, a, a, d, k, a.rows)
@@ -159,7 +159,7 @@ def _reflected(work: Work, a: Room) -> tuple[Room, Room, Room, Room]:
     return d, e, left, right
 
 
-def _raised(work: Work, d: Room, e: Room, size: int) -> tuple[Room, Room]:
+def _raised(work: MatrixWriter, d: Room, e: Room, size: int) -> tuple[Room, Room]:
     """Turns of rows that bring the second diagonal from below the first one to above it."""
     c, s, ix = work.room(size), work.room(size), work.scope.ix
     for i in work.steps(0, size - 1):
@@ -169,15 +169,15 @@ def _raised(work: Work, d: Room, e: Room, size: int) -> tuple[Room, Room]:
     return c, s
 
 
-def _product(work: Work, vectors: Room | Part, factors: Room, size: int, length: int, count: int, first: int,
-             more: tuple[Room, Room] | None) -> Room:
+def _product(work: MatrixWriter, vectors: Room | Submatrix, factors: Room, size: int, length: int, count: int,
+             first: int, more: tuple[Room, Room] | None) -> Room:
     """The first `count` columns, as rows, of the product of reflections of rows from `first` to `size` (to `length`
     without `more`) and, before these, of `more`: vectors and factors."""
     ix, out = work.scope.ix, work.room(length, count)
     for i in work.steps(0, length):
         for j in work.steps(0, count):
             out.put(i, j, work.select(work.index("eq", i, j), work.const(1.0), work.const(0.0)))
-    within = Part(out, first, first, rows=(length if more is None else size) - first)
+    within = Submatrix(out, first, first, rows=(length if more is None else size) - first)
     for step in work.steps(0, size - first):
         k = ix.offset(ix.scale(step, -1), size - first - 1)
         factor = factors.get(k)
@@ -196,7 +196,7 @@ def _product(work: Work, vectors: Room | Part, factors: Room, size: int, length:
     return turned
 
 
-def _turn_rows(work: Work, z: Room, c: Room, s: Room, last: Index) -> None:
+def _turn_rows(work: MatrixWriter, z: Room, c: Room, s: Room, last: Index) -> None:
     """Turns rows i and i + 1, one pair after the other, up to `last`."""
     ix = work.scope.ix
     for x in work.row(work.zero, ix.const(z.columns), z.columns):
@@ -214,7 +214,7 @@ def _turn_rows(work: Work, z: Room, c: Room, s: Room, last: Index) -> None:
 class _Steps:
     """QR steps with implicit shifts on two diagonals, from the top to the bottom."""
 
-    def __init__(self, work: Work, size: int, d: Room, e: Room, u: Room, v: Room) -> None:
+    def __init__(self, work: MatrixWriter, size: int, d: Room, e: Room, u: Room, v: Room) -> None:
         self.work, self.size, self.d, self.e, self.u, self.v = work, size, d, e, u, v
         self.vectors = u is not v
         self.eps = work.limits.eps / 2

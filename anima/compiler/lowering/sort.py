@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 
 from anima.compiler.ir.costs import UNKNOWN_TRIPS
 from anima.compiler.ir.index_math import Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, NamedValue, Op, Store, affine
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.lanes import WRITTEN_OUT, Work
+from anima.compiler.lowering.lanes import WRITTEN_OUT, MatrixWriter
 from anima.compiler.lowering.radix import ordered_bits, radix_fits, radix_sort
 from anima.core.jaxpr import Eqn
 
@@ -79,7 +79,7 @@ def _sort_in_lanes(builder: ProgramBuilder, eqn: Eqn, types: Sequence[str], resu
     scope = builder.scope()
     ix = scope.ix
     with scope.loop(math.prod(shape) // n, "vector") as row:
-        work = Work(scope, types[0], n <= WRITTEN_OUT, True)
+        work = MatrixWriter(scope, types[0], n <= WRITTEN_OUT, True)
         rooms = [work.room(n, dtype=t) for t in types]
 
         def exchange(i: Index, j: Index) -> None:
@@ -130,7 +130,7 @@ def _merge_pass(scope: Scope, start: Expr, n: int, width: Expr, types: Sequence[
         scope.assign(low, high)
 
 
-def _merge_step(scope: Scope, start: Expr, place: Expr, left: Ref, right: Ref, middle: Expr, high: Expr,
+def _merge_step(scope: Scope, start: Expr, place: Expr, left: NamedValue, right: NamedValue, middle: Expr, high: Expr,
                 types: Sequence[str], source: Sequence[str], target: Sequence[str], num_keys: int) -> None:
     """Takes the smaller of the runs' first elements; the left one if they are equal."""
     def here(value: Expr) -> Expr:
@@ -188,7 +188,7 @@ def _top_k(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("top_k", scope, eqn.source)
 
 
-def _insert(scope: Scope, key: Expr, rows: Sequence[tuple[str, Expr]], count: Ref, k: int) -> None:
+def _insert(scope: Scope, key: Expr, rows: Sequence[tuple[str, Expr]], count: NamedValue, k: int) -> None:
     """Puts a new element behind all that are not smaller, in rows of which `count` elements, at most k, are in use."""
     bits = rows[0][0]
     hole = scope.var(scope.let(_min(count, Const(k - 1, INDEX)), scope.depth), "a")

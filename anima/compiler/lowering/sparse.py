@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from anima.compiler.ir.index_math import TRUE, Index
-from anima.compiler.ir.loops import INDEX, Const, Expr, Load, Op, Ref, Store, affine
+from anima.compiler.ir.loops import INDEX, Const, Expr, Load, NamedValue, Op, Store, affine
 from anima.compiler.lowering.array import Scope, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.runs import Run
@@ -201,7 +201,7 @@ def _entry(scope: Scope, eqn: Eqn, column: int, b: Index, entry: Index,
         yield _product_of(scope, eqn, b, entry, row, dtype)
 
 
-def _long_row(scope: Scope, eqn: Eqn, where: tuple[Index, Index, Expr], sums: Sequence[Ref]) -> None:
+def _long_row(scope: Scope, eqn: Eqn, where: tuple[Index, Index, Expr], sums: Sequence[NamedValue]) -> None:
     """Sums of many entries, in vectors: those outside give zeros."""
     (b, start, count), columns, x = where, eqn.invars[1], eqn.invars[3]
     with scope.loop(count, "reduce", bound=columns.aval.shape[1]) as e:

@@ -21,7 +21,7 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.lanes import REAL, Number, Part, Room, Term, Work
+from anima.compiler.lowering.lanes import REAL, MatrixWriter, Number, Room, Submatrix, Term
 from anima.compiler.lowering.matrices import Element, matrices, product_of_reflections, reader, reflection
 from anima.core.jaxpr import Eqn
 
@@ -54,7 +54,7 @@ def _eigh(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("eigh", scope, eqn.source)
 
 
-def _scaled(work: Work, n: int, read: Element, lower: bool) -> tuple[Room, Term, Term]:
+def _scaled(work: MatrixWriter, n: int, read: Element, lower: bool) -> tuple[Room, Term, Term]:
     """The whole matrix that one triangle gives, divided by a power of two, that, and whether some element of it is not
     finite: all are 0 then. Rows and columns stand in reverse, if it is the upper triangle."""
     ix, a = work.scope.ix, work.room(n, n)
@@ -82,11 +82,11 @@ def _scaled(work: Work, n: int, read: Element, lower: bool) -> tuple[Room, Term,
     return a, unit, bad
 
 
-def _tridiagonal(work: Work, a: Room, n: int) -> tuple[Room, Room, Room]:
+def _tridiagonal(work: MatrixWriter, a: Room, n: int) -> tuple[Room, Room, Room]:
     """The diagonal, what is below it, both real, and the product of the reflections that lead there."""
     steps = n - 1 if work.dtype in REAL else max(n - 2, 0)  # of complex ones the last makes a number real
     column, weights = work.room(n), work.room(n)
-    rest, below = Part(a, 1, 0), work.room(n)
+    rest, below = Submatrix(a, 1, 0), work.room(n)
     packed = rest if work.written_out or work.lanes else work.room(n, n)  # rows of `a` are written as vectors only
     factors = work.room(n)
     for k in work.steps(0, steps):
@@ -103,7 +103,8 @@ def _tridiagonal(work: Work, a: Room, n: int) -> tuple[Room, Room, Room]:
     return d, e, _whole_product(work, packed, factors, steps, n)
 
 
-def _turn(work: Work, a: Room, packed: Room | Part, factor: Expr, v: Room, w: Room, k: Index, n: int) -> None:
+def _turn(work: MatrixWriter, a: Room, packed: Room | Submatrix, factor: Expr, v: Room, w: Room, k: Index,
+          n: int) -> None:
     """H^H A H for the rows and columns after k: A - v w^H - w v^H, where v is the vector of H."""
     ix = work.scope.ix
     first = ix.offset(k, 1)
@@ -128,18 +129,18 @@ def _turn(work: Work, a: Room, packed: Room | Part, factor: Expr, v: Room, w: Ro
             a.put(i, j, work.op("sub", x, work.op("mul", wi, work.conj(v.get(j)))))
 
 
-def _whole_product(work: Work, packed: Room | Part, factors: Room, steps: int, n: int) -> Room:
+def _whole_product(work: MatrixWriter, packed: Room | Submatrix, factors: Room, steps: int, n: int) -> Room:
     """The product of the reflections of all rows but the first."""
     q, ix = work.room(n, n), work.scope.ix
     for i in work.steps(0, n):
         for j, choose in work.columns(i, n):
             q.put(i, j, choose(*(partial(work.const, x) for x in (0.0, 1.0, 0.0))))
     if n > 1:
-        product_of_reflections(work, Part(q, 1, 1), packed, factors, steps, ix.const(n - 1))
+        product_of_reflections(work, Submatrix(q, 1, 1), packed, factors, steps, ix.const(n - 1))
     return q
 
 
-def rotation(work: Work, f: Term, g: Term) -> tuple[Term, Term, Term]:
+def rotation(work: MatrixWriter, f: Term, g: Term) -> tuple[Term, Term, Term]:
     """c, s and r with c f + s g = r and s f = c g, as LAPACK's lartg chooses them. What is so small that its square is
     no normal number is made larger first."""
     high = 2.0 ** (-work.limits.exponent // 2 - 1)
@@ -155,7 +156,7 @@ def rotation(work: Work, f: Term, g: Term) -> tuple[Term, Term, Term]:
 class _Iteration:
     """QL steps with implicit shifts on a tridiagonal matrix; the vectors are in rows."""
 
-    def __init__(self, work: Work, n: int, d: Room, e: Room, q: Room, lower: bool) -> None:
+    def __init__(self, work: MatrixWriter, n: int, d: Room, e: Room, q: Room, lower: bool) -> None:
         self.work, self.n, self.lower = work, n, lower
         self.eps, self.tiny = work.limits.eps / 2, work.limits.tiny
         ix, real = work.scope.ix, work.real

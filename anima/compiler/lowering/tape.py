@@ -31,12 +31,12 @@ from anima.compiler.ir.loops import (
     If,
     Let,
     Load,
+    Mutable as Variable,
+    NamedValue,
     Op,
-    Ref,
     Store,
-    Var as Variable,
     While,
-    Window,
+    WindowAt,
     affine,
 )
 from anima.compiler.lowering.array import scalar_type
@@ -102,7 +102,7 @@ def release(builder: ProgramBuilder, place: str) -> None:
     builder.emit(Call("tape_release", (tapes(builder), place)))
 
 
-class _Table:
+class _TapeTable:
     """Addresses and sizes of the tapes that one loop writes, or reads."""
 
     def __init__(self, builder: ProgramBuilder, avals: Sequence[ShapedArray | None], source: Source | None):
@@ -135,18 +135,18 @@ class _Table:
     def aval(self) -> ShapedArray:
         return ShapedArray((2 + 3 * len(self.avals),), _WORD.dtype)
 
-    def named(self, value: Expr) -> Ref:
+    def named(self, value: Expr) -> NamedValue:
         """A name for a value."""
         name = self.builder.name("v")
         self.builder.emit(Let(name, value))
-        return Ref(name, value.dtype)
+        return NamedValue(name, value.dtype)
 
     def open_windows(self, step: Expr) -> None:
         """Makes the windows show elements number `step`."""
         for k, (window, size) in enumerate(zip(self.windows, self.sizes, strict=True)):
             if size:
                 distance = _as("i64", affine(0, (step, size)))
-                self.builder.emit(Window(window, Op("add", (self.load(4 + 3 * k), distance), "i64")))
+                self.builder.emit(WindowAt(window, Op("add", (self.load(4 + 3 * k), distance), "i64")))
 
     def give(self, results: Sequence[Var]) -> None:
         """Makes the tapes the values of results."""
@@ -166,10 +166,10 @@ def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
     for_cond: list[Operand] = [builder.operand(c) for c in cond_consts]
     for_body: list[Operand] = [builder.operand(c) for c in body_consts]
     count = len(initial)
-    table = _Table(builder, [None, *(v.aval for v in body.closed.jaxpr.outvars[count:])], eqn.source)
+    table = _TapeTable(builder, [None, *(v.aval for v in body.closed.jaxpr.outvars[count:])], eqn.source)
     table.call("tape_open")
     carry = Carry(builder, body, for_body, initial, eqn.outvars[:count])
-    step, capacity = (Ref(builder.name("s"), INDEX) for _ in range(2))
+    step, capacity = (NamedValue(builder.name("s"), INDEX) for _ in range(2))
     for ref in (step, capacity):
         builder.emit(Variable(ref.name, INDEX, Const(0, INDEX)))
     found: list[Expr] = []
@@ -205,7 +205,7 @@ def _tape_while(builder: ProgramBuilder, eqn: Eqn) -> None:
     table.give(eqn.outvars[count:])
 
 
-def _go_on(builder: ProgramBuilder, eqn: Eqn, table: _Table, carry: Carry) -> None:
+def _go_on(builder: ProgramBuilder, eqn: Eqn, table: _TapeTable, carry: Carry) -> None:
     """Calls back for the rest of a loop's steps."""
     p = eqn.params
     avals = [v.aval for v in eqn.invars]
@@ -231,14 +231,14 @@ def _copy(builder: ProgramBuilder, value: Operand, aval: ShapedArray) -> str:
 class _Reader:
     """Keeps the windows of a loop over tapes on elements that there are."""
 
-    def __init__(self, table: _Table, count: Expr, reverse: bool):
+    def __init__(self, table: _TapeTable, count: Expr, reverse: bool):
         self.table, self.builder, self.reverse = table, table.builder, reverse
         self.places = [self.builder.temp("i64", 1) for _ in range(2)]  # the step, the reader
         self._set(1, Const(0, "i64"))
         self.partial = table.named(Op("ne", (table.load(0), Const(0, "i64")), "bool"))
         limits: list[Expr] = [Const(0, INDEX), count]
         whole, none = limits if reverse else limits[::-1]
-        self.edge = Ref(self.builder.name("s"), INDEX)
+        self.edge = NamedValue(self.builder.name("s"), INDEX)
         self.builder.emit(Variable(self.edge.name, INDEX, Op("select_n", (self.partial, whole, none), INDEX)))
 
     def _set(self, place: int, value: Expr) -> None:
@@ -278,15 +278,15 @@ def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
     consts, initial, xs = split_list(eqn.invars, [p["num_consts"], num_carry])
     given: list[Operand] = [builder.operand(c) for c in consts]
     x_vars = jaxpr.invars[len(consts) + num_carry:]
-    read = _Table(builder, [None if c else v.aval for v, c in zip(x_vars, counting, strict=True)], eqn.source)
+    read = _TapeTable(builder, [None if c else v.aval for v, c in zip(x_vars, counting, strict=True)], eqn.source)
     for k, x in enumerate(xs):
         read.store(2 + 3 * k, builder.value(x))
     read.call("tape_read")
-    count: Ref = read.named(_as(INDEX, read.load(1)))
+    count: NamedValue = read.named(_as(INDEX, read.load(1)))
     reader = _Reader(read, count, reverse) if any(read.sizes) else None
     written = None
     if len(jaxpr.outvars) > num_carry:
-        written = _Table(builder, [v.aval for v in jaxpr.outvars[num_carry:]], eqn.source)
+        written = _TapeTable(builder, [v.aval for v in jaxpr.outvars[num_carry:]], eqn.source)
         written.call("tape_open")
         written.store(1, _as("i64", count))
         written.call("tape_grow")
@@ -294,7 +294,7 @@ def _tape_scan(builder: ProgramBuilder, eqn: Eqn) -> None:
         count = written.named(Op("select_n", (enough, Const(0, INDEX), count), INDEX))
         written.store(1, _as("i64", count))
     carry = Carry(builder, fused, given, initial, eqn.outvars[:num_carry])
-    position = Ref(builder.name("k"), INDEX)
+    position = NamedValue(builder.name("k"), INDEX)
 
     def body() -> None:
         step: Expr = position

@@ -19,7 +19,7 @@ from anima.compiler.machine.target import Target
 from anima.core.avals import Shape
 
 
-class Loaded(Protocol):
+class LoadedCode(Protocol):
     """Machine code where it can run."""
 
     def address(self, name: str) -> int:
@@ -43,11 +43,11 @@ class Backend(Protocol):
         """What code for it may use."""
         ...
 
-    def load(self, texts: Sequence[str], shared: int) -> tuple[Loaded, ...]:
+    def load(self, texts: Sequence[str], shared: int) -> tuple[LoadedCode, ...]:
         """The code of LLVM texts, of which the last `shared` are those of other programs, too."""
         ...
 
-    def entry(self, code: Sequence[Loaded]) -> int:
+    def entry(self, code: Sequence[LoadedCode]) -> int:
         """Where the program begins that the first text has."""
         ...
 

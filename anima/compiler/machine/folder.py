@@ -31,7 +31,7 @@ class Refused(PermissionError):
     """A folder or a file that others could have changed."""
 
 
-class Entry(NamedTuple):
+class CachedFile(NamedTuple):
     """A file of the folder: its name, its bytes, when it was used last (seconds since 1970)."""
 
     name: str
@@ -116,7 +116,7 @@ class Folder:
                 raise
         return len(content)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CachedFile]:
         """The files of the folder, those that were used longest ago first."""
         found = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as files:
@@ -124,7 +124,7 @@ class Folder:
                 with contextlib.suppress(FileNotFoundError):  # another process was quicker
                     if file.name.endswith(SUFFIX) and file.is_file(follow_symlinks=False):
                         known = file.stat(follow_symlinks=False)
-                        found.append(Entry(file.name, known.st_size, known.st_mtime))
+                        found.append(CachedFile(file.name, known.st_size, known.st_mtime))
         return sorted(found, key=lambda e: (e.used, e.name))
 
     def trim(self, largest: int) -> int:

@@ -31,18 +31,18 @@ _JUMP = b"\xff\x25\x02\x00\x00\x00\x0f\x0b"  # jmp *[rip + 2]; ud2: the address 
 _HERE = sys.platform == "linux" and platform.machine() == "x86_64" and sys.maxsize > 1 << 32
 
 
-class Unknown(Exception):
+class UnsupportedObject(Exception):
     """Something in an object file that is for LLVM's linker."""
 
 
 @record(eq=False)
-class Code:
+class MachineCode:
     """Machine code in memory, for as long as this object lives, and where its functions are."""
 
     addresses: dict[str, int]
 
 
-def load(data: bytes, resolve: Callable[[str], int]) -> Code | None:
+def load(data: bytes, resolve: Callable[[str], int]) -> MachineCode | None:
     """The code of an object file in memory; None if it is of another kind than this linker's.
 
     `resolve` gives the address of what the file does not define, or raises.
@@ -51,7 +51,7 @@ def load(data: bytes, resolve: Callable[[str], int]) -> Code | None:
         return None
     try:
         return _Linker(data).link(resolve)
-    except (Unknown, struct.error):
+    except (UnsupportedObject, struct.error):
         return None
 
 
@@ -70,13 +70,13 @@ class _Linker:
                 self.places.append(None)
                 continue
             if kind != _PROGBITS or flags & (_WRITE | _THREAD) or alignment > mmap.PAGESIZE:
-                raise Unknown
+                raise UnsupportedObject
             self.size += -self.size % max(alignment, 1)
             self.places.append(self.size)
             self.size += size
         tables = [s for s in self.sections if s[1] == _SYMTAB]
         if len(tables) != 1:
-            raise Unknown
+            raise UnsupportedObject
         _, _, _, _, at, size, names, *_ = tables[0]
         self.symbols = [*_SYMBOL.iter_unpack(data[at:at + size])]
         self.names = self.sections[names][4]
@@ -92,7 +92,7 @@ class _Linker:
                 for offset, info, addend in _RELOCATION.iter_unpack(self.data[at:at + size]):
                     yield place + offset, info & 0xFFFFFFFF, info >> 32, addend
 
-    def link(self, resolve: Callable[[str], int]) -> Code:
+    def link(self, resolve: Callable[[str], int]) -> MachineCode:
         memory = bytearray(self.size)
         for section, place in zip(self.sections, self.places, strict=True):
             if place is not None:
@@ -111,9 +111,9 @@ class _Linker:
                     memory += _JUMP + bytes(8)
                 inside = table[number] + (len(_JUMP) if kind in _THROUGH_TABLE else 0)
                 if kind not in (_PLT32, *_THROUGH_TABLE):
-                    raise Unknown  # the address of what may be too far away
+                    raise UnsupportedObject  # the address of what may be too far away
             elif kind not in (_PC32, _PLT32):
-                raise Unknown
+                raise UnsupportedObject
             struct.pack_into("<i", memory, place, inside + addend - place)
         outside = {n: resolve(self.name(self.symbols[n])) for n in table if self.place_of(n) is None}
         base = _room(len(memory))
@@ -122,12 +122,12 @@ class _Linker:
             struct.pack_into("<Q", memory, place + len(_JUMP), outside[number] if known is None else base + known)
         for place, target in words:
             struct.pack_into("<Q", memory, place, base + target)
-        code = Code({self.name(s): base + place for n, s in enumerate(self.symbols)
-                     if s[1] >> 4 and (place := self.place_of(n)) is not None})
+        code = MachineCode({self.name(s): base + place for n, s in enumerate(self.symbols)
+                            if s[1] >> 4 and (place := self.place_of(n)) is not None})
         weakref.finalize(code, _libc().munmap, base, len(memory)).atexit = False  # threads may run until the end
         ctypes.memmove(base, bytes(memory), len(memory))
         if _libc().mprotect(base, len(memory), mmap.PROT_READ | mmap.PROT_EXEC):
-            raise Unknown
+            raise UnsupportedObject
         return code
 
     def place_of(self, number: int) -> int | None:
@@ -137,7 +137,7 @@ class _Linker:
             return None
         place = self.places[section] if section < _RESERVED else None
         if place is None:
-            raise Unknown
+            raise UnsupportedObject
         return place + value
 
 

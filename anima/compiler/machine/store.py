@@ -123,7 +123,7 @@ def _put(folder: str, name: str, data: bytes, largest: int) -> None:
             _taken[folder] = Folder(folder).trim(largest)
 
 
-class _Writer:
+class _FileWriter:
     """Writes files one after the other, in a thread that is started for the first and ends with the process."""
 
     def __init__(self) -> None:
@@ -170,12 +170,12 @@ class _Writer:
             done.wait(10.0)
 
 
-_writer = _Writer()
+_writer = _FileWriter()
 
 
 def _after_fork() -> None:
     global _writer
-    _writer = _Writer()  # the thread, and what it has still to write, are the parent's
+    _writer = _FileWriter()  # the thread, and what it has still to write, are the parent's
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.products.blocking import BLOCK_BYTES, DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
-from anima.compiler.products.kernel import I1, I64, PTR, SCALARS, Writer, i64, loop, times, when
+from anima.compiler.products.kernel import I1, I64, PTR, SCALARS, PackWriter, i64, loop, times, when
 
 # What the driver reads: the context has addresses, the plan integers (alpha and beta as bits).
 CONTEXT = ("plan", "a", "b", "c", "kernel0", "kernel1", "edge0", "edge1", "pack_a", "pack_b", "transpose", "merge")
@@ -81,13 +81,13 @@ class Driver:
         b = self.module.function("segment", [("ctx", PTR), ("t", I64), ("block", I64), ("begin", I64), ("end", I64),
                                              ("packed", PTR), ("rows", PTR), ("tile", PTR)],
                                  linkage="internal", attributes="noinline")
-        Segment(b, Writer(b, self.scalar.text, self.lanes, self.masks)).write()
+        Segment(b, PackWriter(b, self.scalar.text, self.lanes, self.masks)).write()
 
 
 class Segment:
     """Writes `segment`: for each block of k, pack B; for each tile of rows, for each panel of columns, a kernel."""
 
-    def __init__(self, b: Builder, move: Writer) -> None:
+    def __init__(self, b: Builder, move: PackWriter) -> None:
         self.b = b
         self.move = move
         self.context, self.t, self.block, self.begin, self.end, self.packed, self.row_room, self.tile_room = b.params

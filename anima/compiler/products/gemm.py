@@ -20,7 +20,7 @@ from anima.compiler.machine.target import Target
 from anima.compiler.products.blocking import Shape, blocking, vector_blocking
 from anima.compiler.products.dots import KINDS
 from anima.compiler.products.driver import CONTEXT, DRIVER, Driver
-from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, Writer, i64, write_kernel
+from anima.compiler.products.kernel import I1, I64, KERNEL, PACK_A, PACK_B, PTR, SCALARS, PackWriter, i64, write_kernel
 from anima.compiler.products.vector import ALONG, DOT, write_along, write_dot
 
 PACK_ROWS, PACK_COLUMNS, TRANSPOSE, MERGE = "gemm_pack_a", "gemm_pack_b", "gemm_transpose", "gemm_merge"
@@ -46,14 +46,14 @@ def shared_text(name: str, dtype: str, target: Target) -> str:
     elif name == ALONG:
         write_along(module, scalar, lanes, masks)
     elif name == PACK_ROWS:
-        Writer(module.function(name, PACK_A), scalar, lanes, masks).pack_a()
+        PackWriter(module.function(name, PACK_A), scalar, lanes, masks).pack_a()
     elif name == PACK_COLUMNS:
-        Writer(module.function(name, PACK_B), scalar, lanes, masks).pack_b()
+        PackWriter(module.function(name, PACK_B), scalar, lanes, masks).pack_b()
     elif name == TRANSPOSE:
-        Writer(module.function(name, PACK_B), scalar, min(lanes, _SQUARE), masks).pack_transposed()
+        PackWriter(module.function(name, PACK_B), scalar, min(lanes, _SQUARE), masks).pack_transposed()
     elif name == MERGE:
         params = [PTR, I64, PTR, I64, I64, I64, Type(scalar), Type(scalar), I1]
-        Writer(module.function(name, params), scalar, lanes, masks).merge()
+        PackWriter(module.function(name, params), scalar, lanes, masks).merge()
     else:
         rows, vectors = map(int, name.removeprefix("gemm_").split("x"))
         write_kernel(module.function(name, KERNEL), dtype, Type(scalar, lanes), rows, vectors)

@@ -153,7 +153,7 @@ def write_kernel(b: Builder, dtype: str, vector: Type, rows: int, vectors: int) 
 # --- Packing ----------------------------------------------------------------------------------
 
 
-class Writer:
+class PackWriter:
     """Writes the functions that move data for products of one scalar type, in vectors of `width` lanes."""
 
     def __init__(self, b: Builder, scalar: str, width: int, masks: bool) -> None:

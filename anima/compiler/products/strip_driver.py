@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.products.driver import write_run
-from anima.compiler.products.kernel import I32, I64, PTR, Writer, i64, loop, when
-from anima.compiler.products.window_driver import Unit
+from anima.compiler.products.kernel import I32, I64, PTR, PackWriter, i64, loop, when
+from anima.compiler.products.window_driver import WindowUnit
 from anima.compiler.products.window_kernel import STEP
 from anima.compiler.products.windows import AT, C0, C1, C2, ENTRY, LENGTH, ODOMETER, OUT, X, word, write_table
 
@@ -70,11 +70,11 @@ def write_driver(module: ModuleBuilder, name: str, scalar: str, lanes: int, mask
     b.ret()
     b = module.function("unit", [("ctx", PTR), ("number", I64), *((n, PTR) for n in (
         "sums", "strips", "entries", "terms", "steps"))], linkage="internal", attributes="noinline")
-    (StripUnit if name == STRIPS else LineUnit)(b, Writer(b, scalar, lanes, masks)).write()
+    (StripUnit if name == STRIPS else LineUnit)(b, PackWriter(b, scalar, lanes, masks)).write()
     write_run(module, name, "units")
 
 
-class PieceUnit(Unit):
+class PieceUnit(WindowUnit):
     """Writes `unit`: some tiles or panels of windows, by some outputs."""
 
     names = PLAN

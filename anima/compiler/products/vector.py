@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.products.driver import write_run
-from anima.compiler.products.kernel import I64, PTR, Writer, i64, loop, when
+from anima.compiler.products.kernel import I64, PTR, PackWriter, i64, loop, when
 
 PLAN = ("outputs", "k", "stride", "x_stride", "y_stride", "size", "blocks", "m_step", "x_step", "y_step", "keep",
         "lines", "x_line", "y_line")
@@ -24,10 +24,10 @@ _DOT_ROWS, _DOT_VECTORS = 4, 2
 _ALONG_ROWS = 8
 
 
-class Unit:
+class VectorUnit:
     """What a unit works on: `count` results from y on, of the rows (or columns) of the matrix from m on, and x."""
 
-    def __init__(self, b: Builder, move: Writer, context: Value, number: Value, line: str | None) -> None:
+    def __init__(self, b: Builder, move: PackWriter, context: Value, number: Value, line: str | None) -> None:
         plan = b.load(PTR, context)
         words = {name: b.load(I64, b.gep("i64", plan, place)) for place, name in enumerate(PLAN)}
         m, x, y = (b.load(PTR, b.gep("ptr", context, place)) for place in (1, 2, 3))
@@ -43,14 +43,14 @@ class Unit:
 
 
 def _write(module: ModuleBuilder, name: str, scalar: str, lanes: int, masks: bool, line: str | None,
-           body: Callable[[Writer, Unit], None]) -> None:
+           body: Callable[[PackWriter, VectorUnit], None]) -> None:
     """A driver whose units are written by `body`."""
     b = module.function("units", [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
     context, begin, end = b.params
-    move = Writer(b, scalar, lanes, masks)
+    move = PackWriter(b, scalar, lanes, masks)
 
     def unit(number: Value, _: list[Value]) -> list[Value]:
-        body(move, Unit(b, move, context, number, line))
+        body(move, VectorUnit(b, move, context, number, line))
         return []
 
     loop(b, begin, end, 1, unit)
@@ -63,7 +63,7 @@ def _write(module: ModuleBuilder, name: str, scalar: str, lanes: int, masks: boo
 
 def write_dot(module: ModuleBuilder, scalar: str, lanes: int, masks: bool) -> None:
     """Write `gemm_dot`."""
-    def unit(move: Writer, u: Unit) -> None:
+    def unit(move: PackWriter, u: VectorUnit) -> None:
         b = move.b
         whole = b.op("and", u.count, i64(-_DOT_ROWS))
         for start, stop, rows in ((i64(0), whole, _DOT_ROWS), (whole, u.count, 1)):
@@ -81,7 +81,7 @@ def write_dot(module: ModuleBuilder, scalar: str, lanes: int, masks: bool) -> No
     _write(module, DOT, scalar, lanes, masks, "stride", unit)
 
 
-def _dots(move: Writer, u: Unit, i: Value, rows: int, x: Value, y: Value) -> None:
+def _dots(move: PackWriter, u: VectorUnit, i: Value, rows: int, x: Value, y: Value) -> None:
     """The results i, i + 1, ..., i + rows - 1 for one x."""
     b, width = move.b, move.width
     starts = [move.at(u.m, b.op("mul", b.op("add", i, r), u.stride)) for r in range(rows)]
@@ -135,7 +135,7 @@ def _sum(b: Builder, vectors: list[Value]) -> Value:
 
 def write_along(module: ModuleBuilder, scalar: str, lanes: int, masks: bool) -> None:
     """Write `gemm_along`; y is contiguous."""
-    def unit(move: Writer, u: Unit) -> None:
+    def unit(move: PackWriter, u: VectorUnit) -> None:
         b = move.b
 
         def clear(j: Value, type: Type, mask: Value | None) -> None:
@@ -153,7 +153,7 @@ def write_along(module: ModuleBuilder, scalar: str, lanes: int, masks: bool) -> 
     _write(module, ALONG, scalar, lanes, masks, None, unit)
 
 
-def _add_rows(move: Writer, u: Unit, p: Value, rows: int) -> None:
+def _add_rows(move: PackWriter, u: VectorUnit, p: Value, rows: int) -> None:
     """Rows p, p + 1, ..., p + rows - 1 of M by their elements of x, to y."""
     b = move.b
     places = [b.op("add", p, r) for r in range(rows)]

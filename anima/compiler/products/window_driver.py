@@ -16,7 +16,7 @@ from __future__ import annotations
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.products.blocking import DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
 from anima.compiler.products.driver import write_run
-from anima.compiler.products.kernel import I64, PTR, Writer, i64, loop, when
+from anima.compiler.products.kernel import I64, PTR, PackWriter, i64, loop, when
 from anima.compiler.products.windows import AT, ENTRY, LENGTH, ODOMETER, OUT, PACK, Windows, X, word, write_table
 
 ROWS, COLUMNS = "conv_rows", "conv_columns"
@@ -72,16 +72,16 @@ def write_driver(module: ModuleBuilder, name: str, scalar: str, lanes: int, mask
     b = module.function("unit", [("ctx", PTR), ("number", I64), ("sums", PTR), ("wide", PTR), ("tall", PTR),
                                  ("rows", PTR), ("terms", PTR), ("counts", PTR)],
                         linkage="internal", attributes="noinline")
-    (RowUnit if name == ROWS else ColumnUnit)(b, Writer(b, scalar, lanes, masks)).write()
+    (RowUnit if name == ROWS else ColumnUnit)(b, PackWriter(b, scalar, lanes, masks)).write()
     write_run(module, name, "units")
 
 
-class Unit:
+class WindowUnit:
     """Writes `unit`: one block of C, some windows by some outputs."""
 
     names: tuple[str, ...]  # of the plan's numbers
 
-    def __init__(self, b: Builder, move: Writer) -> None:
+    def __init__(self, b: Builder, move: PackWriter) -> None:
         self.b, self.move = b, move
         self.context, number = b.params[:2]
         self.rooms()
@@ -162,7 +162,7 @@ class Unit:
         when(b, b.cmp("eq", step, 1), lambda: move.copy(target, source, count), apart)
 
 
-class PackedUnit(Unit):
+class PackedUnit(WindowUnit):
     """A unit that packs windows."""
 
     names = PLAN

@@ -11,7 +11,7 @@ enumerated by odometers: four nested counters, each with what a step of it adds 
 from __future__ import annotations
 
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
-from anima.compiler.products.kernel import I32, I64, PTR, Writer, i64, loop, when
+from anima.compiler.products.kernel import I32, I64, PTR, PackWriter, i64, loop, when
 
 ENTRY = 8                                   # words of an entry
 X, OUT, C0, C1, C2, AT, LENGTH = range(7)   # what they are
@@ -81,7 +81,7 @@ class Windows:
 
     def __init__(self, b: Builder, scalar: str, lanes: int, masks: bool) -> None:
         self.b = b
-        self.move = Writer(b, scalar, lanes, masks)
+        self.move = PackWriter(b, scalar, lanes, masks)
         self.lanes = lanes
         self.index = b.step(Type("i32", lanes))
         params = dict(zip((name for name, _ in PACK), b.params, strict=True))

@@ -19,7 +19,7 @@ from anima.util import record
 
 
 @record
-class Format:
+class FloatFormat:
     """A float with a sign, `exponent` and `mantissa` bits; numbers above `largest` (its bits) are `over`."""
 
     exponent: int
@@ -31,14 +31,14 @@ class Format:
     signed_zero: bool
 
 
-def _format(dtype: Any) -> Format:
+def _format(dtype: Any) -> FloatFormat:
     info = ml_dtypes.finfo(dtype)
 
     def bits(x: float) -> int:
         return int(np.asarray(x, np.float32).astype(dtype).view(np.uint8))
 
-    return Format(info.nexp, info.nmant, 1 - info.minexp, bits(float(info.max)), bits(np.inf), bits(np.nan),
-                  bits(-0.0) != 0)
+    return FloatFormat(info.nexp, info.nmant, 1 - info.minexp, bits(float(info.max)), bits(np.inf), bits(np.nan),
+                       bits(-0.0) != 0)
 
 
 _EXPONENT_ONLY = "f8_e8m0fnu"

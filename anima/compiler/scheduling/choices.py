@@ -20,11 +20,11 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
     statements,
     walk,
@@ -52,7 +52,7 @@ def _plain(stmt: Stmt, indices: set[str]) -> bool:
         return stmt.kind == "unrolled" and all(_plain(s, indices) for s in stmt.body)
     if isinstance(stmt, If):
         return True  # its blocks are asked themselves
-    if not isinstance(stmt, (Let, Var, Assign, Local, Store)) or (isinstance(stmt, Store) and stmt.op is not None):
+    if not isinstance(stmt, (Let, Mutable, Assign, Local, Store)) or (isinstance(stmt, Store) and stmt.op is not None):
         return False
     places = [node.index for node in walk(stmt) if isinstance(node, (Load, Store))]
     return all(names_in(place) <= indices for place in places)
@@ -67,7 +67,7 @@ class _Choices:
     def name(self, value: Expr, out: list[Stmt]) -> Expr:
         self.count += 1
         out.append(Let(f"chosen{self.count}", value))
-        return Ref(f"chosen{self.count}", value.dtype)
+        return NamedValue(f"chosen{self.count}", value.dtype)
 
     def block(self, stmts: Sequence[Stmt], where: Expr | None) -> tuple[Stmt, ...]:
         out: list[Stmt] = []
@@ -84,7 +84,7 @@ class _Choices:
                 case While(before, _, body):
                     out.append(replace(stmt, before=self.block(before, where), body=self.block(body, where)))
                 case Assign(name, value) if where is not None:
-                    kept: tuple[Expr, ...] = (where, Ref(name, value.dtype), value)
+                    kept: tuple[Expr, ...] = (where, NamedValue(name, value.dtype), value)
                     out.append(Assign(name, Op("select_n", kept, value.dtype)))
                 case Store(buffer, index, value) if where is not None:
                     kept = (where, Load(buffer, index, value.dtype), value)

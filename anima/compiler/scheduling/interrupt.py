@@ -26,11 +26,11 @@ from anima.compiler.ir.loops import (
     For,
     If,
     Kernel,
+    Mutable,
+    NamedValue,
     Op,
     Program,
-    Ref,
     Stmt,
-    Var,
     While,
     statements,
 )
@@ -48,7 +48,7 @@ def interrupt(program: Program) -> Program:
     looks = _Looks()
     body = looks.block(program.body)
     if looks.outside:
-        body = (Var("ticks", "i64", Const(_PERIOD, "i64")), *body)
+        body = (Mutable("ticks", "i64", Const(_PERIOD, "i64")), *body)
     if not looks.inside:
         return replace(program, body=body)
     stop = Buffer(_STOP, "i64", 2, "temp", offset=-(-program.arena // ALIGNMENT) * ALIGNMENT)
@@ -101,7 +101,7 @@ class _Looks:
                 self.inside += 1
                 ticks = f"ticks{self.inside}"
                 first, new = self._kernel(stmt.before), self._kernel(stmt.body)
-                out.append(Var(ticks, "i64", Const(_FIRST, "i64")))
+                out.append(Mutable(ticks, "i64", Const(_FIRST, "i64")))
                 look = _look(ticks, (*first, *new), Call("look", (_STOP,)))
                 stmt = replace(stmt, before=first, body=(*new, *look))
             elif isinstance(stmt, For):
@@ -114,7 +114,7 @@ class _Looks:
 
 def _look(ticks: str, body: Sequence[Stmt], call: Call) -> tuple[Stmt, ...]:
     """The count of an iteration, and the look when it is time for one."""
-    now = Ref(ticks, "i64")
+    now = NamedValue(ticks, "i64")
     each = max(1, round(sum(map(_own_cost, body))))
     return (Assign(ticks, Op("sub", (now, Const(each, "i64")), "i64")),
             If(Op("lt", (now, Const(0, "i64")), "bool"), (call, Assign(ticks, Const(_PERIOD, "i64")))))

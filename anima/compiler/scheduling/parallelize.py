@@ -18,9 +18,9 @@ from anima.compiler.ir.loops import (
     Const,
     For,
     Let,
+    NamedValue,
     Op,
     Program,
-    Ref,
     Stmt,
     Store,
     statements,
@@ -82,7 +82,7 @@ def _collapsed(loop: For) -> For:
     if inner.kind == "vector" or not isinstance(inner.extent, Const):
         return loop
     count = int(inner.extent.value)
-    both, size = Ref(f"{loop.index}.{inner.index}", INDEX), Const(count, INDEX)
+    both, size = NamedValue(f"{loop.index}.{inner.index}", INDEX), Const(count, INDEX)
     body = (Let(loop.index, Op("div", (both, size), INDEX)), *lets, Let(inner.index, Op("rem", (both, size), INDEX)),
             *inner.body)
     return replace(loop, index=both.name, extent=Const(extent * count, INDEX), body=body)

@@ -27,13 +27,13 @@ from anima.compiler.ir.loops import (
     Kernel,
     Let,
     Load,
+    Mutable,
+    NamedValue,
     Op,
     Prefetch,
     Program,
-    Ref,
     Stmt,
     Store,
-    Var,
     affine,
     map_blocks,
     statements,
@@ -110,7 +110,7 @@ class _Rows:
     def rows(self, lanes: For) -> list[Load]:
         """The rows that a loop over lanes loads at places that are looked up in the loop around it."""
         inside = {s.index if isinstance(s, For) else s.name for s in statements(*lanes.body)
-                  if isinstance(s, (Let, Var, For))}
+                  if isinstance(s, (Let, Mutable, For))}
         found: dict[Load, None] = {}
         for node in walk(*lanes.body):
             if isinstance(node, Load) and node.buffer in self.large and node.buffer in self.read:
@@ -138,9 +138,9 @@ class _Rows:
     def ahead(self, expr: Expr) -> Expr:
         """The value of an expression some iterations later."""
         match expr:
-            case Ref(name=self.outer.index):
+            case NamedValue(name=self.outer.index):
                 return affine(self.distance, (expr, 1))
-            case Ref(name=name) if name in self.moving:
+            case NamedValue(name=name) if name in self.moving:
                 self.early.add(name)
                 return replace(expr, name=f"{name}.ahead")
             case Affine(const=const):

@@ -35,11 +35,11 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
-    Ref,
     Stmt,
     Store,
-    Var,
     affine,
     statements,
     with_blocks,
@@ -144,13 +144,13 @@ def _extent(loops: Sequence[For]) -> int:
 # ---------------------------------------------------------------- rows
 
 
-def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Var]) -> tuple[Stmt, ...]:
+def _long_sums(stmts: Sequence[Stmt], totals: dict[str, Mutable]) -> tuple[Stmt, ...]:
     """Statements in which long sums have parts; `totals` are the variables around them."""
-    totals = totals | {s.name: s for s in stmts if isinstance(s, Var)}
+    totals = totals | {s.name: s for s in stmts if isinstance(s, Mutable)}
     return tuple(_long_sum(s, totals) if isinstance(s, For) else s for s in stmts)
 
 
-def _long_sum(loop: For, totals: dict[str, Var]) -> Stmt:
+def _long_sum(loop: For, totals: dict[str, Mutable]) -> Stmt:
     added = [s for s in loop.body if isinstance(s, Accumulate)]
     if not added:
         return with_blocks(loop, [_long_sums(loop.body, totals)])
@@ -158,7 +158,7 @@ def _long_sum(loop: For, totals: dict[str, Var]) -> Stmt:
         return loop  # (the last of several blocks may be shorter)
     blocks, block = split(loop, even_block(_extent([loop]), RUN_LIMIT // 2))
     parts = {s.name: replace(totals[s.name], name=f"{s.name}.part") for s in added}
-    ends = [Accumulate(s.name, s.op, Ref(parts[s.name].name, s.value.dtype)) for s in added]
+    ends = [Accumulate(s.name, s.op, NamedValue(parts[s.name].name, s.value.dtype)) for s in added]
     body = (*parts.values(), *rename([block], {}, {n: v.name for n, v in parts.items()}), *ends)
     return with_blocks(blocks, [body])
 
@@ -200,7 +200,7 @@ def _abreast(stmts: Sequence[Stmt], index: str, size: int, varying: set[str]) ->
         elif isinstance(stmt, Let) and varying.isdisjoint(names_in(stmt.value)):
             out.append(stmt)
         else:
-            if isinstance(stmt, (Let, Var)):
+            if isinstance(stmt, (Let, Mutable)):
                 varying.add(stmt.name)
             for k in range(size):
                 names = {name: f"{name}.{k}" for name in varying}
@@ -214,7 +214,7 @@ class _Columns:
 
     def __init__(self, lanes: For, size: int) -> None:
         self.lanes, self.size = lanes, size
-        self.rows = {s.name: Local(f"{s.name}.row", s.dtype, size) for s in lanes.body if isinstance(s, Var)}
+        self.rows = {s.name: Local(f"{s.name}.row", s.dtype, size) for s in lanes.body if isinstance(s, Mutable)}
         self.varying = {lanes.index, *self.rows}
         self.count = 0
 
@@ -233,7 +233,7 @@ class _Columns:
         own = [s.name for s in loop.body if isinstance(s, Let)]
         rest = count % _ABREAST
         for part, first, number, size in (("block", 0, count // _ABREAST, _ABREAST), ("rest", count - rest, rest, 1)):
-            index = Ref(f"{loop.index}.{part}", INDEX)
+            index = NamedValue(f"{loop.index}.{part}", INDEX)
             body: list[Stmt] = []
             for k in range(size if number else 0):
                 names = {name: f"{name}.{part}{k}" for name in (loop.index, *own)}
@@ -264,12 +264,12 @@ class _Columns:
         """The loop over columns for a block's `own` statements."""
         if all(isinstance(s, Let) for s in own):
             return ()
-        index, used = Ref(self.lanes.index, INDEX), set[str]()
+        index, used = NamedValue(self.lanes.index, INDEX), set[str]()
         body: list[Stmt] = []
         for stmt in reversed((*known, *_in_turn(own))):
             if isinstance(stmt, Let) and stmt.name not in used:
                 continue
-            if isinstance(stmt, (Var, Assign, Accumulate)):
+            if isinstance(stmt, (Mutable, Assign, Accumulate)):
                 assert stmt.name not in used, f"'{stmt.name}' is read where it is set"
             if isinstance(stmt, Accumulate):
                 used.add(stmt.name)
@@ -283,10 +283,10 @@ class _Columns:
 
     def on_rows(self, stmt: Stmt, index: Expr) -> Stmt:
         match stmt:
-            case Var(name=name, init=value) | Assign(name=name, value=value):
+            case Mutable(name=name, init=value) | Assign(name=name, value=value):
                 return Store(self.rows[name].buffer, index, value)
             case Accumulate(name=name, op=op, value=value):
-                total = Op(op, (Ref(name, value.dtype), value), value.dtype)
+                total = Op(op, (NamedValue(name, value.dtype), value), value.dtype)
                 return Store(self.rows[name].buffer, index, total)
         return stmt
 
@@ -300,7 +300,7 @@ def _in_turn(stmts: Sequence[Stmt]) -> list[Stmt]:
         if isinstance(stmt, Accumulate) and (left[stmt.name] > 1 or stmt.name in totals):
             name, dtype = stmt.name, stmt.value.dtype
             left[name] -= 1
-            value = Op(stmt.op, (Ref(totals.get(name, name), dtype), stmt.value), dtype)
+            value = Op(stmt.op, (NamedValue(totals.get(name, name), dtype), stmt.value), dtype)
             totals[name] = f"{name}.{left[name]}"
             out.append(Let(totals[name], value) if left[name] else Assign(name, value))
         else:
@@ -343,15 +343,15 @@ def _in_blocks(stmts: Sequence[Stmt], outer: Sequence[For], block: Sequence[Stmt
     number, part = split(inner[0], size)
     ops = {s.name: s.op for s in statements(*inner) if isinstance(s, Accumulate)}
     at = block.index(inner[0])
-    head = sorted(block[:at], key=lambda s: isinstance(s, Var))
-    loop = (part,) if size > 1 else (Let(inner[0].index, Ref(number.index, INDEX)), *inner[0].body)
+    head = sorted(block[:at], key=lambda s: isinstance(s, Mutable))
+    loop = (part,) if size > 1 else (Let(inner[0].index, NamedValue(number.index, INDEX)), *inner[0].body)
     stores: list[Stmt] = []
     sums: list[Stmt] = []  # one by one: in what order a loop adds up depends on what else it does
     for var in head:
-        if isinstance(var, Var):
-            buffer, total = temp(var.dtype, _extent((number, *outer))), Ref(var.name, var.dtype)
+        if isinstance(var, Mutable):
+            buffer, total = temp(var.dtype, _extent((number, *outer))), NamedValue(var.name, var.dtype)
             stores.append(Store(buffer, _place((number, *outer)), total))
-            again, term = For(f"{var.name}.block", number.extent, ()), Ref(f"{var.name}.part", var.dtype)
+            again, term = For(f"{var.name}.block", number.extent, ()), NamedValue(f"{var.name}.part", var.dtype)
             value = Load(buffer, _place((again, *outer)), var.dtype)
             add = Accumulate(var.name, ops[var.name], term)
             sums.append(For(again.index, again.extent, (Let(term.name, value), add), "reduce"))
@@ -364,7 +364,7 @@ def _in_blocks(stmts: Sequence[Stmt], outer: Sequence[For], block: Sequence[Stmt
 
 def _place(loops: Sequence[For]) -> Expr:
     """The number of an iteration, the last loop's counted fastest."""
-    total: Expr = Ref(loops[0].index, INDEX)
+    total: Expr = NamedValue(loops[0].index, INDEX)
     for loop in loops[1:]:
-        total = affine(0, (total, _extent((loop,))), (Ref(loop.index, INDEX), 1))
+        total = affine(0, (total, _extent((loop,))), (NamedValue(loop.index, INDEX), 1))
     return total

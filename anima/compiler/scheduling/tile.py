@@ -16,7 +16,7 @@ import operator
 from collections.abc import Sequence
 
 from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
-from anima.compiler.ir.affine import Nest, nest_of, steps
+from anima.compiler.ir.affine import LoopNest, nest_of, steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
@@ -26,9 +26,9 @@ from anima.compiler.ir.loops import (
     Kernel,
     Let,
     Load,
+    NamedValue,
     Op,
     Program,
-    Ref,
     Stmt,
     Store,
     affine,
@@ -71,7 +71,7 @@ def _tiled(loop: For, target: Target) -> Stmt:
     return _rebuild(nest, across, _TILE, min(max(near, _TILE), _LANES), 1)
 
 
-def _accesses(nest: Nest) -> list[tuple[str, Expr, int]]:
+def _accesses(nest: LoopNest) -> list[tuple[str, Expr, int]]:
     """(buffer, index, bytes of an element) of all loads and stores."""
     found = []
     for node in walk(*nest.between, *nest.body):
@@ -82,7 +82,7 @@ def _accesses(nest: Nest) -> list[tuple[str, Expr, int]]:
     return found
 
 
-def _across(nest: Nest, target: Target) -> tuple[int, int]:
+def _across(nest: LoopNest, target: Target) -> tuple[int, int]:
     """The loop (its depth) along which memory lies that the innermost loop steps across, and how many bytes it steps:
     0, if that is not worth tiles."""
     lets, extents = nest.lets, nest.extents
@@ -106,7 +106,7 @@ def simple(body: Sequence[Stmt]) -> bool:
     return all(isinstance(s, (Let, Store)) for s in body) and sum(map(cost, body)) <= _SIMPLE
 
 
-def _rebuild(nest: Nest, across: int, rows: int, lanes: int, unit: int) -> Stmt:
+def _rebuild(nest: LoopNest, across: int, rows: int, lanes: int, unit: int) -> Stmt:
     tiles, row = split(nest.loops[across], even_block(nest.extents[across][1], rows, unit))
     steps, lane = split(nest.loops[-1], even_block(nest.extents[-1][1], lanes, unit))
     body = with_blocks(row, [(row.body[0], *nest.between, lane)])
@@ -131,7 +131,7 @@ def split(loop: For, size: int) -> tuple[For, For]:
         for i < 100: ...      ->      for i.block < 7:  for i.in < min(16, 100 - i.block * 16): i = ...
     """
     extent = int(loop.extent.value)  # type: ignore[union-attr]
-    block, inner = Ref(f"{loop.index}.block", INDEX), Ref(f"{loop.index}.in", INDEX)
+    block, inner = NamedValue(f"{loop.index}.block", INDEX), NamedValue(f"{loop.index}.in", INDEX)
     count: Expr = Const(min(size, extent), INDEX)
     if extent % size and extent > size:
         count = Op("min", (count, affine(extent, (block, -size))), INDEX)

@@ -27,12 +27,12 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
     Program,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
     children,
     map_blocks,
@@ -96,7 +96,8 @@ def _together(loop: For, width: int, target: Target) -> int:
     inside = list(statements(*loop.body))
     in_order = [s for s in inside if isinstance(s, For) and s.kind == "serial"]
     if (not in_order or any(isinstance(s, While) for s in inside) or not isinstance(loop.extent, Const)
-            or int(loop.extent.value) < 2 * width or sum(isinstance(s, Var) for s in inside) > target.registers // 4):
+            or int(loop.extent.value) < 2 * width
+            or sum(isinstance(s, Mutable) for s in inside) > target.registers // 4):
         return 1
     held = {s.buffer for s in inside if isinstance(s, Local)}
     moved = sum(isinstance(n, (Load, Store)) and n.buffer not in held for n in walk(*in_order))
@@ -114,7 +115,7 @@ def widest(stmts: Sequence[Stmt]) -> int:
                 size = max(size, 4)     # computed in f32
             elif node.name == "cast" and node.args[0].dtype == INDEX:  # type: ignore[union-attr]
                 size = max(size, 2)     # an index takes more than a byte
-        elif kind is not Load and kind is not Const and kind is not Ref:
+        elif kind is not Load and kind is not Const and kind is not NamedValue:
             continue
         dtypes.add(node.dtype)  # type: ignore[union-attr]
     for dtype in dtypes - {INDEX, "bool"}:
@@ -125,7 +126,7 @@ def widest(stmts: Sequence[Stmt]) -> int:
 def fits(loop: For) -> bool:
     """Whether the iterations of a loop can run in lanes: what controls them must not differ between lanes."""
     inside = list(statements(*loop.body))
-    own = {stmt.name for stmt in inside if isinstance(stmt, (Let, Var))}
+    own = {stmt.name for stmt in inside if isinstance(stmt, (Let, Mutable))}
     varying = varying_names(loop)
     held = {s.buffer for s in inside if isinstance(s, Local) and s.held in ("elements", "apart")}  # a lane's own
     apart = {s.buffer for s in inside if isinstance(s, Local) and s.held == "apart"}
@@ -156,7 +157,7 @@ def varying_names(loop: For) -> set[str]:
     reads: list[tuple[str, set[str]]] = []
     for stmt in statements(*loop.body):
         match stmt:
-            case Let(name=name, value=value) | Var(name=name, init=value):
+            case Let(name=name, value=value) | Mutable(name=name, init=value):
                 reads.append((name, names_in(value, True)))
             case Store(buffer=name, index=index, value=value):
                 reads.append((name, names_in(value, True) | names_in(index)))
@@ -180,7 +181,7 @@ def names_in(node: Expr | Stmt, buffers: bool = False) -> set[str]:
     while stack:
         node = stack.pop()
         kind = type(node)
-        if kind is Ref:
+        if kind is NamedValue:
             found.add(node.name)  # type: ignore[union-attr]
         elif kind is Op:
             stack += node.args  # type: ignore[union-attr, arg-type]

@@ -25,8 +25,8 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    NamedValue,
     Op,
-    Ref,
     Stmt,
     Store,
     While,
@@ -186,7 +186,7 @@ _BESIDE = Block(Let("", Const(0, INDEX)))
 def block_of(stmt: Stmt) -> Block:
     """The block of a statement; operations on values alone have one for all."""
     value = stmt.value if type(stmt) is Let else None
-    plain = type(value) is Op and all(type(a) is Ref or type(a) is Const for a in value.args)
+    plain = type(value) is Op and all(type(a) is NamedValue or type(a) is Const for a in value.args)
     return _BESIDE if plain else Block(stmt)
 
 
@@ -208,7 +208,7 @@ def _moves(access: _Access, held: set[str]) -> float:
     if loop is None or loop.index not in found:
         return _SHUFFLE * times if access.buffer in held else 0.0
     if access.buffer in held:
-        return 0.0 if access.index == Ref(loop.index, INDEX) else _SHUFFLE
+        return 0.0 if access.index == NamedValue(loop.index, INDEX) else _SHUFFLE
     step = found[loop.index]
     return 0.0 if step is None or abs(step) <= 1 else float(times)
 

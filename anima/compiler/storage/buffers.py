@@ -35,15 +35,15 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
     Prefetch,
     Program,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
-    Window,
+    WindowAt,
     affine,
     children,
     walk,
@@ -147,7 +147,7 @@ def uses(nodes: Iterable[Expr | Stmt], kernels: dict[int, tuple[set[str], set[st
     while stack:
         node = stack.pop()
         kind = type(node)
-        if kind is Ref or kind is Const:
+        if kind is NamedValue or kind is Const:
             continue
         if kind is Op:
             stack += node.args
@@ -274,7 +274,7 @@ def _copied(kernel: Kernel) -> tuple[str, str] | None:
         body = body[0].body
     match body:
         case (*indices, Let(name=loaded, value=Load(buffer=source, index=here)),
-              Store(buffer=target, index=there, value=Ref(name=stored), op=None)):
+              Store(buffer=target, index=there, value=NamedValue(name=stored), op=None)):
             plain = all(isinstance(s, Let) for s in indices) and loaded == stored and here == there
             return (source, target) if plain else None
     return None
@@ -290,9 +290,9 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
         kind = type(e)
         if kind is Const:
             return e
-        if kind is Ref:
+        if kind is NamedValue:
             name = e.name  # type: ignore[union-attr]
-            return numbered.get(name) or (Ref(named[name], e.dtype) if name in named else e)
+            return numbered.get(name) or (NamedValue(named[name], e.dtype) if name in named else e)
         match e:
             case Op(name, args, dtype, params):
                 return Op(name, tuple(map(expr, args)), dtype, params)
@@ -321,8 +321,8 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
                 return replace(s, before=block(before), cond=expr(cond), body=block(body))
             case If(cond=cond, then=then, orelse=orelse):
                 return If(expr(cond), block(then), block(orelse))
-            case Var(name=name, dtype=dtype, init=init):
-                return Var(named.get(name, name), dtype, expr(init))
+            case Mutable(name=name, dtype=dtype, init=init):
+                return Mutable(named.get(name, name), dtype, expr(init))
             case Assign(name=name, value=value):
                 return Assign(named.get(name, name), expr(value))
             case Accumulate(name=name, op=op, value=value):
@@ -333,8 +333,8 @@ def rename(stmts: Sequence[Stmt], buffers: Mapping[str, str], names: Mapping[str
                 return Prefetch(expr(load))  # type: ignore[arg-type]
             case Local(buffer=buffer):
                 return replace(s, buffer=buffers[buffer]) if buffer in buffers else s
-            case Window(buffer=buffer, address=address):
-                return Window(buffers.get(buffer, buffer), expr(address))
+            case WindowAt(buffer=buffer, address=address):
+                return WindowAt(buffers.get(buffer, buffer), expr(address))
             case Call(routine=routine, args=args):
                 return replace(s, args=renamed(routine, args, buffers))  # type: ignore[arg-type]
         return s

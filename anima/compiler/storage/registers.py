@@ -33,12 +33,12 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
+    NamedValue,
     Op,
     Program,
-    Ref,
     Stmt,
     Store,
-    Var,
     While,
     blocks_of,
     map_blocks,
@@ -137,7 +137,7 @@ class _Worker:
     def copy(self, source: str, target: str, mode: Mode, like: str) -> Stmt:
         """A loop that copies between memory and registers."""
         self.count += 1
-        b, i = self.buffers[like], Ref(f"c{self.count}", INDEX)
+        b, i = self.buffers[like], NamedValue(f"c{self.count}", INDEX)
         body = (Store(target, i, Load(source, i, b.dtype)),)
         return marked(For(i.name, Const(b.size, INDEX), body, "vector"), mode)
 
@@ -327,6 +327,6 @@ def _in_order(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
 def _renamed_apart(stmts: Sequence[Stmt], prefix: str) -> tuple[Stmt, ...]:
     """The body of a kernel with its own names made different from all others; `parallel` loops in order."""
     inside = list(statements(*stmts))
-    names = {s.index if isinstance(s, For) else s.name for s in inside if isinstance(s, (For, Let, Var))}
+    names = {s.index if isinstance(s, For) else s.name for s in inside if isinstance(s, (For, Let, Mutable))}
     buffers = {s.buffer for s in inside if isinstance(s, Local)}
     return _in_order(rename(stmts, {b: prefix + b for b in buffers}, {n: prefix + n for n in names}))

@@ -20,7 +20,7 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
-    Ref,
+    NamedValue,
     Stmt,
     Store,
     map_blocks,
@@ -65,7 +65,7 @@ def _fits(row: Local, stmts: Sequence[Stmt]) -> bool:
 def _element_by_element(stmt: Stmt, row: Local) -> bool:
     if isinstance(stmt, For) and stmt.kind == "vector":
         return (isinstance(stmt.extent, Const) and stmt.extent.value == row.size and fits(stmt)
-                and all(node.index == Ref(stmt.index, INDEX) for node in walk(*stmt.body)
+                and all(node.index == NamedValue(stmt.index, INDEX) for node in walk(*stmt.body)
                         if isinstance(node, (Load, Store)) and node.buffer == row.buffer))
     if isinstance(stmt, For) and stmt.kind == "serial":
         return all(_element_by_element(s, row) for s in stmt.body if row.buffer in buffers_of((s,)))

@@ -71,7 +71,7 @@ def _at_run_time(callback: Any) -> Any:
 _words = ctypes.c_int64 * 4
 
 
-class _State:
+class _RunState:
     """The state of one run; as long as it lives, so do the tapes of its chain."""
 
     __slots__ = ("__weakref__", "words")
@@ -125,7 +125,7 @@ class TapeExecutable:
         values = list(inputs)
         for k in self.given:
             values[k] = handles(values[k])
-        state = _State(budget() if room is None else room)
+        state = _RunState(budget() if room is None else room)
         if self.records:
             values.append(state.address())
         kept = False
@@ -153,7 +153,7 @@ class TapeExecutable:
             return None
 
         def recording(*args: Any) -> Any:
-            state = _State(budget())
+            state = _RunState(budget())
             try:
                 outs = run(*args, state.address())
                 self._check(state)
@@ -163,7 +163,7 @@ class TapeExecutable:
 
         return recording
 
-    def _check(self, state: _State) -> None:
+    def _check(self, state: _RunState) -> None:
         """MemoryError if the tapes of a run took more memory than they may."""
         if state.words[native.STATUS]:
             raise over_budget(self._place(state.words[native.STATUS]))

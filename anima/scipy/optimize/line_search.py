@@ -13,7 +13,7 @@ _DECREASE, _CURVATURE = 1e-4, 0.9  # Nocedal and Wright, "Numerical Optimization
 
 
 @record
-class Step:
+class LineSearchStep:
     """A step, the value and the gradient after it, whether it meets the conditions, and how often the function was
     called."""
 
@@ -25,7 +25,7 @@ class Step:
 
 
 def line_search(function: Callable[[Any], Any], x: Any, direction: Any, value: Any, gradient: Any, first: Any,
-                maxiter: int) -> Step:
+                maxiter: int) -> LineSearchStep:
     """A step from `x`, where the function has this value and gradient; `first` is tried first.
 
     An interval is kept whose lower end decreases the function enough and still descends, and whose upper end does
@@ -57,7 +57,7 @@ def line_search(function: Callable[[Any], Any], x: Any, direction: Any, value: A
              "high_rate": slope, "next": zero + first, "calls": jnp.int32(0), "found": jnp.array(False), "best": zero,
              "best_value": value, "best_gradient": gradient}
     s = while_loop(going, step, start)
-    return Step(s["best"], s["best_value"], s["best_gradient"], s["found"], s["calls"])
+    return LineSearchStep(s["best"], s["best_value"], s["best_gradient"], s["found"], s["calls"])
 
 
 def _between(s: dict[str, Any]) -> Any:
