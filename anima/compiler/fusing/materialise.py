@@ -30,7 +30,10 @@ DEEP = 40              # longest chain of folded equations that are not elementw
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
+SHORT = 64             # most elements of a row for which a costly value is worth being computed apart, in vectors ...
+MANY = 64              # ... if there are so many of them: before the loop over a row, it would be one at a time
 POLYNOMIAL = 10        # the cost of functions that are polynomials, written in line: instructions are more
+
 
 def kind_of(eqn: Eqn, target: Target) -> str:
     """How an equation is lowered: "map" (a value at each index), "reduce" or "call"."""
@@ -49,7 +52,8 @@ def kind_of(eqn: Eqn, target: Target) -> str:
 @dataclass(slots=True)
 class _Use:
     """How a variable is used: by which kernels' roots, how many times each element, by how many shapings; whether
-    by maps alone, at the index of their result (or the index less a constant, in `halves` of a block)."""
+    by maps alone, at the index of their result (or the index less a constant, in `halves` of a block); whether each
+    element is that of a short row."""
 
     roots: set[int] = field(default_factory=set)
     evaluations: float = 0.0
@@ -57,6 +61,7 @@ class _Use:
     same: bool = False
     forced: bool = False
     direct: bool = True
+    rows: bool = False
 
 
 def cost_of(eqn: Eqn) -> int:
@@ -69,7 +74,12 @@ def cost_of(eqn: Eqn) -> int:
 def size_of(eqn: Eqn) -> int:
     """Instructions for one element of the result, about."""
     cost = cost_of(eqn)
-    return min(6 * cost, 120) if cost >= POLYNOMIAL and is_elementwise(eqn) else max(cost, 1)
+    return min(6 * cost, 120) if is_costly(eqn) else max(cost, 1)
+
+
+def is_costly(eqn: Eqn) -> bool:
+    """Whether an equation is a function that is worth the lanes of a vector."""
+    return eqn.primitive.cost >= POLYNOMIAL and is_elementwise(eqn)
 
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
@@ -121,7 +131,7 @@ def _joined(uses: list[_Use]) -> _Use:
     count = sum if any(u.moved for u in uses) else max
     return _Use(set().union(*(u.roots for u in uses)), count(u.evaluations for u in uses),
                 max(u.moved for u in uses), any(u.same for u in uses), any(u.forced for u in uses),
-                all(u.direct for u in uses))
+                all(u.direct for u in uses), any(u.rows for u in uses))
 
 
 def acts_elementwise(eqn: Eqn) -> bool:
@@ -218,17 +228,20 @@ def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float) -> None:
     elif name == "concatenate" and (len(eqn.invars) <= CONCATENATED or in_parts(eqn)):
         use.evaluations += size
     elif name == "broadcast_in_dim" or acts_elementwise(eqn):
-        use.evaluations += _broadcast_evaluations(eqn, operand, evaluations)
+        inner = _repeated_last(eqn, operand)
+        use.evaluations += evaluations / inner
+        use.rows = use.rows or 1 < inner <= SHORT
     else:
         use.evaluations += evaluations
 
 
-def _broadcast_evaluations(eqn: Eqn, operand: Var, evaluations: float) -> float:
-    """Values repeated along the last dimensions are computed once, before the loops over them."""
+def _repeated_last(eqn: Eqn, operand: Var) -> int:
+    """How many times each value is repeated along the last dimensions: it is computed once, before the loops over them.
+    """
     out = eqn.outvars[0].aval.shape
     dims = eqn.params.get("broadcast_dimensions", range(len(out)))
     last = max((d for n, d in zip(operand.aval.shape, dims, strict=False) if n != 1), default=-1)
-    return evaluations / max(math.prod(out[last + 1:]), 1)
+    return max(math.prod(out[last + 1:]), 1)
 
 
 def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) -> bool:
@@ -238,7 +251,7 @@ def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) ->
     size, cost = var.aval.size, costs[var]
     if size == 0 or cost <= CHEAP:
         return False
-    if len(use.roots) > 1:
+    if len(use.roots) > 1 or (use.rows and cost >= POLYNOMIAL and size >= MANY):
         return True
     repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
     if not repeated or size == 1:

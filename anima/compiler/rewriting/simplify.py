@@ -231,13 +231,18 @@ def _transpose(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | N
 
 
 def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
-    """A reduction of a transposed array is one of the array itself, if the order of what is left stays."""
+    """A reduction of a transposed array is one of the array itself, if the order of what is left stays; one of all
+    elements, in whatever shape, is one of the array that was given this shape, whose elements may be computed in loops
+    of its own shape."""
     axes = eqn.params["axes"]
     if not axes:
         return _same(eqn, invars[0])
     inner = program.get(invars[0]) if type(invars[0]) is Var else None
-    if inner is None or inner.primitive.name != "transpose":
+    if inner is None or inner.primitive.name not in ("transpose", "reshape"):
         return None
+    if inner.primitive.name == "reshape":
+        return None if eqn.outvars[0].aval.shape else eqn.replace(
+            invars=list(inner.invars), params={**eqn.params, "axes": (*range(inner.invars[0].aval.ndim),)})
     order = inner.params["permutation"]
     kept = [p for d, p in enumerate(order) if d not in axes]
     if kept != sorted(kept):
@@ -245,9 +250,16 @@ def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None
     return eqn.replace(invars=list(inner.invars), params={**eqn.params, "axes": tuple(sorted(order[a] for a in axes))})
 
 
-def untransposed(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
-    """A product of a transposed operand is one of the operand itself, if the order of its other axes stays."""
+def direct_product(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
+    """A product of a transposed operand is one of the operand itself, if the order of its other axes stays; one of two
+    arrays that are seen as vectors is one of the arrays. `invars` are changed to the new operands."""
     (xc, yc), (xb, yb) = eqn.params["dimension_numbers"]
+    if (xc, yc, xb, yb) == ((0,), (0,), (), ()) and not eqn.outvars[0].aval.shape:
+        x, y = (_made_by(v, "reshape", program) for v in invars)
+        if x is not None and y is not None and x[0].aval.shape == y[0].aval.shape:
+            every = (*range(x[0].aval.ndim),)
+            invars[:] = x[0], y[0]
+            return eqn.replace(invars=invars, params={**eqn.params, "dimension_numbers": ((every, every), ((), ()))})
     axes = [(tuple(xc), tuple(xb)), (tuple(yc), tuple(yb))]
     changed = False
     for place, (contract, batch) in enumerate(axes):
@@ -336,7 +348,7 @@ RULES: dict[str, Rule] = {
     "name": _identity,
     "broadcast_in_dim": _identity, "squeeze": _identity, "slice": _identity,
     "reshape": _reshape, "transpose": _transpose, "select_n": _select, "integer_pow": _integer_pow,
-    "dot_general": untransposed,
+    "dot_general": direct_product,
     **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"),
                     _reduce),
 }

@@ -39,6 +39,7 @@ from anima.compiler.storage.buffers import buffers_of
 from anima.util import record, replace
 
 Mode = Literal["elements", "lanes"]
+MOST = 4096      # of an index, so many values are told apart: more are not those of a small array
 LARGEST = 64     # elements of a buffer in registers
 LONGEST = 8      # iterations of a loop that is written out for single elements
 _SHUFFLE = 3.0   # nanoseconds, as `costs` counts, to move elements between lanes
@@ -148,7 +149,8 @@ class _Walk:
             return frozenset((int(index.value),))
         if index not in self.known:
             found = known(index, self.numbers)
-            self.known[index] = None if found is None else frozenset(map(int, np.ravel(found)))
+            few = found is not None and np.size(found) <= MOST
+            self.known[index] = frozenset(map(int, np.ravel(found))) if few else None
         return self.known[index]
 
 
