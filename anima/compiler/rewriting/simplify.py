@@ -10,6 +10,7 @@ Dead code goes first, so that its cost is that of one look at it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from anima.compiler.rewriting.counters import counted
 from anima.compiler.rewriting.inline import has_programs, map_programs
 from anima.core.array import ConcreteArray
-from anima.core.avals import ShapedArray
+from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.ops.elementwise import and_
 from anima.ops.family import Elementwise
@@ -231,23 +232,54 @@ def _transpose(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | N
 
 
 def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
-    """A reduction of a transposed array is one of the array itself, if the order of what is left stays; one of all
-    elements, in whatever shape, is one of the array that was given this shape, whose elements may be computed in loops
-    of its own shape."""
+    """A reduction of a transposed array is one of the array itself, if the order of what is left stays; so is one of
+    an array in another shape, if that has an axis for each one that is left: loops then run as the elements lie."""
     axes = eqn.params["axes"]
     if not axes:
         return _same(eqn, invars[0])
     inner = program.get(invars[0]) if type(invars[0]) is Var else None
-    if inner is None or inner.primitive.name not in ("transpose", "reshape"):
+    if inner is not None and inner.primitive.name == "reshape":
+        before = _axes_before(inner.invars[0].aval.shape, invars[0].aval.shape, axes)
+        if before is None:
+            return None
+        invars, axes = list(inner.invars), before
+        eqn = eqn.replace(invars=invars, params={**eqn.params, "axes": axes})
+        return _reduce(eqn, invars, program) or eqn
+    if inner is None or inner.primitive.name != "transpose":
         return None
-    if inner.primitive.name == "reshape":
-        return None if eqn.outvars[0].aval.shape else eqn.replace(
-            invars=list(inner.invars), params={**eqn.params, "axes": (*range(inner.invars[0].aval.ndim),)})
     order = inner.params["permutation"]
     kept = [p for d, p in enumerate(order) if d not in axes]
     if kept != sorted(kept):
         return None
     return eqn.replace(invars=list(inner.invars), params={**eqn.params, "axes": tuple(sorted(order[a] for a in axes))})
+
+
+def _axes_before(old: Shape, new: Shape, axes: Sequence[int]) -> tuple[int, ...] | None:
+    """The axes of an array of shape `old` that are `axes` of the array in shape `new`; None if that divides axes."""
+    found: list[int] = []
+    i = j = 0
+    while j < len(new):
+        if j not in axes:
+            while i < len(old) and old[i] == 1 != new[j]:
+                found.append(i)
+                i += 1
+            if i == len(old) or old[i] != new[j]:
+                return None
+            i, j = i + 1, j + 1
+            continue
+        count = 1
+        while j < len(new) and j in axes:
+            count, j = count * new[j], j + 1
+        while i < len(old) and count > 1:
+            if not old[i] or count % old[i]:
+                return None
+            count //= old[i]
+            found.append(i)
+            i += 1
+        if count != 1:
+            return None
+    found += range(i, len(old))
+    return tuple(found) if math.prod(old[i:]) == 1 else None
 
 
 def direct_product(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
