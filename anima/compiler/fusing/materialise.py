@@ -11,6 +11,7 @@ computed more than once.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -88,6 +89,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
     the equations that do (roots)."""
     results = {v for v in jaxpr.outvars if type(v) is Var}
     costs, ends = _costs(jaxpr, kinds, results)
+    costly = _costly(jaxpr, kinds, results | ends)
     uses = {v: _Use(forced=True) for v in (*results, *early)}
     views: dict[Var, Var] = {}
     stored: set[Var] = set()
@@ -101,7 +103,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
             continue
         kind = kinds[id(eqn)]
         use = _joined([uses[v] for v in used])
-        root = kind != "map" or _wants_memory(used[0], use, costs, ends) or (
+        root = kind != "map" or _wants_memory(used[0], use, costs, ends, costly) or (
             _adds(eqn) and use.evaluations >= PADDED * used[0].aval.size > PADDED)
         if root and not use.forced and eqn.primitive is broadcast_in_dim_p and type(eqn.invars[0]) is Var:
             uses.setdefault(eqn.invars[0], _Use()).forced = True  # that is the same, and less of it
@@ -244,14 +246,14 @@ def _repeated_last(eqn: Eqn, operand: Var) -> int:
     return max(math.prod(out[last + 1:]), 1)
 
 
-def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) -> bool:
+def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var], costly: set[Var]) -> bool:
     """Whether a value is better computed once, as a whole, than where it is used."""
     if use.forced or var in ends:
         return True
     size, cost = var.aval.size, costs[var]
     if size == 0 or cost <= CHEAP:
         return False
-    if len(use.roots) > 1 or (use.rows and cost >= POLYNOMIAL and size >= MANY):
+    if len(use.roots) > 1 or (use.rows and size >= MANY and var in costly):
         return True
     repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
     if not repeated or size == 1:
@@ -268,6 +270,17 @@ class _Tree:
     members: frozenset[Eqn | Var] = frozenset()
     size: int = 0
     moves: int = 0
+
+
+def _costly(jaxpr: Jaxpr, kinds: dict[int, str], known: set[Var]) -> set[Var]:
+    """The variables that take functions that are worth lanes, if all is folded but those `known`, which are in memory,
+    and costly ones that several equations use, which will be."""
+    found: set[Var] = set()
+    users = Counter(v for eqn in jaxpr.eqns for v in dict.fromkeys(eqn.invars))
+    for eqn in jaxpr.eqns:
+        if kinds[id(eqn)] == "map" and (is_costly(eqn) or any(v in found and users[v] == 1 for v in eqn.invars)):
+            found.update(v for v in eqn.outvars if v not in known)
+    return found
 
 
 def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var]) -> tuple[dict[Var, int], set[Var]]:

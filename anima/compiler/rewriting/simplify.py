@@ -233,12 +233,12 @@ def _transpose(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | N
 
 def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
     """A reduction of a transposed array is one of the array itself, if the order of what is left stays; so is one of
-    an array in another shape, if that has an axis for each one that is left: loops then run as the elements lie."""
+    what was computed in another shape, if that has an axis for each one that is left: loops then run as it lies."""
     axes = eqn.params["axes"]
     if not axes:
         return _same(eqn, invars[0])
     inner = program.get(invars[0]) if type(invars[0]) is Var else None
-    if inner is not None and inner.primitive.name == "reshape":
+    if inner is not None and inner.primitive.name == "reshape" and inner.invars[0] in program:
         before = _axes_before(inner.invars[0].aval.shape, invars[0].aval.shape, axes)
         if before is None:
             return None
