@@ -149,8 +149,9 @@ class _Walk:
             return frozenset((int(index.value),))
         if index not in self.known:
             found = known(index, self.numbers)
-            few = found is not None and np.size(found) <= MOST
-            self.known[index] = frozenset(map(int, np.ravel(found))) if few else None
+            if found is not None and np.size(found) > MOST:
+                found = None
+            self.known[index] = None if found is None else frozenset(map(int, np.ravel(found)))
         return self.known[index]
 
 
