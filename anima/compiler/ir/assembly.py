@@ -15,7 +15,7 @@ and a vector width); Python numbers stand for constants of the other operand's t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 _MANGLED = {"i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "i128": "i128", "half": "f16",
@@ -515,13 +515,6 @@ class ModuleBuilder:
     def size(self) -> int:
         """The number of lines so far."""
         return sum(len(f.lines) for f in self._functions.values())
-
-    def helper(self, name: str, params: Sequence[Type], result: Type | None, build: Callable[[Builder], None],
-               attributes: str = "noinline") -> str:
-        """The name of an internal function, which `build` writes the first time it is asked for."""
-        if name not in self._functions:
-            build(self.function(name, params, result, "internal", attributes))
-        return name
 
     def declare(self, name: str, params: Sequence[Type], result: Type | None = None) -> None:
         """Declare an external function (an intrinsic), once."""
