@@ -15,7 +15,7 @@ import numpy as np
 from anima import tree
 from anima.config import config, platform_name, platforms, transfer_guard
 from anima.core import dtypes, transfers
-from anima.core.array import ConcreteArray, PlacedArray
+from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.device import CPU, Device, MemorySpace, devices as all_devices, local_devices as devices_of
 from anima.core.layout import Format
 from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
@@ -41,7 +41,7 @@ llvm = lazy_module("llvmlite")
 
 def block_until_ready(x: Any) -> Any:
     """`x`, once every array in it is computed."""
-    for v in tree.leaves(x):
+    for v in (x,) if isinstance(x, Array) else tree.leaves(x):
         if hasattr(v, "block_until_ready"):
             v.block_until_ready()
     return x

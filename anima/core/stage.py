@@ -93,6 +93,7 @@ class StageTrace(Trace):
     def __init__(self, parent: Trace | None, traced: Traced = _INTERNAL):
         super().__init__(parent)
         self.traced = traced
+        self.around = len(current.names)  # names around all of the program, which its equations do not tell of
         self.invars: list[Var] = []
         self.eqns: list[Eqn] = []
         self.consts: dict[int, tuple[Var, Any]] = {}
@@ -141,6 +142,8 @@ class StageTrace(Trace):
                     raise ValueError(errors.ref_as_array_message(a.aval, primitive.name))
                 explicit = explicit or kind is ShardedArray
         where = current.source or source.here()
+        if current.names and where is not None:
+            where = where._replace(names=current.names[self.around:] + where.names)
         vma = None
         if current.manual is not None and primitive.typed and not any(subjaxprs(params)):
             if primitive.takes_refs:
@@ -258,12 +261,13 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
     """
     if config.no_tracing:
         raise RuntimeError(errors.no_tracing_message(getattr(fun, "__name__", str(fun))))
-    trace = StageTrace(current.trace, traced)
-    try:
-        with deeper():
-            result = trace.finish(under(trace, fun, *map(trace.new_arg, in_avals)))
-    finally:
-        trace.alive = False
+    with source.no_names():  # a program's equations tell of the names in it
+        trace = StageTrace(current.trace, traced)
+        try:
+            with deeper():
+                result = trace.finish(under(trace, fun, *map(trace.new_arg, in_avals)))
+        finally:
+            trace.alive = False
     check_leaks(trace)
     if config.enable_checks:
         check_jaxpr(result[0])
