@@ -164,7 +164,7 @@ def test_submodules_and_the_whole_are_seen() -> None:
 PRESCRIBED = {
     "Backend": "extend.backend", "Buffer": "experimental.buffer_callback", "Pass": "experimental.source_mapper",
     "MemorySpace": "experimental.pallas.specs experimental.pallas.tpu", "Primitive": "extend.core.operation",
-    "Scope": "core.source", "ShapedArray": "dropin.jax.core", "Store": "extend.linear_util", "Trace": "dropin.tracing",
+    "ShapedArray": "dropin.jax.core", "Store": "extend.linear_util", "Trace": "dropin.tracing",
 }
 
 
