@@ -16,7 +16,7 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -64,3 +64,13 @@ def access(module: str, names: Mapping[str, Any], submodules: Sequence[str] = ()
         return sorted(public(names).union(submodules))
 
     return {"__getattr__": get, "__dir__": listed}
+
+
+def refusing(name: str, message: str, doc: str) -> Callable[..., NoReturn]:
+    """The function `name` of a public module that is there to say why it cannot be had: a NotImplementedError."""
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(message)
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = doc
+    return refuse

@@ -18,15 +18,18 @@ from anima.core.avals import ShapedArray
 from anima.core.trace import aval_of, is_array_like
 from anima.extend.core.operation import Primitive
 from anima.extend.core.types import EffectTypeSet
-from anima.names import access
+from anima.names import access, refusing
 from anima.util import clear_all, record
 
 DEVICE_TO_DEVICE_TYPE, SEND_TO_HOST_TYPE, RECV_FROM_HOST_TYPE = 1, 2, 3
 
 
+_WHY = ("{}: programs are compiled without MLIR here, and have none of its objects. An operation is lowered as a "
+        "function of others: register_lowering(p, lower_fun(f)).")
+
+
 def _refuse(what: str) -> NoReturn:
-    raise NotImplementedError(f"{what}: programs are compiled without MLIR here, and have none of its objects. An "
-                              "operation is lowered as a function of others: register_lowering(p, lower_fun(f)).")
+    raise NotImplementedError(_WHY.format(what))
 
 
 @record
@@ -165,13 +168,9 @@ def _signature(parameters: str) -> inspect.Signature:
 
 
 def _refusing(name: str, parameters: str = "") -> Callable[..., NoReturn]:
-    def refusing(*args: Any, **kwargs: Any) -> NoReturn:
-        _refuse(name)
-
-    refusing.__name__ = refusing.__qualname__ = name
-    refusing.__doc__ = "Not available: about objects of MLIR."
-    refusing.__signature__ = _signature(parameters)  # type: ignore[attr-defined]
-    return refusing
+    refuse = refusing(name, _WHY.format(name), "Not available: about objects of MLIR.")
+    refuse.__signature__ = _signature(parameters)  # type: ignore[attr-defined]
+    return refuse
 
 
 (ConstantHandler, LoweringParameters, LoweringResult, Mesh, SPMDAxisContext, ShapePolyLoweringState, ShardingContext,

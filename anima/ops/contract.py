@@ -153,7 +153,20 @@ def _sizes(shape: Shape, axes: Shape) -> Shape:
     return tuple(shape[a] for a in axes)
 
 
-class DotGeneral(Primitive):
+class Bilinear(Primitive):
+    """An operation on two operands that is linear in each of them."""
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        (x, y), (t, u) = primals, tangents
+        out = self.bind(x, y, **params)
+        terms = [self.bind(*pair, **params) for pair, tangent in (((t, y), t), ((x, u), u))
+                 if not isinstance(tangent, Zero)]
+        if not terms or not dtypes.issubdtype(aval_of(out).dtype, np.inexact):
+            return out, Zero(tangent_aval(aval_of(out)))
+        return out, terms[0] if len(terms) == 1 else add_any(*terms)
+
+
+class DotGeneral(Bilinear):
     """Multiplies along batch axes, sums along contracting ones, and pairs all others."""
 
     keeps_nan = True
@@ -203,15 +216,6 @@ class DotGeneral(Primitive):
         b = rhs if order_b is None else rhs.transpose(order_b).reshape(shape_b)
         out = np.matmul(_as(a, work), _as(b, work)).reshape(shape)
         return out if out.dtype == dtype else reference.convert(out, dtype)
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        (x, y), (t, u) = primals, tangents
-        out = self.bind(x, y, **params)
-        terms = [self.bind(*pair, **params) for pair, tangent in (((t, y), t), ((x, u), u))
-                 if not isinstance(tangent, Zero)]
-        if not terms or not dtypes.issubdtype(aval_of(out).dtype, np.inexact):
-            return out, Zero(tangent_aval(aval_of(out)))
-        return out, terms[0] if len(terms) == 1 else add_any(*terms)
 
     def transpose(self, ct: Any, x: Any, y: Any, *, dimension_numbers: Numbers, precision: Any = None,
                   preferred_element_type: Any = None) -> Sequence[Any]:

@@ -20,15 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anima.core import dtypes
-from anima.core.avals import Shape, ShapedArray, tangent_aval
-from anima.core.primitive import Linear, Primitive, ShardingRule, Work, Zero
+from anima.core.avals import Shape, ShapedArray
+from anima.core.primitive import Linear, ShardingRule, Work, Zero
 from anima.core.sharding_rules import dims
 from anima.core.trace import aval_of
 from anima.ops import reference
 from anima.ops.broadcast import full, shape_of
-from anima.ops.contract import canonicalize_precision, working_dtype
+from anima.ops.contract import Bilinear, canonicalize_precision, working_dtype
 from anima.ops.elementwise import convert
-from anima.ops.family import add_any
 from anima.ops.placing import as_asked
 from anima.ops.shape import moveaxis, pad_p, reshape, rev
 from anima.ops.window import dilated, padtype_to_pads
@@ -203,7 +202,7 @@ def _into_groups(x: Any, source: int, axis: int, groups: int) -> Any:
     return _joined(_joined(moveaxis(x, 0, axis + 1), axis + 1), axis)
 
 
-class Convolution(Primitive):
+class Convolution(Bilinear):
     """The general convolution: any layout, strides, dilations, groups; its padding in numbers."""
 
     def infer(self, lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: ConvDimensionNumbers,
@@ -251,15 +250,6 @@ class Convolution(Primitive):
         dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
         work = working_dtype(lhs.dtype, dtype)
         return reference.convert(_convolve(lhs.astype(work, copy=False), rhs.astype(work, copy=False), **params), dtype)
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        (x, y), (t, u) = primals, tangents
-        out = self.bind(x, y, **params)
-        terms = [self.bind(*pair, **params) for pair, tangent in (((t, y), t), ((x, u), u))
-                 if not isinstance(tangent, Zero)]
-        if not terms or not dtypes.issubdtype(aval_of(out).dtype, np.inexact):
-            return out, Zero(tangent_aval(aval_of(out)))
-        return out, terms[0] if len(terms) == 1 else add_any(*terms)
 
     def transpose(self, ct: Any, x: Any, y: Any, **params: Any) -> Sequence[Any]:
         linear = [isinstance(a, Linear) for a in (x, y)]

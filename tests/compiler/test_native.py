@@ -179,17 +179,14 @@ def test_loops_and_phis() -> None:
     assert built(total)(10) == 45
 
 
-def test_branches_calls_and_helpers() -> None:
+def test_branches_and_calls() -> None:
     def write(b: Builder, x: Value) -> None:
-        def double(h: Builder) -> None:
-            h.ret(h.op("mul", h.params[0], 2))
-
-        name = b.module.helper("double", [I64], I64, double)
-        assert b.module.helper("double", [I64], I64, double) == name
+        double = b.module.function("double", [I64], I64, "internal", "noinline")
+        double.ret(double.op("mul", double.params[0], 2))
         yes, no = b.label("yes"), b.label("no")
         b.branch_if(b.cmp("sgt", x, 0), yes, no)
         b.place(yes)
-        b.ret(b.call(name, [x], I64))
+        b.ret(b.call("double", [x], I64))
         b.place(no)
         b.ret(b.select(b.cmp("eq", x, 0), b.const(I64, 100), -1))
 

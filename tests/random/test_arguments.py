@@ -116,12 +116,12 @@ def test_seeds_of_every_type(dtype: str, offset: int, x64: None) -> None:
 
 def test_the_checker_of_reuse_forgets_keys_that_are_gone() -> None:
     with config.option("debug_key_reuse")(True):
-        before = len(key_reuse._used)
+        before = len(key_reuse._known)
         for key in R.split(KEY, 20):
             R.normal(key)
         del key
         gc.collect()
-        assert len(key_reuse._used) <= before + 1  # that of the split
+        assert len(key_reuse._known) <= before + 1  # that of the split
 
 
 # ---------------------------------------------------------------- extreme words

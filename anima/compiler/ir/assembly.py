@@ -15,7 +15,7 @@ and a vector width); Python numbers stand for constants of the other operand's t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 _MANGLED = {"i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "i128": "i128", "half": "f16",
@@ -210,15 +210,21 @@ class Builder:
 
     # -- arithmetic -----------------------------------------------------------------------------
 
-    def op(self, opcode: str, a: Operand, b: Operand, flags: str = "") -> Value:
-        """`opcode` (`fadd`, `mul`, `lshr`, ...) of two operands of one type; `flags` as `"contract"`."""
+    def _alike(self, what: str, a: Operand, b: Operand) -> tuple[Value, Value]:
+        """Two operands of one type; a Python number is a constant of the other's."""
         if not isinstance(a, Value):
             assert isinstance(b, Value), "two Python numbers have no LLVM type"
             a = self.const(b.type, a)
         elif not isinstance(b, Value):
             b = self.const(a.type, b)
         if a.type is not b.type:
-            raise TypeError(f"{opcode} of {a} and {b}")
+            raise TypeError(f"{what} of {a} and {b}")
+        return a, b
+
+    def op(self, opcode: str, a: Operand, b: Operand, flags: str = "") -> Value:
+        """`opcode` (`fadd`, `mul`, `lshr`, ...) of two operands of one type; `flags` as `"contract"`."""
+        if not (isinstance(a, Value) and isinstance(b, Value) and a.type is b.type):
+            a, b = self._alike(opcode, a, b)
         return self.assign(f"{opcode} {flags + ' ' if flags else ''}{a.type.text} {a.name}, {b.name}", a.type)
 
     def fneg(self, a: Value) -> Value:
@@ -227,25 +233,15 @@ class Builder:
 
     def cmp(self, predicate: str, a: Operand, b: Operand) -> Value:
         """Compare: `fcmp` or `icmp` by the operands' type (`olt`, `une`, `slt`, `eq`, ...); i1 lanes."""
-        if not isinstance(a, Value):
-            assert isinstance(b, Value), "two Python numbers have no LLVM type"
-            a = self.const(b.type, a)
-        elif not isinstance(b, Value):
-            b = self.const(a.type, b)
-        if a.type is not b.type:
-            raise TypeError(f"{predicate} of {a} and {b}")
+        if not (isinstance(a, Value) and isinstance(b, Value) and a.type is b.type):
+            a, b = self._alike(predicate, a, b)
         opcode = "fcmp" if a.type.is_float else "icmp"
         return self.assign(f"{opcode} {predicate} {a.type.text} {a.name}, {b.name}", a.type.of("i1"))
 
     def select(self, condition: Value, x: Operand, y: Operand) -> Value:
         """`x` where `condition`, else `y`, lane by lane (a scalar condition chooses whole vectors)."""
-        if not isinstance(x, Value):
-            assert isinstance(y, Value), "two Python numbers have no LLVM type"
-            x = self.const(y.type, x)
-        elif not isinstance(y, Value):
-            y = self.const(x.type, y)
-        if x.type is not y.type:
-            raise TypeError(f"select of {x} and {y}")
+        if not (isinstance(x, Value) and isinstance(y, Value) and x.type is y.type):
+            x, y = self._alike("select", x, y)
         return self.assign(f"select {condition}, {x}, {y}", x.type)
 
     def cast(self, opcode: str, x: Value, type: Type) -> Value:
@@ -515,13 +511,6 @@ class ModuleBuilder:
     def size(self) -> int:
         """The number of lines so far."""
         return sum(len(f.lines) for f in self._functions.values())
-
-    def helper(self, name: str, params: Sequence[Type], result: Type | None, build: Callable[[Builder], None],
-               attributes: str = "noinline") -> str:
-        """The name of an internal function, which `build` writes the first time it is asked for."""
-        if name not in self._functions:
-            build(self.function(name, params, result, "internal", attributes))
-        return name
 
     def declare(self, name: str, params: Sequence[Type], result: Type | None = None) -> None:
         """Declare an external function (an intrinsic), once."""

@@ -32,6 +32,7 @@ from anima.compiler.ir.loops import (
     Program,
     Stmt,
     While,
+    map_blocks,
     statements,
 )
 from anima.compiler.storage.buffers import ALIGNMENT
@@ -83,8 +84,8 @@ class _Looks:
             case While():
                 first, new = self.block(stmt.before), self.block(stmt.body)
                 return replace(stmt, before=first, body=(*new, *self._outside((*first, *new))))
-            case If(then=then, orelse=orelse):
-                return replace(stmt, then=self.block(then), orelse=self.block(orelse))
+            case If():
+                return map_blocks(self.block, stmt)
             case Kernel(body=body) if any(isinstance(s, While) for s in statements(*body)):
                 return replace(stmt, body=self._kernel(body))
         return stmt
@@ -103,12 +104,9 @@ class _Looks:
                 first, new = self._kernel(stmt.before), self._kernel(stmt.body)
                 out.append(Mutable(ticks, "i64", Const(_FIRST, "i64")))
                 look = _look(ticks, (*first, *new), Call("look", (_STOP,)))
-                stmt = replace(stmt, before=first, body=(*new, *look))
-            elif isinstance(stmt, For):
-                stmt = replace(stmt, body=self._kernel(stmt.body))
-            elif isinstance(stmt, If):
-                stmt = replace(stmt, then=self._kernel(stmt.then), orelse=self._kernel(stmt.orelse))
-            out.append(stmt)
+                out.append(replace(stmt, before=first, body=(*new, *look)))
+            else:
+                out.append(map_blocks(self._kernel, stmt))
         return tuple(out)
 
 

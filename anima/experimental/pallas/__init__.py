@@ -48,6 +48,7 @@ from anima.experimental.pallas.specs import (
     strides_from_shape as strides_from_shape,
     uninitialized as _uninitialized,
 )
+from anima.names import refusing as _refusing
 
 dslice = ds
 ANY, HOST = MemorySpace.ANY, MemorySpace.HOST
@@ -95,12 +96,8 @@ def debug_check(condition: _Any, message: str) -> None:
 
 
 def _accelerators(name: str, what: str) -> _Callable[..., _NoReturn]:
-    def refuse(*args: _Any, **kwargs: _Any) -> _NoReturn:
-        raise NotImplementedError(f"pallas.{name} is not implemented: it is about {what}, which CPUs do not have.")
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = f"NotImplementedError: it is about {what}."
-    return refuse
+    return _refusing(name, f"pallas.{name} is not implemented: it is about {what}, which CPUs do not have.",
+                     f"NotImplementedError: it is about {what}.")
 
 
 core_map = _accelerators("core_map", "the cores of an accelerator")
