@@ -10,8 +10,8 @@ import os
 
 from anima import errors
 from anima.core.source import (
+    NamedScope as Scope,
     NameStack as NameStack,
-    Scope as Scope,
     Source,
     SourceInfo as SourceInfo,
     Transform as Transform,
