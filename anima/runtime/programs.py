@@ -95,7 +95,8 @@ def _is_of_all(executable: Executable) -> bool:
 
 def _programs_called(executable: Executable) -> list[bytes] | None:
     """The digests of what code calls back, if that are programs and nothing else."""
-    found = [digest(c.params["program"].closed) if isinstance(c, callback.HostFunction) and c.primitive.on_call else None
+    found = [digest(c.params["program"].closed)
+             if isinstance(c, callback.HostFunction) and c.primitive.on_call else None
              for c in executable.program.callbacks]
     return None if None in found else found  # type: ignore[return-value]
 
