@@ -46,7 +46,7 @@ class Entry:
 
     __slots__ = ("alone", "avals", "closed", "donated", "executable", "finish", "form", "in_tree", "kept", "last",
                  "name", "on_refs", "options", "out_avals", "out_tree", "outer", "places", "plain", "read", "run",
-                 "spread", "uses")
+                 "spread", "taken", "uses")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
                  out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str, places: Places):
@@ -58,6 +58,7 @@ class Entry:
         spec = self.out_tree.spec
         flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1
         self.form = "single" if self.alone else "tuple" if flat else "list"  # of the results, as they come from `run`
+        self.taken: tuple[int, ...] = ()  # of the donated arguments, those whose memory a result takes over
         self.plain = False       # arguments are leaves by position
         self.kept = False        # for later calls
         self.on_refs = any(isinstance(a, AbstractRef) for a in closed.in_avals)  # given, or closed over
@@ -75,15 +76,16 @@ class Entry:
         `run` comes last: other threads may call, and take the short way as soon as it is there.
         """
         warn_of_unusable(self.closed, [k + len(self.outer) for k in self.donated])
+        self.taken = self.places.taken(self.donated, self.avals, [None] * len(self.avals), [None] * len(self.out_avals))
         with config.held(self.options):
-            executable = executable_of(self.closed, self.name, () if self.outer else self.donated)
+            executable = executable_of(self.closed, self.name, () if self.outer else self.taken)
         typed = getattr(type(executable), "typed", None)
         self.executable = executable
         if typed is not None and not self.outer:
             self.finish = self.out_tree.spec.unflatten if self.form == "list" else None
             self.read = reader(self.in_tree, static)
             avals = [ShapedArray(a.shape, a.dtype, a.weak_type) if type(a) is ShardedArray else a for a in self.avals]
-            self.run = typed(executable, avals, self.out_avals, self.form, self.donated)
+            self.run = typed(executable, avals, self.out_avals, self.form, self.taken)
 
     def of_process(self, leaves: Sequence[Any]) -> Any:
         """What runs the program in this process, where arguments or results are on devices of others; else None."""
@@ -312,7 +314,7 @@ class JitFunction:
         if checking:
             self._check_finite(tree.leaves(result), in_tree, leaves, static)
             return result
-        for k in entry.donated:
+        for k in entry.taken:
             if isinstance(leaves[k], ConcreteArray):
                 leaves[k].delete(self.name)
         if entry.run is not None and entry.kept and entry.uses is None:
@@ -334,15 +336,18 @@ class JitFunction:
         shardings, stays = entry.places.results(leaves)
         transfers.between(leaves, shardings)
         given = [plain(x) for x in leaves]
+        gone = entry.places.taken(entry.donated, entry.avals, [*map(committed_sharding, leaves)], shardings)
         for k in entry.donated:
-            if type(leaves[k]) is PlacedArray:
+            if k not in gone and type(given[k]) is ConcreteArray:
+                given[k] = ConcreteArray(given[k].elements(), given[k].aval)  # the call deletes this one, if any
+            elif type(leaves[k]) is PlacedArray:
                 leaves[k].delete(self.name)  # so that nobody but the call has its memory
         checking = config.debug_nans or config.debug_infs
         result = entry.run(*given) if entry.run is not None and not checking else NotImplemented
         if result is NotImplemented:
             values = entry.values([x.elements() if type(x) is ConcreteArray else _to_numpy(x, a)
                                    for x, a in zip(given, entry.avals, strict=True)])
-            for k in entry.donated:
+            for k in gone:
                 if isinstance(leaves[k], ConcreteArray):
                     leaves[k].delete(self.name)
         else:

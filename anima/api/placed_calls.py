@@ -8,8 +8,12 @@ on all cores. What is asked for becomes constraints in the program; `propagate` 
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from anima import errors, tree
 from anima.core import dtypes
@@ -179,7 +183,7 @@ def _is_abstract(sharding: Sharding) -> bool:
 class Places:
     """What is known of where the arguments and results of one program are."""
 
-    __slots__ = ("closed", "device", "found", "ins", "name", "outs", "pins", "unused", "watchers")
+    __slots__ = ("closed", "device", "found", "ins", "name", "outs", "pins", "takers", "unused", "watchers")
 
     def __init__(self, name: str, closed: ClosedJaxpr, asked: Wanted | None, ins: Sequence[Sharding | None] | None,
                  outs: Sequence[Sharding | None] | None, keep_unused: bool = False) -> None:
@@ -191,6 +195,7 @@ class Places:
             self.pins = pins(self.closed)
         self.unused: list[int] | None = [] if keep_unused else None  # leaves that do not matter
         self.found: dict[Any, list[Sharding] | None] = {}
+        self.takers: dict[Any, tuple[int, ...]] = {}
 
     @property
     def matter(self) -> bool:
@@ -233,6 +238,24 @@ class Places:
             self.unused = [k for k, u in enumerate(used[len(used) - count:]) if not u]
         return self.unused
 
+    def taken(self, donated: tuple[int, ...], avals: Sequence[ShapedArray], ins: Sequence[Sharding | None],
+              outs: Sequence[Sharding | None]) -> tuple[int, ...]:
+        """Which of the donated arguments, which are of these types and lie so, results take the place of: as in JAX,
+        those that are used, as far as a result has as many bytes on each device."""
+        if not donated:
+            return ()
+        key = donated, *ins, *outs
+        if key not in self.takers:
+            unused, kinds = self._unused(len(avals)), list(map(on_device, avals, self.arguments(ins)))
+            results = Counter(map(on_device, self.closed.out_avals, outs))
+            found = []
+            for k in donated:
+                if k not in unused and results[kinds[k]]:
+                    results[kinds[k]] -= 1
+                    found.append(k)
+            self.takers[key] = tuple(found)
+        return self.takers[key]
+
     def arguments(self, shardings: Sequence[Sharding | None]) -> list[Sharding | None]:
         """The sharding of each argument, as far as it is known."""
         if self.ins is None:
@@ -273,6 +296,12 @@ class Places:
         others += [("explicit output sharding", s) for s in self.outs or ()]
         check_together(shardings, others, lambda k: f"{names[k]} of {self.name} with shape "
                        f"{_short(leaves[k])}")
+
+
+def on_device(aval: ShapedArray, sharding: Sharding | None = None) -> Any:
+    """The bytes that a device has of an array; of random keys, how many, and of which kind."""
+    count = math.prod(aval.shape if sharding is None else sharding.shard_shape(aval.shape))
+    return count * aval.dtype.itemsize if isinstance(aval.dtype, np.dtype) else (count, aval.dtype)
 
 
 def in_places(values: Sequence[Any], avals: Sequence[ShapedArray], shardings: Sequence[Sharding | None],

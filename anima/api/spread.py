@@ -27,7 +27,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.placement import own_index
 from anima.core.shardings import NamedSharding, Sharding, spreads
 from anima.core.source import here
-from anima.core.trace import numpy_value
+from anima.core.trace import aval_of, numpy_value
 from anima.runtime import programs
 from anima.transforms.discharge import discharged
 from anima.transforms.messages import exchanging
@@ -47,7 +47,8 @@ def program(name: str, closed: ClosedJaxpr, places: Places, leaves: Sequence[Any
     if not any(map(spreads, said)):
         return None
     outs, _ = places.results_of(leaves, known)
-    return SpreadProgram(name, closed, places.arguments(known), outs, [s for _, s in places.pins], donated)
+    taken = places.taken(tuple(donated), [aval_of(x) for x in leaves], known, outs)
+    return SpreadProgram(name, closed, places.arguments(known), outs, [s for _, s in places.pins], taken)
 
 
 class Passage:

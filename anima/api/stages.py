@@ -21,7 +21,7 @@ import numpy as np
 from anima import errors, tree
 from anima.api.partitioned import Partitioned, partitioned
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
-from anima.api.placed_calls import check_same, in_places
+from anima.api.placed_calls import check_same, in_places, on_device
 from anima.config import config, profiling
 from anima.core import dtypes, transfers
 from anima.core.array import ConcreteArray
@@ -208,19 +208,19 @@ def warn_of_unusable(closed: ClosedJaxpr, donated: Sequence[int]) -> None:
     """Warns of donated arguments that are in use, but whose memory no result can take over."""
     if not donated:
         return
-    results = Counter((a.size, a.dtype) for a in closed.out_avals)
+    results = Counter(map(on_device, closed.out_avals))
     used = {v for e in closed.eqns for v in e.invars} | set(closed.jaxpr.outvars)
     unusable = []
     for k in donated:
         var = closed.jaxpr.invars[k]
-        kind = var.aval.size, var.aval.dtype
+        kind = on_device(var.aval)
         if results[kind]:
             results[kind] -= 1
         elif var in used:
             unusable.append(var.aval.str_short())
     if unusable:
-        warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nNo result has their size and "
-                      "dtype. Donate only arguments that a result replaces.", stacklevel=errors.user_stacklevel())
+        warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nNo result has as many "
+                      "bytes. Donate only arguments that a result replaces.", stacklevel=errors.user_stacklevel())
 
 
 class _OfTraced:
@@ -470,8 +470,9 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
     for k in compiled.executable.donors:  # others may see them
         values[k] = values[k].copy()
     outs = compiled.executable(values)
-    for k in compiled.donate_argnums:
+    shardings, stays = ([None] * len(outs), False) if traced is None else traced.output_shardings
+    for k in compiled.donate_argnums if traced is None else traced.places.taken(
+            tuple(compiled.donate_argnums), in_avals, traced.input_shardings, shardings):
         if isinstance(leaves[k], ConcreteArray):
             leaves[k].delete(compiled.executable.program.name)
-    shardings, stays = ([None] * len(outs), False) if traced is None else traced.output_shardings
     return tree.unflatten(compiled.out_tree, in_places(outs, out_avals, shardings, stays))

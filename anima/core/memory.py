@@ -108,10 +108,8 @@ def _put_back(blocks: list[np.ndarray], taken: list[np.ndarray]) -> None:
 
 
 def _new(nbytes: int) -> np.ndarray:
-    if nbytes >= 2 * _HUGE and _ADVICE is not None:
-        room = mmap.mmap(-1, nbytes + 2 * _HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        room.madvise(_ADVICE)
-        memory = np.frombuffer(room, np.uint8)
+    memory = _in_huge_pages(nbytes + 2 * _HUGE) if nbytes >= 2 * _HUGE else None
+    if memory is not None:
         start = -memory.ctypes.data % _HUGE + _STEP * next(_turns) % _PAGE
     else:
         memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
@@ -119,6 +117,18 @@ def _new(nbytes: int) -> np.ndarray:
     memory.flags.writeable = False
     # Not a view of `memory`: arrays over that would have `memory` itself as their base, and not be counted here.
     return np.frombuffer(memory.data[start: start + nbytes], np.uint8)
+
+
+def _in_huge_pages(nbytes: int) -> np.ndarray | None:
+    """Fresh memory in huge pages, where the system has them and gives it."""
+    if _ADVICE is None:
+        return None
+    try:
+        room = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        room.madvise(_ADVICE)
+    except (OSError, OverflowError):
+        return None
+    return np.frombuffer(room, np.uint8)
 
 
 def _make_room(nbytes: int, taken: int) -> bool:

@@ -133,3 +133,41 @@ def test_memory_that_no_result_can_use(fun: Any, given: list[tuple[int, ...]], u
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jitted(*[jnp.ones(shape) for shape in given])
+
+
+MESH_CASES: list[tuple[Any, str | None, dict[str, Any], list[bool]]] = [  # what, where arguments lie, and which go
+    (lambda x: x + 1, "x", {}, [True]), (lambda x: x + 1, "whole", {}, [True]), (lambda x: x.sum(), "x", {}, [False]),
+    (lambda x: x.sum(), None, {}, [False]), (lambda x: x.reshape(4, 4) + 1, "whole", {}, [True]),
+    (lambda x: x > 0, "x", {}, [False]), (lambda x: x.astype("int32"), "x", {}, [True]),
+    (lambda x, y: y + 1, "x", {}, [False, False]), (lambda x, y: y + 1, "x", {"keep_unused": True}, [True, False]),
+    (lambda x, y: y + 1, None, {"keep_unused": True}, [True, False]),
+    (lambda x, y: x + y, "whole", {"donate_argnums": (0, 1)}, [True, False]),
+    (lambda x: jnp.concatenate([x, x]), "x", {}, [False]), (lambda x: (x, x + 1), "x", {}, [True]),
+    (lambda x: x + 1, "x", {"out_shardings": "whole"}, [False]), (lambda x: x + 1, "x", {"out_shardings": "x"}, [True]),
+    (lambda x: x + 1, None, {"out_shardings": "x"}, [False]),
+    (lambda x: x + 1, None, {"out_shardings": "whole"}, [True]),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers:UserWarning")
+@pytest.mark.usefixtures("eight_devices")
+@pytest.mark.parametrize("case", range(len(MESH_CASES)))
+def test_donated_arrays_go_where_results_have_as_many_bytes_on_each_device(case: int) -> None:
+    """As in JAX 0.10.2, on one device and on eight; what is left is as it was."""
+    fun, lies, options, gone = MESH_CASES[case]
+    mesh = anima.make_mesh((8,), ("x",), axis_types=(anima.sharding.AxisType.Auto,))
+    places = {"x": anima.NamedSharding(mesh, anima.P("x")), "whole": anima.NamedSharding(mesh, anima.P())}
+    options = {"donate_argnums": 0, **{k: places.get(v, v) if isinstance(v, str) else v for k, v in options.items()}}
+    f, host = anima.jit(fun, **options), np.arange(16, dtype=np.float32)
+    want = fun(*[jnp.asarray(host)] * len(gone))
+    for _ in range(3):
+        args = [jnp.arange(16.0) if lies is None else anima.device_put(host, places[lies]) for _ in gone]
+        found = f(*args)
+        assert [a.is_deleted() for a in args] == gone
+        for a, b in zip(anima.tree.leaves(found), anima.tree.leaves(want), strict=True):
+            np.testing.assert_array_equal(a, b)
+        for a in args:
+            assert a.is_deleted() or np.array_equal(a, host)
+    compiled_args = [jnp.arange(16.0) if lies is None else anima.device_put(host, places[lies]) for _ in gone]
+    f.lower(*compiled_args).compile()(*compiled_args)
+    assert [a.is_deleted() for a in compiled_args] == gone

@@ -151,7 +151,7 @@ def test_pmap(f: Fun, error: type[Exception], text: str) -> None:
 
 
 def test_donated_arrays_are_gone() -> None:
-    f, x = anima.pmap(lambda a: a + 1, donate_argnums=0), jnp.asarray(X)
+    f, x = anima.pmap(lambda a: a + 1, donate_argnums=0), anima.pmap(lambda a: a)(X)
     f(x)
     for use in (lambda: f(x), lambda: x + 1, lambda: anima.pmap(lambda a: a)(x)):
         with pytest.raises(RuntimeError, match="deleted"):

@@ -78,9 +78,10 @@ def test_keywords_and_trees() -> None:
 
 def test_donated_arguments() -> None:
     f = anima.pmap(lambda a: a + 1, donate_argnums=0)
-    x = jnp.asarray(X)
-    np.testing.assert_allclose(f(x), X + 1, rtol=1e-6)
-    assert x.is_deleted()
+    x, elsewhere = anima.pmap(lambda a: a)(X), jnp.asarray(X)
+    for given in (x, elsewhere):
+        np.testing.assert_allclose(f(given), X + 1, rtol=1e-6)
+    assert x.is_deleted() and not elsewhere.is_deleted()
 
 
 def test_chosen_devices(eight_devices: list[anima.Device]) -> None:

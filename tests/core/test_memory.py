@@ -218,3 +218,9 @@ def test_blocks_of_many_pages_begin_with_a_huge_one():
     del arrays
     again = memory.empty((nbytes // 4,), np.dtype(np.float32), nbytes)
     assert address(again) in places
+
+
+@pytest.mark.parametrize("nbytes", [1 << 50, 1 << 62])
+def test_what_does_not_fit_is_a_memory_error(nbytes):
+    with pytest.raises((MemoryError, ValueError)):
+        memory.empty((nbytes,), np.dtype(np.uint8), nbytes)
