@@ -146,3 +146,22 @@ def test_chains_are_cut_as_their_argument(seed: int, eight_devices: list[anima.D
         np.testing.assert_allclose(out, fun(jnp.asarray(x)), rtol=1e-5)
     (found,) = propagate(anima.make_jaxpr(fun)(x), mesh, [given.sharding])
     assert [axes_of(p) for p in found.padded(len(spec))] == spec, names
+
+
+CONFLICTS: list[tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = [
+    (("x", None), (None, "x"), ("x", None)), ((None, "x"), ("x", None), (None, "x")),
+    (("x", None), (None, ("x", "y")), (None, ("x", "y"))), ((None, ("x", "y")), ("x", None), (None, ("x", "y"))),
+    (("y", None), (None, ("y", "x")), (None, ("y", "x"))), (("x", None), (None, "y"), ("x", "y")),
+    ((("x", "y"), None), (None, "y"), (("x", "y"), None)), ((None, "y"), (("x", "y"), None), (("x", "y"), None)),
+    ((None, None), ("y", "x"), ("y", "x")), (("x", None), ("x", "y"), ("x", "y"))]
+
+
+@pytest.mark.parametrize("one, other, wanted", CONFLICTS, ids=str)
+def test_which_of_two_factors_gets_an_axis(one: Any, other: Any, wanted: Any,
+                                           eight_devices: list[anima.Device]) -> None:
+    """That with more parts; of equal ones that of the first operand."""
+    mesh = mesh_of(eight_devices, x=4, y=2)
+    a, b = (anima.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P(*s))) for s in (one, other))
+    for fun in (lambda a, b: a + b, lambda a, b: jnp.where(a > 0, a, b), lambda a, b: jnp.sin(jnp.exp(a) - b)):
+        for out in (anima.jit(fun)(a, b), fun(a, b)):
+            assert tuple(out.sharding.spec.padded(2)) == wanted
