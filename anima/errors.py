@@ -88,9 +88,9 @@ def user_line() -> str:
     return line_of((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
 
 
-def line_of(source: tuple[str, int, str]) -> str:
-    """A place (file, line, function) as "at model.py:14, in f:   if x > 0:"."""
-    file, line, function = source
+def line_of(source: Sequence[Any]) -> str:
+    """A place (file, line, function, ...) as "at model.py:14, in f:   if x > 0:"."""
+    file, line, function, *_ = source
     text = linecache.getline(file, line).strip()
     return f"at {os.path.basename(file)}:{line}, in {function}:" + (f"   {text}" if text else "")
 
@@ -394,7 +394,7 @@ def rank_promotion_message(operation: str, shapes: Iterable[Sequence[int]], rais
             "anima_numpy_rank_promotion config option to 'allow' to disable this warning.")
 
 
-def nonfinite_message(primitive_name: str, kind: str, value: Any, source: tuple[str, int, str] | None = None) -> str:
+def nonfinite_message(primitive_name: str, kind: str, value: Any, source: Sequence[Any] | None = None) -> str:
     """For a NaN or an infinity under debug_nans or debug_infs; `source` is where the operation was asked for, if
     that is not where the user is now."""
     line = user_line() if source is None else line_of(source)
@@ -403,7 +403,7 @@ def nonfinite_message(primitive_name: str, kind: str, value: Any, source: tuple[
             f"{value.dtype.name}[{','.join(map(str, value.shape))}], holds {kind}.{where}")
 
 
-def check_finite(primitive_name: str, outputs: Sequence[Any], source: tuple[str, int, str] | None = None,
+def check_finite(primitive_name: str, outputs: Sequence[Any], source: Sequence[Any] | None = None,
                  moved: Sequence[Any] = ()) -> None:
     """FloatingPointError if an output holds a NaN under debug_nans, or an infinity under debug_infs, which is not there
     in what was `moved` to make it."""

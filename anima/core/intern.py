@@ -2,8 +2,8 @@
 
     interned(a) is interned(b)      where a and b differ in the identities of their variables alone
 
-A loop that runs on its own is traced at each call, because its functions may be new ones; what is derived from
-its program (machine code, derivatives, batched forms) belongs to the program and is made once.
+A loop that runs on its own is traced for each new function, if it is a lambda at each call; what is derived from its
+program (machine code, derivatives, batched forms) belongs to the program and is made once.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import numpy as np
 
 from anima.core.avals import ShapedArray
 from anima.core.primitive import Work, total_work
-from anima.core.source import Source, SourceInfo
+from anima.core.source import NameStack, Source, SourceInfo
 from anima.util import lazy_module, record, replace
 
 if TYPE_CHECKING:
@@ -98,14 +98,14 @@ class Eqn:
                 ctx: EqnContext | None = None, *, source: Source | None = None) -> Eqn:
         """The equation with other fields where they are given."""
         if source_info is not None:
-            source = source_info.traceback
+            source = source_info.place
         return Eqn(self.primitive if primitive is None else primitive, self.invars if invars is None else invars,
                    self.outvars if outvars is None else outvars, self.params if params is None else params,
                    self.source if source is None else source, self.effects if effects is None else frozenset(effects))
 
     @property
     def source_info(self) -> SourceInfo:
-        return SourceInfo(self.source)
+        return SourceInfo(self.source, NameStack(self.source.names if self.source else ()))
 
     @property
     def ctx(self) -> EqnContext:
@@ -140,9 +140,12 @@ class Jaxpr:
 
     in_aval_qdds = final_aval_qdds = in_avals
 
-    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
-        """The program's text; `source_info` adds the user's line to each equation."""
-        return show.show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
+    def pretty_print(self, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,
+                     use_color: bool | None = None, **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it,
+        `use_color` the colours of terminals (None: on terminals, if the option pprint_use_color is on)."""
+        text = show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
+        return show.colored(text, use_color)
 
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
@@ -205,9 +208,12 @@ class ClosedJaxpr:
         """The same constants with `f(jaxpr)`."""
         return ClosedJaxpr(f(self.jaxpr), self.consts)
 
-    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, **unused: Any) -> str:
-        """The program's text; `source_info` adds the user's line to each equation."""
-        return show.show_jaxpr(self, source_info=source_info, print_shapes=print_shapes)
+    def pretty_print(self, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,
+                     use_color: bool | None = None, **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it,
+        `use_color` the colours of terminals (None: on terminals, if the option pprint_use_color is on)."""
+        text = show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
+        return show.colored(text, use_color)
 
     def __repr__(self) -> str:
         return show.show_jaxpr(self)

@@ -109,10 +109,8 @@ def dividing(spec: PartitionSpec, shape: Sequence[int], mesh: Mesh) -> Partition
 
 
 def _merged(mesh: Mesh, typed: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Along which axes a dimension is cut: in the order that propagation found, where it found those of the type."""
-    if tuple(n for n in found if mesh.type_of(n) is AxisType.Explicit) == typed:
-        return found
-    return (*typed, *(n for n in found if mesh.type_of(n) is AxisType.Auto))
+    """Along which axes a dimension is cut: as propagation found, where it knew of the type."""
+    return found if tuple(n for n in found if mesh.type_of(n) is AxisType.Explicit) == typed else typed
 
 
 def made_at(aval: ShapedArray, known: Sequence[Sharding | None]) -> tuple[Sharding | None, bool]:
@@ -143,7 +141,10 @@ def placed_results(primitive: Primitive, args: Sequence[Any], avals: Sequence[Sh
     if mesh is None:
         return [known[0]] * len(outs)
     specs = propagate_one(primitive, avals, outs, params, mesh, shardings)
-    return [completed(mesh, a, s) for a, s in zip(outs, specs, strict=True)]
+    found = [completed(mesh, a, s) for a, s in zip(outs, specs, strict=True)]
+    asked = primitive.places(params) or [None] * len(outs)  # kept as it was written: P(None), say, for P()
+    return [s if p is None or not p.is_equivalent_to(s, a.ndim) else p
+            for p, s, a in zip(asked, found, outs, strict=True)]
 
 
 def place(value: np.ndarray, aval: ShapedArray, sharding: Sharding | None, committed: bool = True) -> ConcreteArray:

@@ -11,6 +11,9 @@ because `core/jaxpr.py`, which defines them, prints itself with this module.
 
 from __future__ import annotations
 
+import builtins
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.config import config
 from anima.core import dtypes
 from anima.core.refs import show_levels
 from anima.util import deeper, fun_name, record
@@ -136,9 +140,10 @@ def letters(number: int) -> str:
 class Printer:
     """Turns programs to documents; remembers the names it gave."""
 
-    def __init__(self, *, print_shapes: bool = True, source_info: bool = False):
+    def __init__(self, *, print_shapes: bool = True, source_info: bool = False, name_stack: bool = False):
         self.print_shapes = print_shapes
         self.source_info = source_info
+        self.name_stack = name_stack
         self.names: dict[Any, str] = {}
         self.shared: dict[int, str] = {}
 
@@ -162,8 +167,9 @@ class Printer:
         consts, args = _spaced([self.binder(v) for v in jaxpr.constvars]), _spaced(map(self.binder, jaxpr.invars))
         with deeper():
             eqns = [self.eqn(e, used) for e in jaxpr.eqns]
-        between = Line(None if self.source_info else "; ")  # a place ends its line
-        body: Doc = (Line(None if self.source_info else " "), join(between, eqns)) if eqns else ()
+        told = self.source_info or self.name_stack
+        between = Line(None if told else "; ")  # a place ends its line
+        body: Doc = (Line(None if told else " "), join(between, eqns)) if eqns else ()
         outs = _spaced([self.atom(v) + "," * (i == 0 or i + 1 < len(jaxpr.outvars))
                         for i, v in enumerate(jaxpr.outvars)])
         return DocGroup(("{ lambda ", DocNest(4, (consts, "; ", args, ". let")), DocNest(4, body), DocNest(2, Line()),
@@ -174,7 +180,10 @@ class Printer:
         binders = [self.binder(v, used) for v in eqn.outvars]
         head: Doc = (_spaced(binders), " = ") if binders else ()
         args = [(DocGroup(Line()), self.atom(v)) for v in eqn.invars]
-        place = f"  # {eqn.source}" if self.source_info and eqn.source else ""
+        told = [str(eqn.source)] if self.source_info and eqn.source else []
+        if self.name_stack:
+            told.append(f"[{eqn.source_info.name_stack}]")
+        place = f"  # {' '.join(told)}" if told else ""
         if eqn.primitive.name in _ON_REFS and "levels" in eqn.params:
             return (*self.on_ref(eqn, used), place)
         return (DocNest(2, head), eqn.primitive.name, self.params(eqn), DocNest(2, tuple(args)), place)
@@ -266,9 +275,24 @@ def literal_text(value: Any) -> str:
     return str(float(array) if array.dtype.kind == "V" else array.item())
 
 
-def show_jaxpr(jaxpr: Any, *, source_info: bool = False, print_shapes: bool = True, width: int = WIDTH) -> str:
+_COLORED = re.compile(r"(?<![\w.=])(?P<word>lambda|let|in)(?=\s|$)|(?P<type>:(?:Ref\{)?[\w<>]+\[[^]]*\]\}?)", re.M)
+_BLUE, _MAGENTA = "\x1b[34;1m{}\x1b[39;22m", "\x1b[35m{}\x1b[39m"
+
+
+def colored(text: str, use_color: bool | None) -> str:
+    """The text of a program with the colours of terminals: words of the notation blue, types magenta. None: on
+    terminals and in notebooks, unless the option pprint_use_color is off."""
+    if use_color is None:
+        use_color = config.pprint_use_color and (sys.stdout.isatty() or hasattr(builtins, "get_ipython"))
+    if not use_color:
+        return text
+    return _COLORED.sub(lambda m: (_BLUE if m["word"] else _MAGENTA).format(m[0]), text)
+
+
+def show_jaxpr(jaxpr: Any, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,
+               width: int = WIDTH) -> str:
     """The text of a jaxpr or closed jaxpr."""
-    printer = Printer(print_shapes=print_shapes, source_info=source_info)
+    printer = Printer(print_shapes=print_shapes, source_info=source_info, name_stack=name_stack)
     return layout(printer.whole(jaxpr), width)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anima import errors
+from anima import errors, tree
 from anima.config import config
 from anima.core import dtypes, source
 from anima.core.array import ConcreteArray
@@ -48,6 +48,7 @@ class Traced:
         return f"{self.name} at {self.place}" if self.place else self.name
 
 
+Finish = Callable[[Any, list[Any]], list[Any]]  # makes results of what a function returns, and the leaves of that
 _INTERNAL = Traced()  # a program that Anima derives: nobody's function
 
 
@@ -92,6 +93,7 @@ class StageTrace(Trace):
     def __init__(self, parent: Trace | None, traced: Traced = _INTERNAL):
         super().__init__(parent)
         self.traced = traced
+        self.around = len(current.names)  # names around all of the program, which its equations do not tell of
         self.invars: list[Var] = []
         self.eqns: list[Eqn] = []
         self.consts: dict[int, tuple[Var, Any]] = {}
@@ -140,6 +142,8 @@ class StageTrace(Trace):
                     raise ValueError(errors.ref_as_array_message(a.aval, primitive.name))
                 explicit = explicit or kind is ShardedArray
         where = current.source or source.here()
+        if current.names and where is not None:
+            where = where._replace(names=current.names[self.around:] + where.names)
         vma = None
         if current.manual is not None and primitive.typed and not any(subjaxprs(params)):
             if primitive.takes_refs:
@@ -257,16 +261,40 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
     """
     if config.no_tracing:
         raise RuntimeError(errors.no_tracing_message(getattr(fun, "__name__", str(fun))))
-    trace = StageTrace(current.trace, traced)
-    try:
-        with deeper():
-            result = trace.finish(under(trace, fun, *map(trace.new_arg, in_avals)))
-    finally:
-        trace.alive = False
+    with source.no_names():  # a program's equations tell of the names in it
+        trace = StageTrace(current.trace, traced)
+        try:
+            with deeper():
+                result = trace.finish(under(trace, fun, *map(trace.new_arg, in_avals)))
+        finally:
+            trace.alive = False
     check_leaks(trace)
     if config.enable_checks:
         check_jaxpr(result[0])
     return result
+
+
+def flattened(fun: Callable[..., Any], in_tree: Any,
+              finish: Finish | None = None) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """`fun` on the leaves of its arguments, which gives the leaves of its result, or what `finish(result, leaves)`
+    makes of them; and a list that gets the structure of the result."""
+    out_trees: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        result = fun(*tree.unflatten(in_tree, leaves))
+        outs, out_tree = tree.flatten(result)
+        out_trees.append(out_tree)
+        return outs if finish is None else finish(result, outs)
+
+    return flat, out_trees
+
+
+def trace_pytrees(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray], traced: Traced = _INTERNAL,
+                  finish: Finish | None = None) -> tuple[Jaxpr, list[Any], Any]:
+    """As `trace_to_jaxpr`, for a function of pytrees; the third result is the structure of what it returns."""
+    flat, out_trees = flattened(fun, in_tree, finish)
+    jaxpr, consts = trace_to_jaxpr(flat, avals, traced)
+    return jaxpr, consts, out_trees[0]
 
 
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True) -> list[Any]:
@@ -324,6 +352,11 @@ def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarr
 def literal_array(literal: Literal) -> ConcreteArray:
     """A literal as an array of exactly its type."""
     return ConcreteArray(np.asarray(literal.val), literal.aval)
+
+
+def hoisted(jaxpr: Jaxpr) -> ClosedJaxpr:
+    """The program that takes its constants as leading arguments."""
+    return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
 
 
 def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> tuple[ClosedJaxpr, list[Any]]:

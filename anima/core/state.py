@@ -11,6 +11,7 @@ class _State(threading.local):
     axes: tuple[tuple[Any, int], ...] = ()  # names and sizes of the mapped axes, for collectives
     manual: Any = None  # of these, the axes of a mesh that types tell of (`core.axes.Manual`)
     recording: Any = None  # the tape that is being made (`core.replay`), which has to know who looks into arrays
+    names: tuple[Any, ...] = ()  # of the scopes and transformations around what is done (`core.source.NameStack`)
     source: Any = None  # while a recorded program is gone through again: where its current equation came from
 
 

@@ -7,27 +7,26 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable
-from contextlib import ContextDecorator
-from typing import Any
 
 from anima import errors
-from anima.core.source import NameStack as NameStack, Source, SourceInfo as SourceInfo, here
+from anima.core.source import (
+    NamedScope as Scope,
+    NameStack as NameStack,
+    Source,
+    SourceInfo as SourceInfo,
+    Transform as Transform,
+    among,
+    here,
+    names_here,
+    within,
+)
 from anima.core.state import current as _state
 from anima.names import access
 
 
-class _Names(threading.local):
-    stack = NameStack()
-
-
-_names = _Names()
-
-
 def current() -> SourceInfo:
     """The user's line now, and the names around it."""
-    return SourceInfo(_state.source or here(), _names.stack)
+    return SourceInfo(_state.source or here(), current_name_stack())
 
 
 def new_source_info() -> SourceInfo:
@@ -47,52 +46,38 @@ def register_exclusion(path: str) -> None:
     errors.hide_files(os.fspath(path))
 
 
-class _Setting(ContextDecorator):
-    """A block with another place, or other names, than around it. `stack` finds the names from those around it."""
-
-    place: Source | None = None
-
-    def __init__(self, stack: Callable[[NameStack], NameStack]) -> None:
-        self.stack = stack
-        self.before: list[tuple[Any, NameStack]] = []
-
-    def __enter__(self) -> None:
-        self.before.append((_state.source, _names.stack))
-        _names.stack = self.stack(_names.stack)
-        if self.place is not None:
-            _state.source = self.place
-
-    def __exit__(self, *exception: object) -> None:
-        _state.source, _names.stack = self.before.pop()
-
-
-class user_context(_Setting):
+class user_context(among):
     """A block in which what is recorded was asked for at another place."""
 
     def __init__(self, traceback: Source | None, *, name_stack: NameStack | None = None) -> None:
-        super().__init__(lambda around: around if name_stack is None else name_stack)
+        super().__init__(lambda around: around if name_stack is None else name_stack.stack)
         self.place = traceback
 
+    def __enter__(self) -> None:
+        super().__enter__()
+        if self.place is not None:
+            _state.source = self.place._replace(names=())
 
-class set_name_stack(_Setting):
+
+class set_name_stack(among):
     """A block with other names around it."""
 
     def __init__(self, name_stack: NameStack) -> None:
-        super().__init__(lambda _: name_stack)
+        super().__init__(lambda around: name_stack.stack)
 
 
-class extend_name_stack(_Setting):
+class extend_name_stack(within):
     """A block within one more name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(lambda around: around.extend(name))
+        super().__init__(Scope(name))
 
 
-class transform_name_stack(_Setting):
+class transform_name_stack(within):
     """A block within a transformation of this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(lambda around: around.transform(name))
+        super().__init__(Transform(name))
 
 
 def reset_name_stack() -> set_name_stack:
@@ -102,11 +87,11 @@ def reset_name_stack() -> set_name_stack:
 
 def current_name_stack() -> NameStack:
     """The names around what is done now."""
-    return _names.stack
+    return NameStack(names_here())
 
 
 def new_name_stack(name: str = "") -> NameStack:
     """No names, or one."""
-    return NameStack((name,) if name else ())
+    return NameStack().extend(name) if name else NameStack()
 
 globals().update(access(__name__, globals()))

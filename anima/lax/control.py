@@ -6,8 +6,10 @@ Python's own: functions are called with the values themselves, at each step, so 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import wraps
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -19,40 +21,64 @@ from anima.control import cond as conds, scan as scans, while_loop as whiles
 from anima.control.key_reuse import use_all, used_up
 from anima.core.intern import interned
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
-from anima.core.refs import check_given_once
-from anima.core.stage import Traced, trace_to_jaxpr
+from anima.core.refs import Ref, check_given_once
+from anima.core.stage import Traced, hoisted, trace_pytrees
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, inside, is_array_like, is_tracing
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.broadcast import as_array
 from anima.transforms.discharge import discharged, is_stateful
-from anima.util import weak_cache
+from anima.util import cleared, exact_type, weak_cache
+
+_loops: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()  # by the user's functions
+cleared(_loops.clear)
 
 
-def _compiled(name: str, operands: Any, run: Callable[[Any], Any]) -> Any:
-    """`run(operands)`, compiled where it would run. What the user's functions close over is an operand too."""
+def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Sequence[Any] = (),
+              options: tuple[Any, ...] = ()) -> Any:
+    """`run(operands)`, compiled where it would run. What the user's functions close over is an operand too.
+
+    As those of jit, the user's `functions` are called once for arguments of the same types and the same `options`,
+    for as long as they live.
+    """
     if is_tracing() or config.disable_jit:
         return run(operands)
-    leaves, in_tree = tree.flatten(operands)
-    found: list[Any] = []
-
-    def flat(*xs: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(run(tree.unflatten(in_tree, xs)))
-        found.append(out_tree)
-        return outs
-
+    leaves, in_tree = tree.flatten((operands,))
+    known, key = _known_of(functions), None
+    if known is not None:
+        key = (name, in_tree, *map(aval_of, leaves), *map(weakref.ref, functions), options, exact_type(options),
+               config.trace_key())
+        if key in known:
+            closed, consts, out_tree = known[key]
+            return tree.unflatten(out_tree, pjit_p.bind(*consts, *leaves, jaxpr=closed, name=name, inline=False))
     with config.held(config.trace_key()):
-        jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by=name))
-        closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
+        jaxpr, consts, out_tree = trace_pytrees(run, in_tree, list(map(aval_of, leaves)), Traced(name, by=name))
+        closed = hoisted(jaxpr)
         args = [*consts, *leaves]
         if config.debug_key_reuse:
             use_all(args, name, used_up(closed, name))
         if is_stateful(closed) and current.trace is EVAL:
             check_given_once(args, lambda k: f"operand {k}", f"in the operands of {name}")
             pure, changed = discharged(closed)
-            return tree.unflatten(found[0], run_on_refs(interned(pure), changed, name, args))
+            return tree.unflatten(out_tree, run_on_refs(interned(pure), changed, name, args))
         closed = interned(closed)
-    return tree.unflatten(found[0], pjit_p.bind(*args, jaxpr=closed, name=name, inline=False))
+    if known is not None and not closed.effects and not any(isinstance(c, (Tracer, Ref)) for c in consts):
+        known[key] = closed, consts, out_tree
+    return tree.unflatten(out_tree, pjit_p.bind(*args, jaxpr=closed, name=name, inline=False))
+
+
+def _known_of(functions: Sequence[Any]) -> dict[Any, Any] | None:
+    """What is remembered of loops of these functions; None where nothing is: of transformed ones, which may close over
+    anything, and of functions that cannot be told apart, or are made anew at each use, as methods are."""
+    if not functions or current.trace is not EVAL or config.debug_key_reuse:
+        return None
+    if any(isinstance(f, MethodType) for f in functions):
+        return None
+    try:
+        hash(tuple(functions))
+        return _loops.setdefault(functions[-1], {})
+    except TypeError:
+        return None
 
 
 @weak_cache
@@ -106,7 +132,8 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
          reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:
     length = scans.scan_length(tree.leaves(xs), length)
     if not config.disable_jit or length == 0 or not callable(f):
-        return _compiled("scan", (init, xs), lambda args: scans.scan(f, *args, length, reverse, unroll))
+        return _compiled("scan", (init, xs), lambda args: scans.scan(f, *args, length, reverse, unroll), (f,),
+                         (length, bool(reverse), unroll))
     ys = []
     for k in range(length - 1, -1, -1) if reverse else range(length):
         init, y = f(init, tree.map(lambda x, k=k: sh.index_in_dim(x, k, keepdims=False), xs))
@@ -122,7 +149,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             if not running:
                 return _arrays(init_val)
             init_val = body_fun(init_val)
-    return _compiled("while_loop", init_val, lambda value: whiles.while_loop(cond_fun, body_fun, value))
+    return _compiled("while_loop", init_val, lambda value: whiles.while_loop(cond_fun, body_fun, value),
+                     (cond_fun, body_fun))
 
 
 @wraps(whiles.fori_loop)
@@ -133,5 +161,6 @@ def fori_loop(lower: Any = None, upper: Any = None, body_fun: Any = None, init_v
         lower, upper = whiles.loop_bounds(lower, upper)
         return while_loop(lambda c: ew.lt(c[0], upper), lambda c: (ew.add(c[0], 1), body_fun(*c)),
                           (as_array(lower), init_val))[1]
+    fixed = all(type(n) is int for n in (lower, upper))
     return _compiled("fori_loop", init_val, lambda value: whiles.fori_loop(
-        lower, upper, body_fun, value, unroll=unroll))
+        lower, upper, body_fun, value, unroll=unroll), (body_fun,) if fixed else (), (lower, upper, unroll))

@@ -326,3 +326,10 @@ def test_references_within(mesh: Mesh) -> None:
     with pytest.raises(ValueError, match="does not vary along x, y"):
         anima.shard_map(lambda a: anima.new_ref(jnp.zeros((2, 2))).__setitem__(..., a), mesh=mesh,
                         in_specs=P("x", "y"), out_specs=P())(X)
+
+
+def test_results_lie_as_out_specs_are_written() -> None:
+    mesh = Mesh(np.array(anima.devices()[:1]), ("m",))
+    for spec in (P(None), P(None, None), P("m", None), P(None, "m"), P()):
+        g = anima.shard_map(lambda x: x, mesh=mesh, in_specs=spec, out_specs=spec)
+        assert g(jnp.ones((2, 2))).sharding.spec == spec

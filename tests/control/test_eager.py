@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -259,3 +261,79 @@ def test_branches_that_close_over_one_array_in_two_places() -> None:
 
     assert float(run(1.0)) == float(anima.jit(run)(1.0)) == 1 + 3 * 6 + 1
     assert float(anima.grad(run)(1.0)) == 1.0
+
+
+def test_functions_of_loops_are_called_once_for_equal_types() -> None:
+    calls: list[str] = []
+
+    def body(c: Any, x: Any) -> Any:
+        calls.append("scan")
+        return c + x, c * x
+
+    def step(k: Any, c: Any) -> Any:
+        calls.append("fori")
+        return c * k
+
+    def going(c: Any) -> Any:
+        calls.append("while")
+        return c < 10
+
+    def more(c: Any) -> Any:
+        return c + 1
+
+    for k in range(3):
+        assert lax.scan(body, float(k), jnp.arange(3.0))[0] == k + 3
+        assert lax.fori_loop(1, 4, step, 2 + k) == 6 * (2 + k)
+        assert lax.while_loop(going, more, k) == 10
+    assert sorted(calls) == ["fori", "scan", "while"]
+    calls.clear()
+    assert lax.scan(body, 0, jnp.arange(3))[0] == 3 and lax.scan(body, 0, jnp.arange(4))[0] == 6
+    assert lax.fori_loop(1, 5, step, 1) == 24
+    np.testing.assert_array_equal(lax.scan(body, 0.0, jnp.arange(3.0), reverse=True)[1], [0, 2, 0])
+    assert sorted(calls) == ["fori", "scan", "scan", "scan"]
+
+
+def test_what_is_remembered_of_loops_is_of_their_functions() -> None:
+    class Model:
+        def __init__(self, weight: float) -> None:
+            self.weight = weight
+
+        def step(self, c: Any, _: Any) -> Any:
+            return c + self.weight, None
+
+    model = Model(1.0)
+    assert lax.scan(model.step, 0.0, length=3)[0] == 3
+    model.weight = 2.0
+    assert lax.scan(model.step, 0.0, length=3)[0] == 6      # a method is a new function at each use
+    for w in (1.0, 2.0, jnp.array(3.0)):
+        assert lax.scan(lambda c, _, w=w: (c + w, None), 0.0, length=2)[0] == 2 * w
+
+    weight: list[Any] = [None]
+
+    def body(c: Any, _: Any) -> Any:
+        return c * weight[0], None
+
+    def power(w: Any) -> Any:
+        weight[0] = w                                       # a tracer, of each gradient another one
+        return lax.scan(body, 1.0, length=2)[0]
+
+    assert [float(anima.grad(power)(w)) for w in (2.0, 3.0)] == [4.0, 6.0]
+
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, c: Any, _: Any) -> Any:
+            return c + 1, None
+
+    assert lax.scan(Unhashable(), 0, length=3)[0] == 3
+
+
+def test_functions_of_loops_are_let_go() -> None:
+    def body(c: Any, _: Any, big: Any = jnp.ones(5)) -> Any:
+        return c + big.sum(), None
+
+    assert lax.scan(body, 0.0, length=2)[0] == 10
+    left = weakref.ref(body)
+    del body
+    gc.collect()
+    assert left() is None

@@ -59,7 +59,7 @@ def gensym() -> Callable[[ShapedArray], Var]:
 def new_jaxpr_eqn(invars: Sequence[Atom], outvars: Sequence[Var], primitive: Primitive, params: dict[str, Any],
                   effects: Any, source_info: SourceInfo | Source | None = None, ctx: EqnContext | None = None) -> Eqn:
     """The equation `outvars = primitive[params] invars`, asked for at `source_info` (default: here)."""
-    place = source_info.traceback if isinstance(source_info, SourceInfo) else source_info or here()
+    place = source_info.place if isinstance(source_info, SourceInfo) else source_info or here()
     return Eqn(primitive, list(invars), list(outvars), params, place, frozenset(effects))
 
 
