@@ -273,10 +273,10 @@ def _in_row_blocks(scope: Scope, eqn: Eqn, sums: str) -> None:
         first, last, row_of = _row_block(scope, numbers, b, ix.scale(block, size), size, rows)
         start, end = (_bisect(scope, row, entries, row_of) for row in (first, last))
         base = ix.scale(b, rows * n)
-        if n <= _UNROLLED and entries >= _RUNS * rows:
-            _row_by_row(scope, eqn, b, sums, base, (first, last), (start, end), row_of)
-            return
         _clear(scope, sums, affine(0, (base.expr(), 1), (first, n)), affine(0, (last, n), (first, -n)), eqn)
+        if n <= _UNROLLED and entries >= _RUNS * rows:
+            _row_by_row(scope, eqn, b, sums, base, (first, last), size, (start, end), row_of)
+            return
         count = scope.let(affine(0, (end, 1), (start, -1)), scope.depth, "n")
         with scope.serial(count) as e:
             entry = _nth(scope, scope.ix.opaque(start, 0, entries, scope.depth), e, entries)
@@ -284,33 +284,46 @@ def _in_row_blocks(scope: Scope, eqn: Eqn, sums: str) -> None:
 
 
 def _row_by_row(scope: Scope, eqn: Eqn, b: Index, sums: str, base: Index, rows: tuple[Expr, Expr],
-                span: tuple[Expr, Expr], row_of: Callable[[Expr], Expr]) -> None:
-    """The rows of a block, whose entries are those of the span: a row's sums stay in registers."""
+                size: int, span: tuple[Expr, Expr], row_of: Callable[[Expr], Expr]) -> None:
+    """The rows of a block, at most `size`, whose entries are those of the span: a row's sums stay in registers.
+
+    The last row that has entries goes to the end. It ends the rows before it, which so need not look for the end,
+    in whatever order entries are.
+    """
     (first, last), (start, end), (_, entries) = rows, span, eqn.invars[0].aval.shape
     dtype, (_, count, n) = scalar_type(eqn.outvars[0].aval), eqn.outvars[0].aval.shape
     total = "f32" if dtype in HALVES else dtype
 
-    def row_at(entry: Expr) -> Expr:
-        """The row of an entry; none, behind the last one."""
-        near = scope.let(Op("min", (entry, Const(entries - 1, INDEX)), INDEX), scope.depth, "n")
-        row = row_of(near)
-        return Op("select_n", (scope.let(_less(entry, end), scope.depth), Const(-1, INDEX), row), INDEX)
+    def add(entry: Expr, found: Sequence[NamedValue]) -> None:
+        with _entry(scope, eqn, 2, b, scope.ix.opaque(entry, 0, entries - 1, scope.depth), total) as term:
+            for j, s in enumerate(found):
+                scope.accumulate(s, "add", term(scope.ix.const(j)))
 
-    at, row = scope.var(start, "a"), scope.var(row_at(start), "b")
-    with scope.serial(scope.let(affine(0, (last, 1), (first, -1)), scope.depth, "n")) as k:
-        own = scope.let(affine(0, (first, 1), (k, 1)), scope.depth, "n")
-        found = [scope.var(constant(0, total)) for _ in range(n)]
-        with scope.while_(Op("eq", (row, own), "bool"), steps=entries // count):
-            entry = scope.read(at)
-            with _entry(scope, eqn, 2, b, scope.ix.opaque(entry, 0, entries - 1, scope.depth), total) as term:
-                for j, s in enumerate(found):
-                    scope.accumulate(s, "add", term(scope.ix.const(j)))
-            behind = scope.let(affine(1, (entry, 1)), scope.depth, "n")
-            scope.assign(at, behind)
-            scope.assign(row, row_at(behind))
+    def store(row: Expr, found: Sequence[NamedValue]) -> None:
         for j, s in enumerate(found):
-            place = affine(j, (base.expr(), 1), (own, n))
-            scope.emit(Store(sums, place, scope.read(s)))
+            scope.emit(Store(sums, affine(j, (base.expr(), 1), (row, n)), scope.read(s)))
+
+    with scope.when(_less(start, end)):
+        final = row_of(scope.let(affine(-1, (end, 1)), scope.depth, "n"))
+        low = scope.let(Op("max", (final, first), INDEX), scope.depth, "n")
+        tail = scope.let(Op("min", (low, affine(-1, (last, 1))), INDEX), scope.depth, "n")
+        at, row = scope.var(start, "a"), scope.var(row_of(start), "b")
+        before = scope.let(affine(0, (tail, 1), (first, -1)), scope.depth, "n")
+        with scope.serial(Op("min", (before, Const(size, INDEX)), INDEX)) as k:  # as costs are to know
+            own = scope.let(affine(0, (first, 1), (k, 1)), scope.depth, "n")
+            found = [scope.var(constant(0, total)) for _ in range(n)]
+            with scope.while_(Op("eq", (row, own), "bool"), steps=entries // count):
+                entry = scope.read(at)
+                add(entry, found)
+                behind = scope.let(affine(1, (entry, 1)), scope.depth, "n")
+                scope.assign(at, behind)
+                scope.assign(row, row_of(behind))
+            store(own, found)
+        found = [scope.var(constant(0, total)) for _ in range(n)]
+        begin = scope.read(at)
+        with scope.serial(scope.let(affine(0, (end, 1), (begin, -1)), scope.depth, "n")) as k:
+            add(scope.let(affine(0, (begin, 1), (k, 1)), scope.depth, "n"), found)
+        store(tail, found)
 
 
 def _in_parts(scope: Scope, eqn: Eqn, sums: str, parts: int) -> None:

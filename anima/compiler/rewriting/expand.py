@@ -20,7 +20,7 @@ from anima.compiler.machine.target import Target
 from anima.compiler.rewriting import convolve
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
 from anima.compiler.rewriting.rewrites import REWRITES, Rewriter, rewrite
-from anima.compiler.rewriting.simplify import untransposed
+from anima.compiler.rewriting.simplify import direct_product
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -55,15 +55,15 @@ def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
         return closed
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
-    transposed: dict[Var, Eqn] = {}
+    moved: dict[Var, Eqn] = {}
     bodies: dict[Hashable, ClosedJaxpr] = {}
     constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
     for eqn in closed.eqns:
         invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
-        if eqn.primitive.name == "transpose":
-            transposed[eqn.outvars[0]] = eqn.replace(invars=invars)
+        if eqn.primitive.name in ("transpose", "reshape"):
+            moved[eqn.outvars[0]] = eqn.replace(invars=invars)
         elif eqn.primitive.name == "dot_general":  # how a product is written depends on how its operands lie
-            eqn = untransposed(eqn, invars, transposed) or eqn
+            eqn = direct_product(eqn, invars, moved) or eqn
         found = REWRITES.get(eqn.primitive.name)
         if found is None or not found.where(eqn, target):
             inside = partial(_simpler, target=target)

@@ -268,3 +268,17 @@ def test_sorted_entries_of_long_rows(rows: int, columns: int | None, dtype: type
     np.testing.assert_array_equal(anima.jit(lambda m, x: m @ x)(mat, x), want)
     unsorted = sparse.BCOO((data, at), shape=(rows, 50))
     np.testing.assert_array_equal(anima.jit(lambda m, x: m @ x)(unsorted, x), want)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_wrong_promise_of_order_touches_nothing_else(seed: int) -> None:
+    """Sums are wrong where indices are not in order: each is one of some of the entries, in place and within bounds."""
+    rng = np.random.default_rng(seed)
+    rows, n = [(3, 400), (40, 500), (200, 2000)][seed % 3]
+    at = np.stack([rng.integers(-3, rows + 3, n), rng.integers(-2, 12, n)], 1).astype(np.int32)
+    mat = sparse.BCOO((np.ones(n, np.float32), at), shape=(rows, 10), indices_sorted=True)
+    inside = (at[:, 1] >= 0) & (at[:, 1] < 10)
+    for x in (np.ones(10, np.float32), np.ones((10, 3), np.float32)):
+        out = np.asarray(anima.jit(lambda m, x: m @ x)(mat, x))
+        assert out.shape == (rows, *x.shape[1:]) and (out >= 0).all()
+        assert (np.sum(out, 0) <= np.sum(inside)).all() and (out == np.round(out)).all()
