@@ -156,6 +156,28 @@ def test_two_arrays(fun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     check(calls, monkeypatch, rounds=3)
 
 
+@pytest.mark.parametrize("fun", [*(f for f in TWO if f is not jnp.where), jnp.maximum, jnp.hypot,
+                                 lambda x, y: jnp.where(M, x, y), lambda x, y: x - y,
+                                 lambda x, y: jnp.clip(x, y, 2), lambda x, y: jnp.linspace(x, y, 3),
+                                 lambda x, y: jnp.stack([x, y]), lambda x, y: jnp.divmod(x, y)[1]], ids=str)
+@pytest.mark.parametrize("compiles", [False, True])
+def test_one_array_twice_and_then_two(fun: Any, compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is remembered from before is of other functions than these: the first calls are of one array."""
+    anima.clear_caches()
+    if compiles:
+        monkeypatch.setattr("anima.api.eager._WORTH", 0.0)
+    one, other = (jnp.asarray(np.sin(np.arange(6, dtype=np.float32) * n).reshape(2, 3) + n) for n in (1, 2))
+    if fun in (jnp.dot, jnp.cross):
+        one, other = one[0], other[1]
+    pairs = [(one, one), (one, other), (other, other), (other, one)]
+    wanted = [alone(lambda pair=pair: fun(*pair), monkeypatch) for pair in pairs]
+    assert len(set(wanted)) > 1
+    for _ in range(2):
+        for pair, want in zip(pairs, wanted, strict=True):
+            for _ in range(4):
+                assert outcome(lambda pair=pair: fun(*pair)) == want
+
+
 FORMS: dict[str, Callable[..., Any]] = {
     "transposed": lambda x: jnp.swapaxes(x, 0, 1), "moved": lambda x: jnp.moveaxis(x, 0, 1), "flip": jnp.flip,
     "ravel": lambda x: jnp.ravel(x, order="F"), "diagonal": jnp.diagonal,
@@ -256,3 +278,45 @@ def test_samplers_in_turn() -> None:
         chance.Random(seed).shuffle(order)
         for n in order:
             assert outcome(lambda n=n: DRAWS[n](K)) == wanted[n], n
+
+
+GOOD, BAD = (jnp.asarray(np.array(v, np.float32)) for v in ([1.0, 2.0, 3.0], [-1.0, 0.0, np.inf]))
+CHECKED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "log": ("debug_nans", lambda x: jnp.log(x) * 2), "where": ("debug_nans", lambda x: jnp.where(x > 5, x, x - x)),
+    "std": ("debug_nans", lambda x: jnp.std(x)), "over": ("debug_infs", lambda x: jnp.divide(1, x)),
+    "sum": ("debug_infs", lambda x: jnp.sum(x)), "clip": ("debug_infs", lambda x: jnp.clip(x, 0)),
+    "norm": ("debug_infs", lambda x: jnp.linalg.norm(x)), "mean": ("debug_infs", jnp.mean)}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_what_is_found_the_first_time_is_found_every_time(name: str) -> None:
+    """Though it was fine for the values of the calls before."""
+    option, fun = CHECKED[name]
+    for _ in range(5):
+        fun(GOOD)
+        fun(BAD)
+    with config.option(option)(True):
+        for _ in range(2):
+            for _ in range(6):
+                fun(GOOD)
+            for _ in range(6):
+                with pytest.raises(FloatingPointError):
+                    fun(BAD)
+
+
+L, N = (jnp.asarray(np.random.default_rng(k).normal(size=(33, 40)).astype(np.float32)) for k in (1, 2))
+ROUNDED: dict[str, Call] = {
+    "trace": lambda: jnp.trace(L, 1), "einsum": lambda: jnp.einsum("ij,ij->", L, N),
+    "rows": lambda: jnp.einsum("ij->j", L),
+    "einsum, moved": lambda: jnp.einsum("ij,kj->ki", L, N), "tensordot": lambda: jnp.tensordot(L, N, ((0, 1), (0, 1))),
+    "average": lambda: jnp.average(L, 0, N[:, 0]), "norm": lambda: jnp.linalg.norm(L, axis=(0, 1)),
+    "columns": lambda: jnp.linalg.norm(L, axis=0), "cov": lambda: jnp.cov(L[:5]), "vdot": lambda: jnp.vdot(L, N),
+    "moved": lambda: jnp.sum(jnp.moveaxis(L, 0, 1)), "var": lambda: jnp.var(L, 0), "cumsum": lambda: jnp.cumsum(L, 0),
+    "product": lambda: jnp.matmul(L.T, N), "percentile": lambda: jnp.percentile(L, 30, 0),
+    "inner": lambda: jnp.inner(L, N),
+    "convolve": lambda: jnp.convolve(L[0], N[0]), "turned": lambda: jnp.mean(jnp.rot90(L), 1),
+    "outer": lambda: jnp.outer(L, N)}
+
+
+def test_sums_are_rounded_alike_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    check(ROUNDED, monkeypatch, rounds=5)

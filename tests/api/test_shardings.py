@@ -345,3 +345,29 @@ def test_what_a_function_closes_over_goes_where_its_arguments_are(scope: Scope) 
     assert anima.jit(lambda x: x + scope.a)(scope.u).sharding == scope.N("x")
     small = anima.device_put(X, NamedSharding(scope.small, P("x")))
     assert anima.jit(lambda x: x + small)(scope.a).sharding == scope.N("x")
+
+
+@pytest.mark.parametrize("value", [2.0, 3, True, 1j, np.float32(2), np.int8(3)], ids=repr)
+def test_weak_types_stay_weak_wherever_they_are(value: Any, scope: Scope) -> None:
+    for place in (scope.D[3], scope.N(), scope.E()):
+        x = anima.device_put(value, place)
+        plain = jnp.asarray(value)
+        assert (x.dtype, x.weak_type) == (plain.dtype, plain.weak_type)
+        for fun in (lambda x: x * 1, lambda x: x + jnp.float16(1) if x.dtype != bool else x, lambda x: (x, x)[0]):
+            called = anima.jit(fun)
+            wanted = anima.jit(fun)(plain)
+            for _ in range(3):
+                out = called(x)
+                assert (out.dtype, out.weak_type, out.devices()) == (wanted.dtype, wanted.weak_type, x.devices())
+
+
+@pytest.mark.parametrize("places", [(3, None), (None, 3), (3, 3), (None, None)], ids=str)
+def test_places_that_are_asked_for_one_by_one(places: tuple[Any, Any], scope: Scope) -> None:
+    """A result that nothing is said of goes where the arguments are, or the other result."""
+    asked = tuple(None if p is None else SingleDeviceSharding(scope.D[p]) for p in places)
+    fun = anima.jit(lambda x: (x + 1, x * 2), out_shardings=asked)
+    for given in (scope.d3, *((scope.u,) if any(p is not None for p in places) else ())):
+        for _ in range(3):
+            outs = fun(given)
+            assert [o.devices() for o in outs] == [{scope.D[3]}] * 2
+            np.testing.assert_array_equal(outs[1], X * 2)

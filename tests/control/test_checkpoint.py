@@ -105,6 +105,64 @@ def test_policies_reach_into_loops_in_higher_derivatives():
         np.testing.assert_allclose(second(policy)(C), want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("inner, more", [
+    (lambda f: f, 0), (anima.jit, 0), (anima.checkpoint, 1), (lambda f: anima.jit(anima.checkpoint(f)), 1),
+    (lambda f: anima.checkpoint(anima.jit(f)), 1), (lambda f: anima.checkpoint(f, policy=policies.dots_saveable), 1),
+    (lambda f: anima.checkpoint(f, policy=policies.everything_saveable), 0)])
+@pytest.mark.parametrize("policy, computed", [
+    (None, 2), (policies.nothing_saveable, 2), (policies.everything_saveable, 1), (policies.dots_saveable, 2)])
+def test_a_checkpoint_in_a_checkpoint_is_one_of_its_own(policy, computed, inner, more):
+    """What the inner one does not keep, the outer one's policy does not, either: it is done once more on the way back,
+    and not seen as a part of the outer function, as jitted functions are."""
+    part = inner(lambda x: jnp.exp(jnp.tanh(jnp.exp2(x))))
+    fun = anima.checkpoint(lambda x: jnp.sinh(part(x)), policy=policy)
+    slope = anima.grad(fun)
+    found = anima.make_jaxpr(slope)(0.3)
+    assert [count(found, name) for name in ("exp2", "tanh")] == [computed + more] * 2
+    want = anima.grad(lambda x: jnp.sinh(jnp.exp(jnp.tanh(jnp.exp2(x)))))(0.3)
+    np.testing.assert_allclose(slope(0.3), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gives", [lambda y: y, lambda y: (y, y), lambda y: (y, jnp.sin(y)), lambda y: None])
+def test_what_a_loop_stacks_already_is_not_stacked_again(gives):
+    def fun(w, c, xs):
+        def body(c, x):
+            y = checkpoint_name(c @ w + x, "y")
+            return jnp.tanh(y), gives(y)
+
+        c, ys = lax.scan(body, c, xs)
+        return jnp.sum(c) + sum(jnp.sum(y * y) for y in anima.tree.leaves(ys))
+
+    slope = anima.grad(anima.checkpoint(fun, policy=NAMED), (0, 1))
+
+    def scans(jaxpr):
+        for e in jaxpr.eqns:
+            if e.primitive.name == "scan":
+                yield [v.aval.shape for v in e.outvars]
+            for inner in subjaxprs(e.params):
+                yield from scans(inner)
+
+    forward = next(scans(anima.make_jaxpr(slope)(W, C, XS)))
+    assert forward.count((10, 4)) == max(len(anima.tree.leaves(gives(1.0))), 1)
+    for got, want in zip(slope(W, C, XS), anima.grad(fun, (0, 1))(W, C, XS), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5)
+
+
+@pytest.mark.parametrize("names", [(), (0,), (1,), (0, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_results_that_some_branches_keep(names, index):
+    """Are kept whichever is taken: no branch is run again for them."""
+    branches = [(lambda c, k=k: checkpoint_name((c + k) @ W, "y" if k in names else "no")) for k in range(3)]
+
+    def fun(c):
+        return jnp.sum(jnp.sin(lax.switch(index * jnp.int32(c[0] < 9), branches, c)))
+
+    slope = anima.grad(anima.checkpoint(fun, policy=NAMED))
+    assert count(anima.make_jaxpr(slope)(C), "dot_general") == (6 if names else 9)
+    np.testing.assert_allclose(slope(C), anima.grad(fun)(C), rtol=1e-5)
+    np.testing.assert_allclose(anima.jit(slope)(C), anima.grad(fun)(C), rtol=1e-5)
+
+
 @pytest.mark.parametrize("policy", [NAMED, policies.everything_saveable])
 def test_while_loops_have_the_same_derivatives(policy):
     def fun(c):

@@ -189,6 +189,18 @@ def test_only_free_blocks_make_way_and_no_more_than_have_to(monkeypatch):
     assert memory.held() == 6 * memory.LEAST - 64 and huge.size == 3 * memory.LEAST, "no room: outside of the pool"
 
 
+def test_a_size_that_has_all_its_blocks_takes_no_room_of_others(monkeypatch):
+    monkeypatch.setattr(memory, "_blocks", {})
+    monkeypatch.setattr(memory, "MOST", (memory._PER_SIZE + 2) * memory.LEAST)
+    free = [memory.empty((2 * memory.LEAST,), np.dtype(np.uint8), 2 * memory.LEAST)]
+    used = [memory.empty((memory.LEAST,), np.dtype(np.uint8), memory.LEAST) for _ in range(memory._PER_SIZE)]
+    free.clear()
+    assert memory.held() == memory.MOST
+    used += [memory.empty((memory.LEAST,), np.dtype(np.uint8), memory.LEAST) for _ in range(3)]
+    assert {n: len(b) for n, b in memory._blocks.items()} == {memory.LEAST: memory._PER_SIZE, 2 * memory.LEAST: 1}
+    assert len({address(a) for a in used}) == memory._PER_SIZE + 3
+
+
 @pytest.mark.parametrize("make", [anima.device_put, jnp.asarray, jnp.array])
 def test_what_is_made_of_large_numpy_arrays_lies_as_results_do(make):
     for given in (np.arange(100_000, dtype=np.float32), np.arange(120_000, dtype=np.int32).reshape(300, 400).T):

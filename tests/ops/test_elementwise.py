@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import scipy.special
 
+import anima
+import anima.numpy as jnp
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -19,6 +21,7 @@ from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops import elementwise as ew, special
 from anima.ops.accuracy import AccuracyMode
+from anima.ops.family import ELEMENTWISE
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F8 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -541,3 +544,21 @@ def test_operands_are_counted() -> None:
         with pytest.raises(TypeError, match=r"(sin|add|neg) takes \d operands, and got \d"):
             call()
     assert ew.sin.abstract_eval(aval((2,), "float32")) == (aval((2,), "float32"), frozenset())
+
+
+@pytest.mark.parametrize("name", [n for n, p in ELEMENTWISE.items() if len(p.operands) == 1])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_signs_at_zeros_are_those_of_compiled_code(name: str, dtype: str) -> None:
+    x = np.array([0.0, -0.0], dtype)
+    params = {"integer_pow": {"y": 3}}.get(name, {})
+    with anima.enable_x64(True):
+        given = jnp.asarray(x)
+        try:
+            eager = ELEMENTWISE[name].bind(given, **params)
+        except TypeError:  # not for such numbers, or with other parameters
+            return
+        compiled = anima.jit(lambda x: ELEMENTWISE[name].bind(x, **params))(given)
+    np.testing.assert_array_equal(eager, compiled)
+    if eager.dtype.kind == "f":
+        numbers = np.asarray(eager == eager)
+        np.testing.assert_array_equal(np.signbit(eager)[numbers], np.signbit(compiled)[numbers])

@@ -228,6 +228,20 @@ def test_what_is_of_this_process_is_not_kept(kinds: list[type]) -> None:
     assert twice(kinds, lambda x: x.sum() + large, X)[0] == [Executable, Executable]
 
 
+def test_what_is_compiled_under_a_profile_is_not_kept(kinds: list[type], tmp_path: pathlib.Path) -> None:
+    """It has places where it says what time it is; and what was kept has none, and is not taken."""
+    fun = anima.jit(lambda x: x @ x.T + 3)
+    for under_profile in (False, True, False, True):
+        anima.clear_caches()
+        if under_profile:
+            with anima.profiler.trace(str(tmp_path / "profile")):
+                np.testing.assert_array_equal(fun(X), X @ X.T + 3)
+        else:
+            np.testing.assert_array_equal(fun(X), X @ X.T + 3)
+        store.flush()
+    assert kinds[:4] == [Executable, Executable, StoredExecutable, Executable]
+
+
 def test_donation(kinds: list[type]) -> None:
     step = anima.jit(lambda x: x + 1.0, donate_argnums=0)
     for kind in (Executable, StoredExecutable):

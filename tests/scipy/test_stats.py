@@ -417,3 +417,23 @@ def test_gaussian_kde_refuses() -> None:
             (NotImplementedError, lambda: stats.gaussian_kde(data).set_bandwidth())):
         with pytest.raises(error):
             call()
+
+
+DOMAINS: list[tuple[str, str, tuple[float, ...]]] = [
+    ("nbinom", "logpmf", (3.0, 0.4)), ("binom", "logpmf", (5.0, 0.4)), ("poisson", "logpmf", (2.0,)),
+    ("geom", "logpmf", (0.4,)), ("bernoulli", "logpmf", (0.4,)), ("betabinom", "logpmf", (5.0, 1.5, 2.0)),
+    ("gamma", "logpdf", (1.5,)), ("beta", "logpdf", (1.5, 2.0)), ("t", "logpdf", (3.0,)), ("chi2", "logpdf", (3.0,)),
+    ("pareto", "logpdf", (2.0,)), ("gennorm", "logpdf", (1.5,))]
+
+
+@pytest.mark.parametrize("name, method, shapes", DOMAINS, ids=[d[0] for d in DOMAINS])
+def test_shape_parameters_on_both_sides_of_their_ends(name: str, method: str, shapes: tuple[float, ...],
+                                                      x64: None) -> None:
+    """NaN where SciPy's are, one parameter after the other, and the same number elsewhere."""
+    ours, theirs = getattr(getattr(stats, name), method), getattr(getattr(reference, name), method)
+    for k in range(len(shapes)):
+        for value in (-1.0, 0.0, 1e-3, 1.0, 1.001, np.nan):
+            given = [*shapes[:k], value, *shapes[k + 1:]]
+            with np.errstate(all="ignore"):
+                want = theirs(1.0, *given)
+            np.testing.assert_allclose(ours(1.0, *given), want, rtol=1e-9, err_msg=str(given))
