@@ -11,10 +11,10 @@ import os
 from anima import errors
 from anima.core.source import (
     NameStack as NameStack,
-    Scope as Scope,
+    ScopeName as Scope,
     Source,
     SourceInfo as SourceInfo,
-    Transform as Transform,
+    TransformName as Transform,
     among,
     here,
     names_here,
