@@ -12,6 +12,7 @@ summary that compiled functions are cached under. First values come from the env
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import os
 import re
@@ -45,6 +46,7 @@ _thread = _ThreadState()
 _lock = fork_safe(threading.RLock())
 _total_overrides = 0    # held now, by all threads together
 _version = 0            # counts changes of global values
+settled: list[Any] = [None]  # `config.call_key()`, as long as no thread overrides an option; None: not known
 
 
 class Option:
@@ -80,7 +82,7 @@ class Option:
         global _version
         value = self._parse(self.name, value)
         with _lock:
-            before, self._global = self._global, value
+            before, self._global, settled[0] = self._global, value, None
             _version += 1
         if self._on_set is not None:
             self._on_set(before, value)
@@ -144,7 +146,7 @@ class _Override(contextlib.ContextDecorator):
         with _lock:
             for option in self.options:
                 option._overrides += count
-            _total_overrides += count
+            _total_overrides, settled[0] = _total_overrides + count, None
         _thread.key = (-1, None)
 
 
@@ -404,7 +406,7 @@ def make_user_context(default_value: Any = None) -> Option:
     global _KEYED, _version
     with _lock:
         option = Option(f"user_context_{len(_KEYED)}", default_value, _parse_hashable, "A user's.", in_trace_key=True)
-        _KEYED = (*_KEYED, option)
+        _KEYED, settled[0] = (*_KEYED, option), None
         _version += 1
     return option
 
@@ -461,7 +463,7 @@ class _TraceKey:
 
     def __init__(self, values: tuple[Any, ...], guarded: bool) -> None:
         self.values, self.guarded = values, guarded
-        self.unguarded: _TraceKey = _key(values, False) if guarded else self
+        self.unguarded: _TraceKey = _key(values) if guarded else self
 
     def __repr__(self) -> str:
         return f"_TraceKey{self.values}"
@@ -470,8 +472,9 @@ class _TraceKey:
 _keys: dict[tuple[tuple[Any, ...], bool], _TraceKey] = {}
 
 
-def _key(values: tuple[Any, ...], guarded: bool) -> _TraceKey:
-    return _keys.setdefault((values, guarded), _TraceKey(values, guarded))
+def _key(values: Iterable[Any], guards: Sequence[Any] = ()) -> _TraceKey:
+    known = tuple(values), not _open(guards)
+    return _keys.setdefault(known, _TraceKey(*known))
 
 
 def _open(levels: Iterable[str | None]) -> bool:
@@ -550,13 +553,14 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
         global _global_key
         if _total_overrides and _thread.values:
             if _thread.key[0] != _version:
-                _thread.key = (_version, _key(tuple([option.value for option in _KEYED]),
-                                              not _open(option.value for option in _GUARDS)))
+                _thread.key = _version, _key([o.value for o in _KEYED], [o.value for o in _GUARDS])
             return _thread.key[1]
         key = _global_key
         if key[0] != _version:
-            key = _global_key = (_version, _key(tuple([option._global for option in _KEYED]),
-                                                not _open(option._global for option in _GUARDS)))
+            key = _global_key = _version, _key([o._global for o in _KEYED], [o._global for o in _GUARDS])
+        if settled[0] is None:
+            with _lock:
+                settled[0] = key[1] if key[0] == _version and not _total_overrides else None
         return key[1]
 
     def held(self, key: Any) -> contextlib.AbstractContextManager[None]:
@@ -574,9 +578,7 @@ class Config(_Spellings):    # type: ignore[valid-type,misc]
 
     def parse_flags(self, arguments: Sequence[str]) -> None:
         """Set the options among `arguments`: `--x`, `--nox`, `--x=v` or `--x v`; others are left alone."""
-        words = list(arguments)
-        if "--" in words:
-            words = words[:words.index("--")]
+        words = [*itertools.takewhile(lambda word: word != "--", arguments)]
         for place, word in enumerate(words):
             flag, equals, text = word.lstrip("-").partition("=")
             negated = flag.startswith(tuple("no" + prefix for prefix in _PREFIXES))

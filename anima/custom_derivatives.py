@@ -12,7 +12,7 @@ from anima import names as _names, tree
 from anima.control.linear_call import linear_call as linear_call
 from anima.core import dtypes
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.stage import eval_jaxpr, trace_to_jaxpr
+from anima.core.stage import eval_jaxpr, trace_pytrees
 from anima.core.trace import Tracer, aval_of
 from anima.ops.broadcast import instantiate
 from anima.transforms.custom import (
@@ -34,14 +34,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
       that takes `fun` as an argument can be differentiated by what `fun` closes over.
     """
     leaves, in_tree = tree.flatten(example_args)
-    found: list[Any] = []
-
-    def flat(*xs: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(fun(*tree.unflatten(in_tree, xs)))
-        found.append(out_tree)
-        return outs
-
-    jaxpr, values = trace_to_jaxpr(flat, list(map(aval_of, leaves)))
+    jaxpr, values, out_tree = trace_pytrees(fun, in_tree, list(map(aval_of, leaves)))
     hoisted = [isinstance(v, Tracer) for v in values]
     consts = [v for v, h in zip(values, hoisted, strict=True) if h]
 
@@ -53,7 +46,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
                             f"{args_tree}.")
         given = iter(args[split:])
         all_values = [next(given) if h else v for v, h in zip(values, hoisted, strict=True)]
-        return tree.unflatten(found[0], eval_jaxpr(jaxpr, all_values, *xs))
+        return tree.unflatten(out_tree, eval_jaxpr(jaxpr, all_values, *xs))
 
     return converted, consts
 
@@ -71,18 +64,14 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     def forward(*args: Any) -> tuple[Any, Any]:
         out, rule = fun(*args)
-        leaves, out_tree = tree.flatten(out)
-        trees: list[Any] = []
+        leaves, out_tree = tree.flatten((out,))
 
-        def flat(*cts: Any) -> list[Any]:
-            grads = rule(tree.unflatten(out_tree, cts))
-            grads = grads if isinstance(grads, tuple) else (grads,)
-            flat_grads, grad_tree = tree.flatten(grads)
-            trees.append(grad_tree)
-            return flat_grads
+        def gradients(ct: Any) -> tuple[Any, ...]:
+            grads = rule(ct)
+            return grads if isinstance(grads, tuple) else (grads,)
 
-        jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)))
-        return out, (consts, _Rule(ClosedJaxpr(jaxpr), trees[0]))
+        jaxpr, consts, grad_tree = trace_pytrees(gradients, out_tree, list(map(aval_of, leaves)))
+        return out, (consts, _Rule(ClosedJaxpr(jaxpr), grad_tree))
 
     def backward(residuals: Any, ct: Any) -> Any:
         consts, program = residuals

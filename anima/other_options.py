@@ -1,4 +1,5 @@
-"""Options of JAX's that mean nothing on one CPU, guards of transfers aside: programs set them, and read what they set.
+"""Options of JAX's that mean nothing on one CPU, guards of transfers and how programs are shown aside: programs set
+them, and read what they set.
 
     config.update("jax_use_shardy_partitioner", False)
 
@@ -80,10 +81,13 @@ _INSIDE: tuple[_Row, ...] = (
     ("custom_vjp3", False),
     ("disable_bwd_checks", False),
     ("mutable_array_checks", True),
-    ("pprint_use_color", True),
     ("remat3", False),
     ("scan3", False),
     ("use_direct_linearize", True),
+)
+
+_TEXTS: tuple[_Row, ...] = (
+    ("pprint_use_color", True),
     ("source_url_schema", None),
 )
 
@@ -96,4 +100,5 @@ OTHER_OPTIONS: dict[str, tuple[Any, tuple[str, ...], str]] = {
         (_ACCELERATORS, "About GPUs and TPUs: there are none."),
         (_MANY, "About several devices or processes: there is one."),
         (_TRANSFERS, "What transfers do: of one direction, or all; none goes from the CPU to the host."),
+        (_TEXTS, "How programs are shown: pretty_print on terminals; links in notebooks, as 'ed://{file}:{line}'."),
         (_INSIDE, "About how JAX is made: Anima has one way.")) for row in rows}

@@ -21,6 +21,7 @@ NAMESPACE = "anima"
 _Node = tuple[type, Callable[[Any], Any], Callable[[Any, Any], Any]]
 _waiting: list[_Node] | None = []   # types to register when optree is loaded; None since it is
 _lock = fork_safe(threading.RLock())
+flatten_of: dict[type, Callable[[Any], Any]] = {}   # of registered types: an object's (children, data)
 sort_keys = False   # whether dicts come back with their keys in order, as in JAX; in their own order otherwise
 
 
@@ -33,6 +34,7 @@ def register(nodetype: type, flatten_func: Callable[[Any], Any], unflatten_func:
             _register(nodetype, flatten_func, unflatten_func)
         else:
             _waiting.append((nodetype, flatten_func, unflatten_func))
+        flatten_of[nodetype] = flatten_func
 
 
 def _register(*node: Any) -> None:

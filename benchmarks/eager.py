@@ -19,6 +19,7 @@ from benchmarks.harness import HAVE_JAX, Case, report
 if HAVE_JAX:
     import jax
 
+WARM = 0.1  # seconds: functions that are called often are compiled after 0.02 s of it
 CALLS = """
 x + y; x - 1; x * 2.5; x / y; x // y; x % y; x ** 2; x ** 0.5; -x; abs(x); x @ y; x > y; n >> 1; x[0]; x[1:5]
 x[::2, 1:]
@@ -70,7 +71,7 @@ def cases(words: list[str]) -> list[Case]:
     scopes = {who: names(m) for who, m in libraries.items()}
     texts = [t.strip() for t in CALLS.replace("\n", ";").split(";") if t.strip()]
     return [Case(text, {who: run(compile(f"lambda: {text}", text, "eval"), m, scopes[who])
-                        for who, m in libraries.items()})
+                        for who, m in libraries.items()}, warm=WARM)
             for text in texts if not words or any(w in text for w in words)]
 
 

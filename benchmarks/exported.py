@@ -9,7 +9,7 @@ function; "code, first call" loads machine code and runs it. For JAX, "jax: trac
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,13 +95,14 @@ def contestants(fun: Callable[..., Any], args: tuple[Any, ...],
     return found
 
 
-def show() -> None:
+def show(words: Sequence[str] = ()) -> None:
+    """The programs whose names have one of the words; all, if there are none."""
     print("`anima`: load an exported program and call it for the first time; others as multiples of that")
     theirs = programs(jax.numpy, jax) if HAVE_JAX else {}
     for name, (fun, args) in programs(jnp, anima).items():
-        if len(sys.argv) < 2 or any(word in name for word in sys.argv[1:]):
+        if not words or any(word in name for word in words):
             print_row(name, measure_fresh(contestants(fun, args, theirs[name][0] if theirs else None)))
 
 
 if __name__ == "__main__":
-    show()
+    show(sys.argv[1:])

@@ -61,13 +61,15 @@ def work_of(fun: Callable[..., Any], args: Sequence[Any]) -> Work:
 class Case:
     """One piece of work. `contestants`: name -> function doing it once, results ready when it returns.
 
-    `work`: what it is at least, for rows whose time the machine's bandwidth or arithmetic limits.
+    `work`: what it is at least, for rows whose time the machine's bandwidth or arithmetic limits. `warm`: for how many
+    seconds each does it before it is measured, where what is often called is compiled.
     """
 
     name: str
     contestants: dict[str, Callable[[], Any]]
     rounds: int = 15
     work: Work | None = None
+    warm: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,10 @@ PEERS = "jax", "jax-0.4.31", "torch", "numpy", "scipy", "numba"
 def measure(case: Case) -> dict[str, float]:
     """Median seconds of each contestant."""
     for run in case.contestants.values():
+        begin = time.perf_counter()
         run()
+        while time.perf_counter() - begin < case.warm:
+            run()
     times: dict[str, list[float]] = {name: [] for name in case.contestants}
     for _ in range(case.rounds):
         for name, run in case.contestants.items():

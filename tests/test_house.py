@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pathlib
 import pkgutil
+from collections.abc import Iterator
 
 import pytest
 
@@ -59,12 +60,42 @@ def layer(name: str) -> int:
     return next(i for i, names in enumerate(LAYERS) if part in names)
 
 
-def imports(tree: ast.AST) -> list[tuple[int, str]]:
-    """The modules that a tree imports, with the line: at once, late, or through a string."""
+# What loads a module: these get its name as a constant, but where somebody else's name for it is handed on.
+LOADERS = {"import_module", "lazy_module", "__import__", "find_spec"}
+HANDED_ON = {"anima.compiler.machine.store", "anima.dropin.finder", "anima.names", "anima.routines", "anima.util"}
+# Names of modules that are no more than words: where users find a type, whose primitives are whose.
+WORDS = {("anima.core.digest", "anima.extend"), ("anima.core.dtypes", "anima.numpy")}
+
+
+def words(tree: ast.AST) -> Iterator[ast.Constant]:
+    """The strings of a tree, without documentation, and without what is said of where users find a class."""
+    if isinstance(tree, ast.Expr) and isinstance(tree.value, ast.Constant):
+        return
+    if isinstance(tree, ast.Assign) and ast.unparse(tree.targets[0]).endswith("__module__"):
+        return
+    for part in ast.iter_child_nodes(tree):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part
+        else:
+            yield from words(part)
+
+
+def imports(tree: ast.AST, name: str) -> list[tuple[int, str]]:
+    """The modules that part of the module `name` imports, with the line: at once, late, or through a string, which may
+    be the whole name of a module anywhere, or the last part of it in the package that the module is in."""
     out = []
+    for word in words(tree):
+        if "." in word.value and word.value in NAMES and (name, word.value) not in WORDS:
+            out.append((word.lineno, word.value))
+        elif f"{name}.{word.value}" in NAMES:
+            out.append((word.lineno, f"{name}.{word.value}"))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "lazy_module")):
-            out += [(node.lineno, a.value) for a in node.args if isinstance(a, ast.Constant) and a.value in NAMES]
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in LOADERS:
+            known = node.args and isinstance(node.args[0], ast.Constant)
+            assert known or name in HANDED_ON, f"{name}:{node.lineno} loads what only it knows"
+            out += [(node.lineno, node.args[0].value)] if known else []
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "anima":
+            out.append((node.lineno, "anima"))  # of `sys.modules`
         if isinstance(node, ast.Import):
             out += [(node.lineno, a.name) for a in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -81,19 +112,19 @@ def test_module(name: str, path: pathlib.Path, tree: ast.Module) -> None:
     assert len(text.splitlines()) <= FILE_LINES, f"{name} is too long"
     if text.strip():
         assert ast.get_docstring(tree), f"{name} has no docstring"
-    for line, target in imports(tree):
+    for line, target in imports(tree, name):
         if target.split(".")[0] == "anima":
             assert layer(target) <= layer(name), f"{name}:{line} imports {target}, a layer above"
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= FUNCTION_LINES, f"{name}.{node.name} has {lines} lines"
-            for line, target in [i for part in node.body for i in imports(part)]:
+            for line, target in [i for part in node.body for i in imports(part, name)]:
                 assert target.split(".")[0] in LATE, f"{name}:{line} imports {target} inside a function"
 
 
 def test_no_import_circles() -> None:
-    edges = {name: {t for _, t in imports(tree) if t in NAMES and t != name} for name, _, tree in MODULES}
+    edges = {name: {t for _, t in imports(tree, name) if t in NAMES and t != name} for name, _, tree in MODULES}
     state: dict[str, int] = {}
 
     def visit(name: str, stack: list[str]) -> None:
@@ -107,6 +138,26 @@ def test_no_import_circles() -> None:
     for name in edges:
         if name not in state:
             visit(name, [])
+
+
+@pytest.mark.parametrize("text", [
+    "from anima.api.jit import jit", "from anima.api import jit", "import anima.api.jit",
+    "def f(): from anima.api.jit import jit", "jit = lazy_module('anima.api.jit')",
+    "def f(): return importlib.import_module('anima.api.jit')", "LATE = {'jit': 'anima.api.jit'}",
+    "def __getattr__(name): return importlib.import_module(PLACES[name], 'anima.api.jit')",
+    "f(sys.modules['anima.api.jit'])", "f(sys.modules.get('anima.api.jit'))",
+])
+def test_imports_are_seen(text: str) -> None:
+    assert "anima.api" in {target[:9] for _, target in imports(ast.parse(text), "anima.names")}
+    if "[name]" in text:
+        with pytest.raises(AssertionError, match="loads what only it knows"):
+            imports(ast.parse(text), "anima.core.array")
+
+
+def test_submodules_and_the_whole_are_seen() -> None:
+    assert imports(ast.parse("access(('jit', 'none'))"), "anima.api") == [(1, "anima.api.jit")]
+    assert imports(ast.parse("sys.modules['anima'].x"), "anima.api.jit") == [(1, "anima")]
+    assert not imports(ast.parse("class A:\n    'anima.api.jit'\n    __module__ = 'anima.api.jit'"), "anima.core.array")
 
 
 # Names of classes that JAX's modules prescribe, where Anima's own class of that name is another one, or under it.

@@ -22,7 +22,7 @@ from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr
 from anima.core.primitive import Linear, Zero
 from anima.core.refs import Ref, check_given_once
-from anima.core.source import TransformName, within
+from anima.core.source import Transform, within
 from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, as_operand, instantiate
@@ -147,7 +147,7 @@ def _jvp_on_refs(fun: Callable[..., list[Any]], primals: Sequence[Any],
         cells = cells_of(refs, primals, xs)
         return [*fun(*(cells.get(k, x) for k, x in enumerate(xs))), *(cells[k].whole() for k in refs)]
 
-    outs, out_tangents = jvp_flat(within(TransformName("jvp"))(on_cells), values, given)
+    outs, out_tangents = jvp_flat(within(Transform("jvp"))(on_cells), values, given)
     for k in reversed(refs):
         put(primals[k], outs.pop())
         put(tangents[k], instantiate(out_tangents.pop()))
@@ -285,7 +285,7 @@ class VJP(Derivative):
         """Flat cotangents of the arguments, `Zero` where they are."""
         given = [ct for ct, m in zip(cts, self.mask, strict=True) if m]
         linear = [Linear(v.aval) for v in self.jaxpr.invars]
-        with within(TransformName("transpose")):
+        with within(Transform("transpose")):
             found = iter(backward(self.jaxpr, self.consts, linear, given))
         return [next(found) if _differentiable(a) else Zero(tangent_aval(a)) for a in self.in_avals]
 
@@ -324,7 +324,7 @@ def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool,
     flat = list(map(as_operand, flat))
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     avals = list(map(aval_of, flat))
-    named = within(TransformName("jvp"))(flat_fun)
+    named = within(Transform("jvp"))(flat_fun)
     outs, mask, jaxpr, consts = linearize_flat(named, flat, list(map(_differentiable, avals)))
     out_tree, count, join_aux = found
     kept = iter(jaxpr.outvars)

@@ -15,7 +15,7 @@ import numpy as np
 from anima import tree
 from anima.config import config, platform_name, platforms, transfer_guard
 from anima.core import dtypes, transfers
-from anima.core.array import ConcreteArray, PlacedArray
+from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.device import CPU, Device, MemorySpace, devices as all_devices, local_devices as devices_of
 from anima.core.layout import Format
 from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
@@ -34,13 +34,14 @@ from anima.ops.placing import (
     sharding_constraint_p,
 )
 from anima.util import lazy_module
+from anima.version import __version__
 
 llvm = lazy_module("llvmlite")
 
 
 def block_until_ready(x: Any) -> Any:
     """`x`, once every array in it is computed."""
-    for v in tree.leaves(x):
+    for v in (x,) if isinstance(x, Array) else tree.leaves(x):
         if hasattr(v, "block_until_ready"):
             v.block_until_ready()
     return x
@@ -298,7 +299,7 @@ def live_arrays(platform: str | None = None) -> list[ConcreteArray]:
 def print_environment_info(return_string: bool = False) -> str | None:
     """Prints (or returns) what a report of a bug should say of this machine and its packages."""
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(("ANIMA_", "JAX_"))]
-    lines = [f"anima:    {sys.modules['anima'].__version__}", f"llvmlite: {llvm.__version__}",
+    lines = [f"anima:    {__version__}", f"llvmlite: {llvm.__version__}",
              f"numpy:    {np.__version__}", f"python:   {sys.version}",
              f"devices:  {devices()} ({CPU})", f"process_count: {process_count()}",
              f"platform: {platform.uname()}", *settings]

@@ -42,7 +42,7 @@ def _static(x: Any) -> Any:
     if kind in _WHOLE:
         return kind, x
     if kind in (float, complex):
-        return kind, str(x) if x == 0 else x
+        return kind, str(x) if x == 0 or kind is complex else x
     if kind is tuple:
         kinds = (*map(type, x),)
         return (kind, x, kinds) if _WHOLE.issuperset(kinds) else (kind, *map(_static, x))

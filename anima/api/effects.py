@@ -16,7 +16,7 @@ from anima.config import enable_x64
 from anima.control.effects import VMAP_METHODS, FlatCallback, io_callback_p, pure_callback_p
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
-from anima.core.source import ScopeName, within
+from anima.core.source import NamedScope, within
 from anima.core.trace import aval_of
 from anima.util import fun_name
 
@@ -135,7 +135,7 @@ class named_scope(within):
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise TypeError("named_scope name argument must be a string.")
-        super().__init__(ScopeName(name))
+        super().__init__(NamedScope(name))
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from anima.api.placed_calls import Places, Wanted, constrained, in_places, place
 from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
-from anima.config import config
+from anima.config import config, settled
 from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
@@ -31,7 +31,7 @@ from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.placement import committed_sharding
 from anima.core.refs import AbstractRef, EagerCell, check_given_once, check_not_closed_over
-from anima.core.stage import Traced, close, eval_jaxpr, trace_to_jaxpr
+from anima.core.stage import Traced, close, eval_jaxpr, flattened, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array, as_operand
@@ -45,8 +45,8 @@ class Entry:
     """What is known of one signature: the program, and how to call it."""
 
     __slots__ = ("alone", "avals", "closed", "donated", "executable", "finish", "form", "in_tree", "kept", "last",
-                 "name", "on_refs", "options", "out_avals", "out_tree", "outer", "places", "read", "run", "spread",
-                 "uses")
+                 "name", "on_refs", "options", "out_avals", "out_tree", "outer", "places", "plain", "read", "run",
+                 "spread", "uses")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
                  out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str, places: Places):
@@ -55,13 +55,16 @@ class Entry:
         self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree.in_order(), donated
         self.out_avals = closed.out_avals
         self.alone = self.out_tree.spec.is_leaf(strict=True)  # the result is one leaf
+        spec = self.out_tree.spec
+        flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1
+        self.form = "single" if self.alone else "tuple" if flat else "list"  # of the results, as they come from `run`
+        self.plain = False       # arguments are leaves by position
         self.kept = False        # for later calls
         self.on_refs = any(isinstance(a, AbstractRef) for a in closed.in_avals)  # given, or closed over
         self.uses: Any = None    # of keys among the arguments, which it uses up, if somebody asks
         self.executable: Any = None
         self.read: Any = None    # of args and kwargs: the leaves; None where they are of another structure
         self.run: Any = None     # of the leaves; NotImplemented: not for these
-        self.form = ""           # of the results, as they come from `run`: "single", "tuple", "list"
         self.finish: Any = None  # from what `run` gives to the result, where that is not the same
         self.spread: dict[Any, Any] = {}  # programs of this process, where arguments are cut over several
         self.last: Any = None    # of these, the one of the last call, and what its arguments were
@@ -74,16 +77,13 @@ class Entry:
         warn_of_unusable(self.closed, [k + len(self.outer) for k in self.donated])
         with config.held(self.options):
             executable = executable_of(self.closed, self.name, () if self.outer else self.donated)
-        spec = self.out_tree.spec
-        flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1
-        self.form = form = "single" if spec.is_leaf(strict=True) else "tuple" if flat else "list"
         typed = getattr(type(executable), "typed", None)
         self.executable = executable
         if typed is not None and not self.outer:
-            self.finish = spec.unflatten if form == "list" else None
+            self.finish = self.out_tree.spec.unflatten if self.form == "list" else None
             self.read = reader(self.in_tree, static)
             avals = [ShapedArray(a.shape, a.dtype, a.weak_type) if type(a) is ShardedArray else a for a in self.avals]
-            self.run = typed(executable, avals, self.out_avals, form, self.donated)
+            self.run = typed(executable, avals, self.out_avals, self.form, self.donated)
 
     def of_process(self, leaves: Sequence[Any]) -> Any:
         """What runs the program in this process, where arguments or results are on devices of others; else None."""
@@ -132,8 +132,8 @@ class ProgramCache:
 
     def __init__(self) -> None:
         self.entries: dict[Any, Entry] = {}
-        self.simple: dict[Any, tuple[Entry, ...]] = {}
-        self.recent: dict[Any, tuple[Entry, ...]] = {}
+        self.simple: dict[Any, tuple[Entry | spread.Passage, ...]] = {}
+        self.recent: dict[Any, tuple[Entry | spread.Passage, ...]] = {}
         self.placed: dict[Any, tuple[Entry, ...]] = {}
 
     def clear(self) -> None:
@@ -240,7 +240,7 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if current.trace is EVAL:
-                key = config.call_key()
+                key = settled[0] or config.call_key()
                 if not kwargs:
                     for entry in self.simple.get(key, ()):
                         result = entry.run(*args)
@@ -292,7 +292,7 @@ class JitFunction:
         self._check_given_once(entry, leaves)
         transfers.operands(leaves)
         if processes.here.count > 1 and not entry.outer and entry.of_process(leaves) is not None:
-            entry.read = entry.read or reader(in_tree, static)
+            entry.read, entry.plain = entry.read or reader(in_tree, static), _are_plain(args, kwargs, leaves)
             if entry.kept and entry.uses is None:
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves)
@@ -316,7 +316,7 @@ class JitFunction:
             if isinstance(leaves[k], ConcreteArray):
                 leaves[k].delete(self.name)
         if entry.run is not None and entry.kept and entry.uses is None:
-            plain = all(map(operator.is_, args, leaves)) and len(args) == len(leaves) and not kwargs
+            plain = _are_plain(args, kwargs, leaves)
             known = self.simple if plain and (len(args) == 1 or not entry.donated) else self.recent
             self._keep(known, entry)
         return result
@@ -325,7 +325,12 @@ class JitFunction:
         """A call where something says on which devices it takes place."""
         program = entry.of_process(leaves) if processes.here.count > 1 and not entry.outer else None
         if program is not None:
-            return entry.together(program(leaves))
+            result = entry.together(program(leaves))
+            if entry.kept and entry.uses is None and not (config.debug_nans or config.debug_infs):
+                way = program.way(leaves, entry)
+                if way is not None:
+                    self._keep(self.simple if entry.plain else self.recent, way)
+            return result
         shardings, stays = entry.places.results(leaves)
         transfers.between(leaves, shardings)
         given = [plain(x) for x in leaves]
@@ -347,7 +352,7 @@ class JitFunction:
         outs = in_places(values, entry.out_avals, shardings, stays)
         return outs[0] if entry.form == "single" else entry.out_tree.spec.unflatten(outs)
 
-    def _keep(self, known: dict[Any, tuple[Entry, ...]], entry: Entry) -> None:
+    def _keep(self, known: dict[Any, tuple[Any, ...]], entry: Any) -> None:
         """Remembers an entry as the one that was used last."""
         others = [e for e in known.get(entry.options, ()) if e is not entry]
         known[entry.options] = (entry, *others[: _RECENT - 1])
@@ -381,21 +386,17 @@ class JitFunction:
 
     def _trace(self, args: Any, kwargs: Any, static: Any, avals: Sequence[ShapedArray], in_tree: Any,
                options: Hashable) -> Entry:
-        out_trees: list[Any] = []
         asked = self.shardings
         ins = asked and asked.of_arguments(args, kwargs)
         outs_asked: list[Any] = [None]
 
         traced = self._traced(args, kwargs, static)
 
-        def fun(*leaves: Any) -> list[Any]:
-            if ins is not None:
-                leaves = tuple(constrained(leaves, ins, "arguments", traced.arg_names))
-            dynamic, named = tree.unflatten(in_tree, leaves)
+        def whole(dynamic: Any, named: Any) -> Any:
             positional, keywords = self.signature.join(dynamic, named, static)
-            result = self.fun(*positional, **keywords)
-            outs, out_tree = tree.flatten(result)
-            out_trees.append(out_tree)
+            return self.fun(*positional, **keywords)
+
+        def finish(result: Any, outs: list[Any]) -> list[Any]:
             for x in outs:
                 _check_output(x, self.name)
             if asked is not None and asked.outs is not None:
@@ -404,7 +405,9 @@ class JitFunction:
                                    [f"result{tree.keystr(path)}" for path, _ in tree.leaves_with_path(result)])
             return outs
 
-        jaxpr, consts = trace_to_jaxpr(fun, avals, traced)
+        flat, out_trees = flattened(whole, in_tree, finish)
+        jaxpr, consts = trace_to_jaxpr(flat if ins is None else lambda *leaves: flat(
+            *constrained(leaves, ins, "arguments", traced.arg_names)), avals, traced)
         closed, outer = close(jaxpr, consts)
         warn_of_constants(closed, self.name)
         made = Entry(closed, outer, tuple(avals), in_tree, out_trees[0], self._donated(in_tree, static), options,
@@ -499,6 +502,11 @@ class JitFunction:
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the results, as `ShapeDtypeStruct`s."""
         return self.trace(*args, **kwargs).out_info
+
+
+def _are_plain(args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]) -> bool:
+    """Whether the arguments are the leaves, by position."""
+    return all(map(operator.is_, args, leaves)) and len(args) == len(leaves) and not kwargs
 
 
 _NARROW = {"d": np.float32, "D": np.complex64, "l": np.int32, "q": np.int32, "L": np.uint32, "Q": np.uint32}

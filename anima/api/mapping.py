@@ -12,7 +12,7 @@ from anima.core.axes import Axis
 from anima.core.explicit import cut_of
 from anima.core.partition import PartitionSpec as P
 from anima.core.refs import Ref, check_given_once
-from anima.core.source import TransformName, within
+from anima.core.source import Transform, within
 from anima.core.trace import aval_of
 from anima.ops.broadcast import reduce_sum
 from anima.transforms.refs import cells_of, held_by, new_ref, put, whole
@@ -132,7 +132,7 @@ def _run(fun: Callable[..., Any], size: int, leaves: list[Any], in_tree: Any,
         return [*(held_by(x, fun, "vmap", cells.values()) for x in outs), *(cells[k].whole() for k in refs)]
 
     stacks = [whole(x) if k in refs else x for k, x in enumerate(leaves)]
-    outs, out_dims = batch_flat(within(TransformName("vmap"))(flat), size, stacks, dims)
+    outs, out_dims = batch_flat(within(Transform("vmap"))(flat), size, stacks, dims)
     for k in reversed(refs):
         put(leaves[k], move_to(outs.pop(), out_dims.pop(), dims[k], size))  # type: ignore[arg-type]
     return found[0], outs, out_dims, found[1]

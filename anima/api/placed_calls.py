@@ -30,7 +30,7 @@ from anima.core.placement import (
 from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of
-from anima.ops.placing import check_fits, check_known, on_current_mesh, reshard_p, sharding_constraint_p
+from anima.ops.placing import check_fits, check_known, constrained_to, on_current_mesh
 from anima.transforms.dce import dce_jaxpr, without_dead_code
 from anima.util import deeper, record, weak_cache
 
@@ -127,9 +127,7 @@ def constrained(values: Sequence[Any], shardings: Sequence[Sharding | None] | No
     for value, sharding, name in zip(values, shardings, names, strict=True):
         if isinstance(sharding, NamedSharding):
             check_fits(f"One of pjit {kind} with pytree key path {name}", aval_of(value).shape, sharding)
-            explicit = sharding.mesh.explicit_axes
-            value = (reshard_p.bind(value, dst_sharding=sharding) if explicit
-                     else sharding_constraint_p.bind(value, sharding=sharding))
+            value = constrained_to(value, sharding)
         found.append(value)
     return found
 

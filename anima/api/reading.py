@@ -10,7 +10,8 @@
         if type(v1) is not t1 or hash(v1) != h1 or v1 != c1: return None
         return (v0['b'], v0['w'],)
 
-That takes a fifth of the time that looking at any structure takes. What is not of the structure gives None.
+An object of a registered type is taken apart by the function that it was registered with. That takes a fifth of the
+time that looking at any structure takes. What is not of the structure gives None.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from anima import tree
+from anima.tree_engine import flatten_of
 from anima.util import exact_type
 
 Read = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[Any, ...] | None"]
@@ -85,11 +87,25 @@ class _Code:
                     key = f"k{k}_{n}"
                     self.objects[key] = entry
                 self.visit(child, f"{v}[{key}]")
+        elif kind in flatten_of:
+            self.registered(spec, expression)
         else:
             v, k = self.new(f"flatten({expression})")
             self.objects[f"s{k}"] = spec
             self.refuse(f"{v}[1].spec != s{k}")
             self.leaves.append(f"*{v}[0]")
+
+    def registered(self, spec: Any, expression: str) -> None:
+        """Reads an object of a registered type, by its own function."""
+        v, k = self.new(expression)
+        kind, data = tree.PyTreeDef(spec).node_data() or (None, None)
+        self.objects |= {f"t{k}": kind, f"f{k}": flatten_of[spec.type], f"c{k}": data}
+        self.refuse(f"type({v}) is not t{k}")
+        self.lines.append(f"p{k}, d{k} = f{k}({v})")
+        self.refuse(f"not (d{k} == c{k})")
+        self.lines.append(f"{''.join(f'q{k}_{n}, ' for n in range(spec.num_children)) or '()'} = p{k}")
+        for n, child in enumerate(spec.children()):
+            self.visit(child, f"q{k}_{n}")
 
     def function(self) -> Read:
         body = [*self.lines, f"return ({''.join(leaf + ', ' for leaf in self.leaves)})"]

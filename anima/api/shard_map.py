@@ -24,12 +24,11 @@ from anima.config import config
 from anima.core.avals import ShapedArray
 from anima.core.axes import varying
 from anima.core.intern import interned
-from anima.core.jaxpr import ClosedJaxpr
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
 from anima.core.refs import Ref
 from anima.core.shardings import DuplicateSpecError
-from anima.core.stage import Traced, eval_numpy, trace_to_jaxpr
+from anima.core.stage import Traced, eval_numpy, hoisted, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import aval_of, is_array_like, is_tracing
 from anima.ops.broadcast import as_operand
@@ -328,7 +327,7 @@ def on_parts(fun: Callable[..., tuple[list[Any], list[PartitionSpec]]], operands
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else ""
     with on_devices(mesh, manual, check_vma):
         jaxpr, consts = trace_to_jaxpr(flat, avals, Traced(fun_name(users), place, "shard_map"))
-        closed = without_refs(ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])))
+        closed = without_refs(hoisted(jaxpr))
     for c in consts:
         if isinstance(c, Ref):
             raise NotImplementedError(f"{fun_name(users)} uses a mutable array reference of type {c.aval!r} from "

@@ -50,6 +50,20 @@ def program(name: str, closed: ClosedJaxpr, places: Places, leaves: Sequence[Any
     return SpreadProgram(name, closed, places.arguments(known), outs, [s for _, s in places.pins], donated)
 
 
+class Passage:
+    """Calls of one program in machine code, as an `Entry` of `jit` has them: `run` refuses all arguments but those that
+    lie as these did."""
+
+    __slots__ = ("donated", "finish", "options", "read", "run")
+
+    def __init__(self, run: Any, entry: Any) -> None:
+        self.run, self.read, self.options, self.donated = run, entry.read, entry.options, ()
+        self.finish = entry.out_tree.spec.unflatten if entry.form == "list" else None
+
+
+_WAYS = 64  # of one program, at most
+
+
 class SpreadProgram:
     """One program, for arguments that lie in one way, in this process."""
 
@@ -76,6 +90,7 @@ class SpreadProgram:
         typed = getattr(type(self.executable), "typed", None)
         self.run = typed(self.executable, self.in_avals, self.part_avals, "list",
                          self.donated) if typed and self.executable.donors else None
+        self.ways: dict[tuple[int, ...], Passage | None] = {}  # by the identity of the arguments' shardings
 
     def __call__(self, leaves: Sequence[Any]) -> list[PlacedArray]:
         """The results, of which this process has its parts."""
@@ -91,6 +106,23 @@ class SpreadProgram:
             errors.check_finite(self.name, [v for v in values if v.dtype.kind in "fc"])
         return [*map(PlacedArray.with_part, self.outs, values)]
 
+    def way(self, leaves: Sequence[Any], entry: Any) -> Passage | None:
+        """How calls with arguments that lie just like these are made by machine code, after one that was not; None
+        where they cannot be."""
+        placed = getattr(type(self.executable), "placed", None)
+        if placed is None or self.donated or not all(map(_as_it_is, leaves, self.own)):
+            return None
+        lies = [x.sharding if type(x) is PlacedArray else None for x in leaves]
+        key = tuple(map(id, lies))  # which live as long as the way
+        if key not in self.ways:
+            if len(self.ways) >= _WAYS:
+                self.ways.clear()
+            avals = [ShapedArray(part.shape, part.dtype, whole.weak_type)
+                     for part, whole in zip(self.in_avals, entry.avals, strict=True)]
+            run = placed(self.executable, avals, lies, self.outs, entry.form, processes.here.log.entry(self.record))
+            self.ways[key] = None if run is None else Passage(run, entry)
+        return self.ways[key]
+
     def _values(self, parts: list[np.ndarray]) -> list[np.ndarray]:
         if self.run is not None:
             found = self.run(*map(ConcreteArray, parts, self.in_avals))
@@ -99,6 +131,13 @@ class SpreadProgram:
         for k in self.executable.donors:
             parts[k] = parts[k].copy()
         return self.executable(parts)
+
+
+def _as_it_is(x: Any, index: tuple[slice, ...] | None) -> bool:
+    """Whether an argument's memory here is what the program of this process takes."""
+    if type(x) is PlacedArray:
+        return x.committed and (x.is_cut or index is None)
+    return index is None
 
 
 def _own(x: Any, aval: ShapedArray, index: tuple[slice, ...] | None) -> np.ndarray:

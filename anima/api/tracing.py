@@ -13,7 +13,7 @@ from anima.api.stages import ShapeDtypeStruct, struct_of, type_of
 from anima.core.avals import ShapedArray
 from anima.core.axes import naming
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.stage import Traced, trace_to_jaxpr
+from anima.core.stage import Traced, trace_pytrees
 from anima.core.trace import aval_of, ensure_compile_time_eval as ensure_compile_time_eval
 from anima.util import clear_all, fun_name
 
@@ -39,21 +39,17 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: int | Sequence[int] = ()
     def jaxpr_maker(*args: Any, **kwargs: Any) -> Any:
         dynamic, named, static = signature.split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, named))
-        found: list[Any] = []
 
-        def flat(*xs: Any) -> list[Any]:
-            positional, keywords = tree.unflatten(in_tree, xs)
-            positional, keywords = signature.join(positional, keywords, static)
-            outs, out_tree = tree.flatten(fun(*positional, **keywords))
-            found.append(out_tree)
-            return outs
+        def whole(dynamic: Any, named: Any) -> Any:
+            positional, keywords = signature.join(dynamic, named, static)
+            return fun(*positional, **keywords)
 
         traced = Traced(fun_name(fun), _place(fun), "make_jaxpr", signature.leaf_names(dynamic, named, static))
         with naming(axis_env or ()):
-            jaxpr, consts = trace_to_jaxpr(flat, list(map(type_of, leaves)), traced)
+            jaxpr, consts, out_tree = trace_pytrees(whole, in_tree, list(map(type_of, leaves)), traced)
         closed = ClosedJaxpr(jaxpr, consts)
         if return_shape:
-            return closed, tree.unflatten(found[0], map(struct_of, closed.out_avals))
+            return closed, tree.unflatten(out_tree, map(struct_of, closed.out_avals))
         return closed
 
     return jaxpr_maker

@@ -13,7 +13,7 @@ from anima.core.axes import manual_names, varying
 from anima.core.explicit import cut_of
 from anima.core.jaxpr import ClosedJaxpr, Var
 from anima.core.refs import AbstractRef, Ref
-from anima.core.stage import Traced, eval_jaxpr, trace_to_jaxpr
+from anima.core.stage import Traced, eval_jaxpr, hoisted, trace_pytrees, trace_to_jaxpr
 from anima.core.trace import aval_of, is_array_like
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import without_refs
@@ -27,22 +27,17 @@ def trace_function(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Shaped
     `users` is the function that errors name, if it is not `fun` itself.
     """
     users = users or fun
-    found: list[Any] = []
 
-    def flat(*leaves: Any) -> list[Any]:
-        result = fun(*tree.unflatten(in_tree, leaves))
-        outs, out_tree = tree.flatten(result)
+    def check(result: Any, outs: list[Any]) -> list[Any]:
         if not all(is_array_like(x) or isinstance(x, Ref) for x in outs):
             path, x = next((p, x) for p, x in tree.leaves_with_path(result) if not is_array_like(x))
             where = f" at output component {tree.keystr(path)}" if path else ""
             raise TypeError(f"function {place_of(users)} traced for {by} returned a value of type {type(x)}{where}, "
                             "which is not a valid Anima type.")
-        found.append(out_tree)
         return outs
 
-    jaxpr, consts = trace_to_jaxpr(flat, avals, Traced(fun_name(users), _place(users), by))
-    closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
-    return closed, consts, found[0]
+    jaxpr, consts, out_tree = trace_pytrees(fun, in_tree, avals, Traced(fun_name(users), _place(users), by), check)
+    return hoisted(jaxpr), consts, out_tree
 
 
 def trace_pure(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray],

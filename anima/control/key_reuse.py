@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,10 @@ from anima.control.while_loop import WhileLoop
 from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var, subjaxprs
+from anima.core.primitive import Primitive
 from anima.core.source import Source, here
-from anima.core.trace import aval_of
+from anima.core.trace import EVAL, aval_of
+from anima.transforms.vmap import BatchTracer
 from anima.util import split_list
 
 _UNKNOWN = -1
@@ -50,27 +52,84 @@ def used_up(closed: ClosedJaxpr, name: str) -> list[np.ndarray | None]:
     return [None if a is None else np.isin(a, list(checker.used)) for a in args]
 
 
-_used: dict[int, tuple[weakref.ref[Any], np.ndarray, str, Source | None]] = {}
+class _KeyOrigin:
+    """Keys that were made together: by what each was used, as a number in `by`, counted from 1."""
+
+    def __init__(self, size: int) -> None:
+        self.used = np.zeros(size, np.int32)
+        self.by: list[tuple[str, Source | None]] = []
+
+
+class _KeyNumbers(NamedTuple):
+    """An array of keys outside of programs: of each, the number of its origin, above its place there; the origins."""
+
+    key: weakref.ref[Any]
+    numbers: np.ndarray
+    origins: dict[int, _KeyOrigin]
+
+
+_known: dict[int, _KeyNumbers] = {}  # by identity
+_origins = count()
+_BITS = 32                      # of a place
 _FIX = ("Two draws from one key are not independent.\nFix: key, subkey = anima.random.split(key), and a new subkey for "
         "each draw; anima.random.clone(key) where the same numbers are wanted again.")
+
+
+def _remember(key: Any, numbers: np.ndarray, origins: dict[int, _KeyOrigin]) -> _KeyNumbers:
+    number = id(key)
+    _known[number] = found = _KeyNumbers(weakref.ref(key, lambda _: _known.pop(number, None)), numbers, origins)
+    return found
+
+
+def _of(key: Any) -> _KeyNumbers:
+    """What is known of keys; those that nobody has seen are an origin of their own."""
+    found = _known.get(id(key))
+    if found is None or found.key() is not key:
+        aval, number = aval_of(key), next(_origins)
+        places = np.arange(aval.size, dtype=np.int64).reshape(aval.shape)
+        found = _remember(key, (number << _BITS) + places, {number: _KeyOrigin(aval.size)})
+    return found
 
 
 def use(key: Any, name: str, which: Any = True) -> None:
     """Records that `name` used a typed key up, or `which` of an array of keys; with `config.debug_key_reuse`,
     KeyReuseError if one of them was before.
 
-    Keys are told apart as Python objects, traced ones too; raw keys are not seen.
+    Keys are told apart as Python objects, traced ones too, and by what was moved where (`k[0]`); raw keys are not seen.
     """
     if not config.debug_key_reuse:
         return
-    number, which = id(key), np.broadcast_to(which, aval_of(key).shape)
-    known = _used.get(number)
-    if known is not None and known[0]() is key:
-        if (known[1] & which).any():
-            raise errors.KeyReuseError(f"{name} was given a key that has been used before, by {known[2]} at "
-                                       f"{known[3]}. {_FIX}")
-        which = known[1] | which
-    _used[number] = weakref.ref(key, lambda _: _used.pop(number, None)), which, name, here()
+    while isinstance(key, BatchTracer):  # each lane has another one
+        which, key = np.expand_dims(np.broadcast_to(which, key.aval.shape), key.dim), key.stack
+    known = _of(key)
+    taken = known.numbers[np.broadcast_to(which, known.numbers.shape)]
+    places = [(origin, taken[taken >> _BITS == number] & (1 << _BITS) - 1) for number, origin in known.origins.items()]
+    for origin, own in places:
+        before = int(origin.used[own].max(initial=0))
+        if before:
+            by, source = origin.by[before - 1]
+            raise errors.KeyReuseError(f"{name} was given a key that has been used before, by {by} at {source}. {_FIX}")
+    for origin, own in places:
+        if own.size:
+            origin.by.append((name, here()))
+            origin.used[own] = len(origin.by)
+
+
+def moved(primitive: Primitive, args: Sequence[Any], params: dict[str, Any], out: Any) -> None:
+    """Records which keys are where in the result of an operation that moves elements, outside of programs."""
+    given: list[np.ndarray] = []
+    origins: dict[int, _KeyOrigin] = {}
+    for x in args:
+        if is_keys(aval_of(x)):
+            known = _of(x)
+            given.append(known.numbers)
+            origins |= known.origins
+        else:
+            given.append(np.asarray(x))
+    _remember(out, np.asarray(primitive.eval(*given, **params)), origins)
+
+
+EVAL.moved_keys = moved
 
 
 def use_all(keys: Sequence[Any], name: str, which: Sequence[np.ndarray | None]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,13 @@ class Array:
     def at(self) -> Any:
         """Indexed updates: `x.at[i].set(y)`, `add`, `multiply`, `min`, `max`, `apply`, `get`, ..."""
         return _table["at"](self)
+
+    @property
+    def pprint(self) -> Callable[[], str]:
+        """Of random keys: what gives a text of the generator that they belong to; other arrays have none."""
+        if not isinstance(self.dtype, dtypes.KeyDType):
+            raise AttributeError("Only random keys have pprint: print(x) shows the elements of other arrays.")
+        return partial(_table["pprint"], self)
 
     @property
     def flat(self) -> Iterator[Any]:

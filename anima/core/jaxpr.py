@@ -141,9 +141,11 @@ class Jaxpr:
     in_aval_qdds = final_aval_qdds = in_avals
 
     def pretty_print(self, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,
-                     **unused: Any) -> str:
-        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it."""
-        return show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
+                     use_color: bool | None = None, **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it,
+        `use_color` the colours of terminals (None: on terminals, if the option pprint_use_color is on)."""
+        text = show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
+        return show.colored(text, use_color)
 
     def __repr__(self) -> str:
         return show.show_jaxpr(self)
@@ -207,9 +209,11 @@ class ClosedJaxpr:
         return ClosedJaxpr(f(self.jaxpr), self.consts)
 
     def pretty_print(self, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,
-                     **unused: Any) -> str:
-        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it."""
-        return show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
+                     use_color: bool | None = None, **unused: Any) -> str:
+        """The program's text; `source_info` adds the user's line to each equation, `name_stack` the names around it,
+        `use_color` the colours of terminals (None: on terminals, if the option pprint_use_color is on)."""
+        text = show.show_jaxpr(self, source_info=source_info, name_stack=name_stack, print_shapes=print_shapes)
+        return show.colored(text, use_color)
 
     def __repr__(self) -> str:
         return show.show_jaxpr(self)

@@ -13,6 +13,8 @@ of the pool is freed with the arrays over it.
 from __future__ import annotations
 
 import ctypes
+import itertools
+import mmap
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +27,11 @@ LEAST = 1 << 18          # bytes from which a result comes out of the pool
 MOST = 1 << 30           # bytes that the pool keeps at most, free blocks and used ones together
 _PER_SIZE = 8            # blocks of one size
 _ALIGNMENT = 64
+_HUGE = 1 << 21          # bytes of a huge page: blocks of several lie in such pages, whatever was at their place before
+_PAGE = 1 << 12          # of a small one
+_STEP = 5 * _ALIGNMENT   # blocks begin so far apart within a small page, as caches tell addresses apart by their ends
+_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
+_turns = itertools.count()
 _FREE = 2                # references to a block that only one list and `getrefcount` itself hold
 
 _blocks: dict[int, list[np.ndarray]] = {}
@@ -101,9 +108,15 @@ def _put_back(blocks: list[np.ndarray], taken: list[np.ndarray]) -> None:
 
 
 def _new(nbytes: int) -> np.ndarray:
-    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    if nbytes >= 2 * _HUGE and _ADVICE is not None:
+        room = mmap.mmap(-1, nbytes + 2 * _HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        room.madvise(_ADVICE)
+        memory = np.frombuffer(room, np.uint8)
+        start = -memory.ctypes.data % _HUGE + _STEP * next(_turns) % _PAGE
+    else:
+        memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % _ALIGNMENT
     memory.flags.writeable = False
-    start = -memory.ctypes.data % _ALIGNMENT
     # Not a view of `memory`: arrays over that would have `memory` itself as their base, and not be counted here.
     return np.frombuffer(memory.data[start: start + nbytes], np.uint8)
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from anima.config import config
 from anima.core.show import Printer, layout, programs_in
+from anima.core.source import Source
 
 _LEFT = ' style="text-align:left;vertical-align:top;font-family:monospace"'
 
@@ -44,4 +46,13 @@ def _row(eqn: Any, printer: Printer) -> Sequence[str]:
     operands = " ".join(map(printer.atom, eqn.invars))
     inner = "".join(folded(key, program_html(program, printer)) for key, program in programs_in(eqn.params))
     operation = escape(eqn.primitive.name + layout(printer.params(eqn, inner=False))) + inner
-    return escape(results), operation, escape(operands), escape(str(eqn.source or ""))
+    return escape(results), operation, escape(operands), _place(eqn.source)
+
+
+def _place(source: Source | None) -> str:
+    """Where an equation was asked for; a link, if the option source_url_schema says of what form."""
+    text, schema = escape(str(source or "")), config.source_url_schema
+    if source is None or schema is None:
+        return text
+    url = schema.replace("{file}", source.file).replace("{line}", str(source.line))
+    return f'<a href="{escape(url)}" target="_blank">{text}</a>'

@@ -109,10 +109,8 @@ def dividing(spec: PartitionSpec, shape: Sequence[int], mesh: Mesh) -> Partition
 
 
 def _merged(mesh: Mesh, typed: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Along which axes a dimension is cut: in the order that propagation found, where it found those of the type."""
-    if tuple(n for n in found if mesh.type_of(n) is AxisType.Explicit) == typed:
-        return found
-    return (*typed, *(n for n in found if mesh.type_of(n) is AxisType.Auto))
+    """Along which axes a dimension is cut: as propagation found, where it knew of the type."""
+    return found if tuple(n for n in found if mesh.type_of(n) is AxisType.Explicit) == typed else typed
 
 
 def made_at(aval: ShapedArray, known: Sequence[Sharding | None]) -> tuple[Sharding | None, bool]:

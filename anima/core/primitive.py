@@ -218,6 +218,8 @@ class Primitive:
         """Shardings that an application gives its results, None where it does not say."""
         return ()
 
+    places_all = True  # or only what the results' types tell of `places`
+
     def takes(self, params: dict[str, Any]) -> Sequence[Any]:
         """Shardings under which an application takes its operands, None where it does not say."""
         return ()

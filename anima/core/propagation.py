@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from anima.core.avals import ShapedArray
+from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.core.mesh import AbstractMesh, Mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
@@ -28,24 +28,41 @@ Axes = tuple[Any, ...]
 
 
 class ShardedValue:
-    """How one value of a program is cut: `axes` of each dimension; `open` are those that propagation may cut more."""
+    """How one value of a program is cut: `axes` of each dimension; `open` are those that propagation may cut more.
 
-    __slots__ = ("axes", "open", "shape")
+    Along `typed` axes only its type cuts it. A type that cuts all dimensions says all (in JAX, too, types close what
+    they cut, and leave the others open)."""
+
+    __slots__ = ("axes", "open", "shape", "typed")
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.shape = tuple(shape)
         self.axes: list[Axes] = [()] * len(self.shape)
         self.open = [True] * len(self.shape)
+        self.typed: frozenset[Any] = frozenset()
+
+    @classmethod
+    def of(cls, aval: ShapedArray) -> ShardedValue:
+        """A value of a type, cut as that tells."""
+        made = cls(aval.shape)
+        if type(aval) is ShardedArray:
+            made.typed = frozenset(aval.sharding.mesh.explicit_axes)
+            made.axes = [axes_of(p) for p in aval.sharding.spec]
+            made.open = [not all(made.axes)] * len(made.shape)
+        return made
 
     @property
     def used(self) -> set[Any]:
         return {name for axes in self.axes for name in axes}
 
     def fix(self, spec: PartitionSpec) -> None:
-        """Cuts the value so; only dimensions that are UNCONSTRAINED stay open."""
+        """Cuts the value so, as far as its type does not tell; only dimensions that are UNCONSTRAINED stay open."""
         for k, partition in enumerate(spec.padded(len(self.shape))):
             if k < len(self.axes):
-                self.axes[k], self.open[k] = axes_of(partition), partition is UNCONSTRAINED
+                asked, mine = axes_of(partition), self.axes[k]
+                if tuple(n for n in asked if n in self.typed) != mine:
+                    asked = mine + tuple(n for n in asked if n not in self.typed)
+                self.axes[k], self.open[k] = asked, partition is UNCONSTRAINED
 
     def spec(self) -> PartitionSpec:
         """As a spec, without the dimensions at the end that are not cut."""
@@ -89,7 +106,7 @@ class Propagation:
 
     def value(self, aval: ShapedArray, sharding: Sharding | None = None) -> ShardedValue:
         """A value of the program; where a sharding on this mesh is given, it is cut so for good."""
-        made = ShardedValue(aval.shape)
+        made = ShardedValue.of(aval)
         spec = self.spec_on_mesh(sharding)
         if spec is not None and len(spec) <= len(made.shape):
             made.fix(spec)
@@ -115,7 +132,7 @@ class Propagation:
             env[var] = self.value(var.aval, const.sharding if getattr(const, "committed", False) else None)
 
         for eqn in jaxpr.eqns:
-            operands = [ShardedValue(a.aval.shape) if isinstance(a, Literal) else env[a] for a in eqn.invars]
+            operands = [ShardedValue.of(a.aval) if isinstance(a, Literal) else env[a] for a in eqn.invars]
             env.update(zip(eqn.outvars, self.equation(eqn, operands), strict=True))
         return env
 
@@ -127,19 +144,19 @@ class Propagation:
             self.watched.append((tell, operands[0]))
         avals, outs = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         if primitive.inner(params):
-            return self._loops(eqn, operands, [ShardedValue(a.shape) for a in outs])
+            return self._loops(eqn, operands, [ShardedValue.of(a) for a in outs])
         for operand, aval, sharding in zip(operands, avals, primitive.takes(params), strict=False):
             if sharding is not None:
                 self.same(operand, self.value(aval, sharding))
         rule = primitive.sharding_rule(avals, outs, **params)
         if rule is None and primitive.body is not None and not (primitive.on_words or primitive.places(params)):
             body = primitive.body(params, avals)
-            return [v or ShardedValue(a.shape) for v, a in zip(self.program(body.jaxpr, body.consts, operands), outs,
+            return [v or ShardedValue.of(a) for v, a in zip(self.program(body.jaxpr, body.consts, operands), outs,
                                                                strict=True)]
-        results = [ShardedValue(a.shape) for a in outs]
+        results = [ShardedValue.of(a) for a in outs]
         for result, sharding in zip(results, primitive.places(params) or (), strict=False):
             spec = self.spec_on_mesh(sharding)
-            if spec is not None:
+            if spec is not None and primitive.places_all:
                 result.fix(spec)
         if rule is not None and rule.resized and any(type(a) is Var and not a.aval.shape for a in eqn.invars):
             rule = rule.without(rule.resized)
@@ -158,7 +175,7 @@ class Propagation:
         for inner in eqn.primitive.inner(eqn.params):
             first = inner.given if inner.given is not None else 0
             program = inner.program
-            args = [ShardedValue(a.shape) for a in program.in_avals]
+            args = [ShardedValue.of(a) for a in program.in_avals]
             for k, operand in enumerate(operands[first:first + len(args)]):
                 carried = inner.first <= k < inner.first + inner.carries
                 if carried or operand.shape != args[k].shape:
@@ -198,7 +215,8 @@ class Propagation:
         known_axes = [projected(self.sizes, value, dims) for value, dims in link.terms]
         agreed: list[Any] = []
         for factor in link.factors:
-            best = _agreed([p[factor] for p in known_axes if factor in p])
+            best = _agreed(_candidates([(value, p[factor]) for (value, _), p in zip(link.terms, known_axes, strict=True)
+                                        if factor in p]))
             if best:
                 first = next(k for k, p in enumerate(known_axes) if p.get(factor, ())[:len(best)] == best)
                 parts = math.prod(self.sizes[name] for name in best) if link.passes else 0
@@ -223,7 +241,7 @@ class Propagation:
         added: Axes = ()
         for name in best[len(have):]:
             parts = math.prod(self.sizes[n] for n in (*value.axes[dimension], *added, name))
-            if name in value.used or value.shape[dimension] % parts:
+            if name in value.used or name in value.typed or value.shape[dimension] % parts:
                 break
             added += (name,)
         if not added:
@@ -254,6 +272,17 @@ def projected(sizes: Mapping[Any, int], value: ShardedValue, dims: Sequence[tupl
 def _full(sizes: Mapping[Any, int], value: ShardedValue, dim: tuple[Any, ...], factor: Any, axes: Axes) -> bool:
     """Whether a factor is cut into single elements, so that the next one may be cut too."""
     return isinstance(factor, Factor) and math.prod(sizes[n] for n in axes) == factor.size
+
+
+def _candidates(found: Sequence[tuple[ShardedValue, Axes]]) -> list[Axes]:
+    """Along which axes values cut a factor that they have in common; where types tell of some axes, of those values
+    that begin with them."""
+    told = {tuple(n for n in axes if n in value.typed) for value, axes in found if value.typed} - {()}
+    every = [axes for _, axes in found]
+    if len(told) != 1:
+        return every
+    (head,) = told
+    return [axes for axes in every if axes[:len(head)] == head] or every
 
 
 def _agreed(candidates: Sequence[Axes]) -> Axes:

@@ -11,6 +11,9 @@ because `core/jaxpr.py`, which defines them, prints itself with this module.
 
 from __future__ import annotations
 
+import builtins
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from anima.config import config
 from anima.core import dtypes
 from anima.core.refs import show_levels
 from anima.util import deeper, fun_name, record
@@ -269,6 +273,20 @@ def literal_text(value: Any) -> str:
     array = np.asarray(value)
     # ml_dtypes' small floats have no Python number of their own
     return str(float(array) if array.dtype.kind == "V" else array.item())
+
+
+_COLORED = re.compile(r"(?<![\w.=])(?P<word>lambda|let|in)(?=\s|$)|(?P<type>:(?:Ref\{)?[\w<>]+\[[^]]*\]\}?)", re.M)
+_BLUE, _MAGENTA = "\x1b[34;1m{}\x1b[39;22m", "\x1b[35m{}\x1b[39m"
+
+
+def colored(text: str, use_color: bool | None) -> str:
+    """The text of a program with the colours of terminals: words of the notation blue, types magenta. None: on
+    terminals and in notebooks, unless the option pprint_use_color is off."""
+    if use_color is None:
+        use_color = config.pprint_use_color and (sys.stdout.isatty() or hasattr(builtins, "get_ipython"))
+    if not use_color:
+        return text
+    return _COLORED.sub(lambda m: (_BLUE if m["word"] else _MAGENTA).format(m[0]), text)
 
 
 def show_jaxpr(jaxpr: Any, *, source_info: bool = False, name_stack: bool = False, print_shapes: bool = True,

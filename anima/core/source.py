@@ -20,7 +20,7 @@ A = TypeVar("A")
 
 
 @record
-class ScopeName:
+class NamedScope:
     """A name that the user gave to what is done within it."""
 
     name: str
@@ -31,7 +31,7 @@ class ScopeName:
 
 
 @record
-class TransformName:
+class Transform:
     """A transformation that what is done within it is part of."""
 
     name: str
@@ -48,14 +48,14 @@ class NameStack:
     'jvp(layer)/norm'
     """
 
-    stack: tuple[ScopeName | TransformName, ...] = ()
+    stack: tuple[NamedScope | Transform, ...] = ()
 
     def extend(self, name: str) -> NameStack:
-        return NameStack((*self.stack, ScopeName(name)))
+        return NameStack((*self.stack, NamedScope(name)))
 
     def transform(self, name: str) -> NameStack:
         """The stack within a transformation of this name."""
-        return NameStack((*self.stack, TransformName(name)))
+        return NameStack((*self.stack, Transform(name)))
 
     def __add__(self, other: NameStack) -> NameStack:
         return NameStack(self.stack + other.stack)
@@ -79,7 +79,7 @@ class Source(NamedTuple):
     file: str
     line: int
     function: str
-    names: tuple[ScopeName | TransformName, ...] = ()
+    names: tuple[NamedScope | Transform, ...] = ()
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}, in {self.function}"
@@ -101,7 +101,7 @@ class SourceInfo:
         return replace(self, **changes)
 
 
-Names = tuple[ScopeName | TransformName, ...]
+Names = tuple[NamedScope | Transform, ...]
 
 
 def names_here() -> Names:
@@ -147,7 +147,7 @@ def no_names() -> among:
 class within(among):
     """A block with one more name around it."""
 
-    def __init__(self, name: ScopeName | TransformName) -> None:
+    def __init__(self, name: NamedScope | Transform) -> None:
         super().__init__(lambda around: (*around, name))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anima import errors
+from anima import errors, tree
 from anima.config import config
 from anima.core import dtypes, source
 from anima.core.array import ConcreteArray
@@ -48,6 +48,7 @@ class Traced:
         return f"{self.name} at {self.place}" if self.place else self.name
 
 
+Finish = Callable[[Any, list[Any]], list[Any]]  # makes results of what a function returns, and the leaves of that
 _INTERNAL = Traced()  # a program that Anima derives: nobody's function
 
 
@@ -273,6 +274,29 @@ def trace_to_jaxpr(fun: Callable[..., Sequence[Any]], in_avals: Sequence[ShapedA
     return result
 
 
+def flattened(fun: Callable[..., Any], in_tree: Any,
+              finish: Finish | None = None) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """`fun` on the leaves of its arguments, which gives the leaves of its result, or what `finish(result, leaves)`
+    makes of them; and a list that gets the structure of the result."""
+    out_trees: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        result = fun(*tree.unflatten(in_tree, leaves))
+        outs, out_tree = tree.flatten(result)
+        out_trees.append(out_tree)
+        return outs if finish is None else finish(result, outs)
+
+    return flat, out_trees
+
+
+def trace_pytrees(fun: Callable[..., Any], in_tree: Any, avals: Sequence[ShapedArray], traced: Traced = _INTERNAL,
+                  finish: Finish | None = None) -> tuple[Jaxpr, list[Any], Any]:
+    """As `trace_to_jaxpr`, for a function of pytrees; the third result is the structure of what it returns."""
+    flat, out_trees = flattened(fun, in_tree, finish)
+    jaxpr, consts = trace_to_jaxpr(flat, avals, traced)
+    return jaxpr, consts, out_trees[0]
+
+
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True) -> list[Any]:
     """Applies a jaxpr's primitives, in order, under the current trace.
 
@@ -328,6 +352,11 @@ def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarr
 def literal_array(literal: Literal) -> ConcreteArray:
     """A literal as an array of exactly its type."""
     return ConcreteArray(np.asarray(literal.val), literal.aval)
+
+
+def hoisted(jaxpr: Jaxpr) -> ClosedJaxpr:
+    """The program that takes its constants as leading arguments."""
+    return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
 
 
 def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> tuple[ClosedJaxpr, list[Any]]:

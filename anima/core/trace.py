@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors
-from anima.config import config, enable_x64, no_execution, numpy_rank_promotion
+from anima.config import config, debug_key_reuse, enable_x64, no_execution, numpy_rank_promotion
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, scalar_type
@@ -317,6 +317,7 @@ class EvalTrace(Trace):
     is_ground = True
     known: Any = None  # under the options that held last
     on_parts: Callable[..., Any]  # applies an operation to arrays that are cut over processes; see `anima.distributed`
+    moved_keys: Callable[..., None]  # notes where random keys are moved to; see `control/key_reuse.py`
 
     def __init__(self, parent: Trace | None):
         super().__init__(parent)
@@ -397,7 +398,10 @@ class EvalTrace(Trace):
             known.ways.meet(_key(primitive, args, params), primitive, params, avals, out_avals)
         if primitive.multiple_results:
             return [wrap(v, a, foreign) for v, a in zip(out, out_avals, strict=True)]
-        return wrap(out, out_avals, foreign)
+        made = wrap(out, out_avals, foreign)
+        if extended and primitive.moves and debug_key_reuse.value:
+            self.moved_keys(primitive, args, params, made)
+        return made
 
     @staticmethod
     def _same(known: _Known, key: Any, way: Same, primitive: Primitive, args: Sequence[Any],

@@ -1,8 +1,9 @@
 """Messages between processes, by mpi4py: what `core.processes.here` is in a program that mpirun started.
 
-NumPy's memory goes to MPI as it is. In the background, each process tells its neighbour twice a second which calls it
-has begun, and at once when it begins with a program for the first time, so that processes that call different programs,
-or have ended while others wait for them, end the job with an error that names the ranks and the lines: see `watch`.
+The memory of arrays goes to MPI as it is (see `messages`). In the background, each process tells its neighbour twice a
+second which calls it has begun, and at once when it begins with a program for the first time, so that processes that
+call different programs, or have ended while others wait for them, end the job with an error that names the ranks and
+the lines: see `watch`.
 """
 
 from __future__ import annotations
@@ -12,20 +13,17 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
-from anima.core.processes import Alone
+from anima.core.processes import KEPT, Alone, Log
+from anima.distributed.messages import Message
 
-KEPT = 1024     # calls of which it is known what they were
-TOLD = 64       # of these, how many the neighbour is told of
+TOLD = 64       # calls that the neighbour is told of
 PERIOD = 0.5    # seconds between two looks at the neighbour
 _DIGEST = 32    # bytes at the start of a record that tell programs apart; the rest is text
-_FACTOR, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1  # of the hash of all calls so far
 _LAST = 1       # tag of the last message of the watch
 
 
@@ -39,11 +37,8 @@ class Processes(Alone):
                                "(MPI_THREAD_MULTIPLE), and this one was not.")
         self.index, self.count = world.Get_rank(), world.Get_size()
         self.world, self.control = world.Dup(), world.Dup()  # messages of programs; of the watch
-        self.records: list[tuple[int, bytes]] = [(0, b"")] * KEPT  # of the calls, each with a hash of all up to it
-        self.begun = 0        # calls
-        self.chain = 0        # the hash of all
-        self.known: dict[bytes, int] = {}  # records of calls that there have been, and the numbers that hash them
-        self.inside = False   # of a call
+        self.world.Set_errhandler(MPI.ERRORS_RETURN)  # and of groups, which have it from there
+        self.log = Log()
         self.ended = False    # this program
         self.over = False     # all programs
         self.last: State = 0, False, False, {}  # what the neighbour has told
@@ -57,32 +52,16 @@ class Processes(Alone):
             return self.world
         return self.world.Create_group(self.world.Get_group().Incl(ranks))
 
-    def exchange(self, kind: str, group: tuple[int, ...], perm: Any) -> Callable[[np.ndarray, np.ndarray], None]:
-        known: list[Callable[..., None]] = []  # made at the first exchange, as all of the group make it together
-
-        def run(x: np.ndarray, out: np.ndarray) -> None:
-            if not known:
-                known.append(_RULES[kind](self.group(group), perm))
-            try:
-                known[0](x, out)
-            except MPI.Exception:
-                time.sleep(8 * PERIOD)  # if others run another program, the watch finds it by then, and tells
-                raise
-
-        return run
+    def exchange(self, kind: str, group: tuple[int, ...], perm: Any) -> Message:
+        # If others run another program, the watch finds it before an error is raised, and tells
+        return Message(kind, partial(self.group, group), perm, 8 * PERIOD)
 
     def barrier(self) -> None:
         self.world.Barrier()
 
     def calls(self, record: bytes) -> None:
-        number = self.known.get(record)
-        new = number is None
-        if number is None:
-            number = self.known[record] = int.from_bytes(record[:8], "little")
-        self.chain = (self.chain * _FACTOR + number) & _MASK
-        self.records[self.begun % KEPT] = self.chain, record
-        self.begun += 1
-        self.inside = True
+        new = not self.log.known(record)
+        self.log.begin(record)
         if new:
             self.compare()
 
@@ -94,11 +73,11 @@ class Processes(Alone):
         with self.news:
             self.waiting = True
             self.hurry.set()
-            self.news.wait_for(lambda: self.last[0] >= self.begun and not self.hurry.is_set(), 2 * PERIOD)
+            self.news.wait_for(lambda: self.last[0] >= self.log.begun and not self.hurry.is_set(), 2 * PERIOD)
             self.waiting = False
 
     def returns(self) -> None:
-        self.inside = False
+        self.log.end()
 
     # ------------------------------------------------------------ beginning and end
 
@@ -159,9 +138,7 @@ class Processes(Alone):
 
     def state(self) -> State:
         """What the neighbour is told."""
-        begun, inside, ended = self.begun, self.inside, self.ended
-        told = {k: self.records[k % KEPT] for k in range(max(0, begun - TOLD), begun)}
-        return begun, inside, ended, told
+        return self.log.begun, self.log.inside, self.ended, self.log.last(TOLD)
 
     def hear(self, other: int, until: int | None = None) -> None:
         """Looks at what the neighbour has told so far, or at all `until` a message with this tag."""
@@ -182,7 +159,7 @@ class Processes(Alone):
     def disagreement(self, other: int, state: State) -> str:
         """What is wrong between this process and another, if anything is."""
         begun, inside, ended, told = state
-        mine = {k: self.records[k % KEPT] for k in range(max(0, self.begun - KEPT), self.begun)}
+        mine = self.log.last(KEPT)
         for k in sorted(told.keys() & mine.keys()):
             if told[k][0] != mine[k][0]:
                 same = "" if told[k][1][:_DIGEST] != mine[k][1][:_DIGEST] else " (one before it was another)"
@@ -192,8 +169,9 @@ class Processes(Alone):
                         f"  {_text(mine[k][1])} in process {self.index},\n  {_text(told[k][1])} in process {other}.\n"
                         "All processes have to call the same functions on arrays over several processes, in the same "
                         "order.")
-        for waits, count, calls, gone, reached in ((ended and self.inside, self.begun, mine, other, begun),
-                                                   (self.ended and inside, begun, told, self.index, self.begun)):
+        own = self.log.begun
+        for waits, count, calls, gone, reached in ((ended and self.log.inside, own, mine, other, begun),
+                                                   (self.ended and inside, begun, told, self.index, own)):
             if waits and count > reached:
                 waiting = self.index if gone == other else other
                 return (f"Process {gone} has ended, while process {waiting} waits for it in its call number {count}:\n"
@@ -206,48 +184,3 @@ State = tuple[int, bool, bool, dict[int, tuple[int, bytes]]]
 
 def _text(record: bytes) -> str:
     return record[_DIGEST:].rstrip(b"\0").decode(errors="replace")
-
-
-_NAMED = "bBhHiIlLqQfdFD"  # types that MPI has names for
-
-
-def _bytes(x: np.ndarray) -> np.ndarray:
-    return x.reshape(-1).view(np.uint8)
-
-
-def _permute(comm: MPI.Comm, perm: Sequence[tuple[int, int]]) -> Callable[[np.ndarray, np.ndarray], None]:
-    me = comm.Get_rank()
-    sources, targets = [a for a, b in perm if b == me], [b for a, b in perm if a == me]
-
-    def run(x: np.ndarray, out: np.ndarray) -> None:
-        requests = [comm.Irecv(_bytes(out), a) for a in sources]
-        if not sources:
-            out[...] = 0
-        requests += [comm.Isend(_bytes(x), b) for b in targets]
-        MPI.Request.Waitall(requests)
-
-    return run
-
-
-def _reduced(op: MPI.Op) -> Callable[..., Callable[[np.ndarray, np.ndarray], None]]:
-    """All operands added up, say."""
-    def rule(comm: MPI.Comm, perm: Any) -> Callable[[np.ndarray, np.ndarray], None]:
-        send = comm.Allreduce
-        return lambda x, out: send(x, out, op)
-
-    return rule
-
-
-def _of_bytes(name: str) -> Callable[..., Callable[[np.ndarray, np.ndarray], None]]:
-    """A collective that only moves data, of any type."""
-    def rule(comm: MPI.Comm, perm: Any) -> Callable[[np.ndarray, np.ndarray], None]:
-        send = getattr(comm, name)
-        return lambda x, out: send(x, out) if x.dtype.char in _NAMED else send(_bytes(x), _bytes(out))
-
-    return rule
-
-
-_RULES: dict[str, Callable[[MPI.Comm, Any], Callable[[np.ndarray, np.ndarray], None]]] = {
-    "add": _reduced(MPI.SUM), "max": _reduced(MPI.MAX), "min": _reduced(MPI.MIN), "gather": _of_bytes("Allgather"),
-    "scatter": lambda comm, perm: lambda x, out: comm.Reduce_scatter_block(x, out, MPI.SUM),
-    "all_to_all": _of_bytes("Alltoall"), "permute": _permute}

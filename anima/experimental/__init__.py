@@ -2,6 +2,11 @@
 
 from anima import names as _names
 from anima.api.effects import io_callback as io_callback
+from anima.experimental.extended import (
+    EArray as EArray,
+    cur_qdd as cur_qdd,
+    primal_tangent_dtype as primal_tangent_dtype,
+)
 
 globals().update(_names.access(__name__, globals(), (
     "array_serialization", "buffer_callback", "checkify", "compilation_cache", "compute_on", "control_deps",

@@ -48,7 +48,7 @@ from anima.core.array import Array
 from anima.core.intern import interned
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.source import here
-from anima.core.stage import Traced, close, trace_to_jaxpr
+from anima.core.stage import Traced, close, hoisted, trace_pytrees, trace_to_jaxpr
 from anima.core.trace import Tracer, aval_of, is_tracing
 from anima.names import access
 from anima.ops.broadcast import scalar
@@ -255,23 +255,19 @@ def checkify(f: Callable[..., Any],
         leaves, in_tree = tree.flatten((args, kwargs))
         where = [k for k, x in enumerate(leaves) if isinstance(x, (Array, np.ndarray))]
         arrays = [leaves[k] for k in where]
-        found: list[Any] = []
 
-        def flat(*xs: Any) -> list[Any]:
-            given = list(leaves)
-            for k, x in zip(where, xs, strict=True):
-                given[k] = x
-            positional, named = tree.unflatten(in_tree, given)
-            outs, out_tree = tree.flatten(f(*positional, **named))
-            found.append(out_tree)
-            return outs
+        def whole(*xs: Any) -> Any:
+            given = dict(zip(where, xs, strict=True))
+            positional, named = tree.unflatten(in_tree, [given.get(k, x) for k, x in enumerate(leaves)])
+            return f(*positional, **named)
 
-        jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, arrays)), Traced(fun_name(f), by="checkify"))
+        jaxpr, consts, out_tree = trace_pytrees(whole, tree.structure(tuple(arrays)), list(map(aval_of, arrays)),
+                                                Traced(fun_name(f), by="checkify"))
         closed, outer = close(jaxpr, consts)
         layout, outs = _applied(closed, [*outer, *arrays], kinds)
         code, payload = (outs[0], outs[1:layout.size]) if layout.sites else (None, [])
         pred = None if code is None else ge(code, scalar(0, _CODE))
-        return Error(pred, code, layout, tuple(payload)), tree.unflatten(found[0], outs[layout.size:])
+        return Error(pred, code, layout, tuple(payload)), tree.unflatten(out_tree, outs[layout.size:])
 
     return checked
 
@@ -293,7 +289,6 @@ def _applied(closed: ClosedJaxpr, args: Sequence[Any],
 
     with config.held(config.trace_key()):
         jaxpr, consts = trace_to_jaxpr(fun, list(map(aval_of, args)), Traced("checkify", by="checkify"))
-        program = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
-    return found[0], pjit_p.bind(*consts, *args, jaxpr=interned(program), name="checkify", inline=False)
+    return found[0], pjit_p.bind(*consts, *args, jaxpr=interned(hoisted(jaxpr)), name="checkify", inline=False)
 
 globals().update(access(__name__, globals()))

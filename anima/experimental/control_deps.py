@@ -1,5 +1,5 @@
-"""Which operation is to come first: operations of a compiled program run in the order in which they were asked for,
-where it could be seen.
+"""Which operation is to come first. Outside of programs operations run in the order in which they were asked for; in
+programs this is refused: compiled operations come in an order of the compiler's, effects aside, which keep theirs.
 
     schedule([a, b, c])
 """
@@ -10,20 +10,22 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from anima.core.trace import aval_of
+from anima.core.trace import Tracer, aval_of
 from anima.names import access
 
 
 def control_dep(src: Any, dst: Any) -> None:
-    """`src` is to be computed before `dst` (both are arrays).
-
-    Nothing is recorded: one CPU has no transfers or collectives running beside other operations, whose order this is
-    for; operations with effects keep their order by themselves.
+    """`src` is to be computed before `dst`: two arrays, which are there already.
 
     Raises:
       TypeError: for what is no array.
+      NotImplementedError: for values of a program that is being traced.
     """
-    aval_of(src), aval_of(dst)
+    for x in (src, dst):
+        aval_of(x)
+        if isinstance(x, Tracer):
+            raise NotImplementedError("control_dep: the compiler chooses the order of operations without effects. What "
+                                      "is to come later has to use what comes first.")
 
 
 def schedule(ops: Sequence[Any]) -> None:

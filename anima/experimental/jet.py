@@ -15,6 +15,7 @@ import numpy as np
 from anima import errors, tree
 from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
+from anima.core.stage import flattened
 from anima.core.trace import Tracer, aval_of
 from anima.interpreters.rules import Rule, RuleTable
 from anima.names import access
@@ -83,13 +84,7 @@ def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Any], 
     order = _order(given)
     scales = [math.factorial(k) if factorial_scaled else 1 for k in range(1, order + 1)]
     terms = [_term(x, s, scales) for x, s in zip(leaves, given, strict=True)]
-    trees: list[Any] = []
-
-    def flat_fun(*args: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(fun(*tree.unflatten(in_tree, args)))
-        trees.append(out_tree)
-        return list(map(as_array, outs))
-
+    flat_fun, trees = flattened(fun, in_tree, lambda _, outs: list(map(as_array, outs)))
     outs = [padded(t, order) for t in taylor_flat(flat_fun, order, terms)]
     derivatives = [[_scaled(c, f) for c, f in zip(t[1:], scales, strict=True)] for t in outs]
     return tree.unflatten(trees[0], [t[0] for t in outs]), tree.unflatten(trees[0], derivatives)

@@ -5,7 +5,8 @@
 `unfused_*` count each equation of the program as it was traced, with its operands and results in memory. `hbm_bytes`
 is what the kernels of the compiled program move, `flops` the operations of products and convolutions, which no fusion
 saves; `peak_hbm_bytes` the most that values which are still needed take, equation by equation. One machine has no wires
-between devices: `ici_bytes` and `ici_latency` are empty, unless rules of yours say otherwise.
+between devices: `ici_bytes` and `ici_latency` are empty, unless rules of yours say otherwise. A loop counts as often as
+it runs where that is known (`scan`, `fori_loop` between numbers); a `while_loop`, whose steps nobody knows, as one.
 
 Differs from JAX: all of Anima's operations are counted, by what they say of their work.
 """

@@ -13,7 +13,7 @@ import numpy as np
 
 from anima import errors, tree
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.stage import Traced, close, eval_numpy, trace_to_jaxpr
+from anima.core.stage import Traced, close, eval_numpy, trace_pytrees
 from anima.core.trace import aval_of
 from anima.names import access
 from anima.transforms.call import ProgramCall
@@ -54,17 +54,11 @@ def xla_metadata_call(f: Callable[..., Any] | None = None, **meta: Any) -> Calla
     @errors.api_boundary
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs))
-        found: list[Any] = []
-
-        def flat(*xs: Any) -> list[Any]:
-            positional, named = tree.unflatten(in_tree, xs)
-            outs, out_tree = tree.flatten(fun(*positional, **named))
-            found.append(out_tree)
-            return outs
-
         traced = Traced(fun_name(fun), by="xla_metadata_call")
-        closed, outer = close(*trace_to_jaxpr(flat, list(map(aval_of, leaves)), traced))
-        return tree.unflatten(found[0], xla_metadata_call_p.bind(*outer, *leaves, jaxpr=closed, **meta))
+        jaxpr, consts, out_tree = trace_pytrees(lambda args, kwargs: fun(*args, **kwargs), in_tree,
+                                                list(map(aval_of, leaves)), traced)
+        closed, outer = close(jaxpr, consts)
+        return tree.unflatten(out_tree, xla_metadata_call_p.bind(*outer, *leaves, jaxpr=closed, **meta))
 
     return call
 

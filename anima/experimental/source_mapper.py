@@ -201,7 +201,7 @@ def _jaxpr_dump(closed: ClosedJaxpr, **options: Any) -> SourceMapDump:
     known = {str(e.source): e.source for e in _equations(closed)}
 
     def lines() -> Iterator[tuple[str, Source | None]]:
-        for line in closed.pretty_print(source_info=True).splitlines():
+        for line in closed.pretty_print(source_info=True, use_color=False).splitlines():
             text, _, place = line.partition("  # ")
             yield text, known.get(place)
 

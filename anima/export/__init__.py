@@ -7,6 +7,7 @@
 
 from anima import errors
 from anima.core.format import FormatError as FormatError
+from anima.export import checks as _checks
 from anima.export.exported import (
     DisabledSafetyCheck as DisabledSafetyCheck,
     Exported as Exported,

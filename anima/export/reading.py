@@ -62,6 +62,11 @@ class Programs:
         """A type, by its number."""
         return self._types[self._reader.below(len(self._types), "type")]
 
+    def source(self) -> Source | None:
+        """A place, by its number; 0 is none."""
+        place = self._reader.below(len(self._sources) + 1, "place")
+        return self._sources[place - 1] if place else None
+
     # ---------------------------------------------------------------- entries of tables
 
     def _type(self) -> ShapedArray:
@@ -174,8 +179,7 @@ class Programs:
         primitive = PRIMITIVES.get(name)
         if primitive is None:
             r.fail(f"there is no operation {name!r}")
-        place = r.below(len(self._sources) + 1, "place")
-        operands = self._atoms(bound)
+        source, operands = self.source(), self._atoms(bound)
         kinds = kinds_of(name)
         params: dict[str, Any] = {}
         for wanted in sorted(kinds):
@@ -183,7 +187,6 @@ class Programs:
             if found != wanted or not fits(kinds[wanted], value):
                 r.fail(f"{name} has {found}={value!r} for {wanted}")
             params[wanted] = value
-        source = self._sources[place - 1] if place else None
         return Eqn(primitive, operands, (), params, source, eqn_effects(primitive, params))
 
     def _atoms(self, bound: list[Var]) -> list[Atom]:

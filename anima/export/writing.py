@@ -98,7 +98,7 @@ class Tables:
         else:
             raise NotImplementedError(f"Arrays of dtype {dtype} cannot be exported.")
 
-    def _source(self, source: Source | None) -> int:
+    def source(self, source: Source | None) -> int:
         """The number of a place in the user's program, of which the name of the file is kept; 0 is none."""
         if source is None:
             return 0
@@ -156,7 +156,7 @@ class Tables:
 
     def _equation(self, w: Writer, eqn: Eqn, numbers: dict[Var, int]) -> None:
         w.natural(self.text(name_in_file(eqn.primitive)))
-        w.natural(self._source(eqn.source))
+        w.natural(self.source(eqn.source))
         self._atoms(w, eqn.invars, numbers)
         kinds = kinds_of(name_in_file(eqn.primitive))
         # Some parameters have defaults, which equations may leave out.

@@ -10,11 +10,11 @@ import os
 
 from anima import errors
 from anima.core.source import (
+    NamedScope as Scope,
     NameStack as NameStack,
-    ScopeName as Scope,
     Source,
     SourceInfo as SourceInfo,
-    TransformName as Transform,
+    Transform as Transform,
     among,
     here,
     names_here,

@@ -22,7 +22,7 @@ from anima.control.key_reuse import use_all, used_up
 from anima.core.intern import interned
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs
 from anima.core.refs import Ref, check_given_once
-from anima.core.stage import Traced, trace_to_jaxpr
+from anima.core.stage import Traced, hoisted, trace_pytrees
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, inside, is_array_like, is_tracing
 from anima.ops import elementwise as ew, shape as sh
@@ -43,7 +43,7 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Se
     """
     if is_tracing() or config.disable_jit:
         return run(operands)
-    leaves, in_tree = tree.flatten(operands)
+    leaves, in_tree = tree.flatten((operands,))
     known, key = _known_of(functions), None
     if known is not None:
         key = (name, in_tree, *map(aval_of, leaves), *map(weakref.ref, functions), options, exact_type(options),
@@ -51,27 +51,20 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Se
         if key in known:
             closed, consts, out_tree = known[key]
             return tree.unflatten(out_tree, pjit_p.bind(*consts, *leaves, jaxpr=closed, name=name, inline=False))
-    found: list[Any] = []
-
-    def flat(*xs: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(run(tree.unflatten(in_tree, xs)))
-        found.append(out_tree)
-        return outs
-
     with config.held(config.trace_key()):
-        jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by=name))
-        closed = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
+        jaxpr, consts, out_tree = trace_pytrees(run, in_tree, list(map(aval_of, leaves)), Traced(name, by=name))
+        closed = hoisted(jaxpr)
         args = [*consts, *leaves]
         if config.debug_key_reuse:
             use_all(args, name, used_up(closed, name))
         if is_stateful(closed) and current.trace is EVAL:
             check_given_once(args, lambda k: f"operand {k}", f"in the operands of {name}")
             pure, changed = discharged(closed)
-            return tree.unflatten(found[0], run_on_refs(interned(pure), changed, name, args))
+            return tree.unflatten(out_tree, run_on_refs(interned(pure), changed, name, args))
         closed = interned(closed)
     if known is not None and not closed.effects and not any(isinstance(c, (Tracer, Ref)) for c in consts):
-        known[key] = closed, consts, found[0]
-    return tree.unflatten(found[0], pjit_p.bind(*args, jaxpr=closed, name=name, inline=False))
+        known[key] = closed, consts, out_tree
+    return tree.unflatten(out_tree, pjit_p.bind(*args, jaxpr=closed, name=name, inline=False))
 
 
 def _known_of(functions: Sequence[Any]) -> dict[Any, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from anima import errors, tree
 from anima.api.devices import default_backend
 from anima.control import linear_solve
 from anima.core.jaxpr import ClosedJaxpr
-from anima.core.stage import Traced, close, eval_numpy, trace_to_jaxpr
+from anima.core.stage import Traced, close, eval_numpy, trace_pytrees
 from anima.core.trace import aval_of
 from anima.lax.control import _compiled
 from anima.transforms.call import ProgramCall
@@ -62,17 +62,12 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
     @errors.api_boundary
     def call(*args: Any, **attributes: Any) -> Any:
         leaves, in_tree = tree.flatten(args)
-        found: list[Any] = []
-
-        def flat(*xs: Any) -> list[Any]:
-            outs, out_tree = tree.flatten(decomposition(*tree.unflatten(in_tree, xs), **attributes))
-            found.append(out_tree)
-            return outs
-
-        closed, consts = close(*trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(name, by="composite")))
+        jaxpr, consts, out_tree = trace_pytrees(partial(decomposition, **attributes), in_tree,
+                                                list(map(aval_of, leaves)), Traced(name, by="composite"))
+        closed, consts = close(jaxpr, consts)
         outs = composite_p.bind(*consts, *leaves, jaxpr=closed, name=name, version=int(version),
                                 attributes=tuple(sorted(attributes.items())))
-        return tree.unflatten(found[0], outs)
+        return tree.unflatten(out_tree, outs)
 
     return call
 

@@ -33,6 +33,9 @@ from anima.numpy.promote import static_value
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked
 from anima.runtime import single as single  # single operations that come again
+from anima.util import lazy_module
+
+generators = lazy_module("anima.random.implementation")
 
 _SYMBOLS = {
     "add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "floor_divide": "//", "remainder": "%",
@@ -203,8 +206,12 @@ def install(namespace: Callable[[], Any]) -> None:
         "ref_at": refs.at, "ref_get": refs.get, "ref_set": refs.set, "ref_swap": refs.swap,
         "ref_addupdate": refs.addupdate,
         "array_namespace": array_namespace, "byteswap": _byteswap, "compress": _compress,
-        "unstack": sh.unstack})
+        "unstack": sh.unstack, "pprint": _pprint})
     install_operators(table)
+
+
+def _pprint(keys: Any) -> str:
+    return generators.pprint(keys)
 
 
 _METHODS: dict[Any, tuple[str, ...]] = {

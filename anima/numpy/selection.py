@@ -19,7 +19,7 @@ from anima.api.jit import staged
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
-from anima.core.trace import Tracer
+from anima.core.trace import Tracer, aval_of
 from anima.numpy.creation import asarray
 from anima.numpy.elementwise import broadcast_array, constant_like, floor_divide, remainder, select_where, to_bool
 from anima.numpy.indexing import take_indexed
@@ -69,6 +69,8 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
     if size is not None or fill_value is not None:
         raise ValueError("size and fill_value arguments cannot be used in three-term where function.")
     condition, x, y = (operand("where", v, i) for i, v in enumerate((condition, x, y)))
+    for v in (x, y):
+        aval_of(v)  # OverflowError for an integer that is too large, outside of `jit` too
     return _where(to_bool(condition), x, y)
 
 

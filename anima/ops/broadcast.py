@@ -221,13 +221,18 @@ class ReduceSum(Movement):
             if rows.shape[-1] > 1:
                 return np.add.reduce(rows, -1, rows.dtype)
         # NumPy's own sum is pairwise only along the innermost axis: bring the summed ones there.
-        kept = [i for i in range(x.ndim) if i not in axes]
-        rows = x.transpose(*kept, *axes).reshape([x.shape[i] for i in kept] + [math.prod(x.shape[a] for a in axes)])
+        if x.ndim == 2 and axes == (0,):
+            rows = x.T
+        else:
+            kept = [i for i in range(x.ndim) if i not in axes]
+            count = math.prod([x.shape[a] for a in axes])
+            rows = x.transpose(*kept, *axes).reshape([*[x.shape[i] for i in kept], count])
         if rows.shape[-1] == 1:
             return rows[..., 0]  # -0.0 stays
-        small = dtypes.issubdtype(x.dtype, np.floating) and x.dtype.itemsize < 4
-        rows = np.ascontiguousarray(rows, np.float32 if small else x.dtype)
-        return rows.sum(-1, dtype=rows.dtype).astype(x.dtype, copy=False)
+        dtype = x.dtype
+        if dtype.itemsize < 4 and dtypes.issubdtype(dtype, np.floating):
+            return np.add.reduce(np.ascontiguousarray(rows, np.float32), -1).astype(dtype)
+        return np.add.reduce(np.ascontiguousarray(rows), -1, dtype)
 
     def adjoint(self, ct: Any, x: Linear, *, axes: Shape) -> Sequence[Any]:
         kept = tuple(i for i in range(x.aval.ndim) if i not in axes)

@@ -57,12 +57,23 @@ class Exchange(_Message):
 
     def into(self, *, kind: str, groups: processes.Groups,  # type: ignore[override]
              perm: Any = None) -> Callable[..., None]:
-        exchange = processes.here.exchange(kind, processes.group_of(groups), perm)
+        return _Into(processes.here.exchange(kind, processes.group_of(groups), perm))
 
-        def write(outs: Sequence[np.ndarray], threads: Callable[[], int], x: np.ndarray) -> None:
-            exchange(x, outs[0])
 
-        return write
+class _Into:
+    """An exchange as what writes results where they belong."""
+
+    __slots__ = ("exchange",)
+
+    def __init__(self, exchange: processes.Exchanger) -> None:
+        self.exchange = exchange
+
+    @property
+    def way(self) -> int:
+        return self.exchange.way
+
+    def __call__(self, outs: Sequence[np.ndarray], threads: Callable[[], int], x: np.ndarray) -> None:
+        self.exchange(x, outs[0])
 
 
 class GroupIndex(_Message):

@@ -19,8 +19,9 @@ from anima.core.device import MemorySpace, devices
 from anima.core.layout import Format
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of, used_axes
-from anima.core.placement import check_together, committed_sharding, place, whole
+from anima.core.placement import check_together, committed_sharding, completed, place, whole
 from anima.core.primitive import ShardingRule, Zero
+from anima.core.propagation import propagate_one
 from anima.core.sharding_rules import each_alike
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of, spreads
 from anima.core.state import current, is_tracing
@@ -116,13 +117,25 @@ class Constraint(Placing):
 
 
 class Reshard(Placing):
-    """How a value is cut along axes of type Explicit."""
+    """How a value is cut along axes of type Explicit. Along those of type Auto, dimensions that it does not cut stay
+    as they are."""
+
+    places_all = False
 
     def places(self, params: dict[str, Any]) -> Sequence[Sharding | None]:
         return (params["dst_sharding"],)
 
     def with_sharding(self, params: dict[str, Any], sharding: Sharding) -> dict[str, Any]:
         return {**params, "dst_sharding": sharding}
+
+    def put(self, x: Any, sharding: Sharding | None) -> ConcreteArray:
+        wanted = sharding and concrete(sharding, x)
+        if isinstance(wanted, NamedSharding) and isinstance(wanted.mesh, Mesh) and wanted.mesh.explicit_axes:
+            aval = aval_of(x)
+            out = sharded(aval, wanted)
+            specs = propagate_one(self, [aval], [out], {"dst_sharding": wanted}, wanted.mesh, [committed_sharding(x)])
+            wanted = completed(wanted.mesh, out, *specs)
+        return super().put(x, wanted)
 
 
 class DevicePut(Placing):
@@ -289,11 +302,19 @@ def as_asked(name: str, device: Any, out_sharding: Any, fun: Callable[..., Any],
 
 def _asked(name: str, x: Any, sharding: Sharding) -> Any:
     check_fits(f"The result of {name}", aval_of(x).shape, sharding)
-    explicit = isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes
-    if explicit and current.trace is not EVAL:
-        return reshard_p.bind(x, dst_sharding=sharding)
+    if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes and current.trace is not EVAL:
+        closed = any(sharding.mesh.type_of(axis) is not AxisType.Explicit for axis in used_axes(sharding.spec))
+        return constrained_to(x, sharding) if closed else reshard_p.bind(x, dst_sharding=sharding)
     (out,) = device_put_p.bind(x, devices=(sharding,), srcs=(None,), copy_semantics=(None,))
     return out
+
+
+def constrained_to(x: Any, sharding: NamedSharding) -> Any:
+    """A value of a program that is being traced, under a sharding: as its type tells, and along the other axes."""
+    mesh = sharding.mesh
+    if mesh.explicit_axes:
+        x = reshard_p.bind(x, dst_sharding=sharding)
+    return x if mesh.are_all_axes_explicit else sharding_constraint_p.bind(x, sharding=sharding)
 
 
 def _whole(x: Any) -> Any:

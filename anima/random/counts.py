@@ -103,6 +103,8 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     """The number of successes in `n` trials of probability `p` each, as floats.
 
     NaN where `n` is negative or `p` is outside of [0, 1].
+
+    Differs from JAX: of infinitely many trials of probability 0 or 1 there are 0 or infinitely many; JAX never returns.
     """
     dtype = float_dtype("binomial", dtype)
     shape = common_shape("binomial", shape, n, p)
@@ -113,13 +115,14 @@ def _draw_binomial(key: Any, n: Any, p: Any, shape: Shape, dtype: Any) -> Any:
     rare = jnp.where(p < 0.5, p, 1 - p)
     bad_n, bad_p = jnp.isnan(n) | (n < 0), jnp.isnan(p) | (p < 0) | (p > 1)
     q = jnp.where(bad_p | jnp.isnan(rare) | (rare < 0), 0.01, rare)
-    small = bad_n | (n * q <= 10)
-    count = jnp.floor(n)
+    endless = jnp.isinf(n)
+    small = bad_n | endless | (n * q <= 10)
+    count = jnp.where(endless, 0, jnp.floor(n))
     counted = _counted_binomial(key, jnp.where(small, count, 0), q, shape)
     drawn = _rejection_binomial(clone(key), jnp.where(small, 1e4, count), jnp.where(small, 0.5, q), shape)
     k = jnp.where(small, counted, drawn)
-    k = jnp.where(jnp.isinf(n), jnp.asarray(jnp.inf, dtype), k)
-    mirrored = (p < 0.5) | jnp.isinf(n)
+    k = jnp.where(endless & (p > 0), jnp.asarray(jnp.inf, dtype), k)
+    mirrored = (p < 0.5) | endless
     return jnp.where(bad_n | bad_p, jnp.asarray(jnp.nan, dtype), jnp.where(mirrored, k, count - k))
 
 

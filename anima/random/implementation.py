@@ -68,6 +68,19 @@ def of_dtype(dtype: dtypes.KeyDType) -> Implementation:
     return _by_tag[dtype.tag]
 
 
+def pprint(keys: Any) -> str:
+    """The shape of keys, and the generator that they belong to, as text.
+
+    >>> print(random.key(0).pprint().splitlines()[1].strip())
+    shape = ()
+    """
+    impl = of_dtype(keys.dtype)
+    functions = [f"{name} = {function.__module__}.{function.__qualname__}" for name, function in (
+        ("seed", impl.seed), ("split", impl.split), ("random_bits", impl.random_bits), ("fold_in", impl.fold_in))]
+    return "\n    ".join([f"Random keys:\n  shape = {keys.shape}\n  generator = {impl.name} [{impl.tag}]:",
+                          f"key_shape = {impl.key_shape}", *functions])
+
+
 def each(fun: Callable[..., Any], key_shape: Shape, mapped: int = 1) -> Callable[..., Any]:
     """A function of arrays of keys that applies `fun`, a function of one key, to each of them.
 

@@ -25,16 +25,25 @@ _VIEWS = 64  # places in memory, at most, of which an operation in place keeps v
 
 
 class Callbacks:
-    """The callbacks of one program, as the one function that its machine code calls."""
+    """The callbacks of one program, as the one function that its machine code calls.
 
-    __slots__ = ("_known",)
+    At `address` is the address of this function, then of each callback 0 or, from its first call on, what of machine
+    code is called in its place: an operation in place may have a `way` (see `calling_code`). While a profile is taken,
+    all come here.
+    """
+
+    __slots__ = ("_known", "_table", "address")
+
     def __init__(self, callbacks: Sequence[HostFunction]) -> None:
         self._known = [(_OnMemory(c) if isinstance(c, InPlace) else _OnCopies(c), *_named(c)) for c in callbacks]
+        self._table = (ctypes.c_int64 * (1 + len(callbacks)))(id(self))
+        self.address = ctypes.addressof(self._table)
 
     def __call__(self, number: int, address: int) -> None:
         call, name, source = self._known[number]
         if recorder.events is None:
             call(address)
+            self._table[1 + number] = call.way
             return
         with span(name, "callback", source=source):
             call(address)
@@ -50,6 +59,10 @@ class _OnMemory:
         self.kinds = [*map(_memory, (*callback.operands, *callback.results))]
         self.words = ctypes.c_int64 * len(self.kinds)
         self.views: dict[tuple[int, ...], tuple[list[np.ndarray], list[np.ndarray]]] = {}
+
+    @property
+    def way(self) -> int:
+        return getattr(self.write, "way", 0)
 
     def __call__(self, address: int) -> None:
         places = tuple(self.words.from_address(address))
@@ -69,6 +82,7 @@ class _OnCopies:
     """What any other callback does with copies of the program's memory."""
 
     __slots__ = ("callback", "operands", "results", "words")
+    way = 0
 
     def __init__(self, callback: HostFunction) -> None:
         self.callback = callback

@@ -11,7 +11,8 @@ that calls nest and run on many threads. Where in an object each field lies is m
 first used; on an interpreter where objects look different there is no `run`, and addresses are collected in
 Python (`enter`).
 
-The way back: compiled code calls `callback`, which takes the interpreter's lock and calls a Python function,
+The way back: compiled code calls `callback`, which calls what a callback has of machine code (a message between
+processes), or takes the interpreter's lock and calls a Python function,
 and `poll`, which looks for signals (Ctrl-C). If either leaves an exception behind, the program returns at
 once, and the call raises that exception.
 """
@@ -29,8 +30,10 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.machine import native
-from anima.core.array import ConcreteArray
+from anima.core import processes
+from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray
+from anima.core.shardings import Sharding
 from anima.runtime import threads
 from anima.runtime.calling_code import FORMS, HEAD, HEAD_BYTES, LOCK, RECORD, RECORD_BYTES, RUN
 from anima.runtime.fields import with_fields
@@ -52,7 +55,10 @@ _PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyGILState_Ensure", "Py
            "PyTuple_New", "PyTuple_SetItem", "PyList_New", "PyList_SetItem", "PyType_GenericAlloc",
            "PyLong_AsLongLongAndOverflow")
 _OBJECTS = {"None": None, "True": True, "NotImplemented": NotImplemented, "ndarray": np.ndarray,
-            "ConcreteArray": ConcreteArray, "ShapedArray": ShapedArray}
+            "ConcreteArray": ConcreteArray, "PlacedArray": PlacedArray, "ShapedArray": ShapedArray}
+
+_NEW_ARRAY = 94  # of NumPy's C functions (its ABI, since 1.0): PyArray_NewFromDescr
+_empty = np.empty  # as it is now: what native code does in its place
 
 # --- Where fields lie ------------------------------------------------------------------------
 
@@ -84,11 +90,16 @@ def _layout() -> dict[str, int] | None:
     dtype = np.dtype(np.float32)
     aval = ShapedArray((7, 5), dtype, True)
     array = ConcreteArray(np.zeros((7, 5), dtype), aval)
+    placed = object.__new__(PlacedArray)
+    placed._value, placed.aval, placed._sharding = array.value, aval, dtype  # anything, for a sharding
+    placed.committed, placed.is_cut = True, False  # type: ignore[misc]
     for name, thing, part in (("value", array, array.value), ("aval", array, aval), ("aval_dtype", aval, dtype),
-                              ("weak", aval, True)):
+                              ("weak", aval, True), ("sharding", placed, dtype), ("committed", placed, True),
+                              ("is_cut", placed, False), ("value", placed, array.value), ("aval", placed, aval)):
         if _words(thing).count(id(part)) != 1:
             return None
-        fields[name] = _words(thing).index(id(part)) * word
+        if fields.setdefault(name, _words(thing).index(id(part)) * word) != _words(thing).index(id(part)) * word:
+            return None
     return fields
 
 
@@ -106,6 +117,14 @@ def _array_as_expected(array: np.ndarray, fields: dict[str, int]) -> bool:
             and tag == (struct.pack("<Q", found)[:3], found >> 32))
 
 
+def _new_array() -> int:
+    """The address of NumPy's function that makes an array."""
+    core = sys.modules.get("numpy._core._multiarray_umath") or sys.modules["numpy.core._multiarray_umath"]
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi))
+    return ctypes.c_void_p.from_address(pointer(core._ARRAY_API, None) + 8 * _NEW_ARRAY).value or 0
+
+
 @once
 def _module() -> tuple[native.Module, dict[str, int] | None]:
     """The code of this file; the layout if `run` is part of it."""
@@ -114,11 +133,13 @@ def _module() -> tuple[native.Module, dict[str, int] | None]:
     symbols = {f"python.{name}": id(thing) for name, thing in _OBJECTS.items()}
     for name in _PYTHON:
         symbols[f"python.{name}"] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
-    values: dict[str, Any] = {name: f"@python.{name}" for name in (*_OBJECTS, *_PYTHON)}
+    symbols["python.PyArray_NewFromDescr"] = _new_array()
+    values: dict[str, Any] = {name: f"@python.{name}" for name in (*_OBJECTS, *_PYTHON, "PyArray_NewFromDescr")}
     values |= {"needed": _NEEDED_FLAGS, "read_only": 0xFFFFFFFF & ~_WRITEABLE, "head_bytes": HEAD_BYTES,
                "record_bytes": RECORD_BYTES, "scratch_over": _SCRATCH_ALIGNMENT - 1,
-               "scratch_mask": -_SCRATCH_ALIGNMENT}
-    offsets = {**HEAD, **RECORD, **(fields or {})}
+               "scratch_mask": -_SCRATCH_ALIGNMENT, "log_bytes": processes.LOG_BYTES,
+               "log_factor": processes.FACTOR, "log_mask": processes.KEPT - 1}
+    offsets = {**HEAD, **RECORD, **processes.LOG, **(fields or {})}
     text = with_fields(text, offsets)
     text = re.sub(r"{(\w+)}", lambda m: str({**offsets, **values}[m[1]]), text)
     text += "".join(f"@{name} = external global i8\n" for name in symbols)
@@ -142,6 +163,7 @@ class Input:
     aval: ShapedArray | None = None
     donated: str | None = None  # to the function of this name
     number: type | None = None  # int: Python's, as floats; None: those of the array's kind
+    lies: Sharding | None = None  # only arrays that were placed under this very sharding
 
 
 @record
@@ -172,28 +194,33 @@ _no_pool = ctypes.c_int64(0)
 
 
 def caller(entry: int, inputs: Sequence[Input], outputs: Sequence[Output], scratch: Output | None,
-           more: Sequence[int], parallel: bool, keep: Any, avals: Sequence[ShapedArray] | None = None,
-           form: str = "list") -> Callable[..., Any] | None:
+           more: Sequence[int], parallel: bool, keep: Any, results: Sequence[Any] | None = None,
+           form: str = "list", note: tuple[int, int, int] = (0, 0, 0)) -> Callable[..., Any] | None:
     """A builtin function `run(*arguments)` for the program at `entry`; None where there is none.
 
     `more` are addresses that the program takes after those of its arguments and results, `keep` is what has to
-    live as long as the function. Results are NumPy arrays or, with `avals`, arrays of Anima's; they come as a
-    "list", a "tuple" or a "single" one.
+    live as long as the function. Results are NumPy arrays or, with `results` (of each its type, or an array that was
+    placed as it is to be), arrays of Anima's; they come as a "list", a "tuple" or a "single" one. `note` is what
+    `core.processes.Log.entry` tells, for calls that are noted there.
     """
     if _module()[1] is None or len(inputs) > _MOST_INPUTS:
         return None
     made = [*outputs, *((scratch,) if scratch is not None else ())]
     wishes = [(o.shape, o.dtype) for o in made]
+    plain = [(ctypes.c_int64 * (2 + len(o.shape)))(id(o.dtype), len(o.shape), *o.shape) for o in made]
     pool = threads.pool_cell if parallel else _no_pool
-    words = [entry, len(inputs), len(outputs), len(made), len(more), FORMS[form], ctypes.addressof(pool), *more]
-    for output, wish in zip(made, wishes, strict=True):
-        words += [id(output.make), id(wish)] if output.donor is None else [0, output.donor]
-    words += [0] * len(outputs) if avals is None else map(id, avals)
+    words = [entry, len(inputs), len(outputs), len(made), len(more), FORMS[form], ctypes.addressof(pool), *note, *more]
+    for output, wish, sizes in zip(made, wishes, plain, strict=True):
+        if output.donor is not None:
+            words += [0, output.donor]
+        else:
+            words += [1, ctypes.addressof(sizes)] if output.make is _empty else [id(output.make), id(wish)]
+    words += [0] * len(outputs) if results is None else map(id, results)
     for given in inputs:
         words += _record(given)
     descriptor, method = struct.pack(f"<{len(words)}q", *words), _method()
     # The code and its description too: at the end of the process this module may go before the function.
-    keep = inputs, made, wishes, avals, keep, method, _module()
+    keep = inputs, made, wishes, plain, results, keep, method, _module()
     return _new_function(ctypes.addressof(method), (descriptor, keep), None)
 
 
@@ -201,7 +228,7 @@ def _record(given: Input) -> list[int]:
     dtype, aval = given.dtype, given.aval
     tag = ctypes.c_int64.from_address(id(dtype) + _module()[1]["dtype_tag"]).value  # type: ignore[index]
     if aval is None:
-        sizes, record = [given.size], [tag, 0, 0, 0, 1, 0, 0, 0, 0, -1]
+        sizes, record = [given.size], [tag, 0, 0, 0, 1, 0, 0, 0, 0, 0, -1]
     else:
         plain = isinstance(aval.dtype, np.dtype)
         sizes = [*aval.shape, *getattr(aval.dtype, "element_shape", ())]
@@ -213,7 +240,8 @@ def _record(given: Input) -> list[int]:
         number = {1: float, 2: int, 3: int, 4: bool, 5: int, 6: int}.get(kind)
         record = [tag, id(aval.dtype), id(type(aval.dtype)) if plain else 0, id(bool(aval.weak_type)),
                   int(plain and not aval.weak_type), id(scalar) if scalar else 0, id(number) if number else 0, kind,
-                  0 if given.donated is None else id(given.donated), len(sizes)]
+                  0 if given.donated is None else id(given.donated), 0 if given.lies is None else id(given.lies),
+                  len(sizes)]
     return [8 * (1 + len(record) + len(sizes)), *record, *sizes]
 
 
@@ -242,6 +270,6 @@ def enter(entry: int, addresses: Sequence[int], arena: int, pool: int) -> None:
 
 
 def way_back(name: str) -> int:
-    """The address of `callback(function, number, data)`, `poll()` or `look(flag)`: 0, or else an exception is
+    """The address of `callback(table, number, data)`, `poll()` or `look(flag)`: 0, or else an exception is
     waiting (for the last, perhaps in another thread)."""
     return _module()[0].address(name)

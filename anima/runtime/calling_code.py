@@ -6,21 +6,24 @@ running interpreter. Where nothing else is said, a null result means that an exc
 
 from __future__ import annotations
 
-# A descriptor: words of 8 bytes. The head; the other addresses that the program takes; the maker of each array
-# (a callable, its arguments; 0 and the position of a donated input whose array it is), of which the last is scratch
-# memory if there is one more than results; the type
-# of each result (0: leave it a NumPy array); a record for each input.
-HEAD = {"entry": 0, "inputs": 8, "results": 16, "makers": 24, "more": 32, "form": 40, "pool": 48}
-HEAD_BYTES = 56
+# A descriptor: words of 8 bytes. The head (its last words: the log of calls that a call is noted in, or 0, and what is
+# written there of it: see `core.processes.Log`); the other addresses that the program takes; the maker of each array
+# (a callable, its arguments; 1 and the address of dtype, rank and sizes for plain memory of NumPy's; 0 and the position
+# of a donated input whose array it is), of which the last is scratch memory if there is one more than results; the type
+# of each result (0: leave it a NumPy array), or an array that was placed, as the result is to be; a record for each
+# input.
+HEAD = {"entry": 0, "inputs": 8, "results": 16, "makers": 24, "more": 32, "form": 40, "pool": 48, "log": 56,
+        "call.hash": 64, "call.record": 72}
+HEAD_BYTES = 80
 FORMS = {"single": 0, "tuple": 1, "list": 2}
 # An input's record: its bytes; the 8 bytes of its dtype that tell kind, order and number; the dtype of its type,
 # and the class of that (0 for an extended dtype); True or False, whether it is weak (0: NumPy arrays only);
 # whether NumPy arrays are taken; the type whose objects hold such an element as NumPy does; the Python number
-# that becomes one, and how; what it holds when it has been deleted (0: it is kept); the rank (-1: any), the sizes
-# (in place of them: the size).
+# that becomes one, and how; what it holds when it has been deleted (0: it is kept); the sharding of arrays that were
+# placed (0: those that were not are taken, and only those); the rank (-1: any), the sizes (in place of them: the size).
 RECORD = {"bytes": 0, "tag": 8, "want.dtype": 16, "class": 24, "want.weak": 32, "bare": 40, "scalar": 48,
-           "number": 56, "kind": 64, "donated": 72, "rank": 80}
-RECORD_BYTES = 88
+           "number": 56, "kind": 64, "donated": 72, "lies": 80, "rank": 88}
+RECORD_BYTES = 96
 
 RUN = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -97,11 +100,25 @@ over:
   call void {Py_IncRef}(ptr %over.array)
   br label %made
 create:
+  %maker.word = ptrtoint ptr %maker to i64
+  %is.plain = icmp eq i64 %maker.word, 1
+  br i1 %is.plain, label %numpy, label %ask
+numpy:
+  %made.dtype = load ptr, ptr %wishes
+  %made.rank.at = getelementptr i64, ptr %wishes, i64 1
+  %made.rank = load i32, ptr %made.rank.at
+  %made.sizes = getelementptr i64, ptr %wishes, i64 2
+  call void {Py_IncRef}(ptr %made.dtype)
+  %plain = call ptr {PyArray_NewFromDescr}(ptr {ndarray}, ptr %made.dtype, i32 %made.rank, ptr %made.sizes, ptr null,
+                                           ptr null, i32 0, ptr null)
+  %no.plain = icmp eq ptr %plain, null
+  br i1 %no.plain, label %release, label %made
+ask:
   %created = call ptr {PyObject_Call}(ptr %maker, ptr %wishes, ptr null)
   %failed = icmp eq ptr %created, null
   br i1 %failed, label %release, label %made
 made:
-  %new = phi ptr [ %over.array, %over ], [ %created, %create ]
+  %new = phi ptr [ %over.array, %over ], [ %plain, %numpy ], [ %created, %ask ]
   %place = add i64 %inputs, %m
   %new.at = getelementptr ptr, ptr %kept, i64 %place
   store ptr %new, ptr %new.at
@@ -129,10 +146,38 @@ go:
   %entry = field ptr %head, entry
   %arena = inttoptr i64 %scratch to ptr
   %pool.at = inttoptr i64 %pool to ptr
+  %log = field ptr %head, log
+  %quiet = icmp eq ptr %log, null
+  br i1 %quiet, label %launch, label %note
+note:
+  %call.hash = field i64 %head, call.hash
+  %call.record = field i64 %head, call.record
+  %chain.old = field i64 %log, log.chain
+  %chain.shifted = mul i64 %chain.old, {log_factor}
+  %chain = add i64 %chain.shifted, %call.hash
+  %begun = field i64 %log, log.begun
+  %slot = and i64 %begun, {log_mask}
+  %slot.words = shl i64 %slot, 1
+  %notes = getelementptr i8, ptr %log, i64 {log_bytes}
+  %note.chain = getelementptr i64, ptr %notes, i64 %slot.words
+  %note.record = getelementptr i64, ptr %note.chain, i64 1
+  store i64 %chain, ptr %note.chain
+  store i64 %call.record, ptr %note.record
+  %begun.now = add i64 %begun, 1
+  set i64 %chain, %log, log.chain
+  set i64 %begun.now, %log, log.begun
+  set i64 1, %log, log.inside
+  br label %launch
+launch:
   call void @enter(ptr %entry, ptr %args, ptr %arena, ptr %pool.at)
   %error = call ptr {PyErr_Occurred}()
   %fine = icmp eq ptr %error, null
-  br i1 %fine, label %finish, label %release
+  br i1 %fine, label %over.now, label %release
+over.now:
+  br i1 %quiet, label %finish, label %note.end
+note.end:
+  set i64 0, %log, log.inside
+  br label %finish
 
 finish:
   %made.at = getelementptr ptr, ptr %kept, i64 %inputs
@@ -167,8 +212,8 @@ delete.next:
   br label %delete.loop
 
 release:
-  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %create ], [ null, %go ], [ null, %finish ],
-                    [ %result, %delete.loop ]
+  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %numpy ], [ null, %ask ], [ null, %launch ],
+                    [ null, %finish ], [ %result, %delete.loop ]
   br label %release.loop
 release.loop:
   %r = phi i64 [ 0, %release ], [ %r1, %release.one ]
@@ -188,10 +233,24 @@ done:
 define internal i1 @take(ptr %item, ptr %record, ptr %arg, ptr %hold, ptr %number) {
   %over.at = alloca i32
   %type = field ptr %item, type
+  %lies = field ptr %record, lies
+  %somewhere = icmp ne ptr %lies, null
+  br i1 %somewhere, label %placed, label %anywhere
+anywhere:
   %is.ours = icmp eq ptr %type, {ConcreteArray}
   br i1 %is.ours, label %ours, label %foreign
 refuse:
   ret i1 false
+placed:
+  %is.placed = icmp eq ptr %type, {PlacedArray}
+  br i1 %is.placed, label %where, label %refuse
+where:
+  %sharding = field ptr %item, sharding
+  %committed = field ptr %item, committed
+  %there = icmp eq ptr %sharding, %lies
+  %fixed = icmp eq ptr %committed, {True}
+  %stays = and i1 %there, %fixed
+  br i1 %stays, label %ours, label %refuse
 ours:
   %aval = field ptr %item, aval
   %value = field ptr %item, value
@@ -201,7 +260,8 @@ ours:
   br i1 %unset, label %refuse, label %typed
 typed:
   %aval.type = field ptr %aval, type
-  %aval.ok = icmp eq ptr %aval.type, {ShapedArray}
+  %aval.plain = icmp eq ptr %aval.type, {ShapedArray}
+  %aval.ok = or i1 %aval.plain, %somewhere  ; where the sharding is the same, so is what a type tells of it
   br i1 %aval.ok, label %described, label %refuse
 described:
   %weak = field i64 %aval, weak
@@ -406,19 +466,41 @@ bare:
   store ptr null, ptr %made
   ret ptr %array
 dress:
-  %new = call ptr {PyType_GenericAlloc}(ptr {ConcreteArray}, i64 0)
-  %none = icmp eq ptr %new, null
+  %type = field ptr %aval, type
+  %is.example = icmp eq ptr %type, {PlacedArray}
+  br i1 %is.example, label %place, label %plain
+plain:
+  %new.plain = call ptr {PyType_GenericAlloc}(ptr {ConcreteArray}, i64 0)
+  %none = icmp eq ptr %new.plain, null
   br i1 %none, label %give.up, label %fill
 give.up:
   ret ptr null
+place:
+  %new.placed = call ptr {PyType_GenericAlloc}(ptr {PlacedArray}, i64 0)
+  %no.placed = icmp eq ptr %new.placed, null
+  br i1 %no.placed, label %give.up, label %alike
+alike:
+  %example.aval = field ptr %aval, aval
+  %sharding = field ptr %aval, sharding
+  %committed = field ptr %aval, committed
+  %is.cut = field ptr %aval, is_cut
+  call void {Py_IncRef}(ptr %sharding)
+  call void {Py_IncRef}(ptr %committed)
+  call void {Py_IncRef}(ptr %is.cut)
+  set ptr %sharding, %new.placed, sharding
+  set ptr %committed, %new.placed, committed
+  set ptr %is.cut, %new.placed, is_cut
+  br label %fill
 fill:
+  %new = phi ptr [ %new.plain, %plain ], [ %new.placed, %alike ]
+  %new.aval = phi ptr [ %aval, %plain ], [ %example.aval, %alike ]
   store ptr null, ptr %made
   %flags = field i32 %array, flags
   %frozen = and i32 %flags, {read_only}
   set i32 %frozen, %array, flags
   set ptr %array, %new, value
-  call void {Py_IncRef}(ptr %aval)
-  set ptr %aval, %new, aval
+  call void {Py_IncRef}(ptr %new.aval)
+  set ptr %new.aval, %new, aval
   ret ptr %new
 }
 """
@@ -435,7 +517,23 @@ define void @enter(ptr %entry, ptr %args, ptr %arena, ptr %pool) {
   ret void
 }
 
-define i32 @callback(ptr %function, i64 %number, ptr %data) {
+; `table`: the function, and of each callback its way in machine code, if it has one: its first word is the address of a
+; function of the way and the data, which gives 0, or else leaves it to Python to tell why not.
+define i32 @callback(ptr %table, i64 %number, ptr %data) {
+  %ways = getelementptr ptr, ptr %table, i64 1
+  %way.at = getelementptr ptr, ptr %ways, i64 %number
+  %way = load atomic ptr, ptr %way.at acquire, align 8
+  %none = icmp eq ptr %way, null
+  br i1 %none, label %ask, label %go
+go:
+  %code = load ptr, ptr %way
+  %failed = call i32 %code(ptr %way, ptr %data)
+  %well = icmp eq i32 %failed, 0
+  br i1 %well, label %done, label %ask
+done:
+  ret i32 0
+ask:
+  %function = load ptr, ptr %table
   %lock = call i32 {PyGILState_Ensure}()
   %result = call ptr (ptr, ptr, ...) {PyObject_CallFunction}(ptr %function, ptr @arguments, i64 %number, ptr %data)
   %raised = icmp eq ptr %result, null

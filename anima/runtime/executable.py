@@ -23,8 +23,9 @@ from anima.compiler.machine import fortran
 from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
 from anima.core import memory
-from anima.core.array import ConcreteArray
+from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import Shape, ShapedArray
+from anima.core.shardings import Sharding
 from anima.runtime import cpu, threads
 from anima.runtime.calling import Input, Output, way_back
 from anima.util import check_level, lazy_module, replace
@@ -87,12 +88,12 @@ class Executable:
         self._entry = backend.entry(code.modules)
         self._run = self._caller(self._inputs, None, "list")
 
-    def _caller(self, inputs: Sequence[Input], avals: Sequence[ShapedArray] | None,
-                form: str) -> Callable[..., Any] | None:
-        if self.donors and (avals is None or not all(self._is_direct(o, inputs) for o in self._outputs)):
+    def _caller(self, inputs: Sequence[Input], results: Sequence[Any] | None, form: str,
+                note: tuple[int, int, int] = (0, 0, 0)) -> Callable[..., Any] | None:
+        if self.donors and (results is None or not all(self._is_direct(o, inputs) for o in self._outputs)):
             return None
         run = self.backend.caller(self._entry, inputs, self._outputs, self._scratch, self._more, self.code.parallel,
-                                  (self.code, self._constants, self._function, self._stamped), avals, form)
+                                  (self.code, self._constants, self._function, self._stamped), results, form, note)
         if run is not None and self.donors:
             run = self._over_donors(run)
         if run is None or self._guards is None:
@@ -149,6 +150,17 @@ class Executable:
                   for k, (given, aval) in enumerate(zip(self._inputs, avals, strict=True))]
         return self._caller(inputs, out_avals, form)
 
+    def placed(self, avals: Sequence[ShapedArray], lies: Sequence[Sharding | None], examples: Sequence[PlacedArray],
+               form: str, note: tuple[int, int, int]) -> Callable[..., Any] | None:
+        """`typed`, for a program of one of several processes: of arguments that were placed under these very shardings
+        (None: not placed), whose parts here are of the types `avals`. Results are as the examples, but for elements;
+        the calls are noted in a log (`core.processes.Log.entry`). None where arguments are written over, too."""
+        if self.donors:
+            return None
+        inputs = [replace(given, aval=aval, lies=where)
+                  for given, aval, where in zip(self._inputs, avals, lies, strict=True)]
+        return self._caller(inputs, examples, form, note)
+
     @property
     def shapes(self) -> list[Shape]:
         """The shapes of the outputs."""
@@ -157,7 +169,7 @@ class Executable:
     def _address_of(self, name: str) -> int:
         """What a program calls outside of its own modules."""
         if name == "function":
-            return id(self._function)
+            return self._function.address
         if name == "stamped":
             return ctypes.addressof(self._stamped)
         if name == "stamp":

@@ -130,7 +130,7 @@ class Guards:
 
 def _memory(argument: Any) -> np.ndarray | None:
     """The NumPy array that an argument is or has."""
-    value = argument.elements() if type(argument) is ConcreteArray else argument
+    value = ConcreteArray.elements(argument) if isinstance(argument, ConcreteArray) else argument
     return value if isinstance(value, np.ndarray) else None
 
 

@@ -34,7 +34,7 @@ class StoredExecutable(Executable):
 
     def __init__(self, content: memoryview, closed: ClosedJaxpr, name: str, donated: tuple[int, ...]) -> None:
         reader = Reader(content)
-        called = [callback.Callback.of(eqn) for eqn in _on_call(closed, reader.many(reader.data))]
+        called = [callback.HostFunction.of(eqn) for eqn in _on_call(closed, reader.many(reader.data))]
         super().__init__(*read_code(reader, read_target(reader), called))
         reader.end()
         self._made_from = closed.jaxpr, closed.consts, name, donated  # not `closed`, which would live as long as that
@@ -95,7 +95,8 @@ def _is_of_all(executable: Executable) -> bool:
 
 def _programs_called(executable: Executable) -> list[bytes] | None:
     """The digests of what code calls back, if that are programs and nothing else."""
-    found = [digest(c.params["program"].closed) if isinstance(c, callback.Callback) and c.primitive.on_call else None
+    found = [digest(c.params["program"].closed)
+             if isinstance(c, callback.HostFunction) and c.primitive.on_call else None
              for c in executable.program.callbacks]
     return None if None in found else found  # type: ignore[return-value]
 

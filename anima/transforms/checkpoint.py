@@ -29,6 +29,7 @@ from anima.core.stage import (
     eval_jaxpr,
     eval_numpy,
     literal_array,
+    trace_pytrees,
     trace_to_jaxpr,
 )
 from anima.core.trace import Trace, aval_of, under
@@ -239,21 +240,17 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
         fixed = {k: v for k, v in kwargs.items() if k in names}
         leaves, in_tree = tree.flatten(([a for i, a in enumerate(args) if i not in where],
                                         {k: v for k, v in kwargs.items() if k not in names}))
-        found: list[Any] = []
 
-        def flat(*xs: Any) -> list[Any]:
-            rest, named = tree.unflatten(in_tree, xs)
+        def whole(rest: Any, named: Any) -> Any:
             given = iter(rest)
-            outs, out_tree = tree.flatten(fun(*(a if i in where else next(given) for i, a in enumerate(args)),
-                                              **named, **fixed))
-            found.append(out_tree)
-            return outs
+            return fun(*(a if i in where else next(given) for i, a in enumerate(args)), **named, **fixed)
 
-        jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(fun_name(fun), by="checkpoint"))
+        jaxpr, consts, out_tree = trace_pytrees(whole, in_tree, list(map(aval_of, leaves)),
+                                                Traced(fun_name(fun), by="checkpoint"))
         closed, outer = close(jaxpr, consts)
         outs = checkpoint_p.bind(*outer, *leaves, jaxpr=closed, prevent_cse=prevent_cse, differentiated=False,
                                  policy=policy)
-        return tree.unflatten(found[0], outs)
+        return tree.unflatten(out_tree, outs)
 
     return call
 
@@ -339,12 +336,8 @@ class checkpoint_policies:
 def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[ShapedArray, str]]:
     """What reverse mode of `fun` would keep: types, and where each value comes from."""
     leaves, in_tree = tree.flatten((args, kwargs))
-
-    def flat(*xs: Any) -> list[Any]:
-        positional, named = tree.unflatten(in_tree, xs)
-        return tree.leaves(fun(*positional, **named))
-
-    jaxpr, consts = trace_to_jaxpr(flat, list(map(aval_of, leaves)), Traced(fun_name(fun), by="saved_residuals"))
+    jaxpr, consts, _ = trace_pytrees(lambda args, kwargs: fun(*args, **kwargs), in_tree, list(map(aval_of, leaves)),
+                                     Traced(fun_name(fun), by="saved_residuals"))
     closed = ClosedJaxpr(jaxpr, consts)
     nonzero = tuple(tangent_aval(a) == a for a in closed.in_avals)
     primal, _, mask = linearize_jaxpr(closed, nonzero)

@@ -20,7 +20,16 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Linear, Primitive, Zero
-from anima.core.stage import StageTrace, StageTracer, Traced, close, eval_jaxpr, eval_numpy, trace_to_jaxpr
+from anima.core.stage import (
+    StageTrace,
+    StageTracer,
+    Traced,
+    close,
+    eval_jaxpr,
+    eval_numpy,
+    trace_pytrees,
+    trace_to_jaxpr,
+)
 from anima.core.state import current
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.ops.broadcast import as_operand, instantiate, reduce_sum
@@ -389,17 +398,14 @@ class Custom:
         nondiff = {i % len(args): args[i] for i in self.nondiff_argnums}
         leaves, in_tree = tree.flatten(tuple(a for i, a in enumerate(args) if i not in nondiff))
         flat = list(map(as_operand, leaves))
-        trees: list[Any] = []
 
-        def fun(*leaves: Any) -> list[Any]:
-            rest = iter(tree.unflatten(in_tree, leaves))
-            outs, out_tree = tree.flatten(self.fun(*(nondiff[i] if i in nondiff else next(rest)
-                                                     for i in range(len(args)))))
-            trees.append(out_tree)
-            return outs
+        def whole(*given: Any) -> Any:
+            rest = iter(given)
+            return self.fun(*(nondiff[i] if i in nondiff else next(rest) for i in range(len(args))))
 
-        jaxpr, consts = _closed(fun, flat, Traced(fun_name(self.fun), by=type(self).__name__))
-        return TracedBody(jaxpr, consts, flat, in_tree, trees[0], nondiff)
+        jaxpr, consts, out_tree = trace_pytrees(whole, in_tree, list(map(aval_of, flat)),
+                                                Traced(fun_name(self.fun), by=type(self).__name__))
+        return TracedBody(*close(jaxpr, consts), flat, in_tree, out_tree, nondiff)
 
     def just_runs(self, args: Any, kwargs: Any, mapped: bool = True) -> bool:
         """Whether nothing is recorded or differentiated; mapped by vmap the function may be, if `mapped`. TypeError for

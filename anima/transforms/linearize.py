@@ -15,7 +15,7 @@ from typing import Any
 from anima.core.avals import ShapedArray, tangent_aval
 from anima.core.jaxpr import ClosedJaxpr, Jaxpr, Var
 from anima.core.primitive import Primitive, Zero
-from anima.core.stage import StageTrace, StageTracer, eval_jaxpr, trace_to_jaxpr
+from anima.core.stage import StageTrace, StageTracer, eval_jaxpr, hoisted, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import Trace, aval_of, check_leaks, under
 from anima.ops.broadcast import instantiate
@@ -147,7 +147,7 @@ def linearize_jaxpr(closed: ClosedJaxpr, nonzero: tuple[bool, ...], force: tuple
     jaxpr, consts = trace_to_jaxpr(forward, closed.in_avals)
     linear: Jaxpr = found["linear"]
     mask: list[bool] = found["mask"]
-    tangent = ClosedJaxpr(linear.replace(constvars=[], invars=[*linear.constvars, *linear.invars]))
+    tangent = hoisted(linear)
     if force is not None and any(f and not m for f, m in zip(force, mask, strict=True)):
         tangent, mask = _with_zeros(tangent, mask, force, closed)
     return ClosedJaxpr(jaxpr, consts), tangent, mask

@@ -190,6 +190,8 @@ def _extreme(x: Any, groups: Groups, primitive: Collective, params: dict[str, An
     """The extreme of all; floating-point numbers as integers in the same order, as NaN, if there is one, is it."""
     dtype, kind = aval_of(x).dtype, "max" if primitive is pmax_p else "min"
     wide = _wide(dtype)
+    if wide.kind == "c":  # which MPI has no order for
+        return _of_stack(x, groups, primitive, params)
     x = convert(x, wide)
     if wide.kind != "f":
         return convert(exchange_p.bind(x, kind=kind, groups=groups), dtype)

@@ -185,6 +185,46 @@ def test_reader_takes_its_structure_only(args, kwargs):
     assert list(read(args, kwargs)) == leaves
 
 
+class Tagged:
+    """A node whose children come from a generator; `seen` are the objects that were taken apart."""
+
+    seen: list[Any] = []
+
+    def __init__(self, x: Any, y: Any, tag: Any):
+        self.x, self.y, self.tag = x, y, tag
+
+
+def _apart(node: Tagged) -> tuple[Any, Any]:
+    Tagged.seen.append(node)
+    return (x for x in (node.x, node.y)), node.tag
+
+
+class OtherTagged(Tagged):
+    """Another type, though a subclass."""
+
+
+tree.register_pytree_node(Tagged, _apart, lambda tag, xs: Tagged(*xs, tag))
+tree.register_pytree_node(OtherTagged, _apart, lambda tag, xs: OtherTagged(*xs, tag))
+
+
+def test_readers_of_registered_types():
+    in_tree = tree.structure(((Tagged(1.0, {"a": 2.0, "b": (None, 3.0)}, "t"), 4.0), {}))
+    read = reader(in_tree, None)
+    again = Tagged(5.0, {"b": (None, 7.0), "a": 6.0}, "t")
+    Tagged.seen.clear()
+    assert read((again, 8.0), {}) == (5.0, 6.0, 7.0, 8.0) and Tagged.seen == [again]
+    for other in (Tagged(1.0, again.y, "u"), OtherTagged(1.0, again.y, "t"), Tagged(1.0, {"a": 2.0}, "t"), 1.0, None):
+        assert read((other, 8.0), {}) is None
+    assert reader(tree.structure(((Tagged(None, (), 0),), {})), None)((Tagged(None, (), 0),), {}) == ()
+
+
+def test_registered_types_are_traced_once_for_equal_data():
+    f, traces = counted(lambda node: node.x * 2 if node.tag == "t" else node.x)
+    for _ in range(3):
+        assert [float(f(Tagged(jnp.ones(()), 1.0, tag))) for tag in "tu"] == [2.0, 1.0]
+    assert len(traces) == 2
+
+
 def test_dictionaries_by_key_not_by_order():
     f, traces = counted(lambda d: d["a"] - d["b"])
     for _ in range(3):

@@ -153,6 +153,19 @@ def test_costly_column_vector_is_computed_before_the_row() -> None:
     assert kernels(stages) == ["map: add"]
 
 
+@pytest.mark.parametrize("rows, columns, apart", [(63, 16, False), (64, 16, True), (64, 64, True), (64, 65, False)])
+def test_costly_values_of_many_short_rows_are_computed_in_vectors(rows: int, columns: int, apart: bool) -> None:
+    """Of given values, and of sums of the rows themselves."""
+    x, v = np.linspace(0, 1 / columns, rows * columns, dtype="f").reshape(rows, columns), np.ones(rows, np.float32)
+    stages = agree(lambda x, v: el.add(x, spread(el.exp(v), x.shape, (1,))), x, v)
+    assert kernels(stages) == (["map: exp", "map: add"] if apart else ["map: add"])
+
+    def of_sums(x: Any) -> Any:
+        return el.add(x, spread(el.exp(sh.reduce_sum(x, (1,))), x.shape, (1,)))
+
+    assert len(kernels(agree(of_sums, x))) == (3 if apart else 1)
+
+
 def test_softmax_over_columns_and_blocks() -> None:
     agree(lambda x: softmax(x, (0,)), X)
     for axes in ((0,), (1,), (0, 1)):

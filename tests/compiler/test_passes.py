@@ -29,6 +29,7 @@ from anima.compiler.ir.loops import (
     Store,
 )
 from anima.compiler.ir.show_loops import LoopError, check
+from anima.compiler.machine.native import host
 from anima.compiler.rewriting.expand import expand
 from anima.compiler.rewriting.inline import inline
 from anima.compiler.rewriting.simplify import clean, dead_code
@@ -318,7 +319,7 @@ def test_calls_are_replaced_each_time_by_new_equations() -> None:
 def test_expansions_are_replaced_each_time_by_new_equations() -> None:
     twice = TwiceOnWords("twice")
     assert names(inline(closed(lambda x: twice.bind(x), X))) == ["twice"]
-    program = expand(closed(lambda x: twice.bind(twice.bind(x)), X))
+    program = expand(closed(lambda x: twice.bind(twice.bind(x)), X), host())
     assert names(program) == ["add", "add"]
     outs = [v for e in program.eqns for v in e.outvars]
     assert len(set(outs)) == 2
@@ -326,14 +327,14 @@ def test_expansions_are_replaced_each_time_by_new_equations() -> None:
 
 
 def test_argmax_becomes_two_reductions() -> None:
-    program = expand(closed(lambda x: rd.argmax(x, 1, np.int32), X))
+    program = expand(closed(lambda x: rd.argmax(x, 1, np.int32), X), host())
     assert "argmax" not in names(program)
     assert {"reduce_max", "reduce_min"} <= set(names(program))
 
 
 def test_nothing_to_do_is_the_same_object() -> None:
     program = closed(lambda x: el.sin(x), X)
-    assert inline(program) is program and expand(program) is program and dead_code(program) is program
+    assert inline(program) is program and expand(program, host()) is program and dead_code(program) is program
 
 
 # ---------------------------------------------------------------- the driver

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.compiler.rewriting.simplify import _axes_before
 
 
 def same(fun: Callable[..., Any], *args: Any) -> None:
@@ -67,6 +70,36 @@ def test_reductions_of_what_was_moved(name: str) -> None:
         return out
 
     same(fun, np.random.default_rng(0).integers(-2, 4, (2, 3, 4)).astype(np.float32))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_axes_of_what_was_reshaped(seed: int) -> None:
+    """Axes of an array in another shape are those of the array, or there are none that are the same."""
+    rng, met = random.Random(seed), 0
+    for _ in range(300):
+        old = tuple(rng.choice([1, 1, 2, 2, 3, 4]) for _ in range(rng.randint(0, 4)))
+        new, left = [], math.prod(old)
+        while left > 1:
+            new.append(rng.choice([k for k in range(2, left + 1) if left % k == 0]))
+            left //= new[-1]
+        for _ in range(rng.randint(0, 2)):
+            new.insert(rng.randint(0, len(new)), 1)
+        axes = tuple(d for d in range(len(new)) if rng.random() < 0.6)
+        found = _axes_before(old, tuple(new), axes)
+        if found is not None:
+            met += 1
+            x = np.arange(math.prod(old)).reshape(old) ** 2
+            np.testing.assert_array_equal(x.sum(found), x.reshape(new).sum(axes))
+    assert met > 100
+
+
+def test_sums_in_the_order_of_memory() -> None:
+    """Sums of what was moved and reshaped, whole and in part; products of arrays that are seen as vectors."""
+    x, y = (np.arange(k, 120.0 + k, dtype=np.float32).reshape(4, 5, 6) % 7 for k in (1, 3))
+    same(lambda x, y: [jnp.transpose(x, (2, 0, 1)).reshape(6, -1).sum(1), jnp.transpose(x, (2, 0, 1)).reshape(-1).sum(),
+                       x.reshape(4, 30).max(0), x.reshape(20, 6).sum(0), x.reshape(2, 2, 30).sum((0, 2)),
+                       jnp.vdot(x, y), jnp.vdot(x, y.reshape(5, 4, 6)), jnp.vdot(x[:, ::2], y[:, ::2]),
+                       jnp.dot(x.reshape(-1), jnp.transpose(y).reshape(-1))], x, y)
 
 
 def test_products_of_what_was_moved() -> None:

@@ -325,6 +325,22 @@ def test_there_is_no_more_than_fits(on_disk: pathlib.Path) -> None:
         f.name for f in files]
 
 
+@pytest.mark.parametrize("before", [0, 9, 40])
+def test_what_earlier_processes_left_counts(on_disk: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
+                                            before: int) -> None:
+    """After every write there is no more than fits, from the first on; and no less is kept than that."""
+    for k in range(before):
+        Folder(str(on_disk)).put(f"{k:064}", bytes(1500))
+    monkeypatch.setattr(store, "_taken", {})
+    with compilation_cache_max_size(20_000):
+        for k in range(100, 118):
+            store.write(f"{k:064}", bytes(1500))
+            store.flush()
+            sizes = [f.stat().st_size for f in on_disk.iterdir()]
+            assert sum(sizes) <= 20_000 < sum(sizes) + 2 * max(sizes) or len(sizes) == before + k - 99
+            assert store.read(f"{k:064}") is not None
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_writes_too(on_disk: pathlib.Path) -> None:

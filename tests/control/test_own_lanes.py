@@ -13,6 +13,8 @@ import anima.numpy as jnp
 from anima import lax
 from anima.compiler.ir.loops import Assign, If, Let, Mutable, Store, While, statements
 from anima.compiler.scheduling.choices import without_branches
+from anima.control.lanes import on_their_own
+from anima.core.trace import aval_of
 from tests.compiler.loop_programs import f, i, k, op, serial, v, vector, x_at
 from tests.compiler.results import same_for_threads
 
@@ -148,3 +150,36 @@ def test_blocks_as_choices() -> None:
     assert without_branches(vector("j", 64, serial("n", 3, If(positive, (Let("b", x_at(i("n"))),))))) is not None
     assert without_branches(vector("j", 64, If(positive, tuple(
         Let(f"b{n}", f("tan", v("a"))) for n in range(9))))) is None
+
+
+NUMBER, PAIR = np.float32(1), np.ones(2, np.float32)
+STEPS: dict[str, tuple[Any, list[Any], tuple[Any, ...], int, bool]] = {
+    "elements moved": (lambda s: jnp.stack([s[1], s[0]]), [PAIR], (), 3, True),
+    "elements moved in a function": (anima.jit(lambda s: jnp.stack([s[1], s[0]])), [PAIR], (), 3, True),
+    "in a branch": (lambda s: lax.cond(s[0] > 0, lambda s: jnp.stack([s[1], s[0]]), lambda s: s, s), [PAIR], (), 3,
+                    True),
+    "one element moved": (lambda x: x.reshape(1)[0] + 1, [NUMBER], (), 3, False),
+    "one row moved": (lambda x: x.reshape(1, 1) * 2, [np.ones(1, np.float32)], (), 3, False),
+    "nothing moved": (lambda s: s * 2, [PAIR], (), 3, False),
+    "a sum": (lambda s: s * s.sum(), [PAIR], (), 3, False),
+    "a sum and a broadcast": (lambda s: s - jnp.broadcast_to(s.sum(), (2,)), [PAIR], (), 3, True),
+    "eight": (lambda s: jnp.roll(s, 1), [np.ones(8, np.float32)], (), 3, True),
+    "nine": (lambda s: jnp.roll(s, 1), [np.ones(9, np.float32)], (), 3, False),
+    "nine on the way": (lambda s: jnp.concatenate([s, s[:1]])[::-1][:8], [np.ones(8, np.float32)], (), 3, False),
+    "a product": (lambda s: jnp.stack([s[1], s @ s]), [PAIR], (), 3, False),
+    "sorted": (lambda s: jnp.sort(s)[::-1], [PAIR], (), 3, False),
+    "printed": (lambda s: (anima.debug.print("{}", s[0]), jnp.stack([s[1], s[0]]))[1], [PAIR], (), 3, False),
+    "a sequence": (lambda c, x: c + x, [NUMBER, NUMBER], (NUMBER,), 3, True),
+    "a sequence of 256 bytes": (lambda c, x: c + x, [NUMBER, NUMBER], (NUMBER,), 64, True),
+    "a sequence of 512 bytes": (lambda c, x: c + x, [NUMBER, NUMBER], (NUMBER,), 128, False),
+    "a sequence of 508 bytes": (lambda c, x: c + x, [NUMBER, NUMBER], (NUMBER,), 127, True),
+    "a sequence of pairs": (lambda c, x: c + x, [PAIR, PAIR], (PAIR,), 64, False),
+    "two sequences": (lambda c, x, y: c + x * y, [NUMBER] * 3, (NUMBER, NUMBER), 64, True),
+    "two, one of them too long": (lambda c, x, y: c + x * y.sum(), [NUMBER, NUMBER, PAIR], (NUMBER, PAIR), 64, False)}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_on_both_sides_of_every_condition(name: str) -> None:
+    step, args, sequences, length, wanted = STEPS[name]
+    closed = anima.make_jaxpr(step)(*args)
+    assert on_their_own(closed, [aval_of(x) for x in sequences], length) == wanted

@@ -172,3 +172,36 @@ def test_numbers_of_two_types_and_the_same_bytes_are_two(types: tuple[str, str],
     for order in (types, types[::-1]):
         want = anima.grad(run)(0.3, order, False)
         np.testing.assert_allclose(anima.grad(run)(0.3, order, True), want, rtol=1e-5)
+
+
+# Carries that are counted on, for which only the number of the step is needed; and others that almost are.
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "k + 2": lambda k, j: k + 2, "2 + k": lambda k, j: 2 + k, "k - 3": lambda k, j: k - 3, "3 - k": lambda k, j: 3 - k,
+    "k + k": lambda k, j: k + k, "k - k": lambda k, j: k - k, "k * 3": lambda k, j: k * 3, "-k": lambda k, j: -k,
+    "j": lambda k, j: j, "k + j": lambda k, j: k + j, "j + 1": lambda k, j: j + 1, "1 - j": lambda k, j: 1 - j,
+    "7": lambda k, j: jnp.full_like(k, 7), "k": lambda k, j: k, "~k": lambda k, j: ~k,
+    "k or more": lambda k, j: jnp.where(k > j, k, k + 1), "k + 100": lambda k, j: k + 100}
+
+
+@pytest.mark.parametrize("loop", ["scan", "while"])
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
+def test_counters_and_what_is_almost_one(dtype: str, loop: str) -> None:
+    def body(c: Any) -> Any:
+        x, ks = c
+        x = x + 1e-3 * sum(jnp.sin(x * (k.astype(np.float32) * 0.1 + n)) for n, k in enumerate(ks))
+        return x, [f(k, ks[(n + 5) % len(ks)]) for n, (f, k) in enumerate(zip(CHANGES.values(), ks, strict=True))]
+
+    def run(x: Any, looped: bool) -> Any:
+        c = x, [jnp.asarray(np.array(n, dtype)) for n in range(len(CHANGES))]
+        if not looped:
+            for _ in range(6):
+                c = body(c)
+        elif loop == "scan":
+            c = lax.scan(lambda c, _: (body(c), None), c, None, length=6)[0]
+        else:
+            c = lax.while_loop(lambda s: s[1] < 6, lambda s: (body(s[0]), s[1] + 1), (c, 0))[0]
+        return jnp.sum(c[0])
+
+    x = np.linspace(0.1, 0.4, 3, dtype=np.float32)
+    want = anima.grad(lambda x: run(x, False))(x)
+    np.testing.assert_allclose(anima.jit(anima.grad(lambda x: run(x, True)))(x), want, rtol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import sys
 import threading
 
@@ -205,3 +206,15 @@ def test_a_copy_of_an_array_may_be_given_up():
     place = np.asarray(array).ctypes.data
     result = anima.jit(lambda x: x + 1, donate_argnums=0)(array)
     assert array.is_deleted() and np.asarray(result).ctypes.data == place
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="no huge pages here")
+def test_blocks_of_many_pages_begin_with_a_huge_one():
+    nbytes = 8 << 20
+    arrays = [memory.empty((nbytes // 4,), np.dtype(np.float32), nbytes) for _ in range(3)]
+    places = [address(a) for a in arrays]
+    assert all(a % (1 << 21) < 1 << 12 and a % 64 == 0 for a in places)
+    assert len({a % (1 << 12) for a in places}) == 3, "caches tell them apart"
+    del arrays
+    again = memory.empty((nbytes // 4,), np.dtype(np.float32), nbytes)
+    assert address(again) in places

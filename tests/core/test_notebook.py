@@ -69,3 +69,13 @@ def test_text_is_quoted():
     f.__name__ = "<b>&"
     html = anima.make_jaxpr(anima.jit(f))(1.0)._repr_html_()
     assert "&lt;b&gt;&amp;" in html and "<b>" not in html
+
+
+def test_places_are_links_of_the_form_that_is_asked_for():
+    program = anima.make_jaxpr(lambda x: x + 1)(1.0)
+    assert "<a " not in program._repr_html_()
+    with anima.config.option("source_url_schema")('ed://{file}?line={line}&"'):
+        html = program._repr_html_()
+    line = program.eqns[0].source.line
+    assert f'<a href="ed://{__file__}?line={line}&amp;&quot;" target="_blank">test_notebook.py:{line}' in html
+    assert Reader(html).names.count("a") == 1

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import re
+import sys
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import anima
+import anima.numpy as jnp
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.core.primitive import Primitive
@@ -275,3 +279,16 @@ def test_a_group_fits_up_to_the_last_column(before: str, width: int) -> None:
     (0, "a"), (25, "z"), (26, "ba"), (27, "bb"), (51, "bz"), (52, "ca"), (675, "zz"), (676, "baa"), (17575, "zzz")])
 def test_letters_count_in_base_26(number: int, name: str) -> None:
     assert letters(number) == name
+
+
+def test_colours(monkeypatch):
+    program = anima.make_jaxpr(lambda x: anima.lax.fori_loop(0, 3, lambda i, c: c * 2, x))(jnp.ones(3))
+    plain, colored = str(program), program.pretty_print(use_color=True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == plain and "\x1b" not in plain
+    assert "\x1b[34;1mlet\x1b[39;22m" in colored and "a\x1b[35m:f32[3]\x1b[39m" in colored
+    assert colored.count("\x1b[34;1m") == 3 * (1 + plain.count("={ lambda"))
+    assert program.pretty_print() == program.pretty_print(use_color=False) == plain
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert program.pretty_print() == colored and str(program) == plain
+    with anima.config.option("pprint_use_color")(False):
+        assert program.pretty_print() == plain

@@ -52,6 +52,12 @@ def test_what_arrays_and_utilities_say() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("level", ["0", "2"])
+def test_calls_that_come_again_are_machine_code(count: int, level: str) -> None:
+    assert check(run(count, PROGRAMS / "calls.py", ANIMA_CHECK=level)).count("all well") == count
+
+
+@pytest.mark.parametrize("count", [2, 4])
 def test_training_gives_the_weights_of_one_device(count: int) -> None:
     text = check(run(count, ROOT / "examples" / "on_devices.py", "--mpi", "--steps", "20"))
     apart = {line.split(":")[0]: float(line.split("within ")[1].split(" ")[0])
@@ -76,6 +82,7 @@ ENDS = {
     "exception": ["process 1 of 3", "of one process alone", "misuse.py", "raise ValueError"],
     "other program": ["different programs", "call number 2", "total at misuse.py", "double at misuse.py"],
     "other order": ["different programs", "call number 2", "total at misuse.py", "table at misuse.py"],
+    "later": ["different programs", "call number 6002", "total at misuse.py", "double at misuse.py"],
     "at the end": ["different programs", "call number 2", "total at misuse.py", "double at misuse.py"],
     "one call too many": ["has ended, while process 0 waits", "call number 4", "total at misuse.py"],
     "exit": ["Process 1 has ended, while process", "call number 2", "total at misuse.py"],

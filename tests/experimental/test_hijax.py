@@ -142,3 +142,22 @@ def test_types_of_ones_own_are_named_where_they_are_refused() -> None:
     assert hijax.control_flow_allowed_effects.contains(note)
     assert hijax.control_flow_allowed_effects.filter_in([note, 1]) == [note]
     assert hijax.control_flow_allowed_effects.filter_not_in([note, 1]) == [1]
+
+
+def test_what_may_change_of_a_type() -> None:
+    class Box:
+        cur_qdd = "now"
+
+    assert anima.experimental.cur_qdd(Box()) == "now"
+    with pytest.raises(AttributeError, match="cur_qdd"):
+        anima.experimental.cur_qdd(anima.new_ref(1.0))
+    with pytest.raises(NotImplementedError, match="cur_qdd"):
+        anima.jit(anima.experimental.cur_qdd)(1.0)
+
+
+def test_extended_dtypes_are_those_of_keys() -> None:
+    assert not isinstance(anima.random.key(0), anima.experimental.EArray)
+    with pytest.raises(NotImplementedError, match="random keys"):
+        anima.experimental.EArray(None, None)
+    with pytest.raises(NotImplementedError, match="one dtype"):
+        anima.experimental.primal_tangent_dtype("int8", "bfloat16")

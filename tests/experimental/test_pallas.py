@@ -235,3 +235,13 @@ def test_numbers() -> None:
     assert np.isnan(pl.empty((2,), jnp.float32)).all() and pl.empty_ref_like(float32(2)).shape == (2,)
     assert pl.BlockSpec((1,)).replace(block_shape=(2,)).block_shape == (2,)
     assert "VMEM" in dir(tpu) and "tpu" in dir(pl) and "calls" not in dir(pl)
+
+
+def test_what_is_about_accelerators_names_itself() -> None:
+    refusing = {name: x for name, x in vars(pl).items()
+                if callable(x) and (x.__doc__ or "").startswith("NotImplementedError: it is")}
+    assert {"core_map", "kernel", "semaphore"} <= refusing.keys()
+    for name, refuse in refusing.items():
+        assert refuse.__name__ == refuse.__qualname__ == name
+        with pytest.raises(NotImplementedError, match=rf"pallas\.{name} is not implemented: it is about .* CPUs"):
+            refuse(1, x=2)

@@ -47,13 +47,15 @@ def test_groups_are_calls_in_programs() -> None:
     np.testing.assert_array_equal(anima.jit(inner)(X), X * X)
 
 
-def test_order_means_nothing_but_for_what_is_no_array() -> None:
+def test_order_of_operations() -> None:
     def f(x: Any) -> Any:
         a, b = jnp.sin(x), jnp.cos(x)
         assert control_deps.control_dep(a, b) is None and control_deps.schedule([b, a, b]) is None
         return a + b
 
-    np.testing.assert_allclose(anima.jit(f)(X), np.sin(X) + np.cos(X), rtol=1e-6)
+    np.testing.assert_allclose(f(jnp.asarray(X)), np.sin(X) + np.cos(X), rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="control_dep: the compiler chooses"):
+        anima.jit(f)(X)
     with pytest.raises(TypeError):
         control_deps.control_dep("a", X)
 

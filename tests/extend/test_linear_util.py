@@ -142,3 +142,15 @@ def test_what_is_said_of_arguments() -> None:
     for short in ([3], [3, 4, 5]):
         with pytest.raises(ValueError, match="argument 2 is"):
             api_util.safe_map(lambda x, y: x, [1, 2], short)
+
+
+def test_what_is_replaced_changes_nothing_else() -> None:
+    """Every part of a wrapped function, before and after: only what it is called in errors is another."""
+    wrapped, _ = counted(scaled(lu.wrap_init(f, {"a": 1}, debug_info=api_util.debug_info("test", f, (1, 2), {})), 2.0))
+    typed = lu.WrappedFun(f, f, (), (), (("a", 1),), ((ShapedArray((), np.dtype("f4")), True),) * 2, None)
+    for one in (wrapped, typed):
+        for other in (one.replace_debug_info(None), one.with_unknown_names()):
+            for name in ("f", "f_transformed", "transforms", "stores", "params", "in_type"):
+                assert getattr(other, name) == getattr(one, name), name
+            assert other == one and hash(other) == hash(one)
+        assert one.replace_debug_info(None).debug_info is None

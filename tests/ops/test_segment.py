@@ -96,3 +96,18 @@ def test_long_runs_in_order_keep_their_totals(count: int, segments: int, kept: b
     loops = str(total.lower(jnp.ones(count), jnp.zeros(count, jnp.int32)).loops)
     assert ("if " in loops and ": f32 = 0.0" in loops) is kept
     assert ("scatter_add_parts" in loops) is (count // segments > 4 and count > 1 << 13)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod"])
+@pytest.mark.parametrize("bucket_size", [1, 2, 3, 5, 8, 9, 10])
+def test_buckets_are_combined_one_by_one(name: str, bucket_size: int) -> None:
+    """As many rows at a time: that shows where sums, and products, are rounded."""
+    combine = COMBINE[name][0]
+    data = np.array([1e8, 1, 1, 1e8, 1, -1e8, 3, 1, -1e8] if name == "sum" else
+                    [1.1, 1.3, 0.7, 0.9, 3, 1.7, 0.6, 1.9, 0.3], np.float32)
+    ids = np.array([0, 0, 0, 0, 1, 0, 0, 1, 0])
+    parts = [by_loop(name, data[k:k + bucket_size], ids[k:k + bucket_size], 2) for k in range(0, 9, bucket_size)]
+    wanted = combine.reduce(np.stack(parts), 0)
+    for run in (FUNCTIONS[name], anima.jit(FUNCTIONS[name], static_argnames=("num_segments", "bucket_size"))):
+        np.testing.assert_array_equal(run(jnp.asarray(data), jnp.asarray(ids), num_segments=2, bucket_size=bucket_size),
+                                      wanted)

@@ -67,6 +67,42 @@ def test_no_reuse(name: str) -> None:
             run(FINE[name])(keys())
 
 
+@pytest.mark.parametrize("name", [n for n in REUSED if n not in ("in a branch and after it", "under checkpoint")])
+def test_reuse_outside_of_programs(name: str) -> None:
+    with anima.debug_key_reuse(True), pytest.raises(KeyReuseError):
+        REUSED[name](keys())
+
+
+EAGER: dict[str, tuple[Callable[[Any], Any], bool]] = {  # and whether that is a reuse
+    "an element": (lambda k: (random.normal(k[0]), random.normal(k[0])), True),
+    "other elements": (lambda k: [random.normal(k[i]) for i in range(4)], False),
+    "iterated over": (lambda k: [random.normal(x) for x in k], False),
+    "iterated over, twice": (lambda k: [random.normal(x) for _ in range(2) for x in k], True),
+    "at places": (lambda k: (random.normal(k[jnp.array([3, 1])][1]), random.normal(k[1])), True),
+    "at other places": (lambda k: (random.normal(k[jnp.array([3, 1])][1]), random.normal(k[2])), False),
+    "stacked": (lambda k: (random.normal(k[0]), random.uniform(jnp.stack([k[1], k[0]])[1])), True),
+    "stacked, another": (lambda k: (random.normal(k[0]), random.uniform(jnp.stack([k[1], k[0]])[0])), False),
+    "joined with others": (lambda k: (random.normal(jnp.concatenate([keys(), k])[5]), random.normal(k[1])), True),
+    "an element of lanes": (lambda k: (anima.vmap(lambda x: random.normal(x[0]))(k.reshape(2, 2)),
+                                       random.normal(k[2])), True),
+    "no element of lanes": (lambda k: (anima.vmap(lambda x: random.normal(x[0]))(k.reshape(2, 2)),
+                                       random.normal(k[3])), False),
+    "split, and an element": (lambda k: (random.split(k[0]), random.normal(k[0])), True)}
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_elements_of_keys_outside_of_programs(name: str) -> None:
+    function, reuses = EAGER[name]
+    given = keys()
+    with anima.debug_key_reuse(True):
+        if reuses:
+            with pytest.raises(KeyReuseError, match=r"has been used before, by \w+ at test_key_reuse.py"):
+                function(given)
+        else:
+            function(given)
+    function(given)
+
+
 def test_which_keys_are_used_up() -> None:
     closed = anima.make_jaxpr(lambda k, x: (random.normal(k[1]), k.T[2], x))(keys(), 1.0)
     which, other = used_up(closed, "f")

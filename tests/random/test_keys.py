@@ -325,3 +325,9 @@ def test_reuse_is_found() -> None:
 def test_keys_are_not_numbers(misuse, wrap):
     with pytest.raises(TypeError):
         wrap(lambda k: misuse(k))(anima.random.split(anima.random.key(0)))
+
+
+def test_keys_tell_of_their_generator() -> None:
+    text = random.split(random.key(0, impl="rbg"), 3).pprint()
+    assert "shape = (3,)" in text and "rbg" in text and "key_shape = (4,)" in text and "fold_in = anima." in text
+    assert not hasattr(jnp.ones(3), "pprint") and not hasattr(random.key_data(random.key(0)), "pprint")

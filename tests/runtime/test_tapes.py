@@ -93,3 +93,34 @@ def test_programs_that_record_are_called_as_others_are(states):
         gradient(x, 7)
     gc.collect()
     assert states and not any(words[tapes.CHAIN] for words, _ in states)
+
+
+HANDED = {"alone": lambda b: b, "beside": lambda b: (b, jnp.ones(3))[0],
+          "chosen": lambda b: lax.cond(True, lambda b: b, lambda b: b, b),
+          "with another": lambda b: (b, anima.vjp(lambda x: lax.while_loop(
+              lambda c: c[0] < 50, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x))[1], 0.5)[1])}
+
+
+@pytest.mark.parametrize("budget", [None, 400])
+@pytest.mark.parametrize("names", [("alone",) * 4, ("beside", "alone"), ("chosen", "with another", "alone"),
+                                   ("with another", "chosen", "beside", "alone")], ids=str)
+def test_a_way_back_handed_from_program_to_program(names, budget):
+    """What keeps its tapes alive is handed on with it, though all that was before is gone."""
+    def f(x, n):
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, 3.3 * c[1] * (1 - c[1])), (0, x))[1]
+
+    with anima.config.option("tape_budget")(budget):
+        _, back = anima.vjp(anima.jit(lambda x: f(x, 300)), 0.3)
+        want = float(back(1.0)[0])
+        for name in names:
+            given = anima.jit(HANDED[name])(back)
+            back = given[0] if isinstance(given, tuple) else given
+            del given
+            gc.collect()
+            others = [np.full(n, np.nan, np.float32) for n in (300, 301, 75, 600, 1200) for _ in range(20)]
+            anima.jit(anima.grad(lambda x: f(x, 300)))(0.2)
+            del others
+            assert float(back(1.0)[0]) == want
+    del back
+    gc.collect()
+    assert not tapes._loops

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from anima.compiler.emitting.control import part_types, stored
@@ -116,8 +117,9 @@ class Outer(Function):
         self.within -= 1
 
     def block(self, stmts: Sequence[Stmt]) -> None:
-        """Write statements in order, those of long blocks as parts (which know nothing of lanes)."""
-        if len(stmts) <= _PART or self.width > 1:
+        """Write statements in order, those of long blocks as parts (which know nothing of lanes). What runs often
+        and is short stays together: to call a part takes as long as to write dozens of values."""
+        if len(stmts) <= _PART or self.width > 1 or (self.often and _is_short(stmts)):
             super().block(stmts)
             return
         run: list[Stmt] = []
@@ -147,6 +149,11 @@ class Outer(Function):
                or (isinstance(s, (Assign, Accumulate)) and s.name not in own) for s in inside):
             return False
         return not self.held or self.held.keys().isdisjoint(self.entry.uses(stmt).buffers)
+
+
+def _is_short(stmts: Sequence[Stmt]) -> bool:
+    """Whether there are few statements, what is inside of others counted."""
+    return sum(1 for _ in islice(statements(*stmts), _LARGE + 1)) <= _LARGE
 
 
 class EntryFunction:

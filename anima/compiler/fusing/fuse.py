@@ -21,9 +21,12 @@ from typing import TypeVar
 import numpy as np
 
 from anima.compiler.fusing.materialise import (
+    MANY,
+    SHORT,
     acts_elementwise,
     halves,
     in_parts,
+    is_costly,
     kind_of,
     materialise,
     size_of,
@@ -126,13 +129,15 @@ class _Grouping:
         self.earlier: list[_Builder] = []  # groups that read what the root that was looked at last writes over
         self.paired = False  # whether the root that was looked at last has halves of a block as operands
         self.size = 0        # and its instructions, about
+        self.costly = False  # and whether there are functions among them that are worth lanes
         self.effectful: _Builder | None = None  # the last group with an effect
 
     def reads(self, eqn: Eqn, space: Shape,
               skip: int = 0) -> tuple[dict[Var, set[Relation]], bool, dict[int, set[int]]]:
         """The variables that a root's operands (but the first `skip`) load and how their dimensions follow those of
         its space; whether all is flat; where concatenations and paddings along the space begin and end."""
-        self.paired, self.size = False, size_of(eqn) if self.kinds[id(eqn)] == "map" else 1
+        is_map = self.kinds[id(eqn)] == "map"
+        self.paired, self.size, self.costly = False, size_of(eqn) if is_map else 1, is_map and is_costly(eqn)
         found: dict[Var, set[Relation]] = {}
         seen: set[tuple[Var, Relation, Place]] = set()
         flat = True
@@ -140,7 +145,7 @@ class _Grouping:
         identity = tuple(range(len(space)))
         here = tuple((d, 0) for d in range(len(space)))
         stack: list[tuple[Atom, Relation, Place]] = []
-        start = eqn if self.kinds[id(eqn)] == "map" else None
+        start = eqn if is_map else None
         if start is None:
             stack += [(v, identity, here) if v.aval.shape == space else (v, None, None) for v in eqn.invars[skip:]]
         else:
@@ -164,6 +169,7 @@ class _Grouping:
                 continue
             producer = self.producers[atom]
             self.size += size_of(producer)
+            self.costly = self.costly or is_costly(producer)
             flat = flat and acts_elementwise(producer) and atom.aval.shape in (space, ())
             if producer.primitive.name in ("concatenate", "pad"):
                 _note_cuts(producer, place, space, cuts)
@@ -288,7 +294,7 @@ class _Grouping:
         if any(g is not group and g.needs & bit for g in (*direct.values(), *self.earlier)):
             return False  # something between the two could then not be scheduled
         depends = id(group) in direct
-        if role == "row" and not depends:
+        if role == "row" and not (depends and self._one_by_one(group)):
             return False
         shares = depends or any(v in group.reads and v.aval.size > 1 for v in reads)
         if not shares and math.prod(group.shape) > SMALL:
@@ -296,6 +302,12 @@ class _Grouping:
         if len(group.shape) > 1 and not shares and group.kind == "reduce":
             return False
         return not depends or self._aligned(group, role, space, reads)
+
+    def _one_by_one(self, group: _Builder) -> bool:
+        """Whether a root may be computed for one row after the other: costly functions of many short rows wait for a
+        kernel in which they are computed in vectors."""
+        rows, row = (math.prod([group.shape[d] for d in dims]) for dims in (group.kept(), group.axes))
+        return not self.costly or rows < MANY or row > SHORT
 
     def _aligned(self, group: _Builder, role: str, space: Shape, reads: dict[Var, set[Relation]]) -> bool:
         """Whether all that a root over `space` reads of a group's results is at the index that it is computed at."""

@@ -11,6 +11,7 @@ computed more than once.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -30,7 +31,10 @@ DEEP = 40              # longest chain of folded equations that are not elementw
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
+SHORT = 64             # most elements of a row for which a costly value is worth being computed apart, in vectors ...
+MANY = 64              # ... if there are so many of them: before the loop over a row, it would be one at a time
 POLYNOMIAL = 10        # the cost of functions that are polynomials, written in line: instructions are more
+
 
 def kind_of(eqn: Eqn, target: Target) -> str:
     """How an equation is lowered: "map" (a value at each index), "reduce" or "call"."""
@@ -49,7 +53,8 @@ def kind_of(eqn: Eqn, target: Target) -> str:
 @dataclass(slots=True)
 class _Use:
     """How a variable is used: by which kernels' roots, how many times each element, by how many shapings; whether
-    by maps alone, at the index of their result (or the index less a constant, in `halves` of a block)."""
+    by maps alone, at the index of their result (or the index less a constant, in `halves` of a block); whether each
+    element is that of a short row."""
 
     roots: set[int] = field(default_factory=set)
     evaluations: float = 0.0
@@ -57,6 +62,7 @@ class _Use:
     same: bool = False
     forced: bool = False
     direct: bool = True
+    rows: bool = False
 
 
 def cost_of(eqn: Eqn) -> int:
@@ -69,7 +75,12 @@ def cost_of(eqn: Eqn) -> int:
 def size_of(eqn: Eqn) -> int:
     """Instructions for one element of the result, about."""
     cost = cost_of(eqn)
-    return min(6 * cost, 120) if cost >= POLYNOMIAL and is_elementwise(eqn) else max(cost, 1)
+    return min(6 * cost, 120) if is_costly(eqn) else max(cost, 1)
+
+
+def is_costly(eqn: Eqn) -> bool:
+    """Whether an equation is a function that is worth the lanes of a vector."""
+    return eqn.primitive.cost >= POLYNOMIAL and is_elementwise(eqn)
 
 
 def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
@@ -78,6 +89,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
     the equations that do (roots)."""
     results = {v for v in jaxpr.outvars if type(v) is Var}
     costs, ends = _costs(jaxpr, kinds, results)
+    costly = _costly(jaxpr, kinds, results | ends)
     uses = {v: _Use(forced=True) for v in (*results, *early)}
     views: dict[Var, Var] = {}
     stored: set[Var] = set()
@@ -91,7 +103,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
             continue
         kind = kinds[id(eqn)]
         use = _joined([uses[v] for v in used])
-        root = kind != "map" or _wants_memory(used[0], use, costs, ends) or (
+        root = kind != "map" or _wants_memory(used[0], use, costs, ends, costly) or (
             _adds(eqn) and use.evaluations >= PADDED * used[0].aval.size > PADDED)
         if root and not use.forced and eqn.primitive is broadcast_in_dim_p and type(eqn.invars[0]) is Var:
             uses.setdefault(eqn.invars[0], _Use()).forced = True  # that is the same, and less of it
@@ -121,7 +133,7 @@ def _joined(uses: list[_Use]) -> _Use:
     count = sum if any(u.moved for u in uses) else max
     return _Use(set().union(*(u.roots for u in uses)), count(u.evaluations for u in uses),
                 max(u.moved for u in uses), any(u.same for u in uses), any(u.forced for u in uses),
-                all(u.direct for u in uses))
+                all(u.direct for u in uses), any(u.rows for u in uses))
 
 
 def acts_elementwise(eqn: Eqn) -> bool:
@@ -218,27 +230,30 @@ def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float) -> None:
     elif name == "concatenate" and (len(eqn.invars) <= CONCATENATED or in_parts(eqn)):
         use.evaluations += size
     elif name == "broadcast_in_dim" or acts_elementwise(eqn):
-        use.evaluations += _broadcast_evaluations(eqn, operand, evaluations)
+        inner = _repeated_last(eqn, operand)
+        use.evaluations += evaluations / inner
+        use.rows = use.rows or 1 < inner <= SHORT
     else:
         use.evaluations += evaluations
 
 
-def _broadcast_evaluations(eqn: Eqn, operand: Var, evaluations: float) -> float:
-    """Values repeated along the last dimensions are computed once, before the loops over them."""
+def _repeated_last(eqn: Eqn, operand: Var) -> int:
+    """How many times each value is repeated along the last dimensions: it is computed once, before the loops over them.
+    """
     out = eqn.outvars[0].aval.shape
     dims = eqn.params.get("broadcast_dimensions", range(len(out)))
     last = max((d for n, d in zip(operand.aval.shape, dims, strict=False) if n != 1), default=-1)
-    return evaluations / max(math.prod(out[last + 1:]), 1)
+    return max(math.prod(out[last + 1:]), 1)
 
 
-def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var]) -> bool:
+def _wants_memory(var: Var, use: _Use, costs: dict[Var, int], ends: set[Var], costly: set[Var]) -> bool:
     """Whether a value is better computed once, as a whole, than where it is used."""
     if use.forced or var in ends:
         return True
     size, cost = var.aval.size, costs[var]
     if size == 0 or cost <= CHEAP:
         return False
-    if len(use.roots) > 1:
+    if len(use.roots) > 1 or (use.rows and size >= MANY and var in costly):
         return True
     repeated = use.moved > 1 or (use.moved and use.same) or use.evaluations > 1.5 * size
     if not repeated or size == 1:
@@ -255,6 +270,17 @@ class _Tree:
     members: frozenset[Eqn | Var] = frozenset()
     size: int = 0
     moves: int = 0
+
+
+def _costly(jaxpr: Jaxpr, kinds: dict[int, str], known: set[Var]) -> set[Var]:
+    """The variables that take functions that are worth lanes, if all is folded but those `known`, which are in memory,
+    and costly ones that several equations use, which will be."""
+    found: set[Var] = set()
+    users = Counter(v for eqn in jaxpr.eqns for v in dict.fromkeys(eqn.invars))
+    for eqn in jaxpr.eqns:
+        if kinds[id(eqn)] == "map" and (is_costly(eqn) or any(v in found and users[v] == 1 for v in eqn.invars)):
+            found.update(v for v in eqn.outvars if v not in known)
+    return found
 
 
 def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var]) -> tuple[dict[Var, int], set[Var]]:

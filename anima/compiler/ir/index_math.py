@@ -98,7 +98,7 @@ class Indexer:
 
     def atom(self, expr: Expr, lo: int, hi: int, level: int, source: Any = None) -> IndexAtom:
         """The atom for an expression."""
-        key = expr if source is None else source
+        key = (expr, lo, hi) if source is None else source  # in a branch, more may be known of it
         found = self._atoms.get(key)
         if found is None:
             self._count += 1

@@ -10,7 +10,7 @@ A transposed operand is a flag of `gemm` where its strides allow it, and a copy 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
@@ -106,9 +106,11 @@ def wants_wider(eqn: Eqn) -> bool:
     return x.dtype != work or y.dtype != work or out.dtype != work
 
 
-@rewrite("dot_general", where=lambda eqn: wants_loops(eqn) or wants_wider(eqn))
-def _product(eqn: Eqn, x: Any, y: Any) -> Any:
-    """The product by loops, or in the type that `gemm` takes, in terms of other operations."""
+@rewrite("dot_general", where=lambda eqn, target: wants_bytes(eqn, target) or wants_loops(eqn) or wants_wider(eqn))
+def _product(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
+    """The product by loops, or of the type that `gemm` takes, in terms of other operations."""
+    if wants_bytes(eqn, target):
+        return _shifted_product(eqn, x, y, dots.kinds(target))
     out = eqn.outvars[0].aval
     numbers = eqn.params["dimension_numbers"]
     product = Product.of(x.aval, y.aval, numbers)
@@ -163,8 +165,6 @@ def _spread(x: Any, space: Shape, place: dict[int, int]) -> Any:
 
 def wants_bytes(eqn: Eqn, target: Target) -> bool:
     """Whether a product is one of matrices of bytes, for which a machine has instructions."""
-    if eqn.primitive is not dot_general_p:
-        return False
     x, y = (v.aval for v in eqn.invars)
     p, out = Product.of(x, y, eqn.params["dimension_numbers"]), eqn.outvars[0].aval.dtype
     return (bool(dots.kinds(target)) and _is_byte(x.dtype) and _is_byte(y.dtype) and p.batch > 0
@@ -176,15 +176,15 @@ def _is_byte(dtype: Any) -> bool:
     return dtype in (np.int8, np.uint8)
 
 
-def rewrite_bytes(eqn: Eqn, x: Any, y: Any, target: Target) -> Any:
-    """The product as one of a kind that the machine has: with x = x' + c and y = y' + d for numbers c and d,
+def _shifted_product(eqn: Eqn, x: Any, y: Any, kinds: Collection[str]) -> Any:
+    """The product of bytes as one of these kinds: with x = x' + c and y = y' + d for numbers c and d,
 
         sum of x * y  =  sum of x' * y'  +  c * sum of y  +  d * sum of x'          modulo 2**32
     """
     numbers, out = eqn.params["dimension_numbers"], eqn.outvars[0].aval
     p = Product.of(x.aval, y.aval, numbers)
     own = _kind(x.aval, y.aval)
-    kind = own if own in dots.kinds(target) else min(dots.kinds(target))
+    kind = own if own in kinds else min(kinds)
     new_x, c = _shifted(x, kind[:2])
     new_y, d = _shifted(y, kind[2:])
     total = dot_general_p.bind(new_x, new_y, dimension_numbers=numbers, precision=None,

@@ -75,8 +75,11 @@ def _loops(scope: Scope, stack: ExitStack, sizes: Sequence[int], inner: str = "e
 
 
 def _windows(scope: Scope, indices: Atom, batch: Sequence[Index], shape: Shape, sizes: Shape,
-             dims: GatherDimensionNumbers, mode: GatherScatterMode) -> tuple[list[Index], Expr]:
-    """The first index, in each dimension of the operand, of the window of a batch index; whether it is inside."""
+             dims: GatherDimensionNumbers, mode: GatherScatterMode, guarded: bool = False) -> tuple[list[Index], Expr]:
+    """The first index, in each dimension of the operand, of the window of a batch index; whether it is inside.
+
+    `guarded`: the index is used only where it is.
+    """
     starts = [scope.ix.zero] * len(shape)
     checks: list[Expr] = []
     for d, b in zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True):
@@ -86,7 +89,11 @@ def _windows(scope: Scope, indices: Atom, batch: Sequence[Index], shape: Shape, 
         high = shape[d] - sizes[d]
         if not mode.clips:
             checks += _inside(scope, value, high)
-        starts[d] = scope.as_index(value, 0, high)
+        if guarded and not mode.clips and type(value) is not Const:
+            wide = scope.wide_index(value)
+            starts[d] = scope.ix.opaque(wide, 0, high, scope.level(wide))
+        else:
+            starts[d] = scope.as_index(value, 0, high)
     checks = [c for c in checks if c is not TRUE]
     if not checks:
         return starts, TRUE
@@ -102,8 +109,10 @@ def _inside(scope: Scope, value: Expr, high: int) -> list[Expr]:
         return [Const(0 <= value.value <= high, "bool")] if not 0 <= value.value <= high else [TRUE]
     wide = scope.wide_index(value)
     level = scope.level(wide)
-    low = Op("ge", (wide, Const(0, INDEX)), "bool")
-    return [scope.let(low, level, "c"), scope.let(Op("le", (wide, Const(high, INDEX)), "bool"), level, "c")]
+    least, most = scope.ranges.of(wide)
+    checks = [] if least >= 0 else [Op("ge", (wide, Const(0, INDEX)), "bool")]
+    checks += [] if most <= high else [Op("le", (wide, Const(high, INDEX)), "bool")]
+    return [scope.let(check, level, "c") for check in checks]
 
 
 @at("gather")
@@ -166,7 +175,7 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
     run = Run(scope, dtype) if combine is not None and not independent and single_elements and _has_runs(eqn) else None
     with ExitStack() as stack:
         batch = [stack.enter_context(scope.loop(n, "each" if independent else "serial")) for n in batch_sizes]
-        starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact)
+        starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact, guarded=True)
         stack.enter_context(scope.when(inside))
         window = _loops(scope, stack, window_shape, "unrolled" if math.prod(window_shape) <= UNROLLED else "each")
         in_window, in_batch = iter(window), iter(batch)

@@ -20,13 +20,13 @@ from anima.compiler.ir.lapack import LETTERS, SIGNATURES, workspace
 from anima.compiler.ir.loops import Call, Load
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.matrices import small, substitution_p
-from anima.compiler.rewriting.rewrites import Rewriter, rewrite
+from anima.compiler.lowering.matrices import CompilerPrimitive, small, substitution_p
+from anima.compiler.machine.target import Target
+from anima.compiler.rewriting.rewrites import Rewriter, Where, rewrite
 from anima.control.elimination import perturbed_p
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn
-from anima.core.primitive import Primitive
 from anima.ops import elementwise as el
 from anima.ops.broadcast import (
     broadcast_in_dim,
@@ -58,7 +58,7 @@ from anima.ops.sort import sort_p
 _I32 = np.dtype(np.int32)
 
 
-class Lapack(Primitive):
+class Lapack(CompilerPrimitive):
     """A call of a routine for each matrix of a batch.
 
     `arguments` are as in `lapack.SIGNATURES`: letters and numbers, the number of an operand for `<`, of a result for
@@ -92,12 +92,6 @@ class Lapack(Primitive):
                           [(f"y{k}", y.size) for k, y in enumerate(outs)], temp, copy)
         lapack.run(routine, args, memory)
         return outs
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        raise self._missing("Forward-mode differentiation", "The compiler makes it after all transformations.")
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        raise self._missing("Batching (vmap)", "The compiler makes it after all transformations.")
 
 
 lapack_p = Lapack("lapack")
@@ -164,10 +158,10 @@ def _nan(dtype: Any) -> Any:
 
 # ---------------------------------------------------------------- one rewrite for each primitive
 
-def factorization(name: str, where: Callable[[Eqn], bool] = lambda eqn: True) -> Callable[[Rewriter], Rewriter]:
+def factorization(name: str, where: Where = lambda eqn, target: True) -> Callable[[Rewriter], Rewriter]:
     """Enters a rewrite; factors of matrices without elements, and results without elements, never reach it."""
     def enter(rule: Rewriter) -> Rewriter:
-        def checked(eqn: Eqn, *operands: Any) -> Any:
+        def checked(eqn: Eqn, target: Target, *operands: Any) -> Any:
             factors = len(operands) == 1
             if all(v.aval.size == 0 for v in (eqn.invars if factors else eqn.outvars)):
                 return [_trivial(v.aval) for v in eqn.outvars]
@@ -177,7 +171,7 @@ def factorization(name: str, where: Callable[[Eqn], bool] = lambda eqn: True) ->
     return enter
 
 
-def _large(eqn: Eqn) -> bool:
+def _large(eqn: Eqn, target: Target) -> bool:
     return not small(eqn)
 
 

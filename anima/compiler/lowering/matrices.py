@@ -52,7 +52,17 @@ def small(eqn: Eqn) -> bool:
             and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
 
 
-class Substitution(Primitive):
+class CompilerPrimitive(Primitive):
+    """An operation that only the compiler makes, after all transformations."""
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Forward-mode differentiation", "The compiler makes it after all transformations.")
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Batching (vmap)", "The compiler makes it after all transformations.")
+
+
+class Substitution(CompilerPrimitive):
     """`lu_solve` by the factors alone: what the compiler makes of it."""
 
     def infer(self, lu: ShapedArray, permutation: ShapedArray, b: ShapedArray, **params: Any) -> ShapedArray:
@@ -60,12 +70,6 @@ class Substitution(Primitive):
 
     def eval(self, lu: np.ndarray, permutation: np.ndarray, b: np.ndarray, **params: Any) -> np.ndarray:
         return lu_solve_p.eval(lu, lu, permutation, b, **params)
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        raise self._missing("Forward-mode differentiation", "The compiler makes it after all transformations.")
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        raise self._missing("Batching (vmap)", "The compiler makes it after all transformations.")
 
 
 substitution_p = Substitution("substitution")

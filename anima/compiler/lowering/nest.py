@@ -35,6 +35,7 @@ from anima.compiler.ir.loops import (
     Store,
     While,
 )
+from anima.compiler.ir.ranges import INTEGERS, Ranges
 
 
 class KernelBuilder:
@@ -44,6 +45,7 @@ class KernelBuilder:
         self.ix = Indexer()
         self.memo: dict[Any, Any] = {}
         self.loads: dict[Any, Expr] = {}  # what was loaded, by buffer and index
+        self.ranges = Ranges()
         self.used: list[Index] = []  # indices that went into code
         self._blocks: list[list[Stmt]] = [[]]
         self._levels: dict[str, int] = {}  # of each name: the block in which it is known
@@ -81,10 +83,17 @@ class KernelBuilder:
         name = self.name(letter)
         self._levels[name] = level
         self._blocks[level].append(Let(name, value))
+        if value.dtype in INTEGERS or value.dtype == "bool":
+            self.ranges.define(name, value)
         return NamedValue(name, value.dtype)
 
     def op(self, name: str, args: Sequence[Expr], dtype: str, params: tuple[tuple[str, Any], ...] = ()) -> Expr:
         """A named scalar operation on named values."""
+        decided = self.ranges.decided(name, tuple(args)) if dtype == "bool" else None
+        if decided is not None:
+            return Const(decided, "bool")
+        if name == "select_n" and type(args[0]) is Const and args[0].dtype == "bool":
+            return args[1 + int(args[0].value)]
         levels = self._levels
         level = 0
         for a in args:
@@ -111,7 +120,9 @@ class KernelBuilder:
     def index_value(self, index: Index, dtype: str) -> Expr:
         """An index as a value of an array type."""
         self.used.append(index)
-        return self.let(Op("cast", (index.expr(),), dtype), index.level)
+        value = self.let(Op("cast", (index.expr(),), dtype), index.level)
+        self.ranges.set(value, index.lo, index.hi)
+        return value
 
     def condition(self, value: Expr, level: int) -> Expr:
         """A name for a condition on indices."""
@@ -122,8 +133,13 @@ class KernelBuilder:
         if type(value) is Const:
             return self.ix.const(min(max(int(value.value), lo), hi))
         wide = self.wide_index(value)
-        low = Op("max", (wide, Const(lo, INDEX)), INDEX)
-        clamped = self.let(Op("min", (low, Const(hi, INDEX)), INDEX), self.level(wide), "n")
+        least, most = self.ranges.of(wide)
+        clamped: Expr = wide
+        if least < lo:
+            clamped = Op("max", (clamped, Const(lo, INDEX)), INDEX)
+        if most > hi:
+            clamped = Op("min", (clamped, Const(hi, INDEX)), INDEX)
+        clamped = self.let(clamped, self.level(wide), "n")
         return self.ix.opaque(clamped, lo, hi, self.level(clamped))
 
     def wide_index(self, value: Expr) -> Expr:
@@ -196,13 +212,13 @@ class KernelBuilder:
     @contextmanager
     def pinned(self) -> Iterator[list[Stmt]]:
         """A block whose values stay in it (a branch, the body of a while loop); the caller makes the statement."""
-        outer_floor, memo, loads = self._floor, dict(self.memo), dict(self.loads)
+        outer_floor, memo, loads, ranges = self._floor, dict(self.memo), dict(self.loads), self.ranges
         block: list[Stmt] = []
         self._blocks.append(block)
-        self._floor = self.depth
+        self._floor, self.ranges = self.depth, ranges.copy()
         yield block
         self._blocks.pop()
-        self._floor, self.memo, self.loads = outer_floor, memo, loads
+        self._floor, self.memo, self.loads, self.ranges = outer_floor, memo, loads, ranges
 
     @contextmanager
     def when(self, cond: Expr) -> Iterator[None]:
@@ -211,6 +227,7 @@ class KernelBuilder:
             yield
             return
         with self.pinned() as block:
+            self.ranges.suppose(cond)
             yield
         self.emit(If(cond, tuple(block)))
 

@@ -17,7 +17,6 @@ from anima.compiler.ir.index_math import TRUE, Index
 from anima.compiler.ir.loops import INDEX, Const, Expr, Load, NamedValue, Op, Store, affine
 from anima.compiler.lowering.array import Scope, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
-from anima.compiler.lowering.runs import Run
 from anima.compiler.scalars.small import HALVES
 from anima.core.jaxpr import Atom, Eqn
 
@@ -29,7 +28,7 @@ _LONG_ROW = 32    # entries, on average, from which rows are summed in vectors
 _RUNS = 8         # entries of a row, on average, from which its sums stay in registers
 _SPARE = 2        # entries for each row of a part, at least: parts must be few beside the entries
 _WIDE_SPARE = 32  # of products with many columns
-_PARTS = 8        # of the entries, at most
+_PARTS = 8        # of the entries, at most; a power of two, as numbers of threads are
 _ZERO = Const(0, INDEX)
 
 
@@ -250,7 +249,7 @@ def _entry_product(builder: ProgramBuilder, eqn: Eqn) -> None:
         builder.fill(target, out.aval.size, constant(0, dtype).value)
         return
     spare = _SPARE if n <= _UNROLLED else _WIDE_SPARE
-    parts = 1 if eqn.params["sorted"] else min(max(entries // (spare * rows), 1), _PARTS)
+    parts = 1 if eqn.params["sorted"] else min(1 << max(entries // (spare * rows), 1).bit_length() - 1, _PARTS)
     sums = target if parts == 1 and total == dtype else builder.temp(total, out.aval.size * parts)
     scope = builder.scope()
     if eqn.params["sorted"]:
@@ -275,12 +274,56 @@ def _in_row_blocks(scope: Scope, eqn: Eqn, sums: str) -> None:
         start, end = (_bisect(scope, row, entries, row_of) for row in (first, last))
         base = ix.scale(b, rows * n)
         _clear(scope, sums, affine(0, (base.expr(), 1), (first, n)), affine(0, (last, n), (first, -n)), eqn)
+        if n <= _UNROLLED and entries >= _RUNS * rows:
+            _row_by_row(scope, eqn, b, sums, base, (first, last), size, (start, end), row_of)
+            return
         count = scope.let(affine(0, (end, 1), (start, -1)), scope.depth, "n")
-        dtype = scalar_type(eqn.outvars[0].aval)
-        run = Run(scope, "f32" if dtype in HALVES else dtype, n) if n <= _UNROLLED and entries >= _RUNS * rows else None
         with scope.serial(count) as e:
             entry = _nth(scope, scope.ix.opaque(start, 0, entries, scope.depth), e, entries)
-            _add_entry(scope, eqn, b, entry, sums, base, (first, last), run)
+            _add_entry(scope, eqn, b, entry, sums, base, (first, last))
+
+
+def _row_by_row(scope: Scope, eqn: Eqn, b: Index, sums: str, base: Index, rows: tuple[Expr, Expr],
+                size: int, span: tuple[Expr, Expr], row_of: Callable[[Expr], Expr]) -> None:
+    """The rows of a block, at most `size`, whose entries are those of the span: a row's sums stay in registers.
+
+    The last row that has entries goes to the end. It ends the rows before it, which so need not look for the end,
+    in whatever order entries are.
+    """
+    (first, last), (start, end), (_, entries) = rows, span, eqn.invars[0].aval.shape
+    dtype, (_, count, n) = scalar_type(eqn.outvars[0].aval), eqn.outvars[0].aval.shape
+    total = "f32" if dtype in HALVES else dtype
+
+    def add(entry: Expr, found: Sequence[NamedValue]) -> None:
+        with _entry(scope, eqn, 2, b, scope.ix.opaque(entry, 0, entries - 1, scope.depth), total) as term:
+            for j, s in enumerate(found):
+                scope.accumulate(s, "add", term(scope.ix.const(j)))
+
+    def store(row: Expr, found: Sequence[NamedValue]) -> None:
+        for j, s in enumerate(found):
+            scope.emit(Store(sums, affine(j, (base.expr(), 1), (row, n)), scope.read(s)))
+
+    with scope.when(_less(start, end)):
+        final = row_of(scope.let(affine(-1, (end, 1)), scope.depth, "n"))
+        low = scope.let(Op("max", (final, first), INDEX), scope.depth, "n")
+        tail = scope.let(Op("min", (low, affine(-1, (last, 1))), INDEX), scope.depth, "n")
+        at, row = scope.var(start, "a"), scope.var(row_of(start), "b")
+        before = scope.let(affine(0, (tail, 1), (first, -1)), scope.depth, "n")
+        with scope.serial(Op("min", (before, Const(size, INDEX)), INDEX)) as k:  # as costs are to know
+            own = scope.let(affine(0, (first, 1), (k, 1)), scope.depth, "n")
+            found = [scope.var(constant(0, total)) for _ in range(n)]
+            with scope.while_(Op("eq", (row, own), "bool"), steps=entries // count):
+                entry = scope.read(at)
+                add(entry, found)
+                behind = scope.let(affine(1, (entry, 1)), scope.depth, "n")
+                scope.assign(at, behind)
+                scope.assign(row, row_of(behind))
+            store(own, found)
+        found = [scope.var(constant(0, total)) for _ in range(n)]
+        begin = scope.read(at)
+        with scope.serial(scope.let(affine(0, (end, 1), (begin, -1)), scope.depth, "n")) as k:
+            add(scope.let(affine(0, (begin, 1), (k, 1)), scope.depth, "n"), found)
+        store(tail, found)
 
 
 def _in_parts(scope: Scope, eqn: Eqn, sums: str, parts: int) -> None:
@@ -306,9 +349,8 @@ def _clear(scope: Scope, sums: str, start: Expr, count: Expr, eqn: Eqn) -> None:
 
 
 def _add_entry(scope: Scope, eqn: Eqn, b: Index, entry: Index, sums: str, base: Index,
-               span: tuple[Expr, Expr] | None = None, run: Run | None = None) -> None:
-    """Adds what an entry contributes to its row, if that is in `span` (None: all rows); row 0 begins at `base`. `run`:
-    entries of one row follow each other."""
+               span: tuple[Expr, Expr] | None = None) -> None:
+    """Adds what an entry contributes to its row, if that is in `span` (None: all rows); row 0 begins at `base`."""
     out, numbers, x = eqn.outvars[0].aval, eqn.invars[1], eqn.invars[3]
     (_, rows, n), dtype = out.shape, "f32" if scalar_type(x.aval) in HALVES else scalar_type(x.aval)
     number, limit = _as_unsigned(scope, scope.at(numbers, (_of_batch(scope, numbers, b), entry)), rows)
@@ -319,11 +361,6 @@ def _add_entry(scope: Scope, eqn: Eqn, b: Index, entry: Index, sums: str, base: 
         exists = scope.op("lt", (own, scope.op("sub", (last, first), "u64")), "bool")
     with scope.when(exists), _entry(scope, eqn, 2, b, entry, dtype) as term:
         row = scope.ix.scale(scope.ix.opaque(scope.wide_index(number), 0, rows - 1, scope.depth), n)
-        if run is not None:
-            run.move(sums, scope.ix.add(base, row).expr())
-            for column in range(n):
-                run.update("add", term(scope.ix.const(column)), column)
-            return
         with scope.loop(n, "unrolled" if n <= _UNROLLED else "each") as j:
             at = scope.ix.add(scope.ix.add(base, row), j)
             old = scope.let(Load(sums, at.expr(), dtype), scope.depth, "x")

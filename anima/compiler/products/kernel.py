@@ -114,40 +114,58 @@ class Rows:
         return self.b.gep("i8", bases[group], times(self.b, offset, scale))
 
 
+class Tile:
+    """A tile of C in registers: `rows` rows of `vectors` vectors."""
+
+    def __init__(self, b: Builder, dtype: str, vector: Type, rows: int, vectors: int) -> None:
+        self.b, self.vector, self.rows, self.vectors = b, vector, rows, vectors
+        self.bytes = dtype if dtype in KINDS else ""  # the kind of a product of bytes
+        self.size, self.width = vector.bits // 8, vector.width
+        self.zeros = [b.const(vector, 0 if self.bytes else 0.0)] * (rows * vectors)
+
+    def add(self, rows: Rows, bases: Sequence[Value], ks: Value, first_row: Value, bs: Value, k: Value,
+            sums: Sequence[Value]) -> list[Value]:
+        """The sums plus the products of k columns of A, whose first is at `bases`, by rows of B; k is at least 1."""
+        b, vector = self.b, self.vector
+
+        def step(_: Value, carried: list[Value]) -> list[Value]:
+            pointers, row, sums = carried[:len(bases)], carried[len(bases)], carried[len(bases) + 1:]
+            lanes = [b.load(vector, self._lanes(row, v)) for v in range(self.vectors)]
+            for r in range(self.rows):
+                x = b.splat(b.load(vector.element, rows.at(pointers, r)), self.width)
+                for v in range(self.vectors):
+                    total = sums[r * self.vectors + v]
+                    sums[r * self.vectors + v] = (add_dots(b, self.bytes, total, x, lanes[v]) if self.bytes
+                                                  else b.intrinsic("fmuladd", x, lanes[v], total))
+            return [*(b.gep("i8", p, ks) for p in pointers), b.gep("i8", row, bs), *sums]
+
+        return loop(b, 0, k, 1, step, [*bases, first_row, *sums], sure=True)[len(bases) + 1:]
+
+    def finish(self, c: Value, cs: Value, sums: Sequence[Value], add: Value) -> None:
+        """Store the sums, or add them to what is in C."""
+        when(self.b, add, lambda: self._store(c, cs, sums, True), lambda: self._store(c, cs, sums, False))
+        self.b.ret()
+
+    def _store(self, c: Value, cs: Value, sums: Sequence[Value], more: bool) -> None:
+        b, rows, op = self.b, Rows(self.b, cs, self.rows), "add" if self.bytes else "fadd"
+        starts = rows.bases(c)
+        for r in range(self.rows):
+            row = rows.at(starts, r)
+            for v in range(self.vectors):
+                at, total = self._lanes(row, v), sums[r * self.vectors + v]
+                b.store(b.op(op, b.load(self.vector, at), total) if more else total, at)
+
+    def _lanes(self, row: Value, v: int) -> Value:
+        return self.b.gep("i8", row, v * self.width * self.size) if v else row
+
+
 def write_kernel(b: Builder, dtype: str, vector: Type, rows: int, vectors: int) -> None:
     """Write the kernel for a tile of `rows` rows of `vectors` vectors; k is at least 1."""
-    size, width = vector.bits // 8, vector.width
+    tile = Tile(b, dtype, vector, rows, vectors)
     a, rs, ks, first_row, bs, c, cs, k, add = b.params
-    rs, ks, bs, cs = (times(b, stride, size) for stride in (rs, ks, bs, cs))
+    rs, ks, bs, cs = (times(b, stride, tile.size) for stride in (rs, ks, bs, cs))
     a_rows = Rows(b, rs, rows)
-    bases = a_rows.bases(a)
-
-    def step(_: Value, carried: list[Value]) -> list[Value]:
-        pointers, row, sums = carried[:len(bases)], carried[len(bases)], carried[len(bases) + 1:]
-        lanes = [b.load(vector, b.gep("i8", row, v * width * size) if v else row) for v in range(vectors)]
-        for r in range(rows):
-            x = b.splat(b.load(vector.element, a_rows.at(pointers, r)), width)
-            for v in range(vectors):
-                total = sums[r * vectors + v]
-                sums[r * vectors + v] = (add_dots(b, dtype, total, x, lanes[v]) if dtype in KINDS
-                                         else b.intrinsic("fmuladd", x, lanes[v], total))
-        return [*(b.gep("i8", p, ks) for p in pointers), b.gep("i8", row, bs), *sums]
-
-    zeros = [b.const(vector, 0)] * (rows * vectors)
-    add_up = "add" if dtype in KINDS else "fadd"
-    sums = loop(b, 0, k, 1, step, [*bases, first_row, *zeros], sure=True)[len(bases) + 1:]
-
-    def finish(more: bool) -> None:
-        c_rows = Rows(b, cs, rows)
-        starts = c_rows.bases(c)
-        for r in range(rows):
-            row = c_rows.at(starts, r)
-            for v in range(vectors):
-                at, total = b.gep("i8", row, v * width * size) if v else row, sums[r * vectors + v]
-                b.store(b.op(add_up, b.load(vector, at), total) if more else total, at)
-
-    when(b, add, lambda: finish(True), lambda: finish(False))
-    b.ret()
+    tile.finish(c, cs, tile.add(a_rows, a_rows.bases(a), ks, first_row, bs, k, tile.zeros), add)
 
 
 # --- Packing ----------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ terms are done by `window_kernel`. Otherwise all is as in `window_driver`.
 from __future__ import annotations
 
 from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
-from anima.compiler.products.driver import write_run
-from anima.compiler.products.kernel import I32, I64, PTR, PackWriter, i64, loop, when
-from anima.compiler.products.window_driver import WindowUnit
+from anima.compiler.products.kernel import I32, I64, PackWriter, i64, loop, when
+from anima.compiler.products.window_driver import WindowUnit, write_units
 from anima.compiler.products.window_kernel import STEP
 from anima.compiler.products.windows import AT, C0, C1, C2, ENTRY, LENGTH, ODOMETER, OUT, X, word, write_table
 
@@ -57,27 +56,23 @@ def write_driver(module: ModuleBuilder, name: str, scalar: str, lanes: int, mask
     """Write `void conv_strips(ptr pool, ptr ctx, i64 units, i64 grain)`, or `conv_lines`, and what it calls."""
     write_table(module)
     size = Type(scalar).bits // 8
-    b = module.function("units", [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
-    context, begin, end = b.params
-    rooms = [b.alloca(Type("i8"), n) for n in (SUM_BYTES + _SLACK, STRIP_BYTES + 4 * lanes * size,
-                                               MOST_PIECES * ENTRY * 8, MOST_RUNS * ENTRY * 8, MOST_STEPS * STEP * 8)]
-
-    def unit(number: Value, _: list[Value]) -> list[Value]:
-        b.call("unit", [context, number, *rooms])
-        return []
-
-    loop(b, begin, end, 1, unit)
-    b.ret()
-    b = module.function("unit", [("ctx", PTR), ("number", I64), *((n, PTR) for n in (
-        "sums", "strips", "entries", "terms", "steps"))], linkage="internal", attributes="noinline")
-    (StripUnit if name == STRIPS else LineUnit)(b, PackWriter(b, scalar, lanes, masks)).write()
-    write_run(module, name, "units")
+    rooms = {"sums": SUM_BYTES + _SLACK, "strips": STRIP_BYTES + 4 * lanes * size, "entries": MOST_PIECES * ENTRY * 8,
+             "terms": MOST_RUNS * ENTRY * 8, "steps": MOST_STEPS * STEP * 8}
+    kind = StripUnit if name == STRIPS else LineUnit
+    write_units(module, name, rooms, lambda b: kind(b, PackWriter(b, scalar, lanes, masks)).write())
 
 
 class PieceUnit(WindowUnit):
     """Writes `unit`: some tiles or panels of windows, by some outputs."""
 
     names = PLAN
+
+    def write(self) -> None:
+        """Write the function."""
+        self.enumerate()
+        self.deep()
+        self.finish()
+        self.b.ret()
 
     def rooms(self) -> None:
         self.sums, self.strips, self.entries, self.terms, self.steps = self.b.params[2:]
@@ -133,15 +128,13 @@ class PieceUnit(WindowUnit):
         """Add one block of lines."""
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """Write the sums to their places."""
+        raise NotImplementedError
+
 
 class StripUnit(PieceUnit):
     """Windows are rows."""
-
-    def write(self) -> None:
-        self.enumerate()
-        self.deep()
-        self._finish()
-        self.b.ret()
 
     def begin(self, entry: Value, tile: Value) -> None:
         b = self.b
@@ -244,7 +237,7 @@ class StripUnit(PieceUnit):
 
         loop(b, 0, count, move.width, some)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         b, move = self.b, self.move
         batch = self.get("batch")
         across = b.op("and", b.cmp("ne", self.get("out_output"), 1),
@@ -298,12 +291,6 @@ class StripUnit(PieceUnit):
 
 class LineUnit(PieceUnit):
     """Windows are columns: features, at one place of the kernel."""
-
-    def write(self) -> None:
-        self.enumerate()
-        self.deep()
-        self._finish()
-        self.b.ret()
 
     def begin(self, entry: Value, tile: Value) -> None:
         b = self.b
@@ -366,7 +353,7 @@ class LineUnit(PieceUnit):
 
         return loop(b, 0, runs, 1, line, [i64(0)], sure=True)[0]
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         b, move = self.b, self.move
 
         def output(o: Value, _: list[Value]) -> list[Value]:

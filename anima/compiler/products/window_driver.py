@@ -13,6 +13,8 @@ exists as a whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.products.blocking import DEPTH_BYTES, MOST_ROWS, MOST_VECTORS
 from anima.compiler.products.driver import write_run
@@ -44,6 +46,24 @@ MOST_DEPTH = 256       # terms in a block
 _ROW = Type("i64", ENTRY)
 
 
+def write_units(module: ModuleBuilder, name: str, rooms: Mapping[str, int], write: Callable[[Builder], None]) -> None:
+    """Write the driver `name` of the units that `write` writes: `unit(ctx, number, *rooms)`, with scratch memory of so
+    many bytes."""
+    b = module.function("units", [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
+    context, begin, end = b.params
+    places = [b.alloca(Type("i8"), n) for n in rooms.values()]
+
+    def unit(number: Value, _: list[Value]) -> list[Value]:
+        b.call("unit", [context, number, *places])
+        return []
+
+    loop(b, begin, end, 1, unit)
+    b.ret()
+    write(module.function("unit", [("ctx", PTR), ("number", I64), *((room, PTR) for room in rooms)],
+                          linkage="internal", attributes="noinline"))
+    write_run(module, name, "units")
+
+
 def write_driver(module: ModuleBuilder, name: str, scalar: str, lanes: int, masks: bool) -> None:
     """Write `void conv_rows(ptr pool, ptr ctx, i64 units, i64 grain)`, or `conv_columns`, and what it calls."""
     write_table(module)
@@ -56,24 +76,12 @@ def write_driver(module: ModuleBuilder, name: str, scalar: str, lanes: int, mask
             windows.pack_columns()
         else:
             windows.pack_rows(gathered=bool(place))
-    b = module.function("units", [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
-    context, begin, end = b.params
     wide = max(DEPTH_BYTES.values()) * MOST_VECTORS * lanes + lanes * size
     tall = MOST_ROWS * (max(DEPTH_BYTES.values()) + 2 * lanes * size)
-    rooms = [b.alloca(Type("i8"), n) for n in (SUM_BYTES, wide, tall, MOST_ENTRIES * ENTRY * 8, MOST_DEPTH * ENTRY * 8,
-                                               MOST_ENTRIES * 8)]
-
-    def unit(number: Value, _: list[Value]) -> list[Value]:
-        b.call("unit", [context, number, *rooms])
-        return []
-
-    loop(b, begin, end, 1, unit)
-    b.ret()
-    b = module.function("unit", [("ctx", PTR), ("number", I64), ("sums", PTR), ("wide", PTR), ("tall", PTR),
-                                 ("rows", PTR), ("terms", PTR), ("counts", PTR)],
-                        linkage="internal", attributes="noinline")
-    (RowUnit if name == ROWS else ColumnUnit)(b, PackWriter(b, scalar, lanes, masks)).write()
-    write_run(module, name, "units")
+    rooms = {"sums": SUM_BYTES, "wide": wide, "tall": tall, "rows": MOST_ENTRIES * ENTRY * 8,
+             "terms": MOST_DEPTH * ENTRY * 8, "counts": MOST_ENTRIES * 8}
+    kind = RowUnit if name == ROWS else ColumnUnit
+    write_units(module, name, rooms, lambda b: kind(b, PackWriter(b, scalar, lanes, masks)).write())
 
 
 class WindowUnit:

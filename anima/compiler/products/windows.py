@@ -19,7 +19,6 @@ WHEELS = 4                                  # counters of an odometer: their siz
 ODOMETER = WHEELS * (1 + 2 * ENTRY) + ENTRY  # and the first entry
 _ROW = Type("i64", ENTRY)
 TABLE = [("odometer", PTR), ("first", I64), ("count", I64), ("to", PTR)]
-SIZES = ("size0", "size1", "size2")         # of the array, by coordinate
 PACK = [("to", PTR), ("x", PTR), ("rows", PTR), ("count", I64), ("terms", PTR), ("runs", I64), ("begin", I64),
         ("end", I64), ("ld", I64), ("sizes", PTR), ("stride", I64), ("step", I64)]
 

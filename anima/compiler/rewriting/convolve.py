@@ -20,6 +20,7 @@ import numpy as np
 from anima.compiler.lowering.channels import in_channels
 from anima.compiler.lowering.convolution import cycles, is_product
 from anima.compiler.lowering.problem import Problem, problems
+from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.rewrites import rewrite
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
@@ -142,7 +143,7 @@ def _is_whole(f: Form) -> bool:
             and lhs[0] == rhs[0] == len(lhs) - 1 and lhs[1:] == rhs[1:])
 
 
-def _wants_others(eqn: Eqn) -> bool:
+def _wants_others(eqn: Eqn, target: Target) -> bool:
     """Whether a convolution is better written in terms of other operations."""
     x, w, out = eqn.invars[0].aval, eqn.invars[1].aval, eqn.outvars[0].aval
     work = working_dtype(x.dtype, out.dtype)
@@ -152,7 +153,7 @@ def _wants_others(eqn: Eqn) -> bool:
 
 
 @rewrite("conv_general_dilated", where=_wants_others, again=True)
-def _in_others(eqn: Eqn, x: Any, w: Any) -> Any:
+def _in_others(eqn: Eqn, target: Target, x: Any, w: Any) -> Any:
     """The convolution in terms of other operations."""
     aval = eqn.outvars[0].aval
     work = working_dtype(x.aval.dtype, aval.dtype)

@@ -9,7 +9,7 @@ words that keys are made of, with one more dimension, and operations on keys the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from anima.compiler.machine.target import Target
 from anima.compiler.rewriting import convolve
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
 from anima.compiler.rewriting.rewrites import REWRITES, Rewriter, rewrite
-from anima.compiler.rewriting.simplify import untransposed
+from anima.compiler.rewriting.simplify import direct_product
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -34,7 +34,7 @@ from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
 from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p
 from anima.ops.shape import slice_in_dim
 from anima.ops.sort import sort_p
-from anima.util import exact_type, replace
+from anima.util import exact_type
 
 ENTERING = (contract, convolve, linalg)  # modules that enter rewrites
 MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
@@ -44,31 +44,28 @@ RECORDS = "tapes"           # the effect of a program that records values on tap
 RECORDED = "tapes outlive"  # ... or do not: they are among its results
 
 
-def expand(closed: ClosedJaxpr, target: Target | None = None) -> ClosedJaxpr:
-    """Replaces composite equations by simpler ones, and random keys by their words; for a target by those that it has
-    instructions for."""
+def expand(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
+    """Replaces composite equations by those that a target computes them by, and random keys by their words."""
     return _simpler(physical(closed), target)
 
 
-def _simpler(closed: ClosedJaxpr, target: Target | None) -> ClosedJaxpr:
+def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
     """Replaces composite equations of a program without keys, and of those in it."""
     if not any(e.primitive.name in REWRITES or (e.params and has_programs(e.params)) for e in closed.eqns):
         return closed
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
-    transposed: dict[Var, Eqn] = {}
+    moved: dict[Var, Eqn] = {}
     bodies: dict[Hashable, ClosedJaxpr] = {}
     constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
     for eqn in closed.eqns:
         invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
-        if eqn.primitive.name == "transpose":
-            transposed[eqn.outvars[0]] = eqn.replace(invars=invars)
+        if eqn.primitive.name in ("transpose", "reshape"):
+            moved[eqn.outvars[0]] = eqn.replace(invars=invars)
         elif eqn.primitive.name == "dot_general":  # how a product is written depends on how its operands lie
-            eqn = untransposed(eqn, invars, transposed) or eqn
+            eqn = direct_product(eqn, invars, moved) or eqn
         found = REWRITES.get(eqn.primitive.name)
-        if found is not None and target is not None and contract.wants_bytes(eqn, target):
-            found = replace(found, program=partial(contract.rewrite_bytes, target=target))
-        elif found is None or not found.where(eqn):
+        if found is None or not found.where(eqn, target):
             inside = partial(_simpler, target=target)
             params = map_programs(eqn.params, inside) if has_programs(eqn.params) else eqn.params
             eqns.append(eqn.replace(invars=invars, params=params))
@@ -76,7 +73,7 @@ def _simpler(closed: ClosedJaxpr, target: Target | None) -> ClosedJaxpr:
         key = _form(eqn)
         body = bodies.get(key)
         if body is None:
-            body = _traced(found.program, eqn, [v.aval for v in eqn.invars])
+            body = _traced(partial(found.program, eqn, target), [v.aval for v in eqn.invars])
             if found.again:
                 body = _simpler(body, target)
             constvars += body.jaxpr.constvars
@@ -179,7 +176,7 @@ class _Words:
             if primitive.name in TAPE_LOOPS:
                 params["words"] = True
         elif primitive.name in ON_WORDS and any(map(is_key, avals)):
-            self.splice(eqn, _traced(ON_WORDS[primitive.name], eqn, [words(a) for a in avals]))
+            self.splice(eqn, _traced(partial(ON_WORDS[primitive.name], eqn), [words(a) for a in avals]))
             return
         elif any(map(is_key, avals)) or any(is_key(v.aval) for v in eqn.outvars):
             base = primitive.physical(avals, params)
@@ -205,9 +202,9 @@ class _Words:
         self.env.update(zip(eqn.outvars, results, strict=True))
 
 
-def _traced(rule: Rewriter, eqn: Eqn, avals: Sequence[ShapedArray]) -> ClosedJaxpr:
-    """The program of a rewrite of `eqn` on operands of these types."""
-    return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, lambda *xs: _as_list(rule(eqn, *xs)), list(avals)))
+def _traced(rule: Callable[..., Any], avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+    """The program of a rule on operands of these types."""
+    return ClosedJaxpr(*under(EVAL, trace_to_jaxpr, lambda *xs: _as_list(rule(*xs)), list(avals)))
 
 
 def _records(eqn: Eqn) -> bool:
@@ -241,7 +238,7 @@ def _led(x: Any, rank: int, wanted: int) -> Any:
     return x if not more else broadcast_in_dim(x, (1,) * more + tuple(x.shape), tuple(range(more, more + len(x.shape))))
 
 
-def _compare_words(compare: Primitive, reduce: Primitive) -> Rewriter:
+def _compare_words(compare: Primitive, reduce: Primitive) -> Callable[..., Any]:
     """Keys are equal if all of their words are."""
     def compared(eqn: Eqn, x: Any, y: Any) -> Any:
         rank = eqn.outvars[0].aval.ndim
@@ -266,7 +263,7 @@ def _zeros(starts: Sequence[Any], dims: Sequence[int]) -> list[Any]:
     return [np.zeros((), dtype)] * len(dims)
 
 
-ON_WORDS: dict[str, Rewriter] = {
+ON_WORDS: dict[str, Callable[..., Any]] = {  # (equation, *words) -> results
     "dynamic_slice": _dynamic_slice_words,
     "dynamic_update_slice": _dynamic_update_words,
     "eq": _compare_words(el.eq, reduce_and_p),
@@ -280,7 +277,7 @@ ON_WORDS: dict[str, Rewriter] = {
 
 def _arg_extreme(reduce: Primitive) -> Rewriter:
     """The first place of the extreme value, or of the first NaN."""
-    def found(eqn: Eqn, x: Any) -> Any:
+    def found(eqn: Eqn, target: Target, x: Any) -> Any:
         (axis,), index_dtype = eqn.params["axes"], eqn.params["index_dtype"]
         kept = tuple(d for d in range(len(x.shape)) if d != axis)
         best = broadcast_in_dim(reduce.bind(x, axes=(axis,)), x.shape, kept)
@@ -297,8 +294,8 @@ rewrite("argmax")(_arg_extreme(reduce_max_p))
 rewrite("argmin")(_arg_extreme(reduce_min_p))
 
 
-@rewrite("top_k", where=lambda eqn: eqn.params["k"] > MOST_KEPT)
-def _top_k(eqn: Eqn, x: Any) -> Any:
+@rewrite("top_k", where=lambda eqn, target: eqn.params["k"] > MOST_KEPT)
+def _top_k(eqn: Eqn, target: Target, x: Any) -> Any:
     """The first k of a stable sort in descending order, NaN first."""
     k, axis = eqn.params["k"], eqn.params["axis"]
     places = broadcasted_iota(np.dtype(np.int32), x.shape, axis)
@@ -324,12 +321,12 @@ def _exponent(eqn: Eqn) -> float:
     return float(y.val) if type(y) is Literal and y.val.dtype.kind == "f" else np.nan
 
 
-def _is_root(eqn: Eqn) -> bool:
+def _is_root(eqn: Eqn, target: Target) -> bool:
     return eqn.outvars[0].aval.dtype.name in ("float32", "float64") and _exponent(eqn) in (0.5, 1.5, -0.5)
 
 
 @rewrite("pow", where=_is_root)
-def _power(eqn: Eqn, x: Any, y: Any) -> Any:
+def _power(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
     """x**0.5, x**1.5 or x**-0.5 by square roots, to 2 ulp; infinity and +0 from -infinity and -0, as C's pow."""
     infinity = full(x.shape, np.asarray(np.inf, x.dtype))
     root = el.select(el.eq(el.abs(x), infinity), infinity, el.add(el.sqrt(x), full(x.shape, np.asarray(0.0, x.dtype))))

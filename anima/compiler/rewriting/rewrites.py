@@ -1,7 +1,7 @@
 """The one table of what runs best in terms of other operations, entered where the mathematics of it stands.
 
-    @rewrite("top_k", where=lambda eqn: eqn.params["k"] > MOST_KEPT)
-    def _top_k(eqn, x): ...                             results, made of other operations
+    @rewrite("top_k", where=lambda eqn, target: eqn.params["k"] > MOST_KEPT)
+    def _top_k(eqn, target, x): ...                     results, made of other operations
 
 What an operation *is* made of, for all who read programs, its primitive says (`body`), and `inline` puts that in its
 place. What it is *computed by* is a matter of types, sizes and machines, and of the compiler alone: a rewrite, done by
@@ -13,26 +13,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from anima.compiler.machine.target import Target
 from anima.core.jaxpr import Eqn
 from anima.util import record
 
-Rewriter = Callable[..., Any]  # (equation, *its operands) -> results
+Rewriter = Callable[..., Any]  # (equation, target, *operands) -> results
+Where = Callable[[Eqn, Target], bool]
 
 
 @record
 class Rewrite:
-    """Equations for which `where` holds become `program(equation, *operands)`, `again`: rewritten in its turn."""
+    """Equations for which `where(equation, target)` holds become `program(equation, target, *operands)`, `again`:
+    rewritten in its turn."""
 
     program: Rewriter
-    where: Callable[[Eqn], bool]
+    where: Where
     again: bool
 
 
 REWRITES: dict[str, Rewrite] = {}
 
 
-def rewrite(name: str, where: Callable[[Eqn], bool] = lambda eqn: True, again: bool = False
-            ) -> Callable[[Rewriter], Rewriter]:
+def rewrite(name: str, where: Where = lambda eqn, target: True,
+            again: bool = False) -> Callable[[Rewriter], Rewriter]:
     """Enters what an operation is computed by."""
     def enter(program: Rewriter) -> Rewriter:
         assert name not in REWRITES, f"two rewrites of {name}"

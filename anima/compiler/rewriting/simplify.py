@@ -10,6 +10,7 @@ Dead code goes first, so that its cost is that of one look at it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,9 @@ import numpy as np
 from anima.compiler.rewriting.counters import counted
 from anima.compiler.rewriting.inline import has_programs, map_programs
 from anima.core.array import ConcreteArray
+from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from anima.ops.elementwise import and_
 from anima.ops.family import Elementwise
 from anima.ops.shape import reshape_p, transpose_p
 
@@ -229,11 +232,19 @@ def _transpose(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | N
 
 
 def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
-    """A reduction of a transposed array is one of the array itself, if the order of what is left stays."""
+    """A reduction of a transposed array is one of the array itself, if the order of what is left stays; so is one of
+    what was computed in another shape, if that has an axis for each one that is left: loops then run as it lies."""
     axes = eqn.params["axes"]
     if not axes:
         return _same(eqn, invars[0])
     inner = program.get(invars[0]) if type(invars[0]) is Var else None
+    if inner is not None and inner.primitive.name == "reshape" and inner.invars[0] in program:
+        before = _axes_before(inner.invars[0].aval.shape, invars[0].aval.shape, axes)
+        if before is None:
+            return None
+        invars, axes = list(inner.invars), before
+        eqn = eqn.replace(invars=invars, params={**eqn.params, "axes": axes})
+        return _reduce(eqn, invars, program) or eqn
     if inner is None or inner.primitive.name != "transpose":
         return None
     order = inner.params["permutation"]
@@ -243,9 +254,44 @@ def _reduce(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None
     return eqn.replace(invars=list(inner.invars), params={**eqn.params, "axes": tuple(sorted(order[a] for a in axes))})
 
 
-def untransposed(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
-    """A product of a transposed operand is one of the operand itself, if the order of its other axes stays."""
+def _axes_before(old: Shape, new: Shape, axes: Sequence[int]) -> tuple[int, ...] | None:
+    """The axes of an array of shape `old` that are `axes` of the array in shape `new`; None if that divides axes."""
+    found: list[int] = []
+    i = j = 0
+    while j < len(new):
+        if j not in axes:
+            while i < len(old) and old[i] == 1 != new[j]:
+                found.append(i)
+                i += 1
+            if i == len(old) or old[i] != new[j]:
+                return None
+            i, j = i + 1, j + 1
+            continue
+        count = 1
+        while j < len(new) and j in axes:
+            count, j = count * new[j], j + 1
+        while i < len(old) and count > 1:
+            if not old[i] or count % old[i]:
+                return None
+            count //= old[i]
+            found.append(i)
+            i += 1
+        if count != 1:
+            return None
+    found += range(i, len(old))
+    return tuple(found) if math.prod(old[i:]) == 1 else None
+
+
+def direct_product(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
+    """A product of a transposed operand is one of the operand itself, if the order of its other axes stays; one of two
+    arrays that are seen as vectors is one of the arrays. `invars` are changed to the new operands."""
     (xc, yc), (xb, yb) = eqn.params["dimension_numbers"]
+    if (xc, yc, xb, yb) == ((0,), (0,), (), ()) and not eqn.outvars[0].aval.shape:
+        x, y = (_made_by(v, "reshape", program) for v in invars)
+        if x is not None and y is not None and x[0].aval.shape == y[0].aval.shape:
+            every = (*range(x[0].aval.ndim),)
+            invars[:] = x[0], y[0]
+            return eqn.replace(invars=invars, params={**eqn.params, "dimension_numbers": ((every, every), ((), ()))})
     axes = [(tuple(xc), tuple(xb)), (tuple(yc), tuple(yb))]
     changed = False
     for place, (contract, batch) in enumerate(axes):
@@ -263,11 +309,60 @@ def untransposed(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
     return eqn.replace(invars=invars, params={**eqn.params, "dimension_numbers": numbers})
 
 
-def _select(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+def _select(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
     which = _splat(invars[0], program)
     if which is not None and 0 <= int(which) < len(invars) - 1:
         return _same(eqn, invars[1 + int(which)])
-    return _same(eqn, invars[1]) if len(invars) > 2 and all(v is invars[1] for v in invars[2:]) else None
+    if len(invars) > 2 and all(v is invars[1] for v in invars[2:]):
+        return _same(eqn, invars[1])
+    return _low_bits(eqn, invars, program)
+
+
+def _made_by(atom: Atom, name: str, program: Program) -> list[Atom] | None:
+    """The operands of the operation with this name that an atom is the result of."""
+    eqn = program.get(atom) if type(atom) is Var else None
+    return list(eqn.invars) if eqn is not None and eqn.primitive.name == name else None
+
+
+def _low_bits(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None:
+    """The remainder of a division by 2**k that is rounded down: `r = rem x 2**k; select (lt r 0) r (r + 2**k)` is
+    `and x (2**k - 1)`."""
+    if len(invars) != 3 or invars[1].aval.dtype.kind != "i":
+        return None
+    rest = invars[1]
+    divided, negative, above = (_made_by(a, name, program)
+                                for a, name in ((rest, "rem"), (invars[0], "lt"), (invars[2], "add")))
+    if divided is None or negative is None or above is None or negative[0] is not rest or above[0] is not rest:
+        return None
+    divisor, zero, added = (_splat(a[1], program) for a in (divided, negative, above))
+    if divisor is None or zero is None or added is None or zero != 0 or added != divisor:
+        return None
+    number = int(divisor)
+    if number <= 0 or number & (number - 1) or divided[0].aval.shape != eqn.outvars[0].aval.shape:
+        return None
+    dtype = rest.aval.dtype
+    mask = Literal(np.asarray(number - 1, dtype), ShapedArray((), dtype))
+    return Eqn(and_, [divided[0], mask], eqn.outvars, {}, eqn.source)
+
+
+def _ne(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+    """`ne condition False -> condition`."""
+    if invars[0].aval.dtype.kind != "b" or not _is_false(_splat(invars[1], program)):
+        return None
+    return _same(eqn, invars[0])
+
+
+def _is_false(value: Any) -> bool:
+    return value is not None and not value
+
+
+def _and(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
+    """`and x True -> x`; what is negative is not zero: `and (lt x 0) (ne x 0) -> lt x 0`."""
+    negative, other = (_made_by(a, name, program) for a, name in zip(invars, ("lt", "ne"), strict=True))
+    if negative is not None and other is not None and negative[0] is other[0] and all(
+            _is_false(_splat(a[1], program)) for a in (negative, other)):
+        return _same(eqn, invars[0])
+    return _neutral(_all_bits)(eqn, invars, program)  # type: ignore[return-value]
 
 
 def _integer_pow(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
@@ -277,7 +372,7 @@ def _integer_pow(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | None:
 RULES: dict[str, Rule] = {
     "add": _neutral(_zero_to_add), "add_any": _neutral(_zero_to_add), "sub": _neutral(_zero, either_side=False),
     "mul": _neutral(_one), "div": _neutral(_one, either_side=False),
-    "or": _neutral(_no_bits), "xor": _neutral(_no_bits), "and": _neutral(_all_bits),
+    "or": _neutral(_no_bits), "xor": _neutral(_no_bits), "and": _and, "ne": _ne,
     "shift_left": _neutral(_no_bits, either_side=False), "shift_right_logical": _neutral(_no_bits, either_side=False),
     "shift_right_arithmetic": _neutral(_no_bits, either_side=False),
     "neg": _involution, "not": _involution,
@@ -285,7 +380,7 @@ RULES: dict[str, Rule] = {
     "name": _identity,
     "broadcast_in_dim": _identity, "squeeze": _identity, "slice": _identity,
     "reshape": _reshape, "transpose": _transpose, "select_n": _select, "integer_pow": _integer_pow,
-    "dot_general": untransposed,
+    "dot_general": direct_product,
     **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"),
                     _reduce),
 }

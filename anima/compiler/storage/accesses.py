@@ -39,6 +39,7 @@ from anima.compiler.storage.buffers import buffers_of
 from anima.util import record, replace
 
 Mode = Literal["elements", "lanes"]
+MOST = 4096      # of an index, so many values are told apart: more are not those of a small array
 LARGEST = 64     # elements of a buffer in registers
 LONGEST = 8      # iterations of a loop that is written out for single elements
 _SHUFFLE = 3.0   # nanoseconds, as `costs` counts, to move elements between lanes
@@ -148,6 +149,8 @@ class _Walk:
             return frozenset((int(index.value),))
         if index not in self.known:
             found = known(index, self.numbers)
+            if found is not None and np.size(found) > MOST:
+                found = None
             self.known[index] = None if found is None else frozenset(map(int, np.ravel(found)))
         return self.known[index]
 

@@ -19,6 +19,7 @@ from anima.core import dtypes
 from anima.core.array import Array
 from anima.experimental.sparse.csr import CSR, csr_matvec
 from anima.names import access
+from anima.transforms.composed import Composed
 
 
 @errors.api_boundary
@@ -120,6 +121,9 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
     mat = CSR((data, indices, indptr), shape=(n, n))
     return lax.custom_linear_solve(
         lambda x: csr_matvec(mat, x), b, lambda _, rhs: solve(rhs, False), lambda _, rhs: solve(rhs, True))
+
+
+spsolve_p = Composed("spsolve", spsolve)
 
 
 def _promoted(data: Any, b: Any) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ from anima.core import dtypes
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Primitive
-from anima.core.stage import eval_jaxpr, trace_to_jaxpr
+from anima.core.stage import eval_jaxpr, trace_pytrees
 from anima.core.state import current
 from anima.core.trace import Trace, Tracer, aval_of, under
 from anima.experimental.sparse.base import JAXSparse
@@ -367,17 +367,9 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
         leaves = list(map(_supported, leaves))
         if use_tracer:
             return _traced(f, in_tree, leaves)
-        found: list[Any] = []
-
-        def flat(*xs: Any) -> list[Any]:
-            positional, named = tree.unflatten(in_tree, xs)
-            outs, out_tree = tree.flatten(f(*positional, **named))
-            found.append(out_tree)
-            return outs
-
         avals = [ShapedArray(x.shape, x.dtype) if is_sparse(x) else aval_of(x) for x in leaves]
-        program = ClosedJaxpr(*trace_to_jaxpr(flat, avals))
-        return tree.unflatten(found[0], run(program, leaves))
+        jaxpr, consts, out_tree = trace_pytrees(lambda args, kwargs: f(*args, **kwargs), in_tree, avals)
+        return tree.unflatten(out_tree, run(ClosedJaxpr(jaxpr, consts), leaves))
 
     return sparse_f
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.core.array import Array
 from anima.numpy.elementwise import conj
 from anima.numpy.manipulation import matrix_transpose
@@ -52,7 +52,7 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-@repeated
+@compiled
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The lower triangular L with L L^H = a (or U = L^H with `upper`), for Hermitian positive definite a [..., n, n].
 
@@ -69,7 +69,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
     return conj(matrix_transpose(la.cholesky(conj(matrix_transpose(a)), symmetrize_input=symmetrize_input)))
 
 
-@repeated
+@compiled
 def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     """(Q, R) with a = Q R for a [..., m, n]: Q with orthonormal columns, R upper triangular.
 
@@ -114,7 +114,7 @@ def svdvals(x: ArrayLike, /) -> Array:
     return svd(x, compute_uv=False)
 
 
-@repeated
+@compiled
 def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Real eigenvalues, ascending, and orthonormal eigenvectors (columns) of Hermitian a [..., n, n].
 
@@ -131,7 +131,7 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     return EighResult(w, v)
 
 
-@repeated
+@compiled
 def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """The eigenvalues of Hermitian a [..., n, n], ascending; see `eigh`."""
     return eigh(a, UPLO, symmetrize_input).eigenvalues

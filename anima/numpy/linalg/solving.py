@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anima.api.eager import repeated
+from anima.api.eager import compiled, repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy.creation import eye
@@ -52,7 +52,7 @@ def _square(name: str, a: Array) -> None:
 # ---------------------------------------------------------------- solutions
 
 
-@repeated
+@compiled
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """x with a x = b for a [..., n, n] and b [n] or [..., n, m]; the leading axes broadcast.
 
@@ -93,7 +93,7 @@ def _factors(a: Array) -> tuple[Array, Array]:
     return factors, permutation
 
 
-@repeated
+@compiled
 def inv(a: ArrayLike) -> Array:
     """The inverses of a [..., n, n]; infinities and NaN where there is none. ValueError if `a` is not square."""
     (a,) = promote_dtypes_inexact("inv", a)
@@ -256,7 +256,7 @@ _slogdet_lu.defjvp(functools.partial(_slogdet_jvp, method=_slogdet_lu))
 _slogdet_qr.defjvp(functools.partial(_slogdet_jvp, method=_slogdet_qr))
 
 
-@repeated
+@compiled
 def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     """(sign, log of the absolute value) of the determinants of a [..., n, n]; (0, -inf) where that is 0.
 
@@ -269,7 +269,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     return SlogdetResult(*(_slogdet_qr if method == "qr" else _slogdet_lu)(a))
 
 
-@repeated
+@compiled
 def det(a: ArrayLike) -> Array:
     """The determinants of a [..., n, n]. ValueError if `a` is not square."""
     (a,) = promote_dtypes_inexact("det", a)

@@ -45,6 +45,11 @@ match sys.argv[1]:
     case "other order":
         for f in (total, table) if me == 1 else (table, total):
             f(x)
+    case "later":
+        for _ in range(3000):
+            total(x), double(x)
+        (double if me == 1 else total)(x)
+        time.sleep(2)
     case "at the end":
         (double if me == 1 else total)(x)
     case "one call too many":

@@ -152,3 +152,16 @@ def test_large_arrays_are_compiled_alike() -> None:
     check(mat, dense)
     check(doubled(shuffled(mat)).sum_duplicates(), dense)
     check(sparse.BCSR.from_bcoo(shuffled(mat)), dense)
+
+
+@pytest.mark.parametrize("dense", [np.array([[0, 2, 0], [1, 0, 3]], np.float32), np.zeros((2, 3), np.float32)])
+def test_rows_without_duplicates(dense: np.ndarray) -> None:
+    """Of an array by rows, as of one by places: in order, once each, with as many elements as are asked for."""
+    for mat in (doubled(sparse.BCOO.fromdense(dense)), doubled(sparse.BCOO.fromdense(dense, nse=5))):
+        rows = sparse.BCSR.from_bcoo(mat)
+        for nse in (None, 3, 7):
+            for remove_zeros in (True, False):
+                once, wanted = (m.sum_duplicates(nse=nse, remove_zeros=remove_zeros) for m in (rows, mat))
+                check(once, dense)
+                assert once.nse == wanted.nse and (nse is None or once.nse == nse)
+            check(sparse.bcsr_sum_duplicates(rows, nse), dense)

@@ -248,3 +248,37 @@ def test_errors() -> None:
         sparse.bcoo_dot_general(DENSE, DENSE, dimension_numbers=(((0,), (0,)), ((), ())))
     with pytest.raises(NotImplementedError):
         sparse.COO.fromdense(DENSE[0]) @ mat
+
+
+@pytest.mark.parametrize("columns", [None, 1, 3, 5])
+@pytest.mark.parametrize("rows", [1, 40, 1000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.complex64])
+def test_sorted_entries_of_long_rows(rows: int, columns: int | None, dtype: type) -> None:
+    """Rows without entries among long ones, padding behind them, columns that do not exist."""
+    rng = np.random.default_rng(rows)
+    full = np.flatnonzero(rng.random(rows) < 0.7) if rows > 1 else np.array([0])
+    numbers = np.sort(np.r_[rng.choice(full, 12 * rows), np.full(7, rows)])
+    at = np.stack([numbers, rng.integers(0, 53, len(numbers))], 1).astype(np.int32)
+    data = rng.integers(-4, 5, len(at)).astype(dtype)
+    x = rng.integers(-4, 5, (50,) if columns is None else (50, columns)).astype(dtype)
+    want = np.zeros((rows, *x.shape[1:]), dtype)
+    inside = (at[:, 0] < rows) & (at[:, 1] < 50)
+    np.add.at(want, at[inside, 0], (data[inside].reshape(-1, *[1] * (x.ndim - 1)) * x[at[inside, 1]]))
+    mat = sparse.BCOO((data, at), shape=(rows, 50), indices_sorted=True)
+    np.testing.assert_array_equal(anima.jit(lambda m, x: m @ x)(mat, x), want)
+    unsorted = sparse.BCOO((data, at), shape=(rows, 50))
+    np.testing.assert_array_equal(anima.jit(lambda m, x: m @ x)(unsorted, x), want)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_wrong_promise_of_order_touches_nothing_else(seed: int) -> None:
+    """Sums are wrong where indices are not in order: each is one of some of the entries, in place and within bounds."""
+    rng = np.random.default_rng(seed)
+    rows, n = [(3, 400), (40, 500), (200, 2000)][seed % 3]
+    at = np.stack([rng.integers(-3, rows + 3, n), rng.integers(-2, 12, n)], 1).astype(np.int32)
+    mat = sparse.BCOO((np.ones(n, np.float32), at), shape=(rows, 10), indices_sorted=True)
+    inside = (at[:, 1] >= 0) & (at[:, 1] < 10)
+    for x in (np.ones(10, np.float32), np.ones((10, 3), np.float32)):
+        out = np.asarray(anima.jit(lambda m, x: m @ x)(mat, x))
+        assert out.shape == (rows, *x.shape[1:]) and (out >= 0).all()
+        assert (np.sum(out, 0) <= np.sum(inside)).all() and (out == np.round(out)).all()

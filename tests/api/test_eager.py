@@ -1,0 +1,258 @@
+"""What is remembered of calls outside of `jit` is found again for equal calls alone.
+
+Calls that differ from each other in one thing (a type, a weak type, a number that is equal and another, a name, how
+many arguments there are, an option) are made in turn, over and over: each gives what it gives where nothing is
+remembered, bit for bit.
+"""
+
+from __future__ import annotations
+
+import random as chance
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import random
+from anima.config import config
+from anima.core.trace import EVAL
+from anima.runtime import calling
+
+Call = Callable[[], Any]
+ERRORS = (TypeError, ValueError, IndexError, OverflowError, ArithmeticError, RuntimeError, NotImplementedError)
+
+
+def bits(value: np.ndarray) -> bytes:
+    """Those of the elements, with one NaN for all."""
+    return np.where(value == value, value, np.full_like(value, np.nan)).tobytes() if value.dtype.kind in "fcV" else (
+        value.tobytes())
+
+
+def outcome(call: Call) -> tuple[Any, ...]:
+    """The types and bits of all results, or the error; and the warnings, but those of NumPy's casts."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+        try:
+            out = call()
+        except ERRORS as error:
+            return type(error).__name__, *sorted({w.category.__name__ for w in caught})
+    leaves, structure = anima.tree.flatten(out)
+    found = [(type(x).__name__, str(x.aval), bits(np.asarray(x))) for x in leaves]
+    return str(structure), *found, *sorted({w.category.__name__ for w in caught})
+
+
+def alone(call: Call, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    """The outcome where nothing is remembered."""
+    with monkeypatch.context() as patch:
+        patch.setattr(type(EVAL), "learns", lambda self, key: False)
+        EVAL.forget()
+        return outcome(call)
+
+
+def check(calls: dict[str, Call], monkeypatch: pytest.MonkeyPatch, rounds: int = 4) -> None:
+    calling._module()  # else native code waits for more calls
+    wanted = {name: alone(call, monkeypatch) for name, call in calls.items()}
+    names = [*calls]
+    for seed in range(rounds):
+        chance.Random(seed).shuffle(names)
+        for name in names:
+            assert outcome(calls[name]) == wanted[name], name
+
+
+X = np.array([[1.5, -0.0, np.nan], [0.0, -2.5, np.inf]], np.float32)
+C = np.array([[True, False, True], [False, False, True]])
+with anima.enable_x64(False):
+    A, B, M = jnp.asarray(X), jnp.asarray(X[::-1] * 3), jnp.asarray(C)
+    V = jnp.asarray(np.array([3.0, 1.0, 2.0], np.float32))
+    SCALAR, WEAK = jnp.asarray(np.float32(2)), jnp.asarray(2.0)
+    OF_TYPES = {f"{d} {s}": jnp.asarray(np.arange(np.prod(s)).reshape(s)).astype(d)
+                for d in ("float32", "int32", "bool", "float16", "bfloat16", "complex64", "uint8")
+                for s in ((2, 3), (3, 2), (6,), (1, 3))}
+    OF_TYPES |= {"strong": SCALAR, "weak": WEAK, "weak int": jnp.asarray(2), "flag": jnp.asarray(True)}
+
+NUMBERS: list[Any] = [0, 1, True, False, 0.0, -0.0, 1.0, -1, 1j, complex(1, -0.0), complex(1, 0.0), complex(-0.0, 1),
+                      complex(0.0, 1), complex(-0.0, -0.0), 0j, float("nan"), float("inf"), None, np.float32(1),
+                      np.int32(1), np.bool_(True), np.float32(-0.0), "1", (1,), [1], (True,), (1.0,), 2**31, 2**40]
+PLACES: list[Any] = [0, 1, True, False, None, ..., (0, 1), (0, True), (0, False), (True, 1), (0, None), (0,), (1, 0),
+                     slice(1), slice(True), slice(0, 1), slice(None, None, 2), slice(None, None, -1), (slice(1), 0),
+                     (0, slice(1)), (..., 0), (0, ...), 0.0, 1.0, (0.0, 1), np.int32(1), np.bool_(True), -1, (-1, 1),
+                     ((0, 1),), ((False, True),), [0, 1], [False, True], [True, False], 7]
+ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((), {}), ((0,), {}), ((1,), {}), ((True,), {}), ((None,), {}), ((1.0,), {}), (((0, 1),), {}), (((1, 0),), {}),
+    (((0,),), {}), (((True,),), {}), ((-1,), {}), ((), {"axis": 0}), ((), {"axis": 1}), ((), {"axis": (0, 1)}),
+    ((), {"keepdims": True}), ((), {"keepdims": 1}), ((), {"keepdims": False}), ((), {"dtype": np.int32}),
+    ((), {"dtype": np.float32}), ((), {"dtype": "float16"}), ((), {"dtype": bool}), ((), {"ddof": 1}),
+    ((), {"ddof": 0}), ((), {"ddof": 1.0}), ((), {"ddof": 0.5}), ((), {"correction": 1}), ((), {"initial": 1}),
+    ((), {"initial": 1.0}), ((), {"initial": -0.0}), ((), {"where": M}), ((), {"where": M[:, ::-1]}),
+    ((), {"where": True}), ((), {"axis": 1, "keepdims": True}), ((), {"keepdims": True, "axis": 1}),
+    ((1,), {"keepdims": True}), ((1, None), {"keepdims": True}), ((), {"axis": 1, "initial": 1}),
+    ((), {"initial": 1, "axis": 1, "where": M}), ((0,), {"ddof": 1}), ((1,), {"ddof": 0})]
+REDUCING = [jnp.sum, jnp.std, jnp.mean, jnp.max, jnp.argmax, jnp.any, jnp.prod, jnp.cumsum, jnp.ptp,
+            jnp.count_nonzero]
+
+
+@pytest.mark.parametrize("fun, compiles", [*((f, False) for f in REDUCING), *((f, True) for f in REDUCING[:2]),
+                                           (jnp.argmax, True)], ids=lambda f: getattr(f, "__name__", str(f)))
+def test_arguments_by_place_and_name(fun: Any, compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiles:
+        monkeypatch.setattr("anima.api.eager._WORTH", 0.0)
+    calls: dict[str, Call] = {f"{a} {k}": (lambda a=a, k=k: fun(B, *a, **k)) for a, k in ARGUMENTS}
+    calls |= {name: (lambda x=x: fun(x)) for name, x in OF_TYPES.items()}
+    check(calls, monkeypatch)
+
+
+BESIDE: dict[str, Callable[[Any], Any]] = {
+    "where": lambda n: jnp.where(M, A, n), "where, first": lambda n: jnp.where(M, n, A),
+    "clip": lambda n: jnp.clip(A, n), "clip, above": lambda n: jnp.clip(A, None, n),
+    "full": lambda n: jnp.full_like(A, n),
+    "add": lambda n: A + n, "subtract": lambda n: n - A, "power": lambda n: V ** n,
+    "maximum": lambda n: jnp.maximum(A, n),
+    "pad": lambda n: jnp.pad(V, 1, constant_values=n), "pad by": lambda n: jnp.pad(V, n),
+    "roll": lambda n: jnp.roll(A, n),
+    "roll along": lambda n: jnp.roll(A, 1, n), "sum from": lambda n: jnp.sum(A, initial=n),
+    "nan to": lambda n: jnp.nan_to_num(A, nan=n), "equal": lambda n: jnp.isclose(A, B, atol=n),
+    "repeat": lambda n: jnp.repeat(V, n), "line": lambda n: jnp.linspace(V, n, 3), "set": lambda n: A.at[0].set(n),
+    "divmod": lambda n: divmod(B, n), "hypot": lambda n: jnp.hypot(V, n), "expand": lambda n: jnp.expand_dims(A, n),
+    "take": lambda n: jnp.take(A, n), "quantile": lambda n: jnp.quantile(V, n),
+    "select": lambda n: jnp.select([M], [A], n)}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("compiles", [False, True])
+def test_numbers_that_are_equal_and_others(name: str, compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiles:
+        monkeypatch.setattr("anima.api.eager._WORTH", 0.0)
+    fun, given = BESIDE[name], [*NUMBERS, SCALAR, WEAK, A[0, 0], V]
+    if name in ("pad by", "repeat"):
+        given = [n for n in given if type(n) is not int or n < 9]
+    check({f"{k} {n!r}": (lambda n=n: fun(n)) for k, n in enumerate(given)}, monkeypatch)
+
+
+def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, Call] = {f"{p!r}": (lambda p=p: B[p]) for p in PLACES}
+    calls |= {f"{p!r} of {name}": (lambda x=x, p=p: x[p]) for p in (0, True, (0, 1)) for name, x in OF_TYPES.items()}
+    calls |= {f"set {p!r}": (lambda p=p: B.at[p].set(7)) for p in PLACES}
+    check(calls, monkeypatch)
+
+
+TWO = [jnp.add, jnp.subtract, jnp.greater, jnp.true_divide, jnp.where, jnp.outer, jnp.arctan2, jnp.copysign, jnp.dot,
+       jnp.cross, jnp.isclose, jnp.float_power]
+
+
+@pytest.mark.parametrize("fun", TWO, ids=lambda f: f.__name__)
+def test_two_arrays(fun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all pairs of types, in both orders, and the same array twice."""
+    given = {name: x for name, x in OF_TYPES.items() if " (3, 2)" not in name and "uint8" not in name}
+    if fun is jnp.where:
+        calls: dict[str, Call] = {f"{a}, {b}": (lambda x=x, y=y: jnp.where(M, x, y)) for a, x in given.items()
+                                  for b, y in given.items()}
+    else:
+        calls = {f"{a}, {b}": (lambda x=x, y=y: fun(x, y)) for a, x in given.items() for b, y in given.items()}
+    check(calls, monkeypatch, rounds=3)
+
+
+FORMS: dict[str, Callable[..., Any]] = {
+    "transposed": lambda x: jnp.swapaxes(x, 0, 1), "moved": lambda x: jnp.moveaxis(x, 0, 1), "flip": jnp.flip,
+    "ravel": lambda x: jnp.ravel(x, order="F"), "diagonal": jnp.diagonal,
+    "broadcast": lambda x: jnp.broadcast_to(x, (4, 2, 3)),
+    "steps": lambda x: x[:, ::2], "real": jnp.real, "same": lambda x: jnp.reshape(x, (2, 3)), "turned": jnp.rot90,
+    "atleast": jnp.atleast_2d, "astype": lambda x: x.astype(np.float32), "squeeze": lambda x: jnp.squeeze(x[None], 0)}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_results_are_arrays_like_any_other(name: str) -> None:
+    """In memory of their own, row-major, which nobody can write to; and what was given stays as it was."""
+    fun, x = FORMS[name], jnp.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    before = np.array(x)
+    for _ in range(5):
+        out = fun(x)
+        value = np.asarray(out)
+        assert out.dtype == value.dtype and out.shape == value.shape == out.aval.shape
+        assert not value.flags.writeable and value.flags.c_contiguous
+        np.testing.assert_array_equal(anima.jit(lambda y: y * 2, donate_argnums=0)(fun(x) + 0), value * 2)
+        np.testing.assert_array_equal(x, before)
+    moved = anima.jit(lambda y: y + 1, donate_argnums=0)
+    for _ in range(3):
+        out = fun(x)
+        wanted = np.asarray(out) + 1
+        if out is not x:
+            np.testing.assert_array_equal(moved(out), wanted)
+        np.testing.assert_array_equal(x, before)
+
+
+OPTIONS: dict[str, list[Any]] = {
+    "enable_x64": [True], "numpy_dtype_promotion": ["strict"], "numpy_rank_promotion": ["raise", "warn"],
+    "debug_nans": [True], "debug_infs": [True], "disable_jit": [True], "no_execution": [True],
+    "threefry_partitionable": [not config.threefry_partitionable], "default_prng_impl": ["rbg"],
+    "high_dynamic_range_gumbel": [True], "random_seed_offset": [3], "check_static_indices": [True]}
+UNDER_OPTIONS: dict[str, Call] = {
+    "sum": lambda: jnp.sum(OF_TYPES["int32 (2, 3)"]), "log": lambda: jnp.log(A - 3), "add": lambda: A + V,
+    "mixed": lambda: A + OF_TYPES["int32 (2, 3)"], "where": lambda: jnp.where(M, A, 1), "over": lambda: V / 0,
+    "count": lambda: jnp.arange(3) + 1, "std": lambda: jnp.std(V), "place": lambda: V[2], "beyond": lambda: V[5],
+    "clip": lambda: jnp.clip(V, 0, 1.5), "wide": lambda: jnp.asarray(np.arange(2.0)) * 2,
+    "one hot": lambda: anima.nn.one_hot(jnp.asarray(np.array([0, 2], np.int32)), 3),
+    "uniform": lambda: random.uniform(random.key(7), (3,)), "normal": lambda: random.normal(random.key(7), (3,)),
+    "gumbel": lambda: random.gumbel(random.key(7), (3,)), "bits": lambda: random.bits(random.key(7), (3,)),
+    "split": lambda: random.key_data(random.split(random.key(7), 3)),
+    "randint": lambda: random.randint(random.key(7), (3,), 0, 9),
+    "fold": lambda: random.key_data(random.fold_in(random.key(7), 3))}
+
+
+def test_options_between_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a `with` and for good, from any option to any other."""
+    settings = [(name, value) for name, others in OPTIONS.items() for value in (config.read(name), *others)]
+    wanted = {}
+    for name, value in settings:
+        with config.option(name)(value):
+            wanted |= {(name, value, call): alone(UNDER_OPTIONS[call], monkeypatch) for call in UNDER_OPTIONS}
+    for seed in range(3):
+        chance.Random(seed).shuffle(settings)
+        for name, value in settings:
+            with config.option(name)(value):
+                for call in UNDER_OPTIONS:
+                    for _ in range(2):
+                        assert outcome(UNDER_OPTIONS[call]) == wanted[name, value, call], (name, value, call)
+
+
+K = random.key(5)
+ONE, MANY = np.float32(0.5), jnp.asarray(np.array([0.25, 0.5, 0.75], np.float32))
+DRAWS: list[Callable[[Any], Any]] = [
+    lambda k: random.normal(k), lambda k: random.normal(k, ()), lambda k: random.normal(k, (3,)),
+    lambda k: random.normal(k, [3]), lambda k: random.normal(k, (3, 1)), lambda k: random.normal(k, dtype="float16"),
+    lambda k: random.normal(k, (3,), "float16"), lambda k: random.normal(k, (3,), complex),
+    lambda k: random.uniform(k, (3,)), lambda k: random.uniform(k, (3,), minval=0),
+    lambda k: random.uniform(k, (3,), None, 0),
+    lambda k: random.uniform(k, (3,), None, 0.0, 2), lambda k: random.uniform(k, (3,), None, 0.0, 2.0),
+    lambda k: random.uniform(k, (3,), maxval=0.5), lambda k: random.uniform(k, (3,), maxval=ONE),
+    lambda k: random.uniform(k, (3,), maxval=MANY), lambda k: random.uniform(k, (3,), minval=-0.0, maxval=MANY),
+    lambda k: random.bernoulli(k), lambda k: random.bernoulli(k, 0.5), lambda k: random.bernoulli(k, MANY),
+    lambda k: random.bernoulli(k, 0.25, (3,)), lambda k: random.bernoulli(k, 0.25, (3,), mode="high"),
+    lambda k: random.randint(k, (3,), 0, 9), lambda k: random.randint(k, (3,), 0, 9, "uint8"),
+    lambda k: random.randint(k, (3,), 0, np.int8(9)), lambda k: random.randint(k, (3,), 0, 300, "uint8"),
+    lambda k: random.randint(k, (3,), False, True), lambda k: random.randint(k, (3,), np.array([0, 1, 2]), 9),
+    lambda k: random.choice(k, 5), lambda k: random.choice(k, 5, (2,)), lambda k: random.choice(k, 5, (2,), False),
+    lambda k: random.choice(k, 5, (2,), 0), lambda k: random.choice(k, MANY), lambda k: random.choice(k, MANY, (2,)),
+    lambda k: random.choice(k, 3, (2,), True, MANY), lambda k: random.choice(k, 3, (2,), False, MANY),
+    lambda k: random.gumbel(k, (3,)), lambda k: random.gumbel(k, (3,), mode="high"), lambda k: random.gamma(k, 2),
+    lambda k: random.gamma(k, 2.0), lambda k: random.gamma(k, MANY), lambda k: random.gamma(k, 2, (3,)),
+    lambda k: random.permutation(k, 3), lambda k: random.permutation(k, MANY), lambda k: random.poisson(k, 2),
+    lambda k: random.poisson(k, 2.0), lambda k: random.poisson(k, 2.0, (3,)),
+    lambda k: random.poisson(k, 2.0, (3,), "uint8"),
+    lambda k: random.categorical(k, MANY), lambda k: random.categorical(k, MANY, 0),
+    lambda k: random.categorical(k, MANY, -1, (4,)),
+    lambda k: random.categorical(k, MANY, shape=(2,), replace=False), lambda k: random.truncated_normal(k, -1, 1),
+    lambda k: random.truncated_normal(k, -1.0, 1.0), lambda k: random.truncated_normal(k, -1, MANY)]
+
+
+def test_samplers_in_turn() -> None:
+    wanted = [outcome(lambda draw=draw: anima.jit(draw)(K)) for draw in DRAWS]
+    for seed in range(2):
+        order = [*range(len(DRAWS))]
+        chance.Random(seed).shuffle(order)
+        for n in order:
+            assert outcome(lambda n=n: DRAWS[n](K)) == wanted[n], n
