@@ -131,6 +131,19 @@ def test_cond(wrap):
     np.testing.assert_allclose(lanes, [np.cos(2.0), 4.0], rtol=1e-6)
 
 
+def test_results_of_a_choice_are_weakly_typed_where_those_of_its_first_branch_are() -> None:
+    def strong(x):
+        return jnp.int32(3)
+
+    def weak(x):
+        return x
+
+    for branches, expected in (((strong, weak), False), ((weak, strong), True), ((weak, strong, weak), True)):
+        assert anima.jit(lambda k, x, b=branches: lax.switch(k, b, x))(1, 1).weak_type is expected
+    assert anima.jit(lambda p, x: lax.cond(p, strong, weak, x))(True, 1).weak_type is True
+    assert anima.jit(lambda p, x: lax.cond(p, weak, strong, x))(True, 1).weak_type is False
+
+
 def test_cond_of_the_documents():
     operand = jnp.array([0.0])
     assert repr(lax.cond(True, lambda x: x + 1, lambda x: x - 1, operand)) == "Array([1.], dtype=float32)"

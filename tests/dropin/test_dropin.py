@@ -221,3 +221,17 @@ from jax.config import config
 import jax.config as again
 print(config is jax.config, again is config, jax.config.jax_enable_x64)
 """) == "True True False\n"
+
+
+def test_frames_that_errors_show_are_those_of_users():
+    assert under_jax("""
+import sys, jax
+from jax._src import traceback_util
+def mine():
+    return sys._getframe()
+frames = []
+jax.tree.map(lambda _: frames.extend([sys._getframe(), sys._getframe(1)]), 1)
+print([traceback_util.include_frame(f) for f in (mine(), *frames)])
+traceback_util.register_exclusion(mine.__code__.co_filename)
+print(traceback_util.include_frame(mine()))
+""") == "[True, True, False]\nFalse\n"

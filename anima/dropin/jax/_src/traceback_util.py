@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from anima.errors import api_boundary as api_boundary
+from anima.errors import api_boundary as api_boundary, is_internal
 from anima.extend.source_info_util import register_exclusion as register_exclusion
 
-_exclude_paths: list[str] = []
 __all__ = ["api_boundary", "include_frame", "register_exclusion"]
 
 
 def include_frame(frame: Any) -> bool:
     """Whether errors show a frame."""
-    return frame.f_code.co_filename not in _exclude_paths
+    return not is_internal(frame.f_code)
