@@ -159,7 +159,7 @@ def test_two_arrays(fun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fun", [*(f for f in TWO if f is not jnp.where), jnp.maximum, jnp.hypot,
                                  lambda x, y: jnp.where(M, x, y), lambda x, y: x - y,
                                  lambda x, y: jnp.clip(x, y, 2), lambda x, y: jnp.linspace(x, y, 3),
-                                 lambda x, y: jnp.stack([x, y]), lambda x, y: jnp.divmod(x, y)[1]], ids=str)
+                                 lambda x, y: jnp.stack([x, y]), lambda x, y: jnp.divmod(x, y)[1]])
 @pytest.mark.parametrize("compiles", [False, True])
 def test_one_array_twice_and_then_two(fun: Any, compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is remembered from before is of other functions than these: the first calls are of one array."""
