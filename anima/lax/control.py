@@ -30,6 +30,7 @@ from anima.ops.broadcast import as_array
 from anima.transforms.discharge import discharged, is_stateful
 from anima.util import cleared, exact_type, weak_cache
 
+remembers = False  # whether loops outside of jit are traced once for each function: programs written for JAX expect it
 _loops: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()  # by the user's functions
 cleared(_loops.clear)
 
@@ -38,8 +39,8 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Se
               options: tuple[Any, ...] = ()) -> Any:
     """`run(operands)`, compiled where it would run. What the user's functions close over is an operand too.
 
-    As those of jit, the user's `functions` are called once for arguments of the same types and the same `options`,
-    for as long as they live.
+    In JAX's place (`remembers`), the user's `functions` are called once for arguments of the same types and the same
+    `options`, for as long as they live, as those of jit are: what they read besides may then be of that time.
     """
     if is_tracing() or config.disable_jit:
         return run(operands)
@@ -70,7 +71,7 @@ def _compiled(name: str, operands: Any, run: Callable[[Any], Any], functions: Se
 def _known_of(functions: Sequence[Any]) -> dict[Any, Any] | None:
     """What is remembered of loops of these functions; None where nothing is: of transformed ones, which may close over
     anything, and of functions that cannot be told apart, or are made anew at each use, as methods are."""
-    if not functions or current.trace is not EVAL or config.debug_key_reuse:
+    if not remembers or not functions or current.trace is not EVAL or config.debug_key_reuse:
         return None
     if any(isinstance(f, MethodType) for f in functions):
         return None

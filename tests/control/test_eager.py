@@ -16,6 +16,7 @@ from anima import lax
 from anima.core import intern
 from anima.core.intern import interned
 from anima.extend.core import Primitive
+from anima.lax import control
 from anima.ops.index import dynamic_slice_p
 from anima.runtime import executable
 
@@ -263,6 +264,23 @@ def test_branches_that_close_over_one_array_in_two_places() -> None:
     assert float(anima.grad(run)(1.0)) == 1.0
 
 
+def test_loops_read_what_their_functions_read_now() -> None:
+    weight: Any = 1.0
+
+    def body(c: Any, _: Any) -> Any:
+        return c + weight, None
+
+    assert lax.scan(body, 0.0, length=3)[0] == 3 and lax.fori_loop(0, 3, lambda i, c: body(c, i)[0], 0.0) == 3
+    weight = jnp.float32(2.0)
+    assert lax.scan(body, 0.0, length=3)[0] == 6 and lax.fori_loop(0, 3, lambda i, c: body(c, i)[0], 0.0) == 6
+
+
+@pytest.fixture
+def in_the_place_of_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "remembers", True)
+
+
+@pytest.mark.usefixtures("in_the_place_of_jax")
 def test_functions_of_loops_are_called_once_for_equal_types() -> None:
     calls: list[str] = []
 
@@ -293,6 +311,7 @@ def test_functions_of_loops_are_called_once_for_equal_types() -> None:
     assert sorted(calls) == ["fori", "scan", "scan", "scan"]
 
 
+@pytest.mark.usefixtures("in_the_place_of_jax")
 def test_what_is_remembered_of_loops_is_of_their_functions() -> None:
     class Model:
         def __init__(self, weight: float) -> None:
@@ -328,6 +347,7 @@ def test_what_is_remembered_of_loops_is_of_their_functions() -> None:
     assert lax.scan(Unhashable(), 0, length=3)[0] == 3
 
 
+@pytest.mark.usefixtures("in_the_place_of_jax")
 def test_functions_of_loops_are_let_go() -> None:
     def body(c: Any, _: Any, big: Any = jnp.ones(5)) -> Any:
         return c + big.sum(), None
