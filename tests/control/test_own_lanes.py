@@ -153,7 +153,7 @@ def test_blocks_as_choices() -> None:
 
 
 NUMBER, PAIR = np.float32(1), np.ones(2, np.float32)
-STEPS: dict[str, tuple[Any, list[Any], tuple[Any, ...], int, bool]] = {
+CONDITIONS: dict[str, tuple[Any, list[Any], tuple[Any, ...], int, bool]] = {
     "elements moved": (lambda s: jnp.stack([s[1], s[0]]), [PAIR], (), 3, True),
     "elements moved in a function": (anima.jit(lambda s: jnp.stack([s[1], s[0]])), [PAIR], (), 3, True),
     "in a branch": (lambda s: lax.cond(s[0] > 0, lambda s: jnp.stack([s[1], s[0]]), lambda s: s, s), [PAIR], (), 3,
@@ -178,8 +178,8 @@ STEPS: dict[str, tuple[Any, list[Any], tuple[Any, ...], int, bool]] = {
     "two, one of them too long": (lambda c, x, y: c + x * y.sum(), [NUMBER, NUMBER, PAIR], (NUMBER, PAIR), 64, False)}
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", CONDITIONS)
 def test_on_both_sides_of_every_condition(name: str) -> None:
-    step, args, sequences, length, wanted = STEPS[name]
+    step, args, sequences, length, wanted = CONDITIONS[name]
     closed = anima.make_jaxpr(step)(*args)
     assert on_their_own(closed, [aval_of(x) for x in sequences], length) == wanted

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from anima.compiler.ir.loops import INDEX, Const, Expr, NamedValue, Op, normal
+from anima.compiler.ir.loops import INDEX, Const, Expr, NamedValue, Op, affine, normal
 
 TRUE, FALSE = Const(True, "bool"), Const(False, "bool")
 
@@ -26,7 +26,7 @@ class IndexAtom:
     `level` is the number of loops that it depends on; `source` is ("div" or "rem", index, divisor) or None.
     """
 
-    __slots__ = ("expr", "hi", "level", "lo", "number", "source")
+    __slots__ = ("expr", "hi", "level", "lo", "number", "source", "twin")
 
     def __init__(self, number: int, expr: Expr, lo: int, hi: int, level: int, source: Any = None):
         self.number = number
@@ -35,6 +35,7 @@ class IndexAtom:
         self.hi = hi
         self.level = level
         self.source = source
+        self.twin = False  # whether there is another for this expression, of which less or more was known
 
 
 class Index:
@@ -73,7 +74,10 @@ class Index:
     def expr(self) -> Expr:
         """The index as an expression of the loop IR."""
         if self._expr is None:
-            self._expr = normal([a.expr for a, _ in self.terms], [c for _, c in self.terms], self.const)
+            if any(a.twin for a, _ in self.terms):
+                self._expr = affine(self.const, *((a.expr, c) for a, c in self.terms))
+            else:
+                self._expr = normal([a.expr for a, _ in self.terms], [c for _, c in self.terms], self.const)
         return self._expr
 
 
