@@ -87,6 +87,7 @@ class Indexer:
     def __init__(self) -> None:
         self._known: dict[Any, Index] = {}
         self._atoms: dict[Any, IndexAtom] = {}
+        self._first: dict[Expr, IndexAtom] = {}
         self._count = 0
         self.zero = self.const(0)
 
@@ -107,6 +108,9 @@ class Indexer:
         if found is None:
             self._count += 1
             found = self._atoms[key] = IndexAtom(self._count, expr, lo, hi, level, source)
+            first = self._first.setdefault(expr, found)
+            if first is not found:
+                first.twin = found.twin = True
         return found
 
     def var(self, name: str, extent: int, level: int) -> Index:
