@@ -518,6 +518,15 @@ class ModuleBuilder:
             types = ", ".join(t.text for t in params)
             self._declared[name] = f"declare {result.text if result else 'void'} @{name}({types})"
 
+    @property
+    def declared(self) -> list[str]:
+        """The names of external functions that are called."""
+        return list(self._declared)
+
+    def undeclare(self, name: str) -> None:
+        """Forgets that a function is external: the module defines it."""
+        del self._declared[name]
+
     def constant(self, name: str, scalar: str, numbers: Sequence[float], align: int = 64) -> Value:
         """A constant array in the module's read-only data; the value is its address."""
         if name not in self._globals:

@@ -11,6 +11,7 @@ and strides count elements, and matrices are row-major: element (i, j) of a matr
 |---|---|---|
 | callback | number, count, buffers... | calls back into Python: the program's callback of that number, with the first `count` buffers to read and the others to write, all after all are read: a buffer may be both. If it raises, the program ends there. |
 | foreign | address, layout, count, buffers... | calls a C function as `core/foreign.py` writes it; the first `count` buffers are read, the others written. |
+| barrier | width | in programs for grids (`compiler/grid`): the threads of a team of that width wait for each other; 0: all. |
 | poll | | looks for signals (Ctrl-C); if a handler raises, the program ends there. This one and the next three are `interrupt`'s. |
 | watch | flag | makes a buffer of two words one by which threads tell each other to stop. |
 | look | flag | in a kernel: like poll; or if another thread says so, the kernel ends there. |
@@ -66,6 +67,7 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "callback": (("number", "count"), (), ()),  # then any number of buffers
     "foreign": (("address", "layout", "count"), (), ()),  # then any number of buffers
     "poll": ((), (), ()),
+    "barrier": (("width",), (), ()),
     "stamp": (("number",), (), ()),
     "watch": (("flag",), (), ("flag",)),
     "look": (("flag",), ("flag",), ("flag",)),

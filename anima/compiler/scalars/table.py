@@ -171,16 +171,21 @@ _ARITY = {"pow": 2, "rem": 2, "atan2": 2, **dict.fromkeys(INCOMPLETE, 2), **ARIT
 
 def support_text(symbol: str, triple: str, vector_bits: int, features: str) -> str:
     """The LLVM module that defines a support function; KeyError if the name is none of ours."""
+    module = ModuleBuilder(triple, vector_bits, features)
+    write_support(module, symbol)
+    return module.text()
+
+
+def write_support(module: ModuleBuilder, symbol: str, linkage: str = "") -> None:
+    """Defines a support function in a module; KeyError if the name is none of ours."""
     match = _SYMBOL.fullmatch(symbol)
     if match is None:
         raise KeyError(f"{symbol} is not a support function")
     name, dtype, width = match[1], match[2], int(match[3])
-    module = ModuleBuilder(triple, vector_bits, features)
     if name.endswith("_large"):
-        b = module.function(symbol, [Type("ptr"), Type("i64")])
+        b = module.function(symbol, [Type("ptr"), Type("i64")], None, linkage)
         large_loop(b, name.removesuffix("_large"), KINDS[dtype])
-        return module.text()
+        return
     type = llvm_type(dtype, width)
-    b = module.function(symbol, [type] * _ARITY.get(name, 1), type)
+    b = module.function(symbol, [type] * _ARITY.get(name, 1), type, linkage)
     b.ret(SCALARS[name](*[Num(b, p) for p in b.params]).v)
-    return module.text()

@@ -1,0 +1,213 @@
+"""What threads of a grid do besides computing, as LLVM text: which one they are, waiting for others, exchanging values.
+
+    Nvptx     special registers, `bar.sync`, `shfl.sync`; of the whole grid: a counter in memory
+    Threads   functions of the host's that are called: threads of a CPU stand for those of a grid, in tests
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from anima.compiler.emitting.value import I32, I64, PTR
+from anima.compiler.grid.target import GridTarget
+from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
+from anima.compiler.ir.loops import ENTRY
+
+WHOLE_WARP = 0xFFFFFFFF
+
+
+class Device(Protocol):
+    """How a kind of grid does it, in the entry function of a program: `thread` is the number of a thread in its block,
+    `block` that of the block, of `blocks`."""
+
+    thread: Value
+    block: Value
+    blocks: Value
+
+    def arguments(self) -> list[Value]:
+        """The addresses that the program is called with."""
+        ...
+
+    def shared(self, offset: int) -> Value:
+        """An address in the memory that a block shares."""
+        ...
+
+    def barrier(self, width: int) -> None:
+        """All threads of a team of so many threads wait for each other; 0: of the whole grid."""
+        ...
+
+    def exchange(self, value: Value, distance: int, width: int) -> Value:
+        """The i32 that another thread of a team has, whose number differs by the bit `distance`."""
+        ...
+
+    def finish(self, text: str) -> str:
+        """The module's text, with what it needs."""
+        ...
+
+
+class Nvptx:
+    """A GPU of NVIDIA's. `single`: there is one block."""
+
+    def __init__(self, module: ModuleBuilder, target: GridTarget, threads: int, single: bool, count: int) -> None:
+        self.target, self.threads, self.single, self.module = target, threads, single, module
+        params = [(f"a{n}", PTR) for n in range(count)]
+        self.b = b = module.function(ENTRY, [*params, ("arena", PTR), ("counter", PTR)])
+        self.thread = self._register("tid")
+        self.block = self._register("ctaid") if not single else Value("0", I32)
+        self.blocks = self._register("nctaid") if not single else Value("1", I32)
+        self.uses_shared = False
+        assert b is not None
+
+    def _register(self, name: str) -> Value:
+        full = f"llvm.nvvm.read.ptx.sreg.{name}.x"
+        self.module.declare(full, [], I32)
+        return self.b.first(f"call i32 @{full}()", I32)
+
+    def arguments(self) -> list[Value]:
+        return self.b.params
+
+    def shared(self, offset: int) -> Value:
+        self.uses_shared = True
+        base = self.b.assign("addrspacecast ptr addrspace(3) @anima_shared to ptr", PTR)
+        return self.b.gep("i8", base, offset) if offset else base
+
+    def barrier(self, width: int) -> None:
+        if width == 0 and not self.single:
+            self.b.line(f"call void @anima.grid_barrier(ptr {self.b.params[-1].name}, i32 {self.blocks.name})")
+        elif width == 0 or width > self.target.warp:
+            if self.threads > self.target.warp:
+                self.b.line("call void @llvm.nvvm.barrier0()")
+            else:
+                self._warp_barrier(str(WHOLE_WARP if self.threads == self.target.warp else (1 << self.threads) - 1))
+        elif width > 1:
+            self._warp_barrier(self._mask(width))
+
+    def _warp_barrier(self, mask: str) -> None:
+        self.b.line(f"call void @llvm.nvvm.bar.warp.sync(i32 {mask})")
+
+    def _mask(self, width: int) -> str:
+        """The lanes of a warp that are the team of this thread."""
+        if width >= self.target.warp:
+            return str(WHOLE_WARP)
+        first = self.b.op("and", self.thread, self.target.warp - width)
+        return self.b.op("shl", Value(str((1 << width) - 1), I32), first).name
+
+    def exchange(self, value: Value, distance: int, width: int) -> Value:
+        mask = self._mask(width)
+        return self.b.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 {mask}, {value}, i32 {distance}, i32 31)", I32)
+
+    def finish(self, text: str) -> str:
+        threads = self.threads
+        text = text.replace(f"define void @{ENTRY}(", f"define ptx_kernel void @{ENTRY}(", 1)
+        head, _, rest = text.partition(f"@{ENTRY}(")
+        params, _, body = rest.partition(") #0")
+        return f'''{head}@{ENTRY}({params}) #1{body}
+@anima_shared = external addrspace(3) global [0 x i8], align 16
+declare void @llvm.nvvm.barrier0()
+declare void @llvm.nvvm.bar.warp.sync(i32)
+declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.y()
+{_GRID_BARRIER if not self.single else ""}
+attributes #1 = {{ nounwind "nvvm.maxntid"="{threads}" }}
+attributes #2 = {{ nounwind convergent noinline }}
+'''
+
+
+# Blocks count the barrier in a word whose first bit changes when all of them are there: the first block adds what is
+# left to that. The first thread of a block counts for it; before, all of it have stored, after, all may load.
+_GRID_BARRIER = '''
+define internal void @anima.grid_barrier(ptr %counter, i32 %blocks) #2 {
+entry:
+  call void @llvm.nvvm.barrier0()
+  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %is_first = icmp eq i32 %thread, 0
+  br i1 %is_first, label %first, label %done
+first:
+  %block = call i32 @anima.block()
+  %is_zero = icmp eq i32 %block, 0
+  %others = sub i32 -2147483647, %blocks
+  %step = select i1 %is_zero, i32 %others, i32 1
+  call void asm sideeffect "fence.acq_rel.gpu;", "~{memory}"()
+  %before = call i32 asm sideeffect "atom.add.acq_rel.gpu.u32 $0, [$1], $2;", "=r,l,r,~{memory}"(ptr %counter, i32 %step)
+  br label %wait
+wait:
+  %now = call i32 asm sideeffect "ld.acquire.gpu.u32 $0, [$1];", "=r,l,~{memory}"(ptr %counter)
+  %changed = xor i32 %now, %before
+  %all = icmp slt i32 %changed, 0
+  br i1 %all, label %passed, label %wait
+passed:
+  call void asm sideeffect "fence.acq_rel.gpu;", "~{memory}"()
+  br label %done
+done:
+  call void @llvm.nvvm.barrier0()
+  ret void
+}
+define internal i32 @anima.block() #2 {
+entry:
+  %block = call i32 asm "mov.u32 $0, %ctaid.x;", "=r"()
+  ret i32 %block
+}
+'''
+
+
+class Threads:
+    """Threads of a CPU that stand for those of a grid: the host has functions `anima_barrier`, `anima_exchange`."""
+
+    def __init__(self, module: ModuleBuilder, target: GridTarget, threads: int, single: bool, count: int) -> None:
+        self.target, self.threads, self.single, self.module = target, threads, single, module
+        params = [(f"a{n}", PTR) for n in range(count)]
+        self.b = module.function(ENTRY, [("table", PTR), ("arena", PTR), ("shared", PTR), ("thread", I32), ("block", I32),
+                                         ("blocks", I32)])
+        self.table, self.arena, self.memory, self.thread, self.block, self.blocks = self.b.params
+        self.count = len(params)
+
+    def arguments(self) -> list[Value]:
+        found = [self.b.first(f"getelementptr i64, ptr %table, i64 {n}", PTR) for n in range(self.count)]
+        return [*(self.b.first(f"load ptr, ptr {p.name}", PTR) for p in found), self.arena]
+
+    def shared(self, offset: int) -> Value:
+        return self.b.gep("i8", self.memory, offset) if offset else self.memory
+
+    def barrier(self, width: int) -> None:
+        if width == 1:
+            return
+        self.module.declare("anima_barrier", [I32] * 3, None)
+        self.b.call("anima_barrier", [self.thread, self.block, Value(str(width), I32)])
+
+    def exchange(self, value: Value, distance: int, width: int) -> Value:
+        self.module.declare("anima_exchange", [I32] * 5, I32)
+        found = self.b.call("anima_exchange", [self.thread, self.block, Value(str(width), I32),
+                                               Value(str(distance), I32), value], I32)
+        assert found is not None
+        return found
+
+    def finish(self, text: str) -> str:
+        return text
+
+
+KINDS: dict[str, type[Nvptx] | type[Threads]] = {"nvptx64": Nvptx}
+
+
+def words(b: Builder, value: Value) -> Sequence[Value]:
+    """A value as i32s."""
+    bits = value.type.bits
+    if value.type.is_float:
+        value = b.cast("bitcast", value, Type(f"i{bits}"))
+    if bits < 32:
+        return [b.cast("zext", value, I32)]
+    if bits == 32:
+        return [value]
+    return [b.cast("trunc", value, I32), b.cast("trunc", b.op("lshr", value, 32), I32)]
+
+
+def from_words(b: Builder, found: Sequence[Value], type: Type) -> Value:
+    """A value of a type, of its `words`."""
+    value = found[0]
+    bits = type.bits
+    if bits < 32:
+        value = b.cast("trunc", value, Type(f"i{bits}"))
+    elif bits == 64:
+        low, high = (b.cast("zext", w, I64) for w in found)
+        value = b.op("or", low, b.op("shl", high, 32))
+    return b.cast("bitcast", value, type) if type.is_float else value

@@ -1,0 +1,337 @@
+"""Programs whose loops are handed out to teams, as LLVM text: one function, which every thread of the grid runs.
+
+    spread(32) i < 100: ...        for (i = thread / 32; i < 100; i += threads / 32) ...      a team of 32 is as one
+
+Values that a team has in common each of its threads computes for itself; what a team stores, its first thread stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anima import errors
+from anima.compiler.emitting.function import Function, TextModule
+from anima.compiler.emitting.memory import Place
+from anima.compiler.emitting.value import (
+    I8,
+    I32,
+    I64,
+    LaneIndex,
+    Val,
+    constant_of,
+    i64,
+    itemsize,
+    parts,
+    rebuild,
+)
+from anima.compiler.grid.barriers import GRID
+from anima.compiler.grid.device import KINDS, Device, Threads, from_words, words
+from anima.compiler.grid.target import GridTarget
+from anima.compiler.ir.assembly import ModuleBuilder, Value
+from anima.compiler.ir.loops import (
+    Accumulate,
+    Call,
+    For,
+    Kernel,
+    Local,
+    Mutable,
+    Program,
+    Stmt,
+    Store,
+    slots,
+    statements,
+)
+from anima.compiler.ir.neutral import neutral
+from anima.compiler.scalars.table import write_support
+
+_EXCHANGE = 64 * 16   # bytes of a block's memory in which its warps exchange values
+_MOST_LOCAL = 1 << 16  # bytes that a thread may have to itself
+
+
+@dataclass(slots=True)
+class Team:
+    """The threads that run what is being written together: how many (0: the grid), which of them this one is, and how
+    many teams of a block there are."""
+
+    width: int
+    rank: Value
+
+
+def grid_text(program: Program, target: GridTarget, threads: int, single: bool) -> tuple[str, int]:
+    """The LLVM text of a program, for blocks of so many threads, and how many bytes of memory a block shares."""
+    module = ModuleBuilder(target.triple, 0, target.features)
+    kind = next((k for name, k in KINDS.items() if target.triple.startswith(name)), Threads)
+    device = kind(module, target, threads, single, len(slots(program)))
+    function = GridFunction(module, device, target, threads, single)
+    function.program(program)
+    _add_support(module)
+    return device.finish(module.text()), function.most_shared
+
+
+class GridFunction(Function):
+    """The entry function of a program, as a thread runs it."""
+
+    def __init__(self, module: ModuleBuilder, device: Device, target: GridTarget, threads: int, single: bool) -> None:
+        super().__init__(TextModule(module, False), device.b, None)  # type: ignore[attr-defined]
+        self.device, self.target, self.threads, self.single = device, target, threads, single
+        b = self.b
+        thread = b.cast("zext", device.thread, I64)
+        self.thread = thread
+        self.block_number = b.cast("zext", device.block, I64) if not single else i64(0)
+        self.blocks = b.cast("zext", device.blocks, I64) if not single else i64(1)
+        rank = thread if single else b.op("add", b.op("mul", self.block_number, i64(threads)), thread)
+        self.team = Team(threads if single else GRID, rank)
+        self.shared_bytes = 0
+        self.most_shared = 0
+        self.outside = self.outer
+
+    def program(self, program: Program) -> None:
+        """Writes a program."""
+        b = self.b
+        *addresses, arena = self.device.arguments()[:len(slots(program)) + 1]
+        known = {x.name: x for x in program.buffers}
+        given = {x.name: a for x, a in zip(slots(program), addresses, strict=True)}
+        for buffer in program.buffers:
+            root = buffer
+            while root.alias is not None:
+                root = known[root.alias]
+            if buffer.name in given:
+                pointer = given[buffer.name]
+            elif root.name in given:
+                pointer = given[root.name]
+            else:
+                assert root.offset is not None
+                pointer = b.gep("i8", arena, root.offset) if root.offset else arena
+            self.places[buffer.name] = Place(pointer, buffer.dtype, root.name)
+        self.block(program.body)
+        b.ret()
+
+    def outer(self, stmt: Stmt) -> None:
+        """A kernel, or a routine."""
+        if isinstance(stmt, Kernel):
+            used = self.shared_bytes
+            with self.inlined(stmt.body):
+                self.block(stmt.body)
+            self.shared_bytes = used
+            return
+        if isinstance(stmt, Call) and stmt.routine == "barrier":
+            self.device.barrier(0 if stmt.args[0] == GRID else int(stmt.args[0]))
+            for place in self.places.values():
+                self.changed(place.root)
+            return
+        assert isinstance(stmt, Call)
+        where = f" ({errors.line_of(stmt.source)})" if stmt.source else ""
+        raise NotImplementedError(f"'{stmt.routine}' cannot run on a GPU yet{where}. Fix: compute it on the CPU: "
+                                  "anima.device_put(x, anima.devices('cpu')[0]).")
+
+    def statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case For(kind="spread"):
+                self.spread(stmt)
+            case Local(held="") if self.team.width != 1:
+                self.places[stmt.buffer] = Place(self.of_team(stmt), stmt.dtype, stmt.buffer)
+                self.held.pop(stmt.buffer, None)
+                self.changed(stmt.buffer)
+            case Call(routine="barrier"):
+                self.outer(stmt)
+            case _:
+                super().statement(stmt)
+
+    # ---------------------------------------------------------------- memory
+
+    def of_team(self, local: Local) -> Value:
+        """Memory that a team has."""
+        size = -(-max(local.size, 1) * itemsize(local.dtype) // 16) * 16
+        width = self.team.width
+        start = _EXCHANGE + self.shared_bytes
+        count = 1 if width in (GRID, self.threads) else self.threads // width
+        self.shared_bytes += size * count
+        self.most_shared = max(self.most_shared, _EXCHANGE + self.shared_bytes)
+        if self.most_shared > self.target.shared * 4:
+            raise NotImplementedError(f"{local.buffer} takes more memory than a block has")
+        base = self.device.shared(start)
+        if count == 1:
+            return base
+        number = self.b.op("lshr", self.thread, i64(width.bit_length() - 1))
+        return self.b.gep("i8", base, self.b.op("mul", number, i64(size)))
+
+    def scratch(self, buffer: str, dtype: str, size: int) -> Value:
+        nbytes = max(size, 1) * itemsize(dtype)
+        if nbytes > _MOST_LOCAL:
+            raise NotImplementedError(f"{buffer} takes {nbytes} bytes, more than a thread of a grid has to itself")
+        return self.b.alloca(I8, nbytes)
+
+    def store(self, buffer: str, index: LaneIndex, value: Val) -> None:
+        """What a team stores, its first thread stores."""
+        if self.team.width == 1:
+            super().store(buffer, index, value)
+            return
+        b = self.b
+        index = LaneIndex(self.total(index), 0, index.lo, index.hi)
+        then, done = b.label("first"), b.label("stored")
+        b.branch_if(b.cmp("eq", self.team.rank, i64(0)), then, done)
+        with self.scope():
+            b.place(then)
+            super().store(buffer, index, value)
+            b.branch(done)
+        b.place(done)
+        self.changed(self.places[buffer].root)
+
+    # ---------------------------------------------------------------- loops
+
+    def spread(self, loop: For) -> None:
+        """Hands iterations out to teams of `loop.width` threads of the team."""
+        b, team, width = self.b, self.team, loop.width
+        extent = self.index(loop.extent)
+        stop = self.total(extent)
+        start, step = self._division(team, width)
+        inside = list(statements(*loop.body))
+        own = {s.name for s in inside if isinstance(s, Mutable)}
+        sums = {s.name: s for s in inside if isinstance(s, Accumulate) and s.name not in own}
+        keys = self.carried(loop.body)
+        before = {name: self.env[name] for name in sums}
+        for name, stmt in sums.items():
+            dtype = stmt.value.dtype
+            self.env[name] = self.constant(neutral(stmt.op, dtype), dtype)
+        rank = i64(0) if width == 1 else b.op("and", self.thread, i64(width - 1))
+        self.team = Team(width, self.thread if width == self.threads else rank)
+        used = self.shared_bytes
+
+        def body(i: Value) -> None:
+            self.env[loop.index] = LaneIndex(i, 0, 0, max(extent.hi - 1, 0))
+            self.block(loop.body)
+
+        self._strided(start, stop, step, keys, loop.body, body)
+        self.shared_bytes = used
+        self.team = team
+        for name, stmt in sums.items():
+            total = self._added_up(stmt.op, stmt.value.dtype, self.env[name])
+            self.env[name] = self.combine(stmt.op, stmt.value.dtype, before[name], total)
+
+    def _division(self, team: Team, width: int) -> tuple[Value, Value]:
+        """Which of the smaller teams of a team this thread is in, and how many of them there are."""
+        b = self.b
+        if width == self.threads:
+            return (i64(0), i64(1)) if team.width != GRID else (self.block_number, self.blocks)
+        shift = i64(width.bit_length() - 1)
+        number = team.rank if width == 1 else b.op("lshr", team.rank, shift)
+        if team.width == GRID:
+            return number, b.op("mul", self.blocks, i64(self.threads // width))
+        return number, i64(team.width // width)
+
+    def _strided(self, start: Value, stop: Value, step: Value, keys: Sequence[str], stmts: Sequence[Stmt],
+                 body: Callable[[Value], None]) -> None:
+        """`body(i)`, which writes `stmts`, for i in start, start + step, ... while i < stop."""
+        b = self.b
+        self.forget_stores(stmts)
+        before, head, done = b.block, b.label("turn"), b.label("over")
+        initial = {k: self.env[k] for k in keys}
+        b.branch_if(b.cmp("slt", start, stop), head, done)
+        trips = constant_of(stop) is not None and constant_of(step) is not None and (
+            int(stop.name) <= int(step.name))
+        with self.scope(), self.repeating():
+            b.place(head)
+            i: Value = start
+            phis = {}
+            if not trips:
+                i = b.phi(I64, (start, before))
+                phis = self._phis(keys, before)
+            body(i)
+            results = {k: self.env[k] for k in keys}
+            latch = b.block
+            if trips:
+                b.branch(done)
+            else:
+                following = b.op("add", i, step, "nsw")
+                i.add(following, b.block)  # type: ignore[attr-defined]
+                for k, values in phis.items():
+                    for phi, value in zip(values, parts(results[k]), strict=True):
+                        phi.add(value, latch)
+                b.branch_if(b.cmp("slt", following, stop), head, done)
+        b.place(done)
+        self.env.update({k: self._join(initial[k], before, results[k], latch) for k in keys})
+        self.forget_stores(stmts)
+
+    # ---------------------------------------------------------------- what teams add up
+
+    def _added_up(self, op: str, dtype: str, value: Val) -> Val:
+        """A value of each thread of the team, all of them together."""
+        width = self.team.width
+        if width in (1, GRID):
+            if width == GRID:
+                raise ValueError("what a whole grid adds up is taken in parts")
+            return value
+        warp = min(width, self.target.warp)
+        distance = warp // 2
+        while distance:
+            value = self.combine(op, dtype, value, self._exchanged(value, distance, warp))
+            distance //= 2
+        return value if width == warp else self._over_warps(op, dtype, value)
+
+    def _exchanged(self, value: Val, distance: int, width: int) -> Val:
+        found = [from_words(self.b, [self.device.exchange(w, distance, width) for w in words(self.b, p)], p.type)
+                 for p in parts(value)]
+        return rebuild(value, tuple(found))
+
+    def _over_warps(self, op: str, dtype: str, value: Val) -> Val:
+        """The values of the warps of a block together, in their order."""
+        b, warp = self.b, self.target.warp
+        self.most_shared = max(self.most_shared, _EXCHANGE)
+        memory = self.device.shared(0)
+        number = b.op("lshr", self.thread, i64(warp.bit_length() - 1))
+        lane = b.op("and", self.thread, i64(warp - 1))
+        then, done = b.label("lane"), b.label("told")
+        b.branch_if(b.cmp("eq", lane, i64(0)), then, done)
+        b.place(then)
+        for k, part in enumerate(parts(value)):
+            stored_ = b.cast("zext", part, I8) if part.type.scalar == "i1" else part
+            b.store(stored_, b.gep("i8", memory, b.op("add", b.op("mul", number, i64(16)), i64(8 * k))), 8)
+        b.branch(done)
+        b.place(done)
+        self.device.barrier(self.threads)
+        total: Val | None = None
+        for n in range(self.threads // warp):
+            found = []
+            for k, part in enumerate(parts(value)):
+                place = b.gep("i8", memory, 16 * n + 8 * k)
+                if part.type.scalar == "i1":
+                    found.append(b.cast("trunc", b.load(I8, place), part.type))
+                else:
+                    found.append(b.load(part.type, place, 8))
+            one = rebuild(value, tuple(found))
+            total = one if total is None else self.combine(op, dtype, total, one)
+        self.device.barrier(self.threads)
+        assert total is not None
+        return total
+
+    # ---------------------------------------------------------------- indices
+
+    def arithmetic(self, name: str, a: LaneIndex, c: LaneIndex) -> LaneIndex:
+        """Divisions of numbers of 32 bits are done in 32 bits: machines have none of 64."""
+        if name in ("div", "rem") and 0 <= a.lo and a.hi < 1 << 32 and 0 < c.lo and c.hi < 1 << 32:
+            key = "narrow", name, a.value.name, a.offset, c.value.name, c.offset
+            if key not in self.known:
+                b = self.b
+                x, y = (b.const(I32, n) if (n := constant_of(v)) is not None else b.cast("trunc", v, I32)
+                        for v in (self.total(a), self.total(c)))
+                self.known[key] = b.cast("zext", b.op("udiv" if name == "div" else "urem", x, y), I64)
+            found = self.known[key]
+            assert isinstance(found, Value)
+            ends = (a.lo // c.hi, a.hi // c.lo) if name == "div" else (0, min(a.hi, c.hi - 1))
+            return LaneIndex(found, 0, *ends)
+        return super().arithmetic(name, a, c)
+
+
+def _add_support(module: ModuleBuilder) -> None:
+    """Defines the functions that are called rather than written in line."""
+    done: set[str] = set()
+    while True:
+        wanted = [name for name in module.declared if name.startswith("anima.support.") and name not in done]
+        if not wanted:
+            break
+        for name in wanted:
+            done.add(name)
+            module.undeclare(name)
+            write_support(module, name, "internal")
+

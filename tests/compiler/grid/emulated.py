@@ -1,0 +1,118 @@
+"""Grids on a CPU: threads of the operating system stand for those of a grid, so that programs for grids run anywhere.
+
+    outputs = run(compile_grid(closed, "f", (), TARGET), inputs)
+
+Each thread runs the program's own code, compiled for this machine; barriers and exchanges are Python's. Memory that a
+block shares, temporaries and results are full of NaN, or of -1, at first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.emitting.value import NUMPY
+from anima.compiler.grid.compile import GridProgram
+from anima.compiler.grid.target import GridTarget
+from anima.compiler.ir.loops import ENTRY, Program
+from anima.compiler.machine import native
+
+BLOCKS = 3
+_SECONDS = 60.0
+
+
+def _target() -> GridTarget:
+    host = native.host()
+    return GridTarget(host.triple, host.cpu, host.features, 4, 64, second_cache=1 << 14, warp=4, block=8, single=8,
+                      at_once=64, shared=1 << 15)
+
+
+TARGET = _target()
+_BARRIER = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32)
+_EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_int32] * 5)
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int32] * 3)
+
+
+class Grid:
+    """Threads that run one program."""
+
+    def __init__(self, program: GridProgram, target: GridTarget) -> None:
+        self.threads, self.blocks = program.threads, min(program.blocks, BLOCKS)
+        self.warp = target.warp
+        self.barriers: dict[tuple[int, int, int], threading.Barrier] = {}
+        self.values: dict[tuple[int, int], int] = {}
+        self.lock = threading.Lock()
+        self.failed: list[BaseException] = []
+
+    def team(self, thread: int, block: int, width: int) -> threading.Barrier:
+        whole = width == 0 or width >= self.threads
+        key = (0, 0, 0) if width == 0 else (block, 0, 0) if whole else (block, width, thread // width)
+        if width == 0:
+            key = (-1, 0, 0)
+        count = self.threads * self.blocks if width == 0 else min(width, self.threads)
+        with self.lock:
+            return self.barriers.setdefault(key, threading.Barrier(count))
+
+    def barrier(self, thread: int, block: int, width: int) -> None:
+        try:
+            self.team(thread, block, width).wait(_SECONDS)
+        except threading.BrokenBarrierError as error:
+            self.failed.append(error)
+
+    def exchange(self, thread: int, block: int, width: int, distance: int, value: int) -> int:
+        self.values[block, thread] = value
+        self.barrier(thread, block, width)
+        found = self.values[block, thread ^ distance]
+        self.barrier(thread, block, width)
+        return found
+
+
+def run(program: GridProgram, inputs: Sequence[Any], target: GridTarget = TARGET) -> list[np.ndarray]:
+    """The program's results, as flat arrays, for its inputs; those that are donated are written over in a copy."""
+    grid = Grid(program, target)
+    barrier, exchange = _BARRIER(grid.barrier), _EXCHANGE(grid.exchange)
+    symbols = {"anima_barrier": ctypes.cast(barrier, ctypes.c_void_p).value or 0,
+               "anima_exchange": ctypes.cast(exchange, ctypes.c_void_p).value or 0}
+    module = native.load_object(native.compile_object(program.text, check=True), None, None, symbols)
+    entry = _ENTRY(module.address(ENTRY))
+    memory = memory_of(program.program, inputs)
+    addresses = [memory[b.name].ctypes.data for role in ("input", "output", "const")
+                 for b in program.program.with_role(role)]
+    table = np.array([*addresses, 0], np.int64)
+    arena = np.full(program.program.arena + 64, 255, np.uint8)
+    start = -(-arena.ctypes.data // 64) * 64
+    shared = [np.full(program.shared + 16, 255, np.uint8) for _ in range(grid.blocks)]
+
+    def work(thread: int, block: int) -> None:
+        entry(table.ctypes.data, start, -(-shared[block].ctypes.data // 16) * 16, thread, block, grid.blocks)
+
+    threads = [threading.Thread(target=work, args=(t, b)) for b in range(grid.blocks) for t in range(grid.threads)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(2 * _SECONDS)
+    assert not any(t.is_alive() for t in threads), "a thread of the grid never ends"
+    assert not grid.failed, "threads of a team did not all come to a barrier"
+    return [memory[b.name] for b in program.program.with_role("output")]
+
+
+def memory_of(program: Program, inputs: Sequence[Any]) -> dict[str, np.ndarray]:
+    """The memory of what a program is given, by name."""
+    given = iter(inputs)
+    memory: dict[str, np.ndarray] = {}
+    for b in program.buffers:
+        dtype = NUMPY[b.dtype]
+        if b.role == "input":
+            memory[b.name] = np.array(next(given), dtype).reshape(-1)
+        elif b.role == "const":
+            memory[b.name] = np.ascontiguousarray(b.value, dtype).reshape(-1)
+        elif b.role == "output" and b.alias is None:
+            memory[b.name] = np.full(max(b.size * dtype.itemsize, 1), 255, np.uint8)[:b.size * dtype.itemsize].view(dtype)
+    for b in program.buffers:
+        if b.role == "output" and b.alias is not None:
+            memory[b.name] = memory[b.alias].view(NUMPY[b.dtype])
+    return memory
