@@ -49,15 +49,13 @@ class Device(Protocol):
 class Nvptx:
     """A GPU of NVIDIA's. `single`: there is one block."""
 
-    def __init__(self, module: ModuleBuilder, target: GridTarget, threads: int, single: bool, count: int) -> None:
+    def __init__(self, module: ModuleBuilder, target: GridTarget, threads: int, single: bool, read: Sequence[bool]) -> None:
         self.target, self.threads, self.single, self.module = target, threads, single, module
-        params = [(f"a{n}", PTR) for n in range(count)]
-        self.b = b = module.function(ENTRY, [*params, ("arena", PTR), ("counter", PTR)])
+        params = [(f"a{n}", PTR, *(["noalias readonly"] if only else [])) for n, only in enumerate(read)]
+        self.b = module.function(ENTRY, [*params, ("arena", PTR), ("counter", PTR)])
         self.thread = self._register("tid")
         self.block = self._register("ctaid") if not single else Value("0", I32)
         self.blocks = self._register("nctaid") if not single else Value("1", I32)
-        self.uses_shared = False
-        assert b is not None
 
     def _register(self, name: str) -> Value:
         full = f"llvm.nvvm.read.ptx.sreg.{name}.x"
@@ -68,7 +66,6 @@ class Nvptx:
         return self.b.params
 
     def shared(self, offset: int) -> Value:
-        self.uses_shared = True
         base = self.b.assign("addrspacecast ptr addrspace(3) @anima_shared to ptr", PTR)
         return self.b.gep("i8", base, offset) if offset else base
 
@@ -154,13 +151,12 @@ entry:
 class Threads:
     """Threads of a CPU that stand for those of a grid: the host has functions `anima_barrier`, `anima_exchange`."""
 
-    def __init__(self, module: ModuleBuilder, target: GridTarget, threads: int, single: bool, count: int) -> None:
+    def __init__(self, module: ModuleBuilder, target: GridTarget, threads: int, single: bool, read: Sequence[bool]) -> None:
         self.target, self.threads, self.single, self.module = target, threads, single, module
-        params = [(f"a{n}", PTR) for n in range(count)]
         self.b = module.function(ENTRY, [("table", PTR), ("arena", PTR), ("shared", PTR), ("thread", I32), ("block", I32),
                                          ("blocks", I32)])
         self.table, self.arena, self.memory, self.thread, self.block, self.blocks = self.b.params
-        self.count = len(params)
+        self.count = len(read)
 
     def arguments(self) -> list[Value]:
         found = [self.b.first(f"getelementptr i64, ptr %table, i64 {n}", PTR) for n in range(self.count)]

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from anima.compiler.emitting.value import itemsize
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.affine import steps
+from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
@@ -49,12 +50,16 @@ from anima.compiler.ir.loops import (
     statements,
     walk,
 )
+from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.buffers import rename
 from anima.util import replace
 
 SHORT = 4       # iterations that are not worth handing out inside of a team
 ALONE = 4096    # bytes of scratch memory that a thread may have by itself
+LIGHT = 20.0    # nanoseconds, about, that an element takes of which a thread does several at once
 LONG = 2048     # iterations from which a row is work for a block
+
+_MOVED = 16     # bytes that a thread moves at once
 
 
 def hand_out(program: Program, target: GridTarget) -> Program:
@@ -161,8 +166,26 @@ class _Teams:
                     else self.target.block
                 loop_ = self.one(found.body, width)
                 return self.linear(Nest(found.loops, loop_.body), width)
-            return self.linear(self.fastest(found), 1)
+            return self.linear(self.in_lanes(self.fastest(found), self.target.at_once // 4), 1)
         return self.linear(Nest(found.loops, together), width)
+
+    def in_lanes(self, found: Nest, least: int) -> Nest:
+        """A nest whose iterations do several elements beside each other, which are moved at once, if that leaves at
+        least so many iterations."""
+        *others, (name, extent) = found.loops
+        moved = [node for node in walk(*found.body) if isinstance(node, (Load, Store))]
+        lanes = min((_MOVED // itemsize(_dtype(n)) for n in moved), default=1)
+        if lanes < 2 or extent % lanes or found.count // lanes < least:
+            return found
+        lets = {s.name: s.value for s in statements(*found.body) if isinstance(s, Let)}
+        if (any(steps(n.index, lets).get(name, 0) not in (0, 1) for n in moved)
+                or sum(map(cost, found.body)) > LIGHT or any(isinstance(s, (Local, If)) for s in statements(*found.body))):
+            return found
+        lane, outer = self.name(), self.name()
+        index = affine(0, (NamedValue(outer, INDEX), lanes), (NamedValue(lane, INDEX), 1))
+        body = rename(found.body, {}, {}, {name: index})  # type: ignore[dict-item]
+        loop = For(lane, Const(lanes, INDEX), body, "vector", lanes)
+        return Nest([*others, (outer, extent // lanes)], (loop,)) if fits(loop) else found
 
     def linear(self, found: Nest, width: int) -> For:
         """One loop over all iterations of a nest, for teams of a width."""
@@ -239,7 +262,7 @@ class _Teams:
                 case Let() | Mutable() | Local() | Assign() | Accumulate() | Store():
                     out.append(stmt)
                 case For(kind="each" | "reduce"):
-                    spread = self.inside(stmt)
+                    spread = self.inside(stmt, width)
                     if spread is None:
                         return None
                     out.append(spread)
@@ -253,7 +276,7 @@ class _Teams:
                     return None
         return tuple(out)
 
-    def inside(self, loop: For) -> Stmt | None:
+    def inside(self, loop: For, width: int) -> Stmt | None:
         """A loop in a team, handed out to its threads."""
         if any(isinstance(s, (WindowAt, Call)) for s in statements(*loop.body)):
             return None
@@ -262,13 +285,17 @@ class _Teams:
             return replace(loop, kind="spread", width=1)
         if loop.kind == "each" and len(found.loops) > 1:
             found = self.fastest(found)
-        return self.linear(found, 1)
+        return self.linear(self.in_lanes(found, width), 1)
 
 
 def _renamed(expr: Expr, name: str, old: Expr) -> Expr:
     if isinstance(expr, Affine):
         return affine(expr.const, *((NamedValue(name, INDEX) if v == old else v, c) for v, c in expr.terms))
     return NamedValue(name, INDEX) if expr == old else expr
+
+
+def _dtype(node: Load | Store) -> str:
+    return node.dtype if isinstance(node, Load) else node.value.dtype if node.value.dtype != INDEX else "i64"
 
 
 def _blocks(stmt: For | If) -> list[tuple[Stmt, ...]]:

@@ -28,14 +28,22 @@ from anima.compiler.emitting.value import (
 from anima.compiler.grid.barriers import GRID
 from anima.compiler.grid.device import KINDS, Device, Threads, from_words, words
 from anima.compiler.grid.target import GridTarget
-from anima.compiler.ir.assembly import ModuleBuilder, Value
+from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
+    INDEX,
     Accumulate,
+    Affine,
+    Buffer,
     Call,
+    Const,
+    Expr,
     For,
     Kernel,
+    Let,
+    Load,
     Local,
     Mutable,
+    NamedValue,
     Program,
     Stmt,
     Store,
@@ -62,11 +70,17 @@ def grid_text(program: Program, target: GridTarget, threads: int, single: bool) 
     """The LLVM text of a program, for blocks of so many threads, and how many bytes of memory a block shares."""
     module = ModuleBuilder(target.triple, 0, target.features)
     kind = next((k for name, k in KINDS.items() if target.triple.startswith(name)), Threads)
-    device = kind(module, target, threads, single, len(slots(program)))
+    device = kind(module, target, threads, single, [_is_read(b, program) for b in slots(program)])
     function = GridFunction(module, device, target, threads, single)
     function.program(program)
     _add_support(module)
     return device.finish(module.text()), function.most_shared
+
+
+def _is_read(buffer: Buffer, program: Program) -> bool:
+    """Whether memory is only read."""
+    aliased = any(b.alias == buffer.name for b in program.buffers)
+    return buffer.role == "const" or (buffer.role == "input" and not buffer.donated and not aliased)
 
 
 class GridFunction(Function):
@@ -85,6 +99,10 @@ class GridFunction(Function):
         self.shared_bytes = 0
         self.most_shared = 0
         self.outside = self.outer
+        self.lets: dict[str, Expr] = {}
+        self.lane_names: set[str] = set()
+        self.loads_at: int | None = None   # the alignment of what is loaded, in lanes
+        self.stores_at: int | None = None
 
     def program(self, program: Program) -> None:
         """Writes a program."""
@@ -127,6 +145,13 @@ class GridFunction(Function):
 
     def statement(self, stmt: Stmt) -> None:
         match stmt:
+            case Let(name=name, value=value) if value.dtype == INDEX:
+                self.lets[name] = value
+                super().statement(stmt)
+            case Store(buffer=buffer, index=index) if self.width > 1 and buffer not in self.held:
+                before, self.stores_at = self.stores_at, self.alignment(buffer, index)
+                super().statement(stmt)
+                self.stores_at = before
             case For(kind="spread"):
                 self.spread(stmt)
             case Local(held="") if self.team.width != 1:
@@ -139,6 +164,50 @@ class GridFunction(Function):
                 super().statement(stmt)
 
     # ---------------------------------------------------------------- memory
+
+    def evaluate(self, expr: Expr) -> Val:
+        if type(expr) is not Load or self.width == 1 or expr.buffer in self.held:
+            return super().evaluate(expr)
+        index = self.index(expr.index)
+        self.loads_at = self.alignment(expr.buffer, expr.index)
+        found = self.load(expr.buffer, index)
+        self.loads_at = None
+        return found
+
+    def alignment(self, buffer: str, index: Expr) -> int | None:
+        """The bytes that divide the address of the first lane's element, if they are as many as all lanes' have."""
+        if not self.whole_lanes(index):
+            return None
+        return self.width * itemsize(self.places[buffer].dtype)
+
+    def whole_lanes(self, index: Expr) -> bool:
+        """Whether an index is a multiple of the number of lanes, and the lane."""
+        match index:
+            case Const(value=value):
+                return int(value) % self.width == 0
+            case Affine(const=const):
+                return const % self.width == 0 and all(c % self.width == 0 or (c == 1 and self.whole_lanes(v))
+                                                       for v, c in index.terms)
+            case NamedValue(name=name):
+                return name in self.lane_names or (name in self.lets and self.whole_lanes(self.lets[name]))
+        return False
+
+    def vector(self, loop: For) -> None:
+        self.lane_names.add(loop.index)
+        super().vector(loop)
+        self.lane_names.discard(loop.index)
+
+    def _load_real(self, pointer: Value, scalar: str, index: LaneIndex) -> Value:
+        if self.loads_at and index.step == 1 and not index.general and self.mask is None:
+            return self.b.load(Type(scalar, self.width), self._address(pointer, scalar, index), self.loads_at)
+        return super()._load_real(pointer, scalar, index)
+
+    def _store_real(self, pointer: Value, scalar: str, index: LaneIndex, value: Value) -> None:
+        if self.stores_at and index.step == 1 and not index.general and self.mask is None:
+            value = self.b.splat(value, self.width) if value.type.width == 1 else value
+            self.b.store(value, self._address(pointer, scalar, index), self.stores_at)
+            return
+        super()._store_real(pointer, scalar, index, value)
 
     def of_team(self, local: Local) -> Value:
         """Memory that a team has."""
