@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from anima.compiler.driver import Pass, Run, to_loops
+from anima.compiler.grid import rewrites
 from anima.compiler.grid.barriers import barriers
 from anima.compiler.grid.nests import nests, plain
 from anima.compiler.grid.parts import parts
@@ -24,6 +25,7 @@ from anima.compiler.storage.registers import registers
 from anima.core.jaxpr import ClosedJaxpr
 from anima.util import record
 
+ENTERING = (rewrites,)  # modules that enter rewrites
 LARGE = 1 << 14  # threads with something to do from which a program has more than one block
 
 

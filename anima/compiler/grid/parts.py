@@ -100,9 +100,9 @@ class _Parts:
         extent = int(loop.extent.value)  # type: ignore[union-attr]
         total = nest(loop).count
         results = outer.count
-        if total < LEAST or results * self.target.warp >= self.target.at_once // 4:
-            return 1
         team = 1 if self.across(outer, loop) else self.target.block
+        if total < LEAST or results * min(team, self.target.warp) >= self.target.at_once // 4:
+            return 1
         wanted = max(1, self.target.at_once // (results * team))
         return min(wanted, extent, max(1, total // (64 if team == 1 else 8 * team)))
 

@@ -294,7 +294,7 @@ rewrite("argmax")(_arg_extreme(reduce_max_p))
 rewrite("argmin")(_arg_extreme(reduce_min_p))
 
 
-@rewrite("top_k", where=lambda eqn, target: eqn.params["k"] > MOST_KEPT)
+@rewrite("top_k", where=lambda eqn, target: eqn.params["k"] > MOST_KEPT, again=True)
 def _top_k(eqn: Eqn, target: Target, x: Any) -> Any:
     """The first k of a stable sort in descending order, NaN first."""
     k, axis = eqn.params["k"], eqn.params["axis"]
