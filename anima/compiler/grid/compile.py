@@ -3,13 +3,14 @@
     jaxpr   dead_code inline hoist expand simplify together dead_code fuse lower      as on a CPU
     loops   nests registers plain parts plan_buffers       products as nests; sums in parts; what is where
             hand_out barriers                              which threads run what, and where they wait
-    llvm    grid_text
+    llvm    GridText
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from anima.compiler.driver import Pass, Run, to_loops
 from anima.compiler.grid import rewrites
@@ -18,27 +19,54 @@ from anima.compiler.grid.nests import nests, plain
 from anima.compiler.grid.parts import parts
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.grid.teams import hand_out, most_threads
-from anima.compiler.grid.text import grid_text
-from anima.compiler.ir.loops import For, Program, While, statements, statements_outside
+from anima.compiler.grid.text import GridText
+from anima.compiler.ir.loops import ENTRY, Call, For, Program, Stmt, While, slots, statements, statements_outside
+from anima.compiler.ir.routines import arguments
 from anima.compiler.storage.buffers import plan_buffers
 from anima.compiler.storage.registers import registers
 from anima.core.jaxpr import ClosedJaxpr
-from anima.util import record
+from anima.util import record, replace
 
 ENTERING = (rewrites,)  # modules that enter rewrites
 LARGE = 1 << 14  # threads with something to do from which a program has more than one block
 
 
-@record(eq=False)
-class GridProgram:
-    """A program for a grid: its loops; its LLVM text, whose kernel is called `entry`; how many threads a block has, how
-    many blocks are worth having at most, and how many bytes of memory a block shares."""
+@record
+class Place:
+    """Memory that a program is called with: a slot's number, or -1 for temporaries, and bytes from its start on."""
 
-    program: Program
-    text: str
+    slot: int
+    offset: int
+
+
+@record
+class Product:
+    """A product that a library does: the arguments of `gemm` (see `compiler/ir/routines.py`), by name, and where its
+    matrices are."""
+
+    arguments: dict[str, Any]
+    places: tuple[Place, Place, Place]
+
+
+@record
+class Launch:
+    """A kernel: its name, how many threads a block of it has, how many blocks are worth having at most, and how many
+    bytes of memory a block shares."""
+
+    entry: str
     threads: int
     blocks: int
     shared: int
+
+
+@record(eq=False)
+class GridProgram:
+    """A program for a grid: its loops, their LLVM text, and what is done one after the other. Every kernel takes the
+    addresses of all slots, of the temporaries, and of the word that the grid's barriers count in."""
+
+    program: Program
+    text: str
+    steps: tuple[Launch | Product, ...]
 
 
 def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
@@ -47,7 +75,7 @@ def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
     lowered = next(k for k, p in enumerate(first) if p.name == "lower") + 1
     return [
         *first[:lowered],
-        Pass("nests", nests, "loops"),
+        Pass("nests", partial(nests, target=target), "loops"),
         Pass("registers", registers, "loops"),
         Pass("plain", plain, "loops"),
         Pass("parts", partial(parts, target=target), "loops"),
@@ -64,20 +92,49 @@ def compile_grid(closed: ClosedJaxpr, name: str, donated: Sequence[int], target:
 
 
 def kernel_of(program: Program, target: GridTarget) -> GridProgram:
-    """The kernel of loops that have been handed out."""
-    busy = most_threads(program)
-    blocks = -(-busy // target.block) if busy >= LARGE or not _has_rounds(program) else 1
+    """The kernels of loops that have been handed out."""
+    places = {b.name: Place(k, 0) for k, b in enumerate(slots(program))}
+    places |= {b.name: Place(-1, b.offset) for b in program.buffers if b.offset is not None}
+    for b in program.buffers:
+        root = b
+        while root.alias is not None:
+            root = next(x for x in program.buffers if x.name == root.alias)
+        places[b.name] = places[root.name]
+    steps: list[Launch | Product] = []
+    text = GridText(target)
+    run: list[Stmt] = []
+    for stmt in (*program.body, None):
+        product = isinstance(stmt, Call) and stmt.routine == "gemm"
+        if stmt is not None and not product:
+            run.append(stmt)
+            continue
+        if any(not (isinstance(s, Call) and s.routine == "barrier") for s in run) or (stmt is None and not steps):
+            threads, blocks = _sizes(run, target)
+            entry = f"{ENTRY}{len(steps)}" if steps else ENTRY
+            shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1)
+            steps.append(Launch(entry, threads, blocks, shared))
+        run = []
+        if isinstance(stmt, Call):
+            given = arguments("gemm", stmt.args)
+            a, b_, c = (places[str(given[name])] for name in "abc")
+            steps.append(Product(given, (a, b_, c)))
+    return GridProgram(program, text.finish(), tuple(steps))
+
+
+def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:
+    """How many threads a block has, and how many blocks there are at most, to run statements."""
+    busy = most_threads(stmts)
+    blocks = -(-busy // target.block) if busy >= LARGE or not _has_rounds(stmts) else 1
     threads = target.block
-    if blocks == 1 and not _uses_blocks(program, target.block):
+    if blocks == 1 and not _uses_blocks(stmts, target.block):
         threads = 1 if busy == 1 else min(max(target.warp, 1 << (busy - 1).bit_length()), target.single)
-    text, shared = grid_text(program, target, threads, blocks == 1)
-    return GridProgram(program, text, threads, blocks, shared)
+    return threads, blocks
 
 
-def _has_rounds(program: Program) -> bool:
+def _has_rounds(stmts: Sequence[Stmt]) -> bool:
     """Whether a program has loops outside of kernels, where waiting for other blocks is dear."""
-    return any(isinstance(s, (For, While)) for s in statements_outside(program.body))
+    return any(isinstance(s, (For, While)) for s in statements_outside(stmts))
 
 
-def _uses_blocks(program: Program, width: int) -> bool:
-    return any(isinstance(s, For) and s.kind == "spread" and s.width == width for s in statements(*program.body))
+def _uses_blocks(stmts: Sequence[Stmt], width: int) -> bool:
+    return any(isinstance(s, For) and s.kind == "spread" and s.width == width for s in statements(*stmts))

@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from anima.compiler.emitting.value import I32, I64, PTR
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
-from anima.compiler.ir.loops import ENTRY
 
 WHOLE_WARP = 0xFFFFFFFF
 
@@ -21,6 +20,9 @@ class Device(Protocol):
     """How a kind of grid does it, in the entry function of a program: `thread` is the number of a thread in its block,
     `block` that of the block, of `blocks`."""
 
+    entry: str
+    threads: int
+    single: bool
     thread: Value
     block: Value
     blocks: Value
@@ -41,18 +43,20 @@ class Device(Protocol):
         """The i32 that another thread of a team has, whose number differs by the bit `distance`."""
         ...
 
-    def finish(self, text: str) -> str:
-        """The module's text, with what it needs."""
+    @staticmethod
+    def finish(text: str, kernels: Sequence[Any]) -> str:
+        """The text of a module of kernels, with what it needs."""
         ...
 
 
 class Nvptx:
     """A GPU of NVIDIA's. `single`: there is one block."""
 
-    def __init__(self, module: ModuleBuilder, target: GridTarget, threads: int, single: bool, read: Sequence[bool]) -> None:
-        self.target, self.threads, self.single, self.module = target, threads, single, module
+    def __init__(self, module: ModuleBuilder, target: GridTarget, entry: str, threads: int, single: bool,
+                 read: Sequence[bool]) -> None:
+        self.target, self.entry, self.threads, self.single, self.module = target, entry, threads, single, module
         params = [(f"a{n}", PTR, *(["noalias readonly"] if only else [])) for n, only in enumerate(read)]
-        self.b = module.function(ENTRY, [*params, ("arena", PTR), ("counter", PTR)])
+        self.b = module.function(entry, [*params, ("arena", PTR), ("counter", PTR)])
         self.thread = self._register("tid")
         self.block = self._register("ctaid") if not single else Value("0", I32)
         self.blocks = self._register("nctaid") if not single else Value("1", I32)
@@ -94,34 +98,37 @@ class Nvptx:
         mask = self._mask(width)
         return self.b.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 {mask}, {value}, i32 {distance}, i32 31)", I32)
 
-    def finish(self, text: str) -> str:
-        threads = self.threads
-        text = text.replace(f"define void @{ENTRY}(", f"define ptx_kernel void @{ENTRY}(", 1)
-        head, _, rest = text.partition(f"@{ENTRY}(")
-        params, _, body = rest.partition(") #0")
-        return f'''{head}@{ENTRY}({params}) #1{body}
+    @staticmethod
+    def finish(text: str, kernels: Sequence[Nvptx]) -> str:
+        attributes = []
+        for number, kernel in enumerate(kernels):
+            name = f"@{kernel.entry}("
+            head, _, rest = text.partition(f"define void {name}")
+            params, _, body = rest.partition(") #0")
+            text = f"{head}define ptx_kernel void {name}{params}) #{number + 2}{body}"
+            attributes.append(f'attributes #{number + 2} = {{ nounwind "nvvm.maxntid"="{kernel.threads}" }}')
+        single = all(kernel.single for kernel in kernels)
+        return "\n".join([text, _NVPTX, "" if single else _GRID_BARRIER, *attributes])
+
+
+_NVPTX = """
 @anima_shared = external addrspace(3) global [0 x i8], align 16
 declare void @llvm.nvvm.barrier0()
 declare void @llvm.nvvm.bar.warp.sync(i32)
 declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)
-declare i32 @llvm.nvvm.read.ptx.sreg.tid.y()
-{_GRID_BARRIER if not self.single else ""}
-attributes #1 = {{ nounwind "nvvm.maxntid"="{threads}" }}
-attributes #2 = {{ nounwind convergent noinline }}
-'''
-
-
+attributes #1 = { nounwind convergent noinline }
+"""
 # Blocks count the barrier in a word whose first bit changes when all of them are there: the first block adds what is
 # left to that. The first thread of a block counts for it; before, all of it have stored, after, all may load.
 _GRID_BARRIER = '''
-define internal void @anima.grid_barrier(ptr %counter, i32 %blocks) #2 {
+define internal void @anima.grid_barrier(ptr %counter, i32 %blocks) #1 {
 entry:
   call void @llvm.nvvm.barrier0()
-  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %thread = call i32 asm "mov.u32 $0, %tid.x;", "=r"()
   %is_first = icmp eq i32 %thread, 0
   br i1 %is_first, label %first, label %done
 first:
-  %block = call i32 @anima.block()
+  %block = call i32 asm "mov.u32 $0, %ctaid.x;", "=r"()
   %is_zero = icmp eq i32 %block, 0
   %others = sub i32 -2147483647, %blocks
   %step = select i1 %is_zero, i32 %others, i32 1
@@ -140,20 +147,16 @@ done:
   call void @llvm.nvvm.barrier0()
   ret void
 }
-define internal i32 @anima.block() #2 {
-entry:
-  %block = call i32 asm "mov.u32 $0, %ctaid.x;", "=r"()
-  ret i32 %block
-}
 '''
 
 
 class Threads:
     """Threads of a CPU that stand for those of a grid: the host has functions `anima_barrier`, `anima_exchange`."""
 
-    def __init__(self, module: ModuleBuilder, target: GridTarget, threads: int, single: bool, read: Sequence[bool]) -> None:
-        self.target, self.threads, self.single, self.module = target, threads, single, module
-        self.b = module.function(ENTRY, [("table", PTR), ("arena", PTR), ("shared", PTR), ("thread", I32), ("block", I32),
+    def __init__(self, module: ModuleBuilder, target: GridTarget, entry: str, threads: int, single: bool,
+                 read: Sequence[bool]) -> None:
+        self.target, self.entry, self.threads, self.single, self.module = target, entry, threads, single, module
+        self.b = module.function(entry, [("table", PTR), ("arena", PTR), ("shared", PTR), ("thread", I32), ("block", I32),
                                          ("blocks", I32)])
         self.table, self.arena, self.memory, self.thread, self.block, self.blocks = self.b.params
         self.count = len(read)
@@ -178,7 +181,8 @@ class Threads:
         assert found is not None
         return found
 
-    def finish(self, text: str) -> str:
+    @staticmethod
+    def finish(text: str, kernels: Sequence[Threads]) -> str:
         return text
 
 

@@ -10,16 +10,16 @@ Matrix products and convolutions become nests; loops in lanes of vectors are loo
 vector are registers one by one: a thread has no vectors. Scratch memory that is too large for a block becomes a
 temporary buffer.
 
-After this pass the only routines left are those of LAPACK and those that call back into Python.
+After this pass the only routines left are large products outside of loops, those of LAPACK, and those that call back into Python.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Sequence
 
 from anima.compiler.emitting.value import itemsize
-from anima.compiler.ir import index_math
+from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
@@ -48,12 +48,29 @@ from anima.compiler.ir.routines import WHEEL, arguments
 from anima.compiler.storage.buffers import rename, written_out
 from anima.util import replace
 
+PRODUCTS = ("f32", "f64", "c64", "c128")
+APART = 1 << 18  # multiplications of a product that is worth a kernel of its own
 LOCAL = 1 << 15  # bytes of scratch memory of one block, at most
 
 
-def nests(program: Program) -> Program:
-    """Writes products and convolutions as nests."""
-    return replace(program, body=_each(program.body, _as_nest))
+def nests(program: Program, target: GridTarget) -> Program:
+    """Writes products and convolutions as nests, but for products that a library is to do."""
+    bound = names_bound(program.body)
+    body = [s if target.products and _is_apart(s) and not bound else _each((s,), _as_nest)[0] for s in program.body]
+    return replace(program, body=tuple(body))
+
+
+def names_bound(stmts: Sequence[Stmt]) -> bool:
+    """Whether statements outside of kernels give names to what later ones may use."""
+    return any(isinstance(s, (Let, Mutable, Local)) for s in stmts)
+
+
+def _is_apart(stmt: Stmt) -> bool:
+    """Whether a statement is a product that is large enough for a kernel of its own."""
+    if not isinstance(stmt, Call) or stmt.routine != "gemm":
+        return False
+    a = arguments("gemm", stmt.args)
+    return a["dtype"] in PRODUCTS and math.prod(int(a[n]) for n in ("m", "n", "k", "batch")) >= APART  # type: ignore[call-overload]
 
 
 def plain(program: Program) -> Program:
@@ -142,7 +159,7 @@ def _at(loops: Sequence[tuple[str, int]], *steps: tuple[str, int], start: int = 
 def _gemm(call: Call) -> Kernel:
     a = arguments("gemm", call.args)
     dtype = str(a["dtype"])
-    if dtype not in ("f32", "f64", "c64", "c128"):
+    if dtype not in PRODUCTS:
         raise NotImplementedError(f"products of {dtype} on a grid")
     t, i, j, k = loops = [("t", a["batch"]), ("i", a["m"]), ("j", a["n"]), ("k", a["k"])]  # type: ignore[list-item]
 

@@ -11,7 +11,7 @@ class GridTarget(Target):
     """A machine whose threads run together: in warps, whose lanes exchange values; in blocks of warps, which share fast
     memory; and in a grid of blocks. `at_once` is about how many threads it takes to keep the machine busy.
 
-    `single` is how many threads a program has that is too small for more than one block.
+    `products`: whether a library does large matrix products. `single` is how many threads a program has that is too small for more than one block.
     """
 
     warp: int = 32
@@ -19,10 +19,11 @@ class GridTarget(Target):
     single: int = 512
     at_once: int = 1 << 18
     shared: int = 48 << 10  # bytes that a block has
+    products: bool = False
 
 
-def nvidia(capability: tuple[int, int], processors: int = 132) -> GridTarget:
+def nvidia(capability: tuple[int, int], processors: int = 132, products: bool = False) -> GridTarget:
     """A GPU of NVIDIA's, of a compute capability, with so many multiprocessors."""
     major, minor = capability
     return GridTarget("nvptx64-nvidia-cuda", f"sm_{major}{minor}", "+ptx83", 4, 64, second_cache=1 << 17,
-                      at_once=2048 * processors)
+                      at_once=2048 * processors, products=products)

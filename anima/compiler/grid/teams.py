@@ -67,10 +67,10 @@ def hand_out(program: Program, target: GridTarget) -> Program:
     return replace(program, body=_outside(program.body, _Teams(target)))
 
 
-def most_threads(program: Program) -> int:
+def most_threads(stmts: Sequence[Stmt]) -> int:
     """How many threads have something to do at the same time, at most."""
     most = 1
-    for loop in _outermost(program.body):
+    for loop in _outermost(stmts):
         most = max(most, loop.width * (int(loop.extent.value) if isinstance(loop.extent, Const) else loop.width))
     return most
 

@@ -66,15 +66,29 @@ class Team:
     rank: Value
 
 
-def grid_text(program: Program, target: GridTarget, threads: int, single: bool) -> tuple[str, int]:
-    """The LLVM text of a program, for blocks of so many threads, and how many bytes of memory a block shares."""
-    module = ModuleBuilder(target.triple, 0, target.features)
-    kind = next((k for name, k in KINDS.items() if target.triple.startswith(name)), Threads)
-    device = kind(module, target, threads, single, [_is_read(b, program) for b in slots(program)])
-    function = GridFunction(module, device, target, threads, single)
-    function.program(program)
-    _add_support(module)
-    return device.finish(module.text()), function.most_shared
+class GridText:
+    """The LLVM text of kernels."""
+
+    def __init__(self, target: GridTarget) -> None:
+        self.target = target
+        self.module = ModuleBuilder(target.triple, 0, target.features)
+        self.devices: list[Device] = []
+
+    def kernel(self, entry: str, program: Program, threads: int, single: bool) -> int:
+        """Writes a program as a kernel, for blocks of so many threads; how many bytes of memory a block shares."""
+        kind = next((k for name, k in KINDS.items() if self.target.triple.startswith(name)), Threads)
+        read = [_is_read(b, program) for b in slots(program)]
+        device = kind(self.module, self.target, entry, threads, single, read)
+        function = GridFunction(self.module, device, self.target, threads, single)
+        function.program(program)
+        self.devices.append(device)
+        return function.most_shared
+
+    def finish(self) -> str:
+        """The text of the module."""
+        _add_support(self.module)
+        text = self.module.text()
+        return text if not self.devices else self.devices[0].finish(text, self.devices)
 
 
 def _is_read(buffer: Buffer, program: Program) -> bool:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.emitting.value import NUMPY
-from anima.compiler.grid.compile import GridProgram
+from anima.compiler.grid.compile import GridProgram, Launch, Product
 from anima.compiler.grid.target import GridTarget
-from anima.compiler.ir.loops import ENTRY, Program
+from anima.compiler.ir.loops import Program, slots
 from anima.compiler.machine import native
 
 BLOCKS = 3
@@ -28,7 +28,7 @@ _SECONDS = 60.0
 def _target() -> GridTarget:
     host = native.host()
     return GridTarget(host.triple, host.cpu, host.features, 4, 64, second_cache=1 << 14, warp=4, block=8, single=8,
-                      at_once=64, shared=1 << 15)
+                      at_once=64, shared=1 << 15, products=True)
 
 
 TARGET = _target()
@@ -40,13 +40,28 @@ _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int32] * 3)
 class Grid:
     """Threads that run one program."""
 
-    def __init__(self, program: GridProgram, target: GridTarget) -> None:
-        self.threads, self.blocks = program.threads, min(program.blocks, BLOCKS)
+    def __init__(self, step: Launch, target: GridTarget) -> None:
+        self.threads, self.blocks = step.threads, min(step.blocks, BLOCKS)
         self.warp = target.warp
         self.barriers: dict[tuple[int, int, int], threading.Barrier] = {}
         self.values: dict[tuple[int, int], int] = {}
         self.lock = threading.Lock()
         self.failed: list[BaseException] = []
+
+    def launch(self, entry: Any, table: int, arena: int, shared: int) -> None:
+        """Runs a kernel."""
+        memory = [np.full(shared + 16, 255, np.uint8) for _ in range(self.blocks)]
+
+        def work(thread: int, block: int) -> None:
+            entry(table, arena, -(-memory[block].ctypes.data // 16) * 16, thread, block, self.blocks)
+
+        threads = [threading.Thread(target=work, args=(t, b)) for b in range(self.blocks) for t in range(self.threads)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(2 * _SECONDS)
+        assert not any(t.is_alive() for t in threads), "a thread of the grid never ends"
+        assert not self.failed, "threads of a team did not all come to a barrier"
 
     def team(self, thread: int, block: int, width: int) -> threading.Barrier:
         whole = width == 0 or width >= self.threads
@@ -73,31 +88,37 @@ class Grid:
 
 def run(program: GridProgram, inputs: Sequence[Any], target: GridTarget = TARGET) -> list[np.ndarray]:
     """The program's results, as flat arrays, for its inputs; those that are donated are written over in a copy."""
-    grid = Grid(program, target)
-    barrier, exchange = _BARRIER(grid.barrier), _EXCHANGE(grid.exchange)
-    symbols = {"anima_barrier": ctypes.cast(barrier, ctypes.c_void_p).value or 0,
+    barriers = _BARRIER(lambda *given: grid.barrier(*given))
+    exchange = _EXCHANGE(lambda *given: grid.exchange(*given))
+    symbols = {"anima_barrier": ctypes.cast(barriers, ctypes.c_void_p).value or 0,
                "anima_exchange": ctypes.cast(exchange, ctypes.c_void_p).value or 0}
     module = native.load_object(native.compile_object(program.text, check=True), None, None, symbols)
-    entry = _ENTRY(module.address(ENTRY))
     memory = memory_of(program.program, inputs)
-    addresses = [memory[b.name].ctypes.data for role in ("input", "output", "const")
-                 for b in program.program.with_role(role)]
-    table = np.array([*addresses, 0], np.int64)
+    given = [memory[b.name] for b in slots(program.program)]
+    table = np.array([*(a.ctypes.data for a in given), 0], np.int64)
     arena = np.full(program.program.arena + 64, 255, np.uint8)
-    start = -(-arena.ctypes.data // 64) * 64
-    shared = [np.full(program.shared + 16, 255, np.uint8) for _ in range(grid.blocks)]
-
-    def work(thread: int, block: int) -> None:
-        entry(table.ctypes.data, start, -(-shared[block].ctypes.data // 16) * 16, thread, block, grid.blocks)
-
-    threads = [threading.Thread(target=work, args=(t, b)) for b in range(grid.blocks) for t in range(grid.threads)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(2 * _SECONDS)
-    assert not any(t.is_alive() for t in threads), "a thread of the grid never ends"
-    assert not grid.failed, "threads of a team did not all come to a barrier"
+    start = -arena.ctypes.data % 64
+    for step in program.steps:
+        if isinstance(step, Product):
+            product(step, [*given, arena[start:]])
+            continue
+        grid = Grid(step, target)
+        grid.launch(_ENTRY(module.address(step.entry)), table.ctypes.data, arena.ctypes.data + start, step.shared)
     return [memory[b.name] for b in program.program.with_role("output")]
+
+
+def product(step: Product, memory: Sequence[np.ndarray]) -> None:
+    """What a library does on a GPU."""
+    a = step.arguments
+    dtype = NUMPY[a["dtype"]]
+    for t in range(a["batch"]):
+        x, y, z = (np.lib.stride_tricks.as_strided(
+            memory[p.slot].reshape(-1).view(np.uint8)[p.offset:].view(dtype)[a[f"{n}_offset"] + t * a[f"{n}_stride"]:],
+            shape, (a[f"ld{n}"] * dtype.itemsize, dtype.itemsize)) for n, p, shape in zip("abc", step.places, (
+                (a["k"], a["m"]) if a["transa"] == "T" else (a["m"], a["k"]),
+                (a["n"], a["k"]) if a["transb"] == "T" else (a["k"], a["n"]), (a["m"], a["n"])), strict=True))
+        x, y = x.T if a["transa"] == "T" else x, y.T if a["transb"] == "T" else y
+        z[...] = a["alpha"] * (x @ y) + (a["beta"] * z if a["beta"] else 0)
 
 
 def memory_of(program: Program, inputs: Sequence[Any]) -> dict[str, np.ndarray]:

@@ -121,3 +121,14 @@ def test_scatter() -> None:
     x, i = np.zeros(50, np.float32), rng.integers(0, 50, 80).astype(np.int32)
     agree(lambda x, i: x.at[i].add(1.5), x, i)
     agree(lambda x, i: x.at[i].set(jnp.arange(80.0)), x, i)
+
+
+def test_large_products_are_steps_of_their_own() -> None:
+    def f(x: Any, w: Any) -> Any:
+        y = jnp.tanh(x @ w)
+        return (y.T @ x) * 0.1 + w.sum(), jnp.einsum("ij,kj->ik", y, w)
+
+    x, w = (rng.normal(size=(80, 80)).astype(np.float32) for _ in range(2))
+    program = compile_grid(anima.make_jaxpr(f)(x, w), "f", (), TARGET)
+    assert [type(step).__name__ for step in program.steps] == ["Product", "Launch", "Product", "Launch", "Product"]
+    agree(f, x, w, tolerance=1e-4)
