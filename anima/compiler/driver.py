@@ -113,32 +113,32 @@ def compile(closed: ClosedJaxpr, name: str, donated: Sequence[int], backend: Bac
 
     NotImplementedError for what there are no instructions for, naming it.
     """
-    run = Run(name)
+    run = PassRun(name)
     program = run.through(to_loops(name, donated, backend.target), closed)
     return program, _code(program, backend, run)
 
 
 def assemble(program: Program, backend: Backend) -> cache.Code:
     """`compile`, from loops on."""
-    return _code(program, backend, Run(program.name))
+    return _code(program, backend, PassRun(program.name))
 
 
 def lower(closed: ClosedJaxpr, name: str = "program", donated: Sequence[int] = (),
           target: Target | None = None) -> Stages:
     """The program at every level, down to loops; `donated` are positions of inputs that may be overwritten."""
-    run = Run(name)
+    run = PassRun(name)
     run.through(to_loops(name, donated, target or native.host()), closed)
     return Stages(run.levels["jaxpr"], run.levels["fused"], run.levels["loops"])
 
 
 def texts(closed: ClosedJaxpr, target: Target, name: str = "program") -> Emitted:
     """The LLVM texts of a program for any target, which need not be a machine like this one."""
-    return Run(name).through([*to_loops(name, (), target), *to_text(target)], closed)
+    return PassRun(name).through([*to_loops(name, (), target), *to_text(target)], closed)
 
 
 def explain(closed: ClosedJaxpr, name: str, donated: Sequence[int], backend: Backend) -> str:
     """What each pass makes of a program, and how long it takes, as a table."""
-    run, target = Run(name, measuring=True), backend.target
+    run, target = PassRun(name, measuring=True), backend.target
     emitted = run.through([*to_loops(name, donated, target), *to_text(target)], closed)
     start = time.perf_counter()
     size = sum(len(m.object_bytes()) for m in backend.load(emitted.texts, emitted.shared))
@@ -146,7 +146,7 @@ def explain(closed: ClosedJaxpr, name: str, donated: Sequence[int], backend: Bac
     return "\n".join(f"{step:16} {1e3 * seconds:8.2f} ms   {size}" for step, seconds, size in run.steps)
 
 
-def _code(program: Program, backend: Backend, run: Run) -> cache.Code:
+def _code(program: Program, backend: Backend, run: PassRun) -> cache.Code:
     key = program_key(program), backend.target
     code = cache.find(key)
     if code is None:
@@ -161,7 +161,7 @@ def _code(program: Program, backend: Backend, run: Run) -> cache.Code:
     return code
 
 
-class Run:
+class PassRun:
     """One way of a program through passes. `levels` has its last form at each level, `steps` what passes did."""
 
     def __init__(self, name: str, measuring: bool = False):

@@ -39,7 +39,7 @@ GRID = 0  # the width of a barrier of the whole grid
 
 def barriers(program: Program) -> Program:
     """Puts barriers between statements that depend on each other."""
-    worker = _Worker(program)
+    worker = _Synchroniser(program)
     body, _ = worker.block(program.body, GRID, _Since())
     return replace(program, body=body)
 
@@ -66,7 +66,7 @@ def _overlap(some: frozenset[Place], others: frozenset[Place]) -> bool:
     return any(a == b and first < stop and start < last for a, first, last in some for b, start, stop in others)
 
 
-class _Worker:
+class _Synchroniser:
     def __init__(self, program: Program) -> None:
         self.places: dict[str, Place] = {}
         known = {b.name: b for b in program.buffers}

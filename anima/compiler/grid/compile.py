@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from anima.compiler.driver import Pass, Run, to_loops
+from anima.compiler.driver import Pass, PassRun, to_loops
 from anima.compiler.grid import rewrites
 from anima.compiler.grid.barriers import barriers
 from anima.compiler.grid.nests import nests, plain
@@ -32,7 +32,7 @@ LARGE = 1 << 14  # threads with something to do from which a program has more th
 
 
 @record
-class Place:
+class Slot:
     """Memory that a program is called with: a slot's number, or -1 for temporaries, and bytes from its start on."""
 
     slot: int
@@ -40,12 +40,12 @@ class Place:
 
 
 @record
-class Product:
+class LibraryProduct:
     """A product that a library does: the arguments of `gemm` (see `compiler/ir/routines.py`), by name, and where its
     matrices are."""
 
     arguments: dict[str, Any]
-    places: tuple[Place, Place, Place]
+    places: tuple[Slot, Slot, Slot]
 
 
 @record
@@ -66,7 +66,7 @@ class GridProgram:
 
     program: Program
     text: str
-    steps: tuple[Launch | Product, ...]
+    steps: tuple[Launch | LibraryProduct, ...]
 
 
 def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
@@ -87,20 +87,20 @@ def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
 
 def compile_grid(closed: ClosedJaxpr, name: str, donated: Sequence[int], target: GridTarget) -> GridProgram:
     """The kernel of a program. NotImplementedError for what a grid cannot do yet, naming it."""
-    program = Run(name).through(passes(name, donated, target), closed)
+    program = PassRun(name).through(passes(name, donated, target), closed)
     return kernel_of(program, target)
 
 
 def kernel_of(program: Program, target: GridTarget) -> GridProgram:
     """The kernels of loops that have been handed out."""
-    places = {b.name: Place(k, 0) for k, b in enumerate(slots(program))}
-    places |= {b.name: Place(-1, b.offset) for b in program.buffers if b.offset is not None}
+    places = {b.name: Slot(k, 0) for k, b in enumerate(slots(program))}
+    places |= {b.name: Slot(-1, b.offset) for b in program.buffers if b.offset is not None}
     for b in program.buffers:
         root = b
         while root.alias is not None:
             root = next(x for x in program.buffers if x.name == root.alias)
         places[b.name] = places[root.name]
-    steps: list[Launch | Product] = []
+    steps: list[Launch | LibraryProduct] = []
     text = GridText(target)
     run: list[Stmt] = []
     for stmt in (*program.body, None):
@@ -117,7 +117,7 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
         if isinstance(stmt, Call):
             given = arguments("gemm", stmt.args)
             a, b_, c = (places[str(given[name])] for name in "abc")
-            steps.append(Product(given, (a, b_, c)))
+            steps.append(LibraryProduct(given, (a, b_, c)))
     return GridProgram(program, text.finish(), tuple(steps))
 
 

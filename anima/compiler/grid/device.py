@@ -16,7 +16,7 @@ from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 WHOLE_WARP = 0xFFFFFFFF
 
 
-class Device(Protocol):
+class Threading(Protocol):
     """How a kind of grid does it, in the entry function of a program: `thread` is the number of a thread in its block,
     `block` that of the block, of `blocks`."""
 
@@ -55,7 +55,7 @@ class Nvptx:
     def __init__(self, module: ModuleBuilder, target: GridTarget, entry: str, threads: int, single: bool,
                  read: Sequence[bool]) -> None:
         self.target, self.entry, self.threads, self.single, self.module = target, entry, threads, single, module
-        params = [(f"a{n}", PTR, *(["noalias readonly"] if only else [])) for n, only in enumerate(read)]
+        params = [(f"a{n}", PTR, "noalias readonly" if only else "noundef") for n, only in enumerate(read)]
         self.b = module.function(entry, [*params, ("arena", PTR), ("counter", PTR)])
         self.thread = self._register("tid")
         self.block = self._register("ctaid") if not single else Value("0", I32)
@@ -96,7 +96,8 @@ class Nvptx:
 
     def exchange(self, value: Value, distance: int, width: int) -> Value:
         mask = self._mask(width)
-        return self.b.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 {mask}, {value}, i32 {distance}, i32 31)", I32)
+        return self.b.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 {mask}, {value}, i32 {distance}, i32 31)",
+                             I32)
 
     @staticmethod
     def finish(text: str, kernels: Sequence[Nvptx]) -> str:
@@ -133,7 +134,8 @@ first:
   %others = sub i32 -2147483647, %blocks
   %step = select i1 %is_zero, i32 %others, i32 1
   call void asm sideeffect "fence.acq_rel.gpu;", "~{memory}"()
-  %before = call i32 asm sideeffect "atom.add.acq_rel.gpu.u32 $0, [$1], $2;", "=r,l,r,~{memory}"(ptr %counter, i32 %step)
+  %before = call i32 asm sideeffect "atom.add.acq_rel.gpu.u32 $0, [$1], $2;", "=r,l,r,~{memory}"(
+      ptr %counter, i32 %step)
   br label %wait
 wait:
   %now = call i32 asm sideeffect "ld.acquire.gpu.u32 $0, [$1];", "=r,l,~{memory}"(ptr %counter)
@@ -156,8 +158,8 @@ class Threads:
     def __init__(self, module: ModuleBuilder, target: GridTarget, entry: str, threads: int, single: bool,
                  read: Sequence[bool]) -> None:
         self.target, self.entry, self.threads, self.single, self.module = target, entry, threads, single, module
-        self.b = module.function(entry, [("table", PTR), ("arena", PTR), ("shared", PTR), ("thread", I32), ("block", I32),
-                                         ("blocks", I32)])
+        pointers, numbers = ("table", "arena", "shared"), ("thread", "block", "blocks")
+        self.b = module.function(entry, [*((n, PTR) for n in pointers), *((n, I32) for n in numbers)])
         self.table, self.arena, self.memory, self.thread, self.block, self.blocks = self.b.params
         self.count = len(read)
 

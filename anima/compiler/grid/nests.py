@@ -10,7 +10,8 @@ Matrix products and convolutions become nests; loops in lanes of vectors are loo
 vector are registers one by one: a thread has no vectors. Scratch memory that is too large for a block becomes a
 temporary buffer.
 
-After this pass the only routines left are large products outside of loops, those of LAPACK, and those that call back into Python.
+After this pass the only routines left are large products outside of loops, those of LAPACK, and those that call back
+into Python.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ def _gemm(call: Call) -> Kernel:
     dtype = str(a["dtype"])
     if dtype not in PRODUCTS:
         raise NotImplementedError(f"products of {dtype} on a grid")
-    t, i, j, k = loops = [("t", a["batch"]), ("i", a["m"]), ("j", a["n"]), ("k", a["k"])]  # type: ignore[list-item]
+    loops = [(name, int(a[size])) for name, size in (("t", "batch"), ("i", "m"), ("j", "n"), ("k", "k"))]  # type: ignore[call-overload]
+    t, i, j, k = loops
 
     def element(name: str, row: str, column: str) -> Expr:
         turned = name != "c" and a[f"trans{name}"] == "T"

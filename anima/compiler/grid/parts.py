@@ -82,8 +82,8 @@ class _Parts:
         loop = outer.body[places[0]]
         before, after = outer.body[:places[0]], outer.body[places[0] + 1:]
         assert isinstance(loop, For)
-        if (not all(isinstance(s, (Let, Mutable)) for s in before) or not all(isinstance(s, (Let, Store)) for s in after)
-                or not isinstance(loop.extent, Const)):
+        if (not all(isinstance(s, (Let, Mutable)) for s in before) or not isinstance(loop.extent, Const)
+                or not all(isinstance(s, (Let, Store)) for s in after)):
             return whole
         inside = list(statements(*loop.body))
         if any(not isinstance(s, (Let, Accumulate, For)) for s in inside):

@@ -9,9 +9,10 @@ from anima.util import record
 @record
 class GridTarget(Target):
     """A machine whose threads run together: in warps, whose lanes exchange values; in blocks of warps, which share fast
-    memory; and in a grid of blocks. `at_once` is about how many threads it takes to keep the machine busy.
+    memory; and in a grid of blocks.
 
-    `products`: whether a library does large matrix products. `single` is how many threads a program has that is too small for more than one block.
+    `at_once` is about how many threads it takes to keep the machine busy, `single` how many a program has at most that
+    is too small for more than one block; `products`: whether a library does large matrix products.
     """
 
     warp: int = 32

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from anima.compiler.emitting.value import itemsize
 from anima.compiler.grid.target import GridTarget
+from anima.compiler.grid.turned import turned
 from anima.compiler.ir.affine import steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
@@ -135,8 +136,8 @@ class _Teams:
 
     def kernel(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The statements of a kernel, for the whole grid."""
-        loops = [s for s in stmts if isinstance(s, For) and s.kind == "each"]
-        if loops and all(isinstance(s, Let) for s in stmts if not isinstance(s, For)) and len(loops) == sum(isinstance(s, For) for s in stmts):
+        loops = [s for s in stmts if isinstance(s, For)]
+        if loops and all(isinstance(s, (Let, For)) for s in stmts) and all(s.kind == "each" for s in loops):
             return tuple(self.rows(s) if isinstance(s, For) else s for s in stmts)
         return (self.one(stmts, self.target.block),)
 
@@ -166,7 +167,11 @@ class _Teams:
                     else self.target.block
                 loop_ = self.one(found.body, width)
                 return self.linear(Nest(found.loops, loop_.body), width)
-            return self.linear(self.in_lanes(self.fastest(found), self.target.at_once // 4), 1)
+            found = self.fastest(found)
+            tiles = turned(found.loops, found.body, self.target, self.name)
+            if tiles is not None:
+                return replace(tiles, width=self.target.block)
+            return self.linear(self.in_lanes(found, self.target.at_once // 4), 1)
         return self.linear(Nest(found.loops, together), width)
 
     def in_lanes(self, found: Nest, least: int) -> Nest:
@@ -179,7 +184,8 @@ class _Teams:
             return found
         lets = {s.name: s.value for s in statements(*found.body) if isinstance(s, Let)}
         if (any(steps(n.index, lets).get(name, 0) not in (0, 1) for n in moved)
-                or sum(map(cost, found.body)) > LIGHT or any(isinstance(s, (Local, If)) for s in statements(*found.body))):
+                or any(isinstance(s, (Local, If)) for s in statements(*found.body))
+                or sum(map(cost, found.body)) > LIGHT):
             return found
         lane, outer = self.name(), self.name()
         index = affine(0, (NamedValue(outer, INDEX), lanes), (NamedValue(lane, INDEX), 1))
@@ -212,7 +218,7 @@ class _Teams:
 
     def width(self, found: Nest) -> int:
         """How many threads are to have an iteration of a nest together."""
-        inner = [s for s in _loops_of(found.body)]
+        inner = list(_loops_of(found.body))
         lengths = [nest(s).count if isinstance(s.extent, Const) else LONG for s in inner]
         if not inner or max(lengths) < SHORT or any(isinstance(s, (While, Call)) for s in statements(*found.body)):
             return 1

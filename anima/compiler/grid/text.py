@@ -26,7 +26,7 @@ from anima.compiler.emitting.value import (
     rebuild,
 )
 from anima.compiler.grid.barriers import GRID
-from anima.compiler.grid.device import KINDS, Device, Threads, from_words, words
+from anima.compiler.grid.device import KINDS, Threading, Threads, from_words, words
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -72,7 +72,7 @@ class GridText:
     def __init__(self, target: GridTarget) -> None:
         self.target = target
         self.module = ModuleBuilder(target.triple, 0, target.features)
-        self.devices: list[Device] = []
+        self.devices: list[Threading] = []
 
     def kernel(self, entry: str, program: Program, threads: int, single: bool) -> int:
         """Writes a program as a kernel, for blocks of so many threads; how many bytes of memory a block shares."""
@@ -100,7 +100,8 @@ def _is_read(buffer: Buffer, program: Program) -> bool:
 class GridFunction(Function):
     """The entry function of a program, as a thread runs it."""
 
-    def __init__(self, module: ModuleBuilder, device: Device, target: GridTarget, threads: int, single: bool) -> None:
+    def __init__(self, module: ModuleBuilder, device: Threading, target: GridTarget, threads: int,
+                 single: bool) -> None:
         super().__init__(TextModule(module, False), device.b, None)  # type: ignore[attr-defined]
         self.device, self.target, self.threads, self.single = device, target, threads, single
         b = self.b
@@ -392,7 +393,7 @@ class GridFunction(Function):
 
     def arithmetic(self, name: str, a: LaneIndex, c: LaneIndex) -> LaneIndex:
         """Divisions of numbers of 32 bits are done in 32 bits: machines have none of 64."""
-        if name in ("div", "rem") and 0 <= a.lo and a.hi < 1 << 32 and 0 < c.lo and c.hi < 1 << 32:
+        if name in ("div", "rem") and a.lo >= 0 and a.hi < 1 << 32 and c.lo > 0 and c.hi < 1 << 32:
             key = "narrow", name, a.value.name, a.offset, c.value.name, c.offset
             if key not in self.known:
                 b = self.b

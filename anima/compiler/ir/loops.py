@@ -142,12 +142,13 @@ class For:
     unrolled  written out, one iteration after the other; the extent is a constant
     whole     a vector loop in a single round, of `width` lanes; the extent is a constant
     square    `each`, around a vector loop: `width` iterations of both at once
+    spread    `each` or `reduce`, on grids: handed out to teams of `width` threads, see `compiler/grid`
     """
 
     index: str
     extent: Expr
     body: tuple[Stmt, ...]
-    kind: Literal["serial", "each", "reduce", "parallel", "vector", "unrolled", "whole", "square"] = "serial"
+    kind: Literal["serial", "each", "reduce", "parallel", "vector", "unrolled", "whole", "square", "spread"] = "serial"
     width: int = 1
     grain: int = 1  # parallel: least number of iterations worth handing to a thread
 

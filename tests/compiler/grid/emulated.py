@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.emitting.value import NUMPY
-from anima.compiler.grid.compile import GridProgram, Launch, Product
+from anima.compiler.grid.compile import GridProgram, Launch, LibraryProduct
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.loops import Program, slots
 from anima.compiler.machine import native
@@ -99,7 +99,7 @@ def run(program: GridProgram, inputs: Sequence[Any], target: GridTarget = TARGET
     arena = np.full(program.program.arena + 64, 255, np.uint8)
     start = -arena.ctypes.data % 64
     for step in program.steps:
-        if isinstance(step, Product):
+        if isinstance(step, LibraryProduct):
             product(step, [*given, arena[start:]])
             continue
         grid = Grid(step, target)
@@ -107,7 +107,7 @@ def run(program: GridProgram, inputs: Sequence[Any], target: GridTarget = TARGET
     return [memory[b.name] for b in program.program.with_role("output")]
 
 
-def product(step: Product, memory: Sequence[np.ndarray]) -> None:
+def product(step: LibraryProduct, memory: Sequence[np.ndarray]) -> None:
     """What a library does on a GPU."""
     a = step.arguments
     dtype = NUMPY[a["dtype"]]
@@ -132,7 +132,7 @@ def memory_of(program: Program, inputs: Sequence[Any]) -> dict[str, np.ndarray]:
         elif b.role == "const":
             memory[b.name] = np.ascontiguousarray(b.value, dtype).reshape(-1)
         elif b.role == "output" and b.alias is None:
-            memory[b.name] = np.full(max(b.size * dtype.itemsize, 1), 255, np.uint8)[:b.size * dtype.itemsize].view(dtype)
+            memory[b.name] = np.full(b.size * dtype.itemsize, 255, np.uint8).view(dtype)
     for b in program.buffers:
         if b.role == "output" and b.alias is not None:
             memory[b.name] = memory[b.alias].view(NUMPY[b.dtype])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import anima
-import anima.numpy as jnp
-from anima import lax
 from anima.compiler.grid.compile import compile_grid
 from tests.compiler.grid.emulated import TARGET, run
 from tests.op_records import Record
-from tests.test_every_op import EACH, PAIRS, check, whole
+from tests.test_every_op import PAIRS, check, whole
 
 
 @pytest.fixture(autouse=True)
