@@ -202,7 +202,7 @@ def _parse_any(name: str, value: Any) -> Any:
 
 
 def _parse_device(name: str, value: Any) -> Any:
-    if value is None or getattr(value, "platform", value) == "cpu":
+    if value is None or getattr(value, "platform", value) == "cpu" or hasattr(value, "device_kind"):
         return value
     if not isinstance(value, str):
         raise ValueError(f"anima_{name} must be a Device (anima.devices()[0]) or a platform's name, got {value!r}.")

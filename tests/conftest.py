@@ -54,6 +54,14 @@ def options_unchanged() -> Iterator[None]:
     assert not changed, f"the test left options changed: {changed}"
 
 
+@pytest.fixture(autouse=True)
+def on_device() -> Iterator[None]:
+    """Where tests compute: on the CPU, or where `ANIMA_TEST_DEVICE=gpu` says."""
+    name = os.environ.get("ANIMA_TEST_DEVICE", "")
+    with anima.default_device(anima.devices(name)[0]) if name else contextlib.nullcontext():
+        yield
+
+
 @pytest.fixture
 def eight_devices(monkeypatch: pytest.MonkeyPatch) -> list[anima.Device]:
     """The CPU shown as eight devices; how many there are is otherwise fixed for a process."""

@@ -37,6 +37,7 @@ from anima.util import lazy_module
 from anima.version import __version__
 
 llvm = lazy_module("llvmlite")
+remotes = lazy_module("anima.api.remotes")
 
 
 def block_until_ready(x: Any) -> Any:
@@ -240,6 +241,8 @@ def device_get(x: Any) -> Any:
 
 def devices(backend: str | None = None) -> list[Device]:
     """The devices of a platform (default: all); RuntimeError for a platform that is not there."""
+    if backend in ("gpu", "cuda"):
+        return remotes.gpus()
     wanted = backend or platforms.value or platform_name.value or CPU.platform
     if CPU.platform not in wanted.split(","):
         raise RuntimeError(f"Unknown backend {wanted}. Available backends are {[CPU.platform]}")

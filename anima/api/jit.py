@@ -18,6 +18,7 @@ from typing import Any, overload
 import numpy as np
 
 from anima import errors, tree
+from anima.api import placed_calls
 from anima.api.pjit import all_finite, executable_of, pjit_p
 from anima.api.placed_calls import Places, Wanted, constrained, in_places, placed, plain, wanted
 from anima.api.reading import reader
@@ -31,6 +32,7 @@ from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.placement import committed_sharding
 from anima.core.refs import AbstractRef, EagerCell, check_given_once, check_not_closed_over
+from anima.core.remote import machines
 from anima.core.stage import Traced, close, eval_jaxpr, flattened, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
@@ -45,8 +47,8 @@ class Entry:
     """What is known of one signature: the program, and how to call it."""
 
     __slots__ = ("alone", "avals", "closed", "donated", "executable", "finish", "form", "in_tree", "kept", "last",
-                 "name", "on_refs", "options", "out_avals", "out_tree", "outer", "places", "plain", "read", "run",
-                 "spread", "taken", "uses")
+                 "name", "on_refs", "options", "out_avals", "out_tree", "outer", "places", "plain", "read", "remote",
+                 "run", "spread", "taken", "uses")
 
     def __init__(self, closed: ClosedJaxpr, outer: list[Any], avals: tuple[ShapedArray, ...], in_tree: Any,
                  out_tree: Any, donated: tuple[int, ...], options: Hashable, name: str, places: Places):
@@ -68,6 +70,7 @@ class Entry:
         self.run: Any = None     # of the leaves; NotImplemented: not for these
         self.finish: Any = None  # from what `run` gives to the result, where that is not the same
         self.spread: dict[Any, Any] = {}  # programs of this process, where arguments are cut over several
+        self.remote: dict[Any, Any] = {}  # programs for devices that are no CPUs, by what runs them
         self.last: Any = None    # of these, the one of the last call, and what its arguments were
 
     def compile(self, static: Any) -> None:
@@ -298,6 +301,8 @@ class JitFunction:
             if entry.kept and entry.uses is None:
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves)
+        if machines and (entry.places.matter or placed(leaves)) and placed_calls.is_elsewhere(entry, leaves):
+            return self._call_placed(entry, leaves)
         if entry.executable is None:
             entry.compile(static)
         checking = config.debug_nans or config.debug_infs
@@ -335,6 +340,8 @@ class JitFunction:
             return result
         shardings, stays = entry.places.results(leaves)
         transfers.between(leaves, shardings)
+        if machines and placed_calls.is_elsewhere(entry, leaves):
+            return entry.together(placed_calls.call_elsewhere(entry, leaves, shardings, stays))
         given = [plain(x) for x in leaves]
         gone = entry.places.taken(entry.donated, entry.avals, [*map(committed_sharding, leaves)], shardings)
         for k in entry.donated:

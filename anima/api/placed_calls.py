@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
+from anima.config import config
 from anima.core import dtypes
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
+from anima.core.elsewhere import machine_of, run
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 from anima.core.partition import PartitionSpec
 from anima.core.placement import (
@@ -35,6 +37,7 @@ from anima.core.propagation import propagate
 from anima.core.shardings import WHOLE, NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of
 from anima.ops.placing import check_fits, check_known, constrained_to, on_current_mesh
+from anima.runtime.logs import timed
 from anima.transforms.dce import dce_jaxpr, without_dead_code
 from anima.util import deeper, record, weak_cache
 
@@ -314,6 +317,29 @@ def in_places(values: Sequence[Any], avals: Sequence[ShapedArray], shardings: Se
 def placed(leaves: Sequence[Any]) -> bool:
     """Whether an argument, or an option, says where a call takes place."""
     return moved() or PlacedArray in map(type, leaves)
+
+
+def is_elsewhere(entry: Any, leaves: Sequence[Any]) -> bool:
+    """Whether a call is one on a device that is no CPU."""
+    return not entry.outer and machine_of(entry.places.results(leaves)[0]) is not None
+
+
+def call_elsewhere(entry: Any, leaves: Sequence[Any], shardings: Sequence[Sharding | None],
+                   committed: bool) -> list[PlacedArray]:
+    """The leaves of the result of a call on a device that is no CPU, of what is known of such calls."""
+    machine = machine_of(shardings)
+    assert machine is not None
+    program = entry.remote.get(machine)
+    if program is None:
+        with config.held(entry.options), timed("compile", entry.name):
+            program = entry.remote[machine] = machine.program(entry.closed, entry.name)
+    outs = run(machine, program, leaves, entry.avals, entry.out_avals, shardings, committed)
+    for k in entry.donated:
+        if isinstance(leaves[k], ConcreteArray):
+            leaves[k].delete(entry.name)
+    if config.debug_nans or config.debug_infs:
+        errors.check_finite(entry.name, [x.elements() for x in outs if dtypes.issubdtype(x.dtype, np.inexact)])
+    return outs
 
 
 def plain(x: Any) -> Any:

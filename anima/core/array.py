@@ -19,6 +19,7 @@ from anima.core import dlpack, dtypes
 from anima.core.avals import ShapedArray, sharded
 from anima.core.device import CPU, Device
 from anima.core.layout import Format, row_major
+from anima.core.remote import Located
 from anima.core.shardings import WHOLE, Shard, Sharding, SingleDeviceSharding, spreads
 from anima.core.state import current
 
@@ -502,7 +503,7 @@ def _rebuild(value: np.ndarray, shape: tuple[int, ...], dtype: Any, weak_type: b
     return ConcreteArray(value, ShapedArray(shape, dtype, weak_type))
 
 
-class PlacedArray(ConcreteArray):
+class PlacedArray(Located, ConcreteArray):  # type: ignore[misc]
     """An array that somebody, or an option, put somewhere: it knows its sharding. Its elements are one piece of memory
     as those of others are, since devices of one process share it; if `committed`, operations on it run where it is.
 
@@ -537,9 +538,16 @@ class PlacedArray(ConcreteArray):
                 f"no value here: process {CPU.process_index} has the part of its own device. Fix: "
                 "anima.experimental.multihost_utils.process_allgather(x, tiled=True), or x.addressable_shards; an "
                 "array that a jitted function closes over: pass it as an argument.")
-        return ConcreteArray.elements(self)
+        return self.part()
 
-    part = ConcreteArray.elements  # those that this process has of an array over several
+    def part(self) -> np.ndarray:
+        """The elements that this process has of an array over several; of one elsewhere, a copy."""
+        value = ConcreteArray.elements(self)
+        return value if value.__class__ is np.ndarray else value.host()  # type: ignore[attr-defined]
+
+    @property
+    def value(self) -> np.ndarray:
+        return super().value if self.remote is None else _sealed(self.elements())
 
     @property
     def addressable_shards(self) -> list[Shard]:
@@ -555,6 +563,8 @@ class PlacedArray(ConcreteArray):
                 for d in self._sharding.devices_indices_map(self.shape)]
 
     def _part(self, device: Device, index: tuple[slice, ...]) -> PlacedArray:
+        if self.remote is not None:
+            return self
         value = self.part() if self.is_cut else np.asarray(self.elements()[index], order="C")
         shape = value.shape[:len(self.shape)]  # random keys have one more dimension
         return PlacedArray(value.view(), ShapedArray(shape, self.aval.dtype, self.aval.weak_type),

@@ -33,7 +33,7 @@ class Device:
 
     @property
     def device_kind(self) -> str:
-        return self.platform
+        return _kinds.get(self, self.platform)
 
     @property
     def host_id(self) -> int:
@@ -68,9 +68,11 @@ class Device:
         return None
 
     def __repr__(self) -> str:
-        return f"CpuDevice(id={self.id})"
+        return f"{'CpuDevice' if self.platform == 'cpu' else 'CudaDevice'}(id={self.id})"
 
     def __str__(self) -> str:
+        if self.platform != "cpu":
+            return f"{self.platform.upper()}_{self.id} ({self.device_kind})"
         return f"CPU_{self.id} ({_platform.machine()}, {os.cpu_count()} cores)"
 
 
@@ -83,10 +85,10 @@ class Client:
     runtime_type: str = "anima"
 
     def devices(self) -> list[Device]:
-        return devices()
+        return devices() if self.platform == CPU.platform else accelerators()
 
     def local_devices(self) -> list[Device]:
-        return local_devices()
+        return local_devices() if self.platform == CPU.platform else accelerators()
 
     def device_count(self) -> int:
         return len(self.devices())
@@ -148,6 +150,19 @@ def join(index: int) -> None:
 def devices() -> list[Device]:
     """All devices; from the first time on that this is asked, there are as many as then."""
     return list(_all())
+
+
+_kinds: dict[Device, str] = {}  # of the accelerators that somebody has asked for: what they are
+
+
+def accelerators() -> list[Device]:
+    """The devices that are no CPUs, once somebody has asked for them."""
+    return list(_kinds)
+
+
+def add_accelerator(device: Device, kind: str) -> None:
+    """Makes a device known, with what it is."""
+    _kinds[device] = kind
 
 
 def local_devices(process_index: int | None = None) -> list[Device]:

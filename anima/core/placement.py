@@ -61,7 +61,7 @@ def check_together(shardings: Sequence[Sharding | None], others: Sequence[tuple[
     if len(meshes) > 1 and any(m.explicit_axes for m in meshes):
         one, other = list(meshes)[:2]
         raise ValueError(f"Mesh for all inputs should be equal. Got one mesh: {one} and another mesh: {other}")
-    first: tuple[Any, list[int]] | None = None
+    first: tuple[Any, tuple[str, list[int]]] | None = None
     for what, sharding in (*enumerate(shardings), *others):
         if sharding is None:
             continue
@@ -70,16 +70,17 @@ def check_together(shardings: Sequence[Sharding | None], others: Sequence[tuple[
             first = what, devices
         elif devices != first[1]:
             a, b = [(f"argument {describe(w)} and with" if isinstance(w, int) else f"{w} with") +
-                    f" device ids {ids} on platform CPU" for w, ids in (first, (what, devices))]
+                    f" device ids {ids} on platform {platform.upper()}"
+                    for w, (platform, ids) in (first, (what, devices))]
             raise ValueError(f"Received incompatible devices for jitted computation. Got {a} and {b}. Fix: "
                              "anima.device_put them to the same devices, in the same order.")
 
 
-def _ordered(sharding: Sharding) -> list[int]:
-    """The numbers of the devices, in the order in which they have parts where that is known."""
+def _ordered(sharding: Sharding) -> tuple[str, list[int]]:
+    """The platform and numbers of the devices, in the order in which they have parts where that is known."""
     if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
-        return [d.id for d in sharding.mesh.device_list]
-    return sorted(d.id for d in sharding.device_set)
+        return sharding.mesh.device_list[0].platform, [d.id for d in sharding.mesh.device_list]
+    return min(d.platform for d in sharding.device_set), sorted(d.id for d in sharding.device_set)
 
 
 def mesh_of(shardings: Sequence[Sharding | None]) -> Mesh | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from anima.config import default_device
 from anima.core import processes
-from anima.core.device import CPU, MEMORY_KINDS, Device, MemorySpace, devices
+from anima.core.device import CPU, MEMORY_KINDS, Device, MemorySpace, accelerators, devices
 from anima.core.mesh import AbstractMesh, AxisType, Mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
 from anima.util import record
@@ -357,8 +357,11 @@ def device_of(device: Any = None) -> Device:
         device = device.device
     if device in (None, CPU, CPU.platform) or isinstance(device, MemorySpace):
         return CPU
-    if isinstance(device, Device) and device in devices():
+    if isinstance(device, Device) and device in (*devices(), *accelerators()):
         return device
     if isinstance(device, (Device, str)):
-        raise RuntimeError(f"Unknown device {device!r}: there are {devices()}.")
+        found = [d for d in accelerators() if d.platform == device or device == "cuda"]
+        if found:
+            return found[0]
+        raise RuntimeError(f"Unknown device {device!r}: there are {[*devices(), *accelerators()]}.")
     raise ValueError(f"A device is one of anima.devices() or None, not {device!r}.")

@@ -317,6 +317,7 @@ class EvalTrace(Trace):
     is_ground = True
     known: Any = None  # under the options that held last
     on_parts: Callable[..., Any]  # applies an operation to arrays that are cut over processes; see `anima.distributed`
+    on_remote: Callable[..., Any] | None = None  # does an operation on a device that is no CPU; see `api/remotes.py`
     moved_keys: Callable[..., None]  # notes where random keys are moved to; see `control/key_reuse.py`
 
     def __init__(self, parent: Trace | None):
@@ -344,6 +345,8 @@ class EvalTrace(Trace):
             known = self.known = self._known_under(key)
         if known.watched:
             known.watch(primitive, args)
+        if self.on_remote is not None and (out := self.on_remote(primitive, args, params)) is not NotImplemented:
+            return out
         again = way = None
         if known.ways.learns:
             again = _key(primitive, args, params)

@@ -15,7 +15,7 @@ from typing import Any
 from anima import tree
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray, sharded
-from anima.core.device import MemorySpace, devices
+from anima.core.device import MemorySpace, accelerators, devices
 from anima.core.layout import Format
 from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abstract_mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of, used_axes
@@ -241,9 +241,10 @@ def on_current_mesh(name: str, spec: PartitionSpec, what: str) -> NamedSharding:
 
 def check_known(sharding: Sharding) -> None:
     """RuntimeError for a sharding over devices that are not there."""
-    unknown = sharding.device_set.difference(devices())
+    known = [*devices(), *accelerators()]
+    unknown = sharding.device_set.difference(known)
     if unknown:
-        raise RuntimeError(f"Unknown device {next(iter(unknown))!r}: there are {devices()}.")
+        raise RuntimeError(f"Unknown device {next(iter(unknown))!r}: there are {known}.")
 
 
 def check_fits(what: str, shape: tuple[int, ...], sharding: Sharding, divides: bool = True) -> None:

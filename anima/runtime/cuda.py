@@ -1,0 +1,165 @@
+"""Programs on a GPU: each is a kernel, or a few with products of a library between them, launched and not waited for.
+
+    machine = gpu()                                 RuntimeError where there is none
+    x = machine.put(array)                          GpuMemory
+    [y] = machine.program(closed, "f")([x])         launched
+    y.host()                                        waits, and copies
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anima.compiler.emitting.value import NUMPY, itemsize
+from anima.compiler.grid.compile import GridProgram, LibraryProduct, Slot, compile_grid
+from anima.compiler.grid.target import GridTarget, nvidia
+from anima.compiler.ir.loops import slots
+from anima.compiler.machine import ptx
+from anima.core.remote import Remote
+from anima.runtime.cuda_driver import OUT_OF_MEMORY, Blas, CudaDriver, CudaError, blas_library
+from anima.util import once
+
+
+class GpuMemory(Remote):
+    """Elements of an array in the memory of a GPU."""
+
+    __slots__ = ("_address", "_host", "dtype", "machine", "nbytes", "shape")
+
+    def __init__(self, machine: Gpu, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.machine, self.shape, self.dtype = machine, shape, dtype
+        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self._host: np.ndarray | None = None
+        self._address = machine.allocate(self.nbytes)
+
+    @property
+    def address(self) -> int:
+        return self._address
+
+    def __del__(self) -> None:
+        address = getattr(self, "_address", 0)
+        if address:
+            self.machine.driver.free(address)
+
+    def host(self) -> np.ndarray:
+        if self._host is None:
+            found = np.empty(self.shape, self.dtype)
+            if self.nbytes:
+                with self.machine.lock:
+                    self.machine.driver.enter()
+                    self.machine.driver.download(found.ctypes.data, self._address, self.nbytes)
+            found.flags.writeable = False
+            self._host = found
+        return self._host
+
+    def wait(self) -> None:
+        with self.machine.lock:
+            self.machine.driver.enter()
+            self.machine.driver.wait()
+
+    def is_ready(self) -> bool:
+        with self.machine.lock:
+            self.machine.driver.enter()
+            return self.machine.driver.is_ready()
+
+
+class Gpu:
+    """A GPU that programs run on."""
+
+    def __init__(self, driver: CudaDriver) -> None:
+        self.driver = driver
+        library = blas_library()
+        self.blas = None if library is None else Blas(library, driver)
+        self.target: GridTarget = nvidia(driver.capability, driver.processors, self.blas is not None)
+        self.lock = threading.RLock()
+        self.live: Callable[[], Sequence[Any]] = list  # arrays that hold memory, for errors
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of memory. RuntimeError that tells what holds the rest, where there is not enough."""
+        with self.lock:
+            self.driver.enter()
+            try:
+                return self.driver.allocate(nbytes)
+            except CudaError as error:
+                if error.code != OUT_OF_MEMORY:
+                    raise
+                free, total = self.driver.free_memory()
+                largest = sorted(self.live(), key=lambda x: -x.nbytes)[:5]
+                held = "; ".join(f"{x.aval.str_short()} of {x.nbytes} bytes" for x in largest) or "none"
+                raise RuntimeError(
+                    f"RESOURCE_EXHAUSTED: Out of memory allocating {nbytes} bytes on {self.driver.name}: {free} of "
+                    f"{total} bytes are free. The largest arrays there: {held}.") from None
+
+    def put(self, array: np.ndarray) -> GpuMemory:
+        array = np.ascontiguousarray(array)
+        memory = GpuMemory(self, array.shape, array.dtype)
+        if array.nbytes:
+            with self.lock:
+                self.driver.enter()
+                self.driver.upload(memory.address, array.ctypes.data, array.nbytes)
+        return memory
+
+    def program(self, closed: Any, name: str) -> GpuProgram:
+        return GpuProgram(self, compile_grid(closed, name, (), self.target), closed.out_avals, name)
+
+
+class GpuProgram:
+    """A compiled program: its kernels, constants, and how they are launched."""
+
+    def __init__(self, machine: Gpu, grid: GridProgram, out_avals: Sequence[Any], name: str) -> None:
+        self.machine, self.grid, self.name = machine, grid, name
+        driver = machine.driver
+        code = ptx.compile_ptx(grid.text, machine.target)
+        program = grid.program
+        self.inputs = program.with_role("input")
+        dtypes = [NUMPY[b.dtype] for b in program.with_role("output")]
+        self.outputs = [((*a.shape, *((b.size // max(a.size, 1),) if a.size != b.size else ())), dtype)
+                        for a, b, dtype in zip(out_avals, program.with_role("output"), dtypes, strict=True)]
+        with machine.lock:
+            driver.enter()
+            self.module = driver.load(code)
+            self.kernels = [None if isinstance(step, LibraryProduct) else
+                            (step, *driver.function(self.module, step.entry, step.threads, step.shared))
+                            for step in grid.steps]
+            self.constants = [machine.put(np.ascontiguousarray(b.value, NUMPY[b.dtype]))
+                              for b in program.with_role("const")]
+            self.counter = GpuMemory(machine, (16,), np.dtype(np.uint8))
+            driver.clear(self.counter.address, 16)
+
+    def __call__(self, given: Sequence[Remote]) -> list[Remote]:
+        """Launches the program. The results, which are computed later."""
+        machine, driver, program = self.machine, self.machine.driver, self.grid.program
+        for memory, buffer in zip(given, self.inputs, strict=True):
+            assert memory.nbytes == buffer.size * itemsize(buffer.dtype)  # type: ignore[attr-defined]
+        outputs = [GpuMemory(machine, shape, dtype) for shape, dtype in self.outputs]
+        arena = GpuMemory(machine, (program.arena,), np.dtype(np.uint8)) if program.arena else None
+        addresses = [m.address for m in (*given, *outputs, *self.constants)]
+        assert len(addresses) == len(slots(program))
+        addresses.append(0 if arena is None else arena.address)
+        values = [ctypes.c_uint64(a) for a in (*addresses, self.counter.address)]
+        params = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        with machine.lock:
+            driver.enter()
+            for step, kernel in zip(self.grid.steps, self.kernels, strict=True):
+                if isinstance(step, LibraryProduct):
+                    assert machine.blas is not None
+                    machine.blas.product(step.arguments, *(_at(addresses, p) for p in step.places))
+                    continue
+                assert kernel is not None
+                launch, function, most = kernel
+                driver.launch(function, min(launch.blocks, most), launch.threads, launch.shared, params)
+        return list(outputs)
+
+
+def _at(addresses: Sequence[int], place: Slot) -> int:
+    return addresses[place.slot] + place.offset
+
+
+@once
+def gpu() -> Gpu:
+    """The GPU. RuntimeError where there is none, or no driver."""
+    return Gpu(CudaDriver())

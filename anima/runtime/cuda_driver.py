@@ -1,0 +1,243 @@
+"""NVIDIA's driver, called directly: memory, modules, launches; and cuBLAS, for products of large matrices.
+
+The driver's library (`libcuda`) comes with the driver, so that nothing need be installed for it. Every call's status is
+looked at. Reference: CUDA Driver API; cuBLAS.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_longlong, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+from anima.util import once
+
+OUT_OF_MEMORY, NOT_READY = 2, 600
+_ATTRIBUTES = {"processors": 16, "major": 75, "minor": 76}
+_SHARED_LIMIT = 8    # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_KEPT = 4            # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+_PLAIN_SHARED = 48 << 10
+_FIRST_PAUSE, _LONGEST_PAUSE = 2e-5, 2e-3  # seconds
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,), "cuDriverGetVersion": (POINTER(c_int),), "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int), "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int), "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuCtxSetCurrent": (c_void_p,), "cuStreamCreate": (POINTER(c_void_p), c_uint), "cuStreamQuery": (c_void_p,),
+    "cuStreamSynchronize": (c_void_p,), "cuMemAllocAsync": (POINTER(c_uint64), c_size_t, c_void_p),
+    "cuMemFreeAsync": (c_uint64, c_void_p), "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
+    "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p), "cuMemGetInfo_v2": (POINTER(c_size_t),) * 2,
+    "cuDeviceGetDefaultMemPool": (POINTER(c_void_p), c_int), "cuMemPoolSetAttribute": (c_void_p, c_int, c_void_p),
+    "cuModuleLoadDataEx": (POINTER(c_void_p), c_char_p, c_uint, c_void_p, c_void_p), "cuModuleUnload": (c_void_p,),
+    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p), "cuFuncSetAttribute": (c_void_p, c_int, c_int),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER(c_int), c_void_p, c_int, c_size_t),
+    "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p),
+    "cuLaunchCooperativeKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p),
+}
+
+
+class CudaError(RuntimeError):
+    """What the driver says; `code` is its number."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class CudaDriver:
+    """The first GPU, and one stream of work for it."""
+
+    def __init__(self) -> None:
+        self.library = _driver_library()
+        self.process = os.getpid()
+        for name, types in _SIGNATURES.items():
+            getattr(self.library, name).argtypes = types
+        self.call("cuInit", 0)
+        count, device, context = c_int(), c_int(), c_void_p()
+        self.call("cuDeviceGetCount", byref(count))
+        if not count.value:
+            raise RuntimeError("Unknown backend gpu: the driver of NVIDIA's finds no GPU.")
+        self.call("cuDeviceGet", byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", byref(context), device)
+        self.device, self.context = device.value, context
+        self.enter()
+        stream, pool = c_void_p(), c_void_p()
+        self.call("cuStreamCreate", byref(stream), 1)
+        self.stream = stream
+        self.call("cuDeviceGetDefaultMemPool", byref(pool), device)
+        self.call("cuMemPoolSetAttribute", pool, _KEPT, byref(c_uint64((1 << 64) - 1)))
+        name = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", name, 256, device)
+        self.name = name.value.decode()
+        self.processors, major, minor = (self.attribute(n) for n in ("processors", "major", "minor"))
+        self.capability = major, minor
+
+    def call(self, name: str, *args: Any) -> None:
+        """A function of the driver's. CudaError with its name and the driver's for what went wrong."""
+        code = getattr(self.library, name)(*args)
+        if code:
+            raise CudaError(f"{self.text(code)} ({name})", code)
+
+    def text(self, code: int) -> str:
+        """What a status means."""
+        name, text = c_char_p(), c_char_p()
+        self.library.cuGetErrorName(code, byref(name))
+        self.library.cuGetErrorString(code, byref(text))
+        return f"{(name.value or b'CUDA_ERROR').decode()}: {(text.value or b'?').decode()}"
+
+    def enter(self) -> None:
+        """Makes calls of this thread about the GPU."""
+        if os.getpid() != self.process:
+            raise RuntimeError("A GPU cannot be used in a child of fork of a process that used it. Fix: "
+                               "multiprocessing.set_start_method('spawn').")
+        self.call("cuCtxSetCurrent", self.context)
+
+    def attribute(self, name: str) -> int:
+        """A number that describes the GPU."""
+        value = c_int()
+        self.call("cuDeviceGetAttribute", byref(value), _ATTRIBUTES[name], self.device)
+        return value.value
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of memory, 256-byte aligned, for what is launched from now on."""
+        address = c_uint64()
+        self.call("cuMemAllocAsync", byref(address), max(nbytes, 16), self.stream)
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Gives memory back, once what was launched before is done with it."""
+        if os.getpid() == self.process and not sys.is_finalizing():
+            self.library.cuCtxSetCurrent(self.context)
+            self.library.cuMemFreeAsync(address, self.stream)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Fills memory with zeros."""
+        self.call("cuMemsetD8Async", address, 0, nbytes, self.stream)
+
+    def upload(self, address: int, source: int, nbytes: int) -> None:
+        """Copies from this machine's memory, which may be changed when this returns."""
+        self.call("cuMemcpyHtoDAsync_v2", address, source, nbytes, self.stream)
+        self.call("cuStreamSynchronize", self.stream)
+
+    def download(self, target: int, address: int, nbytes: int) -> None:
+        """Copies to this machine's memory."""
+        self.wait()
+        self.call("cuMemcpyDtoHAsync_v2", target, address, nbytes, self.stream)
+        self.call("cuStreamSynchronize", self.stream)
+
+    def wait(self) -> None:
+        """Returns when all that was launched is done; signals (Ctrl-C) are noticed meanwhile."""
+        pause = _FIRST_PAUSE
+        start = time.perf_counter()
+        while (code := self.library.cuStreamQuery(self.stream)) == NOT_READY:
+            if time.perf_counter() - start > 1e-4:
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        if code:
+            raise CudaError(f"{self.text(code)}: something that ran on the GPU failed, which this process can use no "
+                            "more. Fix: start it anew.", code)
+
+    def is_ready(self) -> bool:
+        """Whether all that was launched is done."""
+        return self.library.cuStreamQuery(self.stream) != NOT_READY
+
+    def free_memory(self) -> tuple[int, int]:
+        """Bytes that are free, and all."""
+        free, total = c_size_t(), c_size_t()
+        self.call("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value, total.value
+
+    def load(self, ptx: bytes) -> c_void_p:
+        """The module of a PTX text."""
+        module, log = c_void_p(), ctypes.create_string_buffer(1 << 13)
+        options = (c_int * 2)(5, 6)  # the buffer for what the compiler says, and its size
+        values = (c_void_p * 2)(ctypes.cast(log, c_void_p), len(log))
+        try:
+            self.call("cuModuleLoadDataEx", byref(module), ptx, 2, options, values)
+        except CudaError as error:
+            raise CudaError(f"{error} {log.value.decode(errors='replace')}", error.code) from None
+        return module
+
+    def function(self, module: c_void_p, name: str, threads: int, shared: int) -> tuple[c_void_p, int]:
+        """A kernel of a module, and how many blocks of it run at once."""
+        function, blocks = c_void_p(), c_int()
+        self.call("cuModuleGetFunction", byref(function), module, name.encode())
+        if shared > _PLAIN_SHARED:
+            self.call("cuFuncSetAttribute", function, _SHARED_LIMIT, shared)
+        self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(blocks), function, threads, shared)
+        return function, blocks.value * self.processors
+
+    def launch(self, function: c_void_p, blocks: int, threads: int, shared: int, params: Any) -> None:
+        """Starts a kernel; several blocks together, so that they can wait for each other."""
+        if blocks == 1:
+            self.call("cuLaunchKernel", function, 1, 1, 1, threads, 1, 1, shared, self.stream, params, None)
+        else:
+            self.call("cuLaunchCooperativeKernel", function, blocks, 1, 1, threads, 1, 1, shared, self.stream, params)
+
+
+def _driver_library() -> Any:
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        raise RuntimeError(f"Unknown backend gpu: this machine has no driver of NVIDIA's ({name}).") from None
+
+
+# ---------------------------------------------------------------- products
+
+_PRODUCTS = {"f32": ("cublasSgemmStridedBatched", c_float, 1), "c64": ("cublasCgemmStridedBatched", c_float, 2),
+             "f64": ("cublasDgemmStridedBatched", c_double, 1), "c128": ("cublasZgemmStridedBatched", c_double, 2)}
+
+
+class Blas:
+    """cuBLAS. Products have the precision of their elements."""
+
+    def __init__(self, library: Any, driver: CudaDriver) -> None:
+        self.library = library
+        self.handle = c_void_p()
+        self._check(library.cublasCreate_v2(byref(self.handle)))
+        self._check(library.cublasSetStream_v2(self.handle, driver.stream))
+        for name, _, _ in _PRODUCTS.values():
+            getattr(library, name).argtypes = (
+                c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p, c_void_p, c_int, c_longlong, c_void_p, c_int,
+                c_longlong, c_void_p, c_void_p, c_int, c_longlong, c_int)
+
+    @staticmethod
+    def _check(status: int) -> None:
+        if status:
+            raise RuntimeError(f"cuBLAS failed: its status is {status}.")
+
+    def product(self, given: dict[str, Any], a: int, b: int, c: int) -> None:
+        """`gemm` of `compiler/ir/routines.py`, for matrices at these addresses. Ours are row-major, those of cuBLAS
+        column-major: so B comes first."""
+        name, kind, count = _PRODUCTS[given["dtype"]]
+        alpha, beta = ((kind * count)(*_parts(given[n])[:count]) for n in ("alpha", "beta"))
+        size = ctypes.sizeof(kind) * count
+        turned = [int(given[f"trans{n}"] == "T") for n in "ab"]
+        self._check(getattr(self.library, name)(
+            self.handle, turned[1], turned[0], given["n"], given["m"], given["k"], alpha,
+            b + size * given["b_offset"], given["ldb"], given["b_stride"], a + size * given["a_offset"], given["lda"],
+            given["a_stride"], beta, c + size * given["c_offset"], given["ldc"], given["c_stride"], given["batch"]))
+
+
+def _parts(number: complex) -> tuple[float, float]:
+    return complex(number).real, complex(number).imag
+
+
+@once
+def blas_library() -> Any:
+    """The library, where it is installed: by itself, or as a package of Python's; None where it is not."""
+    names = [f"libcublas.so.{version}" for version in (13, 12)]
+    for root in sys.path:
+        names += [str(p) for version in (13, 12) for p in Path(root).glob(f"nvidia/*/lib/libcublas.so.{version}")]
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
