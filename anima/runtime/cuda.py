@@ -42,7 +42,7 @@ class GpuMemory(Remote):
 
     def __del__(self) -> None:
         address = getattr(self, "_address", 0)
-        if address:
+        if address and not self.machine.driver.closed:
             self.machine.driver.free(address)
 
     def host(self) -> np.ndarray:
@@ -151,7 +151,8 @@ class GpuProgram:
                     continue
                 assert kernel is not None
                 launch, function, most = kernel
-                driver.launch(function, min(launch.blocks, most), launch.threads, launch.shared, params)
+                driver.launch(function, min(launch.blocks, most), launch.threads, launch.shared, launch.waits,
+                              params)
         return list(outputs)
 
 

@@ -6,6 +6,7 @@ looked at. Reference: CUDA Driver API; cuBLAS.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
@@ -55,6 +56,8 @@ class CudaDriver:
     def __init__(self) -> None:
         self.library = _driver_library()
         self.process = os.getpid()
+        self.closed = False
+        atexit.register(self.close)
         for name, types in _SIGNATURES.items():
             getattr(self.library, name).argtypes = types
         self.call("cuInit", 0)
@@ -111,9 +114,13 @@ class CudaDriver:
 
     def free(self, address: int) -> None:
         """Gives memory back, once what was launched before is done with it."""
-        if os.getpid() == self.process and not sys.is_finalizing():
+        if not self.closed and os.getpid() == self.process:
             self.library.cuCtxSetCurrent(self.context)
             self.library.cuMemFreeAsync(address, self.stream)
+
+    def close(self) -> None:
+        """At the end of the process: what its memory was given back by then does not matter."""
+        self.closed = True
 
     def clear(self, address: int, nbytes: int) -> None:
         """Fills memory with zeros."""
@@ -172,10 +179,10 @@ class CudaDriver:
         self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(blocks), function, threads, shared)
         return function, blocks.value * self.processors
 
-    def launch(self, function: c_void_p, blocks: int, threads: int, shared: int, params: Any) -> None:
-        """Starts a kernel; several blocks together, so that they can wait for each other."""
-        if blocks == 1:
-            self.call("cuLaunchKernel", function, 1, 1, 1, threads, 1, 1, shared, self.stream, params, None)
+    def launch(self, function: c_void_p, blocks: int, threads: int, shared: int, waits: bool, params: Any) -> None:
+        """Starts a kernel; its blocks all together, if they wait for each other."""
+        if not waits:
+            self.call("cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared, self.stream, params, None)
         else:
             self.call("cuLaunchCooperativeKernel", function, blocks, 1, 1, threads, 1, 1, shared, self.stream, params)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from anima.compiler.driver import Pass, PassRun, to_loops
 from anima.compiler.grid import rewrites
-from anima.compiler.grid.barriers import barriers
+from anima.compiler.grid.barriers import GRID, barriers
 from anima.compiler.grid.nests import nests, plain
 from anima.compiler.grid.parts import parts
 from anima.compiler.grid.target import GridTarget
@@ -50,13 +50,14 @@ class LibraryProduct:
 
 @record
 class Launch:
-    """A kernel: its name, how many threads a block of it has, how many blocks are worth having at most, and how many
-    bytes of memory a block shares."""
+    """A kernel: its name, how many threads a block of it has, how many blocks are worth having at most, how many bytes
+    of memory a block shares, and whether blocks wait for each other."""
 
     entry: str
     threads: int
     blocks: int
     shared: int
+    waits: bool
 
 
 @record(eq=False)
@@ -106,19 +107,24 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
     for stmt in (*program.body, None):
         product = isinstance(stmt, Call) and stmt.routine == "gemm"
         if stmt is not None and not product:
-            run.append(stmt)
+            if run or not _is_barrier(stmt):  # between kernels there is always one
+                run.append(stmt)
             continue
-        if any(not (isinstance(s, Call) and s.routine == "barrier") for s in run) or (stmt is None and not steps):
+        if run or (stmt is None and not steps):
             threads, blocks = _sizes(run, target)
             entry = f"{ENTRY}{len(steps)}" if steps else ENTRY
             shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1)
-            steps.append(Launch(entry, threads, blocks, shared))
+            steps.append(Launch(entry, threads, blocks, shared, blocks > 1 and any(map(_is_barrier, statements(*run)))))
         run = []
         if isinstance(stmt, Call):
             given = arguments("gemm", stmt.args)
             a, b_, c = (places[str(given[name])] for name in "abc")
             steps.append(LibraryProduct(given, (a, b_, c)))
     return GridProgram(program, text.finish(), tuple(steps))
+
+
+def _is_barrier(stmt: Stmt) -> bool:
+    return isinstance(stmt, Call) and stmt.routine == "barrier" and stmt.args == (GRID,)
 
 
 def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:
