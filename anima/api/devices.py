@@ -20,8 +20,9 @@ from anima.core.device import CPU, Device, MemorySpace, devices as all_devices, 
 from anima.core.layout import Format
 from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, used_axes
-from anima.core.placement import whole
-from anima.core.shardings import NamedSharding, Sharding, device_of
+from anima.core.placement import elsewhere, whole
+from anima.core.remote import machines
+from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of, is_tracing
 from anima.ops.elementwise import convert
 from anima.ops.placing import (
@@ -96,13 +97,21 @@ def _put(leaf: Any, place: Any, source: Any, semantics: ArrayCopySemantics) -> A
             return _put(leaf, place, source, semantics)
     leaf = _array(leaf, semantics is ArrayCopySemantics.ALWAYS_COPY)
     if place is None and not is_tracing():
-        return leaf
+        return _at_default(leaf)
     if isinstance(place, Sharding):
         check_fits("One of device_put args", aval_of(leaf).shape, place)
     (out,) = device_put_p.bind(leaf, devices=(place,), srcs=(source,), copy_semantics=(semantics,))
     if semantics is ArrayCopySemantics.DONATE_INPUT and out is not leaf and isinstance(leaf, ConcreteArray):
         leaf.delete("device_put")
     return out
+
+
+def _at_default(leaf: Any) -> Any:
+    """An array that nobody places, where arrays are made."""
+    where, committed = elsewhere(leaf.ndim)
+    if type(leaf) is not ConcreteArray or not isinstance(where, SingleDeviceSharding) or where.device not in machines:
+        return leaf
+    return PlacedArray(leaf.elements(), leaf.aval, where, committed)
 
 
 def _place(given: Any) -> Any:
@@ -242,7 +251,7 @@ def device_get(x: Any) -> Any:
 def devices(backend: str | None = None) -> list[Device]:
     """The devices of a platform (default: all); RuntimeError for a platform that is not there."""
     if backend in ("gpu", "cuda"):
-        return remotes.gpus()
+        return remotes.gpus()  # the first time this looks for a driver
     wanted = backend or platforms.value or platform_name.value or CPU.platform
     if CPU.platform not in wanted.split(","):
         raise RuntimeError(f"Unknown backend {wanted}. Available backends are {[CPU.platform]}")

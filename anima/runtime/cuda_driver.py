@@ -18,6 +18,7 @@ from typing import Any
 from anima.util import once
 
 OUT_OF_MEMORY, NOT_READY = 2, 600
+_NONE = "Unknown backend gpu. Available backends are ['cpu']"
 _ATTRIBUTES = {"processors": 16, "major": 75, "minor": 76}
 _SHARED_LIMIT = 8    # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _KEPT = 4            # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -64,7 +65,7 @@ class CudaDriver:
         count, device, context = c_int(), c_int(), c_void_p()
         self.call("cuDeviceGetCount", byref(count))
         if not count.value:
-            raise RuntimeError("Unknown backend gpu: the driver of NVIDIA's finds no GPU.")
+            raise RuntimeError(f"{_NONE}: the driver of NVIDIA's finds no GPU.")
         self.call("cuDeviceGet", byref(device), 0)
         self.call("cuDevicePrimaryCtxRetain", byref(context), device)
         self.device, self.context = device.value, context
@@ -192,7 +193,7 @@ def _driver_library() -> Any:
     try:
         return ctypes.CDLL(name)
     except OSError:
-        raise RuntimeError(f"Unknown backend gpu: this machine has no driver of NVIDIA's ({name}).") from None
+        raise RuntimeError(f"{_NONE}: this machine has no driver of NVIDIA's ({name}).") from None
 
 
 # ---------------------------------------------------------------- products

@@ -128,6 +128,9 @@ def test_default_device(there: anima.Device) -> None:
         r = anima.random.normal(key, (4,))
         assert is_there(x) and is_there(r)
         assert anima.jit(lambda: jnp.zeros(3))().platform() == "emulated"
+        y = anima.device_put(np.ones(3, np.float32))
+        z = y + 1
+    assert y.platform() == "emulated" and not y.committed and is_there(y) and is_there(z)
     np.testing.assert_array_equal(np.asarray(r), np.asarray(anima.random.normal(anima.random.key(3), (4,))))
     assert jnp.ones(2).platform() == "cpu"
 

@@ -59,6 +59,9 @@ def _cumulative(name: str) -> Callable[..., Any]:
     def program(eqn: Eqn, target: Target, x: Any) -> Any:
         """In rows: along each, and over the rows before it."""
         axis, reverse = eqn.params["axis"], eqn.params["reverse"]
+        small = dtypes.issubdtype(x.dtype, np.floating) and x.dtype.itemsize <= 2
+        narrow = x.dtype if small else None  # what is rounded once, in the end
+        x = x if narrow is None else el.convert(x, np.dtype(np.float32))
         shape, n = x.shape, x.shape[axis]
         length = min(SHORT, 1 << math.isqrt(n - 1).bit_length())
         rows = -(-n // length)
@@ -77,7 +80,8 @@ def _cumulative(name: str) -> Callable[..., Any]:
         whole = reshape(combine(broadcast_in_dim(before, parts.shape, others), along),
                         (*shape[:axis], rows * length, *shape[axis + 1:]))
         start = rows * length - n if reverse else 0
-        return slice_in_dim(whole, start, start + n, axis=axis)
+        found = slice_in_dim(whole, start, start + n, axis=axis)
+        return found if narrow is None else el.convert(found, narrow)
 
     return program
 

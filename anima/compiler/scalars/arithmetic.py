@@ -72,11 +72,20 @@ def integer_sign(x: Num, signed: bool) -> Num:
     return select(x < 0, -1, one) if signed else one
 
 
+def _amount(x: Num, amount: Num) -> Num:
+    """An amount to shift by. On NVIDIA GPUs it is of 32 bits, and LLVM takes the low ones, whatever is asked of it."""
+    if x.type.bits < 64 or not x.b.module.triple.startswith("nvptx"):
+        return amount
+    return Num(x.b, x.b.intrinsic("umin", amount.v, 64))
+
+
 def shift_left(x: Num, amount: Num) -> Num:
+    amount = _amount(x, amount)
     return select(amount.compare("ult", x.type.bits), x << amount, 0)
 
 
 def shift_right_logical(x: Num, amount: Num) -> Num:
+    amount = _amount(x, amount)
     return select(amount.compare("ult", x.type.bits), x.shift_right(amount), 0)
 
 

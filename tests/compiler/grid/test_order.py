@@ -44,6 +44,11 @@ def test_cumulative(function: Callable[..., Any], reverse: bool, n: int) -> None
     agree(lambda x: function(x, reverse=reverse), rng.uniform(0.9, 1.1, n).astype(np.float32), tolerance=1e-6)
 
 
+def test_cumulative_halves_are_rounded_once() -> None:
+    for dtype in ("float16", "bfloat16"):
+        agree(lambda x, dtype=dtype: lax.cumprod(x.astype(dtype)), rng.uniform(0.9, 1.1, 100).astype(np.float32))
+
+
 @pytest.mark.parametrize("n", [65, 127, 128, 300])
 def test_sort(n: int) -> None:
     x = rng.integers(-20, 20, n).astype(np.float32)
