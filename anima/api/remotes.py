@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from anima.config import default_device
+from anima.config import config, default_device
 from anima.core.array import PlacedArray
 from anima.core.device import Device, accelerators, add_accelerator
 from anima.core.elsewhere import machine_of
@@ -75,7 +75,8 @@ def _apply(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) ->
             if len(_operations) >= _MOST_KNOWN:
                 _operations.clear()
             _operations[key] = known
-    out = known(*[np.asarray(x) if isinstance(x, np.generic) else x for x in args])
+    with config.option("disable_jit")(False):  # it is about functions; that is how an operation runs there
+        out = known(*[np.asarray(x) if isinstance(x, np.generic) else x for x in args])
     return list(out) if primitive.multiple_results else out
 
 

@@ -150,6 +150,14 @@ def test_donated_arrays_are_deleted(there: anima.Device) -> None:
         x + 1
 
 
+def test_without_jit_operations_run_there(there: anima.Device) -> None:
+    x = anima.device_put(jnp.arange(3.0), there)
+    with anima.disable_jit():
+        y = anima.jit(lambda x: jnp.sin(x) * 2 + x)(x)
+    assert is_there(y)
+    np.testing.assert_allclose(np.asarray(y), 2 * np.sin(np.arange(3)) + np.arange(3), rtol=1e-6)
+
+
 def test_nan_is_found(there: anima.Device) -> None:
     x = anima.device_put(jnp.zeros(3), there)
     with anima.debug_nans(True), pytest.raises(FloatingPointError):
