@@ -64,8 +64,8 @@ class Pass:
     level: str
 
 
-def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
-    """The passes for a program of this name, whose inputs at `donated` may be overwritten."""
+def to_nests(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
+    """The passes for a program of this name, whose inputs at `donated` may be overwritten, down to plain nests."""
     return [
         Pass("dead_code", dead_code, "jaxpr"),           # no unused equations
         Pass("inline", inline, "jaxpr"),                 # no calls
@@ -76,6 +76,13 @@ def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
         Pass("dead_code_again", dead_code, "jaxpr"),
         Pass("fuse", partial(fuse, target=target), "fused"),  # equations in groups, one for each kernel
         Pass("lower", partial(lowering.lower, name=name, donated=tuple(donated)), "loops"),  # no arrays
+    ]
+
+
+def to_loops(name: str, donated: Sequence[int], target: Target) -> list[Pass]:
+    """All passes down to loops in the order of a CPU."""
+    return [
+        *to_nests(name, donated, target),
         Pass("tile", partial(tile, target=target), "loops"),  # no loops that step across memory
         Pass("schedule", partial(schedule, target=target), "loops"),  # an order for all loops
         Pass("registers", registers, "loops"),           # small arrays in loops are not in memory

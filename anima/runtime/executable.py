@@ -18,7 +18,7 @@ import numpy as np
 
 from anima.compiler.cache import Code
 from anima.compiler.emitting.value import NUMPY, itemsize
-from anima.compiler.ir.loops import Affine, Buffer, Op, Program, slots, walk
+from anima.compiler.ir.loops import Affine, Buffer, Op, Program, roots, slots, walk
 from anima.compiler.machine import fortran
 from anima.compiler.machine.backend import Backend
 from anima.compiler.machine.target import Target
@@ -255,16 +255,13 @@ def _bytes(buffer: Buffer) -> int:
 def _outputs(program: Program, shapes: Sequence[Shape] | None, backend: Backend) -> list[Output]:
     """How to make each output, or the input whose memory it takes over."""
     inputs = {b.name: i for i, b in enumerate(program.with_role("input"))}
-    by_name = {b.name: b for b in program.buffers}
+    donors = {name: inputs.get(root.name) for name, root in roots(program.buffers).items()}
     made: list[Output] = []
     results = program.with_role("output")
     for buffer, shape in zip(results, shapes if shapes is not None else [(b.size,) for b in results], strict=True):
-        root = buffer
-        while root.alias is not None:
-            root = by_name[root.alias]
         if int(np.prod(shape, dtype=np.int64)) != buffer.size:
             raise ValueError(f"the output {buffer.name} has {buffer.size} elements, which is not the shape {shape}")
-        made.append(replace(_output(tuple(shape), NUMPY[buffer.dtype], backend), donor=inputs.get(root.name)))
+        made.append(replace(_output(tuple(shape), NUMPY[buffer.dtype], backend), donor=donors[buffer.name]))
     return made
 
 
@@ -273,14 +270,10 @@ def _donors(program: Program) -> list[int]:
     inputs = program.with_role("input")
     if not any(b.donated for b in inputs):
         return []
-    by_name = {b.name: b for b in program.buffers}
+    owners = roots(program.buffers)
     taken = {b.name for b in program.with_role("output")}.union(*(u.writes for u in buffers.accesses(program)[0]))
-    roots = set()
-    for name in taken & by_name.keys():
-        while (alias := by_name[name].alias) is not None:
-            name = alias
-        roots.add(name)
-    return [k for k, b in enumerate(inputs) if b.name in roots]
+    written = {owners[name].name for name in taken & owners.keys()}
+    return [k for k, b in enumerate(inputs) if b.name in written]
 
 
 def _output(shape: Shape, dtype: np.dtype, backend: Backend) -> Output:

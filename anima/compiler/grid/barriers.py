@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anima.compiler.emitting.value import itemsize
 from anima.compiler.ir.loops import (
     Call,
     Expr,
@@ -29,13 +28,11 @@ from anima.compiler.ir.loops import (
     walk,
 )
 from anima.compiler.ir.routines import buffers_read, buffers_written
+from anima.compiler.storage.buffers import MemorySpan, memory_spans, overlap
 from anima.util import replace
 
-Place = tuple[str, int, int]  # a root of memory, and the bytes of it from one to another
-_SHARED: Place = "shared memory of blocks", 0, 1
+_SHARED: MemorySpan = "shared memory of blocks", 0, 1
 GRID = 0  # the width of a barrier of the whole grid
-
-
 
 def barriers(program: Program) -> Program:
     """Puts barriers between statements that depend on each other."""
@@ -48,9 +45,9 @@ def barriers(program: Program) -> Program:
 class _Since:
     """What a team has loaded and stored since its last barrier; `first`: what its first thread has stored for it."""
 
-    loads: frozenset[Place] = frozenset()
-    stores: frozenset[Place] = frozenset()
-    first: frozenset[Place] = frozenset()
+    loads: frozenset[MemorySpan] = frozenset()
+    stores: frozenset[MemorySpan] = frozenset()
+    first: frozenset[MemorySpan] = frozenset()
 
     def meets(self, other: _Since) -> bool:
         """Whether something that has been done must be over before something else is."""
@@ -62,22 +59,13 @@ class _Since:
         return _Since(self.loads | other.loads, self.stores | other.stores, self.first | other.first)
 
 
-def _overlap(some: frozenset[Place], others: frozenset[Place]) -> bool:
-    return any(a == b and first < stop and start < last for a, first, last in some for b, start, stop in others)
+def _overlap(some: frozenset[MemorySpan], others: frozenset[MemorySpan]) -> bool:
+    return any(overlap(a, b) for a in some for b in others)
 
 
 class _Synchroniser:
     def __init__(self, program: Program) -> None:
-        self.places: dict[str, Place] = {}
-        known = {b.name: b for b in program.buffers}
-        for b in program.buffers:
-            root = b
-            while root.alias is not None:
-                root = known[root.alias]
-            if root.offset is not None:
-                self.places[b.name] = "arena", root.offset, root.offset + max(root.size * itemsize(root.dtype), 1)
-            else:
-                self.places[b.name] = root.name, 0, 1
+        self.places = memory_spans(program)
         self.mine: set[str] = set()  # scratch memory of single threads, and what is in registers
 
     def block(self, stmts: Sequence[Stmt], team: int, since: _Since) -> tuple[tuple[Stmt, ...], _Since]:

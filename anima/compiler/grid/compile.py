@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from anima.compiler.driver import Pass, PassRun, to_loops
+from anima.compiler.driver import Pass, PassRun, to_nests
 from anima.compiler.grid import rewrites
 from anima.compiler.grid.barriers import GRID, barriers
 from anima.compiler.grid.nests import nests, plain
@@ -20,7 +20,18 @@ from anima.compiler.grid.parts import parts
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.grid.teams import hand_out, most_threads
 from anima.compiler.grid.text import GridText
-from anima.compiler.ir.loops import ENTRY, Call, For, Program, Stmt, While, slots, statements, statements_outside
+from anima.compiler.ir.loops import (
+    ENTRY,
+    Call,
+    For,
+    Program,
+    Stmt,
+    While,
+    roots,
+    slots,
+    statements,
+    statements_outside,
+)
 from anima.compiler.ir.routines import arguments
 from anima.compiler.storage.buffers import plan_buffers
 from anima.compiler.storage.registers import registers
@@ -72,10 +83,8 @@ class GridProgram:
 
 def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
     """The passes for a program of this name, down to loops that are handed out."""
-    first = to_loops(name, donated, target)
-    lowered = next(k for k, p in enumerate(first) if p.name == "lower") + 1
     return [
-        *first[:lowered],
+        *to_nests(name, donated, target),
         Pass("nests", partial(nests, target=target), "loops"),
         Pass("registers", registers, "loops"),
         Pass("plain", plain, "loops"),
@@ -96,11 +105,7 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
     """The kernels of loops that have been handed out."""
     places = {b.name: Slot(k, 0) for k, b in enumerate(slots(program))}
     places |= {b.name: Slot(-1, b.offset) for b in program.buffers if b.offset is not None}
-    for b in program.buffers:
-        root = b
-        while root.alias is not None:
-            root = next(x for x in program.buffers if x.name == root.alias)
-        places[b.name] = places[root.name]
+    places = {name: places[root.name] for name, root in roots(program.buffers).items()}
     steps: list[Launch | LibraryProduct] = []
     text = GridText(target)
     run: list[Stmt] = []

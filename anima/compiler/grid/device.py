@@ -1,12 +1,11 @@
 """What threads of a grid do besides computing, as LLVM text: which one they are, waiting for others, exchanging values.
 
     Nvptx     special registers, `bar.sync`, `shfl.sync`; of the whole grid: a counter in memory
-    Threads   functions of the host's that are called: threads of a CPU stand for those of a grid, in tests
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from anima.compiler.emitting.value import I32, I64, PTR
@@ -20,6 +19,7 @@ class Threading(Protocol):
     """How a kind of grid does it, in the entry function of a program: `thread` is the number of a thread in its block,
     `block` that of the block, of `blocks`."""
 
+    b: Builder
     entry: str
     threads: int
     single: bool
@@ -152,43 +152,7 @@ done:
 '''
 
 
-class Threads:
-    """Threads of a CPU that stand for those of a grid: the host has functions `anima_barrier`, `anima_exchange`."""
-
-    def __init__(self, module: ModuleBuilder, target: GridTarget, entry: str, threads: int, single: bool,
-                 read: Sequence[bool]) -> None:
-        self.target, self.entry, self.threads, self.single, self.module = target, entry, threads, single, module
-        pointers, numbers = ("table", "arena", "shared"), ("thread", "block", "blocks")
-        self.b = module.function(entry, [*((n, PTR) for n in pointers), *((n, I32) for n in numbers)])
-        self.table, self.arena, self.memory, self.thread, self.block, self.blocks = self.b.params
-        self.count = len(read)
-
-    def arguments(self) -> list[Value]:
-        found = [self.b.first(f"getelementptr i64, ptr %table, i64 {n}", PTR) for n in range(self.count)]
-        return [*(self.b.first(f"load ptr, ptr {p.name}", PTR) for p in found), self.arena]
-
-    def shared(self, offset: int) -> Value:
-        return self.b.gep("i8", self.memory, offset) if offset else self.memory
-
-    def barrier(self, width: int) -> None:
-        if width == 1:
-            return
-        self.module.declare("anima_barrier", [I32] * 3, None)
-        self.b.call("anima_barrier", [self.thread, self.block, Value(str(width), I32)])
-
-    def exchange(self, value: Value, distance: int, width: int) -> Value:
-        self.module.declare("anima_exchange", [I32] * 5, I32)
-        found = self.b.call("anima_exchange", [self.thread, self.block, Value(str(width), I32),
-                                               Value(str(distance), I32), value], I32)
-        assert found is not None
-        return found
-
-    @staticmethod
-    def finish(text: str, kernels: Sequence[Threads]) -> str:
-        return text
-
-
-KINDS: dict[str, type[Nvptx] | type[Threads]] = {"nvptx64": Nvptx}
+KINDS: dict[str, Callable[..., Threading]] = {"nvptx64-nvidia-cuda": Nvptx}  # by the triple of the target
 
 
 def words(b: Builder, value: Value) -> Sequence[Value]:

@@ -17,10 +17,12 @@ into Python.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from anima.compiler.emitting.value import itemsize
 from anima.compiler.grid.target import GridTarget
+from anima.compiler.grid.teams import around
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
@@ -56,14 +58,10 @@ LOCAL = 1 << 15  # bytes of scratch memory of one block, at most
 
 def nests(program: Program, target: GridTarget) -> Program:
     """Writes products and convolutions as nests, but for products that a library is to do."""
-    bound = names_bound(program.body)
-    body = [s if target.products and _is_apart(s) and not bound else _each((s,), _as_nest)[0] for s in program.body]
+    # What has names outside of kernels would not be known in the next one.
+    apart = target.products and not any(isinstance(s, (Let, Mutable, Local)) for s in program.body)
+    body = [s if apart and _is_apart(s) else _each((s,), _as_nest)[0] for s in program.body]
     return replace(program, body=tuple(body))
-
-
-def names_bound(stmts: Sequence[Stmt]) -> bool:
-    """Whether statements outside of kernels give names to what later ones may use."""
-    return any(isinstance(s, (Let, Mutable, Local)) for s in stmts)
 
 
 def _is_apart(stmt: Stmt) -> bool:
@@ -77,13 +75,13 @@ def _is_apart(stmt: Stmt) -> bool:
 def plain(program: Program) -> Program:
     """Writes lanes of vectors as loops and registers, and what stands in a program again as itself."""
     worker = _Plain()
-    body = worker.block(program.body, False)
+    body = worker.block(program.body)
     return replace(program, body=body, buffers=(*program.buffers, *worker.buffers))
 
 
-def _each(stmts: Sequence[Stmt], change: object) -> tuple[Stmt, ...]:
+def _each(stmts: Sequence[Stmt], change: Callable[[Stmt], Stmt]) -> tuple[Stmt, ...]:
     """Statements outside of kernels, each changed."""
-    return tuple(map_blocks(lambda block: _each(block, change), change(s)) for s in stmts)  # type: ignore[operator]
+    return tuple(map_blocks(lambda block: _each(block, change), change(s)) for s in stmts)
 
 
 # ---------------------------------------------------------------- no lanes
@@ -93,7 +91,7 @@ class _Plain:
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
 
-    def block(self, stmts: Sequence[Stmt], inside: bool) -> tuple[Stmt, ...]:
+    def block(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         out: list[Stmt] = []
         for stmt in stmts:
             match stmt:
@@ -104,13 +102,12 @@ class _Plain:
                 case Local(held="lanes" | "apart"):
                     out.append(replace(stmt, held="elements" if stmt.held == "lanes" else ""))
                 case For(kind="whole"):
-                    out.append(replace(stmt, kind="unrolled", width=1, body=self.block(stmt.body, inside)))
+                    out.append(replace(stmt, kind="unrolled", width=1, body=self.block(stmt.body)))
                 case For(kind="vector" | "square" | "parallel"):
-                    sums = any(isinstance(s, Accumulate) for s in statements(*stmt.body))
-                    body = self.block(stmt.body, inside)
-                    out.append(For(stmt.index, stmt.extent, body, "reduce" if sums and _outer(stmt) else "each"))
+                    body = self.block(stmt.body)
+                    out.append(For(stmt.index, stmt.extent, body, "reduce" if _adds_up(stmt) else "each"))
                 case _:
-                    out.append(map_blocks(lambda block: self.block(block, inside), stmt))
+                    out.append(map_blocks(self.block, stmt))
         return tuple(out)
 
     def kernel(self, kernel: Kernel) -> Kernel:
@@ -121,11 +118,11 @@ class _Plain:
         for name, local in large.items():
             names[name] = f"large{len(self.buffers)}"
             self.buffers.append(Buffer(names[name], local.dtype, local.size, "temp"))
-        body = self.block([s for s in kernel.body if not (isinstance(s, Local) and s.buffer in large)], True)
+        body = self.block([s for s in kernel.body if not (isinstance(s, Local) and s.buffer in large)])
         return replace(kernel, body=rename(body, names) if names else body)
 
 
-def _outer(loop: For) -> bool:
+def _adds_up(loop: For) -> bool:
     """Whether a loop adds to variables that are declared outside of it."""
     inside = list(statements(*loop.body))
     own = {s.name for s in inside if isinstance(s, Mutable)}
@@ -143,12 +140,9 @@ def _as_nest(stmt: Stmt) -> Stmt:
     return stmt
 
 
-def _nest(loops: Sequence[tuple[str, int]], body: Sequence[Stmt], kind: str) -> tuple[Stmt, ...]:
-    stmts = tuple(body)
-    for name, extent in reversed(loops):
-        if extent != 1:
-            stmts = (For(name, Const(extent, INDEX), stmts, kind),)  # type: ignore[arg-type]
-    return stmts
+def _nest(loops: Sequence[tuple[str, int]], body: Sequence[Stmt], kind: Literal["each", "reduce"]) -> tuple[Stmt, ...]:
+    """Statements in loops, those of one iteration left out."""
+    return around([loop for loop in loops if loop[1] != 1], body, kind)
 
 
 def _at(loops: Sequence[tuple[str, int]], *steps: tuple[str, int], start: int = 0) -> Expr:

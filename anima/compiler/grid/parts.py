@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anima.compiler.grid.target import GridTarget
-from anima.compiler.grid.teams import Nest, nest
+from anima.compiler.grid.teams import Nest, around, nest
 from anima.compiler.ir.affine import steps
 from anima.compiler.ir.loops import (
     INDEX,
@@ -144,16 +144,9 @@ class _Parts:
             For(loop.index, length, body, "reduce"),
             *(Store(buffers[n], place, NamedValue(n, variables[n].dtype)) for n in sums))
         loops = [("part", count), *outer.loops] if first else [*outer.loops, ("part", count)]
-        one = Kernel(f"{kernel.name}_parts", _around(loops, inner), kernel.source)
+        one = Kernel(f"{kernel.name}_parts", around(loops, inner, "each"), kernel.source)
         again: tuple[Stmt, ...] = (
             *before, For("part", Const(count, INDEX), tuple(
                 Accumulate(n, s.op, Load(buffers[n], place, variables[n].dtype)) for n, s in sums.items()), "reduce"),
             *after)
-        return [one, Kernel(kernel.name, _around(outer.loops, again), kernel.source)]
-
-
-def _around(loops: Sequence[tuple[str, int]], body: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    stmts = tuple(body)
-    for name, extent in reversed(loops):
-        stmts = (For(name, Const(extent, INDEX), stmts, "each"),)
-    return stmts
+        return [one, Kernel(kernel.name, around(outer.loops, again, "each"), kernel.source)]

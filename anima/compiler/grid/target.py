@@ -19,7 +19,8 @@ class GridTarget(Target):
     block: int = 256
     single: int = 512
     at_once: int = 1 << 18
-    shared: int = 48 << 10  # bytes that a block has
+    shared: int = 48 << 10       # bytes that a block shares without asking for more
+    most_shared: int = 96 << 10  # and at most
     products: bool = False
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from anima.compiler.emitting.value import itemsize
 from anima.compiler.grid.target import GridTarget
@@ -27,7 +28,6 @@ from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
-    Affine,
     Assign,
     Call,
     Const,
@@ -123,6 +123,14 @@ def nest(loop: For) -> Nest:
     return Nest(loops, (*between, *loop.body))
 
 
+def around(loops: Sequence[tuple[str, int]], body: Sequence[Stmt], kind: Literal["each", "reduce"]) -> tuple[Stmt, ...]:
+    """Statements in loops of a kind, outside in: indices and extents."""
+    stmts = tuple(body)
+    for name, extent in reversed(loops):
+        stmts = (For(name, Const(extent, INDEX), stmts, kind),)
+    return stmts
+
+
 class _Teams:
     def __init__(self, target: GridTarget) -> None:
         self.target = target
@@ -200,19 +208,18 @@ class _Teams:
         body = rename(found.body, {}, {}, ones) if ones else found.body
         if not slow:
             return For(last[0], Const(last[1], INDEX), body, "spread", width)
-        whole: Expr = NamedValue(self.name(), INDEX)
-        index, lets, places = whole, [], {}
-        for name, extent in [last, *reversed(slow[1:])]:
-            quotient = Let(self.name(), Op("div", (whole, Const(extent, INDEX)), INDEX))
-            lets.append(quotient)
-            rest = NamedValue(quotient.name, INDEX)
+        index = self.name()
+        lets: list[Stmt] = []
+        places: dict[str, Expr] = {}
+        whole = NamedValue(index, INDEX)
+        for name, extent in [last, *reversed(slow[1:])]:  # what is left in the end is the slowest loop's index
+            quotient = self.name() if len(lets) + 1 < len(slow) else slow[0][0]
+            lets.append(Let(quotient, Op("div", (whole, Const(extent, INDEX)), INDEX)))
+            rest = NamedValue(quotient, INDEX)
             places[name] = affine(0, (whole, 1), (rest, -extent))
             whole = rest
-        lets[-1] = Let(slow[0][0], lets[-1].value)  # the slowest one is the last quotient
-        places = {k: _renamed(e, lets[-1].name, whole) for k, e in places.items()}
         body = rename(body, {}, {}, places)  # type: ignore[arg-type]
-        assert isinstance(index, NamedValue)
-        return For(index.name, Const(found.count, INDEX), (*lets, *body), "spread", width)
+        return For(index, Const(found.count, INDEX), (*lets, *body), "spread", width)
 
     # ---------------------------------------------------------------- how many threads an iteration takes
 
@@ -292,12 +299,6 @@ class _Teams:
         if loop.kind == "each" and len(found.loops) > 1:
             found = self.fastest(found)
         return self.linear(self.in_lanes(found, width), 1)
-
-
-def _renamed(expr: Expr, name: str, old: Expr) -> Expr:
-    if isinstance(expr, Affine):
-        return affine(expr.const, *((NamedValue(name, INDEX) if v == old else v, c) for v, c in expr.terms))
-    return NamedValue(name, INDEX) if expr == old else expr
 
 
 def _dtype(node: Load | Store) -> str:

@@ -26,7 +26,7 @@ from anima.compiler.emitting.value import (
     rebuild,
 )
 from anima.compiler.grid.barriers import GRID
-from anima.compiler.grid.device import KINDS, Threading, Threads, from_words, words
+from anima.compiler.grid.device import KINDS, Threading, from_words, words
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -47,11 +47,13 @@ from anima.compiler.ir.loops import (
     Program,
     Stmt,
     Store,
+    roots,
     slots,
     statements,
 )
 from anima.compiler.ir.neutral import neutral
 from anima.compiler.scalars.table import write_support
+from anima.core.source import Source
 
 _EXCHANGE = 64 * 16   # bytes of a block's memory in which its warps exchange values
 _MOST_LOCAL = 1 << 16  # bytes that a thread may have to itself
@@ -59,8 +61,7 @@ _MOST_LOCAL = 1 << 16  # bytes that a thread may have to itself
 
 @dataclass(slots=True)
 class Team:
-    """The threads that run what is being written together: how many (0: the grid), which of them this one is, and how
-    many teams of a block there are."""
+    """The threads that run what is being written together: how many (0: the grid), and which of them this one is."""
 
     width: int
     rank: Value
@@ -76,9 +77,8 @@ class GridText:
 
     def kernel(self, entry: str, program: Program, threads: int, single: bool) -> int:
         """Writes a program as a kernel, for blocks of so many threads; how many bytes of memory a block shares."""
-        kind = next((k for name, k in KINDS.items() if self.target.triple.startswith(name)), Threads)
         read = [_is_read(b, program) for b in slots(program)]
-        device = kind(self.module, self.target, entry, threads, single, read)
+        device = KINDS[self.target.triple](self.module, self.target, entry, threads, single, read)
         function = GridFunction(self.module, device, self.target, threads, single)
         function.program(program)
         self.devices.append(device)
@@ -102,8 +102,8 @@ class GridFunction(Function):
 
     def __init__(self, module: ModuleBuilder, device: Threading, target: GridTarget, threads: int,
                  single: bool) -> None:
-        super().__init__(TextModule(module, False), device.b, None)  # type: ignore[attr-defined]
-        self.device, self.target, self.threads, self.single = device, target, threads, single
+        super().__init__(TextModule(module, False), device.b, None)
+        self.device, self.target, self.threads = device, target, threads
         b = self.b
         thread = b.cast("zext", device.thread, I64)
         self.thread = thread
@@ -114,7 +114,8 @@ class GridFunction(Function):
         self.shared_bytes = 0
         self.most_shared = 0
         self.outside = self.outer
-        self.lets: dict[str, Expr] = {}
+        self.source: Source | None = None  # of the kernel that is being written
+        self.lets: dict[str, Expr] = {}    # indices that have names in it
         self.lane_names: set[str] = set()
         self.loads_at: int | None = None   # the alignment of what is loaded, in lanes
         self.stores_at: int | None = None
@@ -123,12 +124,8 @@ class GridFunction(Function):
         """Writes a program."""
         b = self.b
         *addresses, arena = self.device.arguments()[:len(slots(program)) + 1]
-        known = {x.name: x for x in program.buffers}
         given = {x.name: a for x, a in zip(slots(program), addresses, strict=True)}
-        for buffer in program.buffers:
-            root = buffer
-            while root.alias is not None:
-                root = known[root.alias]
+        for buffer, root in zip(program.buffers, roots(program.buffers).values(), strict=True):
             if buffer.name in given:
                 pointer = given[buffer.name]
             elif root.name in given:
@@ -143,10 +140,11 @@ class GridFunction(Function):
     def outer(self, stmt: Stmt) -> None:
         """A kernel, or a routine."""
         if isinstance(stmt, Kernel):
-            used = self.shared_bytes
+            used, lets, source = self.shared_bytes, self.lets, self.source
+            self.lets, self.source = {}, stmt.source or source  # names of a kernel are its own
             with self.inlined(stmt.body):
                 self.block(stmt.body)
-            self.shared_bytes = used
+            self.shared_bytes, self.lets, self.source = used, lets, source
             return
         if isinstance(stmt, Call) and stmt.routine == "barrier":
             self.device.barrier(0 if stmt.args[0] == GRID else int(stmt.args[0]))
@@ -154,9 +152,14 @@ class GridFunction(Function):
                 self.changed(place.root)
             return
         assert isinstance(stmt, Call)
-        where = f" ({errors.line_of(stmt.source)})" if stmt.source else ""
-        raise NotImplementedError(f"'{stmt.routine}' cannot run on a GPU yet{where}. Fix: compute it on the CPU: "
-                                  "anima.device_put(x, anima.devices('cpu')[0]).")
+        raise self.refusal(f"'{stmt.routine}' cannot run on a GPU yet", stmt.source)
+
+    @staticmethod
+    def refusal(why: str, source: Source | None) -> NotImplementedError:
+        """The error for what cannot run."""
+        where = f" ({errors.line_of(source)})" if source else ""
+        return NotImplementedError(f"{why}{where}. Fix: compute it on the CPU: "
+                                   "anima.device_put(x, anima.devices('cpu')[0]).")
 
     def statement(self, stmt: Stmt) -> None:
         match stmt:
@@ -232,8 +235,8 @@ class GridFunction(Function):
         count = 1 if width in (GRID, self.threads) else self.threads // width
         self.shared_bytes += size * count
         self.most_shared = max(self.most_shared, _EXCHANGE + self.shared_bytes)
-        if self.most_shared > self.target.shared * 4:
-            raise NotImplementedError(f"{local.buffer} takes more memory than a block has")
+        if self.most_shared > self.target.most_shared:
+            raise self.refusal(f"{local.size} values of {local.dtype} take more memory than a block has", self.source)
         base = self.device.shared(start)
         if count == 1:
             return base
@@ -243,7 +246,7 @@ class GridFunction(Function):
     def scratch(self, buffer: str, dtype: str, size: int) -> Value:
         nbytes = max(size, 1) * itemsize(dtype)
         if nbytes > _MOST_LOCAL:
-            raise NotImplementedError(f"{buffer} takes {nbytes} bytes, more than a thread of a grid has to itself")
+            raise self.refusal(f"{nbytes} bytes are more than a thread of a GPU has to itself", self.source)
         return self.b.alloca(I8, nbytes)
 
     def store(self, buffer: str, index: LaneIndex, value: Val) -> None:
@@ -409,13 +412,7 @@ class GridFunction(Function):
 
 def _add_support(module: ModuleBuilder) -> None:
     """Defines the functions that are called rather than written in line."""
-    done: set[str] = set()
-    while True:
-        wanted = [name for name in module.declared if name.startswith("anima.support.") and name not in done]
-        if not wanted:
-            break
+    while wanted := [name for name in module.declared if name.startswith("anima.support.")]:
         for name in wanted:
-            done.add(name)
             module.undeclare(name)
             write_support(module, name, "internal")
-

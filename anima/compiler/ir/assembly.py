@@ -513,8 +513,8 @@ class ModuleBuilder:
         return sum(len(f.lines) for f in self._functions.values())
 
     def declare(self, name: str, params: Sequence[Type], result: Type | None = None) -> None:
-        """Declare an external function (an intrinsic), once."""
-        if name not in self._declared:
+        """Declare an external function (an intrinsic), once, unless the module defines it."""
+        if name not in self._declared and name not in self._functions:
             types = ", ".join(t.text for t in params)
             self._declared[name] = f"declare {result.text if result else 'void'} @{name}({types})"
 

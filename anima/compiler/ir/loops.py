@@ -329,6 +329,18 @@ class Program:
         return [b for b in self.buffers if b.role == role]
 
 
+def roots(buffers: Sequence[Buffer]) -> dict[str, Buffer]:
+    """The buffer whose memory each buffer is, by name: itself, unless it has an `alias`."""
+    known = {b.name: b for b in buffers}
+    found: dict[str, Buffer] = {}
+    for b in buffers:
+        root = b
+        while root.alias is not None:
+            root = known[root.alias]
+        found[b.name] = root
+    return found
+
+
 def slots(program: Program) -> list[Buffer]:
     """The buffers whose addresses the entry function takes, in order."""
     return [b for role in ("input", "output", "const") for b in program.with_role(role)]

@@ -46,6 +46,7 @@ from anima.compiler.ir.loops import (
     WindowAt,
     affine,
     children,
+    roots,
     walk,
 )
 from anima.compiler.ir.routines import arguments, buffers_read, buffers_written, operand_places, renamed
@@ -435,17 +436,14 @@ def outermost(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _spans(buffers: Sequence[Buffer], lives: dict[str, Life]) -> list[tuple[str, int, int, int]]:
     """(name, bytes, begin, end) of each piece of the arena; an alias lengthens the life of what it stands for."""
-    roots: dict[str, list[int]] = {}
-    known = {b.name: b for b in buffers}
-    for b in buffers:
-        root = b
-        while root.alias is not None:
-            root = known[root.alias]
-        if root.role == "temp" and b.name in lives:
-            life = lives[b.name]
-            span = roots.setdefault(root.name, [life.begin, life.end])
+    found: dict[str, list[int]] = {}
+    owners = roots(buffers)
+    for name, root in owners.items():
+        if root.role == "temp" and name in lives:
+            life = lives[name]
+            span = found.setdefault(root.name, [life.begin, life.end])
             span[0], span[1] = min(span[0], life.begin), max(span[1], life.end)
-    return [(name, size_in_bytes(known[name]), a, b) for name, (a, b) in roots.items()]
+    return [(name, size_in_bytes(owners[name]), a, b) for name, (a, b) in found.items()]
 
 
 def place(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, int], int]:
@@ -525,27 +523,33 @@ def place_apart(spans: Sequence[tuple[str, int, int, int]]) -> tuple[dict[str, i
 # ---------------------------------------------------------------- the proof
 
 
+MemorySpan = tuple[str, int, int]  # a piece of memory, and the bytes of it from one to another
+
+
+def memory_spans(program: Program) -> dict[str, MemorySpan]:
+    """Where each buffer of a program whose temporaries have places is: in the arena "", or memory of its own."""
+    found: dict[str, MemorySpan] = {}
+    for b, root in zip(program.buffers, roots(program.buffers).values(), strict=True):
+        offset = root.offset
+        found[b.name] = (root.name, 0, 1) if offset is None else ("", offset, offset + size_in_bytes(b))
+    return found
+
+
+def overlap(some: MemorySpan, other: MemorySpan) -> bool:
+    """Whether two pieces have bytes in common."""
+    return some[0] == other[0] and some[1] < other[2] and other[1] < some[2]
+
+
 def check_memory(program: Program) -> None:
     """AssertionError if anything writes to memory that it, or what it is part of, still reads (see `overwrites`)."""
-    known = {b.name: b for b in program.buffers}
-
-    def span(name: str) -> tuple[str, int, int]:
-        b = root = known[name]
-        while root.alias is not None:
-            root = known[root.alias]
-        return (root.name, 0, 1) if root.offset is None else ("", root.offset, root.offset + size_in_bytes(b))
-
-    def overlap(a: str, b: str) -> bool:
-        (one, begin, end), (other, start, stop) = span(a), span(b)
-        return one == other and begin < stop and start < end
-
+    known = memory_spans(program)
     kernels = _Kernels()
     for unit in accesses(program)[0]:
         for target in unit.writes & known.keys():
             for other in (unit.reads | unit.writes) & known.keys() - {target}:
-                if not overlap(target, other):
+                if not overlap(known[target], known[other]):
                     continue
-                fine = isinstance(unit.stmt, (Kernel, Again)) and span(target) == span(other) and (
+                fine = isinstance(unit.stmt, (Kernel, Again)) and known[target] == known[other] and (
                     kernels.overwrites(unit.stmt, target, other)
                     or (other in unit.writes and kernels.overwrites(unit.stmt, other, target)))
                 if not fine:

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from anima.compiler.emitting.value import NUMPY
+from anima.compiler.emitting.value import I32, NUMPY, PTR
 from anima.compiler.grid.compile import GridProgram, Launch, LibraryProduct
+from anima.compiler.grid.device import KINDS
 from anima.compiler.grid.target import GridTarget
+from anima.compiler.ir.assembly import ModuleBuilder, Value
 from anima.compiler.ir.loops import Program, slots
 from anima.compiler.machine import native
 
@@ -25,8 +27,45 @@ BLOCKS = 3
 _SECONDS = 60.0
 
 
+class Threads:
+    """Threads of a CPU that stand for those of a grid: the host has functions `anima_barrier`, `anima_exchange`."""
+
+    def __init__(self, module: ModuleBuilder, target: GridTarget, entry: str, threads: int, single: bool,
+                 read: Sequence[bool]) -> None:
+        self.target, self.entry, self.threads, self.single, self.module = target, entry, threads, single, module
+        pointers, numbers = ("table", "arena", "shared"), ("thread", "block", "blocks")
+        self.b = module.function(entry, [*((n, PTR) for n in pointers), *((n, I32) for n in numbers)])
+        self.table, self.arena, self.memory, self.thread, self.block, self.blocks = self.b.params
+        self.count = len(read)
+
+    def arguments(self) -> list[Value]:
+        found = [self.b.first(f"getelementptr i64, ptr %table, i64 {n}", PTR) for n in range(self.count)]
+        return [*(self.b.first(f"load ptr, ptr {p.name}", PTR) for p in found), self.arena]
+
+    def shared(self, offset: int) -> Value:
+        return self.b.gep("i8", self.memory, offset) if offset else self.memory
+
+    def barrier(self, width: int) -> None:
+        if width == 1:
+            return
+        self.module.declare("anima_barrier", [I32] * 3, None)
+        self.b.call("anima_barrier", [self.thread, self.block, Value(str(width), I32)])
+
+    def exchange(self, value: Value, distance: int, width: int) -> Value:
+        self.module.declare("anima_exchange", [I32] * 5, I32)
+        found = self.b.call("anima_exchange", [self.thread, self.block, Value(str(width), I32),
+                                               Value(str(distance), I32), value], I32)
+        assert found is not None
+        return found
+
+    @staticmethod
+    def finish(text: str, kernels: Sequence[Threads]) -> str:
+        return text
+
+
 def _target() -> GridTarget:
     host = native.host()
+    KINDS[host.triple] = Threads
     return GridTarget(host.triple, host.cpu, host.features, 4, 64, second_cache=1 << 14, warp=4, block=8, single=8,
                       at_once=64, shared=1 << 15, products=True)
 

@@ -59,7 +59,7 @@ class Grid:
     def __init__(self, program: Program, step: Launch, memory: dict[str, np.ndarray]) -> None:
         self.memory, self.threads, self.blocks = memory, step.threads, min(step.blocks, BLOCKS)
         self.shared: dict[Key, np.ndarray] = {}
-        self.touched: dict[tuple[int, int], tuple[Any, dict[int, dict[Key, int]]]] = {}
+        self.touched: dict[int, tuple[Any, dict[int, dict[Key, int]]]] = {}
         self.arrived: dict[Key, set[int]] = {}
         self.values: dict[Key, dict[int, Any]] = {}
         self.program = program
@@ -92,7 +92,7 @@ class Grid:
         """Notes an access; RaceError if another thread's is not over for sure."""
         start = array.__array_interface__["data"][0] + place * array.itemsize
         for byte in (start, start + array.itemsize - 1):
-            last, reads = self.touched.setdefault((0, byte), (None, {}))
+            last, reads = self.touched.setdefault(byte, (None, {}))
             others = [] if last is None else [(last, "stored")]
             if stores:
                 others += [(item, "loaded") for item in reads.items()]
@@ -103,7 +103,7 @@ class Grid:
                                     f"thread {other} has {did}, and no barrier is between")
             now = {k: thread.passed.get(k, 0) for k in thread.teams}
             if stores:
-                self.touched[0, byte] = (thread.number, now), {}
+                self.touched[byte] = (thread.number, now), {}
             else:
                 reads[thread.number] = now
 
