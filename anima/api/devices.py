@@ -16,12 +16,18 @@ from anima import tree
 from anima.config import config, platform_name, platforms, transfer_guard
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
-from anima.core.device import CPU, Device, MemorySpace, devices as all_devices, local_devices as devices_of
+from anima.core.device import (
+    CPU,
+    Device,
+    MemorySpace,
+    devices as all_devices,
+    local_devices as devices_of,
+    machines,
+)
 from anima.core.layout import Format
 from anima.core.mesh import AxisType, current_mesh, get_abstract_mesh
 from anima.core.partition import PartitionSpec, used_axes
 from anima.core.placement import elsewhere, whole
-from anima.core.remote import machines
 from anima.core.shardings import NamedSharding, Sharding, SingleDeviceSharding, device_of
 from anima.core.trace import aval_of, is_tracing
 from anima.ops.elementwise import convert

@@ -29,10 +29,10 @@ from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
+from anima.core.device import machines
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.placement import committed_sharding
 from anima.core.refs import AbstractRef, EagerCell, check_given_once, check_not_closed_over
-from anima.core.remote import machines
 from anima.core.stage import Traced, close, eval_jaxpr, flattened, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
@@ -301,7 +301,7 @@ class JitFunction:
             if entry.kept and entry.uses is None:
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves)
-        if machines and (entry.places.matter or placed(leaves)) and placed_calls.is_elsewhere(entry, leaves):
+        if machines and placed_calls.is_elsewhere(entry, leaves):
             return self._call_placed(entry, leaves)
         if entry.executable is None:
             entry.compile(static)
@@ -340,8 +340,8 @@ class JitFunction:
             return result
         shardings, stays = entry.places.results(leaves)
         transfers.between(leaves, shardings)
-        if machines and placed_calls.is_elsewhere(entry, leaves):
-            return entry.together(placed_calls.call_elsewhere(entry, leaves, shardings, stays))
+        if machines and (outs := placed_calls.call_elsewhere(entry, leaves, shardings, stays)) is not None:
+            return entry.together(outs)
         given = [plain(x) for x in leaves]
         gone = entry.places.taken(entry.donated, entry.avals, [*map(committed_sharding, leaves)], shardings)
         for k in entry.donated:

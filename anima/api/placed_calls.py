@@ -321,14 +321,15 @@ def placed(leaves: Sequence[Any]) -> bool:
 
 def is_elsewhere(entry: Any, leaves: Sequence[Any]) -> bool:
     """Whether a call is one on a device that is no CPU."""
-    return not entry.outer and machine_of(entry.places.results(leaves)[0]) is not None
+    return (entry.places.matter or placed(leaves)) and machine_of(entry.places.results(leaves)[0]) is not None
 
 
 def call_elsewhere(entry: Any, leaves: Sequence[Any], shardings: Sequence[Sharding | None],
-                   committed: bool) -> list[PlacedArray]:
-    """The leaves of the result of a call on a device that is no CPU, of what is known of such calls."""
+                   committed: bool) -> list[PlacedArray] | None:
+    """The leaves of the result of a call on a device that is no CPU; None for another call."""
     machine = machine_of(shardings)
-    assert machine is not None
+    if machine is None:
+        return None
     program = entry.remote.get(machine)
     if program is None:
         with config.held(entry.options), timed("compile", entry.name):

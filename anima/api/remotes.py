@@ -15,10 +15,10 @@ import numpy as np
 
 from anima.config import config, default_device
 from anima.core.array import PlacedArray
-from anima.core.device import Device, accelerators, add_accelerator
+from anima.core.device import Device, accelerators, machines
 from anima.core.elsewhere import machine_of
 from anima.core.primitive import Primitive
-from anima.core.remote import RemoteMachine, machines
+from anima.core.remote import RemoteMachine
 from anima.core.shardings import device_of
 from anima.core.trace import EvalTrace
 from anima.util import cleared, lazy_module, once
@@ -35,13 +35,12 @@ def gpus() -> list[Device]:
     """The GPUs. RuntimeError that names what is missing, where there is none."""
     machine = cuda.gpu()
     machine.live = _there
-    enter_device(Device(0, "gpu"), machine.driver.name, machine)
+    enter_device(Device(0, "gpu"), machine)
     return [d for d in accelerators() if d.platform == "gpu"]
 
 
-def enter_device(device: Device, kind: str, machine: RemoteMachine) -> None:
+def enter_device(device: Device, machine: RemoteMachine) -> None:
     """Makes a device known, and what runs programs on it."""
-    add_accelerator(device, kind)
     machines[device] = machine
     EvalTrace.on_remote = staticmethod(_apply)
 
@@ -78,5 +77,3 @@ def _apply(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) ->
     with config.option("disable_jit")(False):  # it is about functions; that is how an operation runs there
         out = known(*[np.asarray(x) if isinstance(x, np.generic) else x for x in args])
     return list(out) if primitive.multiple_results else out
-
-

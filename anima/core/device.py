@@ -15,6 +15,7 @@ import enum
 import os
 import platform as _platform
 from types import SimpleNamespace
+from typing import Any
 
 from anima.config import fixed_device_count
 from anima.core import processes
@@ -33,7 +34,13 @@ class Device:
 
     @property
     def device_kind(self) -> str:
-        return _kinds.get(self, self.platform)
+        """What it is: "cpu", or the name of a card."""
+        return machines[self].kind if self in machines else self.platform
+
+    @property
+    def family(self) -> str:
+        """How it, and its memories, are called in texts."""
+        return "CpuDevice" if self.platform == "cpu" else "CudaDevice"
 
     @property
     def host_id(self) -> int:
@@ -68,7 +75,7 @@ class Device:
         return None
 
     def __repr__(self) -> str:
-        return f"{'CpuDevice' if self.platform == 'cpu' else 'CudaDevice'}(id={self.id})"
+        return f"{self.family}(id={self.id})"
 
     def __str__(self) -> str:
         if self.platform != "cpu":
@@ -115,7 +122,7 @@ class Memory:
         return [self.device]
 
     def __repr__(self) -> str:
-        return (f"CpuDeviceMemory(id={MEMORY_KINDS.index(self.kind)}, process_index={self.process_index}, "
+        return (f"{self.device.family}Memory(id={MEMORY_KINDS.index(self.kind)}, process_index={self.process_index}, "
                 f"client={self.platform})")
 
 
@@ -152,17 +159,12 @@ def devices() -> list[Device]:
     return list(_all())
 
 
-_kinds: dict[Device, str] = {}  # of the accelerators that somebody has asked for: what they are
+machines: dict[Device, Any] = {}  # of the devices that are no CPUs, from the time on that somebody asks for them
 
 
 def accelerators() -> list[Device]:
     """The devices that are no CPUs, once somebody has asked for them."""
-    return list(_kinds)
-
-
-def add_accelerator(device: Device, kind: str) -> None:
-    """Makes a device known, with what it is."""
-    _kinds[device] = kind
+    return list(machines)
 
 
 def local_devices(process_index: int | None = None) -> list[Device]:

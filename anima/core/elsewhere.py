@@ -7,7 +7,8 @@ from typing import Any
 
 from anima.core.array import PlacedArray
 from anima.core.avals import ShapedArray
-from anima.core.remote import Remote, RemoteMachine, machines
+from anima.core.device import machines
+from anima.core.remote import Remote, RemoteMachine
 from anima.core.shardings import Sharding, SingleDeviceSharding
 from anima.core.trace import numpy_value
 

@@ -1,6 +1,6 @@
 """Memory that is not this machine's own: arrays on a GPU. Their elements are brought here when somebody looks at them.
 
-    machines[device]     what runs programs on a device, from the first time on that somebody asks for it
+    x.remote     the elements there; None for an array whose elements are here
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-
-from anima.core.device import Device
 
 
 class Remote:
@@ -82,7 +80,9 @@ class Located:
 
 
 class RemoteMachine(Protocol):
-    """What runs programs on a device."""
+    """What runs programs on a device, as `core.device.machines` has it; its `kind` is the name of the card."""
+
+    kind: str
 
     def put(self, array: np.ndarray) -> Remote:
         """The elements of an array in the memory of the device."""
@@ -91,6 +91,3 @@ class RemoteMachine(Protocol):
     def program(self, closed: Any, name: str) -> Callable[[Sequence[Remote]], list[Remote]]:
         """A compiled program. NotImplementedError for what cannot run there yet, naming it."""
         ...
-
-
-machines: dict[Device, RemoteMachine] = {}

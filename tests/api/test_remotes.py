@@ -12,9 +12,9 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.api import remotes
-from anima.core import device as devices
 from anima.core.array import PlacedArray
-from anima.core.remote import Remote, machines
+from anima.core.device import machines
+from anima.core.remote import Remote
 from anima.core.trace import EvalTrace
 from anima.runtime import programs
 
@@ -45,6 +45,8 @@ class Elsewhere(Remote):
 class Emulated:
     """A device that runs programs on its own memory."""
 
+    kind = "an emulated device"
+
     def put(self, array: np.ndarray) -> Elsewhere:
         return Elsewhere(array.copy())
 
@@ -62,11 +64,10 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[anima.Device]:
     """A device that is no CPU."""
     found = anima.Device(0, "emulated")
     monkeypatch.setattr(EvalTrace, "on_remote", None)
-    remotes.enter_device(found, "an emulated device", Emulated())
+    remotes.enter_device(found, Emulated())
     Elsewhere.looked = 0
     yield found
     del machines[found]
-    devices._kinds.pop(found)
     anima.clear_caches()
 
 
