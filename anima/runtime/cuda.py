@@ -75,6 +75,7 @@ class Gpu:
         library = blas_library()
         self.blas = None if library is None else Blas(library, driver)
         self.target: GridTarget = nvidia(driver.capability, driver.processors, self.blas is not None)
+        self.kind = driver.name
         self.lock = threading.RLock()
         self.live: Callable[[], Sequence[Any]] = list  # arrays that hold memory, for errors
 

@@ -55,12 +55,12 @@ class CudaDriver:
     """The first GPU, and one stream of work for it."""
 
     def __init__(self) -> None:
-        self.library = _driver_library()
+        self.functions = _driver_functions()
         self.process = os.getpid()
         self.closed = False
         atexit.register(self.close)
         for name, types in _SIGNATURES.items():
-            getattr(self.library, name).argtypes = types
+            getattr(self.functions, name).argtypes = types
         self.call("cuInit", 0)
         count, device, context = c_int(), c_int(), c_void_p()
         self.call("cuDeviceGetCount", byref(count))
@@ -83,15 +83,15 @@ class CudaDriver:
 
     def call(self, name: str, *args: Any) -> None:
         """A function of the driver's. CudaError with its name and the driver's for what went wrong."""
-        code = getattr(self.library, name)(*args)
+        code = getattr(self.functions, name)(*args)
         if code:
             raise CudaError(f"{self.text(code)} ({name})", code)
 
     def text(self, code: int) -> str:
         """What a status means."""
         name, text = c_char_p(), c_char_p()
-        self.library.cuGetErrorName(code, byref(name))
-        self.library.cuGetErrorString(code, byref(text))
+        self.functions.cuGetErrorName(code, byref(name))
+        self.functions.cuGetErrorString(code, byref(text))
         return f"{(name.value or b'CUDA_ERROR').decode()}: {(text.value or b'?').decode()}"
 
     def enter(self) -> None:
@@ -116,8 +116,8 @@ class CudaDriver:
     def free(self, address: int) -> None:
         """Gives memory back, once what was launched before is done with it."""
         if not self.closed and os.getpid() == self.process:
-            self.library.cuCtxSetCurrent(self.context)
-            self.library.cuMemFreeAsync(address, self.stream)
+            self.functions.cuCtxSetCurrent(self.context)
+            self.functions.cuMemFreeAsync(address, self.stream)
 
     def close(self) -> None:
         """At the end of the process: what its memory was given back by then does not matter."""
@@ -142,7 +142,7 @@ class CudaDriver:
         """Returns when all that was launched is done; signals (Ctrl-C) are noticed meanwhile."""
         pause = _FIRST_PAUSE
         start = time.perf_counter()
-        while (code := self.library.cuStreamQuery(self.stream)) == NOT_READY:
+        while (code := self.functions.cuStreamQuery(self.stream)) == NOT_READY:
             if time.perf_counter() - start > 1e-4:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -152,7 +152,7 @@ class CudaDriver:
 
     def is_ready(self) -> bool:
         """Whether all that was launched is done."""
-        return self.library.cuStreamQuery(self.stream) != NOT_READY
+        return self.functions.cuStreamQuery(self.stream) != NOT_READY
 
     def free_memory(self) -> tuple[int, int]:
         """Bytes that are free, and all."""
@@ -188,7 +188,7 @@ class CudaDriver:
             self.call("cuLaunchCooperativeKernel", function, blocks, 1, 1, threads, 1, 1, shared, self.stream, params)
 
 
-def _driver_library() -> Any:
+def _driver_functions() -> Any:
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         return ctypes.CDLL(name)
@@ -205,13 +205,13 @@ _PRODUCTS = {"f32": ("cublasSgemmStridedBatched", c_float, 1), "c64": ("cublasCg
 class Blas:
     """cuBLAS. Products have the precision of their elements."""
 
-    def __init__(self, library: Any, driver: CudaDriver) -> None:
-        self.library = library
+    def __init__(self, functions: Any, driver: CudaDriver) -> None:
+        self.functions = functions
         self.handle = c_void_p()
-        self._check(library.cublasCreate_v2(byref(self.handle)))
-        self._check(library.cublasSetStream_v2(self.handle, driver.stream))
+        self._check(functions.cublasCreate_v2(byref(self.handle)))
+        self._check(functions.cublasSetStream_v2(self.handle, driver.stream))
         for name, _, _ in _PRODUCTS.values():
-            getattr(library, name).argtypes = (
+            getattr(functions, name).argtypes = (
                 c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p, c_void_p, c_int, c_longlong, c_void_p, c_int,
                 c_longlong, c_void_p, c_void_p, c_int, c_longlong, c_int)
 
@@ -227,7 +227,7 @@ class Blas:
         alpha, beta = ((kind * count)(*_parts(given[n])[:count]) for n in ("alpha", "beta"))
         size = ctypes.sizeof(kind) * count
         turned = [int(given[f"trans{n}"] == "T") for n in "ab"]
-        self._check(getattr(self.library, name)(
+        self._check(getattr(self.functions, name)(
             self.handle, turned[1], turned[0], given["n"], given["m"], given["k"], alpha,
             b + size * given["b_offset"], given["ldb"], given["b_stride"], a + size * given["a_offset"], given["lda"],
             given["a_stride"], beta, c + size * given["c_offset"], given["ldc"], given["c_stride"], given["batch"]))
