@@ -21,7 +21,6 @@ from anima.core.device import (
     Device,
     MemorySpace,
     devices as all_devices,
-    local_devices as devices_of,
     machines,
 )
 from anima.core.layout import Format
@@ -272,9 +271,9 @@ def device_count(backend: str | None = None) -> int:
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
     """The devices of a process (default: this one); ValueError for a process that is not there."""
-    devices(backend)
-    index = host_id if process_index is None else process_index
-    found = devices_of(index)
+    there = devices(backend)
+    index = next((i for i in (process_index, host_id) if i is not None), CPU.process_index)
+    found = [d for d in there if d.process_index == index]
     if not found:
         raise ValueError(f"Unknown process_index {index}")
     return found
@@ -307,11 +306,12 @@ def default_backend() -> str:
 
 def live_arrays(platform: str | None = None) -> list[ConcreteArray]:
     """Every array that something in this process still refers to: for finding out who holds memory."""
-    devices(platform)
+    kinds = {d.platform for d in devices(platform)}
     # Instances refer to their class. Asking for all objects would refer, too, to tuples that other threads are making,
     # which then fail there. What another thread is making has no value yet.
     return [x for kind in (ConcreteArray, PlacedArray) for x in gc.get_referrers(kind)
-            if type(x) is kind and hasattr(x, "_value") and not x.is_deleted()]
+            if type(x) is kind and hasattr(x, "_value") and not x.is_deleted()
+            and (platform is None or x.platform() in kinds)]
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

@@ -198,7 +198,7 @@ def put(x: Any, sharding: Sharding | None) -> ConcreteArray:
     check_known(sharding)
     if type(x) is PlacedArray and x.is_cut:
         return _put_cut(x, sharding)
-    if sharding == WHOLE and len(devices()) == 1:
+    if sharding == WHOLE and len(devices()) == 1 and not accelerators():
         return x if type(x) is ConcreteArray else ConcreteArray(x.elements(), ShapedArray(
             aval.shape, aval.dtype, aval.weak_type))  # there is nowhere else
     return place(x.elements(), ShapedArray(aval.shape, aval.dtype, aval.weak_type), sharding)

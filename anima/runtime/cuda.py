@@ -49,22 +49,19 @@ class GpuMemory(Remote):
         if self._host is None:
             found = np.empty(self.shape, self.dtype)
             if self.nbytes:
-                with self.machine.lock:
-                    self.machine.driver.enter()
-                    self.machine.driver.download(found.ctypes.data, self._address, self.nbytes)
+                self.machine.driver.enter()
+                self.machine.driver.download(found.ctypes.data, self._address, self.nbytes)
             found.flags.writeable = False
             self._host = found
         return self._host
 
     def wait(self) -> None:
-        with self.machine.lock:
-            self.machine.driver.enter()
-            self.machine.driver.wait()
+        self.machine.driver.enter()
+        self.machine.driver.wait()  # others may launch meanwhile
 
     def is_ready(self) -> bool:
-        with self.machine.lock:
-            self.machine.driver.enter()
-            return self.machine.driver.is_ready()
+        self.machine.driver.enter()
+        return self.machine.driver.is_ready()
 
 
 class Gpu:

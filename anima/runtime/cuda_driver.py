@@ -18,6 +18,7 @@ from typing import Any
 from anima.util import once
 
 OUT_OF_MEMORY, NOT_READY = 2, 600
+_OLDEST = 12010  # CUDA 12.1: kernels may have parameters of more than 4 KB
 _NONE = "Unknown backend gpu. Available backends are ['cpu']"
 _ATTRIBUTES = {"processors": 16, "major": 75, "minor": 76}
 _SHARED_LIMIT = 8    # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -26,7 +27,7 @@ _PLAIN_SHARED = 48 << 10
 _FIRST_PAUSE, _LONGEST_PAUSE = 2e-5, 2e-3  # seconds
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (c_uint,), "cuDriverGetVersion": (POINTER(c_int),), "cuDeviceGetCount": (POINTER(c_int),),
+    "cuInit": (c_uint,), "cuDeviceGetCount": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int), "cuDeviceGetName": (c_char_p, c_int, c_int),
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int), "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
     "cuCtxSetCurrent": (c_void_p,), "cuStreamCreate": (POINTER(c_void_p), c_uint), "cuStreamQuery": (c_void_p,),
@@ -59,10 +60,15 @@ class CudaDriver:
         self.process = os.getpid()
         self.closed = False
         atexit.register(self.close)
+        version, count, device, context = c_int(), c_int(), c_int(), c_void_p()
+        self.functions.cuDriverGetVersion(byref(version))  # older ones lack some of the others
+        if version.value < _OLDEST:
+            found, needed = (f"{v // 1000}.{v % 1000 // 10}" for v in (version.value, _OLDEST))
+            raise RuntimeError(f"{_NONE}: the driver of NVIDIA's is for CUDA {found}, and {needed} is needed. Fix: a "
+                               "newer driver.")
         for name, types in _SIGNATURES.items():
             getattr(self.functions, name).argtypes = types
         self.call("cuInit", 0)
-        count, device, context = c_int(), c_int(), c_void_p()
         self.call("cuDeviceGetCount", byref(count))
         if not count.value:
             raise RuntimeError(f"{_NONE}: the driver of NVIDIA's finds no GPU.")
