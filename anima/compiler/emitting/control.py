@@ -454,13 +454,15 @@ class Control(Scratch):
         before, head, done = b.block, b.label("loop"), b.label("done")
         initial = {k: self.env[k] for k in keys}
         if trips is None:
-            b.branch_if(b.cmp("slt", start, stop), head, done)
-        else:
-            b.branch(head)
+            enter = b.label("enter")
+            b.branch_if(b.cmp("slt", start, stop), enter, done)
+            b.place(enter)
+        entered = b.block
+        b.branch(head)
         with self.scope(), self.repeating():
             b.place(head)
-            i = b.phi(I64, (start, before))
-            phis = self._phis(keys, before)
+            i = b.phi(I64, (start, entered))
+            phis = self._phis(keys, entered)
             body(i)
             following = b.op("add", i, i64(step), "nsw")
             results = {k: self.env[k] for k in keys}

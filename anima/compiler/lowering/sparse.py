@@ -23,6 +23,7 @@ from anima.core.jaxpr import Atom, Eqn
 _BLOCK = 1024     # rows whose entries one thread looks for
 _LEAST_BLOCK = 64  # as few rows, where there are no more
 _ENOUGH = 16      # blocks that are enough for any number of threads
+_FEW = 2048       # entries of a block, on average, that are worth looking for its first and last
 _UNROLLED = 4     # columns of a product that are summed one by one: fewer than fill a vector
 _LONG_ROW = 32    # entries, on average, from which rows are summed in vectors
 _RUNS = 8         # entries of a row, on average, from which its sums stay in registers
@@ -267,7 +268,7 @@ def _in_row_blocks(scope: Scope, eqn: Eqn, sums: str) -> None:
     entries = numbers.aval.shape[1]
     with ExitStack() as stack:
         b = stack.enter_context(scope.loop(batch, "each"))
-        blocks = min(-(-rows // _LEAST_BLOCK), max(-(-rows // _BLOCK), _ENOUGH))
+        blocks = min(-(-rows // _LEAST_BLOCK), max(-(-rows // _BLOCK), min(_ENOUGH, -(-entries // _FEW))))
         size = -(-rows // blocks)
         block = stack.enter_context(scope.loop(-(-rows // size), "each"))
         first, last, row_of = _row_block(scope, numbers, b, ix.scale(block, size), size, rows)
