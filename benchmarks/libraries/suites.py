@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "libraries.md"
 BEGIN, END = "<!-- suites: begin -->", "<!-- suites: end -->"
 LIMIT = 600                     # seconds for the tests of one file; a file that takes longer on JAX is left out
+NO_TESTS = 5                    # what pytest exits with where a file has none
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,11 @@ def run_file(command: list[str], place: Path, name: str) -> dict[str, Any]:
         report = Path(scratch) / "report.xml"
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
-            subprocess.run([*command, "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", name],
-                           cwd=place, capture_output=True, timeout=LIMIT,
-                           env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)})
+            done = subprocess.run([*command, "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", name],
+                                  cwd=place, capture_output=True, text=True, timeout=LIMIT,
+                                  env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)})
         except subprocess.TimeoutExpired:
-            return {"tests": {}, "seconds": LIMIT}
+            return {"tests": {}, "seconds": LIMIT, "stopped": f"took more than {LIMIT} s"}
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         tests = {}
@@ -109,7 +110,10 @@ def run_file(command: list[str], place: Path, name: str) -> dict[str, Any]:
             outcome = "skipped" if "skipped" in said else "passed" if failure is None else f"failed: {failure[:500]}"
             name = f"{case.get('classname')}.{case.get('name')}".replace("anima.numpy.", "jax.numpy.")  # as types print
             tests[name] = outcome
-        return {"tests": tests, "seconds": seconds}
+        if tests or done.returncode == NO_TESTS:
+            return {"tests": tests, "seconds": seconds}
+        said = (done.stdout + done.stderr).strip().splitlines()
+        return {"tests": {}, "seconds": seconds, "stopped": said[-1][:300] if said else f"status {done.returncode}"}
 
 
 def run_suite(name: str, peer: str, folder: Path) -> None:
@@ -121,7 +125,9 @@ def run_suite(name: str, peer: str, folder: Path) -> None:
         found["files"][file] = run_file(commands()[peer], place, file)
         (folder / f"{name}.{peer}.json").write_text(json.dumps(found, indent=1))
         outcomes = list(found["files"][file]["tests"].values())
-        print(f"{name} {peer} {file}: {outcomes.count('passed')} of {len(outcomes)} passed", flush=True)
+        stopped = found["files"][file].get("stopped")
+        said = f"no test ran: {stopped}" if stopped else f"{outcomes.count('passed')} of {len(outcomes)} passed"
+        print(f"{name} {peer} {file}: {said}", flush=True)
 
 
 def row(name: str, folder: Path) -> tuple[str, list[str]]:
