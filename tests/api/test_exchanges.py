@@ -1,5 +1,5 @@
-"""Collectives against a plain model of devices that hold arrays: on meshes with axes of size 1, along several axes in any
-order, of empty arrays and single elements, mapped over devices and by vmap, and the other way round."""
+"""Collectives against a plain model of devices that hold arrays: on meshes with axes of size 1, along several axes in
+any order, of empty arrays and single elements, mapped over devices and by vmap; and their adjoints."""
 
 from __future__ import annotations
 
@@ -58,19 +58,18 @@ def exchanges(shape: tuple[int, ...], axes: tuple[str, ...], size: int
         found.append((lambda a, d=d: lax.psum_scatter(jnp.stack([(k + 1) * a for k in range(size)], d), axes,
                                                       scatter_dimension=d),
                       lambda h, d=d: [(k + 1) * sum(h) for k in range(len(h))]))
-        for e in {0, d}:
-            found.append((
-                lambda a, d=d, e=e: lax.all_to_all(jnp.stack([(k + 1) * a for k in range(size)], d), axes, d, e),
-                lambda h, e=e: [(k + 1) * np.stack(h, e) for k in range(len(h))]))
+        found.extend((
+            lambda a, d=d, e=e: lax.all_to_all(jnp.stack([(k + 1) * a for k in range(size)], d), axes, d, e),
+            lambda h, e=e: [(k + 1) * np.stack(h, e) for k in range(len(h))]) for e in {0, d})
     for d in range(len(shape)):
         found.append((lambda a, d=d: lax.all_gather(a, axes, axis=d, tiled=True),
                       lambda h, d=d: all_alike(np.concatenate(h, d), len(h))))
         found.append((lambda a, d=d: lax.psum_scatter(jnp.repeat(a, size, d), axes, scatter_dimension=d, tiled=True),
                       lambda h, d=d: np.split(np.repeat(sum(h), len(h), d), len(h), d)))
-        for e in range(len(shape)):
-            found.append((lambda a, d=d, e=e: lax.all_to_all(jnp.repeat(a, size, d), axes, d, e, tiled=True),
-                          lambda h, d=d, e=e: [np.concatenate([np.split(np.repeat(a, len(h), d), len(h), d)[k]
-                                                               for a in h], e) for k in range(len(h))]))
+        found.extend((
+            lambda a, d=d, e=e: lax.all_to_all(jnp.repeat(a, size, d), axes, d, e, tiled=True),
+            lambda h, d=d, e=e: [np.concatenate([np.split(np.repeat(a, len(h), d), len(h), d)[k] for a in h], e)
+                                 for k in range(len(h))]) for e in range(len(shape)))
     return found
 
 

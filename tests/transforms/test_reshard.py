@@ -1,4 +1,4 @@
-"""From one cut of an array to any other: the parts that devices have after the steps that are planned, by a plain model of
+"""From one cut of an array to any other: the parts that devices have after the planned steps, by a plain model of
 devices; the programs that do it; and what shardings say of parts."""
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def test_every_sum_ends_where_it_is_to(combines: str) -> None:
     rng = np.random.default_rng(1)
     for _ in range(150):
         have, want = (CUTS[k] for k in rng.integers(len(CUTS), size=2))
-        over = tuple(n for n in rng.permutation([*SIZES]) if n not in {n for c in have for n in c} and rng.random() < .6)
+        free = {*SIZES} - {n for axes in have for n in axes}
+        over = tuple(n for n in rng.permutation([*SIZES]) if n in free and rng.random() < 0.6)
         wholes = {there: rng.integers(0, 99, WHOLE.shape).astype(float)
                   for there in itertools.product(*[range(SIZES[n]) for n in over])}
         held = [part(wholes[tuple(place[n] for n in over)], have, place) for place in PLACES]
