@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
+import numpy as np
+
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -102,9 +104,20 @@ def exact_type(value: Any) -> Any:
     kind = type(value)
     if isinstance(value, tuple):
         return kind, *map(exact_type, value)
+    if isinstance(value, np.generic):
+        return kind, value.tobytes()
     if isinstance(value, (float, complex)):
         return kind, math.copysign(1.0, value.real), math.copysign(1.0, value.imag)
     return kind
+
+
+def exactly(params: dict[str, Any]) -> tuple[Any, ...]:
+    """What parameters are looked up by: those that are equal are the same, signs of zeros and types too.
+
+    >>> exactly({"fill": 0.0}) == exactly({"fill": -0.0})
+    False
+    """
+    return (*params.items(), exact_type((*params.values(),))) if params else ()
 
 
 def check_level() -> int:

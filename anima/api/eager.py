@@ -132,7 +132,7 @@ class _Repeated:
         self.program: _Program | None = None
 
     def call(self, fun: Callable[..., Any], arrays: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.program is not None:
+        if self.program is not None and str not in [x._value.__class__ for x in arrays]:  # of none that was deleted
             return self.program(arrays, args, kwargs)
         out: Any = NotImplemented
         before = time.perf_counter()

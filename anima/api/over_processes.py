@@ -12,6 +12,7 @@ from typing import Any
 from anima.api.jit import JitFunction
 from anima.core.primitive import Primitive
 from anima.core.trace import EvalTrace
+from anima.util import exactly
 
 _KEPT = 1024
 _functions: OrderedDict[Hashable, JitFunction] = OrderedDict()  # the one that was used last is the last
@@ -22,7 +23,7 @@ def on_parts(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) 
     def apply(*args: Any) -> Any:
         return primitive.bind(*args, **params)
 
-    key = primitive, tuple(params.items())
+    key = primitive, exactly(params)
     try:
         function = _functions.pop(key, None)
     except TypeError:  # a parameter that cannot be hashed

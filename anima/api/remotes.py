@@ -21,7 +21,7 @@ from anima.core.primitive import Primitive
 from anima.core.remote import RemoteMachine
 from anima.core.shardings import device_of
 from anima.core.trace import EvalTrace
-from anima.util import cleared, lazy_module, once
+from anima.util import cleared, exactly, lazy_module, once
 
 cuda = lazy_module("anima.runtime.cuda")
 jit = lazy_module("anima.api.jit")
@@ -59,7 +59,7 @@ def _apply(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) ->
             return NotImplemented
     elif default_device.value is None or device_of() not in machines:
         return NotImplemented
-    key = (primitive, *params.items())
+    key = (primitive, *exactly(params))
     try:
         known = _operations.get(key)
     except TypeError:  # a parameter that has no hash

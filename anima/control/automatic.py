@@ -36,7 +36,7 @@ from anima.ops.gather import GatherScatterMode, Scatter, gather_p
 from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
 from anima.ops.reduce import reduce_or
 from anima.ops.shape import reshape, slice_in_dim
-from anima.util import cleared
+from anima.util import cleared, exactly
 
 Kinds = Collection[type[JaxException]]
 _PLACE = np.dtype(np.int32)
@@ -257,7 +257,7 @@ def _tried(eqn: Eqn, place: int | None) -> bool:
     atoms = eqn.invars
     key: Any = (eqn.primitive, place, tuple([np.asarray(a.val).tobytes() if isinstance(a, Literal) else None
                                              for a in atoms]),
-                tuple([a.aval.dtype for a in atoms]), tuple(sorted(eqn.params.items())))
+                tuple([a.aval.dtype for a in atoms]), exactly(eqn.params))
     try:
         known = _KNOWN.get(key)
     except TypeError:  # parameters that cannot be part of a key

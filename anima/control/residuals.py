@@ -26,7 +26,7 @@ from anima.core.stage import trace_to_jaxpr
 from anima.ops.elementwise import add, convert, mul
 from anima.ops.family import Elementwise
 from anima.transforms.dce import dce_jaxpr
-from anima.util import split_list, weak_cache
+from anima.util import exactly, split_list, weak_cache
 
 STEP = ShapedArray((), np.dtype(np.int32))
 
@@ -100,7 +100,7 @@ def _merged(jaxpr: Jaxpr) -> Jaxpr:
         if any(v in same for v in eqn.invars):
             eqn = eqn.replace(invars=[same.get(v, v) for v in eqn.invars])
         atoms = (v if isinstance(v, Var) else (v.aval, np.asarray(v.val).tobytes()) for v in eqn.invars)
-        key = (eqn.primitive, *atoms, *eqn.params.items())
+        key = (eqn.primitive, *atoms, *exactly(eqn.params))
         first = known.setdefault(key, eqn) if not eqn.effects and _hashable(key) else eqn
         if first is eqn:
             eqns.append(eqn)

@@ -487,7 +487,10 @@ def both_again(function: Any, x: Any, y: Any) -> Any:
 
 def remember(function: Any, primitive: Primitive, args: Sequence[Any], operands: Sequence[Any], out: Any) -> Any:
     """`out`, which `primitive` gave for `operands`; these are the function's `args`, or what it has made of them."""
-    if current.trace is EVAL and EVAL.known is not None and primitive.as_ufunc is not None:
+    known = EVAL.known
+    if known is None or known.key is not config.call_key():
+        return out  # another thread has applied something meanwhile, under other options
+    if current.trace is EVAL and primitive.as_ufunc is not None:
         avals = []
         for x, made in zip(args, operands, strict=True):
             if x.__class__ is ConcreteArray:
@@ -495,13 +498,13 @@ def remember(function: Any, primitive: Primitive, args: Sequence[Any], operands:
                                                or made.size != x.size or numpy_rank_promotion.value != "allow")
                 if stretched:
                     return out
-                avals.append(EVAL.known.type_of(x))
+                avals.append(known.type_of(x))
             elif x.__class__ is int or x.__class__ is float:
                 aval = aval_of(made)
                 avals.append(aval if aval.weak_type else scalar_type(aval.dtype, True))
             else:
                 return out
-        EVAL.known.ways.meet(_key(function, args, {}), primitive, {}, avals, out.aval, [x.__class__ for x in args])
+        known.ways.meet(_key(function, args, {}), primitive, {}, avals, out.aval, [x.__class__ for x in args])
     return out
 
 

@@ -262,7 +262,9 @@ class Gather(Movement):
         return looked_up(avals[0], avals[1], outs[0], dimension_numbers, slice_sizes)
 
     def on_parts(self, params: dict[str, Any], avals: Sequence[ShapedArray], outs: Any) -> dict[str, Any]:
-        return {**params, "slice_sizes": tuple(map(min, params["slice_sizes"], avals[0].shape))}
+        single = params["dimension_numbers"].operand_batching_dims  # of one element each, where there is none, too
+        sizes = enumerate(zip(params["slice_sizes"], avals[0].shape, strict=True))
+        return {**params, "slice_sizes": tuple(size if k in single else min(size, n) for k, (size, n) in sizes)}
 
     def eval(self, x: np.ndarray, indices: np.ndarray, *, dimension_numbers: GatherDimensionNumbers,
              slice_sizes: Shape, mode: GatherScatterMode, fill_value: Any = None, **hints: Any) -> np.ndarray:
@@ -284,8 +286,7 @@ class Gather(Movement):
         return out, self.bind(tangents[0], primals[1], **params)
 
     def adjoint(self, ct: Any, x: Linear, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
-                slice_sizes: Shape, mode: GatherScatterMode, fill_value: Any = None,
-                **hints: Any) -> Sequence[Any]:
+                slice_sizes: Shape, mode: GatherScatterMode, fill_value: Any = None, **hints: Any) -> Sequence[Any]:
         into = ScatterDimensionNumbers(*dimension_numbers)
         return [scatter_add_p.bind(zeros(x.aval), indices, ct, dimension_numbers=into, mode=mode, **hints), None]
 

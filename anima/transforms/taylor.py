@@ -31,7 +31,7 @@ from anima.ops.contract import dot_general_p
 from anima.ops.elementwise import div, mul, neg, sub
 from anima.ops.family import add_any
 from anima.transforms.custom import CustomVJPCall
-from anima.util import ByIdentity, split_list, weak_cache
+from anima.util import ByIdentity, exact_type, split_list, weak_cache
 
 Term = list[Any]  # a value and its coefficients: [x0] for a constant, or [x0, ..., x_order]
 
@@ -281,7 +281,7 @@ def _key(value: Any) -> Any:
         hash(value)
     except TypeError:
         return ByIdentity(value)
-    return value
+    return value, exact_type(value)
 
 
 def padded(term: Term, order: int) -> Term:

@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from anima import util
@@ -248,6 +250,8 @@ def test_room_for_nested_calls_is_given_back_and_ends() -> None:
 
 
 def test_types_tell_zeros_of_every_sign_apart() -> None:
-    zeros = [0, False, 0.0, -0.0, 0j, complex(0, -0.0), complex(-0.0, 0), complex(-0.0, -0.0)]
+    zeros = [0, False, 0.0, -0.0, 0j, complex(0, -0.0), complex(-0.0, 0), complex(-0.0, -0.0),
+             np.float32(0), np.float32(-0.0), np.float64(0), np.complex64(complex(0, -0.0)), np.int8(0),
+             ml_dtypes.bfloat16(0), ml_dtypes.bfloat16(-0.0)]
     assert len({util.exact_type(z) for z in zeros}) == len(zeros)
     assert len({util.exact_type((1, (z,))) for z in zeros}) == len(zeros)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 from anima.compiler import driver
 from anima.compiler.fusing.repeats import LEAST
 from anima.compiler.ir.loops import Again, Kernel
@@ -99,3 +101,23 @@ def test_functions_called_often_are_those_written_in_line() -> None:
 
     many, one = anima.jit(fun)(np.float32(0.3)), anima.jit(jnp.sin)
     assert [float(y) for y in many] == [float(one(np.float32(np.float32(0.3) + i))) for i in range(20)]
+
+
+LINES = {
+    "products": ("a = x @ x", "b = a @ a", "return jnp.tanh(b) @ x"),
+    "rows": ("a = anima.nn.softmax(x)", "b = anima.nn.softmax(a * 2)", "return anima.nn.softmax(b + 1)"),
+    "sorts": ("a = jnp.sort(x, 0)", "b = jnp.sort(a + 1, 0)", "return jnp.sort(b * 2, 0) + a"),
+    "loops": ("a = lax.fori_loop(0, 3, lambda i, c: c @ x, x)", "return lax.fori_loop(0, 3, lambda i, c: c @ x, a)"),
+    "factors": ("a = jnp.linalg.cholesky(x @ x.T + jnp.eye(9))", "return jnp.linalg.cholesky(a @ a.T + jnp.eye(9))")}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_it_does_not_matter_on_which_lines_a_program_stands(name: str) -> None:
+    texts = []
+    for between in ("; ", "\n    ", "\n\n\n    "):
+        scope: dict[str, Any] = {"jnp": jnp, "lax": lax, "anima": anima}
+        exec(compile(f"def f(x):\n    {between.join(LINES[name])}\n", "lines.py", "exec"), scope)
+        lowered = anima.jit(scope["f"]).lower(np.ones((9, 9), np.float32))
+        stages = lowered.fused, lowered.loops, lowered.llvm
+        texts.append([re.sub(r"\s*[#;].*lines\.py.*", "", str(stage)) for stage in stages])
+    assert texts[0] == texts[1] == texts[2]

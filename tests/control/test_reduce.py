@@ -77,6 +77,36 @@ def test_known_operations_have_primitives(operation: Any, init: Any, dtype: Any,
     assert primitives(lambda x: lax.reduce(x, init, operation, (0,)), np.ones((2, 3), dtype)) == [name]
 
 
+EXACT = {lax.add: np.add, lax.mul: np.multiply, lax.max: np.maximum, lax.min: np.minimum,
+         lax.bitwise_and: np.bitwise_and, lax.bitwise_or: np.bitwise_or, lax.bitwise_xor: np.bitwise_xor}
+
+
+@pytest.mark.parametrize("operation", EXACT, ids=lambda f: f.name if hasattr(f, "name") else f.__name__)
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8, np.bool_], ids=lambda d: d.__name__)
+def test_every_initial_value(operation: Any, dtype: Any) -> None:
+    """Those that leave the others alone, those that do not, and the ends of what there is."""
+    if operation in {np.float32: (lax.bitwise_and, lax.bitwise_or, lax.bitwise_xor), np.bool_: (lax.add, lax.mul)}.get(
+            dtype, ()):
+        return  # not for such numbers
+    x = np.array([[1, 0, 3], [2, 5, 0]]).astype(dtype)
+    if dtype is np.float32:
+        values = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, *([] if operation is lax.mul else
+                                                                            [np.finfo(dtype).max, np.finfo(dtype).min])]
+    elif dtype is np.bool_:
+        values = [False, True]
+    else:
+        values = [0, 1, 4, np.iinfo(dtype).min, np.iinfo(dtype).max, *([-1] if dtype is np.int32 else [])]
+    for value in values:
+        init = dtype(value)
+        with np.errstate(all="ignore"):
+            want = folded(EXACT[operation], x, init, (1,))
+            total = folded(EXACT[operation], x, init, (0, 1))
+        agrees(lambda x, init=init: lax.reduce(x, init, operation, (1,)), want, x)
+        agrees(lambda x, init=init: lax.reduce(x, init, operation, (0, 1)), total, x)
+        agrees(lambda x, init=init: lax.reduce_window(x, init, operation, (1, 3), (1, 1), "VALID")[:, 0], want, x)
+        agrees(lambda x, init=init: lax.reduce(x[:0], init, operation, (0,)), np.full(3, init), x)
+
+
 def test_the_jaxpr_holds_the_computation() -> None:
     jaxpr = anima.make_jaxpr(lambda x: lax.reduce(x, 1.0, horner, (0,)))(np.ones((2, 3), np.float32))
     (eqn,) = jaxpr.eqns

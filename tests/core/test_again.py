@@ -16,6 +16,7 @@ import anima.numpy as jnp
 from anima import lax, random
 from anima.core import replay, ways
 from anima.core.trace import EVAL
+from anima.numpy import elementwise
 from anima.ops.family import ELEMENTWISE
 from anima.runtime import calling
 
@@ -157,6 +158,36 @@ def test_options_hold_at_once() -> None:
     with anima.transfer_guard("disallow"), pytest.raises(RuntimeError, match="Disallowed"):
         x + 1
     assert (x + b).shape == (3, 4)
+
+
+def test_what_a_thread_learns_is_not_for_others_with_other_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One applies something after another has, and before that is noted."""
+    x, b = jnp.ones((3, 4)), jnp.ones(4)
+
+    def strictly(fun: Callable[[], Any]) -> list[Any]:
+        found: list[Any] = []
+
+        def work() -> None:
+            with anima.numpy_rank_promotion("raise"):
+                try:
+                    found.append(fun())
+                except ValueError as error:
+                    found.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return found
+
+    def interrupted(*args: Any, original: Callable[..., Any] = elementwise.remember) -> Any:
+        strictly(lambda: lax.neg(b))
+        return original(*args)
+
+    monkeypatch.setattr(elementwise, "remember", interrupted)
+    for _ in range(4):
+        assert (x + b).shape == jnp.add(x, b).shape == (3, 4)
+    for fun in (lambda: x + b, lambda: jnp.add(x, b)):
+        assert type(strictly(fun)[0]) is ValueError
 
 
 def test_threads() -> None:

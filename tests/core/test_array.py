@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -248,3 +249,25 @@ def test_constants_of_programs_lie_anyhow(dtype: str) -> None:
         np.testing.assert_array_equal(held, value)
         with pytest.raises(ValueError, match="WRITEABLE"):
             held.flags.writeable = True
+
+
+@pytest.mark.parametrize("made", [name for name in MADE if name not in ("bfloat16", "int4")])
+@pytest.mark.parametrize("dtype", [None, "float32", "float64", "int32", "complex64", "bool"], ids=str)
+def test_arrays_become_numpys_as_numpys_do(made: str, dtype: str | None) -> None:
+    """Of every dtype, copied or not: as NumPy's own array of these elements answers."""
+    x = MADE[made]()
+    plain = np.array(x)
+    for copied in (None, True, False):
+        for convert in (lambda a, c: a.__array__(dtype, copy=c), lambda a, c: np.array(a, dtype, copy=c),
+                        lambda a, c: a.__array__(None if dtype is None else np.dtype(dtype), copy=c)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+                if copied is False and dtype is not None and np.dtype(dtype) != plain.dtype:
+                    with pytest.raises(ValueError, match="avoid"):
+                        convert(x, copied)
+                    continue
+                found, want = convert(x, copied), plain.astype(dtype or plain.dtype)
+            assert found.dtype == want.dtype and found.tobytes() == want.tobytes()
+            assert found.flags.writeable == (not np.may_share_memory(found, x.value)) or not x.size
+            if copied:
+                assert found.flags.writeable and (not x.size or not np.may_share_memory(found, x.value))

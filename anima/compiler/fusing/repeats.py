@@ -16,7 +16,7 @@ from anima.compiler.ir.loops import Again, Kernel, Stmt, While, statements
 from anima.compiler.lowering.array import Memory
 from anima.compiler.storage.buffers import buffers_of
 from anima.core.jaxpr import Literal, Var
-from anima.util import exact_type
+from anima.util import exactly
 
 LEAST = 8  # groups of a program in which looking for equal ones may pay
 
@@ -61,8 +61,7 @@ class Repeats:
             if id(eqn) in visited:
                 continue
             visited[id(eqn)] = len(visited)
-            params = tuple(eqn.params.items())
-            text += (eqn.primitive, len(eqn.invars), params, exact_type(params))
+            text += (eqn.primitive, len(eqn.invars), exactly(eqn.params))
             for atom in (*eqn.invars, *eqn.outvars):
                 if type(atom) is Literal:
                     text += (atom.aval.dtype, atom.val.tobytes())

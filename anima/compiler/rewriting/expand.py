@@ -34,7 +34,7 @@ from anima.ops.index import dynamic_slice_p, dynamic_update_slice_p
 from anima.ops.reduce import reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p
 from anima.ops.shape import slice_in_dim
 from anima.ops.sort import sort_p
-from anima.util import exact_type
+from anima.util import exactly
 
 ENTERING = (contract, convolve, linalg)  # modules that enter rewrites
 MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
@@ -93,10 +93,9 @@ def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
 
 def _form(eqn: Eqn) -> Hashable | None:
     """What the rewrite of an equation depends on; None if that cannot be compared."""
-    params = tuple(eqn.params.items())
     atoms = tuple((v.aval, v.val.tobytes() if type(v) is Literal else None) for v in eqn.invars)
     try:
-        key = eqn.primitive, params, exact_type(params), atoms, tuple(v.aval for v in eqn.outvars)
+        key = eqn.primitive, exactly(eqn.params), atoms, tuple(v.aval for v in eqn.outvars)
         hash(key)
     except TypeError:
         return None

@@ -24,6 +24,7 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from anima.ops.elementwise import and_
 from anima.ops.family import Elementwise
 from anima.ops.shape import reshape_p, transpose_p
+from anima.util import exactly
 
 Program = dict[Var, Eqn]
 Rule = Callable[[Eqn, list[Atom], Program], "Atom | Eqn | None"]
@@ -106,7 +107,7 @@ def _equal(eqn: Eqn, invars: list[Atom], known: dict[Any, Sequence[Var]]) -> Seq
     atoms = tuple([v if type(v) is Var else (v.val.dtype, v.val.tobytes(), v.aval.shape)  # type: ignore[union-attr]
                    for v in invars])
     try:
-        return known.setdefault((eqn.primitive, atoms, *eqn.params.items()), eqn.outvars)
+        return known.setdefault((eqn.primitive, atoms, *exactly(eqn.params)), eqn.outvars)
     except TypeError:  # a parameter without a hash: there is no telling
         return eqn.outvars
 

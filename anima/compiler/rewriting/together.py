@@ -24,6 +24,7 @@ from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Primitive
 from anima.ops.family import Elementwise
 from anima.ops.shape import concatenate_p, reshape_p, slice_p
+from anima.util import exactly
 
 LEAST = 4      # functions that are worth the instructions that bring them together
 MOST = 64      # values at once: what registers hold
@@ -74,7 +75,7 @@ def _kind(eqn: Eqn) -> tuple[object, ...]:
     """What two functions have in common whose values may be computed at once."""
     operands = [v.aval.dtype if type(v) is Var else (v.aval.dtype, v.val.tobytes())  # type: ignore[union-attr]
                 for v in eqn.invars]
-    return (eqn.primitive, *operands, *eqn.params.items())
+    return (eqn.primitive, *operands, *exactly(eqn.params))
 
 
 def _levels(eqns: Sequence[Eqn], costly: set[int]) -> list[int]:

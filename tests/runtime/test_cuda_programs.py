@@ -1,0 +1,218 @@
+"""Programs on a card that computes: a driver whose kernels are threads of this machine, and a library of products whose
+matrices are column-major. Results are those of the CPU, whatever is launched, in which order, from which memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anima
+import anima.numpy as jnp
+from anima import lax
+from anima.api import remotes
+from anima.compiler.grid.compile import Launch
+from anima.compiler.machine import native
+from anima.core.array import PlacedArray
+from anima.core.device import machines
+from anima.core.trace import EvalTrace
+from anima.runtime import cuda, cuda_driver
+from anima.util import replace
+from tests.compiler.grid import emulated
+from tests.runtime.test_cuda import Driver, Function, put
+
+ALIGNED = 256
+
+
+class Card(Driver):
+    """A driver whose kernels are compiled for this machine, and run at once, on memory that is full of NaN at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = 13000
+        self.modules: list[Any] = []
+        self.entries: list[int] = []
+        self.grid: emulated.Grid | None = None
+        self.barriers = emulated._BARRIER(lambda *given: self.grid.barrier(*given))  # type: ignore[union-attr]
+        self.exchanges = emulated._EXCHANGE(lambda *given: self.grid.exchange(*given))  # type: ignore[union-attr]
+
+    def answer(self, name: str, args: tuple[Any, ...]) -> int:
+        match name:
+            case "cuMemAllocAsync":
+                block = ctypes.create_string_buffer(b"\xff" * (args[1] + ALIGNED), args[1] + ALIGNED)
+                start = -(-ctypes.addressof(block) // ALIGNED) * ALIGNED
+                self.blocks[start] = block
+                return put(args[0], start)
+            case "cuMemsetD8Async":
+                ctypes.memset(args[0], args[1], args[2])
+            case "cuModuleLoadDataEx":
+                symbols = {"anima_barrier": ctypes.cast(self.barriers, ctypes.c_void_p).value or 0,
+                           "anima_exchange": ctypes.cast(self.exchanges, ctypes.c_void_p).value or 0}
+                text = args[1].decode()  # without kernels where a library does it all
+                self.modules.append(native.load_object(native.compile_object(text, check=True), None, None, symbols)
+                                    if "\ndefine " in text else None)
+                return put(args[0], len(self.modules))
+            case "cuModuleGetFunction":
+                self.entries.append(self.modules[args[1].value - 1].address(args[2].decode()))
+                return put(args[0], len(self.entries))
+            case "cuLaunchKernel" | "cuLaunchCooperativeKernel":
+                function, blocks, _, _, threads, _, _, shared, _, params, *_ = args
+                words = [ctypes.c_uint64.from_address(p).value for p in params]
+                assert all(w % ALIGNED == 0 for w in words)
+                table = np.array([*words[:-2], 0], np.int64)
+                launch = Launch("", threads, blocks, shared, name == "cuLaunchCooperativeKernel")
+                self.grid = emulated.Grid(launch, emulated.TARGET)
+                entry = emulated._ENTRY(self.entries[function.value - 1])
+                self.grid.launch(entry, table.ctypes.data, words[-2], shared)
+            case _:
+                return super().answer(name, args)
+        return 0
+
+
+class Library:
+    """cuBLAS, by its documents: C = alpha op(A) op(B) + beta C, all column-major."""
+
+    KINDS = {"S": np.float32, "D": np.float64, "C": np.complex64, "Z": np.complex128}
+
+    def __init__(self) -> None:
+        self.products = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cublas"):
+            raise AttributeError(name)
+        found = Function(lambda *args: self.gemm(np.dtype(self.KINDS[name[6]]), *args) if "gemm" in name else 0)
+        setattr(self, name, found)
+        return found
+
+    def gemm(self, dtype: np.dtype, handle: Any, turned_a: int, turned_b: int, m: int, n: int, k: int, alpha: Any,
+             a: int, lda: int, step_a: int, b: int, ldb: int, step_b: int, beta: Any, c: int, ldc: int, step_c: int,
+             batch: int) -> int:
+        self.products += 1
+
+        def matrix(address: int, rows: int, columns: int, ld: int, t: int, step: int) -> np.ndarray:
+            assert ld >= rows
+            span = (columns - 1) * ld + rows
+            memory = (ctypes.c_char * (span * dtype.itemsize)).from_address(address + t * step * dtype.itemsize)
+            flat = np.frombuffer(memory, dtype)
+            return np.lib.stride_tricks.as_strided(flat, (rows, columns), (dtype.itemsize, ld * dtype.itemsize))
+
+        one, other = (np.frombuffer(x, dtype)[0] for x in (alpha, beta))
+        for t in range(batch):
+            x = matrix(a, *((k, m) if turned_a else (m, k)), lda, t, step_a)
+            y = matrix(b, *((n, k) if turned_b else (k, n)), ldb, t, step_b)
+            z = matrix(c, m, n, ldc, t, step_c)
+            z[...] = one * ((x.T if turned_a else x) @ (y.T if turned_b else y)) + (other * z if other else 0)
+        return 0
+
+
+@pytest.fixture
+def library() -> Library:
+    return Library()
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, library: Library) -> Iterator[anima.Device]:
+    driver = Card()
+    monkeypatch.setattr(cuda_driver, "_driver_functions", lambda: driver)
+    monkeypatch.setattr(cuda, "blas_library", lambda: library)
+    monkeypatch.setattr(cuda, "nvidia", lambda capability, processors, products: replace(emulated.TARGET,
+                                                                                         products=products))
+    monkeypatch.setattr(cuda.ptx, "compile_ptx", lambda text, target: text.encode())
+    monkeypatch.setattr(EvalTrace, "on_remote", None)
+    before = dict(machines)
+    cuda.gpu.cache_clear()
+    remotes.gpus.cache_clear()
+    yield anima.devices("gpu")[0]
+    cuda.gpu.cache_clear()
+    remotes.gpus.cache_clear()
+    machines.clear()
+    machines.update(before)
+    anima.clear_caches()
+
+
+RNG = np.random.default_rng(0)
+KEPT = RNG.normal(size=(3, 4)).astype(np.float32)
+F, I = RNG.normal(size=(3, 4)).astype(np.float32), RNG.integers(-5, 9, (3, 4)).astype(np.int32)
+LARGE = [RNG.normal(size=s).astype(np.float32) for s in ((70, 80), (80, 90), (90, 70))]
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "elements": (lambda x, y: (x * 2 + y, x > y, x.astype(jnp.int8), x + 1j * y), (F, I)),
+    "constants": (lambda x: (x + jnp.asarray(KEPT), jnp.asarray(KEPT).T @ x, jnp.asarray(KEPT)), (F,)),
+    "as they are": (lambda x, y: (y, x, x, x + 0 * y), (F, I)),
+    "nothing": (lambda x, y: (x[:0], y[:, :0] + 1, x[:0].sum(0), jnp.zeros((0, 2))), (F, I)),
+    "of nothing": (lambda x: (x + 1, x.sum(1), jnp.concatenate([x, x])), (F[:0],)),
+    "numbers": (lambda x, n, z: (x * n, n + 1, z * 2, n * 1.5), (np.float32(2.5), 3, 1j)),
+    "no arguments": (lambda: (jnp.arange(5), jnp.eye(3)), ()),
+    "sums": (lambda x: (x.sum(), x.max(0), jnp.argmax(x, 1), anima.nn.softmax(x), x.std()), (LARGE[0],)),
+    "loops": (lambda x: lax.scan(lambda c, r: (jnp.tanh(c + r), c * r), jnp.zeros(4), x), (F,)),
+    "slopes": (anima.grad(lambda x: (jnp.sin(x) * jnp.cumsum(x, 0)).sum()), (F,)),
+    "order": (lambda x, y: (jnp.sort(x, 1), jnp.argsort(y, 0), *lax.top_k(x, 2)), (F, I)),
+    "indices": (lambda x, y: (x.at[y[0, :2], 0].set(7, mode="drop"), x[y[:, 0]], x.at[0].add(x[1])), (F, I % 3)),
+    "halves": (lambda x: (x.astype(jnp.bfloat16) * 2, x.astype(jnp.float16) + 1), (F,)),
+    "a large product": (lambda x, y: jnp.tanh(x @ y) + 1, (LARGE[0], LARGE[1])),
+    "turned": (lambda x, y: (x.T @ x, y @ y.T, (x @ y).T, (y.T @ x.T) * 2), (LARGE[0], LARGE[1])),
+    "one after the other": (lambda x, y, z: x @ (y @ z) + (x @ y) @ z, (*LARGE,)),
+    "many": (lambda x, y: (jnp.einsum("bij,bjk->bik", x, y), jnp.einsum("bij,bkj->bik", x, x)),
+             (np.stack([LARGE[0], -LARGE[0]]), np.stack([LARGE[1], 2 * LARGE[1]]))),
+    "complex": (lambda x, y: (x + 1j * x) @ (y - 1j * y), (LARGE[0], LARGE[1]))}
+
+
+def agree(found: Any, wanted: Any) -> None:
+    for got, want in zip(anima.tree.leaves(found), anima.tree.leaves(wanted), strict=True):
+        assert type(got) is PlacedArray and got.platform() == "gpu" and got.committed
+        assert (got.dtype, got.shape, got.weak_type) == (want.dtype, want.shape, want.weak_type)
+        a, b = np.asarray(got), np.asarray(want)
+        if a.dtype.kind in "biu":
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(a.astype(np.complex64), b.astype(np.complex64), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str, card: anima.Device, library: Library) -> None:
+    """Called twice with results kept; with the first argument there alone, and all."""
+    fun, args = PROGRAMS[name]
+    called = anima.jit(fun)
+    wanted = called(*args)
+    if not args:
+        with anima.default_device(card):
+            outs = called()
+        for got, want in zip(outs, wanted, strict=True):
+            assert got.platform() == "gpu"
+            np.testing.assert_array_equal(got, want)
+        return
+    there = anima.device_put(args, card)
+    first = called(*there)
+    negative = [-x for x in args]
+    second = called(*(anima.device_put(x, card) for x in negative))
+    agree(first, wanted)
+    agree(second, called(*negative))
+    agree(called(there[0], *args[1:]), wanted)
+    agree(there, [jnp.asarray(x) for x in args])
+    assert bool(library.products) == (name in ("a large product", "turned", "one after the other", "many", "complex"))
+
+
+@pytest.mark.parametrize("name", ["elements", "sums", "order", "indices", "loops", "slopes"])
+def test_operations_one_by_one(name: str, card: anima.Device) -> None:
+    fun, args = PROGRAMS[name]
+    found = fun(*anima.device_put(args, card))
+    agree(found, fun(*map(jnp.asarray, args)))
+
+
+def test_chains_of_calls(card: anima.Device) -> None:
+    step = anima.jit(lambda x, y: (x @ y * 0.1 + 1, y - x), donate_argnums=0)
+    x, y = (anima.device_put(RNG.normal(size=(5, 5)).astype(np.float32), card) for _ in range(2))
+    a, b = map(np.asarray, (x, y))
+    for _ in range(5):
+        old = x
+        x, y = step(x, y)
+        a, b = a @ b * np.float32(0.1) + 1, b - a
+        assert old.is_deleted()
+    np.testing.assert_allclose(np.asarray(x), a, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(np.asarray(y), b, rtol=1e-3, atol=1e-3)
+    keys = anima.random.split(anima.device_put(anima.random.key(1), card), (2, 3))
+    want = anima.random.split(anima.random.key(1), (2, 3))
+    np.testing.assert_array_equal(anima.random.key_data(keys), anima.random.key_data(want))
+    np.testing.assert_array_equal(anima.random.normal(keys[1, 2], (7,)), anima.random.normal(want[1, 2], (7,)))
