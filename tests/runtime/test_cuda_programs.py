@@ -14,17 +14,16 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.api import remotes
-from anima.compiler.grid.compile import Launch
-from anima.compiler.machine import native
 from anima.core.array import PlacedArray
 from anima.core.device import machines
 from anima.core.trace import EvalTrace
 from anima.runtime import cuda, cuda_driver
 from anima.util import replace
-from tests.compiler.grid import emulated
+from tests.compiler.grid import cards, emulated
 from tests.runtime.test_cuda import Driver, Function, put
 
 ALIGNED = 256
+TARGET = replace(emulated.TARGET, triple="nvptx64-nvidia-cuda")  # of small warps and blocks
 
 
 class Card(Driver):
@@ -32,12 +31,8 @@ class Card(Driver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.version = 13000
         self.modules: list[Any] = []
         self.entries: list[int] = []
-        self.grid: emulated.Grid | None = None
-        self.barriers = emulated._BARRIER(lambda *given: self.grid.barrier(*given))  # type: ignore[union-attr]
-        self.exchanges = emulated._EXCHANGE(lambda *given: self.grid.exchange(*given))  # type: ignore[union-attr]
 
     def answer(self, name: str, args: tuple[Any, ...]) -> int:
         match name:
@@ -49,24 +44,23 @@ class Card(Driver):
             case "cuMemsetD8Async":
                 ctypes.memset(args[0], args[1], args[2])
             case "cuModuleLoadDataEx":
-                symbols = {"anima_barrier": ctypes.cast(self.barriers, ctypes.c_void_p).value or 0,
-                           "anima_exchange": ctypes.cast(self.exchanges, ctypes.c_void_p).value or 0}
-                text = args[1].decode()  # without kernels where a library does it all
-                self.modules.append(native.load_object(native.compile_object(text, check=True), None, None, symbols)
-                                    if "\ndefine " in text else None)
+                self.modules.append(cards.load(args[1].decode()))
                 return put(args[0], len(self.modules))
             case "cuModuleGetFunction":
-                self.entries.append(self.modules[args[1].value - 1].address(args[2].decode()))
+                self.entries.append(self.modules[args[1].value - 1](args[2].decode()))
                 return put(args[0], len(self.entries))
+            case "cuOccupancyMaxActiveBlocksPerMultiprocessor":
+                return put(args[0], 1)
+            case "cuDeviceGetAttribute":
+                return put(args[0], {16: emulated.BLOCKS, 75: 9, 76: 0}[args[1]])
             case "cuLaunchKernel" | "cuLaunchCooperativeKernel":
                 function, blocks, _, _, threads, _, _, shared, _, params, *_ = args
                 words = [ctypes.c_uint64.from_address(p).value for p in params]
                 assert all(w % ALIGNED == 0 for w in words)
-                table = np.array([*words[:-2], 0], np.int64)
-                launch = Launch("", threads, blocks, shared, name == "cuLaunchCooperativeKernel")
-                self.grid = emulated.Grid(launch, emulated.TARGET)
-                entry = emulated._ENTRY(self.entries[function.value - 1])
-                self.grid.launch(entry, table.ctypes.data, words[-2], shared)
+                cards.Warps(threads, blocks, TARGET.warp).launch(self.entries[function.value - 1], words, shared)
+                counted = ctypes.c_uint32.from_address(words[-1]).value
+                assert counted % (1 << 31) == 0  # as many came to the grid's barriers as were waited for
+                assert counted == 0 or name == "cuLaunchCooperativeKernel"
             case _:
                 return super().answer(name, args)
         return 0
@@ -118,8 +112,7 @@ def card(monkeypatch: pytest.MonkeyPatch, library: Library) -> Iterator[anima.De
     driver = Card()
     monkeypatch.setattr(cuda_driver, "_driver_functions", lambda: driver)
     monkeypatch.setattr(cuda, "blas_library", lambda: library)
-    monkeypatch.setattr(cuda, "nvidia", lambda capability, processors, products: replace(emulated.TARGET,
-                                                                                         products=products))
+    monkeypatch.setattr(cuda, "nvidia", lambda capability, processors, products: replace(TARGET, products=products))
     monkeypatch.setattr(cuda.ptx, "compile_ptx", lambda text, target: text.encode())
     monkeypatch.setattr(EvalTrace, "on_remote", None)
     before = dict(machines)
@@ -146,6 +139,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "numbers": (lambda x, n, z: (x * n, n + 1, z * 2, n * 1.5), (np.float32(2.5), 3, 1j)),
     "no arguments": (lambda: (jnp.arange(5), jnp.eye(3)), ()),
     "sums": (lambda x: (x.sum(), x.max(0), jnp.argmax(x, 1), anima.nn.softmax(x), x.std()), (LARGE[0],)),
+    "sums of few": (lambda x: (x.sum(1), x.max(0), x.prod((0, 2)), jnp.argmin(x, 0), jnp.cumsum(x, 1),
+                               lax.fori_loop(0, 2, lambda i, c: c + x.sum(2, keepdims=True) / (1 + c.max(0)), x)),
+                    (RNG.normal(size=(3, 2, 5)).astype(np.float32),)),
+    "in turns": (lambda x: x / x.sum() + jnp.sort(x, 0) * x.max(1, keepdims=True), (LARGE[1],)),
     "loops": (lambda x: lax.scan(lambda c, r: (jnp.tanh(c + r), c * r), jnp.zeros(4), x), (F,)),
     "slopes": (anima.grad(lambda x: (jnp.sin(x) * jnp.cumsum(x, 0)).sum()), (F,)),
     "order": (lambda x, y: (jnp.sort(x, 1), jnp.argsort(y, 0), *lax.top_k(x, 2)), (F, I)),
@@ -156,7 +153,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "one after the other": (lambda x, y, z: x @ (y @ z) + (x @ y) @ z, (*LARGE,)),
     "many": (lambda x, y: (jnp.einsum("bij,bjk->bik", x, y), jnp.einsum("bij,bkj->bik", x, x)),
              (np.stack([LARGE[0], -LARGE[0]]), np.stack([LARGE[1], 2 * LARGE[1]]))),
-    "complex": (lambda x, y: (x + 1j * x) @ (y - 1j * y), (LARGE[0], LARGE[1]))}
+    "complex": (lambda x, y: (x + 1j * x) @ (y - 1j * y), (LARGE[0], LARGE[1])),
+    "windows": (lambda x, w: (lax.conv_general_dilated(x, w, (1, 2), [(1, 2), (0, 1)]),
+                              lax.conv_general_dilated(x, w, (1, 1), [(1, 1), (2, 1)], (2, 1), (1, 2)),
+                              anima.grad(lambda w: lax.conv(x, w, (1, 1), "SAME").sum())(w)),
+                (RNG.normal(size=(2, 3, 9, 8)).astype(np.float32), RNG.normal(size=(4, 3, 3, 2)).astype(np.float32)))}
 
 
 def agree(found: Any, wanted: Any) -> None:
