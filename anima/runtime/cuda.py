@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from anima.compiler.grid.target import GridTarget, nvidia
 from anima.compiler.ir.loops import slots
 from anima.compiler.machine import ptx
 from anima.core.remote import Remote
+from anima.runtime.cuda_calls import HostCalls, Mailbox
 from anima.runtime.cuda_driver import OUT_OF_MEMORY, Blas, CudaDriver, CudaError, blas_library
 from anima.util import once
 
@@ -76,6 +78,10 @@ class Gpu:
         self.lock = threading.RLock()
         self.live: Callable[[], Sequence[Any]] = list  # arrays that hold memory, for errors
 
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        return Mailbox(self.driver)
+
     def allocate(self, nbytes: int) -> int:
         """The address of memory. RuntimeError that tells what holds the rest, where there is not enough."""
         with self.lock:
@@ -125,8 +131,9 @@ class GpuProgram:
                             for step in grid.steps]
             self.constants = [machine.put(np.ascontiguousarray(b.value, NUMPY[b.dtype]))
                               for b in program.with_role("const")]
-            self.counter = GpuMemory(machine, (16,), np.dtype(np.uint8))
-            driver.clear(self.counter.address, 16)
+            self.host_calls = HostCalls(driver, grid, machine.mailbox) if grid.calls else None
+            self.start = np.array([0, machine.mailbox.address if grid.calls else 0], np.uint64)
+            self.counter = machine.put(self.start)
 
     def __call__(self, given: Sequence[Remote]) -> list[Remote]:
         """Launches the program. The results, which are computed later."""
@@ -142,6 +149,8 @@ class GpuProgram:
         params = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         with machine.lock:
             driver.enter()
+            if self.host_calls is not None:
+                driver.upload(self.counter.address, self.start.ctypes.data, self.start.nbytes)
             for step, kernel in zip(self.grid.steps, self.kernels, strict=True):
                 if isinstance(step, LibraryProduct):
                     assert machine.blas is not None
@@ -151,6 +160,8 @@ class GpuProgram:
                 launch, function, most = kernel
                 driver.launch(function, min(launch.blocks, most), launch.threads, launch.shared, launch.waits,
                               params)
+                if self.host_calls is not None:
+                    self.host_calls.serve(addresses)
         return list(outputs)
 
 

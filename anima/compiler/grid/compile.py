@@ -60,6 +60,14 @@ class LibraryProduct:
 
 
 @record
+class HostCall:
+    """A callback: its number among the program's, and where its operands are, then its results."""
+
+    number: int
+    places: tuple[Slot, ...]
+
+
+@record
 class Launch:
     """A kernel: its name, how many threads a block of it has, how many blocks are worth having at most, how many bytes
     of memory a block shares, and whether blocks wait for each other."""
@@ -73,12 +81,13 @@ class Launch:
 
 @record(eq=False)
 class GridProgram:
-    """A program for a grid: its loops, their LLVM text, and what is done one after the other. Every kernel takes the
-    addresses of all slots, of the temporaries, and of the word that the grid's barriers count in."""
+    """A program for a grid: its loops, their LLVM text, what is done one after the other, and what kernels ask the host
+    for. Every kernel takes the addresses of all slots, of the temporaries, and of what `Nvptx` needs."""
 
     program: Program
     text: str
     steps: tuple[Launch | LibraryProduct, ...]
+    calls: tuple[HostCall, ...] = ()
 
 
 def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
@@ -119,17 +128,24 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
             threads, blocks = _sizes(run, target)
             entry = f"{ENTRY}{len(steps)}" if steps else ENTRY
             shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1)
-            steps.append(Launch(entry, threads, blocks, shared, blocks > 1 and any(map(_is_barrier, statements(*run)))))
+            steps.append(Launch(entry, threads, blocks, shared, blocks > 1 and any(map(_waits, statements(*run)))))
         run = []
         if isinstance(stmt, Call):
             given = arguments("gemm", stmt.args)
             a, b_, c = (places[str(given[name])] for name in "abc")
             steps.append(LibraryProduct(given, (a, b_, c)))
-    return GridProgram(program, text.finish(), tuple(steps))
+    calls = [HostCall(int(call.args[0]), tuple(places[str(name)] for name in call.args[2:]))  # type: ignore[call-overload]
+             for call in text.calls]
+    return GridProgram(program, text.finish(), tuple(steps), tuple(calls))
 
 
 def _is_barrier(stmt: Stmt) -> bool:
     return isinstance(stmt, Call) and stmt.routine == "barrier" and stmt.args == (GRID,)
+
+
+def _waits(stmt: Stmt) -> bool:
+    """Whether blocks wait for each other."""
+    return _is_barrier(stmt) or (isinstance(stmt, Call) and stmt.routine == "callback")
 
 
 def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:

@@ -31,7 +31,8 @@ _HOSTED = [(re.escape(old), new) for old, new in (
     ("llvm.nvvm.bar.warp.sync", "card_warp"), ("llvm.nvvm.shfl.sync.bfly.i32", "card_shuffle"))]
 _HOSTED += [(_ASM.format(re.escape(old)), new) for old, new in (
     ("mov.u32 $0, %tid.x", "@card_tid("), ("mov.u32 $0, %ctaid.x", "@card_ctaid("),
-    ("fence.acq_rel.gpu", "@card_fence("), ("atom.add.acq_rel.gpu.u32", "@card_atom("), ("ld.acquire.gpu.u32", "@card_load("))]
+    ("fence.acq_rel.gpu", "@card_fence("), ("atom.add.acq_rel.gpu.u32", "@card_atom("), ("ld.acquire.gpu.u32", "@card_load("),
+    ("fence.acq_rel.sys", "@card_fence("), ("st.release.sys.u32", "@card_store("), ("ld.acquire.sys.u32", "@card_load("))]
 _HOSTED.append((r'@card_fence\("~\{memory\}"\)', "@card_fence()"))
 _FUNCTIONS: dict[str, tuple[str, Any]] = {
     "tid": ("i32 @card_tid()", CFUNCTYPE(c_int32)), "ctaid": ("i32 @card_ctaid()", CFUNCTYPE(c_int32)),
@@ -40,7 +41,8 @@ _FUNCTIONS: dict[str, tuple[str, Any]] = {
     "shuffle": ("i32 @card_shuffle(i32, i32, i32, i32)", CFUNCTYPE(c_int32, c_uint32, *[c_int32] * 3)),
     "fence": ("void @card_fence()", CFUNCTYPE(None)),
     "atom": ("i32 @card_atom(ptr, i32)", CFUNCTYPE(c_int32, c_void_p, c_int32)),
-    "load": ("i32 @card_load(ptr)", CFUNCTYPE(c_int32, c_void_p))}
+    "load": ("i32 @card_load(ptr)", CFUNCTYPE(c_int32, c_void_p)),
+    "store": ("void @card_store(ptr, i32)", CFUNCTYPE(None, c_void_p, c_int32))}
 
 
 def hosted(text: str) -> str:
@@ -142,6 +144,9 @@ class Warps:
         time.sleep(0)
         assert not self.failed
         return c_int32.from_address(address).value
+
+    def store(self, address: int, value: int) -> None:
+        c_int32.from_address(address).value = value
 
 
 def _function(name: str, kind: Any) -> Any:
