@@ -41,7 +41,7 @@ class HostCalls:
     def __init__(self, driver: CudaDriver, grid: GridProgram, mailbox: Mailbox) -> None:
         self.driver, self.mailbox = driver, mailbox
         self.functions = Callbacks(grid.program.callbacks)
-        self.calls = [_Call(call, grid.program.callbacks[call.number]) for call in grid.calls]
+        self.calls = [_CallPlace(call, grid.program.callbacks[call.number]) for call in grid.calls]
 
     def serve(self, addresses: Sequence[int]) -> None:
         """Answers what the program asks for until it is over; raises what a callback has raised."""
@@ -73,7 +73,7 @@ class HostCalls:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _answer(self, call: _Call, addresses: Sequence[int]) -> None:
+    def _answer(self, call: _CallPlace, addresses: Sequence[int]) -> None:
         driver = self.driver
         for memory, slot, offset in call.operands:
             driver.download(memory.ctypes.data, addresses[slot] + offset, memory.nbytes, aside=True)
@@ -87,7 +87,7 @@ class HostCalls:
             driver.upload(addresses[slot] + offset, memory.ctypes.data, memory.nbytes, aside=True)
 
 
-class _Call:
+class _CallPlace:
     """Where a callback stands in a program: memory here and there, of its operands and of its results."""
 
     def __init__(self, call: HostCall, function: Any) -> None:

@@ -35,7 +35,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamSynchronize": (c_void_p,), "cuMemAllocAsync": (POINTER(c_uint64), c_size_t, c_void_p),
     "cuMemFreeAsync": (c_uint64, c_void_p), "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
-    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint), "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p), "cuMemGetInfo_v2": (POINTER(c_size_t),) * 2,
+    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
+    "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p), "cuMemGetInfo_v2": (POINTER(c_size_t),) * 2,
     "cuDeviceGetDefaultMemPool": (POINTER(c_void_p), c_int), "cuMemPoolSetAttribute": (c_void_p, c_int, c_void_p),
     "cuModuleLoadDataEx": (POINTER(c_void_p), c_char_p, c_uint, c_void_p, c_void_p), "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p), "cuFuncSetAttribute": (c_void_p, c_int, c_int),
@@ -109,8 +110,8 @@ class CudaDriver:
             raise RuntimeError("A GPU cannot be used in a child of fork of a process that used it. Fix: "
                                "multiprocessing.set_start_method('spawn').")
         if self.calling == threading.get_ident():
-            raise RuntimeError("A function that is called back by a program on a GPU cannot use the GPU, which waits for "
-                               "it. Fix: give what it needs to the callback as an operand.")
+            raise RuntimeError("A function that is called back by a program on a GPU cannot use the GPU, which waits "
+                               "for it. Fix: give what it needs to the callback as an operand.")
         self.call("cuCtxSetCurrent", self.context)
 
     def attribute(self, name: str) -> int:

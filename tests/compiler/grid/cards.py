@@ -31,8 +31,9 @@ _HOSTED = [(re.escape(old), new) for old, new in (
     ("llvm.nvvm.bar.warp.sync", "card_warp"), ("llvm.nvvm.shfl.sync.bfly.i32", "card_shuffle"))]
 _HOSTED += [(_ASM.format(re.escape(old)), new) for old, new in (
     ("mov.u32 $0, %tid.x", "@card_tid("), ("mov.u32 $0, %ctaid.x", "@card_ctaid("),
-    ("fence.acq_rel.gpu", "@card_fence("), ("atom.add.acq_rel.gpu.u32", "@card_atom("), ("ld.acquire.gpu.u32", "@card_load("),
-    ("fence.acq_rel.sys", "@card_fence("), ("st.release.sys.u32", "@card_store("), ("ld.acquire.sys.u32", "@card_load("))]
+    ("fence.acq_rel.gpu", "@card_fence("), ("fence.acq_rel.sys", "@card_fence("),
+    ("atom.add.acq_rel.gpu.u32", "@card_atom("), ("ld.acquire.gpu.u32", "@card_load("),
+    ("st.release.sys.u32", "@card_store("), ("ld.acquire.sys.u32", "@card_load("))]
 _HOSTED.append((r'@card_fence\("~\{memory\}"\)', "@card_fence()"))
 _FUNCTIONS: dict[str, tuple[str, Any]] = {
     "tid": ("i32 @card_tid()", CFUNCTYPE(c_int32)), "ctaid": ("i32 @card_ctaid()", CFUNCTYPE(c_int32)),
