@@ -21,9 +21,11 @@ from anima.compiler.grid.compile import GridProgram, LibraryProduct, Slot, compi
 from anima.compiler.grid.target import GridTarget, nvidia
 from anima.compiler.ir.loops import slots
 from anima.compiler.machine import ptx
+from anima.control.tape import WORD, TapeDType, handles
 from anima.core.remote import Remote
 from anima.runtime.cuda_calls import HostCalls, Mailbox
 from anima.runtime.cuda_driver import OUT_OF_MEMORY, Blas, CudaDriver, CudaError, blas_library
+from anima.runtime.cuda_tapes import Tapes, tapes_here
 from anima.util import once
 
 
@@ -66,6 +68,24 @@ class GpuMemory(Remote):
         return self.machine.driver.is_ready()
 
 
+class TapeMemory(GpuMemory):
+    """An array of tapes: their numbers, in the memory of a GPU, and what keeps the tapes alive. `here`: the array as the
+    CPU has it, if that is where it comes from."""
+
+    __slots__ = ("keep", "tape_dtype")
+
+    def __init__(self, machine: Gpu, shape: tuple[int, ...], tape_dtype: TapeDType | None, keep: Any,
+                 here: np.ndarray | None = None) -> None:
+        super().__init__(machine, shape, WORD)
+        self.tape_dtype, self.keep, self._host = tape_dtype, keep, here
+
+    def host(self) -> np.ndarray:
+        if self._host is None:
+            assert self.tape_dtype is not None
+            self._host = tapes_here(super().host(), self.tape_dtype, self.keep)
+        return self._host
+
+
 class Gpu:
     """A GPU that programs run on."""
 
@@ -82,12 +102,12 @@ class Gpu:
     def mailbox(self) -> Mailbox:
         return Mailbox(self.driver)
 
-    def allocate(self, nbytes: int) -> int:
+    def allocate(self, nbytes: int, aside: bool = False) -> int:
         """The address of memory. RuntimeError that tells what holds the rest, where there is not enough."""
         with self.lock:
             self.driver.enter()
             try:
-                return self.driver.allocate(nbytes)
+                return self.driver.allocate(nbytes, aside)
             except CudaError as error:
                 if error.code != OUT_OF_MEMORY:
                     raise
@@ -99,8 +119,12 @@ class Gpu:
                     f"{total} bytes are free. The largest arrays there: {held}.") from None
 
     def put(self, array: np.ndarray) -> GpuMemory:
-        array = np.ascontiguousarray(array)
-        memory = GpuMemory(self, array.shape, array.dtype)
+        if array.dtype == object:
+            memory: GpuMemory = TapeMemory(self, array.shape, None, array, array)
+            array = handles(array)
+        else:
+            array = np.ascontiguousarray(array)
+            memory = GpuMemory(self, array.shape, array.dtype)
         if array.nbytes:
             with self.lock:
                 self.driver.enter()
@@ -108,21 +132,22 @@ class Gpu:
         return memory
 
     def program(self, closed: Any, name: str) -> GpuProgram:
-        return GpuProgram(self, compile_grid(closed, name, (), self.target), closed.out_avals, name)
+        return GpuProgram(self, compile_grid(closed, name, (), self.target), closed, name)
 
 
 class GpuProgram:
     """A compiled program: its kernels, constants, and how they are launched."""
 
-    def __init__(self, machine: Gpu, grid: GridProgram, out_avals: Sequence[Any], name: str) -> None:
+    def __init__(self, machine: Gpu, grid: GridProgram, closed: Any, name: str) -> None:
         self.machine, self.grid, self.name = machine, grid, name
+        self.consts = closed.consts  # of which tapes are found by their addresses
         driver = machine.driver
         code = ptx.compile_ptx(grid.text, machine.target)
         program = grid.program
         self.inputs = program.with_role("input")
-        dtypes = [NUMPY[b.dtype] for b in program.with_role("output")]
-        self.outputs = [((*a.shape, *((b.size // max(a.size, 1),) if a.size != b.size else ())), dtype)
-                        for a, b, dtype in zip(out_avals, program.with_role("output"), dtypes, strict=True)]
+        self.outputs = [((*a.shape, *((b.size // max(a.size, 1),) if a.size != b.size else ())),
+                         a.dtype if isinstance(a.dtype, TapeDType) else NUMPY[b.dtype])
+                        for a, b in zip(closed.out_avals, program.with_role("output"), strict=True)]
         with machine.lock:
             driver.enter()
             self.module = driver.load(code)
@@ -137,14 +162,27 @@ class GpuProgram:
 
     def __call__(self, given: Sequence[Remote]) -> list[Remote]:
         """Launches the program. The results, which are computed later."""
-        machine, driver, program = self.machine, self.machine.driver, self.grid.program
+        machine, program = self.machine, self.grid.program
         for memory, buffer in zip(given, self.inputs, strict=True):
             assert memory.nbytes == buffer.size * itemsize(buffer.dtype)  # type: ignore[attr-defined]
-        outputs = [GpuMemory(machine, shape, dtype) for shape, dtype in self.outputs]
+        tapes = Tapes(machine)
+        keep = tapes, self.consts, [m for m in given if isinstance(m, TapeMemory)]
+        outputs = [TapeMemory(machine, shape, dtype, keep) if isinstance(dtype, TapeDType) else
+                   GpuMemory(machine, shape, dtype) for shape, dtype in self.outputs]
         arena = GpuMemory(machine, (program.arena,), np.dtype(np.uint8)) if program.arena else None
         addresses = [m.address for m in (*given, *outputs, *self.constants)]
         assert len(addresses) == len(slots(program))
         addresses.append(0 if arena is None else arena.address)
+        try:
+            self._launch(addresses, tapes)
+        except BaseException:  # whose traceback may live long
+            tapes.close()
+            raise
+        return list(outputs)
+
+    def _launch(self, addresses: Sequence[int], tapes: Tapes) -> None:
+        """Launches the kernels, one after the other, and does what they ask for."""
+        machine, driver = self.machine, self.machine.driver
         values = [ctypes.c_uint64(a) for a in (*addresses, self.counter.address)]
         params = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         with machine.lock:
@@ -161,8 +199,7 @@ class GpuProgram:
                 driver.launch(function, min(launch.blocks, most), launch.threads, launch.shared, launch.waits,
                               params)
                 if self.host_calls is not None:
-                    self.host_calls.serve(addresses)
-        return list(outputs)
+                    self.host_calls.serve(addresses, tapes)
 
 
 def _at(addresses: Sequence[int], place: Slot) -> int:
