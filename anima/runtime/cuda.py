@@ -69,8 +69,8 @@ class GpuMemory(Remote):
 
 
 class TapeMemory(GpuMemory):
-    """An array of tapes: their numbers, in the memory of a GPU, and what keeps the tapes alive. `here`: the array as the
-    CPU has it, if that is where it comes from."""
+    """An array of tapes: their numbers, in the memory of a GPU, and what keeps the tapes alive. `here`: the array as
+    the CPU has it, if that is where it comes from."""
 
     __slots__ = ("keep", "tape_dtype")
 

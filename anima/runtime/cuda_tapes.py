@@ -1,7 +1,7 @@
 """Tapes in the memory of a GPU: what kernels ask the host for to keep values of the steps of loops of unknown length.
 
     tapes = Tapes(machine)                  of one run of a program
-    tapes.answer("tape_grow", table)        does to a table what the routine of that name does on a CPU (`tapes/routines.py`)
+    tapes.answer("tape_grow", table)        does to a table what the routine of that name does (`tapes/routines.py`)
 
 For each tape there stands a number below 0, in tables and in arrays of tapes, where on a CPU the address of a header
 does. The address of a header is here a tape in this machine's memory, which is copied when it is read. There is no
@@ -22,7 +22,6 @@ from anima.core.avals import ShapedArray
 from anima.runtime.tapes import routines
 
 _LEAST, _LEAST_BYTES = 16, 1 << 12  # steps that tapes first have room for, and bytes of all tapes of a loop
-_LOOP = 4                           # the word of a header that is not 0 where a tape is kept in part
 _numbers = count(1)
 _NO_ELEMENT = ShapedArray((0,), np.dtype(np.int32))
 
@@ -137,9 +136,9 @@ def _length(number: int) -> int:
     """How many elements a tape has."""
     if number < 0:
         return _known[number].length
-    if number and routines.words(number)[_LOOP]:
-        raise NotImplementedError("A loop on a GPU cannot read what a loop on the CPU recorded in part, over the budget "
-                                  "of tapes. Fix: raise it with anima.config.update('anima_tape_budget', bytes).")
+    if number and routines.words(number)[routines.LOOP]:
+        raise NotImplementedError("A loop on a GPU cannot read what a loop on the CPU recorded in part, over the budget"
+                                  " of tapes. Fix: raise it with anima.config.update('anima_tape_budget', bytes).")
     return routines.words(number)[routines.LENGTH] if number else 0
 
 

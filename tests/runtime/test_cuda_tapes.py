@@ -4,7 +4,6 @@ the host makes, moves and frees them while kernels wait."""
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.api import remotes
 from anima.compiler.grid import compile
 from anima.config import config
 from anima.control import tape
@@ -41,7 +39,10 @@ def until(x: Any) -> Any:
 def nested(x: Any, n: Any) -> Any:
     """Tapes of tapes: the inner loop is as long as the outer one has come."""
     def outer(c: tuple[Any, Any]) -> tuple[Any, Any]:
-        return c[0] + 1, lax.while_loop(lambda d: d[0] < c[0], lambda d: (d[0] + 1, jnp.sin(d[1]) + 0.1 * x), (0, c[1]))[1]
+        def inner(d: tuple[Any, Any]) -> tuple[Any, Any]:
+            return d[0] + 1, jnp.sin(d[1]) + 0.1 * x
+
+        return c[0] + 1, lax.while_loop(lambda d: d[0] < c[0], inner, (0, c[1]))[1]
 
     return lax.while_loop(lambda c: c[0] < n, outer, (0, x))[1]
 
@@ -75,7 +76,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "hessian": (anima.hessian(squared(steps)), (X, 3)),
     "twice": (anima.grad(lambda x, n: (anima.grad(squared(steps))(x, n) ** 2).sum()), (X, 3)),
     "jacobian": (anima.jacrev(steps), (X, 4)),
-    "tangents": (lambda x, n: anima.jvp(anima.grad(squared(steps)), (x, n), (x, np.zeros((), anima.float0)))[1], (X, 4)),
+    "tangents": (lambda x, n: anima.jvp(lambda x: anima.grad(squared(steps))(x, n), (x,), (x,))[1], (X, 4)),
     "integers and truths": (anima.grad(lambda x, n: lax.while_loop(
         lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.where(c[1] > 1, c[1] * 0.5, c[1] ** 2 + c[0])), (0, x))[1].sum()),
         (X, 6)),
@@ -112,10 +113,179 @@ def test_jitted(name: str, card: anima.Device) -> None:
     assert len(driver_of().blocks) == blocks  # tapes of a program are gone with its call
 
 
-@pytest.mark.parametrize("name", ["while", "a number", "no steps", "fori", "nested", "lanes", "twice", "jacobian", "complex",
-                                  "in a scan"])
+@pytest.mark.parametrize("name", ["while", "a number", "no steps", "fori", "nested", "lanes", "twice", "jacobian",
+                                  "complex", "in a scan"])
 def test_one_by_one(name: str, card: anima.Device) -> None:
     """A program makes the tapes, another one reads them."""
     fun, args = PROGRAMS[name]
     want = fun(*map(jnp.asarray, args))
     agree(fun(*anima.device_put(args, card)), want)
+
+
+@pytest.mark.parametrize("name", ["steps", "fori", "nested", "lanes", "hessian"])
+def test_several_blocks(name: str, card: anima.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile, "LARGE", 1)
+    monkeypatch.setattr(compile, "_has_rounds", lambda stmts: False)
+    fun, args = PROGRAMS[name]
+    launched = set()
+    launch = Card.run
+    monkeypatch.setattr(Card, "run", lambda self, function, words, blocks, *rest: (
+        launched.add(blocks), launch(self, function, words, blocks, *rest))[1])
+    agree(anima.jit(fun)(*anima.device_put(args, card)), anima.jit(fun)(*args))
+    assert max(launched) > 1
+
+
+def test_tapes_grow(card: anima.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as they are full; what is on them stays."""
+    sizes: list[int] = []
+    grow = cuda_tapes.DeviceTape.grow
+    monkeypatch.setattr(cuda_tapes.DeviceTape, "grow", lambda self, n: (sizes.append(n), grow(self, n))[1])
+
+    def many(x: Any, n: Any) -> Any:
+        return lax.fori_loop(0, n, lambda i, y: jnp.sin(y) + x, x)
+
+    for n in (1024, 1025, 5000):
+        sizes.clear()
+        x = np.float32(0.3)
+        agree(anima.jit(anima.grad(many))(anima.device_put(x, card), n), anima.grad(many)(x, n))
+        assert sizes == [4 * 1024 * 2 ** k for k in range(len(sizes))]
+        assert len(sizes) == {1024: 1, 1025: 2, 5000: 4}[n]
+
+
+def test_tapes_live_as_long_as_what_reads_them(card: anima.Device) -> None:
+    there = anima.device_put(X, card)
+
+    def work() -> None:
+        for fun in (steps, nested):
+            out, pull = anima.vjp(lambda x, fun=fun: fun(x, 4), there)
+            want, here = anima.vjp(lambda x, fun=fun: fun(x, 4), X)
+            agree(out, want)
+            for scale in (1, 3):
+                agree(pull(out * scale), here(want * scale))
+            agree(anima.jit(pull)(out), here(want))  # tapes that are constants of a program
+
+    work()
+    anima.clear_caches()
+    gc.collect()
+    blocks = len(driver_of().blocks)
+    work()
+    anima.clear_caches()
+    gc.collect()
+    assert len(driver_of().blocks) == blocks and not cuda_tapes._known
+
+
+def test_tapes_of_the_cpu_are_read_on_a_card(card: anima.Device) -> None:
+    for fun in (steps, nested):
+        _, slope = anima.linearize(lambda x, fun=fun: fun(x, 4), jnp.asarray(X))
+        there = slope(anima.device_put(X, card))
+        agree(there, slope(jnp.asarray(X)))
+        agree(anima.jit(slope)(anima.device_put(X, card)), slope(jnp.asarray(X)))
+
+
+def test_tapes_of_a_card_are_read_on_the_cpu(card: anima.Device) -> None:
+    """As copies; those of steps, which have no data, too."""
+    jaxpr = anima.make_jaxpr(lambda x: anima.vjp(lambda x: nested(x, 4), x)[1](x))(X)
+    kinds = [v.aval.dtype for e in jaxpr.eqns if e.primitive.name == "tape_while" for v in e.outvars
+             if isinstance(v.aval.dtype, tape.TapeDType)]
+    assert tape.STEPS in kinds and any(isinstance(k.element.dtype, tape.TapeDType) for k in kinds)
+    eqn = next(e for e in jaxpr.eqns if e.primitive.name == "tape_while")
+    args = [np.asarray(RNG.uniform(0, 1, v.aval.shape) * 4, v.aval.dtype) for v in eqn.invars]
+    want = eqn.primitive.bind(*map(jnp.asarray, args), **eqn.params)
+    found = eqn.primitive.bind(*anima.device_put(args, card), **eqn.params)
+
+    def same(a: Any, b: Any, dtype: Any) -> None:
+        assert len(a) == len(b) > 0
+        if dtype == tape.STEPS:
+            return
+        for x, y in zip(a.elements(dtype.element), b.elements(dtype.element), strict=True):
+            if isinstance(dtype.element.dtype, tape.TapeDType):
+                same(x, y, dtype.element.dtype) if x is not None and len(x) else None
+            else:
+                np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+
+    for a, b in zip(found, want, strict=True):
+        if isinstance(a.dtype, tape.TapeDType):
+            same(a.elements()[()], b.elements()[()], a.dtype)
+
+
+def test_tapes_inside_of_loops_are_given_back_there(card: anima.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = []
+    answer = cuda_tapes.Tapes.answer
+    monkeypatch.setattr(cuda_tapes.Tapes, "answer", lambda self, *args: (
+        answer(self, *args), most.append((len(cuda_tapes._known), len(driver_of().blocks))))[0])
+    fun = anima.jit(lambda x: lax.scan(lambda c, n: (anima.grad(squared(steps))(c, n), None), x, np.full(6, 2))[0])
+    agree(fun(anima.device_put(X / 4, card)), fun(X / 4))
+    few = len(most) // 6
+    assert max(most[:few]) == max(most)
+
+
+def test_callbacks_and_tapes(card: anima.Device) -> None:
+    seen: list[float] = []
+
+    def noted(x: Any) -> Any:
+        def step(c: Any) -> Any:
+            anima.debug.callback(lambda s: seen.append(float(s)), c[1].sum())
+            y = anima.pure_callback(lambda s: np.asarray(2 * s), c[1], lax.stop_gradient(c[1]))
+            return c[0] + 1, jnp.sin(c[1]) * y
+
+        return lax.while_loop(lambda c: c[0] < 4, step, (0, x))[1].sum()
+
+    called = anima.jit(anima.grad(noted))
+    want = called(X)
+    anima.effects_barrier()
+    first = list(seen)
+    seen.clear()
+    agree(called(anima.device_put(X, card)), want)
+    anima.effects_barrier()
+    assert len(seen) == len(first) == 4
+    np.testing.assert_allclose(seen, first, rtol=1e-4)
+
+
+def test_what_a_callback_raises_frees_the_tapes(card: anima.Device) -> None:
+    def picky(i: Any) -> Any:
+        if i == 9:
+            raise ValueError("no more")
+        return np.float32(i)
+
+    def loop(x: Any, n: Any) -> Any:
+        def step(i: Any, y: Any) -> Any:
+            return jnp.sin(y) * anima.pure_callback(picky, anima.ShapeDtypeStruct((), np.float32), i)
+
+        return lax.fori_loop(1, n, step, x).sum()
+
+    there = anima.device_put(X, card)
+    called = anima.jit(anima.grad(loop))
+    called(there, 5)
+    gc.collect()
+    blocks = len(driver_of().blocks)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no more") as caught:
+            called(there, 12)
+        assert not cuda_tapes._known and caught.value is not None
+    del caught
+    gc.collect()
+    assert len(driver_of().blocks) == blocks
+    agree(called(there, 5), called(X, 5))
+
+
+def test_memory_that_is_not_there(card: anima.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = anima.device_put(np.ones(1000, np.float32), card)
+    called = anima.jit(anima.grad(squared(steps)))
+    want = np.asarray(called(there, 3))
+    answer = Card.answer
+    monkeypatch.setattr(Card, "answer", lambda self, name, args: cuda_driver.OUT_OF_MEMORY if (
+        name == "cuMemAllocAsync" and args[1] > 100_000) else answer(self, name, args))
+    with pytest.raises(RuntimeError, match=r"RESOURCE_EXHAUSTED: Out of memory allocating \d+ bytes"):
+        called(there, 500)
+    np.testing.assert_array_equal(called(there, 3), want)
+
+
+def test_tapes_that_are_kept_in_part_are_refused(card: anima.Device) -> None:
+    """What a CPU recorded over its budget cannot be read on a card; on a card there is no budget."""
+    with config.option("tape_budget")(10_000):
+        _, slope = anima.linearize(lambda x: steps(x, 2000), jnp.asarray(X))
+        slope(jnp.asarray(X))
+        with pytest.raises(NotImplementedError, match=r"recorded in part, over the budget of tapes\. Fix: "):
+            slope(anima.device_put(X, card))
+        want = anima.grad(squared(steps))(jnp.asarray(X), 2000)
+        agree(anima.jit(anima.grad(squared(steps)))(anima.device_put(X, card), 2000), want)

@@ -62,8 +62,8 @@ class LibraryProduct:
 
 @record
 class HostCall:
-    """What kernels ask the host for: a callback, by its number among the program's, or a routine of tapes; and where its
-    operands and its results are, with their bytes."""
+    """What kernels ask the host for: a callback, by its number among the program's, or a routine of tapes; and where
+    its operands and its results are, with their bytes."""
 
     routine: str
     number: int
