@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -338,7 +339,15 @@ def call_elsewhere(entry: Any, leaves: Sequence[Any], shardings: Sequence[Shardi
     for k in entry.donated:
         if isinstance(leaves[k], ConcreteArray):
             leaves[k].delete(entry.name)
+    if not entry.donated:
+        entry.last = partial(run, machine, program, avals=entry.avals, out_avals=entry.out_avals, shardings=shardings,
+                             committed=committed), [*map(kind_of, leaves)]
     return outs
+
+
+def kind_of(x: Any) -> tuple[Any, Any]:
+    """By what `Entry.again` knows an argument."""
+    return (x.aval, x.sharding) if type(x) is PlacedArray and x.committed else (None, None)
 
 
 def call_here(entry: Any, leaves: Sequence[Any], shardings: Any, stays: bool) -> list[PlacedArray]:
