@@ -97,12 +97,12 @@ class Entry:
             self.spread[known] = spread.program(self.name, self.closed, self.places, leaves, known, self.donated)
         program = self.spread[known]
         if program is not None:
-            self.last = program, [(x.aval, x.sharding) if type(x) is PlacedArray and x.committed else (None, None)
-                                  for x in leaves]
+            self.last = program, [*map(placed_calls.kind_of, leaves)]
         return program
 
     def again(self, leaves: Sequence[Any]) -> Any:
-        """What ran the last call of this process on devices of several, if this one is just like it; else None."""
+        """What ran the last call on devices of several processes, or on one that is no CPU, if this one is just like
+        it; else None."""
         program, kinds = self.last
         for x, (aval, sharding) in zip(leaves, kinds, strict=True):
             if type(x) is not PlacedArray or x.aval is not aval or x._sharding is not sharding or not x.committed:
@@ -302,6 +302,9 @@ class JitFunction:
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves, static)
         if machines and placed_calls.is_elsewhere(entry, leaves):
+            entry.read = entry.read or reader(in_tree, static)
+            if entry.kept and entry.uses is None and not (config.debug_nans or config.debug_infs):
+                self._keep(self.placed, entry)
             return self._call_placed(entry, leaves, static)
         if entry.executable is None:
             entry.compile(static)

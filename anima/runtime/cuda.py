@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -28,6 +29,8 @@ from anima.runtime.cuda_driver import OUT_OF_MEMORY, Blas, CudaDriver, CudaError
 from anima.runtime.cuda_tapes import Tapes, tapes_here
 from anima.util import once
 
+_BYTE = np.dtype(np.uint8)
+
 
 class GpuMemory(Remote):
     """Elements of an array in the memory of a GPU."""
@@ -36,7 +39,7 @@ class GpuMemory(Remote):
 
     def __init__(self, machine: Gpu, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.machine, self.shape, self.dtype = machine, shape, dtype
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize
         self._host: np.ndarray | None = None
         self._address = machine.allocate(self.nbytes)
 
@@ -69,21 +72,25 @@ class GpuMemory(Remote):
 
 
 class TapeMemory(GpuMemory):
-    """An array of tapes: their numbers, in the memory of a GPU, and what keeps the tapes alive. `here`: the array as
-    the CPU has it, if that is where it comes from."""
+    """An array of tapes: their numbers, in the memory of a GPU; `keep` keeps the tapes alive."""
 
     __slots__ = ("keep", "tape_dtype")
 
-    def __init__(self, machine: Gpu, shape: tuple[int, ...], tape_dtype: TapeDType | None, keep: Any,
-                 here: np.ndarray | None = None) -> None:
+    def __init__(self, machine: Gpu, shape: tuple[int, ...], tape_dtype: Any) -> None:
         super().__init__(machine, shape, WORD)
-        self.tape_dtype, self.keep, self._host = tape_dtype, keep, here
+        self.tape_dtype, self.keep = tape_dtype, None
 
     def host(self) -> np.ndarray:
         if self._host is None:
-            assert self.tape_dtype is not None
             self._host = tapes_here(super().host(), self.tape_dtype, self.keep)
         return self._host
+
+    @classmethod
+    def of(cls, machine: Gpu, tapes: np.ndarray) -> TapeMemory:
+        """An array of tapes that are in the memory of this machine."""
+        new = cls(machine, tapes.shape, None)
+        new._host = new.keep = tapes
+        return new
 
 
 class Gpu:
@@ -103,31 +110,27 @@ class Gpu:
         return Mailbox(self.driver)
 
     def allocate(self, nbytes: int, aside: bool = False) -> int:
-        """The address of memory. RuntimeError that tells what holds the rest, where there is not enough."""
-        with self.lock:
-            self.driver.enter()
-            try:
-                return self.driver.allocate(nbytes, aside)
-            except CudaError as error:
-                if error.code != OUT_OF_MEMORY:
-                    raise
-                free, total = self.driver.free_memory()
-                largest = sorted(self.live(), key=lambda x: -x.nbytes)[:5]
-                held = "; ".join(f"{x.aval.str_short()} of {x.nbytes} bytes" for x in largest) or "none"
-                raise RuntimeError(
-                    f"RESOURCE_EXHAUSTED: Out of memory allocating {nbytes} bytes on {self.driver.name}: {free} of "
-                    f"{total} bytes are free. The largest arrays there: {held}.") from None
+        """The address of memory, for a thread that has entered. RuntimeError that tells what holds the rest, where
+        there is not enough."""
+        try:
+            return self.driver.allocate(nbytes, aside)
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise
+            free, total = self.driver.free_memory()
+            largest = sorted(self.live(), key=lambda x: -x.nbytes)[:5]
+            held = "; ".join(f"{x.aval.str_short()} of {x.nbytes} bytes" for x in largest) or "none"
+            raise RuntimeError(
+                f"RESOURCE_EXHAUSTED: Out of memory allocating {nbytes} bytes on {self.driver.name}: {free} of "
+                f"{total} bytes are free. The largest arrays there: {held}.") from None
 
     def put(self, array: np.ndarray) -> GpuMemory:
-        if array.dtype == object:
-            memory: GpuMemory = TapeMemory(self, array.shape, None, array, array)
-            array = handles(array)
-        else:
-            array = np.ascontiguousarray(array)
-            memory = GpuMemory(self, array.shape, array.dtype)
-        if array.nbytes:
-            with self.lock:
-                self.driver.enter()
+        tapes = array if array.dtype == object else None
+        array = np.ascontiguousarray(array) if tapes is None else handles(tapes)
+        with self.lock:
+            self.driver.enter()
+            memory = GpuMemory(self, array.shape, array.dtype) if tapes is None else TapeMemory.of(self, tapes)
+            if array.nbytes:
                 self.driver.upload(memory.address, array.ctypes.data, array.nbytes)
         return memory
 
@@ -144,12 +147,14 @@ class GpuProgram:
         driver = machine.driver
         code = ptx.compile_ptx(grid.text, machine.target)
         program = grid.program
-        self.inputs = program.with_role("input")
-        self.outputs = [((*a.shape, *((b.size // max(a.size, 1),) if a.size != b.size else ())),
-                         a.dtype if isinstance(a.dtype, TapeDType) else NUMPY[b.dtype])
+        self.nbytes = program.arena
+        self.sizes = [b.size * itemsize(b.dtype) for b in program.with_role("input")]
+        self.outputs = [_output(a, NUMPY[b.dtype])
                         for a, b in zip(closed.out_avals, program.with_role("output"), strict=True)]
+        self.gives_tapes = any(kind is TapeMemory for kind, _, _ in self.outputs)
         with machine.lock:
             driver.enter()
+            assert len(slots(program)) == sum(map(len, map(program.with_role, ("input", "output", "const"))))
             self.module = driver.load(code)
             self.kernels = [None if isinstance(step, LibraryProduct) else
                             (step, *driver.function(self.module, step.entry, step.threads, step.shared))
@@ -162,31 +167,19 @@ class GpuProgram:
 
     def __call__(self, given: Sequence[Remote]) -> list[Remote]:
         """Launches the program. The results, which are computed later."""
-        machine, program = self.machine, self.grid.program
-        for memory, buffer in zip(given, self.inputs, strict=True):
-            assert memory.nbytes == buffer.size * itemsize(buffer.dtype)  # type: ignore[attr-defined]
-        tapes = Tapes(machine)
-        keep = tapes, self.consts, [m for m in given if isinstance(m, TapeMemory)]
-        outputs = [TapeMemory(machine, shape, dtype, keep) if isinstance(dtype, TapeDType) else
-                   GpuMemory(machine, shape, dtype) for shape, dtype in self.outputs]
-        arena = GpuMemory(machine, (program.arena,), np.dtype(np.uint8)) if program.arena else None
-        addresses = [m.address for m in (*given, *outputs, *self.constants)]
-        assert len(addresses) == len(slots(program))
-        addresses.append(0 if arena is None else arena.address)
-        try:
-            self._launch(addresses, tapes)
-        except BaseException:  # whose traceback may live long
-            tapes.close()
-            raise
-        return list(outputs)
-
-    def _launch(self, addresses: Sequence[int], tapes: Tapes) -> None:
-        """Launches the kernels, one after the other, and does what they ask for."""
         machine, driver = self.machine, self.machine.driver
-        values = [ctypes.c_uint64(a) for a in (*addresses, self.counter.address)]
-        params = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        assert [memory.nbytes for memory in given] == self.sizes  # type: ignore[attr-defined]
         with machine.lock:
             driver.enter()
+            outputs = [kind(machine, shape, dtype) for kind, shape, dtype in self.outputs]
+            tapes = Tapes(machine)
+            arena = GpuMemory(machine, (self.nbytes,), _BYTE) if self.nbytes else None
+            addresses = [m.address for m in (*given, *outputs, *self.constants)]
+            addresses.append(0 if arena is None else arena.address)
+            count = len(addresses) + 1
+            values = (ctypes.c_uint64 * count)(*addresses, self.counter.address)
+            first = ctypes.addressof(values)
+            params = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
             if self.host_calls is not None:
                 driver.upload(self.counter.address, self.start.ctypes.data, self.start.nbytes)
             for step, kernel in zip(self.grid.steps, self.kernels, strict=True):
@@ -200,6 +193,19 @@ class GpuProgram:
                               params)
                 if self.host_calls is not None:
                     self.host_calls.serve(addresses, tapes)
+        if self.gives_tapes:
+            keep = tapes, self.consts, [m for m in given if isinstance(m, TapeMemory)]
+            for memory in outputs:
+                if isinstance(memory, TapeMemory):
+                    memory.keep = keep
+        return list(outputs)
+
+
+def _output(aval: Any, dtype: np.dtype) -> tuple[Callable[..., GpuMemory], tuple[int, ...], Any]:
+    """What makes the memory of a result, its shape, and its dtype."""
+    if isinstance(aval.dtype, TapeDType):
+        return TapeMemory, aval.shape, aval.dtype
+    return GpuMemory, (*aval.shape, *getattr(aval.dtype, "element_shape", ())), dtype
 
 
 def _at(addresses: Sequence[int], place: Slot) -> int:

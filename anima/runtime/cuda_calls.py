@@ -56,6 +56,7 @@ class HostCalls:
             except BaseException as error:  # Ctrl-C as well: the kernel must come to its end
                 failed = failed or error
         if failed is not None:
+            tapes.close()  # its traceback may live long
             raise failed
 
     def _until_over(self, addresses: Sequence[int], tapes: Tapes, failed: bool) -> None:

@@ -25,7 +25,7 @@ _ATTRIBUTES = {"processors": 16, "major": 75, "minor": 76}
 _SHARED_LIMIT = 8    # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _KEPT = 4            # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 _PLAIN_SHARED = 48 << 10
-_FIRST_PAUSE, _LONGEST_PAUSE = 2e-5, 2e-3  # seconds
+_PATIENCE, _FIRST_PAUSE, _LONGEST_PAUSE = 2e-3, 2e-5, 2e-3  # seconds: how long to look without a pause
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,), "cuDeviceGetCount": (POINTER(c_int),),
@@ -177,7 +177,7 @@ class CudaDriver:
         pause = _FIRST_PAUSE
         start = time.perf_counter()
         while (code := self.functions.cuStreamQuery(self.stream)) == NOT_READY:
-            if time.perf_counter() - start > 1e-4:
+            if time.perf_counter() - start > _PATIENCE:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         if code:

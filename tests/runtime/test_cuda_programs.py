@@ -195,6 +195,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
                     (RNG.normal(size=(3, 2, 5)).astype(np.float32),)),
     "in turns": (lambda x: x / x.sum() + jnp.sort(x, 0) * x.max(1, keepdims=True), (LARGE[1],)),
     "loops": (lambda x: lax.scan(lambda c, r: (jnp.tanh(c + r), c * r), jnp.zeros(4), x), (F,)),
+    "matrices in loops": (lambda x, y: (lax.scan(lambda c, r: (jnp.tanh(c @ c + r), c.sum()), x, y),
+                                        lax.fori_loop(0, 3, lambda i, c: (c[1] @ c[0], c[0] * 0.5), (x, x.T))),
+                          (LARGE[0][:4, :4], LARGE[1][:6, :4])),
+    "long rows": (lambda x: (anima.nn.softmax(x), x / x.sum(1, keepdims=True)),
+                  (RNG.uniform(size=(20, 2500)).astype(np.float32),)),
     "slopes": (anima.grad(lambda x: (jnp.sin(x) * jnp.cumsum(x, 0)).sum()), (F,)),
     "order": (lambda x, y: (jnp.sort(x, 1), jnp.argsort(y, 0), *lax.top_k(x, 2)), (F, I)),
     "indices": (lambda x, y: (x.at[y[0, :2], 0].set(7, mode="drop"), x[y[:, 0]], x.at[0].add(x[1])), (F, I % 3)),
@@ -251,6 +256,27 @@ def test_operations_one_by_one(name: str, card: anima.Device) -> None:
     fun, args = PROGRAMS[name]
     found = fun(*anima.device_put(args, card))
     agree(found, fun(*map(jnp.asarray, args)))
+
+
+def test_references_inside_of_programs(card: anima.Device) -> None:
+    def program(x: Any) -> Any:
+        total = anima.new_ref(jnp.zeros(3, jnp.float32))
+        lax.fori_loop(0, 4, lambda i, _: total.__setitem__(i % 3, total[i % 3] + x[i]), None)
+        return total[...]
+
+    x = RNG.normal(size=4).astype(np.float32)
+    np.testing.assert_allclose(anima.jit(program)(anima.device_put(x, card)), [x[0] + x[3], x[1], x[2]], rtol=1e-6)
+
+
+def test_keys(card: anima.Device) -> None:
+    with anima.default_device(card):
+        key = anima.random.key(3)
+        twice = key[None][0]
+        with anima.debug_key_reuse(True), pytest.raises(anima.errors.KeyReuseError):
+            keys = anima.random.split(twice)
+            anima.random.normal(keys[0])
+            anima.random.normal(keys[0])
+        assert repr(anima.jit(lambda k: k)(key)) == repr(anima.device_put(key, anima.devices("cpu")[0]))
 
 
 def test_chains_of_calls(card: anima.Device) -> None:

@@ -1,7 +1,8 @@
 """From a jaxpr to the text of one kernel, which all threads of a grid run from the program's first step to its last.
 
     jaxpr   dead_code inline hoist expand simplify together dead_code fuse lower      as on a CPU
-    loops   nests registers plain parts plan_buffers       products as nests; sums in parts; what is where
+    loops   tapes nests registers plain parts near         tapes of the host's; products as nests; sums in parts
+            plan_buffers                                   what is where
             hand_out barriers                              which threads run what, and where they wait
     llvm    GridText
 """
@@ -15,8 +16,10 @@ from typing import Any
 from anima.compiler.driver import Pass, PassRun, to_nests
 from anima.compiler.grid import rewrites
 from anima.compiler.grid.barriers import GRID, barriers
+from anima.compiler.grid.near import near
 from anima.compiler.grid.nests import asks_host, nests, plain
 from anima.compiler.grid.parts import parts
+from anima.compiler.grid.tapes import tapes
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.grid.teams import hand_out, most_threads
 from anima.compiler.grid.text import GridText
@@ -34,12 +37,13 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.ir.routines import arguments, buffers_read, buffers_written
 from anima.compiler.lowering.tape import TAPES
-from anima.compiler.storage.buffers import plan_buffers, size_in_bytes
+from anima.compiler.storage.buffers import plan_buffers, remove_copies, size_in_bytes
 from anima.compiler.storage.registers import registers
 from anima.core.jaxpr import ClosedJaxpr
 from anima.util import record, replace
 
 ENTERING = (rewrites,)  # modules that enter rewrites
+ALIKE = 4        # elements, at most, of an array in a loop that every thread computes for itself
 LARGE = 1 << 14  # threads with something to do from which a program has more than one block
 
 
@@ -98,10 +102,12 @@ def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
     """The passes for a program of this name, down to loops that are handed out."""
     return [
         *to_nests(name, donated, target),
+        Pass("tapes", tapes, "loops"),
         Pass("nests", partial(nests, target=target), "loops"),
-        Pass("registers", registers, "loops"),
+        Pass("registers", partial(registers, largest=ALIKE), "loops"),
         Pass("plain", plain, "loops"),
         Pass("parts", partial(parts, target=target), "loops"),
+        Pass("near", partial(_near, target=target), "loops"),
         Pass("plan_buffers", plan_buffers, "loops"),
         Pass("hand_out", partial(hand_out, target=target), "loops"),
         Pass("barriers", barriers, "loops"),
@@ -167,6 +173,11 @@ def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:
     if blocks == 1 and not _uses_blocks(stmts, target.block):
         threads = 1 if busy == 1 else min(max(target.warp, 1 << (busy - 1).bit_length()), target.single)
     return threads, blocks
+
+
+def _near(program: Program, target: GridTarget) -> Program:
+    one_block = _has_rounds(program.body) and _sizes(hand_out(program, target).body, target)[1] == 1
+    return near(remove_copies(program)) if one_block else program
 
 
 def _has_rounds(stmts: Sequence[Stmt]) -> bool:

@@ -11,7 +11,7 @@ vector are registers one by one: a thread has no vectors. Scratch memory that is
 temporary buffer.
 
 After this pass the only routines left are large products outside of loops, and what the host is asked for: callbacks
-into Python, and tapes. These have all elements there: no loop over the budget goes on with states in their place.
+into Python, and tapes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ from anima.compiler.ir.loops import (
     statements_outside,
 )
 from anima.compiler.ir.routines import TAPE_ROUTINES, WHEEL, arguments
-from anima.compiler.lowering.tape import TAPES, Refill, TapedLoop
 from anima.compiler.storage.buffers import rename, written_out
 from anima.core.source import Source
 from anima.util import replace
@@ -63,7 +62,6 @@ LOCAL = 1 << 15  # bytes of scratch memory of one block, at most
 def nests(program: Program, target: GridTarget) -> Program:
     """Writes products and convolutions as nests, but for products that a library is to do. NotImplementedError for any
     other routine but those that the host is asked for."""
-    program = _whole_tapes(program)
     calls = [s for s in statements_outside(program.body) if isinstance(s, Call)]
     for s in sorted(calls, key=lambda s: s.source is None):
         if s.routine not in ("gemm", "convolution") and not asks_host(s):
@@ -77,24 +75,6 @@ def nests(program: Program, target: GridTarget) -> Program:
 def asks_host(stmt: Stmt) -> bool:
     """Whether a statement is a call that the host does while the grid waits."""
     return isinstance(stmt, Call) and (stmt.routine == "callback" or stmt.routine in TAPE_ROUTINES)
-
-
-def _whole_tapes(program: Program) -> Program:
-    """The program without what it does about tapes that are full, or kept in part, of which a grid has none."""
-    if not any(b.name == TAPES for b in program.buffers):
-        return program
-    partial = {n for n, c in enumerate(program.callbacks) if isinstance(c, (TapedLoop, Refill))}
-
-    def is_about_parts(stmt: Stmt) -> bool:
-        if isinstance(stmt, If):
-            return any(isinstance(s, Call) and s.routine == "callback" and s.args[0] in partial for s in stmt.then)
-        return isinstance(stmt, Call) and stmt.routine == "tape_check"
-
-    def block(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
-        return tuple(s if isinstance(s, Kernel) else map_blocks(block, s) for s in stmts if not is_about_parts(s))
-
-    buffers = [replace(b, role="temp") if b.name == TAPES else b for b in program.buffers]  # the host knows its tapes
-    return replace(program, body=block(program.body), buffers=tuple(buffers))
 
 
 def refusal(why: str, source: Source | None) -> NotImplementedError:

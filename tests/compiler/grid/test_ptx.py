@@ -66,6 +66,11 @@ def test_elements_beside_each_other_are_moved_at_once() -> None:
     assert "ld.global.nc.v4" in ptx and "st.global.v4" in ptx
 
 
+def test_small_states_of_loops_are_near() -> None:
+    ptx = ptx_of(lambda x: lax.fori_loop(0, 9, lambda i, c: jnp.tanh(c @ c + 0.1), x).sum(), X[:4, :4])
+    assert "ld.shared" in ptx and "st.shared" in ptx
+
+
 def test_a_shift_by_much_moves_every_bit_out() -> None:
     assert "min.u64" in ptx_of(lax.shift_left, np.ones(3, np.int64), np.full(3, 1 << 32))
 
