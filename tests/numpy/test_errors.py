@@ -94,6 +94,7 @@ REFUSED = {
         ("gradient(V, X)", "distances must match the length"),
         ("interp(V, V, V[:2])", "one-dimensional arrays of equal size"),
         ("interp(V, X, X)", "one-dimensional arrays of equal size"),
+        ("interp(C, V, V)", "places x and xp cannot be complex"), ("interp(V, C, V)", "cannot be complex"),
         ("interp(V, V, V, left='no')", "the only valid string value"),
         ("interp(V, V, V, right='no')", "the only valid string value"),
         ("interp(V, V, V, period=V)", "period must be a scalar"), ("unwrap(C)", "unwrap does not support complex"),
