@@ -94,7 +94,7 @@ class Entry:
         """What runs the program in this process, where arguments or results are on devices of others; else None."""
         known = tuple([committed_sharding(x) for x in leaves])
         if known not in self.spread:
-            self.spread[known] = spread.program(self.name, self.closed, self.places, leaves, known, self.donated)
+            self.spread[known] = spread.program(self.name, self.closed, self.places, self.avals, known, self.donated)
         program = self.spread[known]
         if program is not None:
             self.last = program, [*map(placed_calls.kind_of, leaves)]
