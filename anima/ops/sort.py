@@ -40,7 +40,7 @@ def _descending_keys(x: np.ndarray) -> np.ndarray:
     if dtypes.issubdtype(x.dtype, np.floating):
         wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
         signed, most = (np.int32, 0x7FFFFFFF) if wide.dtype.itemsize == 4 else (np.int64, 0x7FFFFFFFFFFFFFFF)
-        bits = wide.view(signed)
+        bits: Any = wide.view(signed)
         x = np.where(bits < 0, bits ^ signed(most), bits)
         nan = np.isnan(wide)
         if nan.any():
