@@ -1,6 +1,6 @@
 """Programs on the libraries of JAX's world: Anima in JAX's place beside JAX itself, each in a process of its own.
 
-    ANIMA_BENCH_JAX=/path/to/python python -m benchmarks libraries [WORD ...]  a Python that has JAX and the libraries
+    ANIMA_BENCH_JAX=/path/to/python python -m benchmarks.libraries [WORD ...]  a Python that has JAX and the libraries
     ANIMA_BENCH_OLD_JAX=/path/to/python ...      another, of JAX 0.4.31 with the libraries of what people filed as slow
     python -m anima run benchmarks/libraries/programs.py optax_mlp      one program, as JSON
 
@@ -18,6 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from benchmarks.libraries.programs import PROGRAMS
 
 HERE = Path(__file__).resolve().parent
 ROUNDS = 3
@@ -47,8 +49,6 @@ def peers_of(name: str) -> dict[str, list[str]]:
 
 
 def main(words: list[str] | None = None) -> None:
-    from benchmarks.libraries.programs import PROGRAMS
-
     print(f"Medians of {ROUNDS} processes; N x = takes N times as long as Anima")
     ratios: dict[tuple[str, str], list[float]] = {}
     for name in PROGRAMS:
