@@ -19,12 +19,12 @@ import numpy as np
 
 from anima import errors, tree
 from anima.api import placed_calls
-from anima.api.pjit import all_finite, executable_of, pjit_p
-from anima.api.placed_calls import Places, Wanted, constrained, in_places, placed, plain, wanted
+from anima.api.pjit import executable_of, pjit_p
+from anima.api.placed_calls import Places, Wanted, constrained, placed, to_numpy, wanted
 from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
 from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
-from anima.config import config, settled
+from anima.config import config, default_device, settled
 from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
@@ -33,7 +33,7 @@ from anima.core.device import machines
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.placement import committed_sharding
 from anima.core.refs import AbstractRef, EagerCell, check_given_once, check_not_closed_over
-from anima.core.stage import Traced, close, eval_jaxpr, flattened, trace_to_jaxpr
+from anima.core.stage import Traced, all_finite, close, eval_jaxpr, flattened, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import EVAL, Tracer, aval_of, is_tracing
 from anima.ops.broadcast import as_array, as_operand
@@ -97,12 +97,12 @@ class Entry:
             self.spread[known] = spread.program(self.name, self.closed, self.places, leaves, known, self.donated)
         program = self.spread[known]
         if program is not None:
-            self.last = program, [(x.aval, x.sharding) if type(x) is PlacedArray and x.committed else (None, None)
-                                  for x in leaves]
+            self.last = program, [*map(placed_calls.kind_of, leaves)]
         return program
 
     def again(self, leaves: Sequence[Any]) -> Any:
-        """What ran the last call of this process on devices of several, if this one is just like it; else None."""
+        """What ran the last call on devices of several processes, or on one that is no CPU, if this one is just like
+        it; else None."""
         program, kinds = self.last
         for x, (aval, sharding) in zip(leaves, kinds, strict=True):
             if type(x) is not PlacedArray or x.aval is not aval or x._sharding is not sharding or not x.committed:
@@ -264,8 +264,8 @@ class JitFunction:
                     program = None if entry.last is None else entry.again(leaves)
                     if program is not None:
                         return entry.together(program(leaves))
-                    if entry.places.knows(leaves, entry.avals):
-                        return self._call_placed(entry, leaves)
+                    if entry.places.knows(leaves, entry.avals) and not (config.debug_nans or config.debug_infs):
+                        return self._call_placed(entry, leaves, None)
             return self._call(args, kwargs)
         except Exception as error:  # as errors.api_boundary, without its call
             errors.filter_traceback(error)
@@ -300,24 +300,27 @@ class JitFunction:
             entry.read, entry.plain = entry.read or reader(in_tree, static), _are_plain(args, kwargs, leaves)
             if entry.kept and entry.uses is None:
                 self._keep(self.placed, entry)
-            return self._call_placed(entry, leaves)
+            return self._call_placed(entry, leaves, static)
         if machines and placed_calls.is_elsewhere(entry, leaves):
-            return self._call_placed(entry, leaves)
+            entry.read = entry.read or reader(in_tree, static)
+            if entry.kept and entry.uses is None and not (config.debug_nans or config.debug_infs):
+                self._keep(self.placed, entry)
+            return self._call_placed(entry, leaves, static)
         if entry.executable is None:
             entry.compile(static)
         checking = config.debug_nans or config.debug_infs
         if entry.places.matter or placed(leaves):
             if entry.run is not None and entry.kept and entry.uses is None and not checking:
                 self._keep(self.placed, entry)
-            return self._call_placed(entry, leaves)
+            return self._call_placed(entry, leaves, static)
         result = entry.run(*leaves) if entry.donated and entry.run is not None and not checking else NotImplemented
         if result is NotImplemented:
-            result = entry.result([x.elements() if type(x) is ConcreteArray else _to_numpy(x, a)
+            result = entry.result([x.elements() if type(x) is ConcreteArray else to_numpy(x, a)
                                    for x, a in zip(leaves, entry.avals, strict=True)])
         elif entry.finish is not None:
             result = entry.finish(result)
         if checking:
-            self._check_finite(tree.leaves(result), in_tree, leaves, static)
+            self._check_finite([x.elements() for x in tree.leaves(result)], in_tree, leaves, static)
             return result
         for k in entry.taken:
             if isinstance(leaves[k], ConcreteArray):
@@ -328,41 +331,27 @@ class JitFunction:
             self._keep(known, entry)
         return result
 
-    def _call_placed(self, entry: Entry, leaves: Sequence[Any]) -> Any:
+    def _call_placed(self, entry: Entry, leaves: Sequence[Any], static: Any) -> Any:
         """A call where something says on which devices it takes place."""
+        checking = config.debug_nans or config.debug_infs
         program = entry.of_process(leaves) if processes.here.count > 1 and not entry.outer else None
         if program is not None:
             result = entry.together(program(leaves))
-            if entry.kept and entry.uses is None and not (config.debug_nans or config.debug_infs):
+            if entry.kept and entry.uses is None and not checking:
                 way = program.way(leaves, entry)
                 if way is not None:
                     self._keep(self.simple if entry.plain else self.recent, way)
             return result
         shardings, stays = entry.places.results(leaves)
         transfers.between(leaves, shardings)
-        if machines and (outs := placed_calls.call_elsewhere(entry, leaves, shardings, stays)) is not None:
-            return entry.together(outs)
-        given = [plain(x) for x in leaves]
-        gone = entry.places.taken(entry.donated, entry.avals, [*map(committed_sharding, leaves)], shardings)
-        for k in entry.donated:
-            if k not in gone and type(given[k]) is ConcreteArray:
-                given[k] = ConcreteArray(given[k].elements(), given[k].aval)  # the call deletes this one, if any
-            elif type(leaves[k]) is PlacedArray:
-                leaves[k].delete(self.name)  # so that nobody but the call has its memory
-        checking = config.debug_nans or config.debug_infs
-        result = entry.run(*given) if entry.run is not None and not checking else NotImplemented
-        if result is NotImplemented:
-            values = entry.values([x.elements() if type(x) is ConcreteArray else _to_numpy(x, a)
-                                   for x, a in zip(given, entry.avals, strict=True)])
-            for k in gone:
-                if isinstance(leaves[k], ConcreteArray):
-                    leaves[k].delete(self.name)
-        else:
-            values = [x.elements() for x in ([result] if entry.form == "single" else result)]
+        kept = [*map(placed_calls.copied, leaves)] if checking else []
+        outs = placed_calls.call_elsewhere(entry, leaves, shardings, stays) if machines else None
+        if outs is None:
+            outs = placed_calls.call_here(entry, leaves, shardings, stays)
         if checking:
-            errors.check_finite(self.name, [v for v in values if v.dtype.kind in "fc"])
-        outs = in_places(values, entry.out_avals, shardings, stays)
-        return outs[0] if entry.form == "single" else entry.out_tree.spec.unflatten(outs)
+            with default_device(None):
+                self._check_finite([x.elements() for x in outs], entry.in_tree, kept, static)
+        return entry.together(outs)
 
     def _keep(self, known: dict[Any, tuple[Any, ...]], entry: Any) -> None:
         """Remembers an entry as the one that was used last."""
@@ -459,9 +448,9 @@ class JitFunction:
                               f"is of type {type(leaf)} and was passed to the function at path {name}. {e} "
                               f"{why}") from None
 
-    def _check_finite(self, outs: Sequence[Any], in_tree: Any, leaves: Sequence[Any], static: Any) -> None:
+    def _check_finite(self, outs: Sequence[np.ndarray], in_tree: Any, leaves: Sequence[Any], static: Any) -> None:
         """Finds the operation that made a NaN by running the function again, one operation at a time."""
-        if all_finite(self.name, [x.value for x in outs if x.dtype.kind != "K"]):
+        if all_finite(self.name, outs):
             return
         dynamic, named = tree.unflatten(in_tree, map(as_array, leaves))
         args, kwargs = self.signature.join(dynamic, named, static)
@@ -529,10 +518,6 @@ def _narrowed(x: Any) -> Any:
     if (type(x) is np.ndarray or isinstance(x, np.generic)) and x.dtype.itemsize >= 8 and x.dtype.char in _NARROW:
         return np.asarray(x, _NARROW[x.dtype.char])
     return x
-
-
-def _to_numpy(x: Any, aval: ShapedArray) -> np.ndarray:
-    return np.asarray(x, dtype=aval.dtype)
 
 
 def _check_output(x: Any, name: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from anima import errors
 from anima.api.placed_calls import pins
 from anima.config import config
 from anima.core.array import ConcreteArray
@@ -19,7 +18,7 @@ from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.primitive import Zero
 from anima.core.refs import EagerCell
-from anima.core.stage import StageTrace, eval_numpy
+from anima.core.stage import StageTrace, or_one_by_one
 from anima.core.trace import EVAL, Trace, aval_of, numpy_value, under
 from anima.transforms.call import ProgramCall
 from anima.transforms.discharge import discharge_jaxpr, discharged
@@ -41,18 +40,6 @@ def executable_of(closed: ClosedJaxpr, name: str, donated: tuple[int, ...] = ())
     return programs.executable_of(closed, name, donated)
 
 
-def all_finite(name: str, outs: Sequence[np.ndarray]) -> bool:
-    """Whether no result is invalid, under debug_nans and debug_infs; says so if one is."""
-    if not (config.debug_nans or config.debug_infs):
-        return True
-    try:
-        errors.check_finite(name, outs)
-        return True
-    except FloatingPointError:
-        print("Invalid value encountered in the output of a jit function. Calling the de-optimized version.")
-        return False
-
-
 def run_on_refs(closed: ClosedJaxpr, changed: tuple[int, ...], name: str, args: Sequence[Any]) -> list[Any]:
     """Runs a program made by `discharge_jaxpr` on arrays, and on references that it changes at `changed`: in place,
     unless others may see their memory."""
@@ -68,8 +55,8 @@ def run_on_refs(closed: ClosedJaxpr, changed: tuple[int, ...], name: str, args: 
             values.append(x.elements().copy() if checking else x.exclusive())
     if not checking:
         outs = executable(values)
-    elif not all_finite(name, outs := executable([v.copy() for v in values])):
-        outs = eval_numpy(closed, values)
+    else:
+        outs = or_one_by_one(name, closed, values, executable([v.copy() for v in values]))
     count = len(outs) - len(changed)
     for k, out in zip(changed, outs[count:], strict=True):
         seen = any(np.may_share_memory(out, x) for x in (*outs[:count], *(v for i, v in enumerate(values) if i != k)))
@@ -85,8 +72,7 @@ class PJit(ProgramCall):
 
     def eval(self, *args: np.ndarray, jaxpr: ClosedJaxpr, name: str, **params: Any) -> list[np.ndarray]:
         values = [np.asarray(a) for a in args]  # NumPy makes scalars of 0-d results
-        outs = executable_of(jaxpr, name)(values)
-        return outs if all_finite(name, outs) else eval_numpy(jaxpr, values)
+        return or_one_by_one(name, jaxpr, values, executable_of(jaxpr, name)(values))
 
     def bind_discharged(self, trace: Trace, args: Sequence[Any], own: tuple[bool, ...], params: dict[str, Any]) -> Any:
         if trace is not EVAL or not any(own):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -338,9 +339,40 @@ def call_elsewhere(entry: Any, leaves: Sequence[Any], shardings: Sequence[Shardi
     for k in entry.donated:
         if isinstance(leaves[k], ConcreteArray):
             leaves[k].delete(entry.name)
-    if config.debug_nans or config.debug_infs:
-        errors.check_finite(entry.name, [x.elements() for x in outs if dtypes.issubdtype(x.dtype, np.inexact)])
+    if not entry.donated:
+        entry.last = partial(run, machine, program, avals=entry.avals, out_avals=entry.out_avals, shardings=shardings,
+                             committed=committed), [*map(kind_of, leaves)]
     return outs
+
+
+def kind_of(x: Any) -> tuple[Any, Any]:
+    """By what `Entry.again` knows an argument."""
+    return (x.aval, x.sharding) if type(x) is PlacedArray and x.committed else (None, None)
+
+
+def call_here(entry: Any, leaves: Sequence[Any], shardings: Any, stays: bool) -> list[PlacedArray]:
+    """The leaves of the result of a call on devices of this machine."""
+    given = [plain(x) for x in leaves]
+    gone = entry.places.taken(entry.donated, entry.avals, [*map(committed_sharding, leaves)], shardings)
+    for k in entry.donated:
+        if k not in gone and type(given[k]) is ConcreteArray:
+            given[k] = ConcreteArray(given[k].elements(), given[k].aval)  # the call deletes this one, if any
+        elif type(leaves[k]) is PlacedArray:
+            leaves[k].delete(entry.name)  # so that nobody but the call has its memory
+    result = entry.run(*given) if entry.run is not None else NotImplemented
+    if result is NotImplemented:
+        values = entry.values([x.elements() if type(x) is ConcreteArray else to_numpy(x, a)
+                               for x, a in zip(given, entry.avals, strict=True)])
+        for k in gone:
+            if isinstance(leaves[k], ConcreteArray):
+                leaves[k].delete(entry.name)
+    else:
+        values = [x.elements() for x in ([result] if entry.form == "single" else result)]
+    return in_places(values, entry.out_avals, shardings, stays)
+
+
+def to_numpy(x: Any, aval: ShapedArray) -> np.ndarray:
+    return np.asarray(x, dtype=aval.dtype)
 
 
 def plain(x: Any) -> Any:
@@ -351,6 +383,12 @@ def plain(x: Any) -> Any:
     if type(aval) is ShardedArray:
         aval = ShapedArray(aval.shape, aval.dtype, aval.weak_type)
     return ConcreteArray(x.elements(), aval)
+
+
+def copied(x: Any) -> Any:
+    """The array on no device, in memory of its own."""
+    x = plain(x)
+    return ConcreteArray(x.elements().copy(), x.aval) if type(x) is ConcreteArray else x
 
 
 def _short(leaf: Any) -> str:

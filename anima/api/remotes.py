@@ -20,7 +20,7 @@ from anima.core.elsewhere import machine_of
 from anima.core.primitive import Primitive
 from anima.core.remote import RemoteMachine
 from anima.core.shardings import device_of
-from anima.core.trace import EvalTrace
+from anima.core.trace import EvalTrace, Tracer
 from anima.util import cleared, exactly, lazy_module, once
 
 cuda = lazy_module("anima.runtime.cuda")
@@ -51,7 +51,8 @@ def _there() -> list[PlacedArray]:
 
 def _apply(primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """An operation outside of `jit`, if it is to be done on such a device; else NotImplemented."""
-    if primitive.pins(params) or primitive.effects_of(params) or primitive.axis_names is not None:
+    if (primitive.pins(params) or primitive.effects_of(params) or primitive.axis_names is not None
+            or any(isinstance(x, Tracer) for x in args)):  # of a trace that is over
         return NotImplemented
     placed = [x for x in args if type(x) is PlacedArray and x.committed]
     if placed:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
-from anima.api.pjit import all_finite, executable_of
+from anima.api.pjit import executable_of
 from anima.config import config
 from anima.core.avals import ShapedArray
 from anima.core.axes import varying
@@ -28,7 +28,7 @@ from anima.core.mesh import AbstractMesh, AxisType, Mesh, current_mesh, get_abst
 from anima.core.partition import PartitionSpec, axes_of, used_axes
 from anima.core.refs import Ref
 from anima.core.shardings import DuplicateSpecError
-from anima.core.stage import Traced, eval_numpy, hoisted, trace_to_jaxpr
+from anima.core.stage import Traced, eval_numpy, hoisted, or_one_by_one, trace_to_jaxpr
 from anima.core.state import current
 from anima.core.trace import aval_of, is_array_like, is_tracing
 from anima.ops.broadcast import as_operand
@@ -347,7 +347,7 @@ class CompiledShardMap(ShardMap):
             return eval_numpy(body, args)
         values = [np.asarray(a) for a in args]  # NumPy makes scalars of 0-d results
         outs = executable_of(body, "shard_map")(values)
-        return outs if all_finite("shard_map", outs) else eval_numpy(body, values)
+        return or_one_by_one("shard_map", body, values, outs)
 
 
 shard_map_p = CompiledShardMap("shard_map")

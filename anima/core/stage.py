@@ -349,6 +349,25 @@ def eval_numpy(closed: ClosedJaxpr, args: Sequence[np.ndarray]) -> list[np.ndarr
     return list(map(read, closed.jaxpr.outvars))
 
 
+def all_finite(name: str, outs: Sequence[np.ndarray]) -> bool:
+    """Whether no result is invalid, under debug_nans and debug_infs; says so if one is."""
+    if not (config.debug_nans or config.debug_infs):
+        return True
+    try:
+        errors.check_finite(name, outs)
+        return True
+    except FloatingPointError:
+        print("Invalid value encountered in the output of a jit function. Calling the de-optimized version.")
+        return False
+
+
+def or_one_by_one(name: str, closed: ClosedJaxpr, args: Sequence[np.ndarray],
+                  outs: list[np.ndarray]) -> list[np.ndarray]:
+    """A compiled program's results; if one is invalid where that is asked, those of its operations one by one, which
+    raises where it is made."""
+    return outs if all_finite(name, outs) else eval_numpy(closed, args)
+
+
 def literal_array(literal: Literal) -> ConcreteArray:
     """A literal as an array of exactly its type."""
     return ConcreteArray(np.asarray(literal.val), literal.aval)

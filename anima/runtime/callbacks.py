@@ -56,7 +56,7 @@ class _OnMemory:
 
     def __init__(self, callback: InPlace) -> None:
         self.write, self.count = callback.writer(), len(callback.operands)
-        self.kinds = [*map(_memory, (*callback.operands, *callback.results))]
+        self.kinds = [*map(place_of, (*callback.operands, *callback.results))]
         self.words = ctypes.c_int64 * len(self.kinds)
         self.views: dict[tuple[int, ...], tuple[list[np.ndarray], list[np.ndarray]]] = {}
 
@@ -86,7 +86,7 @@ class _OnCopies:
 
     def __init__(self, callback: HostFunction) -> None:
         self.callback = callback
-        self.operands, self.results = [*map(_memory, callback.operands)], [*map(_memory, callback.results)]
+        self.operands, self.results = [*map(place_of, callback.operands)], [*map(place_of, callback.results)]
         self.words = ctypes.c_int64 * (len(self.operands) + len(self.results))
 
     def __call__(self, address: int) -> None:
@@ -116,6 +116,6 @@ def _view(address: int, shape: tuple[int, ...], dtype: np.dtype, size: int) -> n
         shape, dtype)
 
 
-def _memory(aval: ShapedArray) -> _Memory:
+def place_of(aval: ShapedArray) -> _Memory:
     """Shape, dtype and bytes of an array."""
     return aval.shape, aval.dtype, math.prod(aval.shape) * aval.dtype.itemsize

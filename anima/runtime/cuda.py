@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,11 @@ from anima.compiler.grid.target import GridTarget, nvidia
 from anima.compiler.ir.loops import slots
 from anima.compiler.machine import ptx
 from anima.core.remote import Remote
+from anima.runtime.cuda_calls import HostCalls, Mailbox
 from anima.runtime.cuda_driver import OUT_OF_MEMORY, Blas, CudaDriver, CudaError, blas_library
 from anima.util import once
+
+_BYTE = np.dtype(np.uint8)
 
 
 class GpuMemory(Remote):
@@ -32,7 +37,7 @@ class GpuMemory(Remote):
 
     def __init__(self, machine: Gpu, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.machine, self.shape, self.dtype = machine, shape, dtype
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize
         self._host: np.ndarray | None = None
         self._address = machine.allocate(self.nbytes)
 
@@ -76,28 +81,31 @@ class Gpu:
         self.lock = threading.RLock()
         self.live: Callable[[], Sequence[Any]] = list  # arrays that hold memory, for errors
 
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        return Mailbox(self.driver)
+
     def allocate(self, nbytes: int) -> int:
-        """The address of memory. RuntimeError that tells what holds the rest, where there is not enough."""
-        with self.lock:
-            self.driver.enter()
-            try:
-                return self.driver.allocate(nbytes)
-            except CudaError as error:
-                if error.code != OUT_OF_MEMORY:
-                    raise
-                free, total = self.driver.free_memory()
-                largest = sorted(self.live(), key=lambda x: -x.nbytes)[:5]
-                held = "; ".join(f"{x.aval.str_short()} of {x.nbytes} bytes" for x in largest) or "none"
-                raise RuntimeError(
-                    f"RESOURCE_EXHAUSTED: Out of memory allocating {nbytes} bytes on {self.driver.name}: {free} of "
-                    f"{total} bytes are free. The largest arrays there: {held}.") from None
+        """The address of memory, for a thread that has entered. RuntimeError that tells what holds the rest, where
+        there is not enough."""
+        try:
+            return self.driver.allocate(nbytes)
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise
+            free, total = self.driver.free_memory()
+            largest = sorted(self.live(), key=lambda x: -x.nbytes)[:5]
+            held = "; ".join(f"{x.aval.str_short()} of {x.nbytes} bytes" for x in largest) or "none"
+            raise RuntimeError(
+                f"RESOURCE_EXHAUSTED: Out of memory allocating {nbytes} bytes on {self.driver.name}: {free} of "
+                f"{total} bytes are free. The largest arrays there: {held}.") from None
 
     def put(self, array: np.ndarray) -> GpuMemory:
         array = np.ascontiguousarray(array)
-        memory = GpuMemory(self, array.shape, array.dtype)
-        if array.nbytes:
-            with self.lock:
-                self.driver.enter()
+        with self.lock:
+            self.driver.enter()
+            memory = GpuMemory(self, array.shape, array.dtype)
+            if array.nbytes:
                 self.driver.upload(memory.address, array.ctypes.data, array.nbytes)
         return memory
 
@@ -113,35 +121,39 @@ class GpuProgram:
         driver = machine.driver
         code = ptx.compile_ptx(grid.text, machine.target)
         program = grid.program
-        self.inputs = program.with_role("input")
+        self.sizes = [b.size * itemsize(b.dtype) for b in program.with_role("input")]
         dtypes = [NUMPY[b.dtype] for b in program.with_role("output")]
         self.outputs = [((*a.shape, *((b.size // max(a.size, 1),) if a.size != b.size else ())), dtype)
                         for a, b, dtype in zip(out_avals, program.with_role("output"), dtypes, strict=True)]
         with machine.lock:
             driver.enter()
+            assert len(slots(program)) == sum(map(len, map(program.with_role, ("input", "output", "const"))))
             self.module = driver.load(code)
             self.kernels = [None if isinstance(step, LibraryProduct) else
                             (step, *driver.function(self.module, step.entry, step.threads, step.shared))
                             for step in grid.steps]
             self.constants = [machine.put(np.ascontiguousarray(b.value, NUMPY[b.dtype]))
                               for b in program.with_role("const")]
-            self.counter = GpuMemory(machine, (16,), np.dtype(np.uint8))
-            driver.clear(self.counter.address, 16)
+            self.host_calls = HostCalls(driver, grid, machine.mailbox) if grid.calls else None
+            self.start = np.array([0, machine.mailbox.address if grid.calls else 0], np.uint64)
+            self.counter = machine.put(self.start)
 
     def __call__(self, given: Sequence[Remote]) -> list[Remote]:
         """Launches the program. The results, which are computed later."""
-        machine, driver, program = self.machine, self.machine.driver, self.grid.program
-        for memory, buffer in zip(given, self.inputs, strict=True):
-            assert memory.nbytes == buffer.size * itemsize(buffer.dtype)  # type: ignore[attr-defined]
-        outputs = [GpuMemory(machine, shape, dtype) for shape, dtype in self.outputs]
-        arena = GpuMemory(machine, (program.arena,), np.dtype(np.uint8)) if program.arena else None
-        addresses = [m.address for m in (*given, *outputs, *self.constants)]
-        assert len(addresses) == len(slots(program))
-        addresses.append(0 if arena is None else arena.address)
-        values = [ctypes.c_uint64(a) for a in (*addresses, self.counter.address)]
-        params = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        machine, driver = self.machine, self.machine.driver
+        assert [memory.nbytes for memory in given] == self.sizes  # type: ignore[attr-defined]
         with machine.lock:
             driver.enter()
+            outputs = [GpuMemory(machine, shape, dtype) for shape, dtype in self.outputs]
+            arena = GpuMemory(machine, (self.grid.arena,), _BYTE) if self.grid.arena else None
+            addresses = [m.address for m in (*given, *outputs, *self.constants)]
+            addresses.append(0 if arena is None else arena.address)
+            count = len(addresses) + 1
+            values = (ctypes.c_uint64 * count)(*addresses, self.counter.address)
+            first = ctypes.addressof(values)
+            params = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+            if self.host_calls is not None:
+                driver.upload(self.counter.address, self.start.ctypes.data, self.start.nbytes)
             for step, kernel in zip(self.grid.steps, self.kernels, strict=True):
                 if isinstance(step, LibraryProduct):
                     assert machine.blas is not None
@@ -151,6 +163,8 @@ class GpuProgram:
                 launch, function, most = kernel
                 driver.launch(function, min(launch.blocks, most), launch.threads, launch.shared, launch.waits,
                               params)
+                if self.host_calls is not None:
+                    self.host_calls.serve(addresses)
         return list(outputs)
 
 

@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import os
 import sys
+import threading
 import time
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_longlong, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
@@ -24,7 +25,7 @@ _ATTRIBUTES = {"processors": 16, "major": 75, "minor": 76}
 _SHARED_LIMIT = 8    # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _KEPT = 4            # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 _PLAIN_SHARED = 48 << 10
-_FIRST_PAUSE, _LONGEST_PAUSE = 2e-5, 2e-3  # seconds
+_PATIENCE, _FIRST_PAUSE, _LONGEST_PAUSE = 2e-3, 2e-5, 2e-3  # seconds: how long to look without a pause
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,), "cuDeviceGetCount": (POINTER(c_int),),
@@ -34,6 +35,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamSynchronize": (c_void_p,), "cuMemAllocAsync": (POINTER(c_uint64), c_size_t, c_void_p),
     "cuMemFreeAsync": (c_uint64, c_void_p), "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
+    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
     "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p), "cuMemGetInfo_v2": (POINTER(c_size_t),) * 2,
     "cuDeviceGetDefaultMemPool": (POINTER(c_void_p), c_int), "cuMemPoolSetAttribute": (c_void_p, c_int, c_void_p),
     "cuModuleLoadDataEx": (POINTER(c_void_p), c_char_p, c_uint, c_void_p, c_void_p), "cuModuleUnload": (c_void_p,),
@@ -53,12 +55,13 @@ class CudaError(RuntimeError):
 
 
 class CudaDriver:
-    """The first GPU, and one stream of work for it."""
+    """The first GPU, and one stream of work for it; another one for copies while a program calls back."""
 
     def __init__(self) -> None:
         self.functions = _driver_functions()
         self.process = os.getpid()
         self.closed = False
+        self.calling: int | None = None  # the thread that is called back by a program
         atexit.register(self.close)
         version, count, device, context = c_int(), c_int(), c_int(), c_void_p()
         self.functions.cuDriverGetVersion(byref(version))  # older ones lack some of the others
@@ -76,9 +79,10 @@ class CudaDriver:
         self.call("cuDevicePrimaryCtxRetain", byref(context), device)
         self.device, self.context = device.value, context
         self.enter()
-        stream, pool = c_void_p(), c_void_p()
+        stream, aside, pool = c_void_p(), c_void_p(), c_void_p()
         self.call("cuStreamCreate", byref(stream), 1)
-        self.stream = stream
+        self.call("cuStreamCreate", byref(aside), 1)
+        self.stream, self.aside = stream, aside
         self.call("cuDeviceGetDefaultMemPool", byref(pool), device)
         self.call("cuMemPoolSetAttribute", pool, _KEPT, byref(c_uint64((1 << 64) - 1)))
         name = ctypes.create_string_buffer(256)
@@ -105,6 +109,9 @@ class CudaDriver:
         if os.getpid() != self.process:
             raise RuntimeError("A GPU cannot be used in a child of fork of a process that used it. Fix: "
                                "multiprocessing.set_start_method('spawn').")
+        if self.calling == threading.get_ident():
+            raise RuntimeError("A function that is called back by a program on a GPU cannot use the GPU, which waits "
+                               "for it. Fix: give what it needs to the callback as an operand.")
         self.call("cuCtxSetCurrent", self.context)
 
     def attribute(self, name: str) -> int:
@@ -117,6 +124,13 @@ class CudaDriver:
         """The address of memory, 256-byte aligned, for what is launched from now on."""
         address = c_uint64()
         self.call("cuMemAllocAsync", byref(address), max(nbytes, 16), self.stream)
+        return address.value
+
+    def allocate_mapped(self, nbytes: int) -> int:
+        """The address of memory of this machine that kernels find at the same address."""
+        address = c_void_p()
+        self.call("cuMemHostAlloc", byref(address), nbytes, 3)  # for all contexts, and for kernels
+        assert address.value is not None
         return address.value
 
     def free(self, address: int) -> None:
@@ -133,23 +147,26 @@ class CudaDriver:
         """Fills memory with zeros."""
         self.call("cuMemsetD8Async", address, 0, nbytes, self.stream)
 
-    def upload(self, address: int, source: int, nbytes: int) -> None:
-        """Copies from this machine's memory, which may be changed when this returns."""
-        self.call("cuMemcpyHtoDAsync_v2", address, source, nbytes, self.stream)
-        self.call("cuStreamSynchronize", self.stream)
+    def upload(self, address: int, source: int, nbytes: int, aside: bool = False) -> None:
+        """Copies from this machine's memory, which may be changed when this returns. `aside`: now, whatever runs."""
+        stream = self.aside if aside else self.stream
+        self.call("cuMemcpyHtoDAsync_v2", address, source, nbytes, stream)
+        self.call("cuStreamSynchronize", stream)
 
-    def download(self, target: int, address: int, nbytes: int) -> None:
-        """Copies to this machine's memory."""
-        self.wait()
-        self.call("cuMemcpyDtoHAsync_v2", target, address, nbytes, self.stream)
-        self.call("cuStreamSynchronize", self.stream)
+    def download(self, target: int, address: int, nbytes: int, aside: bool = False) -> None:
+        """Copies to this machine's memory, when what was launched is done. `aside`: now."""
+        stream = self.aside if aside else self.stream
+        if not aside:
+            self.wait()
+        self.call("cuMemcpyDtoHAsync_v2", target, address, nbytes, stream)
+        self.call("cuStreamSynchronize", stream)
 
     def wait(self) -> None:
         """Returns when all that was launched is done; signals (Ctrl-C) are noticed meanwhile."""
         pause = _FIRST_PAUSE
         start = time.perf_counter()
         while (code := self.functions.cuStreamQuery(self.stream)) == NOT_READY:
-            if time.perf_counter() - start > 1e-4:
+            if time.perf_counter() - start > _PATIENCE:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         if code:

@@ -162,10 +162,28 @@ def test_without_jit_operations_run_there(there: anima.Device) -> None:
     np.testing.assert_allclose(np.asarray(y), 2 * np.sin(np.arange(3)) + np.arange(3), rtol=1e-6)
 
 
-def test_nan_is_found(there: anima.Device) -> None:
-    x = anima.device_put(jnp.zeros(3), there)
-    with anima.debug_nans(True), pytest.raises(FloatingPointError):
-        anima.jit(lambda x: x / x)(x)
+@pytest.mark.parametrize("where", ["there", "second core"])
+@pytest.mark.parametrize("donate", [(), 0])
+def test_what_made_a_nan_is_found(there: anima.Device, where: str, donate: Any,
+                                  eight_devices: list[anima.Device]) -> None:
+    x = anima.device_put(jnp.zeros(3), there if where == "there" else eight_devices[1])
+    with anima.debug_nans(True):
+        with pytest.raises(FloatingPointError, match=r"encountered in log: .*\n.*test_remotes.py:\d+, in bad"):
+            anima.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: bad(c), x), donate_argnums=donate)(x)
+        y = anima.device_put(jnp.zeros(3), there)
+        for _ in range(3):
+            np.testing.assert_array_equal(anima.jit(lambda x: x + 1)(y), 1)
+
+
+def bad(x: Any) -> Any:
+    return jnp.log(x - 1)
+
+
+def test_a_tracer_that_is_over_is_named(there: anima.Device) -> None:
+    kept: list[Any] = []
+    anima.jit(lambda x: (kept.append(x), x)[1])(1.0)
+    with anima.default_device(there), pytest.raises(anima.errors.UnexpectedTracerError):
+        jnp.sin(kept[0])
 
 
 def test_random_keys(there: anima.Device) -> None:

@@ -4,6 +4,7 @@ matrices are column-major. Results are those of the CPU, whatever is launched, i
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,59 +15,95 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.api import remotes
-from anima.compiler.grid.compile import Launch
-from anima.compiler.machine import native
+from anima.compiler.grid import compile
 from anima.core.array import PlacedArray
 from anima.core.device import machines
 from anima.core.trace import EvalTrace
 from anima.runtime import cuda, cuda_driver
 from anima.util import replace
-from tests.compiler.grid import emulated
+from tests.compiler.grid import cards, emulated
 from tests.runtime.test_cuda import Driver, Function, put
 
 ALIGNED = 256
+TARGET = replace(emulated.TARGET, triple="nvptx64-nvidia-cuda")  # of small warps and blocks
 
 
 class Card(Driver):
-    """A driver whose kernels are compiled for this machine, and run at once, on memory that is full of NaN at first."""
+    """A driver whose kernels are compiled for this machine, and run on memory that is full of NaN at first, while the
+    program goes on: of two streams, the first one is in order, and the second one is for copies at once."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.version = 13000
         self.modules: list[Any] = []
         self.entries: list[int] = []
-        self.grid: emulated.Grid | None = None
-        self.barriers = emulated._BARRIER(lambda *given: self.grid.barrier(*given))  # type: ignore[union-attr]
-        self.exchanges = emulated._EXCHANGE(lambda *given: self.grid.exchange(*given))  # type: ignore[union-attr]
+        self.streams = 0
+        self.running: threading.Thread | None = None
+        self.freed: list[Any] = []
+        self.errors: list[BaseException] = []
+
+    def run(self, function: int, words: list[int], blocks: int, threads: int, shared: int, waits: bool) -> None:
+        """A kernel."""
+        try:
+            cards.Warps(threads, blocks, TARGET.warp).launch(self.entries[function - 1], words, shared)
+            counted = ctypes.c_uint32.from_address(words[-1]).value
+            assert counted % (1 << 31) == 0  # as many came to the grid's barriers as were waited for
+            assert counted == 0 or waits
+        except BaseException as error:
+            self.errors.append(error)
+
+    def finish(self) -> None:
+        """Waits for what runs."""
+        if self.running is not None:
+            self.running.join()
+            self.running = None
+        self.freed.clear()
+        if self.errors:
+            raise self.errors.pop()
 
     def answer(self, name: str, args: tuple[Any, ...]) -> int:
         match name:
+            case "cuStreamCreate":
+                self.streams += 1
+                return put(args[0], self.streams)
+            case "cuStreamQuery":
+                if self.running is not None and self.running.is_alive():
+                    return cuda_driver.NOT_READY
+                self.finish()
+            case "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2":
+                if args[3].value == 1:
+                    self.finish()
+                return super().answer(name, args)
+            case "cuMemFreeAsync":
+                self.freed.append(self.blocks.pop(args[0]))  # in order too
+            case "cuMemHostAlloc":
+                self.pinned = ctypes.create_string_buffer(args[1])
+                return put(args[0], ctypes.addressof(self.pinned))
             case "cuMemAllocAsync":
                 block = ctypes.create_string_buffer(b"\xff" * (args[1] + ALIGNED), args[1] + ALIGNED)
                 start = -(-ctypes.addressof(block) // ALIGNED) * ALIGNED
                 self.blocks[start] = block
                 return put(args[0], start)
             case "cuMemsetD8Async":
+                self.finish()
                 ctypes.memset(args[0], args[1], args[2])
             case "cuModuleLoadDataEx":
-                symbols = {"anima_barrier": ctypes.cast(self.barriers, ctypes.c_void_p).value or 0,
-                           "anima_exchange": ctypes.cast(self.exchanges, ctypes.c_void_p).value or 0}
-                text = args[1].decode()  # without kernels where a library does it all
-                self.modules.append(native.load_object(native.compile_object(text, check=True), None, None, symbols)
-                                    if "\ndefine " in text else None)
+                self.modules.append(cards.load(args[1].decode()))
                 return put(args[0], len(self.modules))
             case "cuModuleGetFunction":
-                self.entries.append(self.modules[args[1].value - 1].address(args[2].decode()))
+                self.entries.append(self.modules[args[1].value - 1](args[2].decode()))
                 return put(args[0], len(self.entries))
+            case "cuOccupancyMaxActiveBlocksPerMultiprocessor":
+                return put(args[0], 1)
+            case "cuDeviceGetAttribute":
+                return put(args[0], {16: emulated.BLOCKS, 75: 9, 76: 0}[args[1]])
             case "cuLaunchKernel" | "cuLaunchCooperativeKernel":
                 function, blocks, _, _, threads, _, _, shared, _, params, *_ = args
                 words = [ctypes.c_uint64.from_address(p).value for p in params]
                 assert all(w % ALIGNED == 0 for w in words)
-                table = np.array([*words[:-2], 0], np.int64)
-                launch = Launch("", threads, blocks, shared, name == "cuLaunchCooperativeKernel")
-                self.grid = emulated.Grid(launch, emulated.TARGET)
-                entry = emulated._ENTRY(self.entries[function.value - 1])
-                self.grid.launch(entry, table.ctypes.data, words[-2], shared)
+                self.finish()
+                self.running = threading.Thread(target=self.run, args=(
+                    function.value, words, blocks, threads, shared, name == "cuLaunchCooperativeKernel"))
+                self.running.start()
             case _:
                 return super().answer(name, args)
         return 0
@@ -79,6 +116,7 @@ class Library:
 
     def __init__(self) -> None:
         self.products = 0
+        self.before: Callable[[], None] = lambda: None  # waits for what was launched
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cublas"):
@@ -91,6 +129,7 @@ class Library:
              a: int, lda: int, step_a: int, b: int, ldb: int, step_b: int, beta: Any, c: int, ldc: int, step_c: int,
              batch: int) -> int:
         self.products += 1
+        self.before()
 
         def matrix(address: int, rows: int, columns: int, ld: int, t: int, step: int) -> np.ndarray:
             assert ld >= rows
@@ -116,10 +155,10 @@ def library() -> Library:
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch, library: Library) -> Iterator[anima.Device]:
     driver = Card()
+    library.before = driver.finish
     monkeypatch.setattr(cuda_driver, "_driver_functions", lambda: driver)
     monkeypatch.setattr(cuda, "blas_library", lambda: library)
-    monkeypatch.setattr(cuda, "nvidia", lambda capability, processors, products: replace(emulated.TARGET,
-                                                                                         products=products))
+    monkeypatch.setattr(cuda, "nvidia", lambda capability, processors, products: replace(TARGET, products=products))
     monkeypatch.setattr(cuda.ptx, "compile_ptx", lambda text, target: text.encode())
     monkeypatch.setattr(EvalTrace, "on_remote", None)
     before = dict(machines)
@@ -146,7 +185,16 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "numbers": (lambda x, n, z: (x * n, n + 1, z * 2, n * 1.5), (np.float32(2.5), 3, 1j)),
     "no arguments": (lambda: (jnp.arange(5), jnp.eye(3)), ()),
     "sums": (lambda x: (x.sum(), x.max(0), jnp.argmax(x, 1), anima.nn.softmax(x), x.std()), (LARGE[0],)),
+    "sums of few": (lambda x: (x.sum(1), x.max(0), x.prod((0, 2)), jnp.argmin(x, 0), jnp.cumsum(x, 1),
+                               lax.fori_loop(0, 2, lambda i, c: c + x.sum(2, keepdims=True) / (1 + c.max(0)), x)),
+                    (RNG.normal(size=(3, 2, 5)).astype(np.float32),)),
+    "in turns": (lambda x: x / x.sum() + jnp.sort(x, 0) * x.max(1, keepdims=True), (LARGE[1],)),
     "loops": (lambda x: lax.scan(lambda c, r: (jnp.tanh(c + r), c * r), jnp.zeros(4), x), (F,)),
+    "matrices in loops": (lambda x, y: (lax.scan(lambda c, r: (jnp.tanh(c @ c + r), c.sum()), x, y),
+                                        lax.fori_loop(0, 3, lambda i, c: (c[1] @ c[0], c[0] * 0.5), (x, x.T))),
+                          (LARGE[0][:4, :4], LARGE[1][:6, :4])),
+    "long rows": (lambda x: (anima.nn.softmax(x), x / x.sum(1, keepdims=True)),
+                  (RNG.uniform(size=(20, 2500)).astype(np.float32),)),
     "slopes": (anima.grad(lambda x: (jnp.sin(x) * jnp.cumsum(x, 0)).sum()), (F,)),
     "order": (lambda x, y: (jnp.sort(x, 1), jnp.argsort(y, 0), *lax.top_k(x, 2)), (F, I)),
     "indices": (lambda x, y: (x.at[y[0, :2], 0].set(7, mode="drop"), x[y[:, 0]], x.at[0].add(x[1])), (F, I % 3)),
@@ -156,7 +204,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "one after the other": (lambda x, y, z: x @ (y @ z) + (x @ y) @ z, (*LARGE,)),
     "many": (lambda x, y: (jnp.einsum("bij,bjk->bik", x, y), jnp.einsum("bij,bkj->bik", x, x)),
              (np.stack([LARGE[0], -LARGE[0]]), np.stack([LARGE[1], 2 * LARGE[1]]))),
-    "complex": (lambda x, y: (x + 1j * x) @ (y - 1j * y), (LARGE[0], LARGE[1]))}
+    "complex": (lambda x, y: (x + 1j * x) @ (y - 1j * y), (LARGE[0], LARGE[1])),
+    "windows": (lambda x, w: (lax.conv_general_dilated(x, w, (1, 2), [(1, 2), (0, 1)]),
+                              lax.conv_general_dilated(x, w, (1, 1), [(1, 1), (2, 1)], (2, 1), (1, 2)),
+                              anima.grad(lambda w: lax.conv(x, w, (1, 1), "SAME").sum())(w)),
+                (RNG.normal(size=(2, 3, 9, 8)).astype(np.float32), RNG.normal(size=(4, 3, 3, 2)).astype(np.float32)))}
 
 
 def agree(found: Any, wanted: Any) -> None:
@@ -216,3 +268,86 @@ def test_chains_of_calls(card: anima.Device) -> None:
     want = anima.random.split(anima.random.key(1), (2, 3))
     np.testing.assert_array_equal(anima.random.key_data(keys), anima.random.key_data(want))
     np.testing.assert_array_equal(anima.random.normal(keys[1, 2], (7,)), anima.random.normal(want[1, 2], (7,)))
+
+
+def test_programs_that_call_back(card: anima.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callbacks in loops and branches of programs of one block and of several, with what they are given and give."""
+    monkeypatch.setattr(compile, "LARGE", 100)
+    seen: list[Any] = []
+
+    def twice(x: Any) -> Any:
+        seen.append(np.array(x))
+        return 2 * np.asarray(x)
+
+    def program(x: Any) -> Any:
+        kind = anima.ShapeDtypeStruct(x.shape, x.dtype)
+
+        def step(i: Any, c: Any) -> Any:
+            anima.debug.callback(lambda i, s: seen.append((int(i), float(s))), i, c.sum())
+            return lax.cond(i % 2 == 0, lambda c: anima.pure_callback(twice, kind, c) + 1, lambda c: c * 0.5, c)
+
+        return lax.fori_loop(0, 4, step, x), anima.pure_callback(twice, kind, x @ x.T @ x)
+
+    for size in (3, 12, 65):
+        x = RNG.normal(size=(size, size)).astype(np.float32) / 8
+        called = anima.jit(program)
+        want, first = called(x), list(seen)
+        seen.clear()
+        agree(called(anima.device_put(x, card)), want)
+        anima.effects_barrier()
+        assert len(seen) == len(first) == 7
+        for a, b in zip(seen, first, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+        seen.clear()
+
+
+def test_callbacks_of_nothing_and_of_no_results(card: anima.Device, capsys: pytest.CaptureFixture[str]) -> None:
+    x = anima.device_put(np.zeros((0, 3), np.float32), card)
+
+    @anima.jit
+    def program(x: Any) -> Any:
+        anima.debug.print("rows {} {}", x.shape[0], x.sum())
+        return anima.pure_callback(lambda x: np.asarray(x), anima.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    assert program(x).shape == (0, 3)
+    anima.effects_barrier()
+    assert capsys.readouterr().out == "rows 0 0.0\n"
+
+
+def test_what_a_callback_raises_ends_the_program(card: anima.Device) -> None:
+    calls: list[int] = []
+
+    def picky(i: Any) -> Any:
+        calls.append(int(i))
+        if i == 3:
+            raise ValueError("no more")
+        return np.asarray(i)
+
+    @anima.jit
+    def program(x: Any) -> Any:
+        kind = anima.ShapeDtypeStruct((), np.int32)
+        return x * lax.while_loop(lambda i: i < 1000, lambda i: anima.pure_callback(picky, kind, i) + 1, 0)
+
+    x = anima.device_put(np.ones(500, np.float32), card)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no more"):
+            program(x)
+        assert calls == [0, 1, 2, 3]
+        calls.clear()
+    np.testing.assert_array_equal(anima.jit(lambda x: x + 1)(x), 2)
+
+
+def test_a_callback_that_uses_the_gpu_is_refused(card: anima.Device) -> None:
+    x = anima.device_put(np.ones(3, np.float32), card)
+
+    @anima.jit
+    def program(x: Any, y: Any) -> Any:
+        return anima.pure_callback(lambda z: np.asarray(z) + np.asarray(kept), anima.ShapeDtypeStruct((3,), x.dtype), y)
+
+    kept = x + 1
+    with pytest.raises(RuntimeError, match=r"cannot use the GPU, which waits for it\. Fix: "):
+        program(x, x)
+    np.testing.assert_array_equal(kept, 2)
+    with anima.default_device(card):  # what a callback makes is on a CPU
+        out = anima.jit(lambda x: anima.pure_callback(lambda x: jnp.sin(x) + 1, x, x))(x)
+    np.testing.assert_allclose(out, np.sin(1) + 1, rtol=1e-6)

@@ -82,6 +82,8 @@ class _Synchroniser:
         match stmt:
             case Call(routine="barrier"):
                 return stmt, _Since() if stmt.args == (team,) else since, []
+            case Call(routine="callback"):  # after which the whole grid waits for its answer
+                return stmt, _Since(), self.after(since, self.touched(stmt), team)[1]
             case Kernel(body=body):
                 new, since = self.block(body, team, since)
                 return replace(stmt, body=new), since, []

@@ -39,6 +39,8 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.util import record, replace
 
 ENTERING = (rewrites,)  # modules that enter rewrites
+ALIKE = 4        # elements, at most, of an array in a loop that every thread computes for itself
+NEAR = 1 << 15   # bytes of temporaries, at most, that a program of one block has in the memory that it shares
 LARGE = 1 << 14  # threads with something to do from which a program has more than one block
 
 
@@ -60,6 +62,14 @@ class LibraryProduct:
 
 
 @record
+class HostCall:
+    """A callback: its number among the program's, and where its operands are, then its results."""
+
+    number: int
+    places: tuple[Slot, ...]
+
+
+@record
 class Launch:
     """A kernel: its name, how many threads a block of it has, how many blocks are worth having at most, how many bytes
     of memory a block shares, and whether blocks wait for each other."""
@@ -73,12 +83,14 @@ class Launch:
 
 @record(eq=False)
 class GridProgram:
-    """A program for a grid: its loops, their LLVM text, and what is done one after the other. Every kernel takes the
-    addresses of all slots, of the temporaries, and of the word that the grid's barriers count in."""
+    """A program for a grid: its loops, their LLVM text, what is done one after the other, and what kernels ask the host
+    for. Every kernel takes the addresses of all slots, of the temporaries, and of what `Nvptx` needs."""
 
     program: Program
     text: str
     steps: tuple[Launch | LibraryProduct, ...]
+    arena: int = 0  # bytes of temporaries in memory that all share
+    calls: tuple[HostCall, ...] = ()
 
 
 def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
@@ -86,7 +98,7 @@ def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
     return [
         *to_nests(name, donated, target),
         Pass("nests", partial(nests, target=target), "loops"),
-        Pass("registers", registers, "loops"),
+        Pass("registers", partial(registers, largest=ALIKE), "loops"),
         Pass("plain", plain, "loops"),
         Pass("parts", partial(parts, target=target), "loops"),
         Pass("plan_buffers", plan_buffers, "loops"),
@@ -109,6 +121,7 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
     steps: list[Launch | LibraryProduct] = []
     text = GridText(target)
     run: list[Stmt] = []
+    near = is_near(program, target)
     for stmt in (*program.body, None):
         product = isinstance(stmt, Call) and stmt.routine == "gemm"
         if stmt is not None and not product:
@@ -118,18 +131,32 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
         if run or (stmt is None and not steps):
             threads, blocks = _sizes(run, target)
             entry = f"{ENTRY}{len(steps)}" if steps else ENTRY
-            shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1)
-            steps.append(Launch(entry, threads, blocks, shared, blocks > 1 and any(map(_is_barrier, statements(*run)))))
+            shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1, near)
+            steps.append(Launch(entry, threads, blocks, shared, blocks > 1 and any(map(_waits, statements(*run)))))
         run = []
         if isinstance(stmt, Call):
             given = arguments("gemm", stmt.args)
             a, b_, c = (places[str(given[name])] for name in "abc")
             steps.append(LibraryProduct(given, (a, b_, c)))
-    return GridProgram(program, text.finish(), tuple(steps))
+    calls = [HostCall(int(call.args[0]), tuple(places[str(name)] for name in call.args[2:]))  # type: ignore[call-overload]
+             for call in text.calls]
+    return GridProgram(program, text.finish(), tuple(steps), 0 if near else program.arena, tuple(calls))
+
+
+def is_near(program: Program, target: GridTarget) -> bool:
+    """Whether temporaries are in the memory that the threads of a block share: where there is one block, which alone
+    looks at them."""
+    return (0 < program.arena <= NEAR and _sizes(program.body, target)[1] == 1
+            and not any(isinstance(s, Call) and s.routine != "barrier" for s in statements_outside(program.body)))
 
 
 def _is_barrier(stmt: Stmt) -> bool:
     return isinstance(stmt, Call) and stmt.routine == "barrier" and stmt.args == (GRID,)
+
+
+def _waits(stmt: Stmt) -> bool:
+    """Whether blocks wait for each other."""
+    return _is_barrier(stmt) or (isinstance(stmt, Call) and stmt.routine == "callback")
 
 
 def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:

@@ -1,6 +1,9 @@
 """What threads of a grid do besides computing, as LLVM text: which one they are, waiting for others, exchanging values.
 
     Nvptx     special registers, `bar.sync`, `shfl.sync`; of the whole grid: a counter in memory
+
+A kernel is called with 16 bytes of memory for this: the counter, the status of the last callback, the address of the
+mailbox, a word that the host looks at: it has the number of what is asked for, or what is answered, with the first bit.
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from anima.compiler.emitting.value import I32, I64, PTR
+from anima.compiler.emitting.value import I32, I64, PTR, i64
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 
@@ -37,6 +40,11 @@ class Threading(Protocol):
 
     def barrier(self, width: int) -> None:
         """All threads of a team of so many threads wait for each other; 0: of the whole grid."""
+        ...
+
+    def call_back(self, thread: Value, number: int) -> Value:
+        """A call back into Python, for which the first thread of the grid asks and all wait: what is its status (i32),
+        0 if it went well."""
         ...
 
     def exchange(self, value: Value, distance: int, width: int) -> Value:
@@ -94,6 +102,18 @@ class Nvptx:
         first = self.b.op("and", self.thread, self.target.warp - width)
         return self.b.op("shl", Value(str((1 << width) - 1), I32), first).name
 
+    def call_back(self, thread: Value, number: int) -> Value:
+        b, counter = self.b, self.b.params[-1]
+        then, done = b.label("ask"), b.label("asked")
+        b.branch_if(b.cmp("eq", thread, i64(0)), then, done)
+        b.place(then)
+        b.line(f"call void @anima.call_back(ptr {counter.name}, i32 {number})")
+        b.branch(done)
+        b.place(done)
+        self.barrier(0)
+        b.line('call void asm sideeffect "fence.acq_rel.sys;", "~{memory}"()')  # what has been written from outside
+        return b.assign(f"load volatile i32, ptr {b.gep('i8', counter, 4).name}", I32)
+
     def exchange(self, value: Value, distance: int, width: int) -> Value:
         mask = self._mask(width)
         return self.b.assign(f"call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 {mask}, {value}, i32 {distance}, i32 31)",
@@ -109,7 +129,8 @@ class Nvptx:
             text = f"{head}define ptx_kernel void {name}{params}) #{number + 2}{body}"
             attributes.append(f'attributes #{number + 2} = {{ nounwind "nvvm.maxntid"="{kernel.threads}" }}')
         single = all(kernel.single for kernel in kernels)
-        return "\n".join([text, _NVPTX, "" if single else _GRID_BARRIER, *attributes])
+        calls = "call void @anima.call_back(" in text
+        return "\n".join([text, _NVPTX, "" if single else _GRID_BARRIER, _CALL_BACK if calls else "", *attributes])
 
 
 _NVPTX = """
@@ -147,6 +168,26 @@ passed:
   br label %done
 done:
   call void @llvm.nvvm.barrier0()
+  ret void
+}
+'''
+# The host looks at the word in its own memory; what it needs has been stored before, by all threads.
+_CALL_BACK = '''
+define internal void @anima.call_back(ptr %counter, i32 %number) #1 {
+entry:
+  %place = getelementptr i8, ptr %counter, i64 8
+  %mailbox = load ptr, ptr %place
+  call void asm sideeffect "fence.acq_rel.sys;", "~{memory}"()
+  call void asm sideeffect "st.release.sys.u32 [$0], $1;", "l,r,~{memory}"(ptr %mailbox, i32 %number)
+  br label %wait
+wait:
+  %now = call i32 asm sideeffect "ld.acquire.sys.u32 $0, [$1];", "=r,l,~{memory}"(ptr %mailbox)
+  %answered = icmp slt i32 %now, 0
+  br i1 %answered, label %done, label %wait
+done:
+  %status = and i32 %now, 2147483647
+  %status_place = getelementptr i8, ptr %counter, i64 4
+  store volatile i32 %status, ptr %status_place
   ret void
 }
 '''

@@ -10,8 +10,7 @@ Matrix products and convolutions become nests; loops in lanes of vectors are loo
 vector are registers one by one: a thread has no vectors. Scratch memory that is too large for a block becomes a
 temporary buffer.
 
-After this pass the only routines left are large products outside of loops, those of LAPACK, and those that call back
-into Python.
+After this pass the only routines left are large products outside of loops, and callbacks into Python.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from anima import errors
 from anima.compiler.emitting.value import itemsize
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.grid.teams import around
@@ -46,9 +46,11 @@ from anima.compiler.ir.loops import (
     affine,
     map_blocks,
     statements,
+    statements_outside,
 )
 from anima.compiler.ir.routines import WHEEL, arguments
 from anima.compiler.storage.buffers import rename, written_out
+from anima.core.source import Source
 from anima.util import replace
 
 PRODUCTS = ("f32", "f64", "c64", "c128")
@@ -57,11 +59,24 @@ LOCAL = 1 << 15  # bytes of scratch memory of one block, at most
 
 
 def nests(program: Program, target: GridTarget) -> Program:
-    """Writes products and convolutions as nests, but for products that a library is to do."""
+    """Writes products and convolutions as nests, but for products that a library is to do. NotImplementedError for any
+    other routine but callbacks."""
+    calls = [s for s in statements_outside(program.body) if isinstance(s, Call)]
+    for s in sorted(calls, key=lambda s: s.source is None):
+        if s.routine not in ("gemm", "convolution", "callback"):
+            what = "the gradient of a loop of unknown length" if s.routine.startswith("tape") else f"'{s.routine}'"
+            raise refusal(f"{what} cannot run on a GPU yet", s.source)
     # What has names outside of kernels would not be known in the next one.
     apart = target.products and not any(isinstance(s, (Let, Mutable, Local)) for s in program.body)
     body = [s if apart and _is_apart(s) else _each((s,), _as_nest)[0] for s in program.body]
     return replace(program, body=tuple(body))
+
+
+def refusal(why: str, source: Source | None) -> NotImplementedError:
+    """The error for what cannot run on a grid."""
+    where = f" ({errors.line_of(source)})" if source else ""
+    return NotImplementedError(f"{why}{where}. Fix: compute it on the CPU: "
+                               "anima.device_put(x, anima.devices('cpu')[0]).")
 
 
 def _is_apart(stmt: Stmt) -> bool:

@@ -58,6 +58,7 @@ from anima.util import replace
 SHORT = 4       # iterations that are not worth handing out inside of a team
 ALONE = 4096    # bytes of scratch memory that a thread may have by itself
 LIGHT = 20.0    # nanoseconds, about, that an element takes of which a thread does several at once
+EACH = 4        # iterations, at most, of each lane of a warp that does what is done once
 LONG = 2048     # iterations from which a row is work for a block
 
 _MOVED = 16     # bytes that a thread moves at once
@@ -147,7 +148,9 @@ class _Teams:
         loops = [s for s in stmts if isinstance(s, For)]
         if loops and all(isinstance(s, (Let, For)) for s in stmts) and all(s.kind == "each" for s in loops):
             return tuple(self.rows(s) if isinstance(s, For) else s for s in stmts)
-        return (self.one(stmts, self.target.block),)
+        lengths = [nest(s).count if isinstance(s.extent, Const) else LONG for s in _loops_of(stmts)]
+        few = max(lengths, default=0) <= EACH * self.target.warp
+        return (self.one(stmts, self.target.warp if few else self.target.block),)
 
     def one(self, stmts: tuple[Stmt, ...], width: int) -> For:
         """Statements that one team of the grid runs."""
@@ -167,6 +170,9 @@ class _Teams:
             return replace(loop, kind="spread", width=1)
         width = self.width(found)
         together = self.together(found.body, width) if width > 1 else None
+        if together is None and width > 1:  # a block has more memory than a warp
+            width = self.target.block
+            together = self.together(found.body, width)
         if together is None:
             scratch = sum(s.size * itemsize(s.dtype) for s in statements(*found.body)
                           if isinstance(s, Local) and not s.held)

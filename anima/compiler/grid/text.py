@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anima import errors
 from anima.compiler.emitting.function import Function, TextModule
 from anima.compiler.emitting.memory import Place
 from anima.compiler.emitting.value import (
@@ -27,6 +26,7 @@ from anima.compiler.emitting.value import (
 )
 from anima.compiler.grid.barriers import GRID
 from anima.compiler.grid.device import KINDS, Threading, from_words, words
+from anima.compiler.grid.nests import refusal
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -74,13 +74,15 @@ class GridText:
         self.target = target
         self.module = ModuleBuilder(target.triple, 0, target.features)
         self.devices: list[Threading] = []
+        self.calls: list[Call] = []  # the callbacks, by the numbers with which kernels ask for them
 
-    def kernel(self, entry: str, program: Program, threads: int, single: bool) -> int:
-        """Writes a program as a kernel, for blocks of so many threads; how many bytes of memory a block shares."""
+    def kernel(self, entry: str, program: Program, threads: int, single: bool, near: bool) -> int:
+        """Writes a program as a kernel, for blocks of so many threads, with its temporaries in shared memory if that is
+        `near`; how many bytes of memory a block shares."""
         read = [_is_read(b, program) for b in slots(program)]
         device = KINDS[self.target.triple](self.module, self.target, entry, threads, single, read)
-        function = GridFunction(self.module, device, self.target, threads, single)
-        function.program(program)
+        function = GridFunction(self.module, device, self.target, threads, single, self.calls)
+        function.program(program, near)
         self.devices.append(device)
         return function.most_shared
 
@@ -100,17 +102,17 @@ def _is_read(buffer: Buffer, program: Program) -> bool:
 class GridFunction(Function):
     """The entry function of a program, as a thread runs it."""
 
-    def __init__(self, module: ModuleBuilder, device: Threading, target: GridTarget, threads: int,
-                 single: bool) -> None:
+    def __init__(self, module: ModuleBuilder, device: Threading, target: GridTarget, threads: int, single: bool,
+                 calls: list[Call]) -> None:
         super().__init__(TextModule(module, False), device.b, None)
-        self.device, self.target, self.threads = device, target, threads
+        self.device, self.target, self.threads, self.calls = device, target, threads, calls
         b = self.b
         thread = b.cast("zext", device.thread, I64)
         self.thread = thread
         self.block_number = b.cast("zext", device.block, I64) if not single else i64(0)
         self.blocks = b.cast("zext", device.blocks, I64) if not single else i64(1)
         rank = thread if single else b.op("add", b.op("mul", self.block_number, i64(threads)), thread)
-        self.team = Team(threads if single else GRID, rank)
+        self.team = self.grid = Team(threads if single else GRID, rank)
         self.shared_bytes = 0
         self.most_shared = 0
         self.outside = self.outer
@@ -120,10 +122,14 @@ class GridFunction(Function):
         self.loads_at: int | None = None   # the alignment of what is loaded, in lanes
         self.stores_at: int | None = None
 
-    def program(self, program: Program) -> None:
+    def program(self, program: Program, near: bool) -> None:
         """Writes a program."""
         b = self.b
         *addresses, arena = self.device.arguments()[:len(slots(program)) + 1]
+        if near:
+            arena = self.device.shared(_EXCHANGE)
+            self.shared_bytes = -(-program.arena // 16) * 16
+            self.most_shared = _EXCHANGE + self.shared_bytes
         given = {x.name: a for x, a in zip(slots(program), addresses, strict=True)}
         for buffer, root in zip(program.buffers, roots(program.buffers).values(), strict=True):
             if buffer.name in given:
@@ -135,7 +141,7 @@ class GridFunction(Function):
                 pointer = b.gep("i8", arena, root.offset) if root.offset else arena
             self.places[buffer.name] = Place(pointer, buffer.dtype, root.name)
         self.block(program.body)
-        b.ret()
+        self.finish()
 
     def outer(self, stmt: Stmt) -> None:
         """A kernel, or a routine."""
@@ -152,14 +158,12 @@ class GridFunction(Function):
                 self.changed(place.root)
             return
         assert isinstance(stmt, Call)
-        raise self.refusal(f"'{stmt.routine}' cannot run on a GPU yet", stmt.source)
-
-    @staticmethod
-    def refusal(why: str, source: Source | None) -> NotImplementedError:
-        """The error for what cannot run."""
-        where = f" ({errors.line_of(source)})" if source else ""
-        return NotImplementedError(f"{why}{where}. Fix: compute it on the CPU: "
-                                   "anima.device_put(x, anima.devices('cpu')[0]).")
+        if stmt.routine != "callback" or self.team is not self.grid:
+            raise refusal(f"'{stmt.routine}' cannot run on a GPU here", stmt.source)
+        self.calls.append(stmt)
+        self.stop_unless_zero(self.device.call_back(self.team.rank, len(self.calls) - 1))
+        for place in self.places.values():
+            self.changed(place.root)
 
     def statement(self, stmt: Stmt) -> None:
         match stmt:
@@ -236,7 +240,7 @@ class GridFunction(Function):
         self.shared_bytes += size * count
         self.most_shared = max(self.most_shared, _EXCHANGE + self.shared_bytes)
         if self.most_shared > self.target.most_shared:
-            raise self.refusal(f"{local.size} values of {local.dtype} take more memory than a block has", self.source)
+            raise refusal(f"{local.size} values of {local.dtype} take more memory than a block has", self.source)
         base = self.device.shared(start)
         if count == 1:
             return base
@@ -246,7 +250,7 @@ class GridFunction(Function):
     def scratch(self, buffer: str, dtype: str, size: int) -> Value:
         nbytes = max(size, 1) * itemsize(dtype)
         if nbytes > _MOST_LOCAL:
-            raise self.refusal(f"{nbytes} bytes are more than a thread of a GPU has to itself", self.source)
+            raise refusal(f"{nbytes} bytes are more than a thread of a GPU has to itself", self.source)
         return self.b.alloca(I8, nbytes)
 
     def store(self, buffer: str, index: LaneIndex, value: Val) -> None:

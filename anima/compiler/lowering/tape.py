@@ -108,7 +108,7 @@ class _TapeTable:
     def __init__(self, builder: ProgramBuilder, avals: Sequence[ShapedArray | None], source: Source | None):
         self.builder = builder
         self.avals = avals
-        self.code = source_code(source)
+        self.source, self.code = source, source_code(source)
         self.sizes = [0 if a is None else a.size * BYTES[scalar_type(a)] for a in avals]
         self.name = builder.temp("i64", 2 + 3 * len(avals))
         self.windows = [self._window(a) for a in avals]
@@ -129,7 +129,7 @@ class _TapeTable:
     def call(self, routine: str, code: int | None = None) -> None:
         """Calls a routine; where there is not the memory, the program's status will be `code` (that of the line)."""
         code = self.code if code is None else code
-        self.builder.emit(Call(routine, (tapes(self.builder), self.name, len(self.avals), code)))
+        self.builder.emit(Call(routine, (tapes(self.builder), self.name, len(self.avals), code), self.source))
 
     @property
     def aval(self) -> ShapedArray:

@@ -58,16 +58,17 @@ LOOP = 700        # statements of a loop's kernels, written out: more are too ma
 PRIVATE = 4096    # bytes, about, of the buffers of one lane
 
 
-def registers(program: Program) -> Program:
-    """Holds the small arrays of each loop outside of kernels in registers, and rows of accumulators in kernels."""
+def registers(program: Program, largest: int = LARGEST) -> Program:
+    """Holds the small arrays of each loop outside of kernels in registers, and rows of accumulators in kernels; those
+    of loops in order, if they have at most `largest` elements."""
     if any(isinstance(s, (For, While)) for s in statements_outside(program.body)):
-        program = _loops(program)
+        program = _loops(program, largest)
     body = hold_rows(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
-def _loops(program: Program) -> Program:
-    worker = _Worker(program)
+def _loops(program: Program, largest: int) -> Program:
+    worker = _Worker(program, largest)
     body = worker.top(program.body)
     held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
     kept = tuple(b for b in program.buffers if b.name not in held)
@@ -86,8 +87,9 @@ class _Plan:
 
 
 class _Worker:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, largest: int) -> None:
         self.buffers = {b.name: b for b in program.buffers}
+        self.largest = largest
         self.count = 0
 
     def top(self, stmts: Sequence[Stmt], outside: Set[str] = frozenset()) -> tuple[Stmt, ...]:
@@ -146,14 +148,15 @@ class _Worker:
     def plan(self, loop: Stmt, blocks: Sequence[Block]) -> _Plan:
         """Which buffers are held, and how."""
         stored = {a.buffer for b in blocks for a in b.accesses if a.is_store}
-        small = {n for n in stored if n in self.buffers and 0 < self.buffers[n].size <= LARGEST
+        parallel = isinstance(loop, For) and loop.kind == "parallel"
+        largest = LARGEST if parallel else self.largest
+        small = {n for n in stored if n in self.buffers and 0 < self.buffers[n].size <= largest
                  and self.buffers[n].role in ("temp", "output")}
         for b in blocks:
             unable = b.is_kernel and b.sizes["elements"] is None and b.sizes["lanes"] is None
             small -= b.banned | b.open | (b.touches if unable else set())
         plan = _Plan()
         room = LOOP
-        parallel = isinstance(loop, For) and loop.kind == "parallel"
         for names, users in _components(small, blocks):
             mode = self.mode(names, users, room, parallel)
             if mode is None:
@@ -167,7 +170,8 @@ class _Worker:
                     room -= b.sizes[mode]  # type: ignore[operator]
         for b in blocks:  # short kernels on memory are written out too
             size = b.sizes["elements"]
-            if b.is_kernel and id(b.stmt) not in plan.kernels and size is not None and size <= room:
+            few = largest == LARGEST or all(self.buffers[n].size <= largest for n in b.touches & self.buffers.keys())
+            if b.is_kernel and id(b.stmt) not in plan.kernels and size is not None and size <= room and few:
                 plan.kernels[id(b.stmt)] = "elements"
                 room -= size
         return plan

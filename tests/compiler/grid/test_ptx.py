@@ -66,12 +66,23 @@ def test_elements_beside_each_other_are_moved_at_once() -> None:
     assert "ld.global.nc.v4" in ptx and "st.global.v4" in ptx
 
 
+def test_small_states_of_loops_are_near() -> None:
+    ptx = ptx_of(lambda x: lax.fori_loop(0, 9, lambda i, c: jnp.tanh(c @ c + 0.1), x).sum(), X[:4, :4])
+    assert "ld.shared" in ptx and "st.shared" in ptx
+
+
 def test_a_shift_by_much_moves_every_bit_out() -> None:
     assert "min.u64" in ptx_of(lax.shift_left, np.ones(3, np.int64), np.full(3, 1 << 32))
 
 
+def test_callbacks_ask_by_a_word_of_the_hosts_memory() -> None:
+    ptx = ptx_of(lambda x: anima.pure_callback(lambda x: x, x, x), X)
+    assert all(text in ptx for text in ("st.release.sys.u32", "ld.acquire.sys.u32", "fence.acq_rel.sys"))
+
+
 def test_what_cannot_run_there_is_named() -> None:
-    with pytest.raises(NotImplementedError, match=r"'callback' cannot run on a GPU yet \(at test_ptx.py:\d+"):
-        ptx_of(lambda x: anima.pure_callback(lambda x: x, x, x), X)
+    with pytest.raises(NotImplementedError, match=r"the gradient of a loop of unknown length cannot .*test_ptx.py:\d+"):
+        ptx_of(anima.grad(lambda x: lax.while_loop(lambda c: c[0] < c[1], lambda c: (jnp.sin(c[0]) + 1, c[1]),
+                                                   (x[0], x[1]))[0]), np.ones(2, np.float32))
     with pytest.raises(NotImplementedError, match=r"'spotrf' cannot run on a GPU yet"):
         ptx_of(jnp.linalg.cholesky, np.eye(300, dtype=np.float32))
