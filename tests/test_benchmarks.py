@@ -44,3 +44,10 @@ def test_programs_on_libraries_are_chosen_by_words(monkeypatch: pytest.MonkeyPat
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[:4] for row in rows] == [["diffrax_neural_ode", "anima", "first", "250.000"],
                                          ["blackjax_hmc", "anima", "first", "250.000"]]
+
+
+def test_programs_on_libraries_find_modules_that_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time of a first step is not that of compiling Anima's own modules, which the other libraries keep compiled."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    text = "import json, sys; print(json.dumps({'first': float(sys.dont_write_bytecode)}))"
+    assert libraries.in_process([sys.executable, "-c", text], "optax_mlp") == {"first": 0.0}

@@ -31,6 +31,7 @@ def in_process(command: list[str], name: str) -> dict[str, float] | str:
     """What a process finds for a program; its last line of errors if it fails."""
     path = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or modules that nobody installed are compiled again each time
     done = subprocess.run([*command, str(HERE / "programs.py"), name], capture_output=True, text=True, env=environment)
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["no message"])[-1][:100]
