@@ -121,10 +121,11 @@ class GpuProgram:
         driver = machine.driver
         code = ptx.compile_ptx(grid.text, machine.target)
         program = grid.program
+        self.nbytes = program.arena
         self.sizes = [b.size * itemsize(b.dtype) for b in program.with_role("input")]
         dtypes = [NUMPY[b.dtype] for b in program.with_role("output")]
-        self.outputs = [((*a.shape, *((b.size // max(a.size, 1),) if a.size != b.size else ())), dtype)
-                        for a, b, dtype in zip(out_avals, program.with_role("output"), dtypes, strict=True)]
+        self.outputs = [((*a.shape, *getattr(a.dtype, "element_shape", ())), dtype)
+                        for a, dtype in zip(out_avals, dtypes, strict=True)]
         with machine.lock:
             driver.enter()
             assert len(slots(program)) == sum(map(len, map(program.with_role, ("input", "output", "const"))))
@@ -145,7 +146,7 @@ class GpuProgram:
         with machine.lock:
             driver.enter()
             outputs = [GpuMemory(machine, shape, dtype) for shape, dtype in self.outputs]
-            arena = GpuMemory(machine, (self.grid.arena,), _BYTE) if self.grid.arena else None
+            arena = GpuMemory(machine, (self.nbytes,), _BYTE) if self.nbytes else None
             addresses = [m.address for m in (*given, *outputs, *self.constants)]
             addresses.append(0 if arena is None else arena.address)
             count = len(addresses) + 1

@@ -253,6 +253,27 @@ def test_operations_one_by_one(name: str, card: anima.Device) -> None:
     agree(found, fun(*map(jnp.asarray, args)))
 
 
+def test_references_inside_of_programs(card: anima.Device) -> None:
+    def program(x: Any) -> Any:
+        total = anima.new_ref(jnp.zeros(3, jnp.float32))
+        lax.fori_loop(0, 4, lambda i, _: total.__setitem__(i % 3, total[i % 3] + x[i]), None)
+        return total[...]
+
+    x = RNG.normal(size=4).astype(np.float32)
+    np.testing.assert_allclose(anima.jit(program)(anima.device_put(x, card)), [x[0] + x[3], x[1], x[2]], rtol=1e-6)
+
+
+def test_keys(card: anima.Device) -> None:
+    with anima.default_device(card):
+        key = anima.random.key(3)
+        twice = key[None][0]
+        with anima.debug_key_reuse(True), pytest.raises(anima.errors.KeyReuseError):
+            keys = anima.random.split(twice)
+            anima.random.normal(keys[0])
+            anima.random.normal(keys[0])
+        assert repr(anima.jit(lambda k: k)(key)) == repr(anima.device_put(key, anima.devices("cpu")[0]))
+
+
 def test_chains_of_calls(card: anima.Device) -> None:
     step = anima.jit(lambda x, y: (x @ y * 0.1 + 1, y - x), donate_argnums=0)
     x, y = (anima.device_put(RNG.normal(size=(5, 5)).astype(np.float32), card) for _ in range(2))

@@ -1,7 +1,7 @@
 """From a jaxpr to the text of one kernel, which all threads of a grid run from the program's first step to its last.
 
     jaxpr   dead_code inline hoist expand simplify together dead_code fuse lower      as on a CPU
-    loops   nests registers plain parts plan_buffers       products as nests; sums in parts; what is where
+    loops   nests registers plain parts near plan_buffers  products as nests; sums in parts; what is where
             hand_out barriers                              which threads run what, and where they wait
     llvm    GridText
 """
@@ -15,6 +15,7 @@ from typing import Any
 from anima.compiler.driver import Pass, PassRun, to_nests
 from anima.compiler.grid import rewrites
 from anima.compiler.grid.barriers import GRID, barriers
+from anima.compiler.grid.near import near
 from anima.compiler.grid.nests import nests, plain
 from anima.compiler.grid.parts import parts
 from anima.compiler.grid.target import GridTarget
@@ -33,14 +34,13 @@ from anima.compiler.ir.loops import (
     statements_outside,
 )
 from anima.compiler.ir.routines import arguments
-from anima.compiler.storage.buffers import plan_buffers
+from anima.compiler.storage.buffers import plan_buffers, remove_copies
 from anima.compiler.storage.registers import registers
 from anima.core.jaxpr import ClosedJaxpr
 from anima.util import record, replace
 
 ENTERING = (rewrites,)  # modules that enter rewrites
 ALIKE = 4        # elements, at most, of an array in a loop that every thread computes for itself
-NEAR = 1 << 15   # bytes of temporaries, at most, that a program of one block has in the memory that it shares
 LARGE = 1 << 14  # threads with something to do from which a program has more than one block
 
 
@@ -89,7 +89,6 @@ class GridProgram:
     program: Program
     text: str
     steps: tuple[Launch | LibraryProduct, ...]
-    arena: int = 0  # bytes of temporaries in memory that all share
     calls: tuple[HostCall, ...] = ()
 
 
@@ -101,6 +100,7 @@ def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
         Pass("registers", partial(registers, largest=ALIKE), "loops"),
         Pass("plain", plain, "loops"),
         Pass("parts", partial(parts, target=target), "loops"),
+        Pass("near", partial(_near, target=target), "loops"),
         Pass("plan_buffers", plan_buffers, "loops"),
         Pass("hand_out", partial(hand_out, target=target), "loops"),
         Pass("barriers", barriers, "loops"),
@@ -121,7 +121,6 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
     steps: list[Launch | LibraryProduct] = []
     text = GridText(target)
     run: list[Stmt] = []
-    near = is_near(program, target)
     for stmt in (*program.body, None):
         product = isinstance(stmt, Call) and stmt.routine == "gemm"
         if stmt is not None and not product:
@@ -131,7 +130,7 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
         if run or (stmt is None and not steps):
             threads, blocks = _sizes(run, target)
             entry = f"{ENTRY}{len(steps)}" if steps else ENTRY
-            shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1, near)
+            shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1)
             steps.append(Launch(entry, threads, blocks, shared, blocks > 1 and any(map(_waits, statements(*run)))))
         run = []
         if isinstance(stmt, Call):
@@ -140,14 +139,7 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
             steps.append(LibraryProduct(given, (a, b_, c)))
     calls = [HostCall(int(call.args[0]), tuple(places[str(name)] for name in call.args[2:]))  # type: ignore[call-overload]
              for call in text.calls]
-    return GridProgram(program, text.finish(), tuple(steps), 0 if near else program.arena, tuple(calls))
-
-
-def is_near(program: Program, target: GridTarget) -> bool:
-    """Whether temporaries are in the memory that the threads of a block share: where there is one block, which alone
-    looks at them."""
-    return (0 < program.arena <= NEAR and _sizes(program.body, target)[1] == 1
-            and not any(isinstance(s, Call) and s.routine != "barrier" for s in statements_outside(program.body)))
+    return GridProgram(program, text.finish(), tuple(steps), tuple(calls))
 
 
 def _is_barrier(stmt: Stmt) -> bool:
@@ -167,6 +159,11 @@ def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:
     if blocks == 1 and not _uses_blocks(stmts, target.block):
         threads = 1 if busy == 1 else min(max(target.warp, 1 << (busy - 1).bit_length()), target.single)
     return threads, blocks
+
+
+def _near(program: Program, target: GridTarget) -> Program:
+    one_block = _has_rounds(program.body) and _sizes(hand_out(program, target).body, target)[1] == 1
+    return near(remove_copies(program)) if one_block else program
 
 
 def _has_rounds(stmts: Sequence[Stmt]) -> bool:

@@ -76,13 +76,12 @@ class GridText:
         self.devices: list[Threading] = []
         self.calls: list[Call] = []  # the callbacks, by the numbers with which kernels ask for them
 
-    def kernel(self, entry: str, program: Program, threads: int, single: bool, near: bool) -> int:
-        """Writes a program as a kernel, for blocks of so many threads, with its temporaries in shared memory if that is
-        `near`; how many bytes of memory a block shares."""
+    def kernel(self, entry: str, program: Program, threads: int, single: bool) -> int:
+        """Writes a program as a kernel, for blocks of so many threads; how many bytes of memory a block shares."""
         read = [_is_read(b, program) for b in slots(program)]
         device = KINDS[self.target.triple](self.module, self.target, entry, threads, single, read)
         function = GridFunction(self.module, device, self.target, threads, single, self.calls)
-        function.program(program, near)
+        function.program(program)
         self.devices.append(device)
         return function.most_shared
 
@@ -122,14 +121,10 @@ class GridFunction(Function):
         self.loads_at: int | None = None   # the alignment of what is loaded, in lanes
         self.stores_at: int | None = None
 
-    def program(self, program: Program, near: bool) -> None:
+    def program(self, program: Program) -> None:
         """Writes a program."""
         b = self.b
         *addresses, arena = self.device.arguments()[:len(slots(program)) + 1]
-        if near:
-            arena = self.device.shared(_EXCHANGE)
-            self.shared_bytes = -(-program.arena // 16) * 16
-            self.most_shared = _EXCHANGE + self.shared_bytes
         given = {x.name: a for x, a in zip(slots(program), addresses, strict=True)}
         for buffer, root in zip(program.buffers, roots(program.buffers).values(), strict=True):
             if buffer.name in given:
