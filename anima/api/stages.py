@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
+from anima.api import spread
 from anima.api.partitioned import Partitioned, partitioned
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
 from anima.api.placed_calls import check_same, in_places, on_device
 from anima.config import config, profiling
-from anima.core import dtypes, transfers
+from anima.core import dtypes, processes, transfers
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray, ShardedArray, sharded
 from anima.core.device import devices
@@ -92,10 +93,10 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and self.aval == other.aval
+        return isinstance(other, ShapeDtypeStruct) and self.aval == other.aval and self.sharding == other.sharding
 
     def __hash__(self) -> int:
-        return hash(self.aval)
+        return hash((self.aval, self.sharding))
 
     def __repr__(self) -> str:
         weak = f", sharding={self.sharding}" if self.sharding is not None else ""
@@ -250,6 +251,15 @@ class Lowered(_OfTraced):
     @property
     def jaxpr(self) -> ClosedJaxpr:
         return self.traced.jaxpr
+
+    @cached_property
+    def in_process(self) -> spread.SpreadProgram | None:
+        """What runs the program in this process, where it is on devices of several."""
+        traced = self.traced
+        if traced.places is None or processes.here.count == 1:
+            return None
+        return spread.program(traced.fun_name, traced.jaxpr, traced.places, traced.jaxpr.in_avals, traced.shardings,
+                              traced.donate_argnums)
 
     @cached_property
     def partitioned(self) -> Partitioned:
@@ -466,6 +476,9 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
         return tree.unflatten(compiled.out_tree, run_on_refs(*discharged(compiled.traced.jaxpr), name, leaves))
     transfers.operands(leaves)
     check_same(leaves, [None] * len(leaves) if traced is None else traced.input_shardings)
+    program = None if traced is None else compiled.lowered.in_process
+    if program is not None:
+        return tree.unflatten(compiled.out_tree, program(leaves))
     values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
     for k in compiled.executable.donors:  # others may see them
         values[k] = values[k].copy()
