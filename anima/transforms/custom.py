@@ -189,10 +189,13 @@ class CustomJVPCall(CustomCall):
               jvp: Callable[..., Any], num_consts: int, **params: Any) -> tuple[Any, Any]:
         args = [a if d is None else move_to(a, d, 0, size) for a, d in zip(args, dims, strict=True)]
         dims0 = [None if d is None else 0 for d in dims]
+        shared = all(d is None for d in dims)
 
         def fun(*xs: Any) -> list[Any]:
+            nonlocal shared
             outs, out_dims = batch_flat(partial(eval_jaxpr, call_jaxpr.jaxpr, call_jaxpr.consts), size, xs, dims0)
-            return [move_to(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
+            shared = shared and all(d is None for d in out_dims)
+            return outs if shared else [move_to(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
 
         def batched_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
             nonzero = [not isinstance(t, Zero) for t in tangents]
@@ -209,13 +212,15 @@ class CustomJVPCall(CustomCall):
             flat = [*primals, *(t for t in tangents if not isinstance(t, Zero))]
             flat_dims = [*in_dims, *(d for d, nz in zip(in_dims, nonzero, strict=True) if nz)]
             outs, out_dims = batch_flat(rule, size, flat, flat_dims)
-            outs = [move_to(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
+            if shared and any(d is not None for d in out_dims):
+                raise NotImplementedError(f"vmap: results of {params['name']} that its rule maps, and it does not")
+            outs = outs if shared else [move_to(o, d, 0, size) for o, d in zip(outs, out_dims, strict=True)]
             return outs[: len(outs) // 2], outs[len(outs) // 2:]
 
         batched, consts = _closed(fun, args)
         outs = self.bind(*consts, *args, call_jaxpr=batched, jvp=batched_jvp, num_consts=len(consts) + num_consts,
                          **params)
-        return outs, [0] * len(outs)
+        return outs, [None if shared else 0] * len(outs)
 
 
 class CustomVJPCall(CustomCall):
@@ -492,8 +497,7 @@ class custom_jvp(Custom):
             expected, got = tangent_aval(aval_of(out)), _tangent_aval_of(tangent)
             if (expected.shape, expected.dtype) != (got.shape, got.dtype):
                 raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes "
-                                "and "
-                                f"dtypes. Expected {expected.str_short()} (tangent type of "
+                                f"and dtypes. Expected {expected.str_short()} (tangent type of "
                                 f"{aval_of(out).str_short()}) but got {got.str_short()}.")
         return outs, out_tangents
 
@@ -548,14 +552,12 @@ class custom_vjp(Custom):
         pair = self.fwd(*args)  # type: ignore[misc]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a pair (list "
-                            "or "
-                            f"tuple of length two) where the first element represents the primal output and the second "
-                            f"element represents residuals, but got {pair}.")
+                            f"or tuple of length two) where the first element represents the primal output and the "
+                            f"second element represents residuals, but got {pair}.")
         outs, got_tree = tree.flatten(pair[0])
         if got_tree != out_tree:
             raise TypeError(f"Custom VJP fwd rule {fun_name(self.fwd)} for function {name} must produce a primal "
-                            "output "
-                            f"with container (pytree) structure {out_tree}, but got {got_tree}.")
+                            f"output with container (pytree) structure {out_tree}, but got {got_tree}.")
         residuals, res_tree = tree.flatten(pair[1])
         traced = [not isinstance(r, (bool, int, float, complex)) for r in residuals]  # the others come back as they are
         avals = [aval_of(p) for p in primals]
@@ -573,8 +575,7 @@ class custom_vjp(Custom):
         arity = len(in_tree.children())
         if not isinstance(grads, (tuple, list)) or len(grads) != arity:
             raise TypeError(f"Custom VJP bwd rule {fun_name(self.bwd)} for function {name} must produce a tuple of "
-                            "length "
-                            f"equal to the number of differentiable arguments ({arity}), but got {grads}.")
+                            f"length equal to the number of differentiable arguments ({arity}), but got {grads}.")
         try:
             flat = tree.broadcast_prefix(tuple(grads), tree.unflatten(in_tree, range(in_tree.num_leaves)),
                                          is_leaf=lambda x: x is None)

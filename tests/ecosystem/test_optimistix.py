@@ -107,3 +107,14 @@ def test_adjoints_and_failures() -> None:
         optx.root_find(lambda y, _: jnp.exp(y), optx.Newton(1e-8, 1e-8), jnp.array(1.0), max_steps=4)
     failed = optx.root_find(lambda y, _: jnp.exp(y), optx.Newton(1e-8, 1e-8), jnp.array(1.0), max_steps=4, throw=False)
     assert failed.result == optx.RESULTS.nonlinear_max_steps_reached and int(failed.stats["num_steps"]) == 4
+
+
+def test_jacobians_of_solutions() -> None:
+    """Forward, too, beside values that no direction moves."""
+    for solver in (optx.LevenbergMarquardt(1e-6, 1e-6), optx.GaussNewton(1e-6, 1e-6), optx.Dogleg(1e-6, 1e-6)):
+        def fitted(a: Any, solver: Any = solver) -> Any:
+            return optx.least_squares(lambda y, a: (10 * (y[1] - a * y[0] ** 2), 1 - y[0]), solver,
+                                      jnp.array([0.5, 1.0]), a, max_steps=64).value
+
+        for jacobian in (jax.jacfwd, jax.jacrev):
+            np.testing.assert_allclose(jacobian(fitted)(2.0), [0.0, 1.0], atol=1e-3)

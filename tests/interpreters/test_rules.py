@@ -265,6 +265,31 @@ def test_rules_that_are_told_of_the_axis_are_asked_where_nothing_is_mapped(table
     assert len(seen) == 2
 
 
+def test_custom_derivatives_of_what_is_not_mapped() -> None:
+    """A function with a rule of its own, of an operation that is asked where nothing is mapped: its results are those
+    of all, and so are the values beside a Jacobian."""
+    p = made("told", lambda x: 2 * x)
+    p.def_abstract_eval(lambda x: x)
+    batching.axis_primitive_batchers[p] = lambda size, name, kind, args, dims: (p.bind(*args), dims[0])
+
+    @anima.custom_jvp
+    def doubled(x: Any) -> Any:
+        return p.bind(x), jnp.sin(x)
+
+    @doubled.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return doubled(*primals), (3 * tangents[0], 4 * tangents[0])
+
+    both = anima.vmap(lambda t: (doubled(5.0), t), out_axes=(None, 0))(X)
+    equal(both[0][0], 10.0)
+    for call in (doubled, anima.jit(doubled)):
+        for transform in (anima.jacfwd, anima.jacrev):
+            equal(transform(lambda x, call=call: call(x))(5.0), (3.0, 4.0))
+        equal(anima.vmap(lambda t, call=call: anima.jvp(call, (5.0,), (t,)), out_axes=(None, 0))(X)[1][1], 4 * X)
+        equal(anima.jvp(lambda x, call=call: anima.vmap(lambda t: (call(x), t), out_axes=(None, 0))(X)[0],
+                        (5.0,), (1.0,))[1], (3.0, 4.0))
+
+
 def test_lowerings() -> None:
     p = made("plain", lambda x: x + 1)
     p.def_abstract_eval(lambda x: x)
