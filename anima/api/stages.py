@@ -93,10 +93,10 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and self.aval == other.aval
+        return isinstance(other, ShapeDtypeStruct) and self.aval == other.aval and self.sharding == other.sharding
 
     def __hash__(self) -> int:
-        return hash(self.aval)
+        return hash((self.aval, self.sharding))
 
     def __repr__(self) -> str:
         weak = f", sharding={self.sharding}" if self.sharding is not None else ""

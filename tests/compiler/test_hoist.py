@@ -11,7 +11,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.rewriting.hoist import hoist
+from anima.compiler.rewriting.hoist import MOST_BYTES, hoist
 from anima.compiler.rewriting.inline import inline
 from anima.core.check import check_jaxpr
 
@@ -63,6 +63,25 @@ def test_gradients_of_weights_come_after(xs: np.ndarray, reverse: bool) -> None:
     for got, want in zip(anima.jit(gradient)(W, U),
                          anima.grad(lambda w, u: python_rnn(w, u, xs, reverse), (0, 1))(W, U), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+# By where the product of each step goes: loops over vectors.
+WAYS: dict[str, Callable[..., Any]] = {
+    "before": lambda xs, w: lax.scan(lambda h, x: (jnp.tanh(h + x @ w), None), jnp.zeros(w.shape[1], w.dtype), xs)[0],
+    "summed": lambda xs, w: lax.scan(lambda c, x: (c + lax.dot_general(x, jnp.sin(x), (((), ()), ((), ()))), None),
+                                     jnp.zeros((xs.shape[1],) * 2, xs.dtype), xs)[0],
+    "behind": lambda xs, w: lax.scan(lambda h, x: ((h := jnp.tanh(h + x)), h @ w),
+                                     jnp.zeros(w.shape[0], w.dtype), xs)[1]}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
+@pytest.mark.parametrize("way, row", [("before", 4), ("summed", 8), ("behind", 8)])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_what_would_take_too_much_memory_stays(dtype: str, way: str, row: int, more: int) -> None:
+    """At most MOST_BYTES of rows are kept for a product of all steps: no step more, whatever the type."""
+    steps = MOST_BYTES // (row * np.dtype(dtype).itemsize) + more
+    found = products(WAYS[way], anima.ShapeDtypeStruct((steps, 8), dtype), anima.ShapeDtypeStruct((8, 4), dtype))
+    assert found == [(0, 1), (1, 0) if more <= 0 else (0, 1)]
 
 
 def test_gradients_of_inputs_come_after() -> None:

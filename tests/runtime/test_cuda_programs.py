@@ -69,12 +69,16 @@ class Card(Driver):
                 if self.running is not None and self.running.is_alive():
                     return cuda_driver.NOT_READY
                 self.finish()
-            case "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2":
+            case "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2" | "cuMemcpyDtoDAsync_v2":
                 if args[3].value == 1:
                     self.finish()
                 return super().answer(name, args)
             case "cuMemFreeAsync":
-                self.freed.append(self.blocks.pop(args[0]))  # in order too
+                block = self.blocks.pop(args[0])
+                if args[1].value == 1:
+                    self.freed.append(block)  # in order too
+                else:
+                    ctypes.memset(block, 255, len(block))
             case "cuMemHostAlloc":
                 self.pinned = ctypes.create_string_buffer(args[1])
                 return put(args[0], ctypes.addressof(self.pinned))
@@ -84,7 +88,8 @@ class Card(Driver):
                 self.blocks[start] = block
                 return put(args[0], start)
             case "cuMemsetD8Async":
-                self.finish()
+                if args[3].value == 1:
+                    self.finish()
                 ctypes.memset(args[0], args[1], args[2])
             case "cuModuleLoadDataEx":
                 self.modules.append(cards.load(args[1].decode()))

@@ -1,7 +1,8 @@
 """From a jaxpr to the text of one kernel, which all threads of a grid run from the program's first step to its last.
 
     jaxpr   dead_code inline hoist expand simplify together dead_code fuse lower      as on a CPU
-    loops   nests registers plain parts near plan_buffers  products as nests; sums in parts; what is where
+    loops   tapes nests registers plain parts near         tapes of the host's; products as nests; sums in parts
+            plan_buffers                                   what is where
             hand_out barriers                              which threads run what, and where they wait
     llvm    GridText
 """
@@ -16,8 +17,9 @@ from anima.compiler.driver import Pass, PassRun, to_nests
 from anima.compiler.grid import rewrites
 from anima.compiler.grid.barriers import GRID, barriers
 from anima.compiler.grid.near import near
-from anima.compiler.grid.nests import nests, plain
+from anima.compiler.grid.nests import asks_host, nests, plain
 from anima.compiler.grid.parts import parts
+from anima.compiler.grid.tapes import tapes
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.grid.teams import hand_out, most_threads
 from anima.compiler.grid.text import GridText
@@ -33,8 +35,9 @@ from anima.compiler.ir.loops import (
     statements,
     statements_outside,
 )
-from anima.compiler.ir.routines import arguments
-from anima.compiler.storage.buffers import plan_buffers, remove_copies
+from anima.compiler.ir.routines import arguments, buffers_read, buffers_written
+from anima.compiler.lowering.tape import TAPES
+from anima.compiler.storage.buffers import plan_buffers, remove_copies, size_in_bytes
 from anima.compiler.storage.registers import registers
 from anima.core.jaxpr import ClosedJaxpr
 from anima.util import record, replace
@@ -63,10 +66,13 @@ class LibraryProduct:
 
 @record
 class HostCall:
-    """A callback: its number among the program's, and where its operands are, then its results."""
+    """What kernels ask the host for: a callback, by its number among the program's, or a routine of tapes; and where
+    its operands and its results are, with their bytes."""
 
+    routine: str
     number: int
-    places: tuple[Slot, ...]
+    operands: tuple[tuple[Slot, int], ...]
+    results: tuple[tuple[Slot, int], ...]
 
 
 @record
@@ -96,6 +102,7 @@ def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
     """The passes for a program of this name, down to loops that are handed out."""
     return [
         *to_nests(name, donated, target),
+        Pass("tapes", tapes, "loops"),
         Pass("nests", partial(nests, target=target), "loops"),
         Pass("registers", partial(registers, largest=ALIKE), "loops"),
         Pass("plain", plain, "loops"),
@@ -115,9 +122,10 @@ def compile_grid(closed: ClosedJaxpr, name: str, donated: Sequence[int], target:
 
 def kernel_of(program: Program, target: GridTarget) -> GridProgram:
     """The kernels of loops that have been handed out."""
+    known = {b.name: b for b in program.buffers}
     places = {b.name: Slot(k, 0) for k, b in enumerate(slots(program))}
     places |= {b.name: Slot(-1, b.offset) for b in program.buffers if b.offset is not None}
-    places = {name: places[root.name] for name, root in roots(program.buffers).items()}
+    places = {name: places[root.name] for name, root in roots(program.buffers).items() if root.role != "window"}
     steps: list[Launch | LibraryProduct] = []
     text = GridText(target)
     run: list[Stmt] = []
@@ -137,9 +145,15 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
             given = arguments("gemm", stmt.args)
             a, b_, c = (places[str(given[name])] for name in "abc")
             steps.append(LibraryProduct(given, (a, b_, c)))
-    calls = [HostCall(int(call.args[0]), tuple(places[str(name)] for name in call.args[2:]))  # type: ignore[call-overload]
-             for call in text.calls]
-    return GridProgram(program, text.finish(), tuple(steps), tuple(calls))
+    pieces = {name: (place, size_in_bytes(known[name])) for name, place in places.items()}
+    return GridProgram(program, text.finish(), tuple(steps), tuple(_host_call(call, pieces) for call in text.calls))
+
+
+def _host_call(call: Call, pieces: dict[str, tuple[Slot, int]]) -> HostCall:
+    number = int(call.args[0]) if call.routine == "callback" else 0  # type: ignore[call-overload]
+    reads, writes = (tuple(pieces[name] for name in find(call.routine, call.args) if name != TAPES)
+                     for find in (buffers_read, buffers_written))
+    return HostCall(call.routine, number, reads, writes)
 
 
 def _is_barrier(stmt: Stmt) -> bool:
@@ -148,7 +162,7 @@ def _is_barrier(stmt: Stmt) -> bool:
 
 def _waits(stmt: Stmt) -> bool:
     """Whether blocks wait for each other."""
-    return _is_barrier(stmt) or (isinstance(stmt, Call) and stmt.routine == "callback")
+    return _is_barrier(stmt) or asks_host(stmt)
 
 
 def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from anima.compiler.emitting.value import (
 )
 from anima.compiler.grid.barriers import GRID
 from anima.compiler.grid.device import KINDS, Threading, from_words, words
-from anima.compiler.grid.nests import refusal
+from anima.compiler.grid.nests import asks_host, refusal
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -74,7 +74,7 @@ class GridText:
         self.target = target
         self.module = ModuleBuilder(target.triple, 0, target.features)
         self.devices: list[Threading] = []
-        self.calls: list[Call] = []  # the callbacks, by the numbers with which kernels ask for them
+        self.calls: list[Call] = []  # what the host does, by the numbers with which kernels ask for it
 
     def kernel(self, entry: str, program: Program, threads: int, single: bool) -> int:
         """Writes a program as a kernel, for blocks of so many threads; how many bytes of memory a block shares."""
@@ -126,7 +126,10 @@ class GridFunction(Function):
         b = self.b
         *addresses, arena = self.device.arguments()[:len(slots(program)) + 1]
         given = {x.name: a for x, a in zip(slots(program), addresses, strict=True)}
+        self.windows = {b.name: b.dtype for b in program.with_role("window")}
         for buffer, root in zip(program.buffers, roots(program.buffers).values(), strict=True):
+            if buffer.name in self.windows:
+                continue
             if buffer.name in given:
                 pointer = given[buffer.name]
             elif root.name in given:
@@ -153,7 +156,7 @@ class GridFunction(Function):
                 self.changed(place.root)
             return
         assert isinstance(stmt, Call)
-        if stmt.routine != "callback" or self.team is not self.grid:
+        if not asks_host(stmt) or self.team is not self.grid:
             raise refusal(f"'{stmt.routine}' cannot run on a GPU here", stmt.source)
         self.calls.append(stmt)
         self.stop_unless_zero(self.device.call_back(self.team.rank, len(self.calls) - 1))
