@@ -54,6 +54,9 @@ OTHERS = [
     "jnp.histogramdd(f, 3, density=True)", "jnp.polyfit(g, f[0], 1, w=p[0], cov=True)", "jnp.polyfit(g, f.T, 2)",
     "jnp.polyfit(g, f[0], 1, full=True)", "jnp.corrcoef(f, f)", "jnp.cov(f, f, aweights=p[0])",
     "jnp.var(i, dtype=jnp.bfloat16)", "jnp.nanstd(i, axis=1, dtype=jnp.float32)",
+    *(f"jnp.linalg.{call}" for c in ("(f @ f.T)", "(f @ f.T).astype('c8')") for call in (
+        f"slogdet({c})", f"slogdet({c}, method='qr')", f"det({c})")),
+    "anima.grad(lambda x: jnp.linalg.slogdet(x)[1])((f @ f.T).astype('c8'))",
     "jnp.insert(f, 1, 2.5)", "jnp.average(f, axis=1, weights=g)", "jnp.unwrap(i, period=6)", "jnp.tri(3, k=1)",
     "jnp.add.reduceat(f, iv, axis=1)", "nn.one_hot(iv, 4)", "nn.one_hot(iv, 4, axis=0)",
     "nn.dot_product_attention(q, q, q, is_causal=True)",

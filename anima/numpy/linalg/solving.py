@@ -221,7 +221,7 @@ def _slogdet_lu(a: Array) -> tuple[Array, Array]:
     factors, pivots, _ = factor.lu(a)
     values = diagonal(factors, axis1=-2, axis2=-1)
     sizes = abs(values)
-    signs = prod(where(sizes == 0, 0, values / where(sizes == 0, 1, sizes)).astype(a.dtype), axis=-1)
+    signs = prod(where(sizes == 0, 0, values / where(sizes == 0, 1, sizes).astype(a.dtype)), axis=-1)
     return signs * _parity(pivots, a.dtype), sum_of(log(sizes), axis=-1)
 
 
@@ -238,8 +238,8 @@ def _slogdet_qr(a: Array) -> tuple[Array, Array]:
     # A reflection 1 - tau v v^H has determinant -tau / conj(tau).
     turns = where(taus == 0, 1, -taus / where(taus == 0, 1, conj(taus)))
     sizes = abs(values)
-    signs = where(sizes == 0, 0, values / where(sizes == 0, 1, sizes))
-    return prod((turns * signs).astype(a.dtype), axis=-1), sum_of(log(sizes), axis=-1)
+    signs = where(sizes == 0, 0, values / where(sizes == 0, 1, sizes).astype(a.dtype))
+    return prod(turns * signs, axis=-1), sum_of(log(sizes), axis=-1)
 
 
 def _slogdet_jvp(primals: Sequence[Any], tangents: Sequence[Any], method: Any = None) -> tuple[Any, Any]:
