@@ -94,7 +94,7 @@ class Entry:
         """What runs the program in this process, where arguments or results are on devices of others; else None."""
         known = tuple([committed_sharding(x) for x in leaves])
         if known not in self.spread:
-            self.spread[known] = spread.program(self.name, self.closed, self.places, leaves, known, self.donated)
+            self.spread[known] = spread.program(self.name, self.closed, self.places, self.avals, known, self.donated)
         program = self.spread[known]
         if program is not None:
             self.last = program, [*map(placed_calls.kind_of, leaves)]
@@ -125,23 +125,29 @@ class Entry:
         return self.out_tree.spec.unflatten(arrays)
 
 
+_NONE = (None, None, None)
+
+
 class ProgramCache:
     """What is known of the signatures of one function, jitted with the same options, by whoever and how often.
 
     `simple`, `recent` and `placed` are what was used lately, the last first, by the options: for calls whose arguments
     are leaves by position (but for a leaf that is not the only one and donated: it might be given twice); for all
-    calls; for those of which something says on which devices they take place.
+    calls; for those of which something says on which devices they take place. `last` is one of `simple`, found by the
+    identity of the options: these, its `run` and its `finish`.
     """
 
-    __slots__ = ("__weakref__", "entries", "placed", "recent", "simple")
+    __slots__ = ("__weakref__", "entries", "last", "placed", "recent", "simple")
 
     def __init__(self) -> None:
         self.entries: dict[Any, Entry] = {}
         self.simple: dict[Any, tuple[Entry | spread.Passage, ...]] = {}
         self.recent: dict[Any, tuple[Entry | spread.Passage, ...]] = {}
         self.placed: dict[Any, tuple[Entry, ...]] = {}
+        self.last: tuple[Any, Any, Any] = _NONE
 
     def clear(self) -> None:
+        self.last = _NONE
         self.entries.clear()
         self.recent.clear()
         self.simple.clear()
@@ -247,9 +253,16 @@ class JitFunction:
             if current.trace is EVAL:
                 key = settled[0] or config.call_key()
                 if not kwargs:
+                    options, run, finish = self.programs.last
+                    if options is key:
+                        result = run(*args)
+                        if result is not NotImplemented:
+                            return result if finish is None else finish(result)
                     for entry in self.simple.get(key, ()):
                         result = entry.run(*args)
                         if result is not NotImplemented:
+                            if options is not key:
+                                self.programs.last = key, entry.run, entry.finish
                             return result if entry.finish is None else entry.finish(result)
                 for entry in self.recent.get(key, ()):
                     leaves = entry.read(args, kwargs)
@@ -357,6 +370,7 @@ class JitFunction:
         """Remembers an entry as the one that was used last."""
         others = [e for e in known.get(entry.options, ()) if e is not entry]
         known[entry.options] = (entry, *others[: _RECENT - 1])
+        self.programs.last = _NONE
 
     def _entry(self, args: Any, kwargs: Any, static: Any, leaves: Sequence[Any], in_tree: Any,
                find: Callable[[Any], ShapedArray] = aval_of) -> Entry:

@@ -22,6 +22,7 @@ from anima.core import dtypes
 from anima.core.array import ConcreteArray, PlacedArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.elsewhere import machine_of, run
+from anima.core.explicit import erased
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 from anima.core.partition import PartitionSpec
 from anima.core.placement import (
@@ -40,6 +41,7 @@ from anima.core.trace import aval_of
 from anima.ops.placing import check_fits, check_known, constrained_to, on_current_mesh
 from anima.runtime.logs import timed
 from anima.transforms.dce import dce_jaxpr, without_dead_code
+from anima.transforms.discharge import discharged
 from anima.util import deeper, record, weak_cache
 
 
@@ -334,7 +336,8 @@ def call_elsewhere(entry: Any, leaves: Sequence[Any], shardings: Sequence[Shardi
     program = entry.remote.get(machine)
     if program is None:
         with config.held(entry.options), timed("compile", entry.name):
-            program = entry.remote[machine] = machine.program(entry.closed, entry.name)
+            closed, _ = discharged(erased(entry.closed))
+            program = entry.remote[machine] = machine.program(closed, entry.name)
     outs = run(machine, program, leaves, entry.avals, entry.out_avals, shardings, committed)
     for k in entry.donated:
         if isinstance(leaves[k], ConcreteArray):

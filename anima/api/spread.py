@@ -27,7 +27,7 @@ from anima.core.jaxpr import ClosedJaxpr
 from anima.core.placement import own_index
 from anima.core.shardings import NamedSharding, Sharding, spreads
 from anima.core.source import here
-from anima.core.trace import aval_of, numpy_value
+from anima.core.trace import numpy_value
 from anima.runtime import programs
 from anima.transforms.discharge import discharged
 from anima.transforms.messages import exchanging
@@ -37,17 +37,17 @@ _SET = re.compile(r"frozenset\(\{(.*?)\}\)")
 RECORD = 256  # bytes that tell a call: a digest of its program, and what it is
 
 
-def program(name: str, closed: ClosedJaxpr, places: Places, leaves: Sequence[Any],
+def program(name: str, closed: ClosedJaxpr, places: Places, avals: Sequence[ShapedArray],
             known: Sequence[Sharding | None], donated: Sequence[int]) -> SpreadProgram | None:
-    """What runs a program on arguments that lie so; None where it is about no device of another process.
+    """What runs a program on arguments of these types that lie so; None where it is about no device of another process.
 
     ValueError for arguments on meshes without a device of this process.
     """
     said = [*known, *(s for _, s in places.pins), *(places.ins or ()), *(places.outs or ()), places.device]
     if not any(map(spreads, said)):
         return None
-    outs, _ = places.results_of(leaves, known)
-    taken = places.taken(tuple(donated), [aval_of(x) for x in leaves], known, outs)
+    outs, _ = places.results_of(avals, known)
+    taken = places.taken(tuple(donated), avals, known, outs)
     return SpreadProgram(name, closed, places.arguments(known), outs, [s for _, s in places.pins], taken)
 
 
@@ -95,7 +95,7 @@ class SpreadProgram:
 
     def __call__(self, leaves: Sequence[Any]) -> list[PlacedArray]:
         """The results, of which this process has its parts."""
-        parts = [x.part() if type(x) is PlacedArray and x.is_cut else _own(x, a, index)
+        parts = [ConcreteArray(x.part() if type(x) is PlacedArray and x.is_cut else _own(x, a, index), a)
                  for x, a, index in zip(leaves, self.in_avals, self.own, strict=True)]
         for k in self.donated:
             if isinstance(leaves[k], ConcreteArray):
@@ -124,14 +124,15 @@ class SpreadProgram:
             self.ways[key] = None if run is None else Passage(run, entry)
         return self.ways[key]
 
-    def _values(self, parts: list[np.ndarray]) -> list[np.ndarray]:
-        if self.run is not None:
-            found = self.run(*map(ConcreteArray, parts, self.in_avals))
+    def _values(self, parts: Sequence[ConcreteArray]) -> list[np.ndarray]:
+        if self.run is not None:  # of arrays whose memory nothing else here holds
+            found = self.run(*parts)
             if found is not NotImplemented:
                 return [x.elements() for x in found]
+        values = [x.elements() for x in parts]
         for k in self.executable.donors:
-            parts[k] = parts[k].copy()
-        return self.executable(parts)
+            values[k] = values[k].copy()
+        return self.executable(values)
 
 
 def _as_it_is(x: Any, index: tuple[slice, ...] | None) -> bool:

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from anima import errors, tree
+from anima.api import spread
 from anima.api.partitioned import Partitioned, partitioned
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
 from anima.api.placed_calls import check_same, in_places, on_device
 from anima.config import config, profiling
-from anima.core import dtypes, transfers
+from anima.core import dtypes, processes, transfers
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray, ShardedArray, sharded
 from anima.core.device import devices
@@ -252,6 +253,15 @@ class Lowered(_OfTraced):
         return self.traced.jaxpr
 
     @cached_property
+    def in_process(self) -> spread.SpreadProgram | None:
+        """What runs the program in this process, where it is on devices of several."""
+        traced = self.traced
+        if traced.places is None or processes.here.count == 1:
+            return None
+        return spread.program(traced.fun_name, traced.jaxpr, traced.places, traced.jaxpr.in_avals, traced.shardings,
+                              traced.donate_argnums)
+
+    @cached_property
     def partitioned(self) -> Partitioned:
         """The program of one device, where arguments lie on a mesh: with explicit collectives, what each of them moves,
         and the line that it is for.
@@ -466,6 +476,9 @@ def call_compiled(compiled: Any, in_avals: Sequence[ShapedArray], out_avals: Seq
         return tree.unflatten(compiled.out_tree, run_on_refs(*discharged(compiled.traced.jaxpr), name, leaves))
     transfers.operands(leaves)
     check_same(leaves, [None] * len(leaves) if traced is None else traced.input_shardings)
+    program = None if traced is None else compiled.lowered.in_process
+    if program is not None:
+        return tree.unflatten(compiled.out_tree, program(leaves))
     values: list[np.ndarray] = [numpy_value(x, a) for x, a in zip(leaves, avals, strict=True)]
     for k in compiled.executable.donors:  # others may see them
         values[k] = values[k].copy()

@@ -156,9 +156,10 @@ def place(value: np.ndarray, aval: ShapedArray, sharding: Sharding | None, commi
 
 
 def own_part(value: np.ndarray, shape: Sequence[int], sharding: Sharding) -> np.ndarray:
-    """Of the elements of an array those that processes keep where it lies so: all, unless it is cut over several."""
+    """Of the elements of an array those that processes keep where it lies so: all, unless it is cut over several; then
+    in memory of their own, so that nothing of the rest stays."""
     index = own_index(shape, sharding)
-    return value if index is None else np.asarray(value[index], order="C")
+    return value if index is None else np.array(value[index], order="C")
 
 
 def own_index(shape: Sequence[int], sharding: Sharding) -> tuple[slice, ...] | None:

@@ -224,6 +224,11 @@ class Primitive:
         """Shardings under which an application takes its operands, None where it does not say."""
         return ()
 
+    def apart(self, params: dict[str, Any], mesh: Any) -> frozenset[Any]:
+        """The axes of this mesh along which alone `takes` and `places` say how operands and results are cut, where the
+        program that it stands for may cut them along others; none where they say all."""
+        return frozenset()
+
     def pins(self, params: dict[str, Any]) -> Sequence[tuple[str, Any]]:
         """Shardings that an application, or one in a program that it holds, gives values, with what does so."""
         return [(self.name, s) for s in self.places(params) if s is not None]

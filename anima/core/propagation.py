@@ -101,12 +101,19 @@ class Propagation:
         self.mesh = mesh
         self.links: list[Link] = []
         self.watched: list[tuple[Any, ShardedValue]] = []  # functions that want to know how values are cut
+        self.told: frozenset[Any] = frozenset()  # axes along which new values are cut as their types tell, only
 
     # ------------------------------------------------------------ the graph
 
+    def fresh(self, aval: ShapedArray) -> ShardedValue:
+        """A value of which nothing is known but its type."""
+        made = ShardedValue.of(aval)
+        made.typed |= self.told
+        return made
+
     def value(self, aval: ShapedArray, sharding: Sharding | None = None) -> ShardedValue:
         """A value of the program; where a sharding on this mesh is given, it is cut so for good."""
-        made = ShardedValue.of(aval)
+        made = self.fresh(aval)
         spec = self.spec_on_mesh(sharding)
         if spec is not None and len(spec) <= len(made.shape):
             made.fix(spec)
@@ -132,7 +139,7 @@ class Propagation:
             env[var] = self.value(var.aval, const.sharding if getattr(const, "committed", False) else None)
 
         for eqn in jaxpr.eqns:
-            operands = [ShardedValue.of(a.aval) if isinstance(a, Literal) else env[a] for a in eqn.invars]
+            operands = [self.fresh(a.aval) if isinstance(a, Literal) else env[a] for a in eqn.invars]
             env.update(zip(eqn.outvars, self.equation(eqn, operands), strict=True))
         return env
 
@@ -144,16 +151,19 @@ class Propagation:
             self.watched.append((tell, operands[0]))
         avals, outs = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         if primitive.inner(params):
-            return self._loops(eqn, operands, [ShardedValue.of(a) for a in outs])
+            return self._loops(eqn, operands, [self.fresh(a) for a in outs])
+        told = primitive.apart(params, self.mesh)
+        if told:
+            return self._apart(eqn, operands, told)
         for operand, aval, sharding in zip(operands, avals, primitive.takes(params), strict=False):
             if sharding is not None:
                 self.same(operand, self.value(aval, sharding))
         rule = primitive.sharding_rule(avals, outs, **params)
         if rule is None and primitive.body is not None and not (primitive.on_words or primitive.places(params)):
             body = primitive.body(params, avals)
-            return [v or ShardedValue.of(a) for v, a in zip(self.program(body.jaxpr, body.consts, operands), outs,
+            return [v or self.fresh(a) for v, a in zip(self.program(body.jaxpr, body.consts, operands), outs,
                                                                strict=True)]
-        results = [ShardedValue.of(a) for a in outs]
+        results = [self.fresh(a) for a in outs]
         for result, sharding in zip(results, primitive.places(params) or (), strict=False):
             spec = self.spec_on_mesh(sharding)
             if spec is not None and primitive.places_all:
@@ -175,7 +185,7 @@ class Propagation:
         for inner in eqn.primitive.inner(eqn.params):
             first = inner.given if inner.given is not None else 0
             program = inner.program
-            args = [ShardedValue.of(a) for a in program.in_avals]
+            args = [self.fresh(a) for a in program.in_avals]
             for k, operand in enumerate(operands[first:first + len(args)]):
                 carried = inner.first <= k < inner.first + inner.carries
                 if carried or operand.shape != args[k].shape:
@@ -189,6 +199,36 @@ class Propagation:
                 self.same(out, results[k])
                 if k < inner.carries:
                     self.same(args[inner.first + k], results[k])
+        return results
+
+    def _apart(self, eqn: Eqn, operands: list[ShardedValue], told: frozenset[Any]) -> list[ShardedValue]:
+        """The program that an operation stands for, which takes and gives values cut along the axes `told` as it says:
+        within, nothing is cut along these. Along others, propagation may cut all of them."""
+        primitive, params = eqn.primitive, eqn.params
+
+        def edge(value: ShardedValue, sharding: Sharding | None) -> ShardedValue:
+            spec = self.spec_on_mesh(sharding)
+            if spec is not None:
+                value.typed -= told
+                value.fix(spec)
+                value.open = [True] * len(value.shape)
+            value.typed |= told
+            return value
+
+        avals = [a.aval for a in eqn.invars]
+        args = [edge(self.fresh(a), s) for a, s in zip(avals, primitive.takes(params), strict=True)]
+        body, before = primitive.body(params, avals), self.told  # type: ignore[misc]
+        self.told = before | told
+        outs = self.program(body.jaxpr, body.consts, args)
+        self.told = before
+        results: list[ShardedValue] = []
+        for out, var, sharding in zip(outs, eqn.outvars, primitive.places(params), strict=True):
+            made = out is not None and any(sharding.spec) and not any(out is v for v in (*args, *results))
+            results.append(edge(out if made else self.fresh(var.aval), sharding))  # type: ignore[arg-type]
+            if out is not None and not made:
+                self.same(out, results[-1])
+        for operand, arg in zip(operands, args, strict=True):
+            self.same(operand, arg)
         return results
 
     def same(self, a: ShardedValue, b: ShardedValue) -> None:

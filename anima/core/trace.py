@@ -346,7 +346,7 @@ class EvalTrace(Trace):
         if known.watched:
             known.watch(primitive, args)
         if self.on_remote is not None and (out := self.on_remote(primitive, args, params)) is not NotImplemented:
-            return out
+            return self._noted(primitive, args, params, out)
         again = way = None
         if known.ways.learns:
             again = _key(primitive, args, params)
@@ -395,16 +395,21 @@ class EvalTrace(Trace):
             errors.check_finite(primitive.name, out if primitive.multiple_results else [out], current.source,
                                 values if primitive.moves else ())
         if placed:
-            return self._placed(primitive, args, avals, out_avals, params, out, foreign)
+            return self._noted(primitive, args, params,
+                               self._placed(primitive, args, avals, out_avals, params, out, foreign))
         if again is not None and not (foreign or extended) and primitive.axis_names is None and all(
                 map(_is_plain, params.values())):
             known.ways.meet(_key(primitive, args, params), primitive, params, avals, out_avals)
         if primitive.multiple_results:
             return [wrap(v, a, foreign) for v, a in zip(out, out_avals, strict=True)]
-        made = wrap(out, out_avals, foreign)
-        if extended and primitive.moves and debug_key_reuse.value:
-            self.moved_keys(primitive, args, params, made)
-        return made
+        return self._noted(primitive, args, params, wrap(out, out_avals, foreign))
+
+    def _noted(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any], out: Any) -> Any:
+        """The result; where keys that it moves are now is noted, if that is to be."""
+        if debug_key_reuse.value and primitive.moves and any(
+                isinstance(aval_of(x).dtype, dtypes.ExtendedDType) for x in args):
+            self.moved_keys(primitive, args, params, out)
+        return out
 
     @staticmethod
     def _same(known: _Known, key: Any, way: Same, primitive: Primitive, args: Sequence[Any],

@@ -68,7 +68,7 @@ def sigmoid(x: Any) -> Any:
 @as_one
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)), without overflow."""
-    return jnp.logaddexp(_floating(x), 0.0)
+    return jnp.logaddexp(jnp.asarray(x), 0)
 
 
 @as_one
@@ -84,7 +84,7 @@ swish = silu
 @as_one
 def mish(x: Any) -> Any:
     """x * tanh(softplus(x))."""
-    x = _floating(x)
+    x = jnp.asarray(x)
     return x * jnp.tanh(softplus(x))
 
 

@@ -36,6 +36,13 @@ def _inexact(name: str, *xs: Any) -> list[Any]:
     return [x if x.dtype == dtype else x.astype(dtype) for x in arrays]
 
 
+def _kept(name: str, x: Any, where: Any) -> Any:
+    """`x` as an array of an inexact type, -inf at elements left out: beside these, integers are floats by default."""
+    if where is not None:
+        x = jnp.where(jnp.broadcast_to(where, np.shape(x)), x, -np.inf)
+    return _inexact(name, x)[0]
+
+
 def _largest(x: Any, axis: Axes, where: Any) -> Any:
     """The maximum along `axis`, kept as a dimension of size 1; a constant for derivatives."""
     return stop_gradient(jnp.max(x, axis, keepdims=True, where=where, initial=-np.inf))
@@ -49,18 +56,14 @@ def softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     >>> anima.nn.softmax(jnp.array([0., 0.]))
     Array([0.5, 0.5], dtype=float32)
     """
-    (x,) = _inexact("softmax", x)
+    x = _kept("softmax", x, where)
     return _softmax_by_result(x, axis, where) if config.softmax_custom_jvp else _softmax(x, axis, where)
 
 
 def _softmax(x: Any, axis: Axes, where: Any) -> Any:
-    largest = _largest(x, axis, where)
-    if where is None:
-        unnormalized = jnp.exp(x - largest)
-        return unnormalized / jnp.sum(unnormalized, axis, keepdims=True)
-    unnormalized = jnp.exp(jnp.where(where, x, -np.inf) - largest)
-    total = jnp.sum(unnormalized, axis, where=where, keepdims=True)
-    return jnp.where(where, unnormalized / total, 0)
+    unnormalized = jnp.exp(x - _largest(x, axis, where))
+    out = unnormalized / jnp.sum(unnormalized, axis, where=where, keepdims=True)
+    return out if where is None else jnp.where(where, out, 0)
 
 
 @partial(custom_jvp, nondiff_argnums=(1,))
@@ -80,9 +83,8 @@ def _softmax_jvp(axis: Axes, primals: Any, tangents: Any) -> Any:
 @repeated
 def log_softmax(x: Any, axis: Axes = -1, where: Any = None) -> Any:
     """log(softmax(x)) along `axis`, precise where the softmax is tiny. Elements left out are -inf."""
-    (x,) = _inexact("log_softmax", x)
-    kept = x if where is None else jnp.where(where, x, -np.inf)
-    shifted = kept - _largest(x, axis, where)
+    x = _kept("log_softmax", x, where)
+    shifted = x - _largest(x, axis, where)
     out = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis, where=where, keepdims=True))
     return out if where is None else jnp.where(where, out, -np.inf)
 

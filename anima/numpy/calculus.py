@@ -203,6 +203,8 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: 
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
         raise ValueError("xp and fp must be one-dimensional arrays of equal size")
     at, points = promote_dtypes_inexact("interp", x, xp)
+    if is_complex(at.dtype):
+        raise ValueError("interp: places x and xp cannot be complex.")
     (values,) = promote_dtypes_inexact("interp", fp)
     if (isinstance(left, str) and left != "extrapolate") or (isinstance(right, str) and right != "extrapolate"):
         raise ValueError("the only valid string value of `left` and `right` is 'extrapolate'")

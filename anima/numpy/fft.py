@@ -224,8 +224,16 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = None
 
 
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of the elements of an `rfft` of `n` samples at distance `d`: 0, 1, ..., n//2 over n d."""
+    """The frequencies of the elements of an `rfft` of `n` samples at distance `d`: 0, 1, ..., n//2 over n d.
+
+    An integer `dtype` is taken as that of floats of its size; TypeError for bools.
+    """
     n = _count("rfftfreq", n, d)
+    if dtype is not None:
+        dtype = dtypes.check_user_dtype(dtype, "rfftfreq")
+        if dtype.kind == "b":
+            raise TypeError("rfftfreq: frequencies cannot be of dtype bool.")
+        dtype = dtypes.to_inexact(dtype)
     return _frequencies("rfftfreq", n, d, dtype, device, 0, n // 2 + 1)
 
 

@@ -39,6 +39,7 @@ from anima.numpy.promote import (
     promote_inexact,
 )
 from anima.ops import elementwise as ew, shape as sh, special
+from anima.ops.index_types import index_operand, narrow_index
 from anima.transforms.custom import SymbolicZero, custom_jvp
 
 ArrayLike = Any
@@ -424,16 +425,16 @@ _mantissa.defjvps(lambda t, y, x, exponent, bits: _scale(t, ew.neg(exponent)), N
 
 @repeated
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 * 2**x2; x2 are integers. ValueError if they are not."""
-    x1, x2 = operands("ldexp", x1, x2)
+    """x1 * 2**x2; x2 are integers of any size. ValueError if they are not."""
+    x1, x2 = operands("ldexp", x1, index_operand(x2))
     dtype = dtypes.to_inexact(numpy_dtype_of(x1))
     if is_inexact(numpy_dtype_of(x2)):
         raise ValueError(f"ldexp not supported for input types {(dtype.name, numpy_dtype_of(x2).name)}")
     if is_complex(dtype):
         raise ValueError(f"ldexp not supported for input types {(dtype.name, numpy_dtype_of(x2).name)}")
     x1 = convert_operand(x1, dtype, False)
-    x2 = convert_operand(x2, np.dtype(np.int32), False)
-    return _ldexp(x1, x2)
+    x2 = as_array(x2)
+    return _ldexp(x1, convert_operand(x2, np.dtype(np.int32), False) if x2.dtype.kind == "b" else narrow_index(x2))
 
 
 def _scale(x: Any, exponent: Any) -> Array:

@@ -228,19 +228,28 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
         return sh.full((0, 0), 0, x.dtype)
     ddof = (0 if bias else 1) if ddof is None else ddof
     weights = _observation_weights(x, fweights, aweights)
-    mean, total = average(x, axis=1, weights=weights, returned=True)
-    total = total[0]
-    if weights is None or ddof == 0 or aweights is None:
-        factor = ew.sub(total, total.dtype.type(ddof))
-    else:
-        weight_product = sum(ew.mul(weights, as_array(convert_operand(operand("cov", aweights), weights.dtype, False))))
-        factor = ew.sub(total, ew.div(ew.mul(total.dtype.type(ddof), weight_product), total))
-    factor = select_where(ew.le(factor, factor.dtype.type(0)), sh.full_like(factor, 0), factor) \
-        if not is_complex(factor.dtype) else factor
+    mean, factor = _mean_and_factor(x, weights, aweights, ddof)
     centered = ew.sub(x, sh.expand_dims(mean, (1,)))
     other = centered if weights is None else ew.mul(centered, sh.expand_dims(weights, (0,)))
     product = matmul(centered, (ew.conj(other) if is_complex(other.dtype) else other).T)
     return sh.squeeze(ew.div(product, factor), [i for i, n in enumerate(product.shape) if n == 1])
+
+
+def _mean_and_factor(x: Array, weights: Array | None, aweights: Any, ddof: int) -> tuple[Array, Any]:
+    """The mean of each row, and what products of rows are divided by."""
+    if weights is None:  # known without an operation
+        factor = x.dtype.type(x.shape[1]) - x.dtype.type(ddof)
+        return average(x, axis=1), factor if is_complex(x.dtype) else builtins.max(factor, x.dtype.type(0))
+    mean, total = average(x, axis=1, weights=weights, returned=True)
+    total = total[0]
+    if ddof == 0 or aweights is None:
+        factor = ew.sub(total, total.dtype.type(ddof))
+    else:
+        weight_product = sum(ew.mul(weights, as_array(convert_operand(operand("cov", aweights), weights.dtype, False))))
+        factor = ew.sub(total, ew.div(ew.mul(total.dtype.type(ddof), weight_product), total))
+    if not is_complex(factor.dtype):
+        factor = select_where(ew.le(factor, factor.dtype.type(0)), sh.full_like(factor, 0), factor)
+    return mean, factor
 
 
 def _observation_weights(x: Array, fweights: Any, aweights: Any) -> Array | None:

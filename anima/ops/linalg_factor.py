@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from anima.routines import lapack
 _I32 = np.dtype(np.int32)
 
 
+@lru_cache(256)
 def room_to_work(name: str, dtype: Any, *sizes: int, **options: int) -> list[int]:
     """Sizes of the work arrays that a routine asks for. With the least that they need, routines would round otherwise
     than in compiled programs."""

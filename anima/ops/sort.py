@@ -39,10 +39,12 @@ def _descending_keys(x: np.ndarray) -> np.ndarray:
     """Integers in the opposite order of `x`: the bits of floats in order of their values, NaN above all."""
     if dtypes.issubdtype(x.dtype, np.floating):
         wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
-        signed = np.dtype(f"int{8 * wide.dtype.itemsize}")
-        bits = np.where(np.isnan(wide), np.array(np.nan, wide.dtype), wide).view(signed)
-        x = np.where(bits < 0, bits ^ np.iinfo(signed).max, bits)
-        x = np.where(np.isnan(wide), np.iinfo(signed).max, x)
+        signed, most = (np.int32, 0x7FFFFFFF) if wide.dtype.itemsize == 4 else (np.int64, 0x7FFFFFFFFFFFFFFF)
+        bits: Any = wide.view(signed)
+        x = np.where(bits < 0, bits ^ signed(most), bits)
+        nan = np.isnan(wide)
+        if nan.any():
+            x[nan] = most
     return np.invert(x)
 
 
@@ -145,7 +147,7 @@ class TopK(Primitive):
 
     def eval(self, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
         order = np.argsort(_descending_keys(x), axis, kind="stable").take(range(k), axis)
-        return [np.take_along_axis(x, order, axis), order.astype(np.int32)]
+        return [x[order] if x.ndim == 1 else np.take_along_axis(x, order, axis), order.astype(np.int32)]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int) -> tuple[Any, Any]:
         values, indices = self.bind(*primals, k=k, axis=axis)

@@ -100,7 +100,7 @@ def _stirling_tail(k: Any) -> Any:
 
 @sampler()
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
-    """The number of successes in `n` trials of probability `p` each, as floats.
+    """The number of successes in `n` trials of probability `p` each, as floats; small ones are drawn in float32.
 
     NaN where `n` is negative or `p` is outside of [0, 1].
 
@@ -108,7 +108,8 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     """
     dtype = float_dtype("binomial", dtype)
     shape = common_shape("binomial", shape, n, p)
-    return _draw_binomial(key, full(n, dtype, shape), full(p, dtype, shape), shape, dtype)
+    wide = np.promote_types(dtype, np.float32)
+    return _draw_binomial(key, full(n, wide, shape), full(p, wide, shape), shape, wide).astype(dtype)
 
 
 def _draw_binomial(key: Any, n: Any, p: Any, shape: Shape, dtype: Any) -> Any:

@@ -60,6 +60,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     if not x.ndim:
         if not dtypes.issubdtype(x.dtype, np.integer):
             raise TypeError("x must be an integer or at least 1-dimensional")
+        canonicalize_axis(axis, 1)
         return _permuted(key, x, 0)
     axis = canonicalize_axis(axis, x.ndim)
     return _shuffled(key, x, axis) if independent else _permuted(key, x, axis)

@@ -22,9 +22,11 @@ from anima.compiler.grid.compile import GridProgram, LibraryProduct, Slot, compi
 from anima.compiler.grid.target import GridTarget, nvidia
 from anima.compiler.ir.loops import slots
 from anima.compiler.machine import ptx
+from anima.control.tape import WORD, TapeDType, handles
 from anima.core.remote import Remote
 from anima.runtime.cuda_calls import HostCalls, Mailbox
 from anima.runtime.cuda_driver import OUT_OF_MEMORY, Blas, CudaDriver, CudaError, blas_library
+from anima.runtime.cuda_tapes import Tapes, tapes_here
 from anima.util import once
 
 _BYTE = np.dtype(np.uint8)
@@ -69,6 +71,28 @@ class GpuMemory(Remote):
         return self.machine.driver.is_ready()
 
 
+class TapeMemory(GpuMemory):
+    """An array of tapes: their numbers, in the memory of a GPU; `keep` keeps the tapes alive."""
+
+    __slots__ = ("keep", "tape_dtype")
+
+    def __init__(self, machine: Gpu, shape: tuple[int, ...], tape_dtype: Any) -> None:
+        super().__init__(machine, shape, WORD)
+        self.tape_dtype, self.keep = tape_dtype, None
+
+    def host(self) -> np.ndarray:
+        if self._host is None:
+            self._host = tapes_here(super().host(), self.tape_dtype, self.keep)
+        return self._host
+
+    @classmethod
+    def of(cls, machine: Gpu, tapes: np.ndarray) -> TapeMemory:
+        """An array of tapes that are in the memory of this machine."""
+        new = cls(machine, tapes.shape, None)
+        new._host = new.keep = tapes
+        return new
+
+
 class Gpu:
     """A GPU that programs run on."""
 
@@ -85,11 +109,11 @@ class Gpu:
     def mailbox(self) -> Mailbox:
         return Mailbox(self.driver)
 
-    def allocate(self, nbytes: int) -> int:
+    def allocate(self, nbytes: int, aside: bool = False) -> int:
         """The address of memory, for a thread that has entered. RuntimeError that tells what holds the rest, where
         there is not enough."""
         try:
-            return self.driver.allocate(nbytes)
+            return self.driver.allocate(nbytes, aside)
         except CudaError as error:
             if error.code != OUT_OF_MEMORY:
                 raise
@@ -101,30 +125,33 @@ class Gpu:
                 f"{total} bytes are free. The largest arrays there: {held}.") from None
 
     def put(self, array: np.ndarray) -> GpuMemory:
-        array = np.ascontiguousarray(array)
+        tapes = array if array.dtype == object else None
+        array = np.ascontiguousarray(array) if tapes is None else handles(tapes)
         with self.lock:
             self.driver.enter()
-            memory = GpuMemory(self, array.shape, array.dtype)
+            memory = GpuMemory(self, array.shape, array.dtype) if tapes is None else TapeMemory.of(self, tapes)
             if array.nbytes:
                 self.driver.upload(memory.address, array.ctypes.data, array.nbytes)
         return memory
 
     def program(self, closed: Any, name: str) -> GpuProgram:
-        return GpuProgram(self, compile_grid(closed, name, (), self.target), closed.out_avals, name)
+        return GpuProgram(self, compile_grid(closed, name, (), self.target), closed, name)
 
 
 class GpuProgram:
     """A compiled program: its kernels, constants, and how they are launched."""
 
-    def __init__(self, machine: Gpu, grid: GridProgram, out_avals: Sequence[Any], name: str) -> None:
+    def __init__(self, machine: Gpu, grid: GridProgram, closed: Any, name: str) -> None:
         self.machine, self.grid, self.name = machine, grid, name
+        self.consts = closed.consts  # of which tapes are found by their addresses
         driver = machine.driver
         code = ptx.compile_ptx(grid.text, machine.target)
         program = grid.program
+        self.nbytes = program.arena
         self.sizes = [b.size * itemsize(b.dtype) for b in program.with_role("input")]
-        dtypes = [NUMPY[b.dtype] for b in program.with_role("output")]
-        self.outputs = [((*a.shape, *((b.size // max(a.size, 1),) if a.size != b.size else ())), dtype)
-                        for a, b, dtype in zip(out_avals, program.with_role("output"), dtypes, strict=True)]
+        self.outputs = [_output(a, NUMPY[b.dtype])
+                        for a, b in zip(closed.out_avals, program.with_role("output"), strict=True)]
+        self.gives_tapes = any(kind is TapeMemory for kind, _, _ in self.outputs)
         with machine.lock:
             driver.enter()
             assert len(slots(program)) == sum(map(len, map(program.with_role, ("input", "output", "const"))))
@@ -144,8 +171,9 @@ class GpuProgram:
         assert [memory.nbytes for memory in given] == self.sizes  # type: ignore[attr-defined]
         with machine.lock:
             driver.enter()
-            outputs = [GpuMemory(machine, shape, dtype) for shape, dtype in self.outputs]
-            arena = GpuMemory(machine, (self.grid.arena,), _BYTE) if self.grid.arena else None
+            outputs = [kind(machine, shape, dtype) for kind, shape, dtype in self.outputs]
+            tapes = Tapes(machine)
+            arena = GpuMemory(machine, (self.nbytes,), _BYTE) if self.nbytes else None
             addresses = [m.address for m in (*given, *outputs, *self.constants)]
             addresses.append(0 if arena is None else arena.address)
             count = len(addresses) + 1
@@ -164,8 +192,20 @@ class GpuProgram:
                 driver.launch(function, min(launch.blocks, most), launch.threads, launch.shared, launch.waits,
                               params)
                 if self.host_calls is not None:
-                    self.host_calls.serve(addresses)
+                    self.host_calls.serve(addresses, tapes)
+        if self.gives_tapes:
+            keep = tapes, self.consts, [m for m in given if isinstance(m, TapeMemory)]
+            for memory in outputs:
+                if isinstance(memory, TapeMemory):
+                    memory.keep = keep
         return list(outputs)
+
+
+def _output(aval: Any, dtype: np.dtype) -> tuple[Callable[..., GpuMemory], tuple[int, ...], Any]:
+    """What makes the memory of a result, its shape, and its dtype."""
+    if isinstance(aval.dtype, TapeDType):
+        return TapeMemory, aval.shape, aval.dtype
+    return GpuMemory, (*aval.shape, *getattr(aval.dtype, "element_shape", ())), dtype
 
 
 def _at(addresses: Sequence[int], place: Slot) -> int:

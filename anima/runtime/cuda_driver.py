@@ -35,6 +35,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamSynchronize": (c_void_p,), "cuMemAllocAsync": (POINTER(c_uint64), c_size_t, c_void_p),
     "cuMemFreeAsync": (c_uint64, c_void_p), "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
+    "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
     "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
     "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p), "cuMemGetInfo_v2": (POINTER(c_size_t),) * 2,
     "cuDeviceGetDefaultMemPool": (POINTER(c_void_p), c_int), "cuMemPoolSetAttribute": (c_void_p, c_int, c_void_p),
@@ -55,7 +56,8 @@ class CudaError(RuntimeError):
 
 
 class CudaDriver:
-    """The first GPU, and one stream of work for it; another one for copies while a program calls back."""
+    """The first GPU, and one stream of work for it; another one for what is done `aside`: now, whatever runs, while a
+    program waits for it."""
 
     def __init__(self) -> None:
         self.functions = _driver_functions()
@@ -120,10 +122,13 @@ class CudaDriver:
         self.call("cuDeviceGetAttribute", byref(value), _ATTRIBUTES[name], self.device)
         return value.value
 
-    def allocate(self, nbytes: int) -> int:
+    def allocate(self, nbytes: int, aside: bool = False) -> int:
         """The address of memory, 256-byte aligned, for what is launched from now on."""
         address = c_uint64()
-        self.call("cuMemAllocAsync", byref(address), max(nbytes, 16), self.stream)
+        stream = self.aside if aside else self.stream
+        self.call("cuMemAllocAsync", byref(address), max(nbytes, 16), stream)
+        if aside:
+            self.call("cuStreamSynchronize", stream)
         return address.value
 
     def allocate_mapped(self, nbytes: int) -> int:
@@ -133,28 +138,34 @@ class CudaDriver:
         assert address.value is not None
         return address.value
 
-    def free(self, address: int) -> None:
+    def free(self, address: int, aside: bool = False) -> None:
         """Gives memory back, once what was launched before is done with it."""
         if not self.closed and os.getpid() == self.process:
             self.functions.cuCtxSetCurrent(self.context)
-            self.functions.cuMemFreeAsync(address, self.stream)
+            self.functions.cuMemFreeAsync(address, self.aside if aside else self.stream)
 
     def close(self) -> None:
         """At the end of the process: what its memory was given back by then does not matter."""
         self.closed = True
 
     def clear(self, address: int, nbytes: int) -> None:
-        """Fills memory with zeros."""
-        self.call("cuMemsetD8Async", address, 0, nbytes, self.stream)
+        """Fills memory with zeros, aside."""
+        self.call("cuMemsetD8Async", address, 0, nbytes, self.aside)
+        self.call("cuStreamSynchronize", self.aside)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copies memory of the GPU, aside."""
+        self.call("cuMemcpyDtoDAsync_v2", target, source, nbytes, self.aside)
+        self.call("cuStreamSynchronize", self.aside)
 
     def upload(self, address: int, source: int, nbytes: int, aside: bool = False) -> None:
-        """Copies from this machine's memory, which may be changed when this returns. `aside`: now, whatever runs."""
+        """Copies from this machine's memory, which may be changed when this returns."""
         stream = self.aside if aside else self.stream
         self.call("cuMemcpyHtoDAsync_v2", address, source, nbytes, stream)
         self.call("cuStreamSynchronize", stream)
 
     def download(self, target: int, address: int, nbytes: int, aside: bool = False) -> None:
-        """Copies to this machine's memory, when what was launched is done. `aside`: now."""
+        """Copies to this machine's memory, when what was launched is done."""
         stream = self.aside if aside else self.stream
         if not aside:
             self.wait()

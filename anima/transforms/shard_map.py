@@ -87,6 +87,11 @@ class ShardMap(Primitive):
         _, used = dce_closed(params["jaxpr"], (True,) * len(params["out_specs"]))
         return [s if u else None for s, u in zip(self._on_mesh(params["mesh"], params["in_specs"]), used, strict=True)]
 
+    def apart(self, params: dict[str, Any], mesh: Mesh | AbstractMesh) -> frozenset[Any]:
+        mine, manual = params["mesh"], params["newly_manual_axes"]
+        same = concrete(mine) is not None and mine.shape_tuple == mesh.shape_tuple
+        return manual if same and len(manual) < len(mesh.axis_names) else frozenset()
+
     def _on_mesh(self, given: Any, specs: Specs) -> list[NamedSharding | None]:
         mesh = concrete(given)
         return [None if mesh is None else NamedSharding(mesh, s) for s in specs]

@@ -1,6 +1,6 @@
 """What people filed as slow on CPUs since JAX 0.4.32: orbits, neurons, robots, filters, loops; beside JAX and Numba.
 
-    ANIMA_BENCH_OLD_JAX=/path/to/python python -m benchmarks filed      that Python has JAX 0.4.31, the last fast one
+    ANIMA_BENCH_OLD_JAX=/path/to/python python -m benchmarks.filed [WORD ...]     JAX 0.4.31, the last quick one
 
 Each library is a process of its own, with its own dependencies; they run in turn. A row is the time of a call,
 another (`first`) that from the definition to the end of the first call.
@@ -81,7 +81,3 @@ def main(words: list[str] | None = None) -> None:
             print_row(name, {who: first for who, (first, _) in made.items()}, part=f"{part} first".strip())
     for peer in found.values():
         peer.close()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

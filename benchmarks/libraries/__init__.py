@@ -1,6 +1,6 @@
 """Programs on the libraries of JAX's world: Anima in JAX's place beside JAX itself, each in a process of its own.
 
-    ANIMA_BENCH_JAX=/path/to/python python -m benchmarks libraries [WORD ...]  a Python that has JAX and the libraries
+    ANIMA_BENCH_JAX=/path/to/python python -m benchmarks.libraries [WORD ...]  a Python that has JAX and the libraries
     ANIMA_BENCH_OLD_JAX=/path/to/python ...      another, of JAX 0.4.31 with the libraries of what people filed as slow
     python -m anima run benchmarks/libraries/programs.py optax_mlp      one program, as JSON
 
@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.libraries.programs import PROGRAMS
+
 HERE = Path(__file__).resolve().parent
 ROUNDS = 3
 FILED = ("jaxley_gradient", "jnkepler_orbit", "pyhgf_filter")  # beside JAX 0.4.31 too: people stay there for these
@@ -29,6 +31,7 @@ def in_process(command: list[str], name: str) -> dict[str, float] | str:
     """What a process finds for a program; its last line of errors if it fails."""
     path = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or modules that nobody installed are compiled again each time
     done = subprocess.run([*command, str(HERE / "programs.py"), name], capture_output=True, text=True, env=environment)
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["no message"])[-1][:100]
@@ -47,8 +50,6 @@ def peers_of(name: str) -> dict[str, list[str]]:
 
 
 def main(words: list[str] | None = None) -> None:
-    from benchmarks.libraries.programs import PROGRAMS
-
     print(f"Medians of {ROUNDS} processes; N x = takes N times as long as Anima")
     ratios: dict[tuple[str, str], list[float]] = {}
     for name in PROGRAMS:

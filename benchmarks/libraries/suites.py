@@ -112,8 +112,8 @@ def run_file(command: list[str], place: Path, name: str) -> dict[str, Any]:
             tests[name] = outcome
         if tests or done.returncode == NO_TESTS:
             return {"tests": tests, "seconds": seconds}
-        said = (done.stdout + done.stderr).strip().splitlines()
-        return {"tests": {}, "seconds": seconds, "stopped": said[-1][:300] if said else f"status {done.returncode}"}
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        return {"tests": {}, "seconds": seconds, "stopped": lines[-1][:300] if lines else f"status {done.returncode}"}
 
 
 def run_suite(name: str, peer: str, folder: Path) -> None:

@@ -15,7 +15,9 @@ import anima.numpy as jnp
 from anima import P, lax
 from anima.core.partition import axes_of
 from anima.core.propagation import Propagation, propagate
+from anima.core.stage import eval_jaxpr
 from anima.sharding import AxisType, Mesh, NamedSharding
+from anima.transforms.partition import partition
 
 Axes = tuple[Any, ...]
 
@@ -165,3 +167,63 @@ def test_which_of_two_factors_gets_an_axis(one: Any, other: Any, wanted: Any,
     for fun in (lambda a, b: a + b, lambda a, b: jnp.where(a > 0, a, b), lambda a, b: jnp.sin(jnp.exp(a) - b)):
         for out in (anima.jit(fun)(a, b), fun(a, b)):
             assert tuple(out.sharding.spec.padded(2)) == wanted
+
+
+def _constrained(*spec: Any) -> Callable[[Any], Any]:
+    return lambda x: lax.with_sharding_constraint(x * 2, P(*spec))
+
+
+X, XY, ROWS = P("x"), P("x", "y"), P(("x", "y"))
+# A program that is mapped over x, of a mesh of 4 by 2, with its in_specs and out_specs; how its arguments of 8 by 4
+# (the second: 4 by 6) are cut; how JAX 0.10.2 cuts its results, and the gradient of the first argument.
+MAPPED: dict[str, tuple[Callable[..., Any], Any, Any, Any, Any, Any]] = {
+    "columns": (jnp.sin, X, X, [XY], [XY], XY),
+    "rows": (jnp.sin, X, X, [ROWS], [ROWS], ROWS),
+    "the other way": (jnp.sin, X, X, [P("y", "x")], [X], X),
+    "columns alone": (jnp.sin, X, X, [P(None, "y")], [XY], XY),
+    "unplaced": (lambda x: x + lax.axis_index("x"), X, X, [None], [X], X),
+    "sum": (lambda x: lax.psum(x, "x"), X, P(), [XY], [P(None, "y")], XY),
+    "sum of rows": (lambda x: lax.psum(x, "x"), X, P(), [ROWS], [P("y")], ROWS),
+    "a dimension less": (lambda x: lax.psum(x.sum(0), "x"), X, P(), [XY], [P("y")], XY),
+    "product": (lambda x, w: x @ w, (X, P()), X, [X, P(None, "y")], [XY], X),
+    "contracted": (lambda x, w: x @ w, (X, P()), X, [XY, P("y")], [X], XY),
+    "unused": (lambda x, w: x * 2, (X, P()), X, [XY, P("y")], [XY], XY),
+    "gather": (lambda x: lax.all_gather(x, "x", axis=1), X, X, [XY], [P("x", None, "y")], XY),
+    "scatter": (lambda x: lax.psum_scatter(x, "x", scatter_dimension=1, tiled=True), X, P("x", None), [ROWS], [ROWS],
+                ROWS),
+    "exchange": (lambda x: lax.all_to_all(x, "x", 1, 0, tiled=True), X, P(None, "x"), [XY], [P(None, "x")], X),
+    "permutation": (lambda x: lax.ppermute(x, "x", [(0, 1), (1, 0)]), X, X, [XY], [XY], XY),
+    "loop": (lambda x: lax.scan(lambda c, _: (jnp.sin(c), c.sum(1)), x, None, 3), X, (X, P(None, "x")), [XY],
+             [XY, P(None, "x")], XY),
+    "constraint": (_constrained(None, "y"), X, X, [X], [XY], XY),
+    "constraint of rows": (_constrained("y"), X, X, [X], [ROWS], ROWS),
+    "transposed": (lambda x: x.T, X, P(None, "x"), [XY], [P("y", "x")], XY),
+    "reshaped": (lambda x: x.reshape(-1), X, X, [XY], [X], X),
+    "two": (lambda x: (x, lax.pmean(x, "x")), X, (X, P()), [XY], [XY, P(None, "y")], XY),
+}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_functions_mapped_over_some_axes_are_cut_along_the_others(name: str,
+                                                                  eight_devices: list[anima.Device]) -> None:
+    fun, in_specs, out_specs, specs, wanted, slope = MAPPED[name]
+    mesh = mesh_of(eight_devices, x=4, y=2)
+    mapped = anima.shard_map(fun, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names={"x"})
+    values = [np.arange(32, dtype=np.float32).reshape(8, 4) / 8, np.ones((4, 6), np.float32)]
+    args = [x if s is None else anima.device_put(x, NamedSharding(mesh, s))
+            for x, s in zip(values, specs, strict=False)]
+
+    def loss(*xs: Any) -> Any:
+        return sum(jnp.sum(jnp.sin(y)) for y in anima.tree.leaves(mapped(*xs)))
+
+    for call, cuts in [(mapped, wanted), (anima.jit(mapped), wanted), (anima.jit(anima.grad(loss)), [slope])]:
+        outs = anima.tree.leaves(call(*args))
+        assert [y.sharding.spec for y in outs] == cuts
+        for y, known in zip(outs, anima.tree.leaves(call(*values[:len(args)])), strict=True):
+            np.testing.assert_allclose(y, known, rtol=1e-6)
+        closed = anima.make_jaxpr(call)(*args)
+        each = partition(closed, mesh, [s or P() for s in specs], cuts)
+        whole = anima.shard_map(lambda *xs, each=each: eval_jaxpr(each.jaxpr, each.consts, *xs), mesh=mesh,
+                                in_specs=tuple(s or P() for s in specs), out_specs=cuts, check_vma=False)(*args)
+        for y, part in zip(outs, whole, strict=True):
+            np.testing.assert_allclose(part, y, rtol=1e-5)

@@ -58,6 +58,12 @@ def test_calls_that_come_again_are_machine_code(count: int, level: str) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("level", ["0", "2"])
+def test_donated_arrays(count: int, level: str) -> None:
+    assert check(run(count, PROGRAMS / "donation.py", ANIMA_CHECK=level)).count("all well") == count
+
+
+@pytest.mark.parametrize("count", [2, 4])
 def test_training_gives_the_weights_of_one_device(count: int) -> None:
     text = check(run(count, ROOT / "examples" / "on_devices.py", "--mpi", "--steps", "20"))
     apart = {line.split(":")[0]: float(line.split("within ")[1].split(" ")[0])

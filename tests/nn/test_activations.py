@@ -122,3 +122,11 @@ def test_weak_types_stay_weak_and_arrays_of_integers_strong(name):
     for x, weak in [(jnp.asarray(2), True), (2.5, True), (jnp.int32(2), False), (jnp.arange(3, dtype="int8"), False)]:
         y = function(x)
         assert (y.dtype, y.weak_type) == ("float32", weak)
+
+
+@pytest.mark.parametrize("name", ["mish", "softplus"])
+def test_truth_values_are_weak_default_floats(name: str, x64: None) -> None:
+    for x in (True, jnp.array([True, False])):
+        y = function(name)(x)
+        assert (y.dtype, y.weak_type) == ("float64", True)
+        np.testing.assert_allclose(y, REFERENCE[name](np.asarray(x, float)), rtol=1e-15)

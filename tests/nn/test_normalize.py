@@ -56,6 +56,22 @@ def test_where(x64: None) -> None:
     np.testing.assert_allclose(nn.logmeanexp(X, where=MASK), np.log(np.mean(np.exp(X[MASK]))), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "int64"])
+def test_integers_of_which_some_are_left_out_are_default_floats(dtype: str, x64: None) -> None:
+    x, kept = jnp.array([1, 0, 1], dtype), jnp.array([True, False, True])
+    for function, want in [(nn.softmax, [0.5, 0, 0.5]), (nn.log_softmax, [-np.log(2), -np.inf, -np.log(2)])]:
+        y = function(x, where=kept)
+        assert (y.dtype, y.weak_type) == ("float64", False)
+        np.testing.assert_allclose(y, want, rtol=1e-15)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3)])
+def test_where_has_the_shape_of_the_array(shape: tuple[int, ...]) -> None:
+    for function in (nn.softmax, nn.log_softmax):
+        with pytest.raises(ValueError, match="broadcast"):
+            function(jnp.ones(shape), where=jnp.ones((2, 3), bool))
+
+
 def test_gradients(x64: None) -> None:
     soft = special.softmax(X, -1)
     np.testing.assert_allclose(anima.grad(lambda x: nn.logsumexp(x, -1).sum())(X), soft, rtol=1e-10)

@@ -51,6 +51,13 @@ CASES = [
         ("[2**40]", "int32"), ("[[1], [-2**40]]", "int32")]),
     ("jnp.array([1, 2**40])", OverflowError, "too large to convert to int32"),
     ("jnp.int32(1) + 2**40", OverflowError, "too large to convert to int32"),
+    *((call, OverflowError, "too large") for call in [
+        "jnp.int32(3) * 2**33", "jnp.arange(3, dtype='uint32') * 2**32", "jnp.arange(3, dtype='int32') < 2**33",
+        "jnp.full(3, 2**33, 'int32')"]),
+    *((f"jnp.{call}, axis=1)", ValueError, "axis 1 is out of bounds") for call in [
+        "linspace(0, 1, 1", "linspace(0, 1, 0", "logspace(0, 1, 1", "geomspace(1, 2, 0"]),
+    *((f"jnp.pad(jnp.zeros(0), 1, '{mode}')", ValueError, "can't extend empty axis 0") for mode in [
+        "mean", "median", "maximum", "linear_ramp", "wrap"]),
     ("~jnp.ones(2)", TypeError, "not does not accept dtype float32"),
     ("jnp.power(jnp.arange(3), -1)", TypeError, "Integers cannot be raised to negative powers"),
     ("jnp.zeros(3, dtype='floot32')", TypeError, "data type 'floot32' not understood"),
@@ -87,6 +94,7 @@ REFUSED = {
         ("gradient(V, X)", "distances must match the length"),
         ("interp(V, V, V[:2])", "one-dimensional arrays of equal size"),
         ("interp(V, X, X)", "one-dimensional arrays of equal size"),
+        ("interp(C, V, V)", "places x and xp cannot be complex"), ("interp(V, C, V)", "cannot be complex"),
         ("interp(V, V, V, left='no')", "the only valid string value"),
         ("interp(V, V, V, right='no')", "the only valid string value"),
         ("interp(V, V, V, period=V)", "period must be a scalar"), ("unwrap(C)", "unwrap does not support complex"),

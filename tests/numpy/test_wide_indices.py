@@ -165,3 +165,12 @@ def test_unravel_index_of_small_types(dtype: str, shape: tuple[int, ...]) -> Non
         assert len(got) == len(shape) and all(g.dtype == dtype for g in got)
         for g, w in zip(got, want or (), strict=False):
             np.testing.assert_array_equal(g, w)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_powers_of_two_of_every_integer(dtype: str, x64: bool) -> None:
+    index = known(dtype, x64)
+    with np.errstate(over="ignore"):
+        want = np.ldexp(np.float32(1), np.clip(index.astype(object), -1000, 1000).astype(int))
+    for got in both(lambda i: jnp.ldexp(np.float32(1), i), index):
+        np.testing.assert_array_equal(got, want)

@@ -174,6 +174,7 @@ ERRORS = [
     (lambda x: jnp.fft.fft2(x, axes=(0,)), ValueError, "only supports 2 axes"),
     (lambda x: jnp.fft.fftfreq([3]), ValueError, "only takes an int"),
     (lambda x: jnp.fft.rfftfreq(3, x), ValueError, "single value"),
+    (lambda x: jnp.fft.rfftfreq(3, dtype=bool), TypeError, "bool"),
 ]
 
 
@@ -188,6 +189,10 @@ def test_frequencies_and_shifts() -> None:
         np.testing.assert_allclose(jnp.fft.rfftfreq(n, 0.5) if n else np.zeros(0), np.fft.rfftfreq(n, 0.5) if n else [])
         if n:
             np.testing.assert_allclose(jnp.fft.fftfreq(n, 2), np.fft.fftfreq(n, 2), rtol=1e-6)
+    for dtype in ("int8", "int32", int, "bfloat16", "complex64"):
+        out = jnp.fft.rfftfreq(5, 2, dtype=dtype)
+        assert out.dtype == (dtype if dtype in ("bfloat16", "complex64") else "float32")
+        np.testing.assert_allclose(out.astype(complex), [0, 0.1, 0.2], rtol=4e-3)
     x = np.arange(12.0).reshape(3, 4).astype("f4")
     for axes in (None, 0, (0, 1), ()):
         assert np.array_equal(jnp.fft.fftshift(x, axes), np.fft.fftshift(x, axes))

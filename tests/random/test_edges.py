@@ -127,6 +127,14 @@ def test_multinomials_with_what_never_happens() -> None:
     assert np.isnan(np.asarray(R.multinomial(KEY, -1.0, np.array([0.5, 0.5], np.float32)))).all()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_small_binomials_are_those_of_32_bits(dtype: str) -> None:
+    """Of the values of n and p that float32 has, not of theirs."""
+    got = R.binomial(KEY, 300.0, 0.3337, (400,), dtype)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(got, R.binomial(KEY, 300.0, 0.3337, (400,), np.float32).astype(dtype))
+
+
 @pytest.mark.parametrize("n", [1.0, 9.0, 40.0, 1e6, np.inf])
 def test_binomials_and_their_complements(n: float) -> None:
     """Where p is 1 - q: n less what has q; all between 0 and n."""

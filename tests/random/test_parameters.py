@@ -152,6 +152,8 @@ REFUSED = [
     ("choice(KEY, 3, (1,), p=jnp.ones(2))", ValueError, "p must be None or a 1D vector with the same size"),
     ("choice(KEY, [1, 2])", TypeError, "choice requires ndarray or scalar arguments, got <class 'list'>"),
     ("permutation(KEY, [1, 2])", TypeError, "permutation requires ndarray or scalar arguments"),
+    ("permutation(KEY, 5, 1)", ValueError, "axis 1 is out of bounds for array of dimension 1"),
+    ("permutation(KEY, 5, -2)", ValueError, "axis -2 is out of bounds for array of dimension 1"),
     ("permutation(KEY, 1.5)", TypeError, "x must be an integer or at least 1-dimensional"),
     ("multivariate_normal(KEY, 1.0, jnp.eye(1))", ValueError, "requires mean.ndim >= 1, got mean.ndim == 0"),
     ("multivariate_normal(KEY, jnp.ones(2), jnp.eye(3))", ValueError, "for n=2, got (3, 3)"),

@@ -80,7 +80,7 @@ class Driver:
                 return put(args[0], ctypes.addressof(block))
             case "cuMemFreeAsync":
                 del self.blocks[args[0]]
-            case "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2":
+            case "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2" | "cuMemcpyDtoDAsync_v2":
                 ctypes.memmove(*args[:3])
             case "cuMemGetInfo_v2":
                 put(args[0], 5)

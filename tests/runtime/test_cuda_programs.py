@@ -70,12 +70,16 @@ class Card(Driver):
                 if self.running is not None and self.running.is_alive():
                     return cuda_driver.NOT_READY
                 self.finish()
-            case "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2":
+            case "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2" | "cuMemcpyDtoDAsync_v2":
                 if args[3].value == 1:
                     self.finish()
                 return super().answer(name, args)
             case "cuMemFreeAsync":
-                self.freed.append(self.blocks.pop(args[0]))  # in order too
+                block = self.blocks.pop(args[0])
+                if args[1].value == 1:
+                    self.freed.append(block)  # in order too
+                else:
+                    ctypes.memset(block, 255, len(block))
             case "cuMemHostAlloc":
                 self.pinned = ctypes.create_string_buffer(args[1])
                 return put(args[0], ctypes.addressof(self.pinned))
@@ -85,7 +89,8 @@ class Card(Driver):
                 self.blocks[start] = block
                 return put(args[0], start)
             case "cuMemsetD8Async":
-                self.finish()
+                if args[3].value == 1:
+                    self.finish()
                 ctypes.memset(args[0], args[1], args[2])
             case "cuModuleLoadDataEx":
                 self.modules.append(cards.load(args[1].decode()))
@@ -267,6 +272,27 @@ def test_teams_that_are_parts_of_warps(row: int, card: anima.Device) -> None:
     for rows in (1, 5, 9):
         x = np.random.default_rng(row).normal(size=(rows, row)).astype(np.float32)
         agree(anima.jit(program)(anima.device_put(x, card)), anima.jit(program)(x))
+
+
+def test_references_inside_of_programs(card: anima.Device) -> None:
+    def program(x: Any) -> Any:
+        total = anima.new_ref(jnp.zeros(3, jnp.float32))
+        lax.fori_loop(0, 4, lambda i, _: total.__setitem__(i % 3, total[i % 3] + x[i]), None)
+        return total[...]
+
+    x = RNG.normal(size=4).astype(np.float32)
+    np.testing.assert_allclose(anima.jit(program)(anima.device_put(x, card)), [x[0] + x[3], x[1], x[2]], rtol=1e-6)
+
+
+def test_keys(card: anima.Device) -> None:
+    with anima.default_device(card):
+        key = anima.random.key(3)
+        twice = key[None][0]
+        with anima.debug_key_reuse(True), pytest.raises(anima.errors.KeyReuseError):
+            keys = anima.random.split(twice)
+            anima.random.normal(keys[0])
+            anima.random.normal(keys[0])
+        assert repr(anima.jit(lambda k: k)(key)) == repr(anima.device_put(key, anima.devices("cpu")[0]))
 
 
 def test_chains_of_calls(card: anima.Device) -> None:

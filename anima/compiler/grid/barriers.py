@@ -5,7 +5,7 @@
                                                      spread(1) i < 64: y[i] = t[63 - i]
 
 Between two barriers of a team no place is stored that another statement of the team loads or stores. What lies in the
-same memory counts as one; what one thread has to itself needs no barrier.
+same memory counts as one, and so do all tapes; what one thread has to itself needs no barrier.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from anima.compiler.grid.nests import asks_host
 from anima.compiler.ir.loops import (
     Call,
     Expr,
@@ -27,11 +28,12 @@ from anima.compiler.ir.loops import (
     While,
     walk,
 )
-from anima.compiler.ir.routines import buffers_read, buffers_written
+from anima.compiler.ir.routines import TAPE_ROUTINES, buffers_read, buffers_written
 from anima.compiler.storage.buffers import MemorySpan, memory_spans, overlap
 from anima.util import replace
 
 _SHARED: MemorySpan = "shared memory of blocks", 0, 1
+_TAPES: MemorySpan = "memory of tapes", 0, 1
 GRID = 0  # the width of a barrier of the whole grid
 
 def barriers(program: Program) -> Program:
@@ -65,7 +67,7 @@ def _overlap(some: frozenset[MemorySpan], others: frozenset[MemorySpan]) -> bool
 
 class _Synchroniser:
     def __init__(self, program: Program) -> None:
-        self.places = memory_spans(program)
+        self.places = memory_spans(program) | {b.name: _TAPES for b in program.with_role("window")}
         self.mine: set[str] = set()  # scratch memory of single threads, and what is in registers
 
     def block(self, stmts: Sequence[Stmt], team: int, since: _Since) -> tuple[tuple[Stmt, ...], _Since]:
@@ -82,7 +84,7 @@ class _Synchroniser:
         match stmt:
             case Call(routine="barrier"):
                 return stmt, _Since() if stmt.args == (team,) else since, []
-            case Call(routine="callback"):  # after which the whole grid waits for its answer
+            case Call() if asks_host(stmt):  # after which the whole grid waits for the answer
                 return stmt, _Since(), self.after(since, self.touched(stmt), team)[1]
             case Kernel(body=body):
                 new, since = self.block(body, team, since)
@@ -144,7 +146,7 @@ class _Synchroniser:
         loads: set[str] = set()
         stores: set[str] = set()
         own = set(self.mine)
-        shared = False
+        shared = tapes = False
         for part in walk(node):
             match part:
                 case Load(buffer=buffer):
@@ -159,7 +161,10 @@ class _Synchroniser:
                 case Call(routine=routine, args=args) if routine != "barrier":
                     loads.update(buffers_read(routine, args))
                     stores.update(buffers_written(routine, args))
+                    tapes = tapes or routine in TAPE_ROUTINES  # which may move, or be freed
         found = frozenset(self.places[b] for b in stores - own)
         if shared and isinstance(node, For) and node.width > 1:
             found |= {_SHARED}
+        if tapes:
+            found |= {_TAPES}
         return _Since(frozenset(self.places[b] for b in loads - own), found)

@@ -1,7 +1,8 @@
 """From a jaxpr to the text of one kernel, which all threads of a grid run from the program's first step to its last.
 
     jaxpr   dead_code inline hoist expand simplify together dead_code fuse lower      as on a CPU
-    loops   nests registers plain parts plan_buffers       products as nests; sums in parts; what is where
+    loops   tapes nests registers plain parts near         tapes of the host's; products as nests; sums in parts
+            plan_buffers                                   what is where
             hand_out barriers                              which threads run what, and where they wait
     llvm    GridText
 """
@@ -15,8 +16,10 @@ from typing import Any
 from anima.compiler.driver import Pass, PassRun, to_nests
 from anima.compiler.grid import rewrites
 from anima.compiler.grid.barriers import GRID, barriers
-from anima.compiler.grid.nests import nests, plain
+from anima.compiler.grid.near import near
+from anima.compiler.grid.nests import asks_host, nests, plain
 from anima.compiler.grid.parts import parts
+from anima.compiler.grid.tapes import tapes
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.grid.teams import hand_out, most_threads
 from anima.compiler.grid.text import GridText
@@ -32,15 +35,15 @@ from anima.compiler.ir.loops import (
     statements,
     statements_outside,
 )
-from anima.compiler.ir.routines import arguments
-from anima.compiler.storage.buffers import plan_buffers
+from anima.compiler.ir.routines import arguments, buffers_read, buffers_written
+from anima.compiler.lowering.tape import TAPES
+from anima.compiler.storage.buffers import plan_buffers, remove_copies, size_in_bytes
 from anima.compiler.storage.registers import registers
 from anima.core.jaxpr import ClosedJaxpr
 from anima.util import record, replace
 
 ENTERING = (rewrites,)  # modules that enter rewrites
 ALIKE = 4        # elements, at most, of an array in a loop that every thread computes for itself
-NEAR = 1 << 15   # bytes of temporaries, at most, that a program of one block has in the memory that it shares
 LARGE = 1 << 14  # threads with something to do from which a program has more than one block
 
 
@@ -63,10 +66,13 @@ class LibraryProduct:
 
 @record
 class HostCall:
-    """A callback: its number among the program's, and where its operands are, then its results."""
+    """What kernels ask the host for: a callback, by its number among the program's, or a routine of tapes; and where
+    its operands and its results are, with their bytes."""
 
+    routine: str
     number: int
-    places: tuple[Slot, ...]
+    operands: tuple[tuple[Slot, int], ...]
+    results: tuple[tuple[Slot, int], ...]
 
 
 @record
@@ -89,7 +95,6 @@ class GridProgram:
     program: Program
     text: str
     steps: tuple[Launch | LibraryProduct, ...]
-    arena: int = 0  # bytes of temporaries in memory that all share
     calls: tuple[HostCall, ...] = ()
 
 
@@ -97,10 +102,12 @@ def passes(name: str, donated: Sequence[int], target: GridTarget) -> list[Pass]:
     """The passes for a program of this name, down to loops that are handed out."""
     return [
         *to_nests(name, donated, target),
+        Pass("tapes", tapes, "loops"),
         Pass("nests", partial(nests, target=target), "loops"),
         Pass("registers", partial(registers, largest=ALIKE), "loops"),
         Pass("plain", plain, "loops"),
         Pass("parts", partial(parts, target=target), "loops"),
+        Pass("near", partial(_near, target=target), "loops"),
         Pass("plan_buffers", plan_buffers, "loops"),
         Pass("hand_out", partial(hand_out, target=target), "loops"),
         Pass("barriers", barriers, "loops"),
@@ -115,13 +122,13 @@ def compile_grid(closed: ClosedJaxpr, name: str, donated: Sequence[int], target:
 
 def kernel_of(program: Program, target: GridTarget) -> GridProgram:
     """The kernels of loops that have been handed out."""
+    known = {b.name: b for b in program.buffers}
     places = {b.name: Slot(k, 0) for k, b in enumerate(slots(program))}
     places |= {b.name: Slot(-1, b.offset) for b in program.buffers if b.offset is not None}
-    places = {name: places[root.name] for name, root in roots(program.buffers).items()}
+    places = {name: places[root.name] for name, root in roots(program.buffers).items() if root.role != "window"}
     steps: list[Launch | LibraryProduct] = []
     text = GridText(target)
     run: list[Stmt] = []
-    near = is_near(program, target)
     for stmt in (*program.body, None):
         product = isinstance(stmt, Call) and stmt.routine == "gemm"
         if stmt is not None and not product:
@@ -131,23 +138,22 @@ def kernel_of(program: Program, target: GridTarget) -> GridProgram:
         if run or (stmt is None and not steps):
             threads, blocks = _sizes(run, target)
             entry = f"{ENTRY}{len(steps)}" if steps else ENTRY
-            shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1, near)
+            shared = text.kernel(entry, replace(program, body=tuple(run)), threads, blocks == 1)
             steps.append(Launch(entry, threads, blocks, shared, blocks > 1 and any(map(_waits, statements(*run)))))
         run = []
         if isinstance(stmt, Call):
             given = arguments("gemm", stmt.args)
             a, b_, c = (places[str(given[name])] for name in "abc")
             steps.append(LibraryProduct(given, (a, b_, c)))
-    calls = [HostCall(int(call.args[0]), tuple(places[str(name)] for name in call.args[2:]))  # type: ignore[call-overload]
-             for call in text.calls]
-    return GridProgram(program, text.finish(), tuple(steps), 0 if near else program.arena, tuple(calls))
+    pieces = {name: (place, size_in_bytes(known[name])) for name, place in places.items()}
+    return GridProgram(program, text.finish(), tuple(steps), tuple(_host_call(call, pieces) for call in text.calls))
 
 
-def is_near(program: Program, target: GridTarget) -> bool:
-    """Whether temporaries are in the memory that the threads of a block share: where there is one block, which alone
-    looks at them."""
-    return (0 < program.arena <= NEAR and _sizes(program.body, target)[1] == 1
-            and not any(isinstance(s, Call) and s.routine != "barrier" for s in statements_outside(program.body)))
+def _host_call(call: Call, pieces: dict[str, tuple[Slot, int]]) -> HostCall:
+    number = int(call.args[0]) if call.routine == "callback" else 0  # type: ignore[call-overload]
+    reads, writes = (tuple(pieces[name] for name in find(call.routine, call.args) if name != TAPES)
+                     for find in (buffers_read, buffers_written))
+    return HostCall(call.routine, number, reads, writes)
 
 
 def _is_barrier(stmt: Stmt) -> bool:
@@ -156,7 +162,7 @@ def _is_barrier(stmt: Stmt) -> bool:
 
 def _waits(stmt: Stmt) -> bool:
     """Whether blocks wait for each other."""
-    return _is_barrier(stmt) or (isinstance(stmt, Call) and stmt.routine == "callback")
+    return _is_barrier(stmt) or asks_host(stmt)
 
 
 def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:
@@ -167,6 +173,11 @@ def _sizes(stmts: Sequence[Stmt], target: GridTarget) -> tuple[int, int]:
     if blocks == 1 and not _uses_blocks(stmts, target.block):
         threads = 1 if busy == 1 else min(max(target.warp, 1 << (busy - 1).bit_length()), target.single)
     return threads, blocks
+
+
+def _near(program: Program, target: GridTarget) -> Program:
+    one_block = _has_rounds(program.body) and _sizes(hand_out(program, target).body, target)[1] == 1
+    return near(remove_copies(program)) if one_block else program
 
 
 def _has_rounds(stmts: Sequence[Stmt]) -> bool:

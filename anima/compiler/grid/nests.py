@@ -10,7 +10,8 @@ Matrix products and convolutions become nests; loops in lanes of vectors are loo
 vector are registers one by one: a thread has no vectors. Scratch memory that is too large for a block becomes a
 temporary buffer.
 
-After this pass the only routines left are large products outside of loops, and callbacks into Python.
+After this pass the only routines left are large products outside of loops, and what the host is asked for: callbacks
+into Python, and tapes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from anima.compiler.ir.loops import (
     statements,
     statements_outside,
 )
-from anima.compiler.ir.routines import WHEEL, arguments
+from anima.compiler.ir.routines import TAPE_ROUTINES, WHEEL, arguments
 from anima.compiler.storage.buffers import rename, written_out
 from anima.core.source import Source
 from anima.util import replace
@@ -60,16 +61,20 @@ LOCAL = 1 << 15  # bytes of scratch memory of one block, at most
 
 def nests(program: Program, target: GridTarget) -> Program:
     """Writes products and convolutions as nests, but for products that a library is to do. NotImplementedError for any
-    other routine but callbacks."""
+    other routine but those that the host is asked for."""
     calls = [s for s in statements_outside(program.body) if isinstance(s, Call)]
     for s in sorted(calls, key=lambda s: s.source is None):
-        if s.routine not in ("gemm", "convolution", "callback"):
-            what = "the gradient of a loop of unknown length" if s.routine.startswith("tape") else f"'{s.routine}'"
-            raise refusal(f"{what} cannot run on a GPU yet", s.source)
+        if s.routine not in ("gemm", "convolution") and not asks_host(s):
+            raise refusal(f"'{s.routine}' cannot run on a GPU yet", s.source)
     # What has names outside of kernels would not be known in the next one.
     apart = target.products and not any(isinstance(s, (Let, Mutable, Local)) for s in program.body)
     body = [s if apart and _is_apart(s) else _each((s,), _as_nest)[0] for s in program.body]
     return replace(program, body=tuple(body))
+
+
+def asks_host(stmt: Stmt) -> bool:
+    """Whether a statement is a call that the host does while the grid waits."""
+    return isinstance(stmt, Call) and (stmt.routine == "callback" or stmt.routine in TAPE_ROUTINES)
 
 
 def refusal(why: str, source: Source | None) -> NotImplementedError:

@@ -26,7 +26,7 @@ from anima.compiler.emitting.value import (
 )
 from anima.compiler.grid.barriers import GRID
 from anima.compiler.grid.device import KINDS, Threading, from_words, words
-from anima.compiler.grid.nests import refusal
+from anima.compiler.grid.nests import asks_host, refusal
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.ir.assembly import ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -74,15 +74,14 @@ class GridText:
         self.target = target
         self.module = ModuleBuilder(target.triple, 0, target.features)
         self.devices: list[Threading] = []
-        self.calls: list[Call] = []  # the callbacks, by the numbers with which kernels ask for them
+        self.calls: list[Call] = []  # what the host does, by the numbers with which kernels ask for it
 
-    def kernel(self, entry: str, program: Program, threads: int, single: bool, near: bool) -> int:
-        """Writes a program as a kernel, for blocks of so many threads, with its temporaries in shared memory if that is
-        `near`; how many bytes of memory a block shares."""
+    def kernel(self, entry: str, program: Program, threads: int, single: bool) -> int:
+        """Writes a program as a kernel, for blocks of so many threads; how many bytes of memory a block shares."""
         read = [_is_read(b, program) for b in slots(program)]
         device = KINDS[self.target.triple](self.module, self.target, entry, threads, single, read)
         function = GridFunction(self.module, device, self.target, threads, single, self.calls)
-        function.program(program, near)
+        function.program(program)
         self.devices.append(device)
         return function.most_shared
 
@@ -122,16 +121,15 @@ class GridFunction(Function):
         self.loads_at: int | None = None   # the alignment of what is loaded, in lanes
         self.stores_at: int | None = None
 
-    def program(self, program: Program, near: bool) -> None:
+    def program(self, program: Program) -> None:
         """Writes a program."""
         b = self.b
         *addresses, arena = self.device.arguments()[:len(slots(program)) + 1]
-        if near:
-            arena = self.device.shared(_EXCHANGE)
-            self.shared_bytes = -(-program.arena // 16) * 16
-            self.most_shared = _EXCHANGE + self.shared_bytes
         given = {x.name: a for x, a in zip(slots(program), addresses, strict=True)}
+        self.windows = {b.name: b.dtype for b in program.with_role("window")}
         for buffer, root in zip(program.buffers, roots(program.buffers).values(), strict=True):
+            if buffer.name in self.windows:
+                continue
             if buffer.name in given:
                 pointer = given[buffer.name]
             elif root.name in given:
@@ -158,7 +156,7 @@ class GridFunction(Function):
                 self.changed(place.root)
             return
         assert isinstance(stmt, Call)
-        if stmt.routine != "callback" or self.team is not self.grid:
+        if not asks_host(stmt) or self.team is not self.grid:
             raise refusal(f"'{stmt.routine}' cannot run on a GPU here", stmt.source)
         self.calls.append(stmt)
         self.stop_unless_zero(self.device.call_back(self.team.rank, len(self.calls) - 1))

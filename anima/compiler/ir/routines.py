@@ -61,7 +61,14 @@ CONVOLUTION_NUMBERS = (
 CONVOLUTION_ARGUMENTS = ("dtype", "side", "x", "x_offset", "w", "w_offset", "out", "out_offset", *CONVOLUTION_NUMBERS)
 
 # Of each routine: names of its arguments, which of them are buffers that it reads, and which it writes.
-ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+_Routines = dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
+TAPE_ROUTINES: _Routines = {
+    **dict.fromkeys(("tape_open", "tape_grow", "tape_check", "tape_close", "tape_read"),
+                    (("tapes", "table", "count", "code"), ("tapes", "table"), ("table",))),
+    "tape_mark": (("tapes", "mark"), ("tapes",), ("mark",)),
+    "tape_release": (("tapes", "mark"), ("tapes", "mark"), ()),
+}
+ROUTINES: _Routines = {
     "gemm": (GEMM_ARGUMENTS, ("a", "b"), ("c",)),
     "convolution": (CONVOLUTION_ARGUMENTS, ("x", "w"), ("out",)),
     "callback": (("number", "count"), (), ()),  # then any number of buffers
@@ -72,11 +79,7 @@ ROUTINES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "watch": (("flag",), (), ("flag",)),
     "look": (("flag",), ("flag",), ("flag",)),
     "stopped": (("flag",), ("flag",), ()),
-    **dict.fromkeys(("tape_open", "tape_grow", "tape_check", "tape_close", "tape_read"),
-                    (("tapes", "table", "count", "code"), ("tapes", "table"), ("table",))),
-    "tape_mark": (("tapes", "mark"), ("tapes",), ("mark",)),
-    "tape_release": (("tapes", "mark"), ("tapes", "mark"), ()),
-} | lapack.ROUTINES
+} | TAPE_ROUTINES | lapack.ROUTINES
 _OPEN = ("callback", "foreign")  # routines with any number of buffers, of which the last argument before them is read
 
 

@@ -212,10 +212,11 @@ def _lifetimes(units: Sequence[Access], loops: Sequence[tuple[int, int]]) -> dic
 
 def remove_copies(program: Program) -> Program:
     """Drops copies whose source is never used again, by making both one buffer."""
-    copies = {id(k): pair for k in program.body if isinstance(k, Kernel) and (pair := _copied(k)) is not None}
+    known = {b.name: b for b in program.buffers}
+    copies = {id(k): pair for k in program.body
+              if isinstance(k, Kernel) and (pair := _copied(k)) is not None and known.keys() >= set(pair)}
     if not copies:
         return program
-    known = {b.name: b for b in program.buffers}
     units, loops = accesses(program)
     lives = _lifetimes(units, loops)
     overwritten = {b.alias for b in program.buffers}

@@ -18,7 +18,7 @@ from anima.runtime.fields import with_fields
 from anima.util import once
 
 BUDGET, USED, STATUS, CHAIN = range(4)                     # words of a state
-DATA, LENGTH, BYTES = range(1, 4)                          # ... of a header
+DATA, LENGTH, BYTES, LOOP = range(1, 5)                    # ... of a header
 _FIELDS = {name: 8 * word for names in (
     ("budget", "used", "status", "chain"),
     ("next", "data", "length", "bytes", "loop", "position"),

@@ -3,11 +3,13 @@
     run(program, inputs)        the results; RaceError where two threads touch a place, one of them storing, and no
                                 barrier of a team of both is between; where threads of a team part at a barrier
 
-Threads are generators, which stop where they wait. Every access is checked against its buffer, too.
+Threads are generators, which stop where they wait. Every access is checked against its buffer, too. What moves or frees
+tapes is done by the grid's first thread, at once, and loads or stores all that they have.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +35,13 @@ from anima.compiler.ir.loops import (
     Stmt,
     Store,
     While,
+    WindowAt,
     statements,
 )
 from anima.compiler.ir.neutral import neutral
+from anima.compiler.ir.routines import buffers_read, buffers_written
+from anima.compiler.lowering.tape import TAPES
+from anima.runtime.cuda_tapes import Tapes
 
 BLOCKS = 2
 Key = tuple[Any, ...]
@@ -63,6 +69,10 @@ class Grid:
         self.arrived: dict[Key, set[int]] = {}
         self.values: dict[Key, dict[int, Any]] = {}
         self.program = program
+        self.windows = {b.name: b for b in program.with_role("window")}
+        self.blocks_of_tapes: dict[int, np.ndarray] = {}
+        self.driver, self.tapes = self, Tapes(self)
+        self.first: Thread
 
     def size(self, key: Key) -> int:
         """How many threads a team has."""
@@ -87,6 +97,30 @@ class Grid:
                     del waiting[t]
             if not moved:
                 raise RaceError(f"threads {sorted(waiting)} wait for others, which never come")
+
+    # ------------------------------------------------------------ memory of tapes, as of a GPU
+
+    def allocate(self, nbytes: int, aside: bool) -> int:
+        block = np.full(nbytes, 255, np.uint8)
+        self.blocks_of_tapes[block.ctypes.data] = block
+        return block.ctypes.data
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        self._touch_all(source, nbytes, False)
+        self.blocks_of_tapes[target][:nbytes] = self.blocks_of_tapes[source][:nbytes]
+
+    def clear(self, address: int, nbytes: int) -> None:
+        self.blocks_of_tapes[address][:nbytes] = 0
+
+    def free(self, address: int, aside: bool) -> None:
+        block = self.blocks_of_tapes[address]
+        if aside:
+            self._touch_all(address, block.size, True)
+            block[:] = 255
+
+    def _touch_all(self, address: int, nbytes: int, stores: bool) -> None:
+        for place in range(nbytes):
+            self.touch(self.first, self.blocks_of_tapes[address], place, stores, "a tape")
 
     def touch(self, thread: Thread, array: np.ndarray, place: int, stores: bool, what: str) -> None:
         """Notes an access; RaceError if another thread's is not over for sure."""
@@ -168,6 +202,15 @@ class Thread(Machine):
                 yield from self.block_of(then if self.value(cond) else orelse, team)
             case Call(routine="barrier", args=(width,)):
                 yield from self.wait(self.key(width))
+            case Call(routine=routine, args=args) if routine.startswith("tape_"):
+                if self.number == 0:
+                    self.ask(routine, args)
+                yield from self.wait(("grid",))
+            case WindowAt(buffer=buffer, address=address):
+                window, start = self.grid.windows[buffer], int(self.value(address))
+                nbytes = window.size * DTYPES[window.dtype].itemsize
+                assert any(a <= start and start + nbytes <= a + m.size for a, m in self.grid.blocks_of_tapes.items())
+                self.names[buffer] = np.frombuffer((ctypes.c_char * nbytes).from_address(start), DTYPES[window.dtype])
             case Local(buffer=buffer, dtype=dtype, size=size, held=held):
                 self.local(buffer, dtype, size, held, team)
             case Store(buffer=buffer, index=index, value=value, op=op):
@@ -182,6 +225,18 @@ class Thread(Machine):
                 self.stmt(stmt)
             case _:
                 raise NotImplementedError(f"{stmt}")
+
+    def ask(self, routine: str, args: tuple[Any, ...]) -> None:
+        """Has the host do what a routine of tapes does."""
+        self.grid.first = self
+        read, written = ([n for n in find(routine, args) if n != TAPES] for find in (buffers_read, buffers_written))
+        for name in read:
+            for place in range(self.memory[name].size):
+                self.grid.touch(self, self.memory[name], place, False, name)
+        self.grid.tapes.answer(routine, self.memory[(read + written)[0]])
+        for name in written:
+            for place in range(self.memory[name].size):
+                self.grid.touch(self, self.memory[name], place, True, name)
 
     def local(self, buffer: str, dtype: str, size: int, held: str, team: Team) -> None:
         key = ("own", self.number, buffer) if held or team.width == 1 else (*self.key(team.width), buffer)

@@ -11,8 +11,10 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.compiler.grid import compile
 from anima.compiler.grid.compile import GridProgram, compile_grid
 from anima.compiler.ir.loops import Call, Stmt, map_blocks
+from anima.runtime import cuda_tapes
 from anima.util import replace
 from tests.compiler.grid.emulated import TARGET
 from tests.compiler.grid.races import RaceError, run
@@ -71,6 +73,41 @@ def without_barriers(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return replace(stmt, body=without_barriers(body)) if body is not None else map_blocks(without_barriers, stmt)
 
     return tuple(bare(s) for s in stmts if not (isinstance(s, Call) and s.routine == "barrier"))
+
+
+def tapes(x: Any, n: int = 5) -> Any:
+    """A loop whose steps end with what is kept of them."""
+    def step(c: tuple[Any, Any]) -> tuple[Any, Any]:
+        return c[0] + 1, jnp.sin(c[1] * c[1].mean())
+
+    return lax.while_loop(lambda c: c[0] < n, step, (0, x))[1]
+
+
+TAPES: dict[str, Callable[..., Any]] = {
+    "grow": anima.grad(lambda x: tapes(x).sum()),
+    "in a loop": lambda x: lax.fori_loop(0, 2, lambda i, x: anima.grad(lambda x: tapes(x, 2).sum())(x), x),
+    "branches": anima.grad(lambda x: lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, lax.cond(
+        c[0] % 2 == 0, jnp.sin, lambda y: y * jnp.cos(jnp.roll(y, 1)), c[1])), (0, x))[1].sum()),
+    "of tapes": anima.grad(lambda x: lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, tapes(jnp.cos(c[1]), 2)), (0, x))[1].sum())}
+
+
+@pytest.mark.parametrize("name", TAPES)
+def test_tapes_move_when_nobody_uses_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fun = TAPES[name]
+    monkeypatch.setattr(cuda_tapes, "_LEAST", 1)
+    x = rng.uniform(0, 1, 40).astype(np.float32)
+    want = anima.jit(fun)(x)
+    monkeypatch.setattr(cuda_tapes, "_LEAST_BYTES", 1)
+    for large, blocks in ((compile.LARGE, 1), (1, 2)):
+        monkeypatch.setattr(compile, "LARGE", large)
+        program = compile_grid(anima.make_jaxpr(fun)(x), "f", (), replace(ALONE, triple="nvptx64-nvidia-cuda"))
+        assert min(2, program.steps[0].blocks) == blocks  # type: ignore[union-attr]
+        (got,) = run(program, [x])
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+        bare = replace(program.program, body=without_barriers(program.program.body))
+        with pytest.raises(RaceError, match="no barrier is between"):
+            run(GridProgram(bare, program.text, program.steps), [x])
 
 
 @pytest.mark.parametrize("name", ["loop", "gradient", "long sum", "sort", "running sum", "turned", "while"])
