@@ -393,3 +393,19 @@ def test_samplers_of_many_numbers_and_bad_ones() -> None:
         with pytest.raises(ValueError, match="float"):
             random.normal(key, (2,), int)
         assert random.permutation(key, jnp.int32(5)).shape == (5,)
+
+
+@pytest.mark.parametrize("numbers", [(), (float,)])
+def test_only_so_many_ways_are_remembered(numbers: tuple[type, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many operations there are; each is known from its second time on, until there are too many."""
+    monkeypatch.setattr(ways, "_MOST_KNOWN", 4)
+    sort, aval = lax.sort_p, jnp.ones(3).aval
+    assert sort.as_ufunc is None
+    known = ways.Ways(True)
+    for k in range(40):
+        for _ in range(2):
+            assert known.get(k) is None
+            known.meet(k, sort, {}, [aval], aval, numbers)
+        assert known.get(k) is not None and len(known._found) <= 4 and len(known._met) <= 4
+        if numbers:
+            assert known.get(k)(1.0) is NotImplemented

@@ -32,8 +32,9 @@ class Card(Driver):
     """A driver whose kernels are compiled for this machine, and run on memory that is full of NaN at first, while the
     program goes on: of two streams, the first one is in order, and the second one is for copies at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, warp: int) -> None:
         super().__init__()
+        self.warp = warp
         self.modules: list[Any] = []
         self.entries: list[int] = []
         self.streams = 0
@@ -44,7 +45,7 @@ class Card(Driver):
     def run(self, function: int, words: list[int], blocks: int, threads: int, shared: int, waits: bool) -> None:
         """A kernel."""
         try:
-            cards.Warps(threads, blocks, TARGET.warp).launch(self.entries[function - 1], words, shared)
+            cards.Warps(threads, blocks, self.warp).launch(self.entries[function - 1], words, shared)
             counted = ctypes.c_uint32.from_address(words[-1]).value
             assert counted % (1 << 31) == 0  # as many came to the grid's barriers as were waited for
             assert counted == 0 or waits
@@ -158,12 +159,14 @@ def library() -> Library:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch, library: Library) -> Iterator[anima.Device]:
-    driver = Card()
+def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, library: Library) -> Iterator[anima.Device]:
+    """A card of `TARGET`, or one whose warps have as many lanes as a test asks for."""
+    warp = getattr(request, "param", TARGET.warp)
+    target, driver = replace(TARGET, warp=warp, block=2 * warp, single=2 * warp), Card(warp)
     library.before = driver.finish
     monkeypatch.setattr(cuda_driver, "_driver_functions", lambda: driver)
     monkeypatch.setattr(cuda, "blas_library", lambda: library)
-    monkeypatch.setattr(cuda, "nvidia", lambda capability, processors, products: replace(TARGET, products=products))
+    monkeypatch.setattr(cuda, "nvidia", lambda capability, processors, products: replace(target, products=products))
     monkeypatch.setattr(cuda.ptx, "compile_ptx", lambda text, target: text.encode())
     monkeypatch.setattr(EvalTrace, "on_remote", None)
     before = dict(machines)
@@ -256,6 +259,19 @@ def test_operations_one_by_one(name: str, card: anima.Device) -> None:
     fun, args = PROGRAMS[name]
     found = fun(*anima.device_put(args, card))
     agree(found, fun(*map(jnp.asarray, args)))
+
+
+@pytest.mark.parametrize("card", [8, 16], indirect=True)
+@pytest.mark.parametrize("row", [3, 4, 5, 7, 8, 9, 15, 16, 17])
+def test_teams_that_are_parts_of_warps(row: int, card: anima.Device) -> None:
+    """Rows of fewer elements than a warp has lanes: several are one warp's at once, the last of them are too few."""
+    def program(x: Any) -> Any:
+        y = jnp.exp(x - x.max(1, keepdims=True))
+        return y / y.sum(1, keepdims=True), x.sum(1), jnp.argmax(x, 1), (x * x.min(1, keepdims=True)).prod(1), x @ x[0]
+
+    for rows in (1, 5, 9):
+        x = np.random.default_rng(row).normal(size=(rows, row)).astype(np.float32)
+        agree(anima.jit(program)(anima.device_put(x, card)), anima.jit(program)(x))
 
 
 def test_references_inside_of_programs(card: anima.Device) -> None:
