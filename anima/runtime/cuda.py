@@ -59,8 +59,12 @@ class GpuMemory(Remote):
                 self.machine.driver.enter()
                 self.machine.driver.download(found.ctypes.data, self._address, self.nbytes)
             found.flags.writeable = False
-            self._host = found
+            self._host = self.seen(found)
         return self._host
+
+    def seen(self, found: np.ndarray) -> np.ndarray:
+        """The array that elements are, which are here now."""
+        return found
 
     def wait(self) -> None:
         self.machine.driver.enter()
@@ -80,10 +84,8 @@ class TapeMemory(GpuMemory):
         super().__init__(machine, shape, WORD)
         self.tape_dtype, self.keep = tape_dtype, None
 
-    def host(self) -> np.ndarray:
-        if self._host is None:
-            self._host = tapes_here(super().host(), self.tape_dtype, self.keep)
-        return self._host
+    def seen(self, found: np.ndarray) -> np.ndarray:
+        return tapes_here(found, self.tape_dtype, self.keep)
 
     @classmethod
     def of(cls, machine: Gpu, tapes: np.ndarray) -> TapeMemory:

@@ -91,7 +91,6 @@ class _Callback:
         pieces = [[(np.empty(size, np.uint8), place.slot, place.offset) for place, size in some]
                   for some in (call.operands, call.results)]
         self.table = np.array([m.ctypes.data for some in pieces for m, _, _ in some] or [0], np.int64)
-        self.memory = pieces
         self.operands, self.results = ([p for p in some if p[0].nbytes] for some in pieces)
 
     def run(self, tapes: Tapes) -> None:
