@@ -71,8 +71,10 @@ def test_a_trace_has_everything(tmp_path):
 @pytest.mark.skipif(not stamps.AVAILABLE, reason="no clock for compiled programs here")
 def test_threads_have_rows_of_their_own(tmp_path):
     f = anima.jit(lambda x: jnp.sum(jnp.exp(x)))
+    all_there = threading.Barrier(4)  # the number of a thread that is over may be another's
 
     def work(n):
+        all_there.wait()
         with profiler.TraceAnnotation("work", number=n):
             for _ in range(20):
                 f(X)

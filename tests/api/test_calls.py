@@ -458,6 +458,7 @@ def test_references_are_neither_lost_nor_kept():
     f = anima.jit(lambda x, y: (x + 1, y * 2))
     x, n = jnp.ones(3), np.ones(3, F32)
     f(x, n)
+    gc.collect()
     before = [sys.getrefcount(o) for o in (x, x.value, x.aval, n, None, NotImplemented, True)]
     for k in range(1000):
         f(x, n)
@@ -465,6 +466,7 @@ def test_references_are_neither_lost_nor_kept():
         if k % 10 == 0:
             with pytest.raises(TypeError):
                 f(x, None)
+    gc.collect()  # errors, with their tracebacks
     after = [sys.getrefcount(o) for o in (x, x.value, x.aval, n, None, NotImplemented, True)]
     assert all(abs(a - b) < 200 for a, b in zip(after, before, strict=True)), (before, after)
 
