@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0, help="number of the first program")
     parser.add_argument("--threads", default="1,2,8", help="the numbers of threads that must give the same bits")
-    parser.add_argument("--log", type=Path, default=Path("laws.jsonl"))
+    parser.add_argument("--log", type=Path, default=Path("out/laws.jsonl"))
     parser.add_argument("--show", type=int, help="print this program, made small, and what it breaks")
     parser.add_argument("--child", nargs="*", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -48,6 +48,7 @@ def main() -> int:
 def parent(options: argparse.Namespace, numbers: Sequence[int]) -> int:
     """Start a process for each slice of what is left; the program in which it ends early has crashed."""
     log = options.log
+    log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
     left = unfinished(log, numbers)
     while left:
