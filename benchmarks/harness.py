@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
 import platform
 import statistics
 import sys
@@ -27,12 +26,10 @@ import anima
 from benchmarks import limits
 from benchmarks.timing import seconds
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or PyTorch's threads keep the cores when it is another's turn
-
 HAVE_JAX = importlib.util.find_spec("jax") is not None
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
 HAVE_NUMBA = importlib.util.find_spec("numba") is not None
-PAUSE = 0.03  # seconds after which the threads of the contestant before (OpenBLAS's, JAX's) have stopped spinning
+PAUSE = 0.03  # seconds after which the threads of the contestant before have stopped spinning
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@
 The code of the pool is LLVM of ours. A worker is a daemon thread that called `worker` once (ctypes let
 the GIL go); it watches the job number for a short while, then sleeps on it. The caller takes pieces
 itself and never waits for a worker that has not yet come: whoever arrives late finds the job closed.
+A piece is half of a thread's share of what is left: pieces are few, and the last ones small (guided self-scheduling:
+Polychronopoulos and Kuck, 1987). Where another program has one of the cores, all threads end at about the same time.
 One job runs at a time: a call from inside a job, or from a second thread meanwhile, runs serially.
 A worker that finds itself on the caller's core moves to another: Linux may leave both on one for long.
 
@@ -27,11 +29,11 @@ from anima.util import fork_safe, once
 
 # Offsets into the pool's memory, in bytes; what different threads write lies on different cache lines.
 _FIELDS = {"parallel_for": 0, "threads": 8, "spins": 16, "busy": 128, "generation": 256, "open": 260, "active": 384,
-           "sleepers": 388, "stop": 392, "core": 396, "next": 512, "body": 640, "ctx": 648, "n": 656, "piece": 664,
+           "sleepers": 388, "stop": 392, "core": 396, "next": 512, "body": 640, "ctx": 648, "n": 656, "least": 664,
            "mutex": 768, "condition": 896}
 _SIZE = 1024
 _SPINS = 3000  # about 50 to 100 us of watching before a worker sleeps
-_PIECES = 4    # a thread's share of a loop, to even out what is uneven
+_PIECES = 8    # a thread's share of a loop in its least pieces: the last ones even out what is uneven
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
 _PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "amd64": "call void @llvm.x86.sse2.pause()",
           "aarch64": "call void @llvm.aarch64.hint(i32 1)", "arm64": "call void @llvm.aarch64.hint(i32 1)"}
@@ -46,20 +48,36 @@ define internal void @drain(ptr %pool) {
   %body.at = getelementptr i8, ptr %pool, i64 {body}
   %ctx.at = getelementptr i8, ptr %pool, i64 {ctx}
   %n.at = getelementptr i8, ptr %pool, i64 {n}
-  %piece.at = getelementptr i8, ptr %pool, i64 {piece}
+  %least.at = getelementptr i8, ptr %pool, i64 {least}
+  %threads.at = getelementptr i8, ptr %pool, i64 {threads}
   %body = load ptr, ptr %body.at
   %ctx = load ptr, ptr %ctx.at
   %n = load i64, ptr %n.at
-  %piece = load i64, ptr %piece.at
+  %least = load i64, ptr %least.at
+  %threads = load i64, ptr %threads.at
+  %shares = shl i64 %threads, 1
   br label %more
 more:
-  %begin = atomicrmw add ptr %next, i64 %piece monotonic
-  %some = icmp slt i64 %begin, %n
+  %begin = load atomic i64, ptr %next monotonic, align 8
+  br label %try
+try:
+  %from = phi i64 [ %begin, %more ], [ %seen, %retry ]
+  %left = sub i64 %n, %from
+  %some = icmp sgt i64 %left, 0
   br i1 %some, label %take, label %done
 take:
-  %past = add i64 %begin, %piece
+  %share = udiv i64 %left, %shares
+  %size = call i64 @llvm.smax.i64(i64 %share, i64 %least)
+  %past = add i64 %from, %size
   %end = call i64 @llvm.smin.i64(i64 %past, i64 %n)
-  call void %body(ptr %ctx, i64 %begin, i64 %end)
+  %pair = cmpxchg ptr %next, i64 %from, i64 %end monotonic monotonic
+  %seen = extractvalue { i64, i1 } %pair, 0
+  %ours = extractvalue { i64, i1 } %pair, 1
+  br i1 %ours, label %run, label %retry
+retry:
+  br label %try
+run:
+  call void %body(ptr %ctx, i64 %from, i64 %end)
   br label %more
 done:
   ret void
@@ -87,11 +105,11 @@ publish:
   %over = add i64 %n, %shares
   %over1 = sub i64 %over, 1
   %share = udiv i64 %over1, %shares
-  %piece = call i64 @llvm.smax.i64(i64 %share, i64 %grain)
+  %least = call i64 @llvm.smax.i64(i64 %share, i64 %grain)
   %body.at = getelementptr i8, ptr %pool, i64 {body}
   %ctx.at = getelementptr i8, ptr %pool, i64 {ctx}
   %n.at = getelementptr i8, ptr %pool, i64 {n}
-  %piece.at = getelementptr i8, ptr %pool, i64 {piece}
+  %least.at = getelementptr i8, ptr %pool, i64 {least}
   %next = getelementptr i8, ptr %pool, i64 {next}
   %open = getelementptr i8, ptr %pool, i64 {open}
   %active = getelementptr i8, ptr %pool, i64 {active}
@@ -100,7 +118,7 @@ publish:
   store ptr %body, ptr %body.at
   store ptr %ctx, ptr %ctx.at
   store i64 %n, ptr %n.at
-  store i64 %piece, ptr %piece.at
+  store i64 %least, ptr %least.at
   store atomic i64 0, ptr %next monotonic, align 8
   call void @note_core(ptr %pool)
   store atomic i32 1, ptr %open seq_cst, align 4

@@ -96,7 +96,7 @@ def test_every_iteration_once(bodies, sleep, workers, spins):
 
 @has_workers
 @pytest.mark.parametrize("workers", [2, 5])
-def test_pieces_are_no_smaller_than_the_grain(workers):
+def test_pieces_are_no_smaller_than_the_grain_and_the_first_ones_are_large(workers):
     pool, pieces = threads.Pool(workers), []
     body = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         lambda ctx, begin, end: pieces.append((begin, end)))
@@ -110,7 +110,10 @@ def test_pieces_are_no_smaller_than_the_grain(workers):
             pieces.sort()
             assert [p[0] for p in pieces] == [0, *(p[1] for p in pieces[:-1])] and pieces[-1][1] == n
             assert all(end - begin >= grain for begin, end in pieces[:-1])
-            assert len(pieces) <= 4 * workers
+            sizes = [end - begin for begin, end in pieces]
+            assert sizes == sorted(sizes, reverse=True)
+            assert sizes[0] <= max(grain, n // (2 * workers), -(-n // (8 * workers)))
+            assert len(pieces) <= 8 * workers
     pool.close()
 
 
