@@ -108,3 +108,21 @@ def test_keys_alone(shape: tuple[int, int], axis: int, dtype: str) -> None:
 def test_keys_alone_without_zeros() -> None:
     x = RNG.normal(size=2000).astype("float32")
     np.testing.assert_array_equal(anima.jit(jnp.sort)(x), np.sort(x))
+
+
+EXTREME = {"float32": (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0), "int32": (-2**31, 2**31 - 1), "uint8": (0, 255),
+           "bool": (0, 1)}
+
+
+@pytest.mark.parametrize("dtype", sorted(EXTREME))
+@pytest.mark.parametrize("n", (1, 31, 32, 63, 64, 65, 97, 1000))
+def test_the_largest_of_few_and_of_many(n: int, dtype: str) -> None:
+    """Rows that go up, down, have few values or one, and extremes; on both sides of how many are looked at together."""
+    up = np.arange(n) % 200
+    rows = [up, up[::-1], RNG.integers(0, 4, n), np.zeros(n), RNG.integers(0, 200, n)]
+    x = np.stack(rows).astype(dtype)
+    x[4, RNG.integers(0, n, 6)] = RNG.choice(np.array(EXTREME[dtype], dtype), 6)
+    x[3] = np.array(EXTREME[dtype], dtype).min()
+    for k in {1, 2, 7, 8, 9, 16, 17, 64} & set(range(n + 1)):
+        agree(lambda x, k=k: (lax.top_k(x, k), lax.top_k(x.T, k, axis=0)), jnp.asarray(x))
+        agree(lambda x, k=k: lax.top_k(x + x[:, ::-1], k), jnp.asarray(x))

@@ -23,6 +23,8 @@ from anima.core.jaxpr import Eqn
 
 SHORT = 256  # elements of rows that are sorted in lanes: merges take longer, though their steps are fewer
 MANY = 4     # rows that are enough for lanes
+_ROOM = 8    # elements among which top_k's best ones move are a multiple of it: whole vectors
+_LOOK = 32   # elements of which top_k first asks whether one is among the best
 _ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
 
 
@@ -170,44 +172,72 @@ def _top_k(builder: ProgramBuilder, eqn: Eqn) -> None:
             return x, ordered_bits(scope, x, signed_zeros=True)
 
         _, first = candidate(ix.zero)
-        bits, best, places = (scope.local(t, k) for t in (first.dtype, dtype, "i32"))
-        count, worst = scope.var(_ZERO, "a"), scope.var(first, "b")
-        with scope.serial(n) as counter:
-            j = ix.opaque(counter, 0, n - 1, scope.depth)
-            x, key = candidate(j)
-            full = Op("ge", (count, Const(k, INDEX)), "bool")
-            better = Op("or", (Op("not", (full,), "bool"), Op("gt", (key, worst), "bool")), "bool")
-            with scope.when(scope.let(better, scope.depth)):
-                _insert(scope, key, [(bits, key), (best, x), (places, scope.index_value(j, "i32"))], count, k)
-                scope.assign(worst, Load(bits, affine(-1, (count, 1)), key.dtype))
+        room = -(-k // _ROOM) * _ROOM
+        bits, best, places = (scope.local(t, 2 * (room + 1)) for t in (first.dtype, dtype, "i32"))
+        most = Const((1 << int(first.dtype[1:])) - 1, first.dtype)
+        for half in (0, 1):
+            scope.emit(Store(bits, Const(half * (room + 1), INDEX), most))
+        count, start, worst = scope.var(_ZERO, "a"), scope.var(_ZERO, "n"), scope.var(first, "b")
+        full = Op("ge", (count, Const(k, INDEX)), "bool")
+
+        def through(first: Expr, size: Expr) -> None:
+            with scope.serial(size) as counter:
+                j = ix.opaque(scope.let(_add(first, counter), scope.depth), 0, n - 1, scope.depth)
+                x, key = candidate(j)
+                better = Op("or", (Op("not", (full,), "bool"), Op("gt", (key, worst), "bool")), "bool")
+                with scope.when(scope.let(better, scope.depth)):
+                    _insert(scope, [(bits, key), (best, x), (places, scope.index_value(j, "i32"))], count, start, room)
+                    scope.assign(count, _min(affine(1, (count, 1)), Const(k, INDEX)))
+                    scope.assign(worst, Load(bits, _add(start, count), key.dtype))
+
+        if n < 2 * _LOOK:
+            through(_ZERO, Const(n, INDEX))
+        else:  # most of many elements are not among the best: that is seen of some at once; the first part may be short
+            parts = -(-n // _LOOK)
+            with scope.serial(parts) as part:
+                begin = scope.let(affine(n - parts * _LOOK, (part, _LOOK)), scope.depth, "n")
+                low = scope.let(Op("max", (begin, _ZERO), INDEX), scope.depth, "n")
+                largest = scope.var(Const(0, first.dtype), "b")
+                place = ix.opaque(low, 0, n - _LOOK, scope.depth)
+                with scope.loop(_LOOK, "vector") as i:
+                    scope.accumulate(largest, "max", candidate(ix.add(place, i))[1])
+                some = Op("or", (Op("not", (full,), "bool"), Op("gt", (largest, worst), "bool")), "bool")
+                with scope.when(scope.let(some, scope.depth)):
+                    through(low, affine(_LOOK, (begin, 1), (low, -1)))
+        kept = ix.opaque(scope.read(start), 0, room + 1, scope.depth)
         with scope.loop(k, "serial") as j:
             target = ix.in_row(row, j, k, inner)
             for source, var, t in ((best, values, dtype), (places, order, "i32")):
-                value = scope.let(Load(source, j.expr(), t), scope.depth)
+                value = scope.let(Load(source, ix.offset(ix.add(kept, j), 1).expr(), t), scope.depth)
                 scope.store(builder.result(var), target, value)
     builder.kernel("top_k", scope, eqn.source)
 
 
-def _insert(scope: Scope, key: Expr, rows: Sequence[tuple[str, Expr]], count: NamedValue, k: int) -> None:
-    """Puts a new element behind all that are not smaller, in rows of which `count` elements, at most k, are in use."""
-    bits = rows[0][0]
-    hole = scope.var(scope.let(_min(count, Const(k - 1, INDEX)), scope.depth), "a")
-    moving = scope.var(Const(True, "bool"), "b")
+def _insert(scope: Scope, rows: Sequence[tuple[str, Expr]], count: NamedValue, start: NamedValue, room: int) -> None:
+    """Puts a new element behind all that are not smaller, of `count` in order.
 
-    def previous() -> Expr:
-        return Op("max", (affine(-1, (hole, 1)), _ZERO), INDEX)
+    A row has two halves of 1 + `room` elements, of which the one at `start` is in use; its first key is above all.
+    Without a branch, the other half gets what is kept, the new element, and what moves by one place.
+    """
+    ix, (bits, key) = scope.ix, rows[0]
+    here = ix.opaque(scope.read(start), 0, room + 1, scope.depth)
+    held = scope.let(Op("cast", (count,), "i32"), scope.depth)
+    other = scope.let(affine(room + 1, (start, -1)), scope.depth, "n")
+    there = ix.opaque(other, 0, room + 1, scope.depth)
+    with scope.loop(room, "vector") as i:
+        at, to = ix.add(here, i), ix.offset(ix.add(there, i), 1)
 
-    with scope.while_(moving):
-        smaller = Op("lt", (Load(bits, previous(), key.dtype), key), "bool")
-        go = scope.let(Op("and", (Op("gt", (hole, _ZERO), "bool"), smaller), "bool"), scope.depth)
-        with scope.when(go):
-            for row, value in rows:
-                scope.emit(Store(row, hole, Load(row, previous(), value.dtype)))
-            scope.assign(hole, affine(-1, (hole, 1)))
-        scope.assign(moving, go)
-    for row, value in rows:
-        scope.emit(Store(row, hole, value))
-    scope.assign(count, _min(affine(1, (count, 1)), Const(k, INDEX)))
+        def stays(place: Index, inside: str) -> Expr:
+            old = scope.let(Load(bits, place.expr(), key.dtype), scope.depth)
+            known = scope.op(inside, (scope.index_value(i, "i32"), held), "bool")
+            return scope.op("and", (known, scope.op("ge", (old, key), "bool")), "bool")
+
+        this, previous = stays(ix.offset(at, 1), "lt"), stays(at, "le")
+        for row, value in rows:
+            old, moved = (scope.let(Load(row, p.expr(), value.dtype), scope.depth) for p in (ix.offset(at, 1), at))
+            new = scope.op("select_n", (previous, moved, value), value.dtype)
+            scope.store(row, to, scope.op("select_n", (this, new, old), value.dtype))
+    scope.assign(start, other)
 
 
 def before(here: Callable[[Expr], Expr], xs: Sequence[Expr], ys: Sequence[Expr]) -> Expr:
