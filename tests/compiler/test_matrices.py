@@ -12,13 +12,12 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.compiler.lowering.lanes import WRITTEN_OUT
-from anima.compiler.lowering.matrices import LARGEST
+from anima.compiler.lowering.matrices import LARGER, LARGEST, MANY
 from tests.compiler.stages import agree
 from tests.ops.matrix_checks import check_derivatives, h, matrix, positive
 
 TYPES = ("float32", "float64", "complex64", "complex128")
-SIZES = (1, 2, 3, WRITTEN_OUT, WRITTEN_OUT + 1, 8, LARGEST)
-BATCHES = ((), (3,), (2, 9))
+SIZES = (1, 2, 3, WRITTEN_OUT, WRITTEN_OUT + 1, 8, LARGEST, LARGEST + 1, LARGER)
 LAPACK = ("potrf", "getrf", "trsm", "geqrf")
 
 
@@ -26,6 +25,11 @@ LAPACK = ("potrf", "getrf", "trsm", "geqrf")
 def wide() -> Iterator[None]:
     with anima.enable_x64(True):
         yield
+
+
+def batches(n: int) -> tuple[tuple[int, ...], ...]:
+    """Batches in which matrices of n rows are in lanes, or in vectors if they are few."""
+    return ((), (3,), (2, 9)) if n <= LARGEST else ((MANY,), (3, 7))
 
 
 def eps(dtype: str) -> float:
@@ -50,7 +54,7 @@ def lower_factor(x: Any) -> Any:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", SIZES)
 def test_cholesky(n: int, dtype: str) -> None:
-    for batch in (*BATCHES, (1,), (0,)):
+    for batch in (*batches(n), (0,), *[(1,)] * (n <= LARGEST)):
         x = positive((*batch, n, n), dtype)
         (factor,) = compiled(lower_factor, np.where(np.tri(n, dtype=bool), x, np.asarray(np.nan, dtype)))
         np.testing.assert_array_equal(factor, np.tril(factor))
@@ -79,7 +83,7 @@ def test_what_is_not_positive_definite_is_nan_by_itself(n: int, batch: tuple[int
 @pytest.mark.parametrize("shape", [*((n, n) for n in SIZES), (3, 4), (4, 3), (5, 16), (16, 5), (1, 9), (9, 1)], ids=str)
 def test_lu(shape: tuple[int, int], dtype: str) -> None:
     k = min(shape)
-    for batch in BATCHES:
+    for batch in batches(max(shape)):
         x = matrix((*batch, *shape), dtype)
         lu, pivots, order = compiled(lax.linalg.lu, x)
         _, same_pivots, same_order = lax.linalg.lu(x)
@@ -189,7 +193,7 @@ def test_zeros_on_the_diagonal(n: int) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", SIZES)
 def test_solve_and_inv(n: int, dtype: str) -> None:
-    for batch in BATCHES[:1 + (dtype == "float64")]:
+    for batch in batches(n)[:1 + (dtype == "float64")]:
         a = matrix((*batch, n, n), dtype, "a")
         for sides in (1, 2) if batch else (1, 8):
             b = matrix((*batch, n, sides), dtype, "b")
@@ -291,9 +295,10 @@ def test_derivatives(n: int) -> None:
 
 
 def test_large_matrices_go_to_lapack() -> None:
-    x = positive((3, LARGEST + 1, LARGEST + 1))
-    text = anima.jit(lambda x: (lower_factor(x), jnp.linalg.inv(x), jnp.linalg.qr(x))).lower(x).loops
-    assert all(name in text for name in LAPACK)
+    for count, n in ((MANY - 1, LARGEST + 1), (MANY, LARGER + 1)):
+        x = positive((count, n, n))
+        text = anima.jit(lambda x: (lower_factor(x), jnp.linalg.inv(x), jnp.linalg.qr(x))).lower(x).loops
+        assert all(name in text for name in LAPACK)
 
 
 def test_what_lanes_hold_is_apart() -> None:

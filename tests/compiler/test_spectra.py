@@ -11,7 +11,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.lowering.matrices import LARGEST_EIGH
+from anima.compiler.lowering.matrices import LARGER
 from tests.compiler.stages import agree
 from tests.ops.matrix_checks import check_derivatives, h, matrix
 
@@ -58,7 +58,7 @@ def check(x: np.ndarray, v: np.ndarray, w: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("n", [*range(1, 10), 15, 16, 17, LARGEST_EIGH])
+@pytest.mark.parametrize("n", [*range(1, 10), 15, 16, 17, LARGER])
 def test_values_and_vectors(n: int, dtype: str) -> None:
     for lower in (True, False):
         for batch in BATCHES[lower::2] if n < 6 else BATCHES[2 * lower:][:1]:
@@ -163,5 +163,5 @@ def test_results_do_not_depend_on_what_is_beside() -> None:
 
 
 def test_larger_ones_go_to_lapack() -> None:
-    n = LARGEST_EIGH + 1
+    n = LARGER + 1
     assert "syevd" in anima.jit(eigh).lower(symmetric((2, n, n), "float64")).loops

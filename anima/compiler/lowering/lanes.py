@@ -22,6 +22,7 @@ from anima.compiler.lowering.array import Scope
 from anima.util import record
 
 WRITTEN_OUT = 4  # rows and columns of what is written out
+_SAME_PLACES = 32  # columns of which a multiple is one too many
 REAL = {"c64": "f32", "c128": "f64"}
 BITS = {"f32": ("u32", 0x7F800000), "f64": ("u64", 0x7FF0000000000000)}  # of exponents
 Thunk = Callable[[], Expr]
@@ -63,15 +64,17 @@ class Room:
 
     def __init__(self, work: MatrixWriter, dtype: str, rows: int, columns: int = 1) -> None:
         self.work, self.dtype, self.rows, self.columns = work, dtype, rows, columns
+        # In lanes, rows whose lengths are powers of two would have their elements in few places of the cache.
+        self.stride = columns + 1 if work.lanes and columns % _SAME_PLACES == 0 else columns
         self.elements: dict[Index, Expr] = {}
         if not work.written_out:
             scope = work.scope
             self.buffer = scope.name("row")
-            scope.emit(Local(self.buffer, dtype, rows * columns, "apart" if work.lanes else ""))
+            scope.emit(Local(self.buffer, dtype, rows * self.stride, "apart" if work.lanes else ""))
 
     def place(self, i: Index, j: Index | None) -> Index:
         ix = self.work.scope.ix
-        flat = ix.scale(i, self.columns)
+        flat = ix.scale(i, self.stride)
         return flat if j is None else ix.add(flat, j)
 
     def get(self, i: Index, j: Index | None = None) -> Expr:

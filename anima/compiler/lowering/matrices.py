@@ -34,9 +34,9 @@ from anima.core.primitive import Primitive
 from anima.ops.linalg import LAPACK_TYPES, lu_solve_p
 
 LARGEST = 16     # rows and columns of what counts as small
-LARGEST_EIGH = 32
+LARGER = 32      # and of matrices that are MANY, or whose eigenvalues are asked for
 FEW = 4          # matrices, or right sides: fewer run one after the other
-MANY = 8         # right sides that are enough for lanes, be there more matrices or not
+MANY = 8         # matrices, or right sides, that are enough for lanes, be there more of the others or not
 
 _I32 = np.dtype(np.int32)
 Element = Callable[[Index, Index], Expr]
@@ -47,7 +47,8 @@ def small(eqn: Eqn) -> bool:
     matrix = eqn.invars[0].aval
     if eqn.primitive.name == "svd" and (matrix.dtype.kind == "c" or eqn.params["algorithm"] is not None):
         return False
-    largest = LARGEST_EIGH if eqn.primitive.name == "eigh" else LARGEST
+    many = eqn.primitive.name == "eigh" or math.prod(matrix.shape[:-2]) >= MANY
+    largest = LARGER if many else LARGEST
     return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= largest and not eqn.params.get("pivoting")
             and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
 
