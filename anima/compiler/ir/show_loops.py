@@ -190,7 +190,8 @@ class _Checker:
         self.locals.pop()
 
     def bind(self, name: str, dtype: str, mutable: bool = False) -> None:
-        self.need(name not in self.bound, f"'{name}' is bound twice")
+        if name in self.bound:
+            self.fail(f"'{name}' is bound twice")
         self.bound.add(name)
         self.scopes[-1][name] = dtype, mutable
 
@@ -214,6 +215,10 @@ class _Checker:
         return b.dtype
 
     def stmt(self, stmt: Stmt) -> None:
+        kind = type(stmt)
+        if kind is Let:  # most are
+            self.bind(stmt.name, self.expr(stmt.value))  # type: ignore[union-attr]
+            return
         match stmt:
             case Again():
                 self.stmt(written_out(stmt))
@@ -241,8 +246,6 @@ class _Checker:
                 self.need(self.expr(cond) == "bool", "the condition of an if is not a bool")
                 self.block(then)
                 self.block(orelse)
-            case Let(name=name, value=value):
-                self.bind(name, self.expr(value))
             case Mutable(name=name, dtype=dtype, init=init):
                 self.need(self.expr(init) == dtype, f"the initial value of {name} is not {dtype}")
                 self.bind(name, dtype, True)
@@ -274,35 +277,44 @@ class _Checker:
             case _:
                 self.fail(f"no such statement: {stmt!r}")
 
-    def expr(self, expr: Expr) -> str:
-        """The expression's type, after checking it."""
-        match expr:
-            case Const(value=value, dtype=dtype):
-                self.need(_holds(dtype, value), f"the constant {value!r} is not {dtype}")
-            case NamedValue(name=name, dtype=dtype):
-                found = self.find(name)[0]
-                self.need(found == dtype, f"'{name}' is {found}, not {dtype}")
-            case Affine(values=values, const=const):
-                self.need(all(self.expr(v) == INDEX for v in values), f"{text(expr)} is not a sum of indices")
-                self.need(affine(const, *expr.terms) == expr, f"{text(expr)} is not in its simplest form")
-            case Load(buffer=buffer, index=index, dtype=dtype):
-                self.need(self.expr(index) == INDEX, f"an index into {buffer} is not an index")
-                found = self.memory(buffer, False)
-                self.need(found == dtype, f"load of {dtype} from {buffer}, which holds {found}")
-            case Op(name=name, args=args, dtype=dtype):
-                self.op(name, [self.expr(a) for a in args], dtype)
-            case _:
-                self.fail(f"no such expression: {expr!r}")
+    def expr(self, expr: Any) -> str:
+        """The expression's type, after checking it. Most of what is checked is right: texts are made where it is not."""
+        kind = type(expr)
+        if kind is NamedValue:
+            found = self.find(expr.name)[0]
+            if found != expr.dtype:
+                self.fail(f"'{text(expr)}' is {found}, not {expr.dtype}")
+        elif kind is Op:
+            self.op(expr.name, [self.expr(a) for a in expr.args], expr.dtype)
+        elif kind is Affine:
+            if any([self.expr(v) != INDEX for v in expr.values]):
+                self.fail(f"{text(expr)} is not a sum of indices")
+            if affine(expr.const, *expr.terms) != expr:
+                self.fail(f"{text(expr)} is not in its simplest form")
+        elif kind is Const:
+            if not _holds(expr.dtype, expr.value):
+                self.fail(f"the constant {expr.value!r} is not {expr.dtype}")
+        elif kind is Load:
+            if self.expr(expr.index) != INDEX:
+                self.fail(f"an index into {expr.buffer} is not an index")
+            found = self.memory(expr.buffer, False)
+            if found != expr.dtype:
+                self.fail(f"load of {expr.dtype} from {expr.buffer}, which holds {found}")
+        else:
+            self.fail(f"no such expression: {expr!r}")
         return expr.dtype
 
     def op(self, name: str, types: list[str], dtype: str) -> None:
-        self.need(dtype != INDEX or name in _ON_INDICES, f"{name} of indices")
+        if dtype == INDEX and name not in _ON_INDICES:
+            self.fail(f"{name} of indices")
         if name in _COMPARISONS:
-            self.need(dtype == "bool" and types[0] == types[1], f"{name} of {types} gives {dtype}")
+            right = dtype == "bool" and types[0] == types[1]
         elif name in _ONE_TYPE:
-            self.need(all(t == dtype for t in types), f"{name} of {types} gives {dtype}")
-        elif name == "select_n":
-            self.need(all(t == dtype for t in types[1:]), f"select_n of {types} gives {dtype}")
+            right = all([t == dtype for t in types])
+        else:
+            right = name != "select_n" or all([t == dtype for t in types[1:]])
+        if not right:
+            self.fail(f"{name} of {types} gives {dtype}")
 
 
 def _holds(dtype: str, value: Any) -> bool:
