@@ -278,7 +278,7 @@ class _Checker:
                 self.fail(f"no such statement: {stmt!r}")
 
     def expr(self, expr: Any) -> str:
-        """The expression's type, after checking it. Most of what is checked is right: texts are made where it is not."""
+        """The expression's type, after checking it. Most of what is checked is right: texts are for what is not."""
         kind = type(expr)
         if kind is NamedValue:
             found = self.find(expr.name)[0]
@@ -287,7 +287,7 @@ class _Checker:
         elif kind is Op:
             self.op(expr.name, [self.expr(a) for a in expr.args], expr.dtype)
         elif kind is Affine:
-            if any([self.expr(v) != INDEX for v in expr.values]):
+            if any(self.expr(v) != INDEX for v in expr.values):
                 self.fail(f"{text(expr)} is not a sum of indices")
             if affine(expr.const, *expr.terms) != expr:
                 self.fail(f"{text(expr)} is not in its simplest form")
@@ -310,9 +310,9 @@ class _Checker:
         if name in _COMPARISONS:
             right = dtype == "bool" and types[0] == types[1]
         elif name in _ONE_TYPE:
-            right = all([t == dtype for t in types])
+            right = all(t == dtype for t in types)
         else:
-            right = name != "select_n" or all([t == dtype for t in types[1:]])
+            right = name != "select_n" or all(t == dtype for t in types[1:])
         if not right:
             self.fail(f"{name} of {types} gives {dtype}")
 
