@@ -18,7 +18,7 @@ import numpy as np
 from anima import errors, tree
 from anima.config import config
 from anima.core import dtypes, source
-from anima.core.array import ConcreteArray
+from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, ShardedArray
 from anima.core.axes import Manual, ordered
 from anima.core.check import check_jaxpr
@@ -65,11 +65,11 @@ def _copied(x: np.ndarray, aval: ShapedArray) -> ConcreteArray:
 
 
 class StageTracer(Tracer):
-    """A variable of the program being recorded."""
+    """A variable of the program being recorded, or a number in it."""
 
     __slots__ = ("source", "variable")
 
-    def __init__(self, owner: StageTrace, var: Var, where: source.Source | None = None):
+    def __init__(self, owner: StageTrace, var: Atom, where: source.Source | None = None):
         self.owner = owner
         self.aval = var.aval
         self.variable = var
@@ -237,12 +237,20 @@ class StageTrace(Trace):
         names = [f"the argument {n}" for n, v in zip(t.arg_names, self.invars, strict=False) if v is tracer.variable]
         return f"It was {names[0] if names else 'an argument'} of the function {t.name}{place}, traced for {t.by}."
 
-    def _arguments_behind(self, var: Var) -> list[str]:
+    def _arguments_behind(self, var: Atom) -> list[str]:
         needed = {var}
         for eqn in reversed(self.eqns):
             if any(v in needed for v in eqn.outvars):
                 needed.update(v for v in eqn.invars if isinstance(v, Var))
         return [n for n, v in zip(self.traced.arg_names, self.invars, strict=False) if v in needed]
+
+
+def staged(x: ConcreteArray) -> Array:
+    """A number as a value of the program being recorded, if one is: programs in it see a variable of that one."""
+    trace = current.trace
+    while trace is not None and not isinstance(trace, StageTrace):
+        trace = trace.parent
+    return x if trace is None else StageTracer(trace, Literal(x.value, x.aval), source.here())
 
 
 def eqn_effects(primitive: Primitive, params: dict[str, Any]) -> frozenset[str]:

@@ -9,18 +9,21 @@ from anima.api.pjit import pjit_p
 from anima.config import config
 from anima.control.effects import Callback
 from anima.lax import control
+from anima.numpy import creation
 from anima.runtime import logs
 
 
 def adopt() -> None:
     """The newer stream of random numbers, unless the environment names one; `jit` as the name of calls; dicts that
-    come back with their keys in order; loops outside of `jit` that call their functions once; failures of functions
-    that programs call back as `JaxRuntimeError`s; the words of `log_compiles` that tests look for."""
+    come back with their keys in order; loops outside of `jit` that call their functions once; numbers that `array`
+    makes as values of the program being recorded; failures of functions that programs call back as
+    `JaxRuntimeError`s; the words of `log_compiles` that tests look for."""
     if not {"ANIMA_THREEFRY_PARTITIONABLE", "JAX_THREEFRY_PARTITIONABLE"} & set(os.environ):
         config.update("anima_threefry_partitionable", True)
     pjit_p.name = "jit"
     tree_engine.sort_keys = True
     Callback.errors_as_text = True
     control.remembers = True
+    creation.stages_numbers = True
     _, event = logs.kinds["compile"]
     logs.kinds["compile"] = "XLA compilation of jit({})", event

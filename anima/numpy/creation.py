@@ -20,6 +20,7 @@ from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray, broadcast_shapes
 from anima.core.placement import elsewhere, moved, place
+from anima.core.stage import staged
 from anima.core.trace import EVAL, Tracer, aval_of, is_array_like, is_tracing, under, wrap
 from anima.numpy.elementwise import broadcast_array
 from anima.numpy.promote import (
@@ -36,6 +37,7 @@ from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked, lies_somewhere, put_like
 
 ArrayLike = Any
+stages_numbers = False  # whether numbers made into arrays are values of the program being recorded, as in JAX
 
 
 def user_dtype(dtype: Any, name: str) -> Any:
@@ -80,8 +82,11 @@ def array(object: Any, dtype: Any = None, *args: Any, copy: bool | None = True, 
         result = _from_value(object, wanted)
     missing = ndmin - result.ndim
     result = sh.expand_dims(result, range(missing)) if missing > 0 else result
-    if type(result) is ConcreteArray and not isinstance(object, Array) and moved() and not is_tracing():
-        return place(result.elements(), result.aval, *elsewhere(0))
+    if type(result) is ConcreteArray and not isinstance(object, Array):
+        if moved() and not is_tracing():
+            return place(result.elements(), result.aval, *elsewhere(0))
+        if stages_numbers and not result.ndim:
+            return staged(result)
     return result
 
 

@@ -13,10 +13,9 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima.core import dtypes
-from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import is_array_like
-from anima.ops.broadcast import as_shape, broadcasted_iota
+from anima.ops.broadcast import as_array, as_shape, broadcasted_iota
 from anima.ops.sort import sort_key_val, top_k
 from anima.random.distributions import draw_gumbel
 from anima.random.draws import draw_bits, draw_randint, draw_uniform, sampler
@@ -56,7 +55,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     """
     if not is_array_like(x):
         raise TypeError(f"permutation requires ndarray or scalar arguments, got {type(x)} at position 0.")
-    x = x if isinstance(x, Array) else jnp.asarray(x)
+    x = as_array(x)
     if not x.ndim:
         if not dtypes.issubdtype(x.dtype, np.integer):
             raise TypeError("x must be an integer or at least 1-dimensional")
@@ -77,7 +76,7 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     if not is_array_like(a):
         raise TypeError(f"choice requires ndarray or scalar arguments, got {type(a)} at position 0.")
     shape = as_shape(shape)
-    a = a if isinstance(a, Array) else jnp.asarray(a)
+    a = as_array(a)
     axis = canonicalize_axis(axis, a.ndim) if a.ndim else 0
     total = a.shape[axis] if a.ndim else int(a)
     count = math.prod(shape)

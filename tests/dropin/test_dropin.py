@@ -67,6 +67,24 @@ jax.jit(lambda t: print(*t))({"b": 1, "a": 2})
     assert python("-c", program.replace("NAME", "anima")) == "badc\n['b', 'a'] ['b', 'a']\nb a\n"
 
 
+def test_numbers_made_into_arrays_are_values_of_the_program_around():
+    """So that a program in it takes the same constants, be they such numbers or what was computed."""
+    assert under_jax("""
+import jax, jax.numpy as jnp, numpy as np
+def f(x):
+    found = []
+    for index in jnp.array(0), jnp.asarray(np.int32(1)), x[0]:
+        assert isinstance(index, jax.core.Tracer)
+        inner = jax.make_jaxpr(lambda y: y[index] * (index + 1) * 3)(x)
+        found.append(len(inner.consts))
+    assert isinstance(jax.grad(lambda y: y * jnp.array(2.0))(1.0), jax.core.Tracer)
+    print(*found)
+    return jnp.array(2.0) * x, jnp.array(3)
+x = jnp.arange(4)
+print(*jax.jit(f)(x), type(jnp.array(1)) is type(x))
+""") == "1 1 1\n[0. 2. 4. 6.] 3 True\n"
+
+
 def test_types_by_names_that_jax_had_before():
     assert under_jax("""
 import jax

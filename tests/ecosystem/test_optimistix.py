@@ -55,7 +55,7 @@ def test_least_squares(name: str) -> None:
 
 
 @pytest.mark.parametrize("solver", [
-    optx.BFGS(1e-5, 1e-5), optx.DFP(1e-5, 1e-5), optx.NonlinearCG(1e-5, 1e-5),
+    optx.BFGS(1e-5, 1e-5), optx.LBFGS(1e-5, 1e-5), optx.DFP(1e-5, 1e-5), optx.NonlinearCG(1e-5, 1e-5),
     optx.OptaxMinimiser(optax.adabelief(0.05), 1e-5, 1e-6)], ids=lambda solver: type(solver).__name__)
 def test_minima(solver: Any) -> None:
     """The stable state of a chain of springs, and its derivative in their length, under `jit`."""

@@ -64,7 +64,7 @@ class Room:
 
     def __init__(self, work: MatrixWriter, dtype: str, rows: int, columns: int = 1) -> None:
         self.work, self.dtype, self.rows, self.columns = work, dtype, rows, columns
-        # In lanes, the elements of a column of such rows would fall on few places of the cache: one more keeps them apart.
+        # In lanes, a column of such rows would fall on few places of the cache: one element more keeps it apart.
         self.stride = columns + 1 if work.lanes and columns % _SAME_PLACES == 0 else columns
         self.elements: dict[Index, Expr] = {}
         if not work.written_out:
