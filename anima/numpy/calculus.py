@@ -146,7 +146,8 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
         step = diff(points) if points.ndim == 1 else moveaxis(diff(points, axis=axis), axis, -1)
         step = to_rank(step, values.ndim) if step.ndim < values.ndim else step
     n, last = values.shape[-1], values.ndim - 1
-    pairs = ew.add(_from(values, 1, n, last), _from(values, 0, n - 1, last))
+    less = max(n - 1, 0)
+    pairs = ew.add(_from(values, n - less, n, last), _from(values, 0, less, last))
     area = sum(multiply(step, pairs), axis=-1)
     return ew.mul(area, area.dtype.type(0.5))
 

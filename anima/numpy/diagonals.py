@@ -100,9 +100,14 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: 
     x, new = as_array(a, "fill_diagonal", 0), as_array(val, "fill_diagonal", 1)
     if x.ndim < 2:
         raise ValueError("array must be at least 2-d")
+    if x.ndim > 2 and len(set(x.shape)) > 1:
+        raise ValueError(f"fill_diagonal: all dimensions of an array of more than two must be of equal length, got the "
+                         f"shape {x.shape}")
     length = min(x.shape)
     index = (sh.iota(_I32, length),) * x.ndim
-    if new.ndim:
+    if not new.size and length:
+        raise ValueError(f"fill_diagonal: there are no values to fill {length} places with, got the shape {new.shape}")
+    if new.size and new.ndim:
         new = ravel(new)
         new = sh.slice_in_dim(sh.tile(new, (-(-length // new.size),)), 0, length)
     return x.at[index].set(new)

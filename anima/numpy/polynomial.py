@@ -117,6 +117,8 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
         return p
     if order >= p.size:
         return sh.full((0,), 0, p.dtype)
+    if p.ndim != 1:
+        raise ValueError(f"polyder: the coefficients must be 1-dimensional, got the shape {p.shape}")
     powers = np.arange(p.size - 1, order - 1, -1, dtype=np.float64)
     factors = np.prod([powers - i for i in range(order)], axis=0)
     return ew.mul(sh.slice_in_dim(p, 0, p.size - order), as_array(factors.astype(p.dtype)))

@@ -229,6 +229,8 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     axis = canonicalize_axis(axis, x.ndim)
     size = x.shape[axis]
     index = as_index(_around(indices, size) if mode == "wrap" else indices, "take", 1)
+    if index.dtype == np.bool_:
+        index = ew.convert(index, _I32, False)
     if not is_integer(index.dtype):
         raise ValueError(f"take requires integer indices, got dtype {dtypes.name(index.dtype)}")
     if mode == "raise":
@@ -326,6 +328,9 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
         return sh.reshape(put_along_axis(ravel(x), ravel(index), ravel(broadcast_array(new, index.shape)), 0, False,
                                          mode=mode), x.shape)
     axis = canonicalize_axis(axis, x.ndim)
+    if index.ndim != x.ndim:
+        raise ValueError("put_along_axis needs indices of as many dimensions as the array has: the shapes are "
+                         f"{index.shape} and {x.shape}")
     shape = broadcast_shapes((*x.shape[:axis], 1, *x.shape[axis + 1:]), index.shape)
     index = broadcast_array(index, (*x.shape[:axis], shape[axis], *x.shape[axis + 1:]))
     grid = tuple(sh.broadcasted_iota(_I32, index.shape, i) if i != axis else index for i in range(x.ndim))

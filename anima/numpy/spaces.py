@@ -40,7 +40,8 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
     compute = dtypes.to_inexact(dtypes.result_type(start, stop))
     result_dtype = compute if wanted is None else wanted
     if wanted is not None and is_inexact(wanted):
-        compute = dtypes.promote_types(compute, wanted)
+        with dtypes.numpy_dtype_promotion("standard"):  # whoever gives a dtype has asked for it
+            compute = dtypes.promote_types(compute, wanted)
     shape = broadcast_shapes(start.shape, stop.shape, name="linspace")
     start, stop = (broadcast_array(convert_operand(x, compute, False), shape) for x in (start, stop))
     axis = canonicalize_axis(axis, len(shape) + 1)

@@ -143,7 +143,7 @@ ROWS: list[Row] = [
     ("gradient(f34, {h}, axis={axis})", {"h": ["1", "0.5"], "axis": ["None", 0, -1, "(1, 0)", "(0,)"]}),
     ("gradient(f34, 2.0, np.float32([0, 1, 3, 7]))", {}),
     ("trapezoid({y}, {x}, axis={axis})", {"y": ["f34", "f43"], "x": ["None", "f34", "f4", "f3"], "axis": [0, 1, -1]}),
-    ("trapezoid({y}, dx={x}, axis={axis})", {"y": ["f34", "i5"], "x": [2, 0.5], "axis": [0, -1]}),
+    ("trapezoid({y}, dx={x}, axis={axis})", {"y": ["f34", "i5", "f0", "f34[:, :1]"], "x": [2, 0.5], "axis": [0, -1]}),
     ("unwrap({p}, discont={d}, axis={axis}, period={t})", {"p": ["f34", "np.float32([0, 4, 9, -3, 20])", "i34"],
                                                             "d": ["None", 4], "axis": [0, -1], "t": [6, 2.5]}),
     ("polyval({p}, {x})", {"p": ["f0", "f1", "f5", "i4", "c3"], "x": ["f_", "f34", "c3"]}),

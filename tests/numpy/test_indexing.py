@@ -191,3 +191,8 @@ def test_updates_take_sequences(values, op):
     """What `asarray` makes of them."""
     x = jnp.ones((2, 3))
     np.testing.assert_array_equal(getattr(x.at[:], op)(values), getattr(x.at[:], op)(np.asarray(values, np.float32)))
+
+
+def test_bools_take_the_first_and_the_second() -> None:
+    x = jnp.arange(3.0)
+    assert jnp.take(x, np.array([True, False])).tolist() == [1, 0] and float(jnp.take(x, True)) == 1

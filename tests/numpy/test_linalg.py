@@ -241,6 +241,7 @@ def test_no_answer() -> None:
         assert not np.isfinite(np.asarray(f(np.zeros((2, 2))))).all()
     assert float(la.det(np.zeros((4, 4)))) == 0 and la.cond(np.ones((2, 2)), 1) == np.inf
     assert np.isnan(float(la.cond(np.full((2, 2), np.nan), 1)))
+    assert la.cond(np.ones((0, 2, 2))).shape == la.cond(np.ones((0, 2, 2)), "fro").shape == (0,)
     assert la.inv(np.zeros((0, 0))).shape == (0, 0)
     assert la.solve(np.zeros((3, 0, 0)), np.zeros((3, 0, 2))).shape == (3, 0, 2)
     assert la.lstsq(np.zeros((0, 3)), np.zeros(0))[0].shape == (3,)

@@ -53,6 +53,7 @@ OTHERS = [
     "jnp.histogram(i, bins=4, density=True)", "jnp.histogram(f, bins=f[0].sort())", "jnp.histogram2d(f[0], g, 3)",
     "jnp.histogramdd(f, 3, density=True)", "jnp.polyfit(g, f[0], 1, w=p[0], cov=True)", "jnp.polyfit(g, f.T, 2)",
     "jnp.polyfit(g, f[0], 1, full=True)", "jnp.corrcoef(f, f)", "jnp.cov(f, f, aweights=p[0])",
+    "jnp.linspace(p[0, 0], 1, 3, dtype='float16')",
     "jnp.var(i, dtype=jnp.bfloat16)", "jnp.nanstd(i, axis=1, dtype=jnp.float32)",
     *(f"jnp.linalg.{call}" for c in ("(f @ f.T)", "(f @ f.T).astype('c8')") for call in (
         f"slogdet({c})", f"slogdet({c}, method='qr')", f"det({c})")),

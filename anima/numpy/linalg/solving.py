@@ -341,7 +341,7 @@ def cond(x: ArrayLike, p: Any = None) -> Array:
     (x,) = promote_dtypes_inexact("cond", x)
     if x.ndim < 2:
         raise ValueError(f"jnp.linalg.cond: input array must be at least 2D; got {x.shape=}")
-    if not x.size:
+    if not x.shape[-1] * x.shape[-2]:
         raise ValueError(f"jnp.linalg.cond: input array must not be empty; got {x.shape=}")
     if p is None or p in (2, -2):
         s = svdvals(x)
