@@ -24,7 +24,6 @@ KEYS = 32        # of a sort
 DIGIT = 4        # bits of keys by which they are moved at once
 
 _UFUNCS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-_WIDER = {"f32": "f64", "c64": "c128"}  # in which sums are added up
 _I32 = np.dtype(np.int32)
 
 
@@ -37,15 +36,16 @@ def pieces(n: int, length: int) -> int:
 
 
 class Running(CompilerPrimitive):
-    """Results along the middle one of three axes, each of which takes in one element more than the one before."""
+    """Results along the middle one of three axes, each of which takes in one element more than the one before; in the
+    type of the start, and rounded to that of the elements."""
 
     def infer(self, x: ShapedArray, start: ShapedArray, *, op: str, reverse: bool) -> ShapedArray:
         return x
 
     def eval(self, x: np.ndarray, start: np.ndarray, *, op: str, reverse: bool) -> np.ndarray:
         turned = x[:, ::-1] if reverse else x
-        found = _UFUNCS[op].accumulate(np.concatenate([start[:, None], turned], 1), axis=1, dtype=x.dtype)[:, 1:]
-        return found[:, ::-1] if reverse else found
+        found = _UFUNCS[op].accumulate(np.concatenate([start[:, None], turned], 1, dtype=start.dtype), axis=1)[:, 1:]
+        return (found[:, ::-1] if reverse else found).astype(x.dtype)
 
 
 class Runs(CompilerPrimitive):
@@ -68,13 +68,12 @@ running_p, runs_p = Running("running"), Runs("runs")
 def _running(builder: ProgramBuilder, eqn: Eqn) -> None:
     x, start = eqn.invars
     out, length = builder.result(eqn.outvars[0]), x.aval.shape[1]
-    dtype = scalar_type(x.aval)
-    wide = _WIDER.get(dtype, dtype) if eqn.params["op"] == "add" else dtype
+    dtype, wide = scalar_type(x.aval), scalar_type(start.aval)
     op = combine(eqn.params["op"], wide)
     scope = builder.scope()
     ix = scope.ix
     with scope.loop(x.aval.shape[0], "each") as i, scope.loop(x.aval.shape[2], "each") as j:
-        total = scope.var(scope.cast(scope.at(start, (i, j)), wide))
+        total = scope.var(scope.at(start, (i, j)))
         with scope.serial(length) as step:
             k = ix.opaque(step, 0, length - 1, scope.depth)
             k = ix.offset(ix.scale(k, -1), length - 1) if eqn.params["reverse"] else k

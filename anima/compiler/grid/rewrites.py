@@ -29,6 +29,7 @@ from anima.compiler.grid.pieces import (
 from anima.compiler.grid.target import GridTarget
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.rewrites import rewrite
+from anima.config import enable_x64
 from anima.core import dtypes
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn
@@ -49,9 +50,11 @@ from anima.ops.reduce import cummax_p, cummin_p, cumprod_p, cumsum_p, reduce_max
 from anima.ops.shape import concatenate, moveaxis, pad, reshape, slice_in_dim, transpose
 from anima.ops.sort import take_along
 
-SHORT = 64  # elements that one thread goes through in order
+SHORT = 64  # elements of a row that one thread sorts
+EACH = 16   # elements for each thread that keeps a grid busy, of which running sums are made one by one
 
 _I32, _U32 = np.dtype(np.int32), np.dtype(np.uint32)
+_WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
 _CUMULATIVE: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "cumsum": (cumsum_p, "add", reduce_sum), "cumprod": (cumprod_p, "mul", reduce_prod),
     "cummax": (cummax_p, "max", reduce_max), "cummin": (cummin_p, "min", reduce_min)}
@@ -59,12 +62,12 @@ _SCATTERS = {"scatter": (scatter_p, ""), "scatter-add": (scatter_add_p, "add"), 
              "scatter-min": (scatter_min_p, "min"), "scatter-max": (scatter_max_p, "max")}
 
 
-def _is_long(axis: str) -> Callable[[Eqn, Target], bool]:
+def _is_long(axis: str, short: int) -> Callable[[Eqn, Target], bool]:
     """Whether an equation is about an axis that is long, and rows that are not so many that each has a thread."""
     def where(eqn: Eqn, target: Target) -> bool:
         aval = eqn.invars[0].aval
         n = aval.shape[eqn.params[axis]]
-        return isinstance(target, GridTarget) and n > SHORT and aval.size // n < target.at_once // 4
+        return isinstance(target, GridTarget) and n > short and aval.size // n < target.at_once // 4
     return where
 
 
@@ -91,33 +94,48 @@ def _is_small_float(dtype: Any) -> bool:
 def _cumulative(name: str) -> Callable[..., Any]:
     primitive, op, reduce = _CUMULATIVE[name]
 
-    def program(eqn: Eqn, target: Target, x: Any) -> Any:
-        """In pieces: what is before each, and then along each."""
-        axis, reverse = eqn.params["axis"], eqn.params["reverse"]
-        narrow = x.dtype if _is_small_float(x.dtype) else None  # what is rounded once, in the end
-        x = x if narrow is None else el.convert(x, np.dtype(np.float32))
-        shape, n = x.shape, x.shape[axis]
-        outer, inner, count = math.prod(shape[:axis]), math.prod(shape[axis + 1:]), pieces(n, PIECE)
-        neutral, missing = _neutral(op, x.dtype), count * PIECE - n
-        ends = (missing, 0, 0) if reverse else (0, missing, 0)
-        padded = pad(reshape(x, (outer, n, inner)), neutral, [(0, 0, 0), ends, (0, 0, 0)])
-        totals = reduce(reshape(padded, (outer, count, PIECE, inner)), (2,))
-        until = primitive.bind(totals, axis=1, reverse=reverse)
-        nothing = full((outer, 1, inner), neutral)
-        kept = slice_in_dim(until, 1, count, axis=1) if reverse else slice_in_dim(until, 0, count - 1, axis=1)
-        before = concatenate([kept, nothing] if reverse else [nothing, kept], 1)
-        found = running_p.bind(reshape(padded, (outer * count, PIECE, inner)),
-                               reshape(before, (outer * count, inner)), op=op, reverse=reverse)
-        start = missing if reverse else 0
-        found = slice_in_dim(reshape(found, (outer, count * PIECE, inner)), start, start + n, axis=1)
-        found = reshape(found, shape)
-        return found if narrow is None else el.convert(found, narrow)
+    def program(eqn: Eqn, target: GridTarget, x: Any) -> Any:
+        """Each by itself, if they are few; or in pieces: what is before each, and then along each."""
+        axis, reverse, dtype, shape = eqn.params["axis"], eqn.params["reverse"], x.dtype, x.shape
+        x = el.convert(x, np.dtype(np.float32)) if _is_small_float(dtype) else x  # rounded once, in the end
+        wide = _WIDER.get(x.dtype, x.dtype) if op == "add" else x.dtype
+        n, inner = shape[axis], math.prod(shape[axis + 1:])
+        x = reshape(x, (math.prod(shape[:axis]), n, inner))
+        whole = _one_by_one if x.size * n <= EACH * target.at_once else _in_pieces
+        with enable_x64(True):  # sums are made in 64 bits whatever users may have
+            return el.convert(reshape(whole(x, primitive, op, reduce, wide, reverse), shape), dtype)
 
     return program
 
 
+def _one_by_one(x: Any, primitive: Any, op: str, reduce: Callable[..., Any], wide: np.dtype, reverse: bool) -> Any:
+    outer, n, inner = x.shape
+    shape = (outer, n, n, inner)
+    this, other = (broadcasted_iota(_I32, shape, d) for d in (1, 2))
+    counts = el.ge(other, this) if reverse else el.le(other, this)
+    every = el.convert(broadcast_in_dim(x, shape, (0, 2, 3)), wide)
+    return reduce(el.select(counts, every, full(shape, _neutral(op, wide))), (2,))
+
+
+def _in_pieces(x: Any, primitive: Any, op: str, reduce: Callable[..., Any], wide: np.dtype, reverse: bool) -> Any:
+    outer, n, inner = x.shape
+    count = pieces(n, PIECE)
+    missing = count * PIECE - n
+    ends = (missing, 0, 0) if reverse else (0, missing, 0)
+    padded = pad(x, _neutral(op, x.dtype), [(0, 0, 0), ends, (0, 0, 0)])
+    totals = reduce(el.convert(reshape(padded, (outer, count, PIECE, inner)), wide), (2,))
+    until = primitive.bind(totals, axis=1, reverse=reverse)
+    nothing = full((outer, 1, inner), _neutral(op, wide))
+    kept = slice_in_dim(until, 1, count, axis=1) if reverse else slice_in_dim(until, 0, count - 1, axis=1)
+    before = concatenate([kept, nothing] if reverse else [nothing, kept], 1)
+    found = running_p.bind(reshape(padded, (outer * count, PIECE, inner)), reshape(before, (outer * count, inner)),
+                           op=op, reverse=reverse)
+    start = missing if reverse else 0
+    return slice_in_dim(reshape(found, (outer, count * PIECE, inner)), start, start + n, axis=1)
+
+
 for _name in _CUMULATIVE:
-    rewrite(_name, where=_is_long("axis"), again=True)(_cumulative(_name))
+    rewrite(_name, where=_is_long("axis", PIECE), again=True)(_cumulative(_name))
 
 
 # ---------------------------------------------------------------- sorting
@@ -157,7 +175,7 @@ def _moved(keys: Any, places: Any, bits: range) -> tuple[Any, Any]:
     return keys, places
 
 
-@rewrite("sort", where=_is_long("dimension"), again=True)
+@rewrite("sort", where=_is_long("dimension", SHORT), again=True)
 def _sort(eqn: Eqn, target: Target, *xs: Any) -> Any:
     """By digits, the least of the last key first."""
     axis, count = eqn.params["dimension"], eqn.params["num_keys"]
