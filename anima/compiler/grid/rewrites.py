@@ -20,6 +20,7 @@ import numpy as np
 from anima.compiler.grid.pieces import (
     DIGIT,
     PIECE,
+    RUN,
     count_digits_p,
     move_by_digit_p,
     pieces,
@@ -30,6 +31,7 @@ from anima.compiler.grid.target import GridTarget
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.rewrites import rewrite
 from anima.config import enable_x64
+from anima.control.scan import scan
 from anima.core import dtypes
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn
@@ -169,10 +171,17 @@ def _ascending(x: Any) -> list[tuple[Any, range]]:
 
 def _moved(keys: Any, places: Any, bits: range) -> tuple[Any, Any]:
     """Rows of keys and their places in the order of some bits of the keys."""
-    for shift in range(bits.start, bits.stop, DIGIT):
-        until = cumsum_p.bind(count_digits_p.bind(keys, shift=shift), axis=1, reverse=False)
-        keys, places = move_by_digit_p.bind(keys, places, until, shift=shift)
-    return keys, places
+    def by_digit(both: Any, shift: Any) -> Any:
+        until = cumsum_p.bind(count_digits_p.bind(both[0], shift), axis=1, reverse=False)
+        return move_by_digit_p.bind(*both, until, shift)
+
+    def by_two(both: Any, shifts: Any) -> tuple[Any, None]:  # and so back to where they were
+        return by_digit(by_digit(both, shifts[0]), shifts[1]), None
+
+    count = pieces(len(bits), 2 * DIGIT)
+    start = min(bits.start, keys.dtype.itemsize * 8 - 2 * DIGIT * count)
+    shifts = np.asarray([(start + 2 * k * DIGIT, start + (2 * k + 1) * DIGIT) for k in range(count)], keys.dtype)
+    return tuple(scan(by_two, [keys, places], shifts)[0])
 
 
 @rewrite("sort", where=_is_long("dimension", SHORT), again=True)
@@ -274,7 +283,7 @@ def _sums(places: Any, values: Any, op: str, nowhere: int) -> list[tuple[Any, An
     ends = el.ne(places, following)
     if not op:
         return [(el.select(ends, places, out), values)]
-    length = PIECE if count > SHORT else count
+    length = RUN if count > SHORT else count
     number = pieces(count, length)
     padded = pad(places, np.asarray(nowhere, _I32), [(0, number * length - count, 0)])
     rows = reshape(padded, (number, length))

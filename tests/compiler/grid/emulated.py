@@ -67,7 +67,7 @@ def _target() -> GridTarget:
     host = native.host()
     KINDS[host.triple] = Threads
     return GridTarget(host.triple, host.cpu, host.features, 4, 64, second_cache=1 << 14, warp=4, block=8, single=8,
-                      at_once=64, shared=1 << 15, products=True)
+                      at_once=64, shared=1 << 16, products=True)
 
 
 TARGET = _target()
