@@ -70,9 +70,13 @@ class Device:
         """The memory where arrays are."""
         return Memory(self, MEMORY_KINDS[0])
 
-    def memory_stats(self) -> None:
-        """Allocation statistics; None, as the operating system serves memory on a CPU."""
-        return None
+    def memory_stats(self) -> dict[str, int] | None:
+        """Of a GPU's memory, what this process uses, by JAX's names: "bytes_in_use", "peak_bytes_in_use",
+        "bytes_limit", "num_allocs" and more. None for a CPU, where the operating system serves memory."""
+        return machines[self].memory_stats() if self in machines else None
+
+    compute_capability = property(lambda self: _of_card(self, "compute_capability"))  # "9.0"
+    core_count = property(lambda self: _of_card(self, "core_count"))  # its multiprocessors
 
     def __repr__(self) -> str:
         return f"{self.family}(id={self.id})"
@@ -81,6 +85,12 @@ class Device:
         if self.platform != "cpu":
             return f"{self.platform.upper()}_{self.id} ({self.device_kind})"
         return f"CPU_{self.id} ({_platform.machine()}, {os.cpu_count()} cores)"
+
+
+def _of_card(device: Device, name: str) -> Any:
+    if device not in machines:
+        raise AttributeError(f"{device!r} has no {name!r}: it is no GPU.")
+    return getattr(machines[device], name)
 
 
 @record
