@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import os
 import platform as _platform
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,6 +86,14 @@ class Device:
         if self.platform != "cpu":
             return f"{self.platform.upper()}_{self.id} ({self.device_kind})"
         return f"CPU_{self.id} ({_platform.machine()}, {os.cpu_count()} cores)"
+
+
+@record
+class LaterDevice:
+    """The first device of those that `find` gives, which are looked for when somebody needs one."""
+
+    device_kind: str
+    find: Callable[[], list[Device]]
 
 
 def _of_card(device: Device, name: str) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import anima
+import anima.extend.backend
 import anima.numpy as jnp
 from anima import lax
 from anima.core import dlpack
@@ -268,3 +269,41 @@ def test_arrays_of_two_devices(card: anima.Device) -> None:
         with pytest.raises(ValueError, match=r"(?s)incompatible devices.*platform GPU.*platform CPU|"
                                              r"incompatible devices.*platform CPU.*platform GPU"):
             call()
+
+
+# ---------------------------------------------------------------- where arrays are by default
+
+
+@pytest.mark.parametrize("option", ["platforms", "platform_name"])
+@pytest.mark.parametrize("value", ["cuda", "gpu", "cuda,cpu", "cpu,cuda"])
+def test_the_card_is_the_default(option: str, value: str, card: anima.Device) -> None:
+    first = "cpu" if value.startswith("cpu") else "gpu"
+    anima.config.update(f"anima_{option}", value)
+    try:
+        assert anima.default_backend() == first == anima.devices()[0].platform
+        x = jnp.ones(3) + 1
+        y = anima.jit(lambda x: jnp.sin(x))(np.ones(3, np.float32))
+        assert x.platform() == y.platform() == first and not x.committed
+        np.testing.assert_allclose(y + x, np.sin(np.ones(3)) + 2, rtol=1e-6)
+        assert anima.extend.backend.get_default_device().platform == first
+        assert lax.platform_dependent(1, cpu=lambda x: "cpu", cuda=lambda x: "gpu") == first
+        key = anima.random.key(0)
+        assert anima.random.normal(key, (3,)).platform() == first
+        assert anima.device_put(x, anima.devices("cpu")[0]).platform() == "cpu"
+    finally:
+        anima.config.update(f"anima_{option}", None)
+    assert (jnp.ones(3) + 1).platform() == "cpu" == anima.default_backend()
+    assert anima.config.default_device is None
+
+
+def test_no_card_where_it_is_the_default(driver: Driver) -> None:
+    driver.cards = 0
+    anima.config.update("anima_platforms", "cuda")
+    try:
+        for call in (anima.default_backend, anima.devices, lambda: jnp.ones(3), lambda: anima.jit(jnp.sin)(1.0)):
+            with pytest.raises(RuntimeError, match="Unknown backend cuda.*finds no GPU"):
+                call()
+        anima.config.update("anima_platforms", "cuda,cpu")
+        assert anima.default_backend() == "cpu" == (jnp.ones(3) + 1).platform()
+    finally:
+        anima.config.update("anima_platforms", None)
