@@ -74,7 +74,7 @@ def borrowed(x: Any, copy: bool | None = None) -> Any:
     aval = ShapedArray(tuple(lent.shape[k] for k in order), lent.dtype)
     dtype = dtypes.canonicalize_dtype(lent.dtype)
     turned = [k for k in order if lent.shape[k] > 1] != [k for k in range(ndim) if lent.shape[k] > 1]
-    if copy is False and (turned or dtype != lent.dtype or memory.address != lent.address):
+    if copy is False and (turned or dtype != lent.dtype or (lent.address and memory.address != lent.address)):
         raise BufferError(f"from_dlpack: cannot avoid a copy of an array at {lent.address:#x} with strides {strides} "
                           f"and dtype {lent.dtype}.")
     if copy and memory.address == lent.address:

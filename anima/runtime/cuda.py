@@ -195,6 +195,9 @@ class Gpu:
         with self.lock:
             self.driver.enter()
             self.driver.call("cuCtxSynchronize")
+        if not lent.address:  # of nothing
+            lent.give_back()
+            return GpuMemory(self, lent.shape, lent.dtype)
         memory = BorrowedMemory(self, lent.shape, lent.dtype, lent.address, lent.give_back)
         return memory if lent.address % ALIGNED == 0 else memory.copy()
 
@@ -259,7 +262,8 @@ class GpuProgram:
                        for (kind, shape, dtype), donor in zip(self.outputs, self.taken, strict=True)]
             tapes = Tapes(machine)
             arena = GpuMemory(machine, (self.nbytes,), _BYTE) if self.nbytes else None
-            inputs = [m.address or outputs[self.taken.index(k)].address for k, m in enumerate(given)]
+            inputs = [outputs[self.taken.index(k)].address if k in self.taken else m.address
+                      for k, m in enumerate(given)]
             addresses = inputs + [m.address for m in (*outputs, *self.constants)]
             addresses.append(0 if arena is None else arena.address)
             count = len(addresses) + 1

@@ -177,6 +177,8 @@ def test_the_interface(card: anima.Device) -> None:
         assert y.platform() == "gpu" and y.unsafe_buffer_pointer() == x.unsafe_buffer_pointer()
         np.testing.assert_array_equal(np.asarray(y), F)
     assert jnp.asarray(ByInterface(said, x), dtype="int32").dtype == np.int32
+    nothing = jnp.asarray(ByInterface({**said, "data": (0, False), "shape": (0, 3)}))
+    np.testing.assert_array_equal(np.asarray(nothing + 1), np.ones((0, 3)))
     turned = jnp.asarray(ByInterface({**said, "shape": (4, 3), "strides": (4, 16)}, x))
     np.testing.assert_array_equal(np.asarray(turned), F.T)
     with pytest.raises(BufferError, match="has gaps"):
@@ -301,9 +303,48 @@ def test_no_card_where_it_is_the_default(driver: Driver) -> None:
     anima.config.update("anima_platforms", "cuda")
     try:
         for call in (anima.default_backend, anima.devices, lambda: jnp.ones(3), lambda: anima.jit(jnp.sin)(1.0)):
-            with pytest.raises(RuntimeError, match="Unknown backend cuda.*finds no GPU"):
+            with pytest.raises(RuntimeError, match=r"Unknown backend cuda.*finds no GPU"):
                 call()
         anima.config.update("anima_platforms", "cuda,cpu")
         assert anima.default_backend() == "cpu" == (jnp.ones(3) + 1).platform()
     finally:
         anima.config.update("anima_platforms", None)
+
+
+# ---------------------------------------------------------------- on a real card
+
+
+@pytest.fixture
+def real() -> anima.Device:
+    try:
+        return anima.devices("gpu")[0]
+    except RuntimeError as error:
+        pytest.skip(str(error))
+
+
+def test_memory_of_a_real_card(real: anima.Device) -> None:
+    x = anima.device_put(np.arange(1 << 20, dtype=np.float32), real)
+    nbytes, address = x.nbytes, x.unsafe_buffer_pointer()
+    before = real.memory_stats()
+    assert before is not None and x.nbytes <= before["bytes_in_use"] <= before["peak_bytes_in_use"]
+    assert before["peak_bytes_in_use"] <= before["peak_pool_bytes"] <= before["bytes_limit"]
+    y = anima.jit(lambda x: x * 2 + 1, donate_argnums=0)(x)
+    assert y.unsafe_buffer_pointer() == address and x.is_deleted()
+    y.block_until_ready()
+    after = real.memory_stats()
+    assert after is not None and after["bytes_in_use"] - before["bytes_in_use"] < nbytes  # but a few words
+    z = anima.dlpack.from_dlpack(y)
+    assert z.unsafe_buffer_pointer() == address == y.__cuda_array_interface__["data"][0]
+    del y
+    np.testing.assert_array_equal(np.asarray(z[:4]), [1, 3, 5, 7])
+    out = anima.jit(lambda x: x + 1, donate_argnums=0)(z)  # others may see it: it is not written over
+    assert out.unsafe_buffer_pointer() != address
+    np.testing.assert_array_equal(np.asarray(out[:4]), [2, 4, 6, 8])
+
+
+def test_a_real_card_that_has_no_room(real: anima.Device) -> None:
+    x = anima.device_put(np.ones(1 << 20, np.float32), real) + 0
+    limit = (real.memory_stats() or {})["bytes_limit"]
+    with pytest.raises(RuntimeError, match=r"RESOURCE_EXHAUSTED.*The largest arrays there: float32\[1048576\]"):
+        machines[real].allocate(2 * limit)
+    assert float((x + 1).sum()) == 2 << 20
