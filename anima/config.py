@@ -52,7 +52,7 @@ settled: list[Any] = [None]  # `config.call_key()`, as long as no thread overrid
 class Option:
     """One setting: `option.value` reads it, `option.set(v)` sets it, `with option(v):` for this thread."""
 
-    __slots__ = ("_global", "_on_call", "_on_set", "_overrides", "_parse", "doc", "in_trace_key", "name")
+    __slots__ = ("_global", "_on_call", "_overrides", "_parse", "doc", "in_trace_key", "name", "on_set")
 
     def __init__(self, name: str, default: Any, parse: Callable[[str, Any], Any], doc: str, *,
                  in_trace_key: bool = False,
@@ -63,7 +63,7 @@ class Option:
         self._parse = parse
         self._overrides = 0
         self._on_call = True if parse is _parse_bool else _REQUIRED     # `with option():` turns a switch on
-        self._on_set = on_set   # what else a new global value does: it gets the one before, and the new one
+        self.on_set = on_set   # what else a new global value does: it gets the one before, and the new one
         words = name.upper()
         text = _environment.get("ANIMA_" + words, _environment.get("JAX_" + words))
         self._global = default
@@ -84,8 +84,8 @@ class Option:
         with _lock:
             before, self._global, settled[0] = self._global, value, None
             _version += 1
-        if self._on_set is not None:
-            self._on_set(before, value)
+        if self.on_set is not None:
+            self.on_set(before, value)
 
     def __call__(self, new_val: Any = _REQUIRED) -> _Override:
         """A context manager (and decorator) under which this thread sees `new_val`."""

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from anima import tree
-from anima.config import config, platform_name, platforms, transfer_guard
+from anima.config import config, default_device, platform_name, platforms, transfer_guard
 from anima.core import dtypes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
 from anima.core.device import (
     CPU,
     Device,
+    LaterDevice,
     MemorySpace,
     devices as all_devices,
     machines,
@@ -39,7 +40,7 @@ from anima.ops.placing import (
     reshard_p,
     sharding_constraint_p,
 )
-from anima.util import lazy_module
+from anima.util import lazy_module, once
 from anima.version import __version__
 
 llvm = lazy_module("llvmlite")
@@ -254,13 +255,45 @@ def device_get(x: Any) -> Any:
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The devices of a platform (default: all); RuntimeError for a platform that is not there."""
-    if backend in ("gpu", "cuda"):
+    """The devices of a platform (default: the first one of the option `platforms` that is there; the CPU);
+    RuntimeError for a platform that is not there."""
+    if backend in _GPUS:
         return remotes.gpus()  # the first time this looks for a driver
-    wanted = backend or platforms.value or platform_name.value or CPU.platform
-    if CPU.platform not in wanted.split(","):
-        raise RuntimeError(f"Unknown backend {wanted}. Available backends are {[CPU.platform]}")
-    return all_devices()
+    wanted = _platforms() if backend is None else backend
+    missing = ""
+    for name in wanted.split(","):
+        if name == CPU.platform:
+            return all_devices()
+        if name in _GPUS:
+            try:
+                return remotes.gpus()
+            except RuntimeError as error:
+                missing = f". {error}"
+    raise RuntimeError(f"Unknown backend {wanted}. Available backends are {[CPU.platform]}{missing}")
+
+
+def _platforms() -> str:
+    """The platforms whose devices are the default, best first."""
+    return platforms.value or platform_name.value or CPU.platform
+
+
+@once
+def _default_devices() -> list[Device]:
+    return devices()
+
+
+def _prefer(before: Any, now: Any) -> None:
+    """Where an option says that arrays are made on GPUs, these are looked for when the first one is made."""
+    _default_devices.cache_clear()
+    if _platforms().split(",")[0] in _GPUS:
+        default_device.set(LaterDevice("gpu", _default_devices))
+    elif isinstance(default_device.value, LaterDevice):
+        default_device.set(None)
+
+
+_GPUS = ("gpu", "cuda")
+platforms.on_set = platform_name.on_set = _prefer
+_prefer(None, None)
 
 
 def device_count(backend: str | None = None) -> int:
@@ -300,13 +333,13 @@ def process_indices(backend: str | None = None) -> list[int]:
 
 
 def default_backend() -> str:
-    """The platform that arrays are made on: "cpu"."""
-    return CPU.platform
+    """The platform that arrays are made on: "cpu", or "gpu" where the option `platforms` says so."""
+    return CPU.platform if _platforms() == CPU.platform else devices()[0].platform
 
 
 def live_arrays(platform: str | None = None) -> list[ConcreteArray]:
     """Every array that something in this process still refers to: for finding out who holds memory."""
-    kinds = {d.platform for d in devices(platform)}
+    kinds = {d.platform for d in devices(platform)} if platform is not None else ()
     # Instances refer to their class. Asking for all objects would refer, too, to tuples that other threads are making,
     # which then fail there. What another thread is making has no value yet.
     return [x for kind in (ConcreteArray, PlacedArray) for x in gc.get_referrers(kind)

@@ -23,7 +23,7 @@ from anima.api.pjit import executable_of, pjit_p
 from anima.api.placed_calls import Places, Wanted, constrained, placed, to_numpy, wanted
 from anima.api.reading import reader
 from anima.api.signature import Signature, as_tuple
-from anima.api.stages import Lowered, TracedFunction, type_of, warn_of_unusable
+from anima.api.stages import Lowered, TracedFunction, type_of
 from anima.config import config, default_device, settled
 from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
@@ -78,8 +78,7 @@ class Entry:
 
         `run` comes last: other threads may call, and take the short way as soon as it is there.
         """
-        warn_of_unusable(self.closed, [k + len(self.outer) for k in self.donated])
-        self.taken = self.places.taken(self.donated, self.avals, [None] * len(self.avals), [None] * len(self.out_avals))
+        placed_calls.take(self)
         with config.held(self.options):
             executable = executable_of(self.closed, self.name, () if self.outer else self.taken)
         typed = getattr(type(executable), "typed", None)
@@ -316,6 +315,8 @@ class JitFunction:
             return self._call_placed(entry, leaves, static)
         if machines and placed_calls.is_elsewhere(entry, leaves):
             entry.read = entry.read or reader(in_tree, static)
+            if not entry.remote:
+                placed_calls.take(entry)
             if entry.kept and entry.uses is None and not (config.debug_nans or config.debug_infs):
                 self._keep(self.placed, entry)
             return self._call_placed(entry, leaves, static)

@@ -9,6 +9,7 @@ on all cores. What is asked for becomes constraints in the program; `propagate` 
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -304,6 +305,32 @@ class Places:
                        f"{_short(leaves[k])}")
 
 
+def take(entry: Any) -> None:
+    """Finds which donated arguments of a program results take the place of; warns of what is donated in vain."""
+    warn_of_unusable(entry.closed, [k + len(entry.outer) for k in entry.donated])
+    entry.taken = entry.places.taken(entry.donated, entry.avals, [None] * len(entry.avals),
+                                     [None] * len(entry.out_avals))
+
+
+def warn_of_unusable(closed: ClosedJaxpr, donated: Sequence[int]) -> None:
+    """Warns of donated arguments that are in use, but whose memory no result can take over."""
+    if not donated:
+        return
+    results = Counter(map(on_device, closed.out_avals))
+    used = {v for e in closed.eqns for v in e.invars} | set(closed.jaxpr.outvars)
+    unusable = []
+    for k in donated:
+        var = closed.jaxpr.invars[k]
+        kind = on_device(var.aval)
+        if results[kind]:
+            results[kind] -= 1
+        elif var in used:
+            unusable.append(var.aval.str_short())
+    if unusable:
+        warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nNo result has as many "
+                      "bytes. Donate only arguments that a result replaces.", stacklevel=errors.user_stacklevel())
+
+
 def on_device(aval: ShapedArray, sharding: Sharding | None = None) -> Any:
     """The bytes that a device has of an array; of random keys, how many, and of which kind."""
     count = math.prod(aval.shape if sharding is None else sharding.shard_shape(aval.shape))
@@ -337,11 +364,13 @@ def call_elsewhere(entry: Any, leaves: Sequence[Any], shardings: Sequence[Shardi
     if program is None:
         with config.held(entry.options), timed("compile", entry.name):
             closed, _ = discharged(erased(entry.closed))
-            program = entry.remote[machine] = machine.program(closed, entry.name)
-    outs = run(machine, program, leaves, entry.avals, entry.out_avals, shardings, committed)
-    for k in entry.donated:
-        if isinstance(leaves[k], ConcreteArray):
-            leaves[k].delete(entry.name)
+            program = entry.remote[machine] = machine.program(closed, entry.name, () if entry.outer else entry.taken)
+    try:
+        outs = run(machine, program, leaves, entry.avals, entry.out_avals, shardings, committed)
+    finally:  # what was written over is worth nothing
+        for k in entry.taken:
+            if isinstance(leaves[k], ConcreteArray):
+                leaves[k].delete(entry.name)
     if not entry.donated:
         entry.last = partial(run, machine, program, avals=entry.avals, out_avals=entry.out_avals, shardings=shardings,
                              committed=committed), [*map(kind_of, leaves)]

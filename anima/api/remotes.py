@@ -14,14 +14,18 @@ from typing import Any
 import numpy as np
 
 from anima.config import config, default_device
+from anima.core import dlpack, dtypes
 from anima.core.array import PlacedArray
+from anima.core.avals import ShapedArray
 from anima.core.device import Device, accelerators, machines
 from anima.core.elsewhere import machine_of
 from anima.core.primitive import Primitive
 from anima.core.remote import RemoteMachine
-from anima.core.shardings import device_of
+from anima.core.shardings import SingleDeviceSharding, device_of
 from anima.core.trace import EvalTrace, Tracer
-from anima.util import cleared, exactly, lazy_module, once
+from anima.ops.elementwise import convert
+from anima.ops.shape import transpose
+from anima.util import cleared, exactly, lazy_module, once, replace
 
 cuda = lazy_module("anima.runtime.cuda")
 jit = lazy_module("anima.api.jit")
@@ -43,6 +47,41 @@ def enter_device(device: Device, machine: RemoteMachine) -> None:
     """Makes a device known, and what runs programs on it."""
     machines[device] = machine
     EvalTrace.on_remote = staticmethod(_apply)
+
+
+def borrowed(x: Any, copy: bool | None = None) -> Any:
+    """An array over the memory of another library's on a GPU, for which `dlpack.is_on_gpu` holds; a copy on the GPU
+    where `copy` is True, or where the memory does not lie as programs need it. BufferError where `copy` is False then.
+    """
+    there = gpus()
+    lent = dlpack.borrowed(x)
+    device = next((d for d in there if d.id == lent.device), None)
+    if device is None:
+        lent.give_back()
+        raise BufferError(f"from_dlpack: the array is in the memory of GPU {lent.device}; programs run on {there}.")
+    ndim = len(lent.shape)
+    strides = lent.strides or tuple(np.cumprod((1, *lent.shape[:0:-1]))[::-1])
+    order = sorted(range(ndim), key=lambda k: (-strides[k], lent.shape[k] == 1))
+    step = 1
+    for k in reversed(order):  # so it is row-major, but for what does not matter
+        if lent.shape[k] > 1 and strides[k] != step and 0 not in lent.shape:
+            lent.give_back()
+            raise BufferError(f"from_dlpack: an array on a GPU with strides {strides} for the shape {lent.shape} has "
+                              "gaps. Fix: make it contiguous first.")
+        step *= lent.shape[k]
+    known = machines[device]
+    memory = known.borrow(replace(lent, shape=tuple(lent.shape[k] for k in order)))
+    aval = ShapedArray(tuple(lent.shape[k] for k in order), lent.dtype)
+    dtype = dtypes.canonicalize_dtype(lent.dtype)
+    turned = [k for k in order if lent.shape[k] > 1] != [k for k in range(ndim) if lent.shape[k] > 1]
+    if copy is False and (turned or dtype != lent.dtype or (lent.address and memory.address != lent.address)):
+        raise BufferError(f"from_dlpack: cannot avoid a copy of an array at {lent.address:#x} with strides {strides} "
+                          f"and dtype {lent.dtype}.")
+    if copy and memory.address == lent.address:
+        memory = memory.copy()
+    array = PlacedArray.over(memory, aval, SingleDeviceSharding(device), True)
+    array = convert(array, dtype, False) if dtype != lent.dtype else array
+    return transpose(array, tuple(map(order.index, range(ndim))))
 
 
 def _there() -> list[PlacedArray]:

@@ -9,8 +9,6 @@ and likewise `.fused`, `.loops`, `.llvm`, `.asm`, and `.compile().as_text()`.
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +20,7 @@ from anima import errors, tree
 from anima.api import spread
 from anima.api.partitioned import Partitioned, partitioned
 from anima.api.pjit import driver, executable_of, pjit_p, run_on_refs
-from anima.api.placed_calls import check_same, in_places, on_device
+from anima.api.placed_calls import check_same, in_places, warn_of_unusable
 from anima.config import config, profiling
 from anima.core import dtypes, processes, transfers
 from anima.core.array import ConcreteArray
@@ -203,25 +201,6 @@ class TracedFunction:
             raise NotImplementedError(f"Programs are lowered for the CPU alone, not for {tuple(lowering_platforms)}.")
         warn_of_unusable(self.jaxpr, self.donate_argnums)
         return Lowered(self)
-
-
-def warn_of_unusable(closed: ClosedJaxpr, donated: Sequence[int]) -> None:
-    """Warns of donated arguments that are in use, but whose memory no result can take over."""
-    if not donated:
-        return
-    results = Counter(map(on_device, closed.out_avals))
-    used = {v for e in closed.eqns for v in e.invars} | set(closed.jaxpr.outvars)
-    unusable = []
-    for k in donated:
-        var = closed.jaxpr.invars[k]
-        kind = on_device(var.aval)
-        if results[kind]:
-            results[kind] -= 1
-        elif var in used:
-            unusable.append(var.aval.str_short())
-    if unusable:
-        warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nNo result has as many "
-                      "bytes. Donate only arguments that a result replaces.", stacklevel=errors.user_stacklevel())
 
 
 class _OfTraced:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import os
 import platform as _platform
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,9 +71,13 @@ class Device:
         """The memory where arrays are."""
         return Memory(self, MEMORY_KINDS[0])
 
-    def memory_stats(self) -> None:
-        """Allocation statistics; None, as the operating system serves memory on a CPU."""
-        return None
+    def memory_stats(self) -> dict[str, int] | None:
+        """Of a GPU's memory, what this process uses, by JAX's names: "bytes_in_use", "peak_bytes_in_use",
+        "bytes_limit", "num_allocs" and more. None for a CPU, where the operating system serves memory."""
+        return machines[self].memory_stats() if self in machines else None
+
+    compute_capability = property(lambda self: _of_card(self, "compute_capability"))  # "9.0"
+    core_count = property(lambda self: _of_card(self, "core_count"))  # its multiprocessors
 
     def __repr__(self) -> str:
         return f"{self.family}(id={self.id})"
@@ -81,6 +86,20 @@ class Device:
         if self.platform != "cpu":
             return f"{self.platform.upper()}_{self.id} ({self.device_kind})"
         return f"CPU_{self.id} ({_platform.machine()}, {os.cpu_count()} cores)"
+
+
+@record
+class LaterDevice:
+    """The first device of those that `find` gives, which are looked for when somebody needs one."""
+
+    device_kind: str
+    find: Callable[[], list[Device]]
+
+
+def _of_card(device: Device, name: str) -> Any:
+    if device not in machines:
+        raise AttributeError(f"{device!r} has no {name!r}: it is no GPU.")
+    return getattr(machines[device], name)
 
 
 @record

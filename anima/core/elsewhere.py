@@ -26,10 +26,7 @@ def memory_on(machine: RemoteMachine, x: Any, aval: ShapedArray) -> Remote:
     if type(x) is PlacedArray:
         if machine_of([x.sharding]) is not machine:
             return machine.put(x.elements())
-        found = x.remote
-        if found is None:
-            found = x.remote = machine.put(x.elements())
-        return found
+        return x.brought() or machine.put(x.elements())  # the second raises: it is deleted
     return machine.put(numpy_value(x, aval))
 
 

@@ -10,6 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from anima.core import dlpack
+from anima.core.device import machines
+
 
 class Remote:
     """The elements of an array somewhere else, row-major."""
@@ -33,6 +36,20 @@ class Remote:
         """Where the elements are, in the memory of the device."""
         raise NotImplementedError
 
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """The device, as DLPack calls it."""
+        raise NotImplementedError
+
+    def lend(self, wait: bool = True) -> int:
+        """The address, for others who read there as long as this object lives; the elements are computed, unless they
+        are not to be waited for."""
+        raise NotImplementedError
+
+    def copy(self) -> Remote:
+        """The same elements in memory of their own."""
+        raise NotImplementedError
+
 
 class Located:
     """What an array on devices says of itself by where its elements are: `_value` has them, here or elsewhere."""
@@ -51,6 +68,14 @@ class Located:
     @remote.setter
     def remote(self, value: Remote) -> None:
         self._value = value
+
+    def brought(self) -> Remote | None:
+        """The elements in the memory of the array's device, where they are brought if they are not there yet; None for
+        an array on a CPU, and for a deleted one."""
+        machine = machines.get(getattr(self._sharding, "device", None))  # type: ignore[arg-type]
+        if machine is not None and isinstance(self._value, np.ndarray):
+            self._value = machine.put(self._value)
+        return self.remote
 
     @classmethod
     def over(cls, remote: Remote, aval: Any, sharding: Any, committed: bool) -> Any:
@@ -72,8 +97,29 @@ class Located:
         return next(iter(self._sharding.device_set)).platform
 
     def unsafe_buffer_pointer(self) -> int:
-        remote = self.remote
+        remote = self.brought()
         return super().unsafe_buffer_pointer() if remote is None else remote.address  # type: ignore[misc]
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        remote = self.brought()
+        is_here = remote is None or not isinstance(self.dtype, np.dtype)  # type: ignore[attr-defined]
+        if is_here or kwargs.get("dl_device") == dlpack.CPU_DEVICE:
+            if remote is not None:
+                kwargs["stream"] = None  # the elements are waited for
+            return super().__dlpack__(**kwargs)  # type: ignore[misc]
+        return dlpack.lent(remote, self.shape, self.dtype, **kwargs)  # type: ignore[attr-defined]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        remote = self.brought()
+        return super().__dlpack_device__() if remote is None else remote.dlpack_device  # type: ignore[misc]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """How libraries for NVIDIA's GPUs read an array that is there; AttributeError for another one."""
+        remote = self.brought()
+        if remote is None or remote.dlpack_device[0] != dlpack.CUDA:
+            raise AttributeError("__cuda_array_interface__ is of arrays in the memory of an NVIDIA GPU alone.")
+        return dlpack.cuda_interface(remote, self.shape, self.dtype)  # type: ignore[attr-defined]
 
     def on_device_size_in_bytes(self) -> int:
         return self.nbytes if self.remote is not None else self.value.nbytes  # type: ignore[attr-defined]
@@ -83,11 +129,23 @@ class RemoteMachine(Protocol):
     """What runs programs on a device, as `core.device.machines` has it; its `kind` is the name of the card."""
 
     kind: str
+    compute_capability: str
+    core_count: int
 
     def put(self, array: np.ndarray) -> Remote:
         """The elements of an array in the memory of the device."""
         ...
 
-    def program(self, closed: Any, name: str) -> Callable[[Sequence[Remote]], list[Remote]]:
-        """A compiled program. NotImplementedError for what cannot run there yet, naming it."""
+    def program(self, closed: Any, name: str, donated: Sequence[int] = ()
+                ) -> Callable[[Sequence[Remote]], list[Remote]]:
+        """A compiled program, which may write over the arguments at `donated`. NotImplementedError for what cannot run
+        there yet, naming it."""
+        ...
+
+    def borrow(self, lent: dlpack.Lent) -> Remote:
+        """Memory of another library on the device."""
+        ...
+
+    def memory_stats(self) -> dict[str, int]:
+        """How much memory is in use, and was, by JAX's names."""
         ...

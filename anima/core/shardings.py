@@ -17,7 +17,7 @@ from typing import Any
 
 from anima.config import default_device
 from anima.core import processes
-from anima.core.device import CPU, MEMORY_KINDS, Device, MemorySpace, accelerators, devices
+from anima.core.device import CPU, MEMORY_KINDS, Device, LaterDevice, MemorySpace, accelerators, devices
 from anima.core.mesh import AbstractMesh, AxisType, Mesh
 from anima.core.partition import PartitionSpec, axes_of, used_axes
 from anima.util import record
@@ -355,6 +355,8 @@ def device_of(device: Any = None) -> Device:
         device = default_device.value
     if isinstance(device, SingleDeviceSharding):
         device = device.device
+    if isinstance(device, LaterDevice):
+        device = device.find()[0]
     if device in (None, CPU, CPU.platform) or isinstance(device, MemorySpace):
         return CPU
     if isinstance(device, Device) and device in (*devices(), *accelerators()):

@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 from anima.api import devices as _devices
 from anima.core.array import ConcreteArray
-from anima.core.device import CPU, Client, Device
+from anima.core.device import CPU, Client, Device, accelerators
+from anima.core.shardings import device_of
 from anima.names import access
 from anima.util import clear_all, cleared
 
@@ -25,7 +26,7 @@ class Backend(Client):
 
 def backends() -> dict[str, Backend]:
     """The backends by name of their platform."""
-    return {CPU.platform: Backend(CPU.platform)}
+    return {platform: Backend(platform) for platform in (CPU.platform, *(d.platform for d in accelerators()))}
 
 
 def get_backend(platform: str | None = None) -> Backend:
@@ -40,7 +41,7 @@ def backend_xla_version(platform: str | None = None) -> None:
 
 def get_default_device() -> Device:
     """The device that arrays are made on."""
-    return CPU
+    return device_of()
 
 
 def clear_backends() -> None:

@@ -84,9 +84,10 @@ def platform_dependent(*args: Any, default: Callable[..., Any] | None = None,
     >>> lax.platform_dependent(2.0, cpu=lambda x: x + 1, cuda=lambda x: x * 10)
     3.0
     """
-    branch = per_platform.get(default_backend(), default)
+    platform = {"gpu": "cuda"}.get(default_backend(), default_backend())
+    branch = per_platform.get(platform, default)
     if branch is None:
         platforms = tuple((p,) for p in per_platform)
         raise NotImplementedError(f"MLIR translation rule for primitive 'platform_index(platforms={platforms})' not "
-                                  f"found for platform {default_backend()}")
+                                  f"found for platform {platform}")
     return branch(*args)

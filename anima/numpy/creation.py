@@ -35,7 +35,9 @@ from anima.numpy.promote import (
 )
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked, lies_somewhere, put_like
+from anima.util import lazy_module
 
+remotes = lazy_module("anima.api.remotes")
 ArrayLike = Any
 stages_numbers = False  # whether numbers made into arrays are values of the program being recorded, as in JAX
 
@@ -102,6 +104,8 @@ def _converted(x: Array, dtype: Any) -> Array:
 def _from_value(value: Any, dtype: Any) -> Array:
     """A number or NumPy array (or anything NumPy reads as one) as an array."""
     if not is_array_like(value):
+        if hasattr(value, "__cuda_array_interface__"):
+            return _converted(remotes.borrowed(value), dtype) if dtype is not None else remotes.borrowed(value)
         value = _through_numpy(value)
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return _from_number(value, dtype)

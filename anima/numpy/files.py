@@ -11,6 +11,9 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.numpy.creation import asarray
 from anima.ops.placing import as_asked
+from anima.util import lazy_module
+
+remotes = lazy_module("anima.api.remotes")
 
 save, savez = np.save, np.savez
 get_printoptions, printoptions = np.get_printoptions, np.printoptions
@@ -45,19 +48,21 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """An array over the memory of any object that exports DLPack, which must not change while the array is in use.
 
     Args:
-      device: the CPU, or None.
+      device: where the array is to be; None: where it is.
       copy: True for memory of its own, False to never copy; by default only what is not in row-major order is copied.
 
     Raises:
-      TypeError: for an object that does not export DLPack.
-      RuntimeError: for another device.
-      BufferError: for memory of another device; where `copy` is False and a copy would be needed.
+      TypeError: for an object that does not export DLPack (nor `__cuda_array_interface__`, of a GPU's memory).
+      RuntimeError: for another device, or memory of a GPU that programs cannot use.
+      BufferError: for memory of devices of other kinds; where `copy` is False and a copy would be needed.
 
     >>> jnp.from_dlpack(np.array([1, 2], np.int32))
     Array([1, 2], dtype=int32)
     """
     if device is not None:
         return as_asked("from_dlpack", device, None, from_dlpack, x, copy=copy)
+    if dlpack.is_on_gpu(x):
+        return remotes.borrowed(x, copy)
     value = dlpack.imported(x, copy)
     dtype = dtypes.canonicalize_dtype(value.dtype)
     if dtype == value.dtype and value.flags.c_contiguous and value.flags.aligned:

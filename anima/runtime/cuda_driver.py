@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_longlong, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from typing import Any
 from anima.util import once
 
 OUT_OF_MEMORY, NOT_READY = 2, 600
+_FOR_EVER = frozenset({214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})  # of the context
 _OLDEST = 12010  # CUDA 12.1: kernels may have parameters of more than 4 KB
 _NONE = "Unknown backend gpu. Available backends are ['cpu']"
 _ATTRIBUTES = {"processors": 16, "major": 75, "minor": 76}
 _SHARED_LIMIT = 8    # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _KEPT = 4            # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+_POOL = {"pool_bytes": 5, "peak_pool_bytes": 6, "bytes_in_use": 7, "peak_bytes_in_use": 8}  # CU_MEMPOOL_ATTR_...
 _PLAIN_SHARED = 48 << 10
 _PATIENCE, _FIRST_PAUSE, _LONGEST_PAUSE = 2e-3, 2e-5, 2e-3  # seconds: how long to look without a pause
 
@@ -39,6 +42,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
     "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p), "cuMemGetInfo_v2": (POINTER(c_size_t),) * 2,
     "cuDeviceGetDefaultMemPool": (POINTER(c_void_p), c_int), "cuMemPoolSetAttribute": (c_void_p, c_int, c_void_p),
+    "cuMemPoolGetAttribute": (c_void_p, c_int, c_void_p), "cuCtxSynchronize": (),
     "cuModuleLoadDataEx": (POINTER(c_void_p), c_char_p, c_uint, c_void_p, c_void_p), "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p), "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER(c_int), c_void_p, c_int, c_size_t),
@@ -64,6 +68,10 @@ class CudaDriver:
         self.process = os.getpid()
         self.closed = False
         self.calling: int | None = None  # the thread that is called back by a program
+        self.serving: int | None = None  # the one that answers a program, which waits for it
+        self.retired: list[Callable[[], None]] = []  # what is done when nothing runs
+        self.failed: CudaError | None = None  # what the GPU failed by, for this process
+        self.allocations = self.largest = 0
         atexit.register(self.close)
         version, count, device, context = c_int(), c_int(), c_int(), c_void_p()
         self.functions.cuDriverGetVersion(byref(version))  # older ones lack some of the others
@@ -81,12 +89,12 @@ class CudaDriver:
         self.call("cuDevicePrimaryCtxRetain", byref(context), device)
         self.device, self.context = device.value, context
         self.enter()
-        stream, aside, pool = c_void_p(), c_void_p(), c_void_p()
+        stream, aside, self.pool = c_void_p(), c_void_p(), c_void_p()
         self.call("cuStreamCreate", byref(stream), 1)
         self.call("cuStreamCreate", byref(aside), 1)
         self.stream, self.aside = stream, aside
-        self.call("cuDeviceGetDefaultMemPool", byref(pool), device)
-        self.call("cuMemPoolSetAttribute", pool, _KEPT, byref(c_uint64((1 << 64) - 1)))
+        self.call("cuDeviceGetDefaultMemPool", byref(self.pool), device)
+        self.call("cuMemPoolSetAttribute", self.pool, _KEPT, byref(c_uint64((1 << 64) - 1)))
         name = ctypes.create_string_buffer(256)
         self.call("cuDeviceGetName", name, 256, device)
         self.name = name.value.decode()
@@ -97,7 +105,15 @@ class CudaDriver:
         """A function of the driver's. CudaError with its name and the driver's for what went wrong."""
         code = getattr(self.functions, name)(*args)
         if code:
-            raise CudaError(f"{self.text(code)} ({name})", code)
+            raise self.error(code, name)
+
+    def error(self, code: int, name: str) -> CudaError:
+        """What is raised for a status that a function gives. Some are for ever: later calls say so at once."""
+        if code not in _FOR_EVER:
+            return CudaError(f"{self.text(code)} ({name})", code)
+        self.failed = CudaError(f"{self.text(code)} ({name}): something that ran on the GPU failed, which this process "
+                                "can use no more; what is on the CPU is as it was. Fix: start it anew.", code)
+        return self.failed
 
     def text(self, code: int) -> str:
         """What a status means."""
@@ -114,6 +130,8 @@ class CudaDriver:
         if self.calling == threading.get_ident():
             raise RuntimeError("A function that is called back by a program on a GPU cannot use the GPU, which waits "
                                "for it. Fix: give what it needs to the callback as an operand.")
+        if self.failed is not None:
+            raise CudaError(str(self.failed), self.failed.code)
         self.call("cuCtxSetCurrent", self.context)
 
     def attribute(self, name: str) -> int:
@@ -127,6 +145,7 @@ class CudaDriver:
         address = c_uint64()
         stream = self.aside if aside else self.stream
         self.call("cuMemAllocAsync", byref(address), max(nbytes, 16), stream)
+        self.allocations, self.largest = self.allocations + 1, max(self.largest, nbytes)
         if aside:
             self.call("cuStreamSynchronize", stream)
         return address.value
@@ -144,6 +163,23 @@ class CudaDriver:
             self.functions.cuCtxSetCurrent(self.context)
             self.functions.cuMemFreeAsync(address, self.aside if aside else self.stream)
 
+    def retire(self, release: Callable[[], None]) -> None:
+        """Gives memory back that others use as well, when nothing runs any more, on no stream."""
+        if self.closed or os.getpid() != self.process:
+            return
+        if self.serving == threading.get_ident():  # a program waits for this thread
+            self.retired.append(release)
+            return
+        self.functions.cuCtxSetCurrent(self.context)
+        self.functions.cuCtxSynchronize()
+        release()
+
+    def served(self) -> None:
+        """A program that waited for this thread is over."""
+        self.serving = None
+        while self.retired:
+            self.retire(self.retired.pop())
+
     def close(self) -> None:
         """At the end of the process: what its memory was given back by then does not matter."""
         self.closed = True
@@ -153,10 +189,11 @@ class CudaDriver:
         self.call("cuMemsetD8Async", address, 0, nbytes, self.aside)
         self.call("cuStreamSynchronize", self.aside)
 
-    def copy(self, target: int, source: int, nbytes: int) -> None:
-        """Copies memory of the GPU, aside."""
-        self.call("cuMemcpyDtoDAsync_v2", target, source, nbytes, self.aside)
-        self.call("cuStreamSynchronize", self.aside)
+    def copy(self, target: int, source: int, nbytes: int, aside: bool = True) -> None:
+        """Copies memory of the GPU: now, aside, or when what was launched is done."""
+        self.call("cuMemcpyDtoDAsync_v2", target, source, nbytes, self.aside if aside else self.stream)
+        if aside:
+            self.call("cuStreamSynchronize", self.aside)
 
     def upload(self, address: int, source: int, nbytes: int, aside: bool = False) -> None:
         """Copies from this machine's memory, which may be changed when this returns."""
@@ -181,18 +218,30 @@ class CudaDriver:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         if code:
-            raise CudaError(f"{self.text(code)}: something that ran on the GPU failed, which this process can use no "
-                            "more. Fix: start it anew.", code)
+            raise self.error(code, "cuStreamQuery")
 
     def is_ready(self) -> bool:
         """Whether all that was launched is done."""
-        return self.functions.cuStreamQuery(self.stream) != NOT_READY
+        code = self.functions.cuStreamQuery(self.stream)
+        if code not in (0, NOT_READY):
+            raise self.error(code, "cuStreamQuery")
+        return not code
 
     def free_memory(self) -> tuple[int, int]:
         """Bytes that are free, and all."""
         free, total = c_size_t(), c_size_t()
         self.call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
+
+    def memory_stats(self) -> dict[str, int]:
+        """Of the memory of this process: how much is in use, and was at most, by the names that JAX has."""
+        _, total = self.free_memory()
+        found = {"num_allocs": self.allocations, "largest_alloc_size": self.largest, "bytes_limit": total}
+        for name, number in _POOL.items():
+            value = c_uint64()
+            self.call("cuMemPoolGetAttribute", self.pool, number, byref(value))
+            found[name] = value.value
+        return found
 
     def load(self, ptx: bytes) -> c_void_p:
         """The module of a PTX text."""

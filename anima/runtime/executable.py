@@ -67,7 +67,7 @@ class Executable:
         self.backend = backend
         self._inputs = [Input(NUMPY[b.dtype], b.size) for b in program.with_role("input")]
         self._outputs = _outputs(program, shapes, backend)
-        self.donors = _donors(program) if donors is None else list(donors)
+        self.donors = written_inputs(program) if donors is None else list(donors)
         arena = code.program.arena
         self._scratch = _output((arena + _ALIGNMENT,), np.dtype(np.uint8), backend) if arena else None
         values = [np.ascontiguousarray(b.value, NUMPY[b.dtype]) for b in program.with_role("const")]
@@ -265,7 +265,7 @@ def _outputs(program: Program, shapes: Sequence[Shape] | None, backend: Backend)
     return made
 
 
-def _donors(program: Program) -> list[int]:
+def written_inputs(program: Program) -> list[int]:
     """The positions of the donated inputs whose memory the program writes to, or gives back."""
     inputs = program.with_role("input")
     if not any(b.donated for b in inputs):

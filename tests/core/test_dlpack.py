@@ -101,7 +101,7 @@ def test_errors() -> None:
     with pytest.raises(TypeError, match="random keys"):
         anima.random.key(0).__dlpack__()
     elsewhere = OldExporter(np.ones(3))
-    elsewhere.__dlpack_device__ = lambda: (2, 0)  # type: ignore[method-assign]
+    elsewhere.__dlpack_device__ = lambda: (7, 0)  # type: ignore[method-assign]
     with pytest.raises(BufferError, match="another device"):
         dlpack.from_dlpack(elsewhere)
 

@@ -51,7 +51,7 @@ class Driver:
         self.log: list[tuple[Any, ...]] = []
         self.failing: dict[str, int] = {}
         self.blocks: dict[int, Any] = {}
-        self.version, self.cards, self.busy = 13000, 1, 0
+        self.version, self.cards, self.busy, self.peak = 13000, 1, 0, 0
 
     def __getattr__(self, name: str) -> Function:
         if not name.startswith("cu"):
@@ -85,6 +85,10 @@ class Driver:
             case "cuMemGetInfo_v2":
                 put(args[0], 5)
                 return put(args[1], MEMORY)
+            case "cuMemPoolGetAttribute":
+                used = sum(map(len, self.blocks.values()))
+                self.peak = max(self.peak, used)
+                return put(args[2], self.peak if args[1] in (6, 8) else used)
             case "cuStreamQuery":
                 self.busy -= self.busy > 0
                 return cuda_driver.NOT_READY if self.busy else 0

@@ -70,6 +70,8 @@ class Card(Driver):
                 if self.running is not None and self.running.is_alive():
                     return cuda_driver.NOT_READY
                 self.finish()
+            case "cuCtxSynchronize":
+                self.finish()
             case "cuMemcpyHtoDAsync_v2" | "cuMemcpyDtoHAsync_v2" | "cuMemcpyDtoDAsync_v2":
                 if args[3].value == 1:
                     self.finish()
