@@ -50,8 +50,9 @@ class Emulated:
     def put(self, array: np.ndarray) -> Elsewhere:
         return Elsewhere(array.copy())
 
-    def program(self, closed: Any, name: str) -> Callable[[Sequence[Remote]], list[Remote]]:
-        executable = programs.executable_of(closed, name, ())
+    def program(self, closed: Any, name: str, donated: Sequence[int] = ()
+                ) -> Callable[[Sequence[Remote]], list[Remote]]:
+        executable = programs.executable_of(closed, name, donated)
 
         def run(given: Sequence[Remote]) -> list[Remote]:
             return [Elsewhere(v) for v in executable([x._elements for x in given])]  # type: ignore[attr-defined]
