@@ -27,9 +27,10 @@ from anima.compiler.lowering import (
     radix as lower_radix,
     sort as lower_sort,
 )
+from anima.compiler.machine import target
 from anima.compiler.machine.native import host
 from anima.compiler.products import blocking as gemm_blocking, gemm, kernel as gemm_kernel, vector as gemm_vector
-from anima.compiler.rewriting import expand, hoist, invariant
+from anima.compiler.rewriting import hoist, invariant
 from anima.compiler.scheduling import parallelize, reductions, tile
 from anima.compiler.storage import accesses, registers
 from anima.control import reduce as control_reduce, residuals
@@ -223,7 +224,7 @@ def alone(n: int) -> Program:
 
 
 LIMITS = (
-    Limit("expand.MOST_KEPT", expand.MOST_KEPT, top),
+    Limit("target.MOST_KEPT", target.MOST_KEPT, top),
     Limit("fuse.MOST_ROOTS", fuse.MOST_ROOTS, many_results),
     Limit("fuse.SMALL", fuse.SMALL, apart),
     Limit("groups.MOST_BOXES", groups.MOST_BOXES, parts),

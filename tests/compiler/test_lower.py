@@ -14,7 +14,7 @@ import anima
 from anima.compiler.ir.loops import Again, For, statements
 from anima.compiler.ir.show_loops import show
 from anima.compiler.lowering import radix as lower_radix
-from anima.compiler.rewriting import expand as expand_module
+from anima.compiler.machine import target as target_module
 from anima.compiler.scheduling import reductions
 from anima.control.cond import cond, switch
 from anima.control.scan import scan
@@ -399,7 +399,7 @@ def test_sort_by_digits(dtype: Any, long: int, monkeypatch: pytest.MonkeyPatch) 
 def test_top_k_of_long_and_short_rows(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.concatenate([array((2, 8)), np.array([[np.nan, -0.0, 0.0, -np.inf, 1, 1, np.nan, 0, 2]] * 2)], 1)
     for most in (0, 64):
-        monkeypatch.setattr(expand_module, "MOST_KEPT", most)
+        monkeypatch.setattr(target_module, "MOST_KEPT", most)
         agree(lambda x: so.top_k_p.bind(x, k=k, axis=1), x.astype(np.float32))
 
 

@@ -22,10 +22,10 @@ from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Eqn
 
 PIECE = 8        # elements that a thread goes through in order: a part of what is read at once, which caches keep
-RUN = 32         # the same, of runs
+RUN = 16         # the same, of runs
 DIGIT = 4        # bits of keys by which they are moved at once
 WORKERS = 256    # that move the keys of a tile,
-KEYS = 16        # so many each
+KEYS = 8         # so many each
 TILE = WORKERS * KEYS
 
 _GROUP = 16      # workers whose counts are added up in order

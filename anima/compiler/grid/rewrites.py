@@ -27,7 +27,7 @@ from anima.compiler.grid.pieces import (
     running_p,
     runs_p,
 )
-from anima.compiler.grid.target import GridTarget
+from anima.compiler.grid.target import SHORT, GridTarget
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.rewrites import rewrite
 from anima.config import enable_x64
@@ -52,7 +52,6 @@ from anima.ops.reduce import cummax_p, cummin_p, cumprod_p, cumsum_p, reduce_max
 from anima.ops.shape import concatenate, moveaxis, pad, reshape, slice_in_dim, transpose
 from anima.ops.sort import take_along
 
-SHORT = 64  # elements of a row that one thread sorts
 EACH = 16   # elements for each thread that keeps a grid busy, of which running sums are made one by one
 
 _I32, _U32 = np.dtype(np.int32), np.dtype(np.uint32)
@@ -69,7 +68,7 @@ def _is_long(axis: str, short: int) -> Callable[[Eqn, Target], bool]:
     def where(eqn: Eqn, target: Target) -> bool:
         aval = eqn.invars[0].aval
         n = aval.shape[eqn.params[axis]]
-        return isinstance(target, GridTarget) and n > short and aval.size // n < target.at_once // 4
+        return isinstance(target, GridTarget) and n > 0 and target.is_long(n, aval.size // n, short)
     return where
 
 

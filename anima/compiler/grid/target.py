@@ -5,6 +5,8 @@ from __future__ import annotations
 from anima.compiler.machine.target import Target
 from anima.util import record
 
+SHORT = 64  # elements of a row that one thread goes through for something like a sort
+
 
 @record
 class GridTarget(Target):
@@ -22,6 +24,13 @@ class GridTarget(Target):
     shared: int = 48 << 10       # bytes that a block shares without asking for more
     most_shared: int = 96 << 10  # and at most
     products: bool = False
+
+    def sorts(self, kept: int, length: int, rows: int) -> bool:
+        return Target.sorts(self, kept, length, rows) or self.is_long(length, rows)
+
+    def is_long(self, length: int, rows: int, short: int = SHORT) -> bool:
+        """Whether rows are too long for one thread to go through, and not so many that each has a thread."""
+        return length > short and rows < self.at_once // 4
 
 
 def nvidia(capability: tuple[int, int], processors: int = 132, products: bool = False) -> GridTarget:

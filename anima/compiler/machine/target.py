@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from anima.util import record
 
+MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
+
 
 @record
 class Target:
@@ -21,6 +23,10 @@ class Target:
     line: int = 64
     first_cache: int = 1 << 15
     second_cache: int = 1 << 18
+
+    def sorts(self, kept: int, length: int, rows: int) -> bool:
+        """Whether the first elements of rows are found by sorting these, and not by keeping them in order."""
+        return kept > MOST_KEPT
 
     def has(self, feature: str) -> bool:
         """Whether the machine has an LLVM feature, such as `"avx512f"` or `"fma"`."""

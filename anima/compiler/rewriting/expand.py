@@ -37,7 +37,6 @@ from anima.ops.sort import sort_p
 from anima.util import exactly
 
 ENTERING = (contract, convolve, linalg)  # modules that enter rewrites
-MOST_KEPT = 64  # elements that `top_k` keeps in order without sorting
 
 TAPE_LOOPS = ("tape_while", "tape_scan")
 RECORDS = "tapes"           # the effect of a program that records values on tapes which die with it ...
@@ -293,7 +292,12 @@ rewrite("argmax")(_arg_extreme(reduce_max_p))
 rewrite("argmin")(_arg_extreme(reduce_min_p))
 
 
-@rewrite("top_k", where=lambda eqn, target: eqn.params["k"] > MOST_KEPT, again=True)
+def _sorts(eqn: Eqn, target: Target) -> bool:
+    aval, axis = eqn.invars[0].aval, eqn.params["axis"]
+    return aval.size > 0 and target.sorts(eqn.params["k"], aval.shape[axis], aval.size // aval.shape[axis])
+
+
+@rewrite("top_k", where=_sorts, again=True)
 def _top_k(eqn: Eqn, target: Target, x: Any) -> Any:
     """The first k of a stable sort in descending order, NaN first."""
     k, axis = eqn.params["k"], eqn.params["axis"]

@@ -1,6 +1,6 @@
 """The one table of what runs best in terms of other operations, entered where the mathematics of it stands.
 
-    @rewrite("top_k", where=lambda eqn, target: eqn.params["k"] > MOST_KEPT)
+    @rewrite("top_k", where=lambda eqn, target: eqn.params["k"] > 64)
     def _top_k(eqn, target, x): ...                     results, made of other operations
 
 What an operation *is* made of, for all who read programs, its primitive says (`body`), and `inline` puts that in its

@@ -34,7 +34,7 @@ def agree(fun: Callable[..., Any], *args: Any, tolerance: float = 0.0) -> None:
             np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("n", [65, 100, 128, 129])
+@pytest.mark.parametrize("n", [8, 9, 31, 32, 33, 100, 129])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("function", [lax.cumsum, lax.cumprod, lax.cummax, lax.cummin])
 def test_cumulative(function: Callable[..., Any], reverse: bool, n: int) -> None:
@@ -42,6 +42,14 @@ def test_cumulative(function: Callable[..., Any], reverse: bool, n: int) -> None
                     (rng.integers(-3, 4, (n, 3)).astype(np.int32), 0)):
         agree(lambda x, axis=axis: function(x, axis=axis, reverse=reverse), x)
     agree(lambda x: function(x, reverse=reverse), rng.uniform(0.9, 1.1, n).astype(np.float32), tolerance=1e-6)
+
+
+def test_sums_of_floats_are_made_in_64_bits() -> None:
+    """Whatever the order, they are rounded once."""
+    x = rng.uniform(-1, 1, 1000).astype(np.float32)
+    for reverse in (False, True):
+        agree(lambda x, reverse=reverse: lax.cumsum(x, reverse=reverse), x)
+    agree(lambda x: lax.cumsum(x + 1j * x[::-1]).imag, x)
 
 
 def test_cumulative_halves_are_rounded_once() -> None:
@@ -61,6 +69,34 @@ def test_sort(n: int) -> None:
           rng.integers(0, 9, n).astype(np.int32))
     agree(jnp.sort, rng.integers(0, 2, n).astype(bool))
     agree(jnp.sort, (rng.integers(0, 4, n) + 1j * rng.integers(0, 4, n)).astype(np.complex64))
+
+
+@pytest.mark.parametrize("n", [2047, 2049, 5001])
+def test_sort_of_several_tiles(n: int) -> None:
+    x = rng.normal(size=n).astype(np.float32)
+    x[:: n // 50] = x[0]
+    agree(jnp.argsort, x)
+    agree(lambda x: lax.sort(x, dimension=1), (x[: 2 * (n // 2)] * 99).astype(np.int32).reshape(2, -1))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64", "float64", "float16",
+                                   "bfloat16"])
+def test_sort_of_all_types(dtype: str) -> None:
+    with anima.enable_x64(True):
+        x = rng.integers(-2**62, 2**62, 100).astype(np.int64)
+        x[:20] = rng.integers(-9, 9, 20)
+        there = jnp.asarray(x).astype(dtype) if "float" not in dtype else jnp.asarray(x / 2.0**50).astype(dtype)
+        agree(jnp.argsort, there)
+        agree(lambda x: jnp.sort(x, descending=True), there)
+
+
+@pytest.mark.parametrize("k", [0, 1, 8, 65])
+def test_the_largest(k: int) -> None:
+    whole = rng.integers(-9, 9, (2, 100)).astype(np.int32)
+    x = whole.astype(np.float32)
+    x[0, 5] = np.nan
+    agree(lambda x: lax.top_k(x, k), x)
+    agree(lambda x: lax.top_k(x, k), whole)
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (4,), (5,), (7, 9), (8, 64), (1, 1000), (1000, 1), (33, 70), (2, 3, 5)])
