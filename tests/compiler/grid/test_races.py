@@ -48,6 +48,7 @@ def loop(x: Any) -> Any:
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "loop": (loop, (20,)), "softmax": (anima.nn.softmax, (5, 9)), "sum": (lambda x: x.sum(), (7, 30)),
     "gradient": (anima.grad(lambda x: loop(x).sum()), (12,)), "sort": (jnp.sort, (66,)),
+    "scatter": (lambda x: jnp.zeros(3).at[(x * 3).astype(int)].add(x), (100,)),
     "running sum": (jnp.cumsum, (70,)), "turned": (lambda x: x.T + 1, (33, 34)), "rows": (lambda x: x.std(0), (40, 3)),
     "long sum": (lambda x: x.sum(), (5000,)),
     "two": (lambda x: x / x.sum() + x[::-1], (50,)),
