@@ -141,8 +141,6 @@ def standardize(x: Any, axis: Axes = -1, mean: Any = None, variance: Any = None,
     "fast", mean((x - mean)**2), which does not cancel, with "stable".
     """
     (x,) = _inexact("standardize", x)
-    if jnp.iscomplexobj(x):
-        raise ValueError("standardize: complex numbers have no variance of this kind; take their parts apart")
     if algorithm not in ("fast", "stable"):
         raise ValueError(f"standardize: algorithm must be 'fast' or 'stable', got {algorithm!r}")
     if mean is None:
