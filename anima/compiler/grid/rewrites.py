@@ -52,7 +52,9 @@ from anima.ops.reduce import cummax_p, cummin_p, cumprod_p, cumsum_p, reduce_max
 from anima.ops.shape import concatenate, moveaxis, pad, reshape, slice_in_dim, transpose
 from anima.ops.sort import take_along
 
-EACH = 16   # elements for each thread that keeps a grid busy, of which running sums are made one by one
+FEW = 32    # elements whose running sums one thread makes
+EACH = 32   # elements for each thread that keeps a grid busy, of which running sums are made one by one
+PART = 64   # one thread does up to a 64th of as many updates of single elements as keep a grid busy
 
 _I32, _U32 = np.dtype(np.int32), np.dtype(np.uint32)
 _WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
@@ -136,7 +138,7 @@ def _in_pieces(x: Any, primitive: Any, op: str, reduce: Callable[..., Any], wide
 
 
 for _name in _CUMULATIVE:
-    rewrite(_name, where=_is_long("axis", PIECE), again=True)(_cumulative(_name))
+    rewrite(_name, where=_is_long("axis", FEW), again=True)(_cumulative(_name))
 
 
 # ---------------------------------------------------------------- sorting
@@ -204,7 +206,8 @@ def _sort(eqn: Eqn, target: Target, *xs: Any) -> Any:
 
 
 def _meets_often(eqn: Eqn, target: Target) -> bool:
-    """Whether many updates of whole rows may meet, in rows that are not so long that each keeps a grid busy."""
+    """Whether updates of whole rows may meet, and are more than one thread had better do in order; and rows are not so
+    long that each keeps a grid busy."""
     operand, indices, updates = (v.aval for v in eqn.invars)
     dims: ScatterDimensionNumbers = eqn.params["dimension_numbers"]
     if not isinstance(target, GridTarget) or eqn.params.get("unique_indices") or not operand.size:
@@ -212,9 +215,10 @@ def _meets_often(eqn: Eqn, target: Target) -> bool:
     sizes = window_sizes(operand.ndim, updates.shape, dims)
     whole = all(sizes[d] == (1 if d in dims.scatter_dims_to_operand_dims else operand.shape[d])
                 for d in range(operand.ndim) if d not in dims.operand_batching_dims)
-    count = math.prod(indices.shape[:-1])
+    count, width = math.prod(indices.shape[:-1]), math.prod(sizes)
+    least = SHORT if width > 1 else max(SHORT, target.at_once // PART)
     real = not dtypes.issubdtype(operand.dtype, np.complexfloating)
-    return (whole and SHORT < count < 1 << 31 and operand.size < 1 << 31 and math.prod(sizes) < target.at_once // 8
+    return (whole and least < count < 1 << 31 and operand.size < 1 << 31 and width < target.at_once // 8
             and (real or eqn.primitive.name in ("scatter", "scatter-add", "scatter-mul")))
 
 
