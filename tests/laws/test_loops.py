@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import anima
@@ -60,9 +61,10 @@ def test_gradients_of_loops_over_the_budget(program: Program, seed: int, budget:
         np.testing.assert_array_equal(got, want)
 
 
-@settings(lawful, max_examples=200)
-@given(programs(), seeds, st.booleans())
-def test_second_derivatives_of_loops(program: Program, seed: int, remember: bool) -> None:
+@pytest.mark.parametrize("remember", [False, True])
+@settings(lawful, max_examples=60)
+@given(programs(), seeds)
+def test_second_derivatives_of_loops(remember: bool, program: Program, seed: int) -> None:
     with anima.enable_x64(True):
         x, v = point(seed), point(seed + 1)
 
