@@ -68,6 +68,9 @@ def test_programs(name: str) -> None:
     np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-5, atol=1e-6)
 
 
+MISSED = r"no barrier is between|store to \S+\[\d+\] of \d+"  # places that others have not counted yet are any places
+
+
 def without_barriers(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     def bare(stmt: Stmt) -> Stmt:
         body = getattr(stmt, "body", None)
@@ -115,5 +118,5 @@ def test_tapes_move_when_nobody_uses_them(name: str, monkeypatch: pytest.MonkeyP
 def test_without_barriers_there_are_races(name: str) -> None:
     program, x, _ = program_of(name)
     bare = replace(program.program, body=without_barriers(program.program.body))
-    with pytest.raises(RaceError, match="no barrier is between"):
+    with pytest.raises(RaceError, match=MISSED):
         run(GridProgram(bare, program.text, program.steps), [x])
