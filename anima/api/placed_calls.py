@@ -146,9 +146,10 @@ def constrained(values: Sequence[Any], shardings: Sequence[Sharding | None] | No
 @weak_cache
 def watchers(closed: ClosedJaxpr) -> tuple[Callable[[Any], None], ...]:
     """What in a program wants to be told how values lie."""
-    found = [eqn.primitive.watches(eqn.params) for eqn in closed.eqns]
+    holding = [eqn for eqn in closed.eqns if eqn.params]
+    found = [eqn.primitive.watches(eqn.params) for eqn in holding]
     with deeper():
-        for eqn in closed.eqns:
+        for eqn in holding:
             for inner in subjaxprs(eqn.params):
                 found += watchers(inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner))
     return tuple(f for f in found if f is not None)
@@ -172,6 +173,8 @@ def pins(closed: ClosedJaxpr) -> tuple[tuple[str, Sharding], ...]:
 
 def _collect(jaxpr: Any, found: dict[Any, str]) -> None:
     for eqn in jaxpr.eqns:
+        if not eqn.params:
+            continue
         for sharding in eqn.primitive.places(eqn.params):
             if sharding is not None and not _is_abstract(sharding):
                 where = f" {errors.line_of(eqn.source)}" if eqn.source else ""

@@ -167,15 +167,14 @@ def _says_places(jaxpr: Jaxpr, seen: set[Jaxpr]) -> bool:
     if any(type(v.aval) is ShardedArray for v in (*jaxpr.invars, *jaxpr.constvars)):
         return True
     for eqn in jaxpr.eqns:
-        if any(s is not None for s in eqn.primitive.places(eqn.params)):
+        for v in eqn.outvars:
+            if type(v.aval) is ShardedArray:
+                return True
+        if eqn.params and any(s is not None for s in eqn.primitive.places(eqn.params)):
             return True
-        if any(type(v.aval) is ShardedArray for v in eqn.outvars):
-            return True
-        with deeper():
-            for inner in subjaxprs(eqn.params):
-                if _says_places(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, seen):
-                    return True
-    return False
+    with deeper():
+        return any(_says_places(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, seen)
+                   for eqn in jaxpr.eqns if eqn.params for inner in subjaxprs(eqn.params))
 
 
 def _erased(jaxpr: Jaxpr) -> Jaxpr:

@@ -14,6 +14,8 @@ import pytest
 
 import anima
 from anima import P
+from anima.core import mesh as mesh_module
+from anima.core.placement import completed, elsewhere, made_at
 from anima.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, get_abstract_mesh, use_abstract_mesh
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -127,3 +129,43 @@ def test_named_shardings(eight_devices: list[anima.Device]) -> None:
 def test_no_named_shardings(use: Any, error: type[Exception], text: str, eight_devices: list[anima.Device]) -> None:
     with pytest.raises(error, match=text):
         use(Mesh(np.array(eight_devices).reshape(4, 2), ("x", "y")))
+
+
+@pytest.mark.parametrize(("here", "part"), [
+    ((0, 1), [[0, 1]]), ((1, 3, 5), [[1], [3], [5]]), ((4, 5, 6, 7), [[4, 5], [6, 7]]), ((0, 3), None),
+    ((0, 1, 2), None), ((0, 6), None), ((), None)])
+def test_the_local_part_of_a_mesh(eight_devices: list[anima.Device], here: tuple[int, ...], part: Any,
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = Mesh(np.array(eight_devices).reshape(4, 2), ("x", "y"))
+    monkeypatch.setattr(mesh_module, "all_devices", lambda: [eight_devices[k] for k in here])
+    if part is None:
+        with pytest.raises(ValueError, match="are not a box of the mesh"):
+            _ = mesh.local_mesh
+    else:
+        assert mesh.local_mesh.device_ids.tolist() == part and mesh.local_mesh.axis_names == ("x", "y")
+
+
+@pytest.mark.parametrize(("typed", "found", "wanted"), [
+    (("a", "b"), ("b", "a"), ("a", "b")), (("b", "a"), ("b", "a"), ("b", "a")), (("a",), ("c", "a"), ("c", "a")),
+    (("a",), ("a", "c"), ("a", "c")), (("a",), ("b",), ("a",)), (("a",), ("a", "b"), ("a",)), (("a",), ("c",), ("a",)),
+    ((), ("c",), ("c",)), ((), ("b", "c"), ())])
+def test_results_are_cut_as_their_types_say_and_along_other_axes_as_found(
+        typed: tuple[str, ...], found: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    mesh = anima.make_mesh((2, 2, 2), ("a", "b", "c"), axis_types=(AxisType.Explicit, AxisType.Explicit, AxisType.Auto))
+    aval = anima.typeof(anima.device_put(np.zeros((8, 3)), NamedSharding(mesh, P(typed, None))))
+    assert completed(mesh, aval, P(found, None)).spec == P(wanted, None)
+
+
+def test_what_is_made_on_the_mesh_of_its_type(eight_devices: list[anima.Device]) -> None:
+    """Among the meshes that are known, one of the same axes and sizes: the current one first."""
+    mesh = anima.make_mesh((4,), "a")
+    other = Mesh(np.array(eight_devices).reshape(2, 4), ("a", "b"), mesh.axis_types * 2)
+    later = Mesh(eight_devices[4:], "a", mesh.axis_types)
+    aval = anima.typeof(anima.device_put(np.zeros(8), NamedSharding(mesh, P("a"))))
+    known = [None, NamedSharding(other, P("a")), NamedSharding(later, P("a")), NamedSharding(mesh, P("a"))]
+    assert made_at(aval, known) == (NamedSharding(later, P("a")), True)
+    with anima.set_mesh(mesh):
+        assert made_at(aval, known) == (NamedSharding(mesh, P("a")), True)
+    with anima.set_mesh(other):
+        assert made_at(aval, known) == (NamedSharding(later, P("a")), True)
+        assert made_at(aval, known[:2]) == elsewhere(1)
