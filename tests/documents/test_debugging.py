@@ -270,6 +270,7 @@ def test_checking_leaks(transform: Any, made: str) -> None:
     assert made in str(caught.value)
 
 
+@pytest.mark.usefixtures("nothing_frozen")
 def test_who_holds_a_leak() -> None:
     message = r"held by an element of a list, the global `BOX` of .*test_debugging"
     with anima.checking_leaks(), pytest.raises(anima.errors.UnexpectedTracerError, match=message):
