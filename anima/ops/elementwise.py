@@ -348,7 +348,7 @@ clamp_p = Elementwise(
     "clamp", reference.clamp, ARRAY, "x limited to [min, max].", operands="min x max",
     jvp=(lambda t, y, low, x, high: _within(t, and_(gt(low, x), lt(low, high))),
          lambda t, y, low, x, high: _within(t, and_(gt(x, low), lt(x, high))),
-         lambda t, y, low, x, high: _within(t, lt(high, x))))
+         lambda t, y, low, x, high: _within(t, or_(lt(high, x), lt(high, low)))))
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:

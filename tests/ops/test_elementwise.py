@@ -378,6 +378,7 @@ def test_other_derivatives() -> None:
         check_jvp(p, [z])
     check_jvp(ew.conj_p, [z], input_dtype=z.dtype)
     check_jvp(ew.clamp_p, [np.array(-1.0), x, np.array(2.0)])
+    check_jvp(ew.clamp_p, [x + 3, x, x[::-1] + 1])  # bounds that cross
     check_jvp(ew.copy, [x])
     with pytest.raises(ValueError, match="derivative of betainc in a"):
         special.betainc.jvp([arr(1.0)] * 3, [arr(1.0)] * 3)
