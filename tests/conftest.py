@@ -49,15 +49,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
-@pytest.fixture
-def nothing_frozen() -> Iterator[None]:
-    """For tests that ask what refers to an object."""
-    gc.unfreeze()
-    yield
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def options_unchanged() -> Iterator[None]:
     """Fails a test that leaves an option changed, and puts the option back."""

@@ -6,6 +6,7 @@ a jitted function, the user's line in the backward pass.
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import subprocess
@@ -268,6 +269,15 @@ def test_checking_leaks(transform: Any, made: str) -> None:
         transform(f)(1.0)
     assert "It is still held by the attribute `state` of an object of class Model." in str(caught.value)
     assert made in str(caught.value)
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """What `gc.freeze` has put aside is not found by what refers to it."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.mark.usefixtures("nothing_frozen")
