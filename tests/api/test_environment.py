@@ -187,6 +187,7 @@ def test_log_compiles(caplog: Any) -> None:
 @pytest.mark.parametrize("second, told", [
     (lambda f: f(jnp.ones(4)), "x: f32[4]; the nearest of 1 known signatures has f32[3]."),
     (lambda f: f(jnp.ones(3, "int32")), "x: i32[3]; the nearest of 1 known signatures has f32[3]."),
+    (lambda f: f(2.5), "x: f32[] (weakly typed); the nearest of 1 known signatures has f32[3]."),
     (lambda f: f(jnp.ones(3), n=2), "static n=2; the nearest of 1 known signatures has none."),
     (lambda f: f([jnp.ones(3)]), "arguments of the structure PyTreeDef((([*],), {}))"),
     (lambda f: anima.numpy_rank_promotion("warn")(f)(jnp.ones(3)),

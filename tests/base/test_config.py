@@ -11,6 +11,7 @@ import pytest
 import anima
 from anima import config as config_module
 from anima.config import (
+    OTHER_OPTIONS,
     check_tracer_leaks,
     config,
     debug_nans,
@@ -222,3 +223,10 @@ def test_tests_put_their_own_functions_in_place_of_its(monkeypatch) -> None:
         config.update("no_such_option", 1)
     with pytest.raises(AttributeError, match="updates"):
         config.updates = print
+
+
+def test_options_are_shown_by_both_names() -> None:
+    shown = dir(config)
+    assert {"enable_x64", "update"} <= {*shown} and len(shown) == len(set(shown))
+    for name in OTHER_OPTIONS:
+        assert {f"jax_{name}", f"anima_{name}"} <= {*shown}

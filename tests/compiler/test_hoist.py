@@ -84,6 +84,26 @@ def test_what_would_take_too_much_memory_stays(dtype: str, way: str, row: int, m
     assert found == [(0, 1), (1, 0) if more <= 0 else (0, 1)]
 
 
+@pytest.mark.parametrize("shape", [(8, 3), (8, 1), (8,)])
+@pytest.mark.parametrize("left", [True, False])
+def test_products_of_matrices_come_after_from_either_side(shape: tuple[int, ...], left: bool) -> None:
+    """Axes of the results are in the order of the loop's."""
+    xs = np.random.default_rng(1).normal(size=(5, *shape)).astype(np.float32)
+    w = np.random.default_rng(2).normal(size=(4, 8)).astype(np.float32)
+
+    def step(h: Any, x: Any) -> tuple[Any, Any]:
+        h = jnp.tanh(h + x)
+        return h, w @ h if left else h.T @ w.T
+
+    h, want = jnp.zeros(shape, np.float32), []
+    for x in xs:
+        h, y = step(h, x)
+        want.append(y)
+    got = anima.jit(lambda xs: lax.scan(step, jnp.zeros(shape, np.float32), xs)[1])(xs)
+    np.testing.assert_allclose(got, np.stack(want), rtol=1e-5, atol=1e-6)
+    assert products(lambda xs: lax.scan(step, jnp.zeros(shape, np.float32), xs)[1], xs)[1] == (1, 0)
+
+
 def test_gradients_of_inputs_come_after() -> None:
     gradient = anima.grad(rnn, 2)
     assert products(gradient, W, U, XS)[1] == (2, 2)

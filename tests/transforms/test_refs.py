@@ -11,7 +11,9 @@ import pytest
 
 import anima
 from anima import freeze, lax, new_ref, numpy as jnp
+from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 from anima.ref import Ref, swap
+from anima.transforms.discharge import without_refs
 
 X = np.array([0.5, 1.5, -0.7, 0.2], np.float32)
 
@@ -602,3 +604,33 @@ def test_refused(use: Callable[[Ref], Any], error: type[Exception], message: str
     with pytest.raises(error, match=message):
         use(r)
     np.testing.assert_array_equal(r[...], X)
+
+
+def test_operands_that_join_a_choice_or_a_loop_are_counted() -> None:
+    """What is closed over becomes an operand of the program: each is said to be linear, or not."""
+    def f(x: Any) -> Any:
+        r, s = new_ref(x), new_ref(2 * x)
+
+        def step(c: Any, k: Any) -> tuple[Any, Any]:
+            lax.cond(k > 1, lambda: r.addupdate(c), lambda: s.addupdate(c))
+            return c * r[...].sum(), s[...]
+
+        c, ys = lax.scan(step, x[0], jnp.arange(3.0))
+        lax.switch(jnp.argmax(x), [lambda c: swap(s, 0, c), lambda c: swap(r, 1, c)], c)
+        return c, ys, freeze(r), freeze(s)
+
+    seen = []
+
+    def walk(jaxpr: Any) -> None:
+        for eqn in jaxpr.eqns:
+            if "linear" in eqn.params:
+                seen.append(eqn.primitive.name)
+                assert len(eqn.params["linear"]) == len(eqn.invars) - (eqn.primitive.name == "cond")
+            for inner in subjaxprs(eqn.params):
+                walk(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner)
+
+    for fun in (f, anima.jit(f)):
+        closed = anima.make_jaxpr(fun)(X)
+        walk(closed.jaxpr)
+        walk(without_refs(closed).jaxpr)
+    assert {"scan", "cond"} <= {*seen}

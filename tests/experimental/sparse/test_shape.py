@@ -117,6 +117,12 @@ def test_convolution_of_images() -> None:
     check(got, lax.conv_general_dilated(x, w, (2, 1), "SAME"), rtol=1e-4, atol=1e-5)
 
 
+def test_convolution_of_volumes() -> None:
+    x, w = random_dense(RNG, (1, 2, 4, 5, 3)), random_dense(RNG, (2, 2, 2, 2, 2))
+    got = sparse.bcoo_conv_general_dilated(sparse.BCOO.fromdense(x), w, window_strides=(1, 2, 1), padding="SAME")
+    check(got, lax.conv_general_dilated(x, w, (1, 2, 1), "SAME"), rtol=1e-4, atol=1e-5)
+
+
 def test_a_transposed_matrix_looks_nothing_up() -> None:
     mat = sparse.BCOO.fromdense(np.float32([[0, 2, 0], [1, 0, 3]]))
     assert "gather" not in str(anima.make_jaxpr(lambda m: m.T.indices)(mat))
