@@ -255,7 +255,7 @@ def _clipped(index: Array, size: int) -> Array:
 def _around(index: Any, size: int) -> Any:
     """Indices modulo `size`; those of NumPy before they lose their upper half."""
     if isinstance(index, (np.ndarray, np.generic)) and index.dtype.kind in "iu":
-        return np.remainder(index, size, dtype=index.dtype) if 0 < size <= np.iinfo(index.dtype).max else index
+        return np.remainder(index, size) if 0 < size <= np.iinfo(index.dtype).max else index
     if not isinstance(index, Array) or not size:
         return index
     wide = ew.convert(index, _I32, False) if index.dtype.itemsize < 4 else index  # it must hold the size

@@ -69,6 +69,8 @@ def test_numbers_of_segments(name: str) -> None:
     for count in (1 << 31, 1 << 40, 1 << 70):
         with pytest.raises(ValueError, match="more than an array has rows"):
             function(data, jnp.arange(3), count)
+    with pytest.raises(ValueError, match="more than an array has rows"):
+        function(data, jnp.arange(3), 1 << 30, bucket_size=1)  # as many for each bucket
     with pytest.raises(TypeError, match="integer"):
         function(data, jnp.arange(3), 2.5)
     with pytest.raises(TypeError, match="integer"):

@@ -97,6 +97,16 @@ def test_values(mesh: Mesh, f: Fun, out_specs: Any, expected: np.ndarray, check_
     np.testing.assert_allclose(stacked[2], np.asarray(g(-X)), rtol=1e-5, atol=1e-5)
 
 
+def test_nothing_is_compiled_while_jit_is_disabled(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> Any:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(anima.api.shard_map, "executable_of", refuse)
+    with anima.disable_jit():
+        got = anima.shard_map(lambda x: lax.psum(jnp.sin(x), "x"), mesh=mesh, in_specs=P("x"), out_specs=P())(X)
+    np.testing.assert_allclose(got, np.sin(X).reshape(mesh.shape["x"], -1, X.shape[1]).sum(0), rtol=1e-5)
+
+
 DIFFERENTIABLE = [
     k for k in range(len(CASES)) if k not in (19, 23, 24)]  # of ints, of a loop of unknown length, piecewise constant
 

@@ -336,6 +336,33 @@ def test_special_pairs(name: str, dtype: str) -> None:
     same(run(name, dtype, x, y, width=4), expected, signed_zeros=name not in ("max", "min"))
 
 
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_powers_at_the_ends_of_all_parts_of_the_table(dtype: str, width: int) -> None:
+    """To 2 ulp, and exactly the number itself to the power 1."""
+    edges = (0x3FE6A09E667F3BCD + (np.arange(129) << 45)).view(np.float64).astype(NUMPY[dtype])
+    x = np.concatenate([np.nextafter(edges, NUMPY[dtype](0)), edges, np.nextafter(edges, NUMPY[dtype](2))])
+    same(run("pow", dtype, x, np.ones_like(x), width=width), x)
+    for exponent in (-1.0, 0.3, 200.0):
+        y = np.full_like(x, exponent)
+        got = run("pow", dtype, x, y, width=width)
+        for number, power, value in zip(x.tolist(), y.tolist(), got, strict=True):
+            exact = mpmath.power(mpf(number), mpf(power))
+            assert abs(mpf(float(value)) - exact) <= 2 * mpf(float(np.spacing(NUMPY[dtype](float(exact))))), number
+
+
+def test_remainders_on_both_sides_of_the_longest_quotient() -> None:
+    """Quotients of more digits than a number has are divided again, beside others that are not."""
+    for dtype, mantissa in (("f32", 23), ("f64", 52)):
+        number = NUMPY[dtype]
+        top = 2.0 ** (mantissa - 1)
+        quotients = number([0, 1, top - 1, top - 0.5, top, top + 1, 2 * top, 2 * top + 1, 4 * top, 2.0**100])
+        for divisor in (1.0, 0.7, 3.0, 1e-30):
+            x = np.concatenate([quotients * number(divisor), np.nextafter(quotients * number(divisor), number(0))])
+            for width in (1, 4):
+                same(run("rem", dtype, x, np.full_like(x, divisor), width=width), np.fmod(x, number(divisor)))
+
+
 def test_rounding() -> None:
     x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, 8388609.0, -0.2, INF, -INF, NAN], np.float32)
     away = np.array([1, 2, 3, -1, -2, -3, 0, 8388609.0, -0.0, INF, -INF, NAN], np.float32)

@@ -156,6 +156,14 @@ def test_results_are_cut_as_their_types_say_and_along_other_axes_as_found(
     assert completed(mesh, aval, P(found, None)).spec == P(wanted, None)
 
 
+def test_a_type_of_another_shape_is_not_cut() -> None:
+    mesh = anima.make_mesh((4,), "a", axis_types=(AxisType.Explicit,))
+    aval = anima.typeof(anima.device_put(np.zeros((8, 3)), NamedSharding(mesh, P("a"))))
+    assert aval.update(dtype=np.dtype("int32")).sharding == aval.update(shape=(8, 3)).sharding == aval.sharding
+    for shape in ((4, 3), (8,), (16, 3), (8, 3, 2), (9,)):
+        assert type(aval.update(shape=shape)).__name__ == "ShapedArray"
+
+
 def test_what_is_made_on_the_mesh_of_its_type(eight_devices: list[anima.Device]) -> None:
     """Among the meshes that are known, one of the same axes and sizes: the current one first."""
     mesh = anima.make_mesh((4,), "a")

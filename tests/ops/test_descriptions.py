@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import anima
+import anima.api.later
 import anima.experimental.sparse
 import anima.ffi
 import anima.numpy as jnp

@@ -39,6 +39,12 @@ def test_convolutions(name: str, mode: str, x64: None) -> None:
         np.testing.assert_allclose(ours(a, b, mode), theirs(a, b, mode), atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["convolve", "correlate", "fftconvolve"])
+def test_convolutions_of_numbers_are_products(name: str) -> None:
+    for mode in ("full", "same", "valid"):
+        np.testing.assert_allclose(getattr(signal, name)(2, 3 + 1j, mode), getattr(scipy.signal, name)(2, 3 + 1j, mode))
+
+
 def test_convolution_along_some_axes(x64: None) -> None:
     a, b = draw(3, 8, 5), draw(3, 4, 1)
     for mode in ("full", "same", "valid"):

@@ -325,14 +325,16 @@ def _exponent(eqn: Eqn) -> float:
 
 
 def _is_root(eqn: Eqn, target: Target) -> bool:
-    return eqn.outvars[0].aval.dtype.name in ("float32", "float64") and _exponent(eqn) in (0.5, 1.5, -0.5)
+    return eqn.outvars[0].aval.dtype.name in ("float32", "float64") and abs(_exponent(eqn)) in (0.5, 1.5, 2.5)
 
 
 @rewrite("pow", where=_is_root)
 def _power(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
-    """x**0.5, x**1.5 or x**-0.5 by square roots, to 2 ulp; infinity and +0 from -infinity and -0, as C's pow."""
-    infinity = full(x.shape, np.asarray(np.inf, x.dtype))
-    root = el.select(el.eq(el.abs(x), infinity), infinity, el.add(el.sqrt(x), full(x.shape, np.asarray(0.0, x.dtype))))
+    """x**y for y = 1/2, 3/2, 5/2 and their negatives by square roots, to 4 ulp; infinity and +0 from -infinity and -0,
+    as C's pow."""
     exponent = _exponent(eqn)
-    return root if exponent == 0.5 else el.mul(el.abs(x), root) if exponent > 0 else el.div(
-        full(x.shape, np.asarray(1.0, x.dtype)), root)
+    infinity, zero, one = (full(x.shape, np.asarray(number, x.dtype)) for number in (np.inf, 0.0, 1.0))
+    root = el.select(el.eq(el.abs(x), infinity), infinity, el.add(el.sqrt(x), zero))
+    base = x if exponent > 0 else el.div(one, x)  # its powers: those of x may overflow where the result does not
+    power = {0.5: one, 1.5: el.abs(base), 2.5: el.square(base)}[abs(exponent)]
+    return el.mul(power, root) if exponent > 0 else el.div(power, root)

@@ -165,17 +165,28 @@ def is_finite(x: Num) -> Num:
 def rem(x: Num, y: Num) -> Num:
     """C's fmod: exact, with the sign of the dividend.
 
-    While some lane has |x| >= |y|, subtract the multiple q * (2**k |y|) with the largest k that leaves q
-    a whole number that fits in the mantissa; the fma is exact.
+    A quotient that is no greater than the mantissa's whole numbers is one more than it should be at the most, so that
+    the fma is exact; where some lane has a larger one, `_long_rem` starts.
     """
-    b, kind = x.b, x.kind
     ax, ay = x.abs(), y.abs()
     valid = (ax < inf) & (ay > 0.0)
     start = select(valid & (ay < inf), ax, 0.0)
+    quotient = (start / ay).call("trunc")
+    left = (-quotient).fma(ay, start)
+    left = select(left < 0.0, left + ay, left)
+    left = if_any(quotient >= 2.0 ** (x.kind.mantissa - 1), left, lambda: _long_rem(start, ay))
+    left = select(ay < inf, left, ax)
+    return select(valid, left, (x * y) / (x * y)).copysign(x)
+
+
+def _long_rem(start: Num, ay: Num) -> Num:
+    """The remainder of positive numbers: while some lane has at least `ay`, subtract the multiple q * (2**k ay) with
+    the largest k that leaves q a whole number that fits in the mantissa."""
+    b, kind = start.b, start.kind
     before, body, done = b.block, b.label("fmod"), b.label("fmod.done")
     b.branch(body)
     b.place(body)
-    phi = b.phi(x.type, (start.v, before))
+    phi = b.phi(start.type, (start.v, before))
     rest = Num(b, phi)
     places = exponent(rest) - exponent(ay) - (kind.mantissa - 1)
     places = select(places > 0, places, 0)
@@ -189,8 +200,7 @@ def rem(x: Num, y: Num) -> Num:
     phi.add(left.v, b.block)
     b.branch_if(any_lane(left >= ay), body, done)
     b.place(done)
-    left = select(ay < inf, left, ax)
-    return select(valid, left, (x * y) / (x * y)).copysign(x)
+    return left
 
 
 def exponent(x: Num) -> Num:

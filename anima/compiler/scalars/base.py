@@ -250,16 +250,30 @@ def select(condition: Num, x: Num | float, y: Num | float) -> Num:
 
 
 def polynomial(x: Num, coefficients: Sequence[float]) -> Num:
-    """`c[0] + c[1]*x + c[2]*x**2 + ...` by Horner's rule, one fma a term."""
-    result = x.const(coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        result = x.fma(result, c)
+    """`c[0] + c[1]*x + c[2]*x**2 + ...` by pairs, pairs of pairs, and so on (Estrin, "Organization of computer
+    systems", 1960), the last three by Horner's rule: loops over single numbers wait for log n fma's, not for n.
+    """
+    terms = [x.const(c) for c in coefficients]
+    while len(terms) > 3:
+        pairs = [x.fma(high, low) for low, high in zip(terms[::2], terms[1::2], strict=False)]
+        terms, x = pairs + terms[len(pairs) * 2:], x * x
+    result = terms.pop()
+    while terms:
+        result = x.fma(result, terms.pop())
     return result
 
 
-def quotient(top: Num, bottom: Pair) -> Num:
-    """top / (bottom.hi + bottom.lo), with one rounding that matters."""
+def lookup(table: Value, place: Num) -> Num:
+    """The f64 numbers at places of a constant table."""
+    b, type = place.b, place.type.of("double")
+    pointers = b.gep("double", table, place.v)
+    return Num(b, b.load(type, pointers) if type.width == 1 else b.gather(type, pointers))
+
+
+def quotient(top: Num, bottom: Pair, low: Num | None = None) -> Num:
+    """(top + low) / (bottom.hi + bottom.lo), with one rounding that matters."""
     inverse = 1.0 / bottom.hi
     q = top * inverse
     error = (-q).fma(bottom.lo, (-q).fma(bottom.hi, top))
+    error = error if low is None else error + low
     return error.fma(inverse, q)

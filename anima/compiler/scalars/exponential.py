@@ -1,20 +1,27 @@
 """Exponentials, logarithms, hyperbolic functions, powers and roots.
 
 Arguments are reduced by a multiple of ln 2 in two parts (Cody & Waite, 1980) and the rest is a minimax
-polynomial (Remez) whose leading terms are exact, so that errors stay under 2 units in the last place;
-logarithms of f64 use atanh of (m - 1)/(m + 1), as Tang (1990). No branches: special cases are selected.
+polynomial (Remez) whose leading terms are exact, so that errors stay about or under 2 units in the last place;
+logarithms in powers come from a table, as Tang's (1990). No branches: special cases are selected.
 
     exp(x) = 2**n * (1 + r + r*r*P(r)),   n = nearest integer to x/ln 2,   r = x - n*ln 2
 """
 
 from __future__ import annotations
 
+from decimal import Context, Decimal, localcontext
+from functools import cache
+from itertools import pairwise
 from math import inf, nan
 
-from anima.compiler.scalars.base import Num, polynomial, quotient, select
-from anima.ops.pairs import Pair, quick_two_sum, two_product, two_quotient, two_sum
+import numpy as np
+
+from anima.compiler.scalars.base import Num, lookup, polynomial, quotient, select
+from anima.ops.pairs import Pair, quick_two_sum, two_product
 
 LOG2E = 1.4426950408889634
+LN2_SHORT = (0.6931471805598903, 5.497923018708371e-14)  # the first a multiple of 2**-42
+ROOT_HALF = {"f32": 0x3F3504F3, "f64": 0x3FE6A09E667F3BCD}  # the bits of sqrt(1/2)
 LN2 = {"f32": (0.6931471824645996, -1.9046542121259336e-09),
        "f64": (0.6931471805599453, 2.3190468138462996e-17)}
 
@@ -31,17 +38,16 @@ EXP2 = {
     "f64": (0.6931471805599453, 0.24022650695910072, 0.05550410866482345, 0.00961812910762764,
             0.0013333558145989573, 0.00015403530394899785, 1.5252734228961698e-05, 1.3215485667397833e-06,
             1.0177900402060741e-07, 7.055281442564537e-09, 4.478780014161788e-10, 2.5244724833765847e-11)}
-# log(1 + f) = f - f**2/2 + f**3 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2)
-LOG_F32 = (0.33333316445350647, -0.25000813603401184, 0.20002314448356628, -0.16624405980110168,
-           0.1418028175830841, -0.1312989890575409, 0.1289091557264328, -0.07868511229753494)
-# log(1 + f) = 2s + s**3 * P(s**2), s = f / (2 + f)
-LOG_F64 = (0.6666666666666735, 0.3999999999941115, 0.2857142874325195, 0.22222198476849478,
-           0.18183569706344407, 0.15313903840729298, 0.14797504072925358)
-# the same to 2**-45, and = 2s + 2/3 s**3 + s**5 * P(s**2) to 2**-65: for powers
-LOG_POW_F32 = (0.6666666667584458, 0.39999995605064115, 0.28572111113454046, 0.22176100200377058,
-               0.1958551665328468)
-LOG_POW_F64 = (0.4000000000000227, 0.28571428570092205, 0.2222222252130204, 0.18181784241263327,
-               0.15386763351065538, 0.13256672743888437, 0.13197716462077394)
+# log(1 + f) = f - f**2/2 + f**3 * P(f), sqrt(1/2) <= 1 + f <= sqrt(2); no quotient, which takes long
+LOG = {
+    "f32": (0.33333316445350647, -0.25000813603401184, 0.20002314448356628, -0.16624405980110168,
+            0.1418028175830841, -0.1312989890575409, 0.1289091557264328, -0.07868511229753494),
+    "f64": (0.33333333333333254, -0.24999999999987738, 0.20000000000026083, -0.16666666669867305,
+            0.14285714285051504, -0.12499999690887677, 0.11111110858449758, -0.10000015019275141,
+            0.09090933176351228, -0.08332925663985351, 0.07691359945776699, -0.07149110588082157,
+            0.06686331265462078, -0.0620126375935652, 0.056599675799831994, -0.056454500727918744,
+            0.06507481108895051, -0.060732178398439696, 0.02692198669680502)}
+# 2**r = 1 + r * P(r) to 2**-45, |r| <= 1/2: for powers
 EXP2_POW_F32 = (0.6931471805461005, 0.24022650546750832, 0.05550410941183671, 0.00961816546260099,
                 0.0013333451745301433, 0.00015378358296026535, 1.5309561715657744e-05, 1.8484391200613057e-06)
 # sinh(x) = x + x**3 * P(x**2), |x| <= 1
@@ -49,6 +55,8 @@ SINH = {
     "f32": (0.1666666716337204, 0.008333350531756878, 0.00019836155115626752, 2.816974529196159e-06),
     "f64": (0.16666666666666669, 0.008333333333333148, 0.000198412698414321, 2.7557319157000134e-06,
             2.5052123147965983e-08, 1.6057258909104832e-10, 7.758774343118773e-13)}
+# The bits of a**(-1/3) are about these minus a third of those of a: 1 - a r**3 is then at most 0.102.
+CBRT_BITS = {"f32": 0x54A1F671, "f64": 0x553EE978D4FDF3B7}
 
 
 # Exponentials --------------------------------------------------------------------------------------
@@ -108,13 +116,18 @@ def tanh(x: Num) -> Num:
     """t / (t + 2), t = e**2|x| - 1."""
     t = _expm1((x.abs() * 2.0).at_most(19.0 if x.kind.name == "f32" else 40.0))
     total = t + 2.0
-    return quotient(t, Pair(total, t - (total - 2.0))).copysign(x)
+    # What the sum lost in rounding matters while it is about 2.
+    lost = select(t < 1.0, (t - (total - 2.0)) * 0.5, 0.0)
+    ratio = t / total
+    return (-ratio).fma(lost, ratio).copysign(x)
 
 
 def logistic(x: Num) -> Num:
     """1 / (1 + e**-x), from e**-|x| so that nothing overflows and small results keep their accuracy."""
     e = exp(-x.abs())
-    return quotient(select(x < 0.0, e, 1.0), quick_two_sum(e.const(1.0), e))
+    total = quick_two_sum(e.const(1.0), e)
+    ratio = select(x < 0.0, e, 1.0) / total.hi
+    return (-ratio).fma(total.lo * 0.75, ratio)  # 1/2 <= 1 / total <= 1
 
 
 def sinh(x: Num) -> Num:
@@ -135,56 +148,55 @@ def cosh(x: Num) -> Num:
 # Logarithms ----------------------------------------------------------------------------------------
 
 
-def split(x: Num) -> tuple[Num, Num]:
-    """f and k with x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for finite positive x."""
+def normalised(x: Num, normal: bool = False) -> tuple[Num, Num]:
+    """z and k with x = 2**k * z, sqrt(1/2) <= z < sqrt(2), for finite positive x; z is such for any x."""
     kind = x.kind
     small = x < kind.tiny
     up = kind.mantissa + 1
-    scaled = select(small, x * 2.0**up, x)
-    root_half = 0x3F3504F3 if kind.name == "f32" else 0x3FE6A09E667F3BCD
-    offset = scaled.pattern() - root_half
+    scaled = x if normal else select(small, x * 2.0**up, x)
+    offset = scaled.pattern() - ROOT_HALF[kind.name]
     k = (offset >> kind.mantissa).to_float()
-    mantissa = ((offset & ((1 << kind.mantissa) - 1)) + root_half).number()
-    return mantissa - 1.0, k - select(small, k.const(up), 0.0)
+    z = ((offset & ((1 << kind.mantissa) - 1)) + ROOT_HALF[kind.name]).number()
+    return z, k if normal else k - select(small, k.const(up), 0.0)
 
 
-def _log_of(f: Num, k: Num) -> Num:
-    """log(2**k * (1 + f))."""
+def split(x: Num, normal: bool = False) -> tuple[Num, Num]:
+    """f and k with x = 2**k * (1 + f), as `normalised`."""
+    z, k = normalised(x, normal)
+    return z - 1.0, k
+
+
+def _log_of(f: Num, k: Num, x: Num | None = None, zero: float = 0.0) -> Num:
+    """log(2**k * (1 + f)), but at infinity, at its pole `zero`, and below that what `x` says."""
     high, low = LN2[f.kind.name]
-    if f.kind.name == "f32":
-        z = f * f
-        rest = (z * f).fma(polynomial(f, LOG_F32), k * low)
-        return k.fma(high, f + z.fma(-0.5, rest))
-    s = f / (f + 2.0)
-    z = s * s
-    square = f * f * 0.5
-    rest = s.fma(square + z * polynomial(z, LOG_F64), k * low)
-    return k.fma(high, f - (square - rest))
+    last = k if x is None else _log_specials(k, x, zero)  # early: nothing waits for this
+    z = f * f
+    rest = (z * f).fma(polynomial(f, LOG[f.kind.name]), k * low)
+    return last.fma(high, f + z.fma(-0.5, rest))
 
 
-def _log_specials(result: Num, x: Num, zero: float = 0.0) -> Num:
-    """A logarithm's values at infinity, at its pole, and below it."""
-    result = select(x == inf, inf, result)
-    result = select(x == zero, -inf, result)
-    return select(x.compare("ult", zero), nan, result)
+def _log_specials(k: Num, x: Num, zero: float = 0.0) -> Num:
+    """A logarithm's values, or parts that decide on them, at infinity, at its pole, and below it."""
+    k = select(x == inf, inf, k)
+    k = select(x == zero, -inf, k)
+    return select(x.compare("ult", zero), nan, k)
 
 
 def log(x: Num) -> Num:
     """The natural logarithm."""
-    f, k = split(x)
-    return _log_specials(_log_of(f, k), x)
+    return _log_of(*split(x), x)
 
 
 def log1p(x: Num) -> Num:
     """log(1 + x): the rounding error of 1 + x is added to the reduced argument."""
     u = x + 1.0
-    return _log_specials(log_of_sum(u, x - (u - 1.0)), x, -1.0).copysign(x)
+    return log_of_sum(u, select(x == inf, 0.0, x - (u - 1.0)), x, -1.0).copysign(x)
 
 
-def log_of_sum(u: Num, error: Num) -> Num:
-    """log(u + error) of positive numbers, the second less than an ulp of the first."""
+def log_of_sum(u: Num, error: Num, x: Num | None = None, zero: float = 0.0) -> Num:
+    """log(u + error) of positive numbers, the second less than an ulp of the first; specials as `_log_of`."""
     f, k = split(u)
-    return _log_of(error.fma(_scale((-k).at_least(-100.0)), f), k)
+    return _log_of(error.fma(_scale((-k).at_least(-100.0)), f), k, x, zero)
 
 
 def log2(x: Num) -> Num:
@@ -194,7 +206,7 @@ def log2(x: Num) -> Num:
     y = _log_of(f, k.const(0.0))
     hi = y * LOG2E
     rest = y.fma(LOG2E, -hi) + y * (1.925963033500011e-08 if name == "f32" else 2.0355273740931033e-17)
-    return _log_specials(k + (hi + rest), x)
+    return _log_specials(k, x) + (hi + rest)
 
 
 def asinh(x: Num) -> Num:
@@ -205,7 +217,7 @@ def asinh(x: Num) -> Num:
     z = near * near
     small = log1p(near + z / ((z + 1.0).sqrt() + 1.0))
     f, k = split(a)
-    large = select(a == inf, inf, _log_of(f, k + 1.0))
+    large = _log_of(f, k + 1.0, a)
     return select(a > limit, large, small).copysign(x)
 
 
@@ -215,7 +227,7 @@ def acosh(x: Num) -> Num:
     t = x.at_most(limit) - 1.0
     small = log1p(t + (t.fma(t, t * 2.0)).sqrt())
     f, k = split(x)
-    large = select(x == inf, inf, _log_of(f, k + 1.0))
+    large = _log_of(f, k + 1.0, x)
     return select(x.compare("ult", 1.0), nan, select(x > limit, large, small))
 
 
@@ -235,18 +247,25 @@ def rsqrt(x: Num) -> Num:
 
 
 def cbrt(x: Num) -> Num:
-    """A third of the exponent by arithmetic on the bits (Kahan), then two steps of Halley's iteration."""
+    """a r**2 and a step of Newton's from there, r = a**(-1/3): minus a third of the exponent by arithmetic on the bits
+    (Kahan), then two steps that divide by nothing: with h = 1 - a r**3, the series of r (1 - h)**(-1/3)."""
     kind = x.kind
     a = x.abs()
-    small = a < kind.tiny
-    up = 24 if kind.name == "f32" else 54
+    up, least = (48, 2.0**-78) if kind.name == "f32" else (108, 2.0**-960)
+    small = a < least  # the rests below must not be subnormal
     scaled = select(small, a * 2.0**up, a)
-    # A third of the bit pattern, as a float: the pattern is the logarithm, near enough.
-    third = (scaled.pattern().to_float() * (1.0 / 3.0)).to_int()
-    y = (third + (0x2A5137A0 if kind.name == "f32" else 0x2A9F7893782DA1CE)).number()
-    for _ in range(2 if kind.name == "f32" else 3):
-        other = scaled / (y * y)
-        y = y + y * ((other - y) / (other + y * 2.0))
+    # The pattern is the logarithm, near enough; a third of its upper half is one of 32 bits, times 2**32.
+    pattern = scaled.pattern()
+    third = pattern / 3 if kind.name == "f32" else pattern.shift_right(32) * 0x55555556
+    r = (third.const(CBRT_BITS[kind.name]) - third).number()
+    for order in (4, 2 if kind.name == "f32" else 4):
+        h = (-(scaled * r)).fma(r * r, 1.0)
+        r = (r * h).fma(polynomial(h, (1 / 3, 2 / 9, 14 / 81)[:order - 1]), r)
+    y = scaled * r * r
+    square = two_product(y, y)  # in f32 its rounding is a sixth of a unit of the result
+    rest = (-y).fma(square.hi, scaled)
+    rest = rest if kind.name == "f32" else (-y).fma(square.lo, rest)
+    y = rest.fma(r * r * (1.0 / 3.0), y)
     y = select(small, y * 2.0 ** -(up // 3), y).copysign(x)
     return select(a.compare("ult", inf) & (a != 0.0), y, x)
 
@@ -267,29 +286,58 @@ def power(x: Num, y: Num) -> Num:
 
 def _power_f32(a: Num, y: Num) -> Num:
     wide, exponent = a.cast("fpext", "double"), y.cast("fpext", "double")
-    f, k = split(wide)
-    s = f / (f + 2.0)
-    z = s * s
-    logarithm = (s * 2.0 + s * z * polynomial(z, LOG_POW_F32)).fma(LOG2E, k)
-    logarithm = _log_specials(logarithm, wide)
+    z, k = normalised(wide, normal=True)
+    r, first, _ = _divided(z)
+    logarithm = r.fma(polynomial(r, [(-1) ** n / (n + 1) for n in range(6)]), first)
+    logarithm = logarithm.fma(LOG2E, _log_specials(k, wide))
     t = (exponent * logarithm).at_most(300.0).at_least(-300.0)
     n = t.rint()
     r = t - n
     return r.fma(polynomial(r, EXP2_POW_F32), 1.0).times_power_of_two(n).cast("fptrunc", "float")
 
 
+@cache
+def _log_table() -> list[float]:
+    """1/c, log c, and what that lost in rounding, for the c of each of 128 parts of [sqrt(1/2), sqrt(2)).
+
+    1/c has so few bits that z/c - 1 is exact, at most 0.0081; it is 1 for the parts at 1, whose logarithms are small
+    differences else. log c is a multiple of 2**-42, as the first part of ln 2 is: k ln 2 + log c is exact too.
+    """
+    bounds = (ROOT_HALF["f64"] + (np.arange(129) << 45)).view(np.float64)
+    parts = []
+    with localcontext(Context(prec=50)):
+        for low, high in pairwise(bounds.tolist()):
+            bits = 2.0**7 if high < 1.0 else 2.0**8
+            inverse = 1.0 if low < 1.0 + 2.0**-7 and high > 1.0 - 2.0**-9 else round(bits * 2.0 / (low + high)) / bits
+            logarithm = -Decimal(inverse).ln()
+            first = round(float(logarithm) * 2.0**42) / 2.0**42
+            parts.append((inverse, first, float(logarithm - Decimal(first))))
+    return [number for column in zip(*parts, strict=True) for number in column]
+
+
+def _divided(z: Num) -> tuple[Num, Num, Num]:
+    """r = z/c - 1, and log c in two parts, for the c nearest to z in the table (Tang, 1990)."""
+    table = z.b.module.constant("anima.logarithms", "double", _log_table())
+    place = (z.pattern() - ROOT_HALF["f64"]).shift_right(45)
+    inverse, first, rest = (lookup(table, place + 128 * column) for column in range(3))
+    return z.fma(inverse, -1.0), first, rest
+
+
+def _log_pair(a: Num) -> Pair:
+    """log a to 2**-66 for finite positive a: k ln 2 + log c + log(1 + r)."""
+    z, k = normalised(a)
+    r, first, rest = _divided(z)
+    square = two_product(r * -0.5, r)
+    coarse = k.fma(LN2_SHORT[0], first)  # exact
+    linear = quick_two_sum(coarse, r)
+    total = quick_two_sum(linear.hi, square.hi)
+    cubic = r * r * r * polynomial(r, [(-1) ** n / (n + 3) for n in range(8)])
+    return quick_two_sum(total.hi, k.fma(LN2_SHORT[1], rest) + linear.lo + square.lo + total.lo + cubic)
+
+
 def _power_f64(a: Num, y: Num) -> Num:
     high, low = LN2["f64"]
-    f, k = split(a)
-    zero = f.const(0.0)
-    s = two_quotient(Pair(f, zero), two_sum(f.const(2.0), f))
-    z = s * s
-    series = z.times(polynomial(z.hi, LOG_POW_F64))
-    series = Pair(f.const(0.6666666666666666), f.const(3.700743415417188e-17)) + series
-    cubic = s * z * series
-    linear = Pair(s.hi * 2.0, s.lo * 2.0) + cubic
-    multiple = two_product(k, high)
-    total = Pair(multiple.hi, k.fma(low, multiple.lo)) + linear
+    total = _log_pair(a)
     hi = _log_specials(total.hi, a)
     ordinary = (a > 0.0) & (a < inf)
     product = two_product(hi, y)

@@ -14,8 +14,8 @@ from math import inf, nan
 
 from anima.compiler.ir.assembly import Builder, Type
 from anima.compiler.scalars.arithmetic import any_lane
-from anima.compiler.scalars.base import Kind, Num, polynomial, select
-from anima.ops.pairs import Pair, quick_two_sum, two_product, two_quotient
+from anima.compiler.scalars.base import Kind, Num, polynomial, quotient, select
+from anima.ops.pairs import Pair, quick_two_sum, two_product
 
 TWO_OVER_PI = 0.6366197723675814
 # pi/2 as a sum of three numbers, and the largest argument that they serve.
@@ -166,9 +166,8 @@ def _tan_of(r: Pair, n: Num) -> Num:
     cosine = quick_two_sum(cosine.hi, cosine.lo + lost)
     sine = quick_two_sum(sine.hi, sine.lo)
     even = (n & 1) == 0
-    top = Pair(select(even, sine.hi, -cosine.hi), select(even, sine.lo, -cosine.lo))
     bottom = Pair(select(even, cosine.hi, sine.hi), select(even, cosine.lo, sine.lo))
-    return two_quotient(top, bottom).value()
+    return quotient(select(even, sine.hi, -cosine.hi), bottom, select(even, sine.lo, -cosine.lo))
 
 
 def sin(x: Num) -> Num:

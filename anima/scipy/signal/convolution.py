@@ -25,6 +25,8 @@ def _direct(a: Any, b: Any, mode: str, precision: Any) -> Any:
     if not a.size or not b.size:
         raise ValueError(f"zero-size arrays not supported in convolutions, got shapes {a.shape} and {b.shape}.")
     a, b = promote_dtypes_inexact("convolve", a, b)
+    if not a.ndim:
+        return a * b
     wanted = b.shape
     if all(n <= m for n, m in zip(a.shape, b.shape, strict=True)):
         a, b = b, a

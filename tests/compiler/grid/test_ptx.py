@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -64,6 +65,12 @@ def test_programs(capability: tuple[int, int], tmp_path: Path) -> None:
 def test_elements_beside_each_other_are_moved_at_once() -> None:
     ptx = ptx_of(lambda x: x + 1, np.ones(1 << 20, np.float32))
     assert "ld.global.nc.v4" in ptx and "st.global.v4" in ptx
+
+
+@pytest.mark.parametrize("fun", [lambda x: x + 1, lambda x: (x @ x.T, jnp.sort(x.ravel()), x.sum())])
+def test_kernels_say_how_many_threads_they_have_at_most(fun: Callable[..., Any]) -> None:
+    ptx = ptx_of(fun, X)
+    assert ptx.count(".entry ") == len(re.findall(r"\.entry \w+\([^)]*\)\s*\.maxntid \d+", ptx)) > 0
 
 
 def test_small_states_of_loops_are_near() -> None:

@@ -73,6 +73,11 @@ def test_products_that_stay_sparse() -> None:
     out = sparse.BCOO.fromdense(rows) @ sparse.BCOO.fromdense(columns)
     assert out.nse == 6
     check(out, rows @ columns)
+    left, right = np.stack([rows, rows[::-1]]), np.stack([columns, -columns])
+    out = sparse.bcoo_dot_general(sparse.BCOO.fromdense(left, n_batch=1), sparse.BCOO.fromdense(right, n_batch=1),
+                                  dimension_numbers=(((2,), (1,)), ((0,), (0,))))
+    assert out.nse == 6
+    check(out, left @ right)
 
 
 @pytest.mark.parametrize("shape, numbers", PRODUCTS, ids=str)
