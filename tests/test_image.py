@@ -135,7 +135,7 @@ def test_names() -> None:
     (lambda: image.resize(IMAGE[:0], (2, 5, 3), "cubic"), "no pixels"),
     (lambda: image.resize(IMAGE[:0], (2, 5, 3), "nearest"), "no pixels"),
     (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (0,), np.ones(2), np.ones(1), "linear"), "scale must have"),
-    (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (0, 1), np.ones(2), np.ones(1), "linear"), "translation must"),
+    (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (0, 1), np.ones(2), np.ones(1), "linear"), "translation"),
     (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (0,), np.ones(1), np.ones(1), "nearest"), "Nearest"),
     (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (3,), np.ones(1), np.ones(1), "linear"), "out of bounds"),
 ])

@@ -161,7 +161,7 @@ def test_a_type_of_another_shape_is_not_cut() -> None:
     aval = anima.typeof(anima.device_put(np.zeros((8, 3)), NamedSharding(mesh, P("a"))))
     assert aval.update(dtype=np.dtype("int32")).sharding == aval.update(shape=(8, 3)).sharding == aval.sharding
     for shape in ((4, 3), (8,), (16, 3), (8, 3, 2), (9,)):
-        assert type(aval.update(shape=shape)).__name__ == "ShapedArray"
+        assert "@" not in str(aval.update(shape=shape)) and "@" in str(aval)
 
 
 def test_what_is_made_on_the_mesh_of_its_type(eight_devices: list[anima.Device]) -> None:

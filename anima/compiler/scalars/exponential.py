@@ -113,13 +113,14 @@ def expm1(x: Num) -> Num:
 
 
 def tanh(x: Num) -> Num:
-    """t / (t + 2), t = e**2|x| - 1."""
+    """t / (t + 2), t = e**2|x| - 1; from 2 on 1 - 2 / (t + 2), so that 1 - tanh**2 is good too."""
     t = _expm1((x.abs() * 2.0).at_most(19.0 if x.kind.name == "f32" else 40.0))
     total = t + 2.0
+    small = t < 2.0
+    ratio = select(small, t, 2.0) / total
     # What the sum lost in rounding matters while it is about 2.
-    lost = select(t < 1.0, (t - (total - 2.0)) * 0.5, 0.0)
-    ratio = t / total
-    return (-ratio).fma(lost, ratio).copysign(x)
+    near = (-ratio).fma((t - (total - 2.0)) * 0.5, ratio)
+    return select(small, near, 1.0 - ratio).copysign(x)
 
 
 def logistic(x: Num) -> Num:
