@@ -22,6 +22,8 @@ from anima.core.jaxpr import Eqn, Var
 from anima.util import replace
 
 Run = tuple[int, ...]
+Part = tuple[int, int]  # from, to
+THIN = 32  # parts of a dimension, of each of which what is computed in vain does not matter
 SMALL = 1024  # elements of boxes that share a kernel where there are many
 
 
@@ -133,18 +135,13 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
 
     With one cut in a `paired` group, one for both boxes as far as they reach, and one for what is left.
     """
-    cuts = dict(group.cuts)
-    sides = []
-    if group.paired and len(cuts) == 1 and len(group.cuts[0][1]) == 2:
+    if group.paired and len(group.cuts) == 1 and len(group.cuts[0][1]) == 2:
         yield from _paired_kernels(new_scope, group, stored, group.cuts[0][0], group.cuts[0][1][0])
         return
-    for d, n in enumerate(group.shape):
-        ends = [0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]
-        sides.append(list(itertools.pairwise(ends)))
-    count = math.prod(map(len, sides))
-    apart = count <= MOST_BOXES and math.prod(group.shape) > PIECES * count
+    boxes = list(_boxes(group.shape, dict(group.cuts)))
+    apart = len(boxes) <= MOST_BOXES and math.prod(group.shape) > PIECES * len(boxes)
     scope = new_scope()
-    for box in itertools.product(*sides):
+    for box in boxes:
         sizes = tuple(b - a for a, b in box)
         scope = _write_box(new_scope, scope, group, stored, sizes, tuple(a for a, _ in box))
         if apart or math.prod(sizes) > SMALL or scope.count > LARGE // LOAD:
@@ -152,6 +149,19 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
             scope = new_scope()
     if scope.body:
         yield scope
+
+
+def _boxes(shape: Shape, cuts: dict[int, Sequence[int]], before: tuple[Part, ...] = ()) -> Iterator[tuple[Part, ...]]:
+    """The parts along all dimensions, of each box. Those that are thin along one are not cut along the next ones: three
+    dimensions with a first and a last element of their own have seven boxes, not 27."""
+    d = len(before)
+    if d == len(shape):
+        yield before
+        return
+    n = shape[d]
+    for part in itertools.pairwise([0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]):
+        thin = (part[1] - part[0]) * THIN <= n
+        yield from _boxes(shape, {} if thin else cuts, (*before, part))
 
 
 def _paired_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], d: int, cut: int
