@@ -39,12 +39,14 @@ def _count(name: str, segment_ids: Any, num_segments: int | None) -> int:
         if isinstance(segment_ids, Tracer):
             raise errors.ConcretizationTypeError(segment_ids, f"{name}() needs `num_segments` while tracing.")
         ids = np.asarray(segment_ids)
-        return int(ids.max()) + 1 if ids.size else 0
-    if isinstance(num_segments, Tracer):
+        count = int(ids.max()) + 1 if ids.size else 0
+    elif isinstance(num_segments, Tracer):
         raise errors.ConcretizationTypeError(num_segments, f"{name}() `num_segments` argument.")
-    count = operator.index(num_segments)
+    else:
+        count = operator.index(num_segments)
     if count < 0:
-        raise ValueError("num_segments must be non-negative.")
+        raise ValueError(f"{name}: num_segments must be non-negative, got {count}"
+                         + ("." if num_segments is not None else ", one more than the largest segment number."))
     return count
 
 

@@ -71,6 +71,9 @@ def test_numbers_of_segments(name: str) -> None:
             function(data, jnp.arange(3), count)
     with pytest.raises(ValueError, match="more than an array has rows"):
         function(data, jnp.arange(3), 1 << 30, bucket_size=1)  # as many for each bucket
+    for ids, count, text in ((jnp.arange(3), -1, "got -1."), (jnp.full(3, -3), None, "one more than the largest")):
+        with pytest.raises(ValueError, match=text):
+            function(data, ids, count)
     with pytest.raises(TypeError, match="integer"):
         function(data, jnp.arange(3), 2.5)
     with pytest.raises(TypeError, match="integer"):
