@@ -166,27 +166,34 @@ def rem(x: Num, y: Num) -> Num:
     """C's fmod: exact, with the sign of the dividend.
 
     A quotient that is no greater than the mantissa's whole numbers is one more than it should be at the most, so that
-    the fma is exact; where some lane has a larger one, `_long_rem` starts.
+    the fma is exact. Where some lane has a larger one, or what is no number, `long_rem` is called.
     """
+    b, ax, ay = x.b, x.abs(), y.abs()
+    quotient = (ax / ay).call("trunc")
+    left = (-quotient).fma(ay, ax)
+    left = select(left < 0.0, left + ay, left).copysign(x)
+
+    def other() -> Num:
+        symbol = f"anima.support.long_rem.{x.kind.name}.v{x.type.width}"
+        b.module.declare(symbol, [x.type, x.type], x.type)
+        called = b.call(symbol, [x.v, y.v], x.type)
+        assert called is not None
+        return Num(b, called)
+
+    return if_any(quotient.compare("uge", 2.0 ** (x.kind.mantissa - 1)) | (ay == inf), left, other)
+
+
+def long_rem(x: Num, y: Num) -> Num:
+    """`rem` of any numbers: while some lane has |x| >= |y|, subtract the multiple q * (2**k |y|) with the largest k
+    that leaves q a whole number that fits in the mantissa."""
+    b, kind = x.b, x.kind
     ax, ay = x.abs(), y.abs()
     valid = (ax < inf) & (ay > 0.0)
     start = select(valid & (ay < inf), ax, 0.0)
-    quotient = (start / ay).call("trunc")
-    left = (-quotient).fma(ay, start)
-    left = select(left < 0.0, left + ay, left)
-    left = if_any(quotient >= 2.0 ** (x.kind.mantissa - 1), left, lambda: _long_rem(start, ay))
-    left = select(ay < inf, left, ax)
-    return select(valid, left, (x * y) / (x * y)).copysign(x)
-
-
-def _long_rem(start: Num, ay: Num) -> Num:
-    """The remainder of positive numbers: while some lane has at least `ay`, subtract the multiple q * (2**k ay) with
-    the largest k that leaves q a whole number that fits in the mantissa."""
-    b, kind = start.b, start.kind
     before, body, done = b.block, b.label("fmod"), b.label("fmod.done")
     b.branch(body)
     b.place(body)
-    phi = b.phi(start.type, (start.v, before))
+    phi = b.phi(x.type, (start.v, before))
     rest = Num(b, phi)
     places = exponent(rest) - exponent(ay) - (kind.mantissa - 1)
     places = select(places > 0, places, 0)
@@ -200,7 +207,8 @@ def _long_rem(start: Num, ay: Num) -> Num:
     phi.add(left.v, b.block)
     b.branch_if(any_lane(left >= ay), body, done)
     b.place(done)
-    return left
+    left = select(ay < inf, left, ax)
+    return select(valid, left, (x * y) / (x * y)).copysign(x)
 
 
 def exponent(x: Num) -> Num:

@@ -26,6 +26,7 @@ from anima.compiler.scalars.arithmetic import (
     SMALL_FIELDS,
     UNSIGNED,
     Function,
+    long_rem,
     rem,
     round_away,
     small_nextafter,
@@ -76,9 +77,9 @@ SCALARS: dict[str, Function] = {
 # Those of them that are called rather than written in line: long enough for a call to cost little.
 SUPPORT: dict[str, frozenset[str]] = {
     "f32": frozenset((*INCOMPLETE, "acosh", "asinh", "atan2", "atanh", "cbrt", "digamma", "erf_inv", "erfc",
-                      "lgamma", "pow", "rem", "tan")),
+                      "lgamma", "pow", "tan")),
     "f64": frozenset((*INCOMPLETE, "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cosh",
-                      "digamma", "erf", "erf_inv", "erfc", "lgamma", "log2", "pow", "rem", "sinh", "tan")),
+                      "digamma", "erf", "erf_inv", "erfc", "lgamma", "log2", "pow", "sinh", "tan")),
 }
 # Those that are long enough for a call to cost less than to write them once more, in code that runs once.
 LONG = frozenset(SCALARS) - frozenset(FLOAT) - {"round", "rsqrt"}
@@ -166,7 +167,7 @@ def call_support(b: Builder, name: str, args: list[Value], dtype: str) -> Value:
 
 
 _SYMBOL = re.compile(r"anima\.support\.(\w+)\.(f32|f64)\.v(\d+)")
-_ARITY = {"pow": 2, "rem": 2, "atan2": 2, **dict.fromkeys(INCOMPLETE, 2), **ARITY}
+_ARITY = {"pow": 2, "long_rem": 2, "atan2": 2, **dict.fromkeys(INCOMPLETE, 2), **ARITY}
 
 
 def support_text(symbol: str, triple: str, vector_bits: int, features: str) -> str:
@@ -188,4 +189,4 @@ def write_support(module: ModuleBuilder, symbol: str, linkage: str = "") -> None
         return
     type = llvm_type(dtype, width)
     b = module.function(symbol, [type] * _ARITY.get(name, 1), type, linkage)
-    b.ret(SCALARS[name](*[Num(b, p) for p in b.params]).v)
+    b.ret((long_rem if name == "long_rem" else SCALARS[name])(*[Num(b, p) for p in b.params]).v)
