@@ -214,6 +214,22 @@ def rare_data(lanes: int = 10_000) -> tuple[Any, ...]:
     return rng.uniform(size=lanes) < 0.01, rng.normal(size=lanes).astype(F32)
 
 
+# Functions of a number that the next step needs: what counts is how long one takes, not how many a second.
+CHAINS: dict[str, Callable[[Any, Any], Any]] = {
+    "exp": lambda m, x: m.exp(-x), "log": lambda m, x: m.log(x + 1.5), "sin": lambda m, x: m.sin(x) + 0.2,
+    "tanh": lambda m, x: m.tanh(x) + 0.2, "arctan2": lambda m, x: m.arctan2(x, 0.7) + 0.1,
+    "x**-0.2": lambda m, x: (x + 0.4) ** -0.2, "x**-1.5": lambda m, x: (x + 0.3) ** -1.5 * 0.4 + 0.1,
+    "mod": lambda m, x: m.mod(x + 2.2, 6.2831853) * 0.9 + 0.1, "cbrt": lambda m, x: m.cbrt(x + 0.1)}
+
+
+def chain(name: str, steps: int = 2000) -> Callable[[Any], Callable[[Any], Any]]:
+    """A function applied to its own result."""
+    def make(m: Any) -> Callable[[Any], Any]:
+        return lambda x: library(m).lax.fori_loop(0, steps, lambda i, x: CHAINS[name](m, x), x)
+
+    return make
+
+
 # ---------------------------------------------------------------- the report
 
 Make = Callable[[Any], Callable[..., Any]]
@@ -229,6 +245,7 @@ def cases() -> list[tuple[str, Make, tuple[Any, ...], bool]]:
         found.append((f"Lorenz, scalars, {steps} steps", lorenz_scalars(steps), (start,), True))
     found.append(("60 scalars, 1000 steps", leaves(1), (rng.uniform(size=60).astype(F32),), True))
     found.append(("60 3-vectors, 1000 steps", leaves(3), (rng.uniform(size=(60, 3)).astype(F32),), True))
+    found += [(f"{name} of a number, 2,000 times", chain(name), (F32(0.37),), False) for name in CHAINS]
     found.append(("GRU 32, 200 steps", gru, gru_data(32), True))
     found.append(("GRU 128, 200 steps", gru, gru_data(128), True))
     found.append(("HMC 10-dim, 500 x 10 leaps", hmc(), hmc_data(), False))

@@ -20,6 +20,7 @@ from anima import P
 from anima.core.avals import ShapedArray
 from anima.core.device import devices
 from anima.core.mesh import ManualAxisType
+from anima.core.windows import Slice
 from anima.experimental.layout import Format, Layout
 from anima.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, SingleDeviceSharding
 
@@ -108,3 +109,9 @@ def test_updates_change_what_they_name(name: str) -> None:
             for other, wanted in everything:
                 if all(other[key] is given[key] or key == field for key in given):
                     assert value.update(**{field: other[field]}) == wanted, (value, field)
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, 8, 3), slice(-3, None), slice(2, -1, 2), slice(5, 2), slice(9)])
+def test_windows_of_slices(part: slice) -> None:
+    window = Slice.from_slice(part, 6)
+    assert list(range(6))[part] == [window.start + k * window.stride for k in range(window.size)]

@@ -289,8 +289,8 @@ def _power_f32(a: Num, y: Num) -> Num:
     wide, exponent = a.cast("fpext", "double"), y.cast("fpext", "double")
     z, k = normalised(wide, normal=True)
     r, first, _ = _divided(z)
-    logarithm = r.fma(polynomial(r, [(-1) ** n / (n + 1) for n in range(6)]), first)
-    logarithm = logarithm.fma(LOG2E, _log_specials(k, wide))
+    logarithm = r.fma(polynomial(r, [LOG2E * (-1) ** n / (n + 1) for n in range(6)]),
+                      first.fma(LOG2E, _log_specials(k, wide)))
     t = (exponent * logarithm).at_most(300.0).at_least(-300.0)
     n = t.rint()
     r = t - n
