@@ -250,3 +250,60 @@ def test_gradients_see_old_values(body: Any) -> None:
         got = anima.jit(gradient)(x)
         with anima.disable_jit():
             np.testing.assert_allclose(got, gradient(x), rtol=1e-12)
+
+
+# Steps of walks: carries that are places in tables.
+
+
+def step_of_a_walk(k: Any, table: Any) -> Any:
+    return table[k]
+
+
+def step_by_a_column(k: Any, table: Any) -> Any:
+    return jnp.take_along_axis(table.reshape(-1, 1), k[:, None], 0)[:, 0] + (k > 3)
+
+
+def step_beside_itself(k: Any, table: Any) -> Any:
+    return (2 * table[k] + table[(k + 1) % table.size] + k) % table.size
+
+
+def step_backwards(k: Any, table: Any) -> Any:
+    return table[k[::-1]]
+
+
+def step_over_a_neighbour(k: Any, table: Any) -> Any:
+    return table[jnp.roll(k, 1)]
+
+
+def step_in_itself(k: Any, table: Any) -> Any:
+    return k[k % k.size]
+
+
+def step_by_pairs(k: Any, table: Any) -> Any:
+    square = jnp.broadcast_to(table, (2, table.size))
+    return square[k % 2, k]
+
+
+def step_of_one_for_all(k: Any, table: Any) -> Any:
+    return jnp.broadcast_to(table[k[-1]], k.shape) + 0 * k
+
+
+WALKS = [step_of_a_walk, step_by_a_column, step_beside_itself, step_backwards, step_over_a_neighbour, step_in_itself,
+         step_by_pairs, step_of_one_for_all]
+
+
+@pytest.mark.parametrize("step", WALKS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("size", SIZES)
+def test_walks(step: Callable[[Any, Any], Any], size: int) -> None:
+    rng = np.random.default_rng(size)
+    table, k = (rng.integers(0, 37, n).astype(np.int32) for n in (37, size))
+    check(lambda k, table: lax.fori_loop(0, 5, lambda i, k: step(k, table), k), k, table)
+    check(lambda k, table: lax.fori_loop(0, 3, lambda i, k: anima.vmap(step, (0, None))(k, table), k),
+          np.stack([k, (k + 1) % 37]), table)
+
+
+def test_walks_need_no_second_array() -> None:
+    k, table = np.arange(1000, dtype=np.int32) % 37, np.arange(37, dtype=np.int32)
+    for step in WALKS[:3]:
+        stages = lowered(lambda k, t, step=step: lax.fori_loop(0, 5, lambda i, k: step(k, t), k), k, table)
+        assert not list(copies(stages.loops.body)), step.__name__

@@ -404,6 +404,11 @@ def _along(eqn: Eqn, relation: tuple[T, ...] | None, none: T) -> list[tuple[T, .
         for d, p in enumerate(eqn.params["permutation"]):
             inner[p] = relation[d]
         return [tuple(inner)]
+    if name == "gather" and eqn.invars[1].aval.shape[-1] == 1:  # one number says where
+        offsets = eqn.params["dimension_numbers"].offset_dims
+        batch = [r for d, r in enumerate(relation) if d not in offsets]
+        shape = eqn.invars[1].aval.shape
+        return [None, tuple([none if n == 1 else r for n, r in zip(shape, [*batch, none], strict=True)])]
     return None
 
 

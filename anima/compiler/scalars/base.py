@@ -249,18 +249,22 @@ def select(condition: Num, x: Num | float, y: Num | float) -> Num:
     return Num(b, b.select(condition.v, x.v if isinstance(x, Num) else x, y.v if isinstance(y, Num) else y))
 
 
+def horner(x: Num, coefficients: Sequence[float | Num]) -> Num:
+    """`c[0] + c[1]*x + c[2]*x**2 + ...`, one fma a term: the rounding of all but the last one loses little."""
+    last, *rest = [c if isinstance(c, Num) else x.const(c) for c in reversed(coefficients)]
+    for c in rest:
+        last = x.fma(last, c)
+    return last
+
+
 def polynomial(x: Num, coefficients: Sequence[float]) -> Num:
-    """`c[0] + c[1]*x + c[2]*x**2 + ...` by pairs, pairs of pairs, and so on (Estrin, "Organization of computer
-    systems", 1960), the last three by Horner's rule: loops over single numbers wait for log n fma's, not for n.
-    """
+    """As `horner`, but by pairs, pairs of pairs, and so on (Estrin, "Organization of computer systems", 1960), down to
+    three: loops over single numbers wait for log n fma's, not for n."""
     terms = [x.const(c) for c in coefficients]
     while len(terms) > 3:
         pairs = [x.fma(high, low) for low, high in zip(terms[::2], terms[1::2], strict=False)]
         terms, x = pairs + terms[len(pairs) * 2:], x * x
-    result = terms.pop()
-    while terms:
-        result = x.fma(result, terms.pop())
-    return result
+    return horner(x, terms)
 
 
 def lookup(table: Value, place: Num) -> Num:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import inf, log, nan, pi
 
 from anima.compiler.scalars.arithmetic import if_any, repeat
-from anima.compiler.scalars.base import Num, polynomial, select
+from anima.compiler.scalars.base import Num, horner, polynomial, select
 from anima.compiler.scalars.exponential import exp, expm1, log as log_of, log1p, log_of_sum, reduced_exp, split
 from anima.compiler.scalars.trigonometric import COS, SIN, cos, sin
 from anima.ops.gamma import PRODUCT_ENDS, Functions, digamma_left, lgamma_left
@@ -79,7 +79,7 @@ DIGAMMA_NEAR = (0.7853075386041053, -0.2607389546830014, 0.10899991701762615, -0
 DIGAMMA_FAR = (0.08333333333332583, -0.008333333323900542, 0.0039682500066167215, -0.004165897944855359,
                0.00749953202404158, -0.017270703895213325)
 DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
-FORMULAS = Functions(exp, expm1, log_of, log1p, Num.sqrt, sin, cos, Num.rint, Num.abs, select, polynomial, split,
+FORMULAS = Functions(exp, expm1, log_of, log1p, Num.sqrt, sin, cos, Num.rint, Num.abs, select, horner, split,
                      repeat)
 
 
