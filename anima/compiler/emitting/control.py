@@ -59,6 +59,7 @@ from anima.compiler.ir.loops import (
     WindowAt,
     statements,
 )
+from anima.compiler.ir.ranges import brought_inside
 from anima.compiler.ir.routines import buffers_written
 from anima.compiler.scalars.small import HALVES, SMALL_FLOATS, SMALL_INTEGERS
 from anima.compiler.scalars.table import LONG, SUPPORT, call_support, convert, emit as emit_scalar
@@ -97,6 +98,7 @@ class Control(Scratch):
     windows: dict[str, str]
     shared: frozenset[str] = frozenset()  # variables that all lanes have in common: they count iterations
     repeated = False  # whether what is being written runs many times
+    made: dict[str, Expr]  # what names stand for
     written: dict[tuple[str, str, int], int]  # how often each long function was written in line
     stopped: str | None = None  # the label of the end of the function, if something may jump there
 
@@ -220,6 +222,25 @@ class Control(Scratch):
             return self.arithmetic(op.name, first, second)
         return self.compare(op.name, first, second)
 
+    def _inside(self, raw: NamedValue, size: int, index: Expr) -> Val:
+        """`index`, which is `raw` where that is in an array of this size, as it most often is: what reads the array
+        waits for nothing else then, and what brings others inside runs for them only."""
+        b, first = self.b, self.evaluate(raw)
+        if not isinstance(first, LaneIndex):
+            assert isinstance(first, Value)
+            first = self.from_integer(first, raw.dtype)
+        if self.number(first) is not None:
+            return self.evaluate(index)
+        usual, before, rare, done = self.total(first), b.block, b.label("rare"), b.label("done")
+        b.branch_if(b.cmp("ult", usual, size), done, rare, likely=True)
+        b.place(rare)
+        known, self.known = self.known, {}  # all that is known was computed on the usual way, too
+        other = self.total(self.index(index))
+        self.known, rare = known, b.block
+        b.branch(done)
+        b.place(done)
+        return LaneIndex(b.phi(I64, (usual, before), (other, rare)), 0, 0, size - 1)
+
     # -- statements -----------------------------------------------------------------------------
 
     def block(self, stmts: Sequence[Stmt]) -> None:
@@ -231,7 +252,9 @@ class Control(Scratch):
         """Write one statement."""
         match stmt:
             case Let(name=name, value=value):
-                self.env[name] = self.evaluate(value)
+                bounded = brought_inside(value, self.made) if self.repeated and self.width == 1 else None
+                self.env[name] = self.evaluate(value) if bounded is None else self._inside(*bounded)
+                self.made[name] = value
                 if self.numbers:
                     self._number(name, known(value, self.numbers))
             case Store(buffer=buffer) if buffer in self.held:
@@ -381,10 +404,11 @@ class Control(Scratch):
     @contextmanager
     def scope(self) -> Iterator[None]:
         """A block: names and values of it are forgotten at its end."""
-        known, env, places, numbers = self.known, self.env, self.places, self.numbers
+        known, env, places, numbers, made = self.known, self.env, self.places, self.numbers, self.made
         self.known, self.env, self.places, self.numbers = dict(known), dict(env), dict(places), dict(numbers)
+        self.made = dict(made)
         yield
-        self.known, self.env, self.places, self.numbers = known, env, places, numbers
+        self.known, self.env, self.places, self.numbers, self.made = known, env, places, numbers, made
 
     @contextmanager
     def repeating(self) -> Iterator[None]:

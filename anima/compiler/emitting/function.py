@@ -94,7 +94,7 @@ class Function(Squares):
         self.pool = pool
         self.env = {}
         self.renamed = {}
-        self.written = {}
+        self.made, self.written = {}, {}
         self.held, self.sizes, self.numbers = {}, {}, {}
         self.tests, self.waiting = {}, {}
         self.heap, self.guarded = [], []

@@ -8,7 +8,7 @@ also of what the values in the condition were made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from anima.compiler.ir.loops import INDEX, Affine, Const, Expr, Load, NamedValue, Op
@@ -113,22 +113,9 @@ class Ranges:
             if _within(self.of(made.args[0]), made.dtype):
                 self._narrow(made.args[0], lo, hi, into)
             return
-        counted = self._from_the_end(made)
+        counted = from_the_end(made, self._made)
         if counted is not None:
             self._narrow(counted[0], lo - counted[1], hi, into)
-
-    def _from_the_end(self, made: Op) -> tuple[Expr, int] | None:
-        """x and c > 0 if a value is `select(x < 0, x, x + c)`."""
-        if made.name != "select_n" or len(made.args) != 3:
-            return None
-        which, x, more = made.args
-        negative, above = (self._made.get(v.name) if type(v) is NamedValue else None for v in (which, more))
-        if (type(negative) is Op and negative.name == "lt" and negative.args == (x, Const(0, x.dtype))
-                and type(above) is Op and above.name == "add" and above.args[0] == x):
-            number = above.args[1]
-            if type(number) is Const and number.value > 0:
-                return x, int(number.value)
-        return None
 
     # ---------------------------------------------------------------- operations
 
@@ -180,6 +167,40 @@ class Ranges:
         self._supposed = supposed
         yield
         self._supposed = before
+
+
+def from_the_end(value: Op, made: Mapping[str, Expr]) -> tuple[Expr, int] | None:
+    """x and c > 0 if a value is `select(x < 0, x, x + c)`; `made` has what names stand for."""
+    if value.name != "select_n" or len(value.args) != 3:
+        return None
+    which, x, more = value.args
+    negative, above = (made.get(v.name) if type(v) is NamedValue else None for v in (which, more))
+    if (type(negative) is Op and negative.name == "lt" and negative.args == (x, Const(0, x.dtype))
+            and type(above) is Op and above.name == "add" and above.args[0] == x):
+        number = above.args[1]
+        if type(number) is Const and number.value > 0:
+            return x, int(number.value)
+    return None
+
+
+def brought_inside(value: Expr, made: Mapping[str, Expr]) -> tuple[NamedValue, int, Expr] | None:
+    """Of an index that is `min(max(x, 0), size - 1)`: an integer that it is if that is in 0 .. size - 1 (x, or what x
+    was before it was counted from the end), the size, and the index, made of that integer alone. `made` as above."""
+    match value:
+        case Op(name="min", args=(Op(name="max", args=(NamedValue() as x, Const(value=0) as least)), Const() as most)):
+            pass
+        case _:
+            return None
+    match made.get(x.name):
+        case Op(name="cast", args=(NamedValue() as either,)) as cast if type(chosen := made.get(either.name)) is Op:
+            counted = from_the_end(chosen, made)
+            if counted is not None and type(raw := counted[0]) is NamedValue and raw.name in made:
+                above = counted[1]
+                below, over = Op("lt", (raw, Const(0, raw.dtype)), "bool"), Const(above, raw.dtype)
+                wrapped = Op("select_n", (below, raw, Op("add", (raw, over), raw.dtype)), raw.dtype)
+                inside = Op("max", (Op("cast", (wrapped,), cast.dtype), least), value.dtype)
+                return raw, int(most.value) + 1, Op("min", (inside, most), value.dtype)
+    return x, int(most.value) + 1, value
 
 
 def _within(found: Range, dtype: str) -> bool:
