@@ -106,6 +106,41 @@ def test_kinds_are_told_apart() -> None:
     same(fun, *args)
 
 
+@pytest.mark.parametrize("sines", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("cosines", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("shared", [0, 1, 2, 5])
+def test_sines_and_cosines_are_alike(sines: int, cosines: int, shared: int) -> None:
+    args = values(sines + cosines + 1)
+    others = args[min(shared, sines):]  # so many arguments are those of both
+
+    def fun(*xs: Any) -> Any:
+        return [jnp.sin(x) for x in xs[:sines]], [jnp.cos(x) for x in xs[min(shared, sines):][:cosines]]
+
+    assert len(others) >= cosines
+    if sines + cosines < LEAST:
+        assert (count(fun, args, "sin"), count(fun, args, "cos")) == (sines, cosines)
+    else:
+        assert (count(fun, args, "sin"), count(fun, args, "cos")) == (min(sines, 1), min(cosines, 1))
+        different = len(set(range(sines)) | set(range(min(shared, sines), min(shared, sines) + cosines)))
+        whole = re.search(r"f32\[(\d+)\] = concatenate", str(together(anima.make_jaxpr(fun)(*args))))
+        assert whole is not None and int(whole[1]) == max(different, LEAST)
+    same(fun, *args)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_turns_of_small_arrays(dtype: str) -> None:
+    with anima.enable_x64(True):
+        shapes = [(2,), (), (4,), (1,)]
+        args = [np.asarray(np.random.default_rng(k).normal(size=shape) * 9, dtype) for k, shape in enumerate(shapes)]
+
+        def fun(*xs: Any) -> Any:
+            return [jnp.cos(x) + 1 for x in xs], [2 * jnp.sin(x) for x in xs[::2]], jnp.sin(args[1] * xs[0])
+
+        assert (count(fun, args, "sin"), count(fun, args, "cos")) == (1, 1)
+        same(fun, *args)
+        same(anima.grad(lambda *xs: sum(y.sum() for y in anima.tree.leaves(fun(*xs))), (0, 1, 2, 3)), *args)
+
+
 def test_two_arrays_are_not_put_together() -> None:
     def fun(*xs: Any) -> Any:
         return [jnp.arctan2(x, y) for x, y in zip(xs[::2], xs[1::2], strict=True)]

@@ -8,6 +8,8 @@ People write equations of motion, reaction rates and channels as one scalar each
 instructions a vector costs about what one value does. Equations that no value goes between are found by the number
 of such functions on the longest way to them; the others keep their order as far as that allows.
 
+Sines and cosines are alike: most of what one takes, the other takes, too.
+
 After this pass no `LEAST` alike functions of small values are computed apart.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -22,6 +25,7 @@ from anima.compiler.rewriting.inline import has_programs, map_programs
 from anima.core.avals import ShapedArray
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Var
 from anima.core.primitive import Primitive
+from anima.ops.elementwise import cos, sin
 from anima.ops.family import Elementwise
 from anima.ops.shape import concatenate_p, reshape_p, slice_p
 from anima.util import exactly
@@ -75,7 +79,7 @@ def _kind(eqn: Eqn) -> tuple[object, ...]:
     """What two functions have in common whose values may be computed at once."""
     operands = [v.aval.dtype if type(v) is Var else (v.aval.dtype, v.val.tobytes())  # type: ignore[union-attr]
                 for v in eqn.invars]
-    return (eqn.primitive, *operands, *exactly(eqn.params))
+    return (sin if eqn.primitive is cos else eqn.primitive, *operands, *exactly(eqn.params))
 
 
 def _levels(eqns: Sequence[Eqn], costly: set[int]) -> list[int]:
@@ -119,17 +123,20 @@ def _joined(group: Sequence[Eqn]) -> list[Eqn]:
         out.append(Eqn(primitive, list(operands), [result], params, source))
         return result
 
-    parts = [add(reshape_p, [v], v.aval.size, v.aval.dtype, new_sizes=(v.aval.size,), dimensions=None)
-             for v in map(_array, group)]
+    arrays = list(dict.fromkeys(map(_array, group)))
+    ends = dict(zip(arrays, accumulate(v.aval.size for v in arrays), strict=True))
+    arrays += [arrays[-1]] * (LEAST - len(arrays))  # fewer would be put in place one by one
+    parts = [add(reshape_p, [v], v.aval.size, v.aval.dtype, new_sizes=(v.aval.size,), dimensions=None) for v in arrays]
     total = sum(p.aval.size for p in parts)
     whole = add(concatenate_p, parts, total, parts[0].aval.dtype, dimension=0)
     dtype = first.outvars[0].aval.dtype
-    values = add(first.primitive, [whole if type(v) is Var else v for v in first.invars], total, dtype, **first.params)
-    at = 0
-    for eqn, part in zip(group, parts, strict=True):
-        end = at + part.aval.size
-        piece = add(slice_p, [values], part.aval.size, dtype, start_indices=(at,), limit_indices=(end,), strides=None)
+    values = {p: add(p, [whole if type(v) is Var else v for v in e.invars], total, dtype, **e.params)
+              for p, e in {e.primitive: e for e in group}.items()}
+    for eqn in group:
+        array = _array(eqn)
+        at, end = ends[array] - array.aval.size, ends[array]
+        piece = add(slice_p, [values[eqn.primitive]], array.aval.size, dtype, start_indices=(at,), limit_indices=(end,),
+                    strides=None)
         out.append(Eqn(reshape_p, [piece], list(eqn.outvars),
                        {"new_sizes": eqn.outvars[0].aval.shape, "dimensions": None}, eqn.source))
-        at = end
     return out
