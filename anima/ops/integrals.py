@@ -35,13 +35,17 @@ def exp_square(x: Number, factor: float, f: Functions) -> Number:
 # ---------------------------------------------------------------- error functions
 
 
+def scaled_erfc(x: Number, f: Functions) -> Number:
+    """exp(x**2) erfc(x) for x >= 0."""
+    finite = f.select(x > 1e300, 1e300, x)
+    return (f.polynomial((finite - 4.0) / (finite + 4.0), ERFC) + ERFC_LOW) / (x * 2.0 + 1.0)
+
+
 def erfcx(n: Number, x: Number, f: Functions) -> Number:
     """I[n] = exp(x**2) i^n erfc(x), from I[-1] = 2/sqrt(pi) = 2 x I[0] + 2 I[1], I[n-1] = 2 x I[n] + 2 (n+1) I[n+1]."""
     a = f.abs(x)
-    near = f.select(a > 27.0, 27.0, a)
-    t = (near - 2.0) / (near + 2.0)
-    right = (f.polynomial(t, ERFC) + ERFC_LOW) / (near * 2.0 + 1.0)
-    left = exp_square(near, 1.0, f) * 2.0 - right
+    right = scaled_erfc(a, f)
+    left = exp_square(f.select(a > 27.0, 27.0, a), 1.0, f) * 2.0 - right
     left = f.select(a > 26.7, inf, left)
     zeroth = f.select(x < 0.0, left, right)
     first = math.sqrt(1 / pi) - x * zeroth
@@ -51,7 +55,6 @@ def erfcx(n: Number, x: Number, f: Functions) -> Number:
 
     zero = 0.0 * f.select(a < inf, a, 0.0) + 0.0 * n
     inner = f.repeat((n > 1.0) & (x < 1.0), [zero + 1.0, zeroth, first], step)[2]
-    inner = f.select(n == 0.0, zeroth, inner)
 
     def back(k: Number, ratio: Number, product: Number) -> tuple[list[Number], Number]:
         ratio = 1.0 / (far * 2.0 + ratio * (k * 2.0 + 2.0))
@@ -59,25 +62,29 @@ def erfcx(n: Number, x: Number, f: Functions) -> Number:
 
     far = f.select(x < 1.0, 1.0, x)
     count = n + f.rint(240.0 / (far * far)) + 20.0
-    outer = f.repeat(x >= 1.0, [count, zero, zero + 2 / math.sqrt(pi)], back)[2]  # the ratios I[k] / I[k-1]
-    result = f.select(x >= 1.0, f.select((n == 0.0) & (x < 2.0), zeroth, outer), inner)
+    outer = f.repeat((n > 0.0) & (x >= 1.0), [count, zero, zero + 2 / math.sqrt(pi)], back)[2]  # ratios I[k] / I[k-1]
+    result = f.select(n == 0.0, zeroth, f.select(x >= 1.0, outer, inner))
     return f.select((n >= 0.0) & whole(n, f), result, nan)
 
 
+def _beyond(a: Number, f: Functions) -> tuple[Number, Number]:
+    """What the normal distribution has beyond a >= 0, with the rounding error of a**2, and exp(a**2 / 2) times that."""
+    scaled = scaled_erfc(a * math.sqrt(0.5), f) * 0.5
+    return exp_square(f.select(a > 40.0, 40.0, a), -0.5, f) * scaled, scaled
+
+
 def ndtr(x: Number, f: Functions) -> Number:
-    """The normal distribution function, erfc(-x / sqrt(2)) / 2, with the rounding error of x**2."""
-    a = f.select(f.abs(x) > 40.0, 40.0, f.abs(x))
-    tail = exp_square(a, -0.5, f) * erfcx(0.0 * a, a * math.sqrt(0.5), f) * 0.5
+    """The normal distribution function, erfc(-x / sqrt(2)) / 2."""
+    tail, _ = _beyond(f.abs(x), f)
     return f.select(x < 0.0, tail, 1.0 - tail)
 
 
 def log_ndtr(x: Number, f: Functions) -> Number:
     """Its logarithm."""
-    left = _clip(x, -1e200, -1.0, f)
-    far = f.log(erfcx(0.0 * left, left * -math.sqrt(0.5), f) * 0.5) - left * left * 0.5
-    upper = ndtr(-x, f)
-    near = f.select(x < 0.0, f.log(1.0 - upper), f.log1p(-f.select(x < 0.0, 0.5, upper)))
-    return f.select(x < -1.0, far, near)
+    a = f.abs(x)
+    tail, scaled = _beyond(a, f)
+    result = f.log1p(f.select(x < 0.0, scaled - 1.0, -tail))
+    return f.select(x < 0.0, result - a * a * 0.5, result)
 
 
 def dawsn(n: Number, x: Number, f: Functions) -> Number:

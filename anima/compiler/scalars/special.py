@@ -109,7 +109,7 @@ def erfc_f64(x: Num) -> Num:
     """1 - erf(x), accurate where it is tiny: exp(-x*x) times a polynomial for x > 1/2."""
     a = x.abs()
     near = a.at_most(28.0)
-    t = (near - 2.0) / (near + 2.0)
+    t = (near - 4.0) / (near + 4.0)
     square = near * near
     error = near.fma(near, -square)
     # exp(-square) * P(t) / (1 + 2x) with the rounding errors kept; 2**512 too large so that only the
