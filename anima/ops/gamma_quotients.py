@@ -8,7 +8,7 @@ a log(a/(a+b)) + b log(b/(a+b)), whose terms cancel.
 
 from __future__ import annotations
 
-from math import inf, nan, pi, sqrt
+from math import inf, log, nan, pi, sqrt
 
 from anima.ops.gamma import SINE, Functions, logarithm, whole
 from anima.ops.incomplete import reciprocal_gamma, scale
@@ -80,15 +80,36 @@ def beta(a: Number, b: Number, f: Functions) -> Number:
     return f.select(both, regular, limit)
 
 
+def _stirling(x: Number, large: Number, f: Functions) -> Number:
+    """log Gamma(x + 1) - x log x + x - log(2 pi x) / 2 where x is large, else 0."""
+    inverse = 1.0 / f.select(large, x, 1.0)
+    return f.select(large, inverse * f.polynomial(inverse * inverse, STIRLING), 0.0)
+
+
 def betaln(a: Number, b: Number, f: Functions) -> Number:
-    """The logarithm of the beta function of positive numbers; at 0 and infinity its limits."""
+    """The logarithm of the beta function of positive numbers; at 0 and infinity its limits.
+
+    Gamma(x + 1) is the reciprocal of a polynomial up to 10, sqrt(2 pi x) x**x e**-x beyond, for x = a, b and a + b. Of
+    the powers of the smaller x and the larger y of a and b, and of s = x + y, there remain x log(x / s) + y log(y / s)
+    where x and y are large, x - x log s where x is small, and nothing where s is.
+    """
     both = (a > 0.0) & (b > 0.0) & (a < 1e300) & (b < 1e300)
-    exponent, factor = _beta_parts(_positive(a, f), _positive(b, f), f)
-    regular = exponent.hi + (exponent.lo + f.log(factor))
-    other = f.select(a == 1.0, b, a)  # B(1, b) = 1 / b
-    regular = f.select((a == 1.0) | (b == 1.0), 0.0 - f.log(_positive(other, f)), regular)
-    low, high = f.select(a < b, a, b), f.select(a < b, b, a)
-    limit = f.select((low == 0.0) & (high >= 0.0), inf, f.select((high >= 1e300) & (low > 0.0), -inf, 0.0 * a + nan))
+    least, most = f.select(a < b, a, b), f.select(a < b, b, a)
+    x, y = f.select(both, least, 1.0), f.select(both, most, 1.0)
+    s, tiny = x + y, x < 1e-280  # whose reciprocal may overflow
+    big = [v > 10.0 for v in (x, y, s)]
+    shared = f.log(f.select(big[0], x / s, s))
+    low = f.select(big[0], x * shared, x - x * shared)
+    high = f.select(big[1], y * f.log1p(-x / s), y - y * shared)
+    exponent = f.select(big[2], low + high, 0.0)
+    rest = _stirling(x, big[0], f) + _stirling(y, big[1], f) - _stirling(s, big[2], f)
+    flat = [f.select(large, 1.0 / f.sqrt(f.select(large, v, 1.0) * (2 * pi)), reciprocal_gamma(v, f))
+            for v, large in zip((x, y, s), big, strict=True)]
+    factor = flat[2] / (flat[0] * flat[1]) / f.select(tiny, x * 2.0**200, x) * (s / y)
+    regular = exponent + (f.select(tiny, rest + 200.0 * log(2.0), rest) + f.log(factor))
+    regular = f.select(x == 1.0, 0.0 - f.log(y), f.select(y == 1.0, 0.0 - f.log(x), regular))  # B(1, y) = 1 / y
+    limit = f.select((most >= 1e300) & (least > 0.0), -inf, 0.0 * a + nan)
+    limit = f.select((least == 0.0) & (most >= 0.0), inf, limit)
     return f.select(both, regular, limit)
 
 

@@ -293,3 +293,32 @@ def test_associated_legendre_functions_refuse():
                       (ValueError, lambda: sp.lpmn_values(-1, -1, z, True)), (TypeError, lambda: sp.lpmn(1., 1., z))):
         with pytest.raises(kind, match=r"lpmn|integer"):
             fun()
+
+
+@pytest.mark.parametrize("a, b", [(5e-324, 2.0), (1e-310, 1e-310), (1e-281, 1e299), (1e-279, 1e-281), (9.99, 10.01),
+                                  (10.0, 10.0), (10.000001, 3.0), (1e299, 1e299), (1e-5, 1e17), (0.3, 9.8),
+                                  (1.0, 1e-309)])
+def test_betaln_at_the_ends_of_its_formulas(a: float, b: float, x64: None) -> None:
+    with mp.workdps(400):
+        want = float(mp.loggamma(a) + mp.loggamma(b) - mp.loggamma(mp.mpf(a) + mp.mpf(b)))
+    for x, y in ((a, b), (b, a)):
+        for function in (sp.betaln, anima.jit(sp.betaln)):
+            np.testing.assert_allclose(function(x, y), want, rtol=2e-15, atol=4e-15)  # some are differences
+
+
+@pytest.mark.parametrize("function, exact, points", [
+    (sp.log_ndtr, lambda x: mp.log(mp.ncdf(x)) if x < 5 else mp.log1p(-mp.ncdf(-x)),
+     (-1e8, -1000.0, -39.0, -38.0, -27.1, -5e-324, 0.0, 0.5, 8.0, 38.0, 39.5, 41.0)),
+    (sp.ndtr, mp.ncdf, (-38.4, -37.0, -1e-300, 0.0, 9.0)),
+    (sp.erfcx, lambda x: mp.exp(x * x) * mp.erfc(x), (-26.0, -1e-20, 0.0, 26.9, 27.1, 300.0, 1e150))])
+def test_the_normal_distribution_far_out(function: Any, exact: Exact, points: tuple[float, ...], x64: None) -> None:
+    def log_of_far(x: float) -> Any:
+        return -mp.mpf(x)**2 / 2 - mp.log(-x * mp.sqrt(2 * mp.pi)) - 1 / mp.mpf(x)**2
+
+    with mp.workdps(700):
+        wanted = [1 / (x * np.sqrt(np.pi)) if x > 1e100 else float(log_of_far(x) if x < -1e4 else exact(mp.mpf(x)))
+                  for x in points]
+    for values in (function(jnp.array(points)), anima.jit(function)(jnp.array(points))):
+        np.testing.assert_allclose(values, wanted, rtol=4 * 2.3e-16, atol=5e-324)
+    ends = jnp.array([-np.inf, np.inf, np.nan])
+    np.testing.assert_array_equal(function(ends), anima.jit(function)(ends))
