@@ -46,6 +46,7 @@ BOXED = 1024           # elements of which that pays more than to share a kernel
 
 T = TypeVar("T")
 Relation = tuple[int, ...] | None  # for each dimension of an array: that of the space it follows, or -1 (size 1)
+IN_ORDER = (-2,)  # the relation of an array of another shape whose elements are those of the space in the same order
 Place = tuple[tuple[int, int] | None, ...] | None  # the same with what is added to the space's index; None: unknown
 
 
@@ -149,7 +150,7 @@ class _Grouping:
         if start is None:
             stack += [(v, identity, here) if v.aval.shape == space else (v, None, None) for v in eqn.invars[skip:]]
         else:
-            stack += _operands(eqn, identity, here)
+            stack += _operands(eqn, identity, here, space)
             flat = acts_elementwise(eqn)
             _note_cuts(eqn, here, space, cuts)
             self.paired = self._pairs(eqn, identity)
@@ -160,8 +161,8 @@ class _Grouping:
             seen.add((atom, relation, place))
             while atom in self.views:
                 atom, view = self.views[atom], atom
-                relation = _view_relation(view, atom, relation, -1)
-                place = _view_relation(view, atom, place, None)
+                relation = _reshaped(view.aval.shape, atom.aval.shape, relation, space)
+                place = _view_relation(view.aval.shape, atom.aval.shape, place, None)
             if atom in self.stored or atom not in self.producers:
                 self.size += LOAD
                 found.setdefault(atom, set()).add(relation)
@@ -174,13 +175,13 @@ class _Grouping:
             if producer.primitive.name in ("concatenate", "pad"):
                 _note_cuts(producer, place, space, cuts)
                 self.paired = self.paired or (start is not None and self._pairs(producer, relation))
-            stack += _operands(producer, relation, place)
+            stack += _operands(producer, relation, place, space)
         return found, flat, cuts
 
     def _pairs(self, eqn: Eqn, relation: Relation) -> bool:
         """Whether an equation puts two results of one that is folded behind each other, along the space."""
-        return (relation is not None and halves(eqn, self.producers) and eqn.invars[0] not in self.stored
-                and relation[eqn.params["dimension"]] >= 0)
+        return (relation is not None and relation is not IN_ORDER and halves(eqn, self.producers)
+                and eqn.invars[0] not in self.stored and relation[eqn.params["dimension"]] >= 0)
 
     def place(self, eqn: Eqn, before: Sequence[Eqn]) -> None:
         """Adds a root to a group that can take it, or to a new one. The roots in `before` read what it overwrites."""
@@ -205,7 +206,6 @@ class _Grouping:
                 self._announce(group)
         elif kind == "reduce" and group.kind == "map":
             group.kind, group.axes = "reduce", axes
-            group.moved.update(group.reads)
             self._announce(group)
         group.roots.append(eqn)
         group.reads.update(dict.fromkeys(reads))
@@ -241,10 +241,9 @@ class _Grouping:
 
     def _moved(self, eqn: Eqn, kind: str, group: _Builder, reads: dict[Var, set[Relation]]) -> Iterable[Var]:
         """What a root reads elsewhere than at the index of its result."""
-        if kind == "map" and group.kind == "map":
-            identity = tuple(range(len(group.shape)))
-            return [v for v, found in reads.items() if v.aval.shape != group.shape
-                    or any(r is None or not _follows(r, identity, v.aval.shape) for r in found)]
+        if kind != "call" and group.kind != "call":
+            return [v for v, found in reads.items() if v.aval.size != math.prod(group.shape)
+                    or not all(_in_step(r, v.aval.shape, group.shape) for r in found)]
         if eqn.primitive.updates:
             return () if is_single(eqn) else self.reads(eqn, (), skip=1)[0]
         given = [self._home(v) for v in eqn.invars]
@@ -367,14 +366,19 @@ class _Grouping:
         return out
 
 
-def _operands(eqn: Eqn, relation: Relation, place: Place) -> list[tuple[Atom, Relation, Place]]:
+def _operands(eqn: Eqn, relation: Relation, place: Place, space: Shape) -> list[tuple[Atom, Relation, Place]]:
     """The operands with how their dimensions follow the space, if the result's do as `relation` and `place` say."""
+    in_order = relation is IN_ORDER
     if acts_elementwise(eqn):
         shape = eqn.outvars[0].aval.shape
         return [(v, relation, place) if v.aval.shape == shape else
-                (v, _spread(v.aval.shape, relation, -1), _spread(v.aval.shape, place, None))
+                (v, _spread(v.aval.shape, None if in_order else relation, -1), _spread(v.aval.shape, place, None))
                 for v in eqn.invars if type(v) is Var]
-    relations = _along(eqn, relation, -1) or [None] * len(eqn.invars)
+    if eqn.primitive.name in ("reshape", "squeeze", "expand_dims"):
+        operand, shape = eqn.invars[0], eqn.outvars[0].aval.shape
+        return [(operand, _reshaped(shape, operand.aval.shape, relation, space),
+                 _view_relation(shape, operand.aval.shape, place, None))]
+    relations = _along(eqn, None if in_order else relation, -1) or [None] * len(eqn.invars)
     places = _along(eqn, place, None) or _shifted(eqn, place) or [None] * len(eqn.invars)
     return list(zip(eqn.invars, relations, places, strict=True))
 
@@ -397,8 +401,6 @@ def _along(eqn: Eqn, relation: tuple[T, ...] | None, none: T) -> list[tuple[T, .
     if name == "broadcast_in_dim":
         dims = eqn.params["broadcast_dimensions"]
         return [tuple(none if n == 1 else relation[d] for n, d in zip(operand.aval.shape, dims, strict=True))]
-    if name in ("reshape", "squeeze", "expand_dims"):
-        return [_view_relation(eqn.outvars[0], operand, relation, none)]  # type: ignore[arg-type]
     if name == "transpose":
         inner = list(relation)
         for d, p in enumerate(eqn.params["permutation"]):
@@ -469,13 +471,27 @@ def _few(cuts: dict[int, set[int]], roots: Sequence[Eqn]) -> tuple[tuple[int, tu
     return tuple(out)
 
 
-def _view_relation(view: Var, base: Var, relation: tuple[T, ...] | None, none: T) -> tuple[T, ...] | None:
-    """The relation of an operand whose elements are the result's in the same order; None if dimensions are merged."""
-    old, new = base.aval.shape, view.aval.shape
-    if relation is None or [n for n in old if n != 1] != [n for n in new if n != 1]:
+def _reshaped(shape: Shape, other: Shape, relation: Relation, space: Shape) -> Relation:
+    """The relation of an operand of the shape `other` from that of its result, which has the same elements in order."""
+    if relation is not IN_ORDER:
+        found = _view_relation(shape, other, relation, -1)
+        return IN_ORDER if found is None and shape == space and relation == tuple(range(len(space))) else found
+    return tuple(range(len(space))) if other == space else IN_ORDER
+
+
+def _view_relation(shape: Shape, other: Shape, relation: tuple[T, ...] | None, none: T) -> tuple[T, ...] | None:
+    """As `_reshaped`; None if dimensions are merged or split."""
+    if relation is None or [n for n in other if n != 1] != [n for n in shape if n != 1]:
         return None
-    kept = iter([r for r, n in zip(relation, new, strict=True) if n != 1])
-    return tuple(none if n == 1 else next(kept) for n in old)
+    kept = iter([r for r, n in zip(relation, shape, strict=True) if n != 1])
+    return tuple(none if n == 1 else next(kept) for n in other)
+
+
+def _in_step(relation: Relation, shape: Shape, space: Shape) -> bool:
+    """Whether an array of the size of a space is read at the space's own index."""
+    if relation is None or shape != space:
+        return relation is IN_ORDER
+    return _follows(relation, tuple(range(len(space))), shape)
 
 
 def _follows(relation: tuple[int, ...], want: tuple[int, ...], shape: Shape) -> bool:

@@ -15,7 +15,8 @@ from collections.abc import Container, Sequence
 from heapq import heappop, heappush
 
 from anima.compiler.fusing.materialise import acts_elementwise, is_view
-from anima.compiler.ir.groups import Fused
+from anima.compiler.ir.groups import Fused, Group
+from anima.compiler.lowering.reduce import Sweeps
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
 from anima.util import record, weak_cache
 
@@ -292,6 +293,7 @@ class MemoryReuse:
         self.writers = {v: n for n, g in enumerate(fused.groups) for e in g.roots for v in e.outvars}
         self.kept = fused.results - set(fused.closed.jaxpr.invars) | set(fused.closed.jaxpr.constvars)
         self.last: dict[Var, int] = {}  # groups that read
+        self.sweeps: dict[Group, Sweeps] = {}
         for n, group in enumerate(fused.groups):
             self.last.update(dict.fromkeys(group.reads, n))
 
@@ -323,7 +325,7 @@ class MemoryReuse:
                     stack.append(other)
         found = self.chain(result)
         writer = self.writers.get(found[-1])
-        return found if writer is not None and self._is_free(array, writer) else None
+        return found if writer is not None and self._is_free(array, found[-1], writer) else None
 
     def is_read(self, array: Var) -> bool:
         """Whether an argument is read, or returned."""
@@ -335,15 +337,24 @@ class MemoryReuse:
             return [self.fused.over[var]]
         writer = self.writers.get(var)
         group = None if writer is None else self.fused.groups[writer]
-        if writer is None or group is None or group.kind != "map" or group.cuts:
+        if writer is None or group is None or group.kind == "call":
             return []
-        return [v for v in group.reads if v not in group.moved and self.last[v] == writer and v not in self.kept
-                and v.aval.shape and v.aval.size == var.aval.size and v.aval.dtype == var.aval.dtype]
+        return [v for v in group.reads if self.last[v] == writer and v not in self.kept and v.aval.shape
+                and v.aval.size == var.aval.size and v.aval.dtype == var.aval.dtype and self._in_step(group, v, var)]
 
-    def _is_free(self, array: Var, writer: int) -> bool:
-        """Whether the memory of an argument may be written by a group: nothing reads that later, nor at another
+    def _is_free(self, array: Var, result: Var, writer: int) -> bool:
+        """Whether a group may write a result to the memory of an argument: nothing reads that later, nor at another
         index."""
         last = self.last.get(array, -1)
         group = self.fused.groups[writer]
-        return last < writer or (last == writer and group.kind != "call" and array not in group.moved
-                                 and not group.cuts)
+        return last < writer or (last == writer and group.kind != "call" and self._in_step(group, array, result))
+
+    def _in_step(self, group: Group, operand: Var, result: Var) -> bool:
+        """Whether each element of an operand that a kernel reads is read before the same one of a result is stored."""
+        if operand in group.moved or group.cuts:
+            return False
+        if group.kind == "map":
+            return True
+        if group not in self.sweeps:
+            self.sweeps[group] = Sweeps(group, self.fused.producers, self.fused.stored)
+        return self.sweeps[group].written_last(result, operand)

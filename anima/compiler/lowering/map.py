@@ -25,19 +25,28 @@ Run = tuple[int, ...]
 Part = tuple[int, int]  # from, to
 THIN = 32  # parts of a dimension, of each of which what is computed in vain does not matter
 SMALL = 1024  # elements of boxes that share a kernel where there are many
+ROW = 16  # iterations of a loop that are worth one of their own, where an index is divided by that number
 
 
 class IterationSpace:
-    """A shape and the runs of its dimensions; dimensions of size 1 are in no run."""
+    """A shape and the runs of its dimensions; dimensions of size 1 are in no run.
 
-    def __init__(self, shape: Shape, runs: Sequence[Run]):
-        self.shape = shape
+    `parts` has for each dimension the sizes that it is cut into, outer loops first: of most it is one, their own. Runs
+    are of parts, by their number among all; `of` tells the dimension of each.
+    """
+
+    def __init__(self, parts: Sequence[Shape], runs: Sequence[Run]):
+        self.parts = parts
+        self.sizes = [n for sizes in parts for n in sizes]
+        self.of = [d for d, sizes in enumerate(parts) for _ in sizes]
         self.runs = list(runs)
 
     @classmethod
-    def separate(cls, shape: Shape) -> IterationSpace:
-        """One run for each dimension."""
-        return cls(shape, [(d,) for d, n in enumerate(shape) if n != 1])
+    def separate(cls, parts: Sequence[Shape]) -> IterationSpace:
+        """One run for each part of a dimension."""
+        space = cls(parts, ())
+        space.runs = [(k,) for k, n in enumerate(space.sizes) if n != 1]
+        return space
 
     @classmethod
     def flat(cls, shape: Shape, axes: Sequence[int] = ()) -> IterationSpace:
@@ -50,21 +59,28 @@ class IterationSpace:
                 runs[-1] += (d,)
             else:
                 runs.append((d,))
-        return cls(shape, runs)
+        return cls([(n,) for n in shape], runs)
 
     def extent(self, run: Run) -> int:
-        return math.prod(self.shape[d] for d in run)
+        return math.prod(self.sizes[k] for k in run)
+
+    def inside(self, run: Run, axes: Sequence[int]) -> bool:
+        """Whether a run is of dimensions in `axes`."""
+        return self.of[run[0]] in axes
 
     def index(self, scope: Scope, values: dict[Run, Index]) -> Indices:
         """The full index for the values of the runs' loops; 0 where there is none."""
-        out = [scope.ix.zero] * len(self.shape)
+        out = [scope.ix.zero] * len(self.sizes)
         for run, value in values.items():
             if len(run) == 1:
                 out[run[0]] = value
             else:
-                for d, i in zip(run, scope.ix.unflatten(value, [self.shape[d] for d in run]), strict=True):
-                    out[d] = i
-        return tuple(out)
+                for k, i in zip(run, scope.ix.unflatten(value, [self.sizes[k] for k in run]), strict=True):
+                    out[k] = i
+        if len(out) == len(self.parts):
+            return tuple(out)
+        found = iter(out)
+        return tuple(scope.ix.flatten([next(found) for _ in sizes], sizes) for sizes in self.parts)
 
 
 def open_loops(scope: Scope, stack: ExitStack, space: IterationSpace, runs: Sequence[Run], kind: str = "each"
@@ -75,27 +91,58 @@ def open_loops(scope: Scope, stack: ExitStack, space: IterationSpace, runs: Sequ
 
 def merge_runs(new_scope: Callable[[], Scope], group: Group, write: Callable[[Scope, Indices], None]
                ) -> tuple[IterationSpace, Scope | None]:
-    """The space of a group with the runs that can be one loop merged; `write` writes everything at one index. With it,
-    what was written to find out, if that is in the loops of the space."""
+    """The space of a group with the runs that can be one loop merged, and dimensions cut that are several of an array.
+
+    `write` writes everything at one index. With the space, what was written to find out, if that is in its loops.
+    """
     if group.flat:
         return IterationSpace.flat(group.shape, group.axes), None
-    separate = IterationSpace.separate(group.shape)
-    if all((a in group.axes) != (b in group.axes) for (a,), (b,) in itertools.pairwise(separate.runs)):
-        return separate, None
-    scope = new_scope()
-    with ExitStack() as stack:
-        values = open_loops(scope, stack, separate, separate.runs)
-        write(scope, separate.index(scope, values))
-        atoms = {run: index.terms[0][0] for run, index in values.items()}
-    runs: list[Run] = [separate.runs[0]]
-    for run in separate.runs[1:]:
+    parts: list[Shape] = [(n,) for n in group.shape]
+    while True:
+        space = IterationSpace.separate(parts)
+        if not space.runs or (len(parts) == len(space.sizes) and not _may_change(space, group)):
+            return space, None
+        scope = new_scope()
+        with ExitStack() as stack:
+            values = open_loops(scope, stack, space, space.runs)
+            write(scope, space.index(scope, values))
+            atoms = {run: index.terms[0][0] for run, index in values.items()}
+        cut = _cut(scope.used, {atom: run[0] for run, atom in atoms.items()})
+        if cut is None:
+            break
+        k, size = cut
+        d, place = space.of[k], k - space.of.index(space.of[k])
+        parts[d] = (*parts[d][:place], parts[d][place] // size, size, *parts[d][place + 1:])
+    runs: list[Run] = [space.runs[0]]
+    for run in space.runs[1:]:
         last = runs[-1][-1:]
-        if ((last[0] in group.axes) == (run[0] in group.axes)
-                and _alike(scope.used, atoms[last], atoms[run], separate.extent(run))):
+        if (space.inside(last, group.axes) == space.inside(run, group.axes)
+                and _alike(scope.used, atoms[last], atoms[run], space.extent(run))):
             runs[-1] += run
         else:
             runs.append(run)
-    return IterationSpace(group.shape, runs), scope if len(runs) == len(separate.runs) else None
+    return IterationSpace(parts, runs), scope if len(runs) == len(space.runs) else None
+
+
+def _may_change(space: IterationSpace, group: Group) -> bool:
+    """Whether there are runs that may be merged, or arrays with dimensions that may be parts of one."""
+    return (any(space.inside(a, group.axes) == space.inside(b, group.axes) for a, b in itertools.pairwise(space.runs))
+            or any(n != 1 and n not in group.shape for v in group.reads for n in v.aval.shape))
+
+
+def _cut(used: Sequence[Index], loops: dict[IndexAtom, int]) -> tuple[int, int] | None:
+    """A part of a dimension whose index is divided by a number, and the largest such number that divides its size."""
+    found: dict[int, int] = {}
+    for index in used:
+        for atom, _ in index.terms if index.nonlinear else ():
+            if atom.source is None:
+                continue
+            _, inner, divisor = atom.source
+            if len(inner.terms) == 1 and not inner.const and inner.terms[0][1] == 1 and inner.terms[0][0] in loops:
+                extent = inner.hi + 1
+                if divisor >= ROW and extent % divisor == 0 and divisor < extent:
+                    found[loops[inner.terms[0][0]]] = max(divisor, found.get(loops[inner.terms[0][0]], 0))
+    return next(iter(found.items()), None)
 
 
 def _alike(used: Sequence[Index], outer: IndexAtom, inner: IndexAtom, extent: int) -> bool:
@@ -110,16 +157,11 @@ def _alike(used: Sequence[Index], outer: IndexAtom, inner: IndexAtom, extent: in
     return True
 
 
-def write_roots(scope: Scope, roots: Sequence[Eqn], index: Indices, stored: frozenset[Var]) -> None:
-    """Computes equations at an index and stores the results that are wanted in memory.
+def write_each(scope: Scope, pairs: Iterable[tuple[Eqn, Indices]], stored: frozenset[Var]) -> None:
+    """Computes equations at an index each and stores the results that are wanted in memory.
 
     Everything is read before anything is stored: a result may take over the memory of an operand.
     """
-    write_each(scope, [(eqn, index) for eqn in roots], stored)
-
-
-def write_each(scope: Scope, pairs: Iterable[tuple[Eqn, Indices]], stored: frozenset[Var]) -> None:
-    """`write_roots` of equations at an index each."""
     wanted = [pair for pair in pairs if any(v in stored for v in pair[0].outvars)]
     for eqn, index in wanted:
         scope.define(eqn, index)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr, NamedValue
 from anima.compiler.ir.neutral import neutral
 from anima.compiler.lowering.array import Indices, Scope, at, constant, scalar_type
-from anima.compiler.lowering.map import IterationSpace, Run, merge_runs, open_loops, write_each, write_roots
+from anima.compiler.lowering.map import IterationSpace, Run, merge_runs, open_loops, write_each
 from anima.compiler.scalars.small import HALVES
 from anima.core.jaxpr import Eqn, Var
 
@@ -119,13 +120,23 @@ class Sweeps:
                     full = v.aval.shape == group.shape != kept_shape
                     if full and known[v] < sweep and v not in stored and v not in self.kept:
                         self.kept.append(v)
+        self._reads_of = partial(_reads, producers=producers, stored=stored)
+
+    def written_last(self, result: Var, operand: Var) -> bool:
+        """Whether elements of a result are stored in a sweep after which none of an operand are read."""
+        for eqns, after in zip(reversed(self.roots), reversed(self.after), strict=True):
+            if any(result in e.outvars and e.primitive.name not in REDUCTIONS for e in eqns):
+                return True
+            if any(self._reads_of(e, {operand: 0}) for e in (*eqns, *after)):
+                return False
+        return False
 
 
 def reduce_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Scope:
     """One kernel for the reductions of a group and all that is computed over the same rows."""
     space, _ = merge_runs(_dummy(new_scope, group), group, lambda s, i: _probe(s, group, i, stored))
-    outer = [r for r in space.runs if r[0] not in group.axes]
-    inner = [r for r in space.runs if r[0] in group.axes]
+    outer = [r for r in space.runs if not space.inside(r, group.axes)]
+    inner = [r for r in space.runs if space.inside(r, group.axes)]
     scope = new_scope()
     sweeps = Sweeps(group, scope.producers, stored)
     with ExitStack() as stack:
@@ -188,24 +199,23 @@ def _sweep(scope: Scope, space: IterationSpace, values: dict[Run, Index], inner:
             totals[eqn] = op, scope.var(init)
     with ExitStack() as stack:
         index = space.index(scope, values | open_loops(scope, stack, space, inner, "reduce" if totals else "each"))
+        wanted: list[Var] = []
         for eqn in eqns:
             if eqn in totals:
                 op, total = totals[eqn]
                 scope.accumulate(total, op, scope.cast(scope.at(eqn.invars[0], index), total.dtype))
-            else:
-                _write_element(scope, eqn, index, stored)
+            elif any(v in stored or v in scope.scratch for v in eqn.outvars):
+                scope.define(eqn, index)
+                wanted += eqn.outvars
+        for var in wanted:  # everything has been read: a result may take over the memory of an operand
+            value = scope.memo[var, index]
+            if var in stored:
+                scope.write(var, index, value)
+            if var in scope.scratch:
+                buffer, axes, shape, _ = scope.scratch[var]
+                scope.store(buffer, scope.ix.flatten([index[a] for a in axes], shape), value)
     for eqn, (_, total) in totals.items():
         var = eqn.outvars[0]
         result = scope.memo[var, row] = scope.cast(total, scalar_type(var.aval))
         if var in stored:
             scope.write(var, row, result)
-
-
-def _write_element(scope: Scope, eqn: Eqn, index: Indices, stored: frozenset[Var]) -> None:
-    """Stores results of the whole space at an index: in memory, or in the row that is kept."""
-    write_roots(scope, [eqn], index, stored)
-    for var in eqn.outvars:
-        if var in scope.scratch:
-            scope.define(eqn, index)
-            buffer, axes, shape, _ = scope.scratch[var]
-            scope.store(buffer, scope.ix.flatten([index[a] for a in axes], shape), scope.memo[var, index])
