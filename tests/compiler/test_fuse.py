@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import anima
 import anima.numpy as jnp
 from anima import debug
 from anima.compiler.fusing import fuse as fuse_module
+from anima.compiler.fusing.materialise import JOINED
 from anima.compiler.ir.show_fused import show_fused
 from anima.compiler.ir.show_loops import show
 from anima.experimental import checkify, io_callback
@@ -219,6 +220,17 @@ def test_parts_of_concatenations_are_found_behind_slices() -> None:
     stages = agree(laplacian, X)
     assert stages.kernel_count == 9  # the middle, edges and corners: no element looks where it is
     assert "select_n" not in show(stages.loops)
+
+
+@pytest.mark.parametrize("reads", [1, JOINED - 1, JOINED, JOINED + 1, JOINED + 2, 30])
+def test_what_is_joined_and_read_often_is_in_memory(reads: int) -> None:
+    def smooth(x: Any) -> Any:
+        p, n = pad_edge(pad_edge(x)), x.shape[0]
+        parts = [sh.slice(p, (k % 5, k // 5 % 3), (k % 5 + n, k // 5 % 3 + x.shape[1])) for k in range(reads)]
+        return reduce(el.add, [el.mul(el.sin(part), float(k)) for k, part in enumerate(parts)])
+
+    stages = agree(smooth, np.tile(X, (4, 4)), rtol=1e-4)
+    assert (len(stages.fused.groups) > 1) == (reads * 48 * 80 >= JOINED * 52 * 84)
 
 
 def roll(x: Any, axis: int) -> Any:

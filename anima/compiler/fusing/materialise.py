@@ -29,6 +29,7 @@ FAR = 1 << 23          # bytes of an array that caches do not hold, so that stor
 FAR_CHEAP = 40         # as many scalar operations as this
 DEEP = 40              # longest chain of folded equations that are not elementwise
 PADDED = 3             # a padded array that is read this many times is made as a whole: looking for its ends costs
+JOINED = 12            # and so is one that is joined, as there is a kernel for each box that cuts leave
 CONCATENATED = 3       # most operands of a concatenation that is folded into its consumer
 
 SHORT = 64             # most elements of a row for which a costly value is worth being computed apart, in vectors ...
@@ -104,7 +105,7 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
         kind = kinds[id(eqn)]
         use = _joined([uses[v] for v in used])
         root = kind != "map" or _wants_memory(used[0], use, costs, ends, costly) or (
-            _adds(eqn) and use.evaluations >= PADDED * used[0].aval.size > PADDED)
+            (times := _may_be_read(eqn)) and use.evaluations >= times * used[0].aval.size > times)
         if root and not use.forced and eqn.primitive is broadcast_in_dim_p and type(eqn.invars[0]) is Var:
             uses.setdefault(eqn.invars[0], _Use()).forced = True  # that is the same, and less of it
         elif root and is_view(eqn) and type(whole := eqn.invars[0]) is Var:
@@ -121,9 +122,11 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
     return views, stored, roots
 
 
-def _adds(eqn: Eqn) -> bool:
-    """Whether an equation pads (rather than crops)."""
-    return eqn.primitive.name == "pad" and any(n > 0 for config in eqn.params["padding_config"] for n in config)
+def _may_be_read(eqn: Eqn) -> int:
+    """How many times what joins arrays, or pads one (rather than crops it), may be read without being in memory."""
+    if eqn.primitive.name == "pad" and any(n > 0 for config in eqn.params["padding_config"] for n in config):
+        return PADDED
+    return JOINED if eqn.primitive.name == "concatenate" else 0
 
 
 def _joined(uses: list[_Use]) -> _Use:

@@ -240,7 +240,7 @@ def _write_box(new_scope: Callable[[], Scope], scope: Scope, group: Group, store
 
     box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
     space, written = merge_runs(new_scope, box, write)
-    if written is not None and not scope.count:
+    if written is not None and not scope.body:
         return written
     with ExitStack() as stack:
         write(scope, space.index(scope, open_loops(scope, stack, space, space.runs)))
