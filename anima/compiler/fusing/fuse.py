@@ -64,7 +64,7 @@ def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
         views, stored, roots = materialise(jaxpr, kinds, reads.early)
         reads = ReadsFirst(jaxpr, views, roots, carried).run()
     producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
-    grouping = _Grouping(producers, stored, views, kinds, target)
+    grouping = _Grouping(producers, stored, views, kinds, in_parts(jaxpr), target)
     for number in reads.order:
         grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
     groups, kept = grouping.finish(jaxpr.outvars)
@@ -117,8 +117,9 @@ class _Grouping:
     """Places roots, in program order, into groups."""
 
     def __init__(self, producers: dict[Var, Eqn], stored: set[Var], views: dict[Var, Var], kinds: dict[int, str],
-                 target: Target):
+                 parts: set[int], target: Target):
         self.target = target
+        self.parts = parts
         self.producers = producers
         self.stored = stored
         self.views = views
@@ -197,7 +198,7 @@ class _Grouping:
             needs |= g.needs | (1 << g.number)
         if eqn.effects and self.effectful is not None:  # effects happen in the program's order
             needs |= self.effectful.needs | (1 << self.effectful.number)
-        alone = kind == "call" or in_parts(eqn)
+        alone = kind == "call" or id(eqn) in self.parts
         group = None if alone else self._find(eqn, kind, space, axes, reads, direct, cuts)
         if group is None:
             group = _Builder(len(self.groups), kind, space, axes)
@@ -342,7 +343,7 @@ class _Grouping:
         for group in self.groups:
             if group.kind == "call":
                 kept.update(v for eqn in group.roots for v in eqn.outvars)
-        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts, g.roots),  # type: ignore[arg-type]
+        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts, g.roots, self.parts),  # type: ignore[arg-type]
                          g.paired, tuple(g.reads), frozenset(g.moved), g.size)
                    for g in self._in_order()]
         return tuple(ordered), frozenset(v for v in kept if v in self.home)
@@ -460,10 +461,10 @@ def _in_boxes(space: Shape, cuts: dict[int, set[int]]) -> bool:
     return math.prod(space) >= BOXED and any(place < space[d] for d, places in cuts.items() for place in places)
 
 
-def _few(cuts: dict[int, set[int]], roots: Sequence[Eqn]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _few(cuts: dict[int, set[int]], roots: Sequence[Eqn], parts: set[int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """The cuts, without those that would make too many boxes."""
     out, boxes = [], 1
-    own = roots[0].params["dimension"] if in_parts(roots[0]) else None
+    own = roots[0].params["dimension"] if id(roots[0]) in parts else None
     for d, places in sorted(cuts.items()):
         if boxes * (len(places) + 1) <= MOST_BOXES or (d == own and boxes == 1):
             boxes *= len(places) + 1

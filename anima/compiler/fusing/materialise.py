@@ -89,7 +89,8 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
     """Views of other variables, variables to be computed as a whole (those in `early` among them), and positions of
     the equations that do (roots)."""
     results = {v for v in jaxpr.outvars if type(v) is Var}
-    costs, ends = _costs(jaxpr, kinds, results)
+    parts = in_parts(jaxpr)
+    costs, ends = _costs(jaxpr, kinds, results, parts)
     costly = _costly(jaxpr, kinds, results | ends)
     uses = {v: _Use(forced=True) for v in (*results, *early)}
     views: dict[Var, Var] = {}
@@ -114,9 +115,10 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
         elif root:
             stored.update(eqn.outvars)
             roots.add(number)
-            _note_operands(eqn, uses, _Use({number}, 1.0 * _work(eqn, kind), direct=kind == "map"), kind, producers)
+            _note_operands(eqn, uses, _Use({number}, 1.0 * _work(eqn, kind), direct=kind == "map"), kind, producers,
+                           parts)
         else:
-            _note_operands(eqn, uses, use, kind, producers)
+            _note_operands(eqn, uses, use, kind, producers, parts)
     for var in given:
         stored.discard(var)
     return views, stored, roots
@@ -146,11 +148,19 @@ def acts_elementwise(eqn: Eqn) -> bool:
             or (name == "bitcast_convert_type" and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape))
 
 
-def in_parts(eqn: Eqn) -> bool:
-    """Whether an equation is a concatenation of which each part is computed by itself."""
-    count = len(eqn.invars)
-    return eqn.primitive.name == "concatenate" and (
-        count > MOST_BOXES or (count > CONCATENATED and eqn.outvars[0].aval.size <= PIECES * count))
+def in_parts(jaxpr: Jaxpr) -> set[int]:
+    """By id, the concatenations of which each part is computed by itself, where it belongs: of very many or tiny parts,
+    and those of several that the program returns."""
+    returned = {v for v in jaxpr.outvars if type(v) is Var}
+    found = set()
+    for eqn in reversed(jaxpr.eqns):
+        if is_view(eqn) and eqn.outvars[0] in returned and type(eqn.invars[0]) is Var:
+            returned.add(eqn.invars[0])
+        count = len(eqn.invars)
+        if eqn.primitive.name == "concatenate" and count > CONCATENATED and (
+                count > MOST_BOXES or eqn.outvars[0] in returned or eqn.outvars[0].aval.size <= PIECES * count):
+            found.add(id(eqn))
+    return found
 
 
 def is_view(eqn: Eqn) -> bool:
@@ -190,7 +200,8 @@ def _work(eqn: Eqn, kind: str) -> int:
     return max((v.aval.size for v in eqn.outvars), default=1)
 
 
-def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, producers: dict[Var, Eqn]) -> None:
+def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, producers: dict[Var, Eqn],
+                   parts: set[int]) -> None:
     """Records on the operands that `eqn`, whose result is used as `own` says, evaluates them."""
     roots, evaluations = own.roots, own.evaluations
     out = eqn.outvars[0].aval if eqn.outvars else None
@@ -221,16 +232,16 @@ def _note_operands(eqn: Eqn, uses: dict[Var, _Use], own: _Use, kind: str, produc
             use.same = True
             use.evaluations = max(use.evaluations, evaluations)
         else:
-            _note_moved(eqn, operand, use, evaluations)
+            _note_moved(eqn, operand, use, evaluations, parts)
 
 
-def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float) -> None:
+def _note_moved(eqn: Eqn, operand: Var, use: _Use, evaluations: float, parts: set[int]) -> None:
     """An operand that is evaluated at other indices than those of the result."""
     name, size = eqn.primitive.name, operand.aval.size
     use.moved += 1
     if name in REDUCTIONS:
         use.evaluations += evaluations * size / max(eqn.outvars[0].aval.size, 1)
-    elif name == "concatenate" and (len(eqn.invars) <= CONCATENATED or in_parts(eqn)):
+    elif name == "concatenate" and (len(eqn.invars) <= CONCATENATED or id(eqn) in parts):
         use.evaluations += size
     elif name == "broadcast_in_dim" or acts_elementwise(eqn):
         inner = _repeated_last(eqn, operand)
@@ -286,7 +297,8 @@ def _costly(jaxpr: Jaxpr, kinds: dict[int, str], known: set[Var]) -> set[Var]:
     return found
 
 
-def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var]) -> tuple[dict[Var, int], set[Var]]:
+def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var], parts: set[int]
+           ) -> tuple[dict[Var, int], set[Var]]:
     """For each variable, scalar operations to compute one element if all is folded but the program's `results`, which
     are in memory; and the ends of large trees."""
     costs: dict[Var, int] = {}
@@ -298,11 +310,11 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var]) -> tuple[dict
             own = cost_of(eqn)
             repeated = own if eqn.primitive.name in REDUCTIONS else 1
             operands = [v for v in dict.fromkeys(eqn.invars) if type(v) is Var]
-            tree = _planted(eqn, repeated, operands, trees, ends)
+            tree = _planted(eqn, repeated, operands, trees, ends, parts)
             cost = min(sum([costs.get(v, 0) for v in operands if v not in ends]) * repeated + own, 1 << 20)
             if eqn.primitive.name == "concatenate" and len(eqn.invars) > CONCATENATED:
                 cost = max(cost, 4 * CHEAP)
-            if tree.size > LARGE or tree.moves >= DEEP or in_parts(eqn):
+            if tree.size > LARGE or tree.moves >= DEEP or id(eqn) in parts:
                 ends.update(eqn.outvars)
                 cost = 0
             trees.update((var, tree) for var in eqn.outvars if var not in results)
@@ -310,9 +322,10 @@ def _costs(jaxpr: Jaxpr, kinds: dict[int, str], results: set[Var]) -> tuple[dict
     return costs, ends
 
 
-def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var]) -> _Tree:
+def _planted(eqn: Eqn, repeated: int, operands: list[Var], trees: dict[Var, _Tree], ends: set[Var], parts: set[int]
+             ) -> _Tree:
     """The tree of an equation; the operands whose trees would make it too large become ends."""
-    if in_parts(eqn):
+    if id(eqn) in parts:
         return _Tree()
     members: set[Eqn | Var] = {eqn}
     size, moves = size_of(eqn), 0

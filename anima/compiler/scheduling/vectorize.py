@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
-from anima.compiler.ir.affine import across, largest
+from anima.compiler.ir.affine import across, largest, steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
@@ -47,6 +47,7 @@ from anima.util import replace
 
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
 _SQUARE = 32, 16  # bytes of the rows that are transposed in registers (longer ones are stored slowly), most elements
+_APART = 16  # lanes whose small elements are loaded one by one: more are in several registers
 _BESIDE = 12.0  # nanoseconds of arithmetic beside a load or store, by which it is not waited for
 
 
@@ -80,6 +81,8 @@ def _squared(stmt: Stmt) -> Stmt:
 
 def _widen(loop: For, target: Target) -> For:
     width = target.vector_bytes // widest(loop.body)
+    if width > _APART and _brought_together(loop):
+        width = _APART
     if isinstance(loop.extent, Const):
         extent = max(int(loop.extent.value), 1)
         masked = target.has("avx512f")
@@ -88,6 +91,14 @@ def _widen(loop: For, target: Target) -> For:
     if width < 2 or not fits(loop):
         return replace(loop, kind="serial", width=1)
     return replace(loop, width=width * _together(loop, width, target))
+
+
+def _brought_together(loop: For) -> bool:
+    """Whether lanes load or store elements of one or two bytes that lie apart, for which there is no instruction."""
+    lets = {s.name: s.value for s in statements(*loop.body) if isinstance(s, Let) and s.value.dtype == INDEX}
+    return any(
+        isinstance(node, (Load, Store)) and steps(node.index, lets).get(loop.index, 0) not in (0, 1)
+        and itemsize(node.dtype if isinstance(node, Load) else node.value.dtype) < 4 for node in walk(*loop.body))
 
 
 def _together(loop: For, width: int, target: Target) -> int:
