@@ -17,7 +17,7 @@ from anima.ops import expansions as table
 from anima.ops.gamma import Functions, whole
 from anima.ops.gamma_quotients import gamma
 from anima.ops.pairs import Number, fused, two_product
-from anima.ops.series import ERFC, ERFC_LOW
+from anima.ops.series import ERFC, ERFC_LOW, ERFC_NEAR
 
 
 def _clip(x: Number, low: float, high: float, f: Functions) -> Number:
@@ -37,8 +37,9 @@ def exp_square(x: Number, factor: float, f: Functions) -> Number:
 
 def scaled_erfc(x: Number, f: Functions) -> Number:
     """exp(x**2) erfc(x) for x >= 0."""
-    finite = f.select(x > 1e300, 1e300, x)
-    return (f.polynomial((finite - 4.0) / (finite + 4.0), ERFC) + ERFC_LOW) / (x * 2.0 + 1.0)
+    finite, small = f.select(x > 1e300, 1e300, x), f.select(x < 0.5, x, 0.5)
+    far = (f.polynomial((finite - 4.0) / (finite + 4.0), ERFC) + ERFC_LOW) / (x * 2.0 + 1.0)
+    return f.select(x < 0.5, fused(small, f.polynomial(small, ERFC_NEAR), 1.0), far)
 
 
 def erfcx(n: Number, x: Number, f: Functions) -> Number:
