@@ -353,3 +353,36 @@ def test_random_programs_keep_values_and_the_order_of_effects(seed: int) -> None
     assert [number for number, _ in compiled] == [number for number, _ in seen]
     for x, y in zip([*got, *(v for _, v in compiled)], [*want, *(v for _, v in seen)], strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 16, 17])
+@pytest.mark.parametrize("rows", [1, 5, 15, 16, 17, 100])
+def test_what_is_stacked_along_the_last_dimension_shares_a_loop(rows: int, count: int) -> None:
+    def stacked(x: Any, y: Any) -> Any:
+        parts = [el.add(el.mul(sh.slice(x, (0, k % 5), (rows, k % 5 + 1)), float(k)), y) for k in range(count)]
+        return sh.concatenate(parts, 1)
+
+    rng = np.random.default_rng(rows)
+    x, y = (rng.normal(size=(rows, n)).astype(np.float32) for n in (5, 1))
+    stages = agree(stacked, x, y)
+    if rows >= 16 and rows * count > 4 * count:
+        assert (stages.kernel_count == 1) == (count <= 16)
+    agree(lambda x, y: [el.sin(stacked(x, y)), sh.reduce_sum(stacked(x, y), (1,))], x, y, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float64", "complex64", "bool"])
+@pytest.mark.parametrize("shape", [(16,), (33,), (4, 9)])
+def test_mapped_rows_of_few_elements(dtype: str, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(0, 3, (*shape, 3)).astype(dtype)
+
+    def turned(row: Any) -> Any:
+        a, b, c = row
+        return jnp.array([b, c, a, a & b if row.dtype == bool else a * b])
+
+    mapped = turned
+    for _ in shape:
+        mapped = anima.vmap(mapped)
+    with anima.enable_x64(True):
+        got = anima.jit(mapped)(x)
+        np.testing.assert_array_equal(got, np.stack([x[..., 1], x[..., 2], x[..., 0], x[..., 0] * x[..., 1]], -1))
+        assert got.dtype == x.dtype

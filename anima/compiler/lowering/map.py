@@ -25,6 +25,7 @@ Run = tuple[int, ...]
 Part = tuple[int, int]  # from, to
 THIN = 32  # parts of a dimension, of each of which what is computed in vain does not matter
 SMALL = 1024  # elements of boxes that share a kernel where there are many
+TURNS = 16  # most elements of rows that are put together from vectors of each
 ROW = 16  # iterations of a loop that are worth one of their own, where an index is divided by that number
 
 
@@ -175,12 +176,17 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
     """The kernels of a group of kind "map": one, or one for each box between the group's cuts; many or tiny boxes
     share a kernel.
 
-    With one cut in a `paired` group, one for both boxes as far as they reach, and one for what is left.
+    With one cut in a `paired` group, one for both boxes as far as they reach, and one for what is left. One for all, if
+    these are single elements of short rows: what is stacked along the last dimension.
     """
     if group.paired and len(group.cuts) == 1 and len(group.cuts[0][1]) == 2:
         yield from _paired_kernels(new_scope, group, stored, group.cuts[0][0], group.cuts[0][1][0])
         return
     boxes = list(_boxes(group.shape, dict(group.cuts)))
+    if _interleaved(group, boxes):
+        corners = [tuple(a for a, _ in box) for box in boxes]
+        yield _box_kernel(new_scope, group, stored, (*group.shape[:-1], 1), *corners)
+        return
     apart = len(boxes) <= MOST_BOXES and math.prod(group.shape) > PIECES * len(boxes)
     scope = new_scope()
     for box in boxes:
@@ -191,6 +197,12 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
             scope = new_scope()
     if scope.body:
         yield scope
+
+
+def _interleaved(group: Group, boxes: Sequence[tuple[Part, ...]]) -> bool:
+    """Whether boxes are the elements of rows, which are many and short."""
+    return (1 < len(boxes) == group.shape[-1] <= TURNS <= math.prod(group.shape[:-1])
+            and all(box[-1][1] - box[-1][0] == 1 for box in boxes))
 
 
 def _boxes(shape: Shape, cuts: dict[int, Sequence[int]], before: tuple[Part, ...] = ()) -> Iterator[tuple[Part, ...]]:
