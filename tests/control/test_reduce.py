@@ -361,3 +361,10 @@ def test_over_no_dimensions_nothing_is_combined(run: Callable[..., Any]) -> None
     both = run(lambda x, y: lax.reduce((x, y), (2.0, 1), lambda a, b: (a[0] * b[0], a[1] + b[1]), ()))(x, y)
     np.testing.assert_array_equal(both[0], x)
     np.testing.assert_array_equal(both[1], y)
+
+
+@pytest.mark.parametrize("run", [lambda f: f, anima.jit])
+@pytest.mark.parametrize("shape, window", [((3,), (5,)), ((3, 4), (5, 2)), ((0, 4), (1, 2))])
+def test_windows_that_have_no_room(run: Callable[..., Any], shape: tuple[int, ...], window: tuple[int, ...]) -> None:
+    got = run(lambda x: lax.reduce_window(x, 0.5, horner, window))(np.ones(shape, np.float32))
+    assert got.shape == tuple(max(n - k + 1, 0) for n, k in zip(shape, window, strict=True)) and got.size == 0

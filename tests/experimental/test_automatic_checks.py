@@ -56,6 +56,13 @@ INDEXED: list[tuple[str, Callable[..., Any], tuple[Any, ...], str | None]] = [
     ("columns", lambda x, i: x[:, i], (GRID, jnp.array([2, 4])), outside((3, 4), 4, 1)),
     ("wide array, narrow index", lambda x, i: x[i], (jnp.ones(300), jnp.array([200, 255], jnp.uint8)), None),
     ("int8", lambda x, i: x[i], (jnp.ones(300), jnp.array([100, -128], jnp.int8)), None),
+    *((f"{kind} of int8", lambda x, i: lax.gather(x, jnp.expand_dims(i, -1), lax.GatherDimensionNumbers((), (0,), (0,)),
+                                                   (1,), mode="clip"),
+       (jnp.ones(300), i), outside((300,), -100, 0)) for kind, i in (("gather", jnp.array([100, -100, -5], jnp.int8)),
+                                                                     ("gather of one", jnp.int8(-100)))),
+    *((f"{kind} of uint8", lambda x, i: lax.gather(x, jnp.expand_dims(i, -1), lax.GatherDimensionNumbers(
+        (), (0,), (0,)), (1,), mode="clip"), (jnp.ones(256), i), None) for kind, i in (
+            ("gather", jnp.array([100, 255], jnp.uint8)), ("gather of one", jnp.uint8(255)))),
     ("uint32", lambda x, i: x[i], (ROW, jnp.array([3, 4], jnp.uint32)), outside((4,), 4, 0)),
     ("none", lambda x, i: x[i], (ROW, jnp.zeros(0, jnp.int32)), None),
     ("set", lambda x, i: x.at[i].set(1), (ROW, jnp.int32(5)), outside((4,), 5, 0)),
