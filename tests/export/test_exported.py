@@ -286,6 +286,19 @@ class Box:
         self.content, self.label = content, label
 
 
+@pytest.mark.parametrize("key", [1.5, (1, 2), b"x"])
+def test_keys_that_cannot_be_written(key: Any) -> None:
+    exported = ex.export(anima.jit(lambda d: d[key]))({key: 1.0})
+    assert float(exported.call({key: 2.0})) == 2
+    with pytest.raises(ValueError, match=r"Cannot serialize a dict with the key .*: keys are texts, integers or bools"):
+        exported.serialize()
+
+
+def test_there_are_no_lowering_rules() -> None:
+    with pytest.raises(NotImplementedError, match="no lowering rules to override"):
+        ex.export(anima.jit(jnp.sin), _override_lowering_rules=())
+
+
 def test_nodes_need_names() -> None:
     exported = ex.export(anima.jit(lambda p: p))(Pair(1.0, 2.0))
     with pytest.raises(ValueError, match=r"unregistered type `<class .*Pair"):
