@@ -301,7 +301,8 @@ def test_random_sizes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["max(a, b) >= 1", "max(a, 3) >= 3", "min(a, 3) <= 3", "min(a, b) >= 1", "a**2 >= 1",
-                                  "((a - 4) // (b + 3))**2 >= 0", "max(a, b) > 0", "min(a, b) - 1 >= 0", "b - min(0, a) >= 1",
+                                  "((a - 4) // (b + 3))**2 >= 0", "max(a, b) > 0", "min(a, b) - 1 >= 0",
+                                  "b - min(0, a) >= 1",
                                   "max(a + 1, a) == a + 1", "min(a + 1, a) == a", "max(a - 1, 0) == a - 1",
                                   "min(a, 1) == 1", "max(2, min(a, 2)) == 2", "(a + b) // (a + b) == 1"])
 def test_what_is_known_of_sizes(text: str) -> None:
