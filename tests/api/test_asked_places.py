@@ -155,3 +155,40 @@ def test_functions_that_can_be_asked_for_a_device() -> None:
     for make in (jnp.empty_like, jnp.ones_like):
         got = make(X, "int32", (3,), device=devices()[2])
         assert got.devices() == {devices()[2]} and got.shape == (3,) and got.dtype == np.int32
+
+
+@pytest.mark.parametrize("before, spec, after, want", [
+    ((6, 4), P("x"), (4, 6), "4@x,6"), ((12, 3), P("x"), (6, 6), "6@x,6"),
+    ((64,), P(("x", "y")), (2, 2, 16), "2@x,2@y,16"),
+    ((64,), P(("x", "y")), (4, 16), "4@(x,y),16"), ((64,), P(("x", "y")), (2, 32), "2@x,32@y"),
+    ((4, 4), P("x", "y"), (16,), None), ((4, 3), P(("x", "y")), (12,), "12@(x,y)"), ((3, 4), P(None, "x"), (12,), None),
+    ((12, 3), P(("x", "y")), (6, 6), None), ((48,), P(("x", "y")), (6, 8), None),
+    ((2, 1, 3), P("x"), (2, 3), "2@x,3"), ((2, 3), P("x"), (1, 2, 3, 1), "1,2@x,3,1")])
+def test_reshapes_of_what_is_cut(before: tuple[int, ...], spec: P, after: tuple[int, ...], want: str | None) -> None:
+    """The axes go where their factors of the dimensions go; where there is no one answer, the function asks."""
+    mesh = mesh_of("square", AxisType.Explicit)
+    x = np.arange(np.prod(before), dtype=np.float32).reshape(before)
+    placed = anima.device_put(x, NamedSharding(mesh, spec))
+    for reshape in (jnp.reshape, anima.jit(jnp.reshape, static_argnums=1)):
+        try:
+            got = reshape(placed, after)
+        except Exception as error:
+            assert want is None and "This reshape is not supported. Please specify the sharding" in str(error)
+            continue
+        np.testing.assert_array_equal(got, x.reshape(after))
+        assert want is None or anima.typeof(got).str_short() == f"float32[{want}]"
+
+
+def test_places_of_mapped_and_derived_functions() -> None:
+    x = X.reshape(2, 8)
+    where = [devices()[1], anima.sharding.SingleDeviceSharding(devices()[2])]
+    for place, device in zip(where, devices()[1:3], strict=True):
+        got = anima.vmap(lambda v, p=place: anima.device_put(v, p) * 2)(x)
+        np.testing.assert_array_equal(got, x * 2)
+        assert anima.vmap(lambda v, p=place: anima.device_put(v, p))(x).devices() == {device}
+        np.testing.assert_array_equal(anima.grad(lambda v, p=place: (anima.device_put(v, p) * v).sum())(x), 2 * x)
+    for axis, spec in ((0, P("x")), (1, P("x"))):
+        named = NamedSharding(mesh_of("large", AxisType.Auto), spec)
+        got = anima.vmap(lambda v, n=named: anima.device_put(v, n), in_axes=axis, out_axes=axis)(X.reshape(4, 4))
+        np.testing.assert_array_equal(got, X.reshape(4, 4))
+        assert list(map(axes_of, got.sharding.spec.padded(2))) == [() if k == axis else ("x",) for k in range(2)]
