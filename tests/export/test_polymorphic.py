@@ -351,6 +351,34 @@ def test_numbers_among_parameters_follow_the_sizes() -> None:
     np.testing.assert_allclose(got, (3 / 4 + 2) * x @ x.T, rtol=1e-5)
 
 
+NUMBERS: list[tuple[str, Callable[..., Any], bool]] = [
+    ("linear", lambda a, b: a * 0.5 + 0.25, True), ("integer", lambda a, b: 3 * a - b + 1, True),
+    ("of a product", lambda a, b: a * b * 0.5 + 1, True), ("of a sum", lambda a, b: a + 2 * b + 0.5, True),
+    ("inverse", lambda a, b: 2.5 / a, True), ("inverse of a sum", lambda a, b: 1 / (b + 1), True),
+    ("inverse of a square", lambda a, b: 3 / a**2, True), ("quotient", lambda a, b: a / b, False),
+    ("root", lambda a, b: a**0.5, False), ("complex", lambda a, b: 1j * a, False),
+    ("infinite", lambda a, b: float("inf") if a % 2 else 1.0, False),
+]
+
+
+@pytest.mark.parametrize("number, known", [c[1:] for c in NUMBERS], ids=[c[0] for c in NUMBERS])
+def test_numbers_that_are_made_of_sizes(number: Callable[..., Any], known: bool) -> None:
+    """Those are known for all sizes that are linear in one, or its inverse; others are refused."""
+    export = ex.export(anima.jit(lambda x: x * number(*x.shape)))
+    if not known:
+        with pytest.raises(InconclusiveDimensionOperation):
+            export(struct("a, b"))
+        return
+    exported = export(struct("a, b"))
+    for shape in ((1, 1), (3, 5), (8, 2), (40, 41)):
+        np.testing.assert_allclose(exported.call(jnp.ones(shape)), np.full(shape, number(*shape)), rtol=1e-6)
+
+
+def test_points_are_where_sizes_are() -> None:
+    exported = ex.export(anima.jit(lambda x: x * 2))(struct("floordiv(66, a - 11), a"))
+    assert exported.call(jnp.ones((6, 22))).shape == (6, 22)
+
+
 def test_sizes_without_a_program() -> None:
     exported = ex.export(anima.jit(lambda x: x[: 10 % (x.shape[0] - 1)]))(struct("a"))
     assert exported.call(jnp.ones(5)).shape == (2,)
