@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -217,7 +220,7 @@ TOGETHER = {
 
 @pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("name", TOGETHER)
-def test_rules_that_compute_results_and_slopes_in_one_program(name, wrap):
+def test_rules_that_compute_results_and_slopes_in_one_program(name: str, wrap: Callable[..., Any]) -> None:
     @anima.custom_jvp
     def cube(x):
         return x**3
@@ -232,7 +235,7 @@ def test_rules_that_compute_results_and_slopes_in_one_program(name, wrap):
     np.testing.assert_allclose(wrap(anima.vmap(anima.grad(cube)))(jnp.array([0.5, 1.0])), [0.75, 3.0], rtol=1e-6)
 
 
-def test_rules_whose_results_have_another_structure_are_told():
+def test_rules_whose_results_have_another_structure_are_told() -> None:
     @anima.custom_jvp
     def pair(x):
         return x, x
@@ -250,13 +253,13 @@ def test_rules_whose_results_have_another_structure_are_told():
         anima.grad(lambda x: other(x)[0])(1.0)
 
 
-def test_checkpoint_has_no_concrete_arguments():
+def test_checkpoint_has_no_concrete_arguments() -> None:
     for given in (True, False):
         with pytest.raises(NotImplementedError, match="static_argnums"):
             anima.checkpoint(deep, concrete=given)
 
 
-def test_saved_residuals_of_functions_that_nobody_can_look_into(capsys):
+def test_saved_residuals_of_functions_that_nobody_can_look_into(capsys: pytest.CaptureFixture[str]) -> None:
     class Silent:
         __signature__ = "none"
 
@@ -273,7 +276,8 @@ def test_saved_residuals_of_functions_that_nobody_can_look_into(capsys):
     (lambda f: anima.jit(lambda outer: anima.vmap(f)(outer))(jnp.ones(2)), "It was the argument outer of the function"),
     (lambda f: anima.jit(lambda outer: anima.jvp(f, (outer,), (outer,)))(1.0), "the argument outer of the function"),
 ])
-def test_values_that_outlive_their_transformation_say_where_they_were_made(transform, made):
+def test_values_that_outlive_their_transformation_say_where_they_were_made(transform: Callable[..., Any],
+                                                                           made: str) -> None:
     kept = []
     transform(lambda x: kept.append(x) or x)
     with pytest.raises(anima.errors.UnexpectedTracerError, match=made):
