@@ -137,6 +137,7 @@ def test_names() -> None:
     (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (0,), np.ones(2), np.ones(1), "linear"), "scale must have"),
     (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (0, 1), np.ones(2), np.ones(1), "linear"), "translation"),
     (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (0,), np.ones(1), np.ones(1), "nearest"), "Nearest"),
+    (lambda: image.scale_and_translate(IMAGE, (4, 4), (0,), np.ones(1), np.ones(1), "linear"), "number of dimensions"),
     (lambda: image.scale_and_translate(IMAGE, IMAGE.shape, (3,), np.ones(1), np.ones(1), "linear"), "out of bounds"),
 ])
 def test_errors(call: Any, text: str) -> None:

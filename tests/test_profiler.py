@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import gzip
 import json
+import pathlib
 import threading
 import time
 from collections import Counter
@@ -249,3 +250,12 @@ def test_events(record, register, unregister, values):
     with pytest.raises(ValueError, match="not registered"):
         unregister(listener)
     assert seen == [(("/mine", *values), {"a": 1})] * 2 + [(("/mine", *values), {})]
+
+
+def test_options_are_kept(tmp_path: pathlib.Path) -> None:
+    options = profiler.ProfileOptions()
+    assert (options.host_tracer_level, options.python_tracer_level, options.advanced_configuration) == (2, 0, {})
+    options.python_tracer_level = 1
+    with profiler.trace(tmp_path, profiler_options=options):
+        jnp.sin(X)
+    assert options.python_tracer_level == 1 and glob.glob(f"{tmp_path}/**/*.json.gz", recursive=True)

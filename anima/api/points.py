@@ -123,8 +123,10 @@ class Fit:
         if np.issubdtype(dtype, np.integer):
             size = self.size([int(v) for v in values])
             return None if size is None else lambda p: _at(size, p)
+        if dtype.kind not in "fV":
+            return None
         exact = [float(v) for v in values]
-        if dtype.kind not in "fV" or not np.all(np.isfinite(exact)):
+        if not np.all(np.isfinite(exact)):
             return None
         for at, size in self.sizes.items():
             for power in (1, -1):

@@ -182,9 +182,6 @@ class Fold(Composite):
             raise ValueError(f"{self.name} operands must have equal shapes, got {_types(xs)}.")
         return xs
 
-    def eval_extended(self, avals: Sequence[ShapedArray], args: Sequence[Any], params: dict[str, Any]) -> Any:
-        raise TypeError(f"{self.name} does not accept arrays of random keys.")
-
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
         closed = self.body(params, list(map(aval_of, primals)))
         new, mask = jvp_jaxpr(closed, tuple(not isinstance(t, Zero) for t in tangents))

@@ -167,6 +167,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
     count = static_int(num_classes, "It arose in the num_classes argument of anima.nn.one_hot.")
     dtype = dtypes.check_user_dtype(dtype, "one_hot")
     x = jnp.asarray(index_operand(x))
+    x = x.astype(np.int32) if x.dtype == np.bool_ else x
     if dtypes.issubdtype(x.dtype, np.integer):
         x = narrow_index(x)
     if not hasattr(type(axis), "__index__"):

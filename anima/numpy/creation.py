@@ -199,8 +199,8 @@ def _from_sequence(values: Sequence[Any], dtype: Any) -> Array:
         dtype = dtypes.result_type(*_distinct(leaves)) if leaves else dtypes.default_float()
     if found.dtype == np.object_ or found.dtype.kind in "SUMm":
         for leaf in leaves:
-            if not is_array_like(leaf):
-                kind = np.asarray(leaf).dtype
+            kind = getattr(leaf, "dtype", None)
+            if kind is not None and kind.kind in "OSUMm":
                 raise TypeError(f"Value {leaf!r} with dtype {kind} is not a valid Anima array type. "
                                 "Only arrays of numeric types are supported.")
     if is_integer(dtype):

@@ -104,7 +104,7 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _from_slice(key, self.name)
-        axes = promote_dtypes(self.name, *(_from_slice(k, self.name) for k in key))
+        axes = promote_dtypes(self.name, *(_from_slice(k, self.name) for k in key)) if key else []
         grid = meshgrid(*axes, indexing="ij", sparse=self.sparse)
         if self.sparse:
             return grid

@@ -74,7 +74,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
 def isscalar(element: Any) -> bool:
     """Whether `element` is a number: Python's, NumPy's, or an array without dimensions."""
     if isinstance(element, Array) or hasattr(element, "__jax_array__"):
-        return element.ndim == 0
+        return array(element, copy=False).ndim == 0
     return np.isscalar(element)
 
 

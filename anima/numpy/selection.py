@@ -205,11 +205,12 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, siz
         (index,) = nonzero(mask)
         return take(x, index, axis, mode="clip")
     (index,) = nonzero(mask, size=size, fill_value=common)
+    fill = as_array(convert_operand(operand("compress", fill_value), x.dtype, False))
     if not common:
-        return take(x, index, axis, mode="fill", fill_value=fill_value)
+        return broadcast_array(fill, (*x.shape[:axis], size, *x.shape[axis + 1:]))
     found = take(x, ew.min(index, constant_like(index, common - 1)), axis, mode="clip")
     real = sh.broadcast_in_dim(ew.lt(index, constant_like(index, common)), found.shape, (axis,))
-    return select_where(real, found, as_array(convert_operand(operand("compress", fill_value), x.dtype, False)))
+    return select_where(real, found, fill)
 
 
 # ---------------------------------------------------------------- take and put

@@ -37,12 +37,12 @@ class JVPTracer(Tracer):
     def concrete(self) -> Any:
         return self.primal.concrete() if isinstance(self.primal, Tracer) else self.primal
 
-    def _number(self) -> Any:
+    def _number(self, *args: Any) -> Any:
         raise errors.ConcretizationTypeError(
             self, "It is being differentiated, and a Python number would lose its derivative. If that is meant, take "
                   "the number of anima.lax.stop_gradient(x).")
 
-    __float__ = __complex__ = tolist = _number
+    __float__ = __complex__ = tolist = item = _number
 
     def origin_text(self) -> str:
         return self.primal.origin_text() if isinstance(self.primal, Tracer) else ""

@@ -31,6 +31,7 @@ from anima.ops.contract import dot_general_p
 from anima.ops.elementwise import div, mul, neg, sub
 from anima.ops.family import add_any
 from anima.transforms.custom import CustomVJPCall
+from anima.transforms.forward import JVPTracer
 from anima.util import ByIdentity, exact_type, split_list, weak_cache
 
 Term = list[Any]  # a value and its coefficients: [x0] for a constant, or [x0, ..., x_order]
@@ -46,6 +47,8 @@ class Series(Tracer):
         super().__init__(owner, aval_of(coefficients[0]))
         self.known: dict[int, Any] = dict(enumerate(coefficients))
         self.scaled: dict[int, Any] = {}
+
+    __float__ = __complex__ = tolist = item = JVPTracer._number
 
     def concrete(self) -> Any:
         primal = self.known[0]

@@ -96,3 +96,99 @@ def test_which_axes_hold_the_same(sizes: tuple[int, ...]) -> None:
         parts = int(np.prod([mesh.shape[a] for a in cut]))
         assert all(i[0] == slice(None) and (i[1] == slice(None)) == (parts == 1) for i in indices)
         assert where.shard_shape((8, 8)) == (8, 8 // parts)
+
+
+X = np.arange(16, dtype=np.float32)
+WHOLE = np.arange(16).reshape(8, 2)
+IMAGES, KERNELS = X.reshape(8, 1, 2, 1), np.full((2, 1, 1, 1), 3, np.float32)
+ASKED: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "reshape": (lambda w: jnp.reshape(X, (8, 2), out_sharding=w), X.reshape(8, 2)),
+    "reshape by columns": (lambda w: jnp.reshape(X, (8, 2), "F", out_sharding=w), X.reshape((8, 2), order="F")),
+    "broadcast_to": (lambda w: jnp.broadcast_to(X[:2], (8, 2), out_sharding=w), np.stack([X[:2]] * 8)),
+    "repeat": (lambda w: jnp.repeat(X.reshape(2, 8), 4, 0, out_sharding=w), np.repeat(X.reshape(2, 8), 4, 0)),
+    "repeat to a size": (lambda w: jnp.repeat(X[:4], 3, total_repeat_length=8, out_sharding=w),
+                         [0, 0, 0, 1, 1, 1, 2, 2]),
+    "bincount": (lambda w: jnp.bincount(np.array([0, 3, 3]), X[1:4], 8, out_sharding=w), [1, 0, 0, 5, 0, 0, 0, 0]),
+    "bincount to a size": (lambda w: jnp.bincount(np.array([0, 9]), length=8, out_sharding=w), [1] + [0] * 7),
+    "matmul": (lambda w: jnp.matmul(X.reshape(8, 2), X.reshape(2, 8), out_sharding=w),
+               X.reshape(8, 2) @ X.reshape(2, 8)),
+    "matmul in integers": (lambda w: jnp.matmul(WHOLE.astype("int8"), WHOLE[:2].astype("int8"),
+                                                preferred_element_type="int32", out_sharding=w), WHOLE @ WHOLE[:2]),
+    "tensordot": (lambda w: jnp.tensordot(X.reshape(2, 8), X.reshape(2, 8), ((0,), (0,)), out_sharding=w),
+                  X.reshape(2, 8).T @ X.reshape(2, 8)),
+    "ones_like": (lambda w: jnp.ones_like(X, "int32", (8,), out_sharding=w), np.ones(8)),
+    "lax.broadcast_in_dim": (lambda w: lax.broadcast_in_dim(X[:8], (8, 2), (0,), out_sharding=w),
+                             np.stack([X[:8]] * 2, 1)),
+    "lax.broadcast": (lambda w: lax.broadcast(X[:2], (8,), out_sharding=w), np.stack([X[:2]] * 8)),
+    "lax.reduce_sum": (lambda w: lax.reduce_sum(X.reshape(8, 2), (1,), out_sharding=w), X.reshape(8, 2).sum(1)),
+    "lax.full": (lambda w: lax.full((8,), 3, "float32", sharding=w), np.full(8, 3)),
+    "lax.full_like": (lambda w: lax.full_like(X, 3, "int32", (8, 1), sharding=w), np.full((8, 1), 3)),
+    "lax.empty": (lambda w: lax.empty((8, 3), "int32", out_sharding=w), np.zeros((8, 3))),
+    "lax.conv_general_dilated": (
+        lambda w: lax.conv_general_dilated(IMAGES, KERNELS, (1, 1), "VALID", out_sharding=w),
+        np.concatenate([IMAGES * 3, IMAGES * 3], 1)),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_functions_that_can_be_asked_for_a_place(name: str) -> None:
+    """All other arguments still mean what they mean."""
+    call, want = ASKED[name]
+    where = NamedSharding(mesh_of("large", AxisType.Explicit), P("x"))
+    got, plain = call(where), call(None)
+    assert got.sharding.is_equivalent_to(where, got.ndim) and not plain.sharding.is_equivalent_to(where, got.ndim)
+    assert got.dtype == plain.dtype
+    for found in (got, plain):
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+@pytest.mark.parametrize("make", [jnp.full_like, lax.full_like])
+def test_what_is_like_an_array_lies_beside_it(make: Callable[..., Any], dtype: str | None) -> None:
+    x = anima.device_put(X, NamedSharding(mesh_of("large", AxisType.Auto), P("x")))
+    got = make(x, 3.5, dtype)
+    assert got.sharding == x.sharding and got.dtype == (dtype or "float32")
+    np.testing.assert_array_equal(got, np.full(16, 3.5))
+
+
+def test_functions_that_can_be_asked_for_a_device() -> None:
+    for make in (jnp.empty_like, jnp.ones_like):
+        got = make(X, "int32", (3,), device=devices()[2])
+        assert got.devices() == {devices()[2]} and got.shape == (3,) and got.dtype == np.int32
+
+
+@pytest.mark.parametrize("before, spec, after, want", [
+    ((6, 4), P("x"), (4, 6), "4@x,6"), ((12, 3), P("x"), (6, 6), "6@x,6"),
+    ((64,), P(("x", "y")), (2, 2, 16), "2@x,2@y,16"),
+    ((64,), P(("x", "y")), (4, 16), "4@(x,y),16"), ((64,), P(("x", "y")), (2, 32), "2@x,32@y"),
+    ((4, 4), P("x", "y"), (16,), None), ((4, 3), P(("x", "y")), (12,), "12@(x,y)"), ((3, 4), P(None, "x"), (12,), None),
+    ((12, 3), P(("x", "y")), (6, 6), None), ((48,), P(("x", "y")), (6, 8), None),
+    ((2, 1, 3), P("x"), (2, 3), "2@x,3"), ((2, 3), P("x"), (1, 2, 3, 1), "1,2@x,3,1")])
+def test_reshapes_of_what_is_cut(before: tuple[int, ...], spec: P, after: tuple[int, ...], want: str | None) -> None:
+    """The axes go where their factors of the dimensions go; where there is no one answer, the function asks."""
+    mesh = mesh_of("square", AxisType.Explicit)
+    x = np.arange(np.prod(before), dtype=np.float32).reshape(before)
+    placed = anima.device_put(x, NamedSharding(mesh, spec))
+    for reshape in (jnp.reshape, anima.jit(jnp.reshape, static_argnums=1)):
+        try:
+            got = reshape(placed, after)
+        except Exception as error:
+            assert want is None and "This reshape is not supported. Please specify the sharding" in str(error)
+            continue
+        np.testing.assert_array_equal(got, x.reshape(after))
+        assert want is None or anima.typeof(got).str_short() == f"float32[{want}]"
+
+
+def test_places_of_mapped_and_derived_functions() -> None:
+    x = X.reshape(2, 8)
+    where = [devices()[1], anima.sharding.SingleDeviceSharding(devices()[2])]
+    for place, device in zip(where, devices()[1:3], strict=True):
+        got = anima.vmap(lambda v, p=place: anima.device_put(v, p) * 2)(x)
+        np.testing.assert_array_equal(got, x * 2)
+        assert anima.vmap(lambda v, p=place: anima.device_put(v, p))(x).devices() == {device}
+        np.testing.assert_array_equal(anima.grad(lambda v, p=place: (anima.device_put(v, p) * v).sum())(x), 2 * x)
+    for axis, spec in ((0, P("x")), (1, P("x"))):
+        named = NamedSharding(mesh_of("large", AxisType.Auto), spec)
+        got = anima.vmap(lambda v, n=named: anima.device_put(v, n), in_axes=axis, out_axes=axis)(X.reshape(4, 4))
+        np.testing.assert_array_equal(got, X.reshape(4, 4))
+        assert list(map(axes_of, got.sharding.spec.padded(2))) == [() if k == axis else ("x",) for k in range(2)]

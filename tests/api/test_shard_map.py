@@ -343,3 +343,27 @@ def test_results_lie_as_out_specs_are_written() -> None:
     for spec in (P(None), P(None, None), P("m", None), P(None, "m"), P()):
         g = anima.shard_map(lambda x: x, mesh=mesh, in_specs=spec, out_specs=spec)
         assert g(jnp.ones((2, 2))).sharding.spec == spec
+
+
+def test_operands_that_every_device_has(mesh: Mesh) -> None:
+    """Without specs of the operands each device has the whole; one without a spec is passed on as it is."""
+    doubled = anima.shard_map(lambda a: a * 2, mesh=mesh, in_specs=None, out_specs=P("x"))
+    np.testing.assert_array_equal(doubled(X), np.tile(X * 2, (4, 1)))
+    scaled = anima.shard_map(lambda a, n: a * n, mesh=mesh, in_specs=(P("x"), None), out_specs=P("x"))
+    np.testing.assert_array_equal(scaled(X, 3), X * 3)
+
+
+def test_sums_of_parts_are_no_operands(mesh: Mesh) -> None:
+    for given in ({"unreduced": {"x"}}, {"reduced": {"x"}}):
+        with pytest.raises(NotImplementedError, match="values that are sums of parts are not supported"):
+            anima.shard_map(lambda a: a, mesh=mesh, in_specs=P(None, **given), out_specs=P("x"))(X)
+
+
+def test_functions_that_nobody_can_look_into(mesh: Mesh) -> None:
+    class Silent:
+        __signature__ = "none"
+
+        def __call__(self, a: Any) -> Any:
+            return a * 2
+
+    np.testing.assert_array_equal(anima.shard_map(Silent(), mesh=mesh, in_specs=P("x"), out_specs=P("x"))(X), X * 2)

@@ -230,3 +230,15 @@ def test_options_are_shown_by_both_names() -> None:
     assert {"enable_x64", "update"} <= {*shown} and len(shown) == len(set(shown))
     for name in OTHER_OPTIONS:
         assert {f"jax_{name}", f"anima_{name}"} <= {*shown}
+
+
+def test_names_are_texts() -> None:
+    for name in (3, None, b"anima_enable_x64"):
+        with pytest.raises(AttributeError, match="Unrecognized config option"):
+            config.update(name, True)
+
+
+def test_options_as_texts() -> None:
+    with enable_x64(True):
+        assert repr(enable_x64) == "<option enable_x64 = True>"
+    assert repr(enable_x64) == "<option enable_x64 = False>"

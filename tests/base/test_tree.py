@@ -390,6 +390,37 @@ def test_partial():
                     for key in "jk" for value in (1, 2)}) == 4
 
 
+def test_partials_of_partials_are_equal_by_what_they_hold() -> None:
+    def f(*args, **kwargs):
+        return args, kwargs
+
+    one, same, other = (Partial(functools.partial(f, *a, **k), 1) for a, k in (((2,), {"k": 3}), ((2,), {"k": 3}),
+                                                                               ((3,), {"k": 3})))
+    assert hash(tree.structure(one)) == hash(tree.structure(same)) and tree.structure(one) == tree.structure(same)
+    assert tree.structure(one) != tree.structure(other) and one.func == same.func != other.func
+    assert one.func != f and repr(one.func) == repr(functools.partial(f, 2, k=3))
+
+
+def test_the_registry_as_an_object() -> None:
+    registry = tree_util.default_registry
+    assert registry.flatten({"b": (2, 3), "a": 1}) == tree.flatten({"b": (2, 3), "a": 1})
+    assert registry.flatten([(1, 2), 3], lambda x: isinstance(x, tuple))[0] == [(1, 2), 3]
+
+    class Own:
+        def __init__(self, items):
+            self.items = items
+
+    registry.register_node(Own, lambda own: (own.items, "data"), lambda data, items: Own(list(items)))
+    assert tree.leaves(Own([1, (2, 3)])) == [1, 2, 3]
+    children, data = registry.flatten_one_level(Own([1, (2, 3)]))
+    assert (list(children), data) == ([1, (2, 3)], "data") and registry.flatten_one_level(7) is None
+
+
+def test_simple_texts_of_paths() -> None:
+    path = (DictKey("a"), SequenceKey(0), GetAttrKey("x"), FlattenedIndexKey(2), "other")
+    assert keystr(path, simple=True, separator="/") == "a/0/x/2/other"
+
+
 def test_arrays_are_leaves():
     array = np.arange(3)
     leaves, treedef = tree.flatten({"x": array, "y": [array]})

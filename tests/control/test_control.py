@@ -153,6 +153,9 @@ def test_cond_of_the_documents():
 def test_switch_clamps():
     branches = [lambda x: x, lambda x: 2 * x, lambda x: 3 * x]
     assert [float(lax.switch(i, branches, 1.0)) for i in (-5, 0, 1, 2, 9)] == [1.0, 1.0, 2.0, 3.0, 3.0]
+    assert [float(lax.switch(i, branches[1:2], 1.0)) for i in (-5, 0, 9)] == [2.0, 2.0, 2.0]
+    assert [float(anima.jit(lambda i: lax.switch(i, branches[1:2], 1.0))(i)) for i in (-5, 0, 9)] == [2.0, 2.0, 2.0]
+    assert [float(lax.cond(p, lambda: 1.0, lambda: 2.0)) for p in (0.0, 2.5, -1, 0)] == [2.0, 1.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("call,error,phrase", [
@@ -167,6 +170,16 @@ def test_switch_clamps():
     (lambda: lax.cond(jnp.array([True, False]), lambda x: x, lambda x: x, 1.0), TypeError, "Pred must be a scalar"),
     (lambda: lax.switch(0.5, [lambda x: x, lambda x: x], 1.0), TypeError, "Index type must be an integer"),
     (lambda: lax.switch(0, [], 1.0), ValueError, "Empty branch sequence"),
+    (lambda: lax.switch(jnp.array([0]), [lambda x: x, lambda x: x], 1.0), TypeError, "Branch index must be scalar"),
+    (lambda: lax.switch(0.5, [lambda x: x], 1.0), TypeError, "Index type must be an integer"),
+    (lambda: lax.cond(None, lambda x: x, lambda x: x, 1.0), TypeError, "cond predicate is None"),
+    (lambda: lax.cond(1j, lambda x: x, lambda x: x, 1.0), TypeError, "either boolean or number, got complex64"),
+    (lambda: lax.cond(anima.random.key(0), lambda x: x, lambda x: x, 1.0), TypeError, "either boolean or number"),
+    (lambda: lax.scan(3, 0.0, jnp.ones(2)), TypeError, "f argument should be a callable, got 3"),
+    *((lambda f=f, g=g: lax.while_loop(f, g, 0.0), TypeError, "body_fun and cond_fun arguments should be callable")
+      for f, g in ((3, lambda x: x), (lambda x: x < 1, 3))),
+    (lambda: lax.while_loop(lambda x: (x < 3,), lambda x: x + 1, 0), TypeError, "got pytree PyTreeDef"),
+    (lambda: lax.while_loop(lambda x: (x < 3, x < 4), lambda x: x + 1, 0), TypeError, "got pytree PyTreeDef"),
 ])
 def test_mistakes(call, error, phrase):
     with pytest.raises(error, match=phrase):
@@ -306,6 +319,22 @@ def test_a_carry_of_another_structure(loop: str, change: Any, words: str) -> Non
     assert "The input carry component " + words in str(caught.value)
 
 
+class Tagged:
+    """A value with a word that is part of its structure."""
+
+    def __init__(self, value: Any, word: str) -> None:
+        self.value, self.word = value, word
+
+
+anima.tree_util.register_pytree_node(Tagged, lambda t: ((t.value,), t.word), lambda word, values: Tagged(*values, word))
+
+
+def test_a_carry_whose_structure_changes_in_what_is_no_value() -> None:
+    with pytest.raises(TypeError, match=r"component c\['x'\] is a Tagged of 1 but the corresponding component"):
+        lax.scan(lambda c, _: ({"y": c["y"], "x": Tagged(c["x"].value, "new")}, None),
+                 {"y": 0.0, "x": Tagged(1.0, "old")}, None, 2)
+
+
 def test_branches_that_differ() -> None:
     def first(c: Any) -> Any:
         return c
@@ -357,3 +386,26 @@ def test_a_function_of_several_branches_is_called_once() -> None:
     del called[:]
     lax.cond(True, f, g, 0.0)
     assert called == ["f", "g"]
+
+
+def test_functions_that_nobody_can_look_into() -> None:
+    """The argument of one without a signature is called the carry."""
+    class Silent:
+        def __call__(self, *args: Any) -> Any:
+            return (args[0], 1), None
+
+        __signature__ = "none"
+
+    with pytest.raises(TypeError, match="The input carry component carry is an array"):
+        lax.scan(Silent(), 0.0, jnp.ones(2))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+def test_gradients_of_what_is_added_up_with_another_weak_type(wrap: Any) -> None:
+    """What a carry adds up may be weakly typed where the carry is not."""
+    def added(w: Any, xs: Any) -> Any:
+        return lax.scan(lambda c, x: (c + jnp.sin(w) * 2.0, c * x), jnp.float32(1), xs)[1].sum()
+
+    xs = np.float32([1, 2, 3])
+    got = wrap(anima.grad(added))(0.5, xs)
+    np.testing.assert_allclose(got, 2 * np.cos(0.5) * (0 * 1 + 1 * 2 + 2 * 3), rtol=1e-6)

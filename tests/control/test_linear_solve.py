@@ -368,3 +368,17 @@ def test_platform_dependent() -> None:
     for wrap in MODES:
         with pytest.raises(NotImplementedError, match=r"platforms=\(\('cuda',\),\)\)' not found for platform cpu"):
             wrap(lambda x: lax.platform_dependent(x, cuda=lambda x: x))(1.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_solutions_that_do_not_change_have_no_slope(mode: Callable[..., Any]) -> None:
+    """Equations that stop the gradients of what they close over are those of constants, whatever the solver does."""
+    def linear(a: Any) -> Any:
+        return lax.custom_linear_solve(lambda v: lax.stop_gradient(a) * v, 6.0, lambda _, b: b / a, lambda _, b: b / a)
+
+    def root(a: Any) -> Any:
+        return lax.custom_root(lambda x: lax.stop_gradient(a) * x - 6, 1.0, lambda f, x: 6 / a, lambda g, y: y / g(1.0))
+
+    for solve in (linear, root):
+        out, slope = mode(lambda a, f=solve: anima.jvp(f, (a,), (1.0,)))(3.0)
+        assert (float(out), float(slope)) == (2, 0)

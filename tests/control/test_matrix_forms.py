@@ -182,3 +182,31 @@ def test_vmap_is_a_loop(name: str, fun: Callable[..., Any], shapes: tuple[tuple[
 def test_errors(call: Callable[[Any], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call(positive((3, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("name", ["hessenberg", "upper", "lower"])
+def test_slopes_of_forms_of_one_number(name: str, dtype: str) -> None:
+    """The form is the number, of which a tridiagonal one has the real part on the diagonal."""
+    x, t = matrix((2, 1, 1), dtype), matrix((2, 1, 1), dtype, "t")
+    fun = linalg.hessenberg if name == "hessenberg" else lambda x: linalg.tridiagonal(x, lower=name == "lower")
+    outs, slopes = anima.jvp(fun, (x,), (t,))
+    part = (lambda v: v) if name == "hessenberg" else np.real
+    for found, given in ((outs, x), (slopes, t)):
+        close(part(found[0]), part(given), "float64")
+        assert all(rest.shape == (2, 0) for rest in found[-1:])
+    if name != "hessenberg":
+        close(slopes[1], t.real[..., 0], "float64")
+        assert slopes[1].dtype == np.float64 and slopes[2].shape == (2, 0)
+
+
+@pytest.mark.parametrize("perturb", [False, True])
+def test_slopes_of_right_sides_alone(perturb: bool) -> None:
+    """Those are solutions with the slope as the right side."""
+    below, diagonal, above = matrix((3, 4))
+    b, t = matrix((4, 2)), matrix((4, 2), seed="t")
+    dense = np.diag(diagonal) + np.diag(below[1:], -1) + np.diag(above[:-1], 1)
+    out, slope = anima.jvp(lambda b: linalg.tridiagonal_solve(below, diagonal, above, b, perturb_singular=perturb),
+                           (b,), (t,))
+    close(dense @ out, b, "float64")
+    close(dense @ slope, t, "float64")

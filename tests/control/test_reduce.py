@@ -361,3 +361,24 @@ def test_over_no_dimensions_nothing_is_combined(run: Callable[..., Any]) -> None
     both = run(lambda x, y: lax.reduce((x, y), (2.0, 1), lambda a, b: (a[0] * b[0], a[1] + b[1]), ()))(x, y)
     np.testing.assert_array_equal(both[0], x)
     np.testing.assert_array_equal(both[1], y)
+
+
+@pytest.mark.parametrize("run", [lambda f: f, anima.jit])
+@pytest.mark.parametrize("shape, window", [((3,), (5,)), ((3, 4), (5, 2)), ((0, 4), (1, 2))])
+def test_windows_that_have_no_room(run: Callable[..., Any], shape: tuple[int, ...], window: tuple[int, ...]) -> None:
+    got = run(lambda x: lax.reduce_window(x, 0.5, horner, window))(np.ones(shape, np.float32))
+    assert got.shape == tuple(max(n - k + 1, 0) for n, k in zip(shape, window, strict=True)) and got.size == 0
+
+
+@pytest.mark.parametrize("run", [lambda f: f, anima.jit])
+def test_random_keys_are_folded(run: Callable[..., Any]) -> None:
+    def mixed(a: Any, b: Any) -> Any:
+        return anima.random.fold_in(b, anima.random.bits(a))
+
+    keys, start = anima.random.split(anima.random.key(0), 3), anima.random.key(1)
+    whole, pairs = run(lambda k: (lax.reduce(k, start, mixed, (0,)), lax.reduce_window(k, start, mixed, (2,))))(keys)
+    for got, want in ((whole, keys), (pairs[0], keys[:2]), (pairs[1], keys[1:])):
+        expected = start
+        for key in want:
+            expected = mixed(expected, key)
+        np.testing.assert_array_equal(anima.random.key_data(got), anima.random.key_data(expected))

@@ -271,3 +271,40 @@ def test_arrays_become_numpys_as_numpys_do(made: str, dtype: str | None) -> None
             assert found.flags.writeable == (not np.may_share_memory(found, x.value)) or not x.size
             if copied:
                 assert found.flags.writeable and (not x.size or not np.may_share_memory(found, x.value))
+
+
+def test_small_facts_of_arrays() -> None:
+    x = jnp.arange(6.0).reshape(2, 3)
+    assert [float(v) for v in x.flat] == [0, 1, 2, 3, 4, 5]
+    assert x.is_ready() is True and x.on_device_size_in_bytes() == 24 and x.traceback is None
+    for name, instead in (("device_buffer", r"x\.addressable_data\(0\)"), ("device_buffers", "x.addressable_shards")):
+        with pytest.raises(AttributeError, match=f"x.{name} is gone, as in JAX: use .*{instead}"):
+            getattr(x, name)
+
+
+def test_traced_arrays_are_their_own_copies() -> None:
+    def program(x: Any) -> Any:
+        assert copy.copy(x) is x and copy.deepcopy(x) is x and x.block_until_ready() is x and x.full_lower() is x
+        assert x.to_concrete_value() is None
+        return list(reversed(x))
+
+    np.testing.assert_array_equal(anima.jit(program)(np.arange(6.0).reshape(3, 2)), [[4, 5], [2, 3], [0, 1]])
+    seen = []
+    anima.jvp(lambda x: seen.append(x.to_concrete_value()) or x, (2.5,), (1.0,))  # type: ignore[func-returns-value]
+    assert [float(v) for v in seen] == [2.5]
+
+
+def test_types_of_arrays() -> None:
+    aval = ShapedArray((2, 3), np.dtype("float32"))
+    assert aval.normalize() is aval and aval.lo_ty() == [aval] and aval.leading_axis_spec() == 0
+    assert aval.lower_val(7) == [7] and aval.raise_val(7) == 7 and aval.vspace_add(2, 3) == 5
+    assert aval.update(shape=(4,), memory_space=None) == ShapedArray((4,), np.dtype("float32"))
+    with pytest.raises(TypeError, match=r"ShapedArray\.update has no argument 'other', 'some'"):
+        aval.update(some=1, other=2)
+
+
+def test_python_types_of_elements() -> None:
+    for dtype, kind in (("bool", bool), ("int8", int), ("uint32", int), ("bfloat16", float), ("complex64", complex)):
+        assert anima.dtypes.scalar_type_of(jnp.ones(2, dtype)) is kind
+    with pytest.raises(TypeError, match="Invalid scalar value"):
+        anima.dtypes.scalar_type_of(anima.random.key(0))

@@ -177,3 +177,51 @@ def test_what_is_made_on_the_mesh_of_its_type(eight_devices: list[anima.Device])
     with anima.set_mesh(other):
         assert made_at(aval, known) == (NamedSharding(later, P("a")), True)
         assert made_at(aval, known[:2]) == elsewhere(1)
+
+
+def test_what_cannot_be_changed(eight_devices: list[anima.Device]) -> None:
+    mesh = Mesh(np.array(eight_devices[:4]).reshape(2, 2), ("x", "y"))
+    for value, name in ((mesh, "mesh"), (P("x"), "spec"), (NamedSharding(mesh, P("x")), "sharding")):
+        with pytest.raises(AttributeError, match=rf"cannot be changed. Fix: {name}\.update\(some=\.\.\.\)"):
+            value.some = 3
+
+
+def test_specs_as_sequences() -> None:
+    spec = P(("x",), None, "x", ("y", "z"))
+    assert (spec.count("x"), spec.count(None), spec.count(("y", "z")), spec.count("y")) == (2, 1, 1, 0)
+    assert (spec.index("x"), spec.index(("y", "z"))) == (0, 3) and P(None, "x").index("x") == 1
+    with pytest.raises(ValueError):
+        spec.index("y")
+    assert spec.to_tangent_spec() is spec and spec.to_lo() == [spec]
+    turned = P("x", unreduced={"y"}, reduced={"z"}).to_ct_spec()
+    assert turned == P("x", unreduced={"z"}, reduced={"y"})
+    for given, text in (({"unreduced": {None}}, "unreduced cannot contain None"),
+                        ({"reduced": {None}}, "reduced cannot contain None"),
+                        ({"unreduced": {"y"}, "reduced": {"y", "z"}}, "axes of a PartitionSpec cannot overlap"),
+                        ({"unreduced": {"x"}}, "partitions cannot overlap with unreduced"),
+                        ({"reduced": {"x"}}, "partitions cannot overlap with reduced")):
+        with pytest.raises(ValueError, match=text):
+            P("x", **given)
+
+
+def test_one_device_without_axes(eight_devices: list[anima.Device]) -> None:
+    assert Mesh(np.array(eight_devices[0]), ()).is_scalar
+    assert not Mesh(np.array(eight_devices[:1]), ("x",)).is_scalar
+
+
+def test_parts_and_their_copies(eight_devices: list[anima.Device]) -> None:
+    mesh = Mesh(np.array(eight_devices[:4]).reshape(2, 2), ("x", "y"))
+    for spec, replicas in ((P("x"), [0, 1, 0, 1]), (P("y"), [0, 0, 1, 1]), (P(), [0, 1, 2, 3]), (P("x", "y"), [0] * 4)):
+        shards = anima.device_put(np.arange(8.0).reshape(2, 4), NamedSharding(mesh, spec)).addressable_shards
+        assert [s.replica_id for s in shards] == replicas
+    assert repr(shards[1]) == ("Shard(device=CpuDevice(id=1), index=(slice(0, 1, None), slice(2, 4, None)), "
+                               "replica_id=0, data=[[2. 3.]])")
+
+
+def test_types_that_tell_how_they_are_cut(eight_devices: list[anima.Device]) -> None:
+    mesh = Mesh(np.array(eight_devices[:2]), ("x",), (AxisType.Explicit,))
+    aval = anima.typeof(anima.device_put(np.ones((2, 4), np.float32), NamedSharding(mesh, P("x"))))
+    texts = [str(t.str_short()) for t in (aval.inc_rank(3, None), aval.inc_rank(3, 0), aval.inc_rank(3, 1),
+                                          aval.dec_rank(2, None), aval.dec_rank(2, 0), aval.dec_rank(4, 1))]
+    assert texts == ["float32[2@x,4]", "float32[3,2@x,4]", "float32[2@x,3,4]", "float32[2@x,4]", "float32[4]",
+                     "float32[2@x]"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import anima
 from anima import numpy as jnp
 from anima.core.avals import ShapedArray
+from anima.core.stage import eval_jaxpr
 from anima.ref import AbstractRef, Ref, addupdate, empty_ref, free_ref, freeze, get, new_ref, set as ref_set, swap
 
 DTYPES = ("bool", "int8", "uint32", "int32", "float16", "bfloat16", "float32", "complex64")
@@ -173,10 +175,46 @@ def test_values_are_converted_as_weak_types_are() -> None:
         k.addupdate(0.5, 0)
 
 
+def test_lists_are_added_as_arrays_are() -> None:
+    r = new_ref(jnp.zeros((2, 3), jnp.int32))
+    addupdate(r, 0, [1, 2, 3])
+    r[1] = [4, 5, 6]
+    np.testing.assert_array_equal(r[...], [[1, 2, 3], [4, 5, 6]])
+
+
+def test_a_reference_is_as_true_as_what_it_holds() -> None:
+    assert new_ref(1.0) and not new_ref(0.0)
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(new_ref(jnp.ones(2)))
+    r = new_ref(2.0)
+    assert r.block_until_ready() is r and copy.copy(r) is r
+    twin = copy.deepcopy(r)
+    twin[...] = 3.0
+    assert (r[...], twin[...]) == (2, 3)
+
+
+def test_texts_after_the_end_and_while_tracing() -> None:
+    r, seen = new_ref(jnp.zeros(2)), []
+    anima.jit(lambda r: seen.append(repr(r)))(r)
+    assert seen[0].startswith("Traced<Ref{float32[2]}>with<")
+    freeze(r)
+    assert repr(r).startswith("Ref(float32[2], frozen at ")
+
+
+def test_types_of_references() -> None:
+    aval = new_ref(jnp.zeros((2, 3))).aval
+    assert aval.update_weak_type(True).weak_type and not aval.weak_type
+    assert aval.inc_rank(4, 0).shape == (4, 2, 3) and aval.inc_rank(4, 0).dec_rank(4, 0) == aval
+    assert aval.inc_rank(4, aval.leading_axis_spec()).shape == (4, 2, 3)
+    whole = new_ref(jnp.zeros((2, 3), jnp.int32)).aval
+    assert aval.to_ct_aval() == aval and whole.to_ct_aval().dtype == anima.dtypes.float0
+
+
 def test_text() -> None:
     r = new_ref(jnp.zeros((2, 2)))
     assert repr(r) == str(r) == "Ref([[0., 0.],\n       [0., 0.]], dtype=float32)"
     assert repr(r.aval) == "Ref{float32[2,2]}" == repr(anima.typeof(r))
+    assert repr(r.at[0]) == f"TransformedRef({r!r}, shape=(2,))"
     assert r.aval == AbstractRef(ShapedArray((2, 2), np.dtype("float32")))
     assert repr(empty_ref(anima.ShapeDtypeStruct((2,), "int32"))) == "Ref([0, 0], dtype=int32)"
     struct = anima.ShapeDtypeStruct((3,), "float32", is_ref=True)
@@ -204,6 +242,11 @@ def test_after_its_end_a_reference_is_not_used(end: object) -> None:
     (lambda r: r[1.0], TypeError, "Indexer must have integer or boolean type"),
     (lambda r: r["a"], TypeError, "string indexing"),
     (lambda r: r[r], TypeError, "A reference is no index"),
+    (lambda r: r[r.at[0]], TypeError, "A reference is no index"),
+    (lambda r: r[..., ...], IndexError, "an index can only have a single ellipsis"),
+    (lambda r: len(new_ref(1.0)), TypeError, "len.. of unsized object"),
+    (lambda r: pickle.dumps(r), TypeError, "A reference cannot be pickled"),
+    (lambda r: anima.jit(lambda r: r.unsafe_buffer_pointer())(r), TypeError, "that is traced has no address"),
     (lambda r: r[np.array([True])], IndexError, "boolean index"),
     (lambda r: ref_set(r, ..., jnp.ones(3)), ValueError, "Invalid shape for `swap`"),
     (lambda r: ref_set(r, 0, jnp.ones((2, 4))), ValueError, r"Expected shape: \(4,\). Value shape: \(2, 4\)"),
@@ -258,3 +301,19 @@ def test_indices_that_are_not_known_mean_what_they_mean_to_arrays(index: int) ->
         assert ref[...].tolist() == x.at[at].set(7.0).tolist()
         run(lambda r, i: r.addupdate(jnp.float32(2), i), ref, at)
         assert ref[...].tolist() == x.at[at].set(7.0).at[at].add(2.0).tolist()
+
+
+@pytest.mark.parametrize("k", (0, 2, -1, -3, 3, -4))
+def test_programs_evaluated_step_by_step_do_what_compiled_ones_do(k: int) -> None:
+    def program(r: Ref, k: Any) -> tuple[Any, Any]:
+        before = r[k]
+        r[k] = before + 5
+        r.addupdate(10.0, k)
+        return before, r[...]
+
+    recorded = anima.make_jaxpr(program)(new_ref(jnp.arange(3.0)), k)
+    got = eval_jaxpr(recorded.jaxpr, recorded.consts, new_ref(jnp.arange(3.0)), jnp.asarray(k))
+    want = anima.jit(program)(new_ref(jnp.arange(3.0)), k)
+    assert float(want[0]) == [0, 1, 2][min(max(k + 3 * (k < 0), 0), 2)]
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_array_equal(x, y)

@@ -66,14 +66,39 @@ def test_what_is_missing() -> None:
     np.testing.assert_allclose(anima.grad(lambda x: op(x, 3.0))(2.0), 6.0)  # of what it is made of
     with pytest.raises(TypeError, match=r"Times.*is an operation on"):
         op(2.0, X)
-    with pytest.raises(NotImplementedError, match="must implement `expand`"):
-        hijax.VJPHiPrimitive.expand(op)
+    for name, count in (("expand", 0), ("jvp", 2), ("vjp_fwd", 1), ("vjp_bwd_retval", 2), ("batch", 3)):
+        with pytest.raises(NotImplementedError, match=f"Times must implement `{name}`"):
+            getattr(hijax.VJPHiPrimitive, name)(op, *[None] * count)
 
     class Empty(hijax.VJPHiPrimitive):
         pass
 
     with pytest.raises(AttributeError, match=r"must set self\.in_avals"):
         Empty()
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, anima.jit])
+def test_results_that_are_mapped_in_another_place_or_not(mode: Any) -> None:
+    class Both(hijax.VJPHiPrimitive):
+        """A row times two, and a number that does not depend on it."""
+
+        def __init__(self) -> None:
+            row = anima.typeof(jnp.ones(3))
+            self.in_avals, self.out_aval, self.params = (row,), {"row": row, "one": anima.typeof(jnp.float32(1))}, {}
+            super().__init__()
+
+        def expand(self, x: Any) -> Any:
+            return {"row": x * 2, "one": jnp.float32(1)}
+
+        def batch(self, axis_data: Any, args: Any, dims: Any) -> Any:
+            x = jnp.moveaxis(args[0], dims[0], 0)
+            return {"row": x.T * 2, "one": jnp.float32(1)}, {"row": 1, "one": None}
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for axis in (0, 1):
+        got = mode(anima.vmap(lambda v: Both()(v), in_axes=axis))(x if axis == 0 else x.T)
+        np.testing.assert_array_equal(got["row"], 2 * x)
+        np.testing.assert_array_equal(got["one"], [1, 1])
 
 
 def test_primitives_as_classes() -> None:

@@ -245,3 +245,38 @@ def test_what_is_about_accelerators_names_itself() -> None:
         assert refuse.__name__ == refuse.__qualname__ == name
         with pytest.raises(NotImplementedError, match=rf"pallas\.{name} is not implemented: it is about .* CPUs"):
             refuse(1, x=2)
+
+
+@pytest.mark.parametrize("condition", [True, False, np.bool_(True), np.bool_(False)])
+@pytest.mark.parametrize("traced", [False, True])
+def test_conditions_that_are_known_or_not(condition: Any, traced: bool) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = x[...]
+
+        @pl.when((x[0] > -1) == bool(condition) if traced else condition)
+        def _() -> None:
+            out[...] = pl.broadcast_to(x[1], (3,)) * 2
+
+    x = np.float32([1, 2, 3])
+    got = pl.pallas_call(kernel, out_shape=float32(3))(x)
+    np.testing.assert_array_equal(got, [4, 4, 4] if condition else x)
+
+
+def test_texts_of_specs() -> None:
+    assert repr(pl.no_block_spec) == "NoBlockSpec" and str(pl.MemorySpace.ANY) == "any" and str(tpu.VMEM) == "vmem"
+    assert repr(pl.GridSpec(grid=(2, 3))) == ("GridSpec(grid=(2, 3), in_specs=NoBlockSpec, out_specs=NoBlockSpec, "
+                                              "scratch_shapes=())")
+    assert repr(tpu.CompilerParams(vmem_limit_bytes=7)) == "CompilerParams(vmem_limit_bytes=7)"
+    assert tpu.CompilerParams(vmem_limit_bytes=7).vmem_limit_bytes == 7
+    aval = tpu.VMEM((2, 3), np.float32).get_array_aval()
+    assert (aval.shape, aval.dtype) == ((2, 3), np.float32)
+
+
+def test_prints_within_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        pl.debug_print("step {} has {}", pl.program_id(0), x[0])
+        out[...] = x[...]
+
+    pl.pallas_call(kernel, grid=(3,), in_specs=[pl.BlockSpec((1,), lambda i: (i,))],
+                   out_specs=pl.BlockSpec((1,), lambda i: (i,)), out_shape=float32(3))(np.float32([1, 2, 3]))
+    assert capsys.readouterr().out.splitlines() == [f"step {k} has {k + 1}.0" for k in range(3)]

@@ -25,7 +25,11 @@ from anima.experimental import (
     transfer,
 )
 from anima.experimental.compilation_cache import compilation_cache
+from anima.experimental.sparse import BCOO
 from anima.extend.core import Primitive
+from anima.ops.linalg_spectral import eigh_tridiagonal_p
+from anima.ops.linalg_systems import sylvester_p
+from anima.ops.threefry import threefry2x32_p
 from anima.profiler import ProfileData, TraceAnnotation, trace
 from anima.sharding import Mesh, NamedSharding, PartitionSpec as P
 
@@ -128,6 +132,42 @@ def test_counts() -> None:
     assert forward.flops == 2 * 8 * 16 * 4 < backward.flops
     types = rl.roofline(jnp.sin)(anima.ShapeDtypeStruct((5,), np.float32))[1]
     assert types.unfused_flops == 5 and types.ici_bytes == {}
+
+
+F, C = np.ones((8, 64), np.float32), np.ones((8, 64), np.complex64)
+M, S, TALL, V = (np.ones(shape, np.float32) for shape in ((2, 5, 3), (4, 4), (4, 7), 5))
+KEYS = np.zeros(8, np.uint32)
+
+
+@pytest.mark.parametrize("call, args, operations", [
+    (lambda x: lax.sort(x), (F,), 512 * 6), (lambda x: lax.top_k(x, 2)[0], (F,), 512 * 6),
+    (lambda x: lax.top_k(x, 2, axis=0)[0], (F,), 512 * 3), (lambda x: lax.argmin(x, 1, "int32"), (M,), 30 - 6),
+    (lambda x: lax.fft(x, "FFT", (64,)), (C,), 5 * 512 * 6), (lambda x: lax.fft(x, "FFT", (8, 64)), (C,), 5 * 512 * 9),
+    (lambda x: lax.fft(x, "RFFT", (64,)), (F,), 2.5 * 512 * 6), (lambda x: lax.fft(x, "FFT", (1,)), (C[:, :1],), 5 * 8),
+    (lambda x: lax.fft(x, "IRFFT", (64,)), (C[:, :33],), 2.5 * 512 * 6),
+    (lambda x: lax.linalg.cholesky(x, symmetrize_input=False), (S,), 64), (lax.linalg.geqrf_p.bind, (M,), 30 * 3),
+    (lax.linalg.ormqr, (M, M[:, 0, :2], np.ones((2, 5, 4), "f")), 4 * 40 * 2),
+    (lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True), (S, TALL), 28 * 4),
+    (lambda a, b: lax.linalg.triangular_solve(a, b), (S, TALL.T), 28 * 4),
+    (lambda d, e: eigh_tridiagonal_p.bind(d, e, vectors=True), (V, V[:4]), 30 * 5),
+    (lambda d, e: eigh_tridiagonal_p.bind(d, e, vectors=False), (V, V[:4]), 5 * 5),
+    (lambda a, b, c: sylvester_p.bind(a, a, a, b, b, b, c, transposed=False), (S, S[:3, :3], S[:, :3]), 5 * 12 * 7),
+    (lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 4), (1, 4), "VALID"), (F,), 8 * 16 * 3),
+    (lambda k, x: threefry2x32_p.bind(k, k, x, x), (KEYS, KEYS), 800),
+    (lambda m, x: m @ x, (BCOO.fromdense(np.eye(4, 5, dtype=np.float32)), M[0]), 2 * 4 * 3),
+])
+def test_operations_are_counted_as_they_say(call: Any, args: tuple[Any, ...], operations: float) -> None:
+    assert rl.roofline(call)(*args)[1].unfused_flops == operations
+
+
+def test_counts_inside_of_meshes() -> None:
+    """A program over a mesh counts as that of one device does."""
+    mesh = Mesh(np.array(anima.devices()[:1]), ("x",))
+    shapes, result = rl.roofline(lambda x: jnp.sin(x) @ x.T, mesh, P("x"), P("x"))(X)
+    plain = rl.roofline(lambda x: jnp.sin(x) @ x.T)(X)[1]
+    assert shapes.shape == (2, 2) and result.flops == plain.flops == 24 and result.unfused_flops == 30
+    assert rl.RooflineShape.total_bytes([anima.typeof(X), anima.typeof(jnp.ones(3, "int8"))]) == 27
+    assert rl.RooflineResult.zeros() + result == result
 
 
 def test_sums_of_counts_and_rules_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:

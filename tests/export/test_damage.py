@@ -251,3 +251,64 @@ def test_what_chooses_a_branch_is_one_number(index: str, good: bool) -> None:
     else:
         with pytest.raises(JaxprTypeError, match="chooses a branch"):
             check_call(wrong)
+
+
+def _loop() -> Any:
+    """The equation of a loop with a constant, two carries and an input of four steps."""
+    w = jnp.ones(2)
+
+    def step(c: Any, x: Any) -> Any:
+        return (c[0] + x * w.sum(), c[1] + 1), c[0]
+
+    (eqn,) = anima.make_jaxpr(lambda c, d, xs: lax.scan(step, (c, d), xs))(1.0, 1, jnp.ones(4)).eqns[-1:]
+    assert eqn.primitive.name == "scan"
+    return eqn
+
+
+@pytest.mark.parametrize("change, text", [
+    ({}, None), ({"unroll": 2}, None), ({"length": -1}, "A loop has -1 steps"), ({"length": 5}, "A loop has 5 steps"),
+    ({"unroll": 0}, "steps, not those of its operands"), ({"num_consts": -1}, "have no parts of"),
+    ({"num_carry": 9}, "have no parts of"), ({"num_carry": -1}, "have no parts of"),
+    ({"num_carry": 1}, "not those of its operands|are of types")])
+def test_loops_that_are_none(change: dict[str, Any], text: str | None) -> None:
+    eqn = _loop()
+    wrong = eqn.replace(params={**eqn.params, **change})
+    if text is None:
+        check_call(wrong)
+    else:
+        with pytest.raises(JaxprTypeError, match=text):
+            check_call(wrong)
+
+
+def test_loops_over_others_than_tapes() -> None:
+    program = anima.make_jaxpr(anima.grad(lambda x: lax.while_loop(lambda c: c < 100.0, lambda c: c * c + 1.0, x)))(1.0)
+    made, eqn = program.eqns
+    assert (made.primitive.name, eqn.primitive.name) == ("tape_while", "tape_scan")
+    check_call(made)
+    check_call(eqn)
+    first, values, steps = eqn.invars
+    number = Var(ShapedArray((), np.dtype("float32")))
+    for invars, length, text in (
+            ([first, values, number], (False, True), "given others than tapes"),
+            ([first, values, steps], (False,), "given others than tapes"),
+            ([first, values, steps], (False, False), "does not know its length"),
+            ([first, values, steps], (True, True), "does not know its length"),
+            ([first, steps, values], (False, True), "does not know its length"),
+            ([number, steps, values], (True, False), "The operands of a loop over tapes are of types"),
+            ([Var(ShapedArray((2,), np.dtype("float32"))), values, steps], (False, True), "operands of a loop over")):
+        with pytest.raises(JaxprTypeError, match=text):
+            check_call(eqn.replace(invars=invars, params={**eqn.params, "length": length}))
+
+
+def test_small_numbers_that_are_none() -> None:
+    """A number of four bits that does not fit into them is no number of a file."""
+    small = np.array([1, -3, 5, 7, -8], np.int8)
+    table = jnp.asarray(small).astype("int4")
+    blob = ex.export(anima.jit(lambda x: x * table.astype("float32")))(np.ones(5, "f4")).serialize()
+    content = bytearray(blob[HEAD:])
+    np.testing.assert_array_equal(ex.deserialize(sealed(MAGIC, VERSION, bytes(content))).call(np.ones(5, "f4")), small)
+    place = bytes(content).index(small.tobytes())
+    for value in (8, 100, 247):
+        content[place + 2] = value
+        with pytest.raises(FormatError, match="a number is no int4"):
+            ex.deserialize(sealed(MAGIC, VERSION, bytes(content)))

@@ -112,7 +112,9 @@ def test_wrong_arguments() -> None:
         loaded(jnp.ones(3), 1.0)
     with pytest.raises(TypeError, match="Cannot apply Anima transformations"):
         anima.jit(loaded)(jnp.ones(3))
-    for what in (loaded.as_text, loaded.cost_analysis):
+    runs = loaded.runtime_executable()
+    for what in (loaded.as_text, loaded.cost_analysis, runs.cost_analysis, *(
+            lambda name=name: getattr(runs, name) for name in ("loops", "llvm", "asm"))):
         with pytest.raises(NotImplementedError, match="loaded as machine code"):
             what()
     blob, in_tree, _ = serialize(compiled(lambda x: x * 2, jnp.ones(3)))

@@ -109,6 +109,24 @@ def test_constants_of_every_dtype(name: str) -> None:
     same(again(ex.export(fun)(1)).call(1), fun(1))
 
 
+@pytest.mark.parametrize("value", [2.5, np.float32(2.5), np.int32(7), -7, 1 + 2j, np.complex64(1 - 2j), float("inf"),
+                                   -0.0, True])
+def test_numbers_among_parameters(value: Any) -> None:
+    """Python's and NumPy's, of every kind, are the same in a file."""
+    kind = complex if np.iscomplexobj(value) else np.float32
+    x = np.arange(1, 5).astype(kind)
+
+    def fun(x: Any) -> Any:
+        return x.at[jnp.array([1, 9, -9])].get(mode="fill", fill_value=value)
+
+    exported = ex.export(anima.jit(fun))(x)
+    again = ex.deserialize(exported.serialize())
+    for call in (exported.call, again.call):
+        got = np.asarray(call(x))
+        np.testing.assert_array_equal(got, np.array([2, value, value], got.dtype))
+        np.testing.assert_array_equal(np.signbit(got.real), np.signbit(np.real([2, value, value])))
+
+
 def test_keys_are_constants_too() -> None:
     keys = anima.random.split(anima.random.key(3), 2)
     fun = anima.jit(lambda n: anima.random.normal(keys[n], (3,)))
@@ -284,6 +302,19 @@ Pair = collections.namedtuple("Pair", "x y")
 class Box:
     def __init__(self, content: Any, label: str) -> None:
         self.content, self.label = content, label
+
+
+@pytest.mark.parametrize("key", [1.5, (1, 2), b"x"])
+def test_keys_that_cannot_be_written(key: Any) -> None:
+    exported = ex.export(anima.jit(lambda d: d[key]))({key: 1.0})
+    assert float(exported.call({key: 2.0})) == 2
+    with pytest.raises(ValueError, match=r"Cannot serialize a dict with the key .*: keys are texts, integers or bools"):
+        exported.serialize()
+
+
+def test_there_are_no_lowering_rules() -> None:
+    with pytest.raises(NotImplementedError, match="no lowering rules to override"):
+        ex.export(anima.jit(jnp.sin), _override_lowering_rules=())
 
 
 def test_nodes_need_names() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +15,7 @@ import anima
 import anima.numpy as jnp
 from anima import export as ex, lax
 from anima.config import threefry_partitionable
-from anima.core.dims import Dim
+from anima.core.dims import OPERATIONS, Dim
 from anima.core.format import sealed
 from anima.errors import InconclusiveDimensionOperation
 from anima.export.polymorphic import FAMILY, FAMILY_VERSION
@@ -248,6 +250,181 @@ def test_comparisons() -> None:
         a // 0
     with pytest.raises(ValueError, match="negative powers"):
         a ** -1
+
+
+NAMED = {"floordiv": lambda x, y: x // y, "mod": lambda x, y: x % y, "max": max, "min": min}
+AT = [{"a": a, "b": b} for a in (1, 2, 3, 4, 7, 12) for b in (1, 2, 3, 5, 9)]
+
+
+def random_size(rng: random.Random, depth: int) -> str:
+    if not depth or rng.random() < 0.15:
+        return rng.choice(["a", "b", "a", "b", str(rng.randint(-3, 5))])
+    kind = rng.choice(["+", "-", "*", "**", *NAMED])
+    x, y = random_size(rng, depth - 1), random_size(rng, depth - 1)
+    return f"{kind}({x}, {y})" if kind in NAMED else f"({x}) ** 2" if kind == "**" else f"({x}) {kind} ({y})"
+
+
+def computed(text: str, names: dict[str, Any]) -> Any:
+    """What a text of a size is; None where it divides by zero."""
+    try:
+        return eval(text, names)
+    except ZeroDivisionError:
+        return None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_sizes(seed: int) -> None:
+    """They have the values of their texts, can be read from their own, and say of others only what always holds."""
+    rng = random.Random(seed)
+    for _ in range(40):
+        texts = random_size(rng, rng.randint(1, 3)), random_size(rng, rng.randint(0, 2))
+        scope = ex.SymbolicScope()
+        a, b = ex.symbolic_shape("a, b", scope=scope)
+        sizes = [computed(text, {"a": a, "b": b, **OPERATIONS}) for text in texts]
+        if None in sizes:
+            continue
+        wanted = [[computed(text, {**at, **NAMED}) for at in AT] for text in texts]
+        for size, values in zip(sizes, wanted, strict=True):
+            if not ex.is_symbolic_dim(size):
+                assert set(values) <= {size, None}
+                continue
+            assert ex.symbolic_shape(str(size), scope=scope) == (size,)
+            assert all(v is None or size.at(at) == v for at, v in zip(AT, values, strict=True)), texts
+        pairs = [(x, y) for x, y in zip(*wanted, strict=True) if x is not None and y is not None]
+        for compare in (operator.lt, operator.le, operator.gt, operator.ge):
+            try:
+                known = compare(*sizes)
+            except InconclusiveDimensionOperation:
+                continue
+            assert all(compare(x, y) == known for x, y in pairs), (texts, compare)
+        assert sizes[0] != sizes[1] or all(x == y for x, y in pairs), texts
+
+
+@pytest.mark.parametrize("text", ["max(a, b) >= 1", "max(a, 3) >= 3", "min(a, 3) <= 3", "min(a, b) >= 1", "a**2 >= 1",
+                                  "((a - 4) // (b + 3))**2 >= 0", "max(a, b) > 0", "min(a, b) - 1 >= 0",
+                                  "b - min(0, a) >= 1",
+                                  "max(a + 1, a) == a + 1", "min(a + 1, a) == a", "max(a - 1, 0) == a - 1",
+                                  "min(a, 1) == 1", "max(2, min(a, 2)) == 2", "(a + b) // (a + b) == 1"])
+def test_what_is_known_of_sizes(text: str) -> None:
+    a, b = ex.symbolic_shape("a, b")
+    assert eval(text, {"a": a, "b": b, **OPERATIONS})
+
+
+@pytest.mark.parametrize("text", ["a + 'x'", "'x' + a", "a - 'x'", "'x' - a", "a * 1.5", "1.5 * a", "a ** 1.5",
+                                  "divmod(a, 1.5)", "divmod(1.5, a)", "a // 1.5", "7.5 // a", "a % 1.5", "7.5 % a",
+                                  "a < 1.5", "a <= 1.5", "a > 'x'", "a >= 'x'"])
+def test_sizes_are_computed_with_integers(text: str) -> None:
+    (a,) = ex.symbolic_shape("a")
+    with pytest.raises(TypeError, match=r"not supported|unsupported operand|can only concatenate str"):
+        eval(text, {"a": a})
+    assert a != "x" and a != 1.5
+
+
+def test_sizes_of_two_scopes_are_not_computed_with_each_other() -> None:
+    (a,), (b,) = ex.symbolic_shape("a"), ex.symbolic_shape("a")
+    assert a != b
+    for call in (lambda: a + b, lambda: a * b, lambda: a // b, lambda: a < b):
+        with pytest.raises(ValueError, match="mixing of symbolic scopes: 'a' is of scope"):
+            call()
+
+
+def test_sizes_of_a_traced_function_as_texts_and_numbers() -> None:
+    """A size is written as what it is; as a number, it is one of a few that the function is traced for."""
+    seen = []
+
+    def fun(x: Any) -> Any:
+        n = x.shape[0] * 2 + 1
+        seen.append((f"{n:>9}", str(n), pickle.loads(pickle.dumps(n)), n + 0.5))
+        return x
+
+    ex.export(anima.jit(fun))(struct("a"))
+    for padded, text, number, half in seen:
+        assert padded == "  2*a + 1" and text == "2*a + 1" and type(number) is int and half == number + 0.5
+
+
+def test_numbers_among_parameters_follow_the_sizes() -> None:
+    def fun(x: Any) -> Any:
+        return lax.linalg.symmetric_product(x, x @ x.T, alpha=x.shape[0] / 4, beta=x.shape[1])
+
+    x = of_shape((3, 2))
+    got = ex.export(anima.jit(fun))(struct("a, b")).call(x)
+    np.testing.assert_allclose(got, (3 / 4 + 2) * x @ x.T, rtol=1e-5)
+
+
+NUMBERS: list[tuple[str, Callable[..., Any], bool]] = [
+    ("linear", lambda a, b: a * 0.5 + 0.25, True), ("integer", lambda a, b: 3 * a - b + 1, True),
+    ("of a product", lambda a, b: a * b * 0.5 + 1, True), ("of a sum", lambda a, b: a + 2 * b + 0.5, True),
+    ("inverse", lambda a, b: 2.5 / a, True), ("inverse of a sum", lambda a, b: 1 / (b + 1), True),
+    ("inverse of a square", lambda a, b: 3 / a**2, True), ("quotient", lambda a, b: a / b, False),
+    ("root", lambda a, b: a**0.5, False), ("complex", lambda a, b: 1j * a, False),
+    ("infinite", lambda a, b: float("inf") if a % 2 else 1.0, False),
+]
+
+
+@pytest.mark.parametrize("number, known", [c[1:] for c in NUMBERS], ids=[c[0] for c in NUMBERS])
+def test_numbers_that_are_made_of_sizes(number: Callable[..., Any], known: bool) -> None:
+    """Those are known for all sizes that are linear in one, or its inverse; others are refused."""
+    export = ex.export(anima.jit(lambda x: x * number(*x.shape)))
+    if not known:
+        with pytest.raises(InconclusiveDimensionOperation):
+            export(struct("a, b"))
+        return
+    exported = export(struct("a, b"))
+    for shape in ((1, 1), (3, 5), (8, 2), (40, 41)):
+        np.testing.assert_allclose(exported.call(jnp.ones(shape)), np.full(shape, number(*shape)), rtol=1e-6)
+
+
+def test_points_are_where_sizes_are() -> None:
+    exported = ex.export(anima.jit(lambda x: x * 2))(struct("floordiv(66, a - 11), a"))
+    assert exported.call(jnp.ones((6, 22))).shape == (6, 22)
+
+
+def test_sizes_without_a_program() -> None:
+    exported = ex.export(anima.jit(lambda x: x[: 10 % (x.shape[0] - 1)]))(struct("a"))
+    assert exported.call(jnp.ones(5)).shape == (2,)
+    with pytest.raises(ValueError, match=r"has no program for the sizes \{'a': 1\}: integer modulo by zero"):
+        exported.call(jnp.ones(1))
+
+
+def test_calls_of_more_sizes_than_are_kept() -> None:
+    exported = ex.export(anima.jit(lambda x: x[:1] * 2 + x.shape[0]))(struct("a"))
+    for n in (*range(1, 70), 1, 69):
+        assert float(exported.call(jnp.ones(n))[0]) == 2 + n
+
+
+def test_orders_of_derivatives_that_are_serialized() -> None:
+    exported = ex.export(anima.jit(jnp.sin))(struct("a"))
+    for order in (-1, 16):
+        with pytest.raises(ValueError, match=f"vjp_order is from 0 to 15, got {order}"):
+            exported.serialize(vjp_order=order)
+
+
+def test_constraints_between_numbers_and_of_products() -> None:
+    assert ex.SymbolicScope(["2 >= 1", "1 == 1", "1 <= 1"]).limits == []
+    for text in ("1 >= 2", "2 <= 1", "1 == 2"):
+        with pytest.raises(ValueError, match=f"Unsatisfiable constraint: {text}"):
+            ex.SymbolicScope([text])
+    a, b = ex.symbolic_shape("a, b", constraints=["a*b == 6", "2*a == b"])
+    assert a * b == 6 and 2 * a - b <= 0 and 2 * a - b >= 0 and 2 * a == b
+    a, b = ex.symbolic_shape("a, b", constraints=["a == b + 1"])
+    assert str(a) == "b + 1"
+
+
+@pytest.mark.parametrize("call", [
+    lambda **given: ex.symbolic_shape("a", **given), lambda **given: ex.symbolic_args_specs(np.ones(3), "a", **given)])
+def test_constraints_are_part_of_a_scope(call: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="Either a scope or constraints can be given"):
+        call(scope=ex.SymbolicScope(), constraints=["a >= 2"])
+    for given in ({"scope": ex.SymbolicScope()}, {"constraints": ["a >= 2"]}):
+        call(**given)
+
+
+@pytest.mark.parametrize("text, problem", [("a" + "+a" * 100_000, "is too long"),
+                                           ("max(" * 60 + "a" + ", 1)" * 60, "is too deep")])
+def test_texts_that_are_too_much(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        ex.symbolic_shape(text)
+    assert str(ex.symbolic_shape("max(" * 9 + "a" + ", b)" * 9)[0]) == "max(" * 9 + "a" + ", b)" * 9
 
 
 @pytest.mark.parametrize("spec", ["2 a", "a b", "a //2", "max(a)", "foo(a, b)", "a+", "a^", "a^99", "(" * 50 + "a", "?",

@@ -154,3 +154,40 @@ def test_what_is_replaced_changes_nothing_else() -> None:
                 assert getattr(other, name) == getattr(one, name), name
             assert other == one and hash(other) == hash(one)
         assert one.replace_debug_info(None).debug_info is None
+
+
+def test_stores() -> None:
+    store = lu.Store()
+    assert not store
+    store.store(0)
+    assert store and store.val == 0
+    store.reset()
+    assert not store
+    store.store(None)
+    assert store and store.val is None
+    equal = lu.EqualStore()
+    for _ in range(2):
+        equal.store((1, 2))
+    with pytest.raises(lu.StoreException, match=r"occupied with \(1, 2\), which is not \(1, 3\)"):
+        equal.store((1, 3))
+    assert equal.val == (1, 2)
+
+
+def test_steps_that_take_another_step_are_refused() -> None:
+    @lu.transformation
+    def restless(*args: Any) -> Any:
+        yield args, {}
+        yield 1
+        yield 2
+
+    with pytest.raises(RuntimeError, match="the transformation restless yields more than twice"):
+        restless(lu.wrap_init(f)).call_wrapped(1.0, 2.0)
+    assert lu.wrap_init(f).__name__ == "f"
+
+
+def test_what_is_new_to_a_cache_is_explained() -> None:
+    told: list[Any] = []
+    run = lu.cache(lambda fun, *args: fun.call_wrapped(*args), explain=lambda *given: told.append(given[1]))
+    for x in (1.0, 1.0, 2.0):
+        run(lu.wrap_init(f), x, 2.0)
+    assert told == [True, False]

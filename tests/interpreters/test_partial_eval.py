@@ -9,6 +9,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import api_util
 from anima.core import ShapedArray
 from anima.extend import core, linear_util as lu
 from anima.interpreters import partial_eval as pe
@@ -101,3 +102,29 @@ def test_rules_for_dead_code() -> None:
     assert pe.dce_jaxpr_call_rule([False, False], eqn) == ([False, False], None)
     pe.dce_rules[p] = lambda used, eqn: ([False] * 2, None)
     assert pe.dce_jaxpr(anima.make_jaxpr(f)(1.0, 1.0).jaxpr, [True])[0].eqns == []
+
+
+def test_rules_for_calls_of_programs() -> None:
+    """Where a result is used, the call has what it needs; where none is, there is no call, unless it has effects."""
+    open_p, closed_p = core.Primitive("open_call"), core.Primitive("closed_call")
+    closed = anima.make_jaxpr(lambda x, y: (x * 2, y * 3, x * y))(1.0, 1.0)
+    for p, program, rule in ((open_p, closed.jaxpr, pe.dce_jaxpr_call_rule),
+                             (closed_p, closed, pe.dce_jaxpr_closed_call_rule)):
+        p.multiple_results = True
+        p.def_abstract_eval(lambda *xs, call_jaxpr: [xs[0]] * 3)
+        (eqn,) = anima.make_jaxpr(lambda x, y, p=p, program=program: p.bind(x, y, call_jaxpr=program))(1.0, 1.0).eqns
+        for wanted, operands in (([True, False, False], [True, False]), ([False, True, False], [False, True]),
+                                 ([True, True, False], [True, True]), ([False, False, True], [True, True])):
+            used, small = rule(wanted, eqn)
+            left = small.params["call_jaxpr"]
+            assert used == operands and len(small.invars) == sum(operands) == len(getattr(left, "jaxpr", left).invars)
+            assert [v for v, w in zip(eqn.outvars, wanted, strict=True) if w] == list(small.outvars)
+            assert len(left.eqns) == sum(wanted)
+        assert rule([False] * 3, eqn) == ([False, False], None)
+
+
+def test_names_of_functions_that_are_told_of() -> None:
+    info = api_util.debug_info("grad", f, (1.0, 2.0), {})
+    with pytest.raises(anima.errors.TracerBoolConversionError, match=r"function f for grad|for grad") as caught:
+        pe.trace_to_jaxpr_dynamic(lu.wrap_init(lambda x, y: [x if x > y else y], debug_info=info), [SCALAR, SCALAR])
+    assert "The error occurred while tracing the function f at" in str(caught.value)

@@ -148,6 +148,13 @@ def test_rules_of_animas_own_primitives_can_be_called_and_replaced() -> None:
     out, dim = batching.primitive_batchers[primitives.reduce_sum_p]((np.ones((2, 3), np.float32),), (1,), axes=(0,))
     equal(out, np.full(3, 2.0))
     assert dim == 0
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for found, dim in (
+            batching.fancy_primitive_batchers[primitives.reduce_sum_p](
+                batching.AxisData(None, 3), (x,), (1,), axes=(0,)),
+            batching.axis_primitive_batchers[primitives.reduce_sum_p](3, None, None, (x,), (1,), axes=(0,))):
+        equal(found, x.sum(0))
+        assert dim == 0
     ad.primitive_jvps[primitives.cos_p] = lambda primals, tangents, **params: (jnp.cos(*primals), 5.0 * tangents[0])
     try:
         equal(anima.grad(jnp.cos)(1.0), 5.0)
@@ -172,6 +179,28 @@ def test_symbolic_zeros_are_trees_without_leaves() -> None:
     assert ad.add_tangents(ad.Zero(aval), ad.Zero(aval)) == ad.Zero(aval)
     equal(ad.add_tangents(ad.Zero(aval), X), X)
     equal(ad.add_jaxvals(X, X), 2 * X)
+
+
+def test_operations_without_a_rule() -> None:
+    p = core.Primitive("without_rules")
+    with pytest.raises(NotImplementedError, match=r"Transposition .* of 'without_rules' is not implemented"):
+        ad.get_primitive_transpose(p)
+
+
+def test_one_operation_as_a_program() -> None:
+    """Parameters may be what has no hash."""
+    x = np.float32([[1, 2], [3, 4]])
+    equal(xla.apply_primitive(primitives.reduce_sum_p, x, axes=(0,)), x.sum(0))
+    p = core.Primitive("listed")
+    p.def_impl(lambda x, *, factors: x * sum(factors))
+    mlir.register_lowering(p, mlir.lower_fun(lambda x, *, factors: x * sum(factors), multiple_results=False))
+    p.def_abstract_eval(lambda x, *, factors: x)
+    for factors, total in (([1, 2], 3), ([4, 5], 9), ((4, 5), 9)):
+        equal(xla.apply_primitive(p, x, factors=factors), total * x)
+    for value in (np.float64(1.5), np.arange(3)):
+        found = xla.canonicalize_dtype_handlers[type(value)](value)
+        assert isinstance(found, np.ndarray) and found.dtype == anima.dtypes.canonicalize_dtype(value.dtype)
+        equal(found, value)
 
 
 def made(name: str, fun: Callable[..., Any], many: bool = False) -> core.Primitive:
@@ -206,6 +235,10 @@ def test_bilinear_operations() -> None:
     def cube(x: Any) -> Any:
         return p.bind(x, p.bind(x, x))
 
+    undefined = ad.UndefinedPrimal(core.ShapedArray((), np.dtype(np.float32)))
+    for both in ((undefined, undefined), (2.0, 3.0)):
+        with pytest.raises(TypeError, match="'times' is linear in one operand at a time"):
+            ad.primitive_transposes[p](1.0, *both)
     for mode in (lambda f: f, anima.jit):
         equal(mode(anima.grad(cube))(3.0), 27.0)
         equal(mode(anima.hessian(cube))(3.0), 18.0)
@@ -347,6 +380,8 @@ def test_what_is_about_mlir_says_so(name: str) -> None:
     with pytest.raises(NotImplementedError, match="compiled without MLIR"):
         getattr(mlir, name)(*([None] if name != "core_call_lowering" else []),
                             **({"name": "f", "call_jaxpr": None, "ctx": None} if name == "core_call_lowering" else {}))
+    with pytest.raises(NotImplementedError, match="compiled without MLIR"):
+        mlir.lower_fun(jnp.sin)(None, 1.0)
 
 
 def test_types_with_hooks_are_not_mapped() -> None:

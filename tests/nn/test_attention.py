@@ -86,6 +86,9 @@ def test_gradient_and_jit() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match="multiple"):
         nn.dot_product_attention(Q[:, :, :3], KEY, VALUE)
+    for given in ((Q[0, 0], KEY[0, 0], VALUE[0, 0]), (Q[0], KEY, VALUE), (Q, KEY[0], VALUE), (Q, KEY, VALUE[0])):
+        with pytest.raises(ValueError, match="must all have 3 or all have 4 dimensions"):
+            nn.dot_product_attention(*given)
     with pytest.raises(NotImplementedError, match="cudnn"):
         nn.dot_product_attention(Q, KEY, VALUE, implementation="cudnn")
     with pytest.raises(ValueError, match="boolean"):

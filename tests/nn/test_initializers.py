@@ -63,6 +63,10 @@ def test_orthogonal_matrices_are_those_of_random() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match="Can't compute input and output sizes of a 1-dimensional weights tensor"):
         init.glorot_normal()(KEY, (3,))
+    assert init.lecun_normal(in_axis=0, out_axis=0)(KEY, (3,)).shape == (3,)
+    with pytest.raises(ValueError, match="`fan_in` must be less or equal than `fan_out`"):
+        init.delta_orthogonal()(KEY, (3, 4, 3))
+    assert init.delta_orthogonal()(KEY, (3, 3, 3)).shape == (3, 3, 3)
     with pytest.raises(ValueError, match="invalid distribution"):
         init.variance_scaling(1.0, "fan_in", "x")(KEY, (2, 3))
     with pytest.raises(ValueError, match="invalid mode"):

@@ -71,6 +71,8 @@ CASES = [
     ("jnp.arange(3)[1:2.5]", TypeError, "'float' object cannot be interpreted as an integer"),
     ("jnp.arange(3)[::0]", ValueError, "slice step cannot be zero"),
     ("jnp.zeros((0, 3))[0]", IndexError, "out of bounds for axis 0 with size 0"),
+    ("jnp.zeros((0, 3)).at[0].set(1)", IndexError, "out of bounds for axis 0 with size 0"),
+    ("jnp.zeros((2, 3))[:, 'a']", TypeError, "Anima does not support string indexing; got idx='a'"),
     ("jnp.arange(3)[jnp.array([True, False])]", IndexError, "boolean index did not match shape of indexed array"),
     ("jnp.zeros((2, 3)).at[0].set(jnp.ones(4))", ValueError, "input type=float32[4] and requested type=float32[3]"),
     ("jnp.arange(3).at[jnp.array([5])].get(mode='nope')", ValueError, 'Unknown gather mode "nope"'),
@@ -103,6 +105,10 @@ REFUSED = {
         ("array([jnp.ones(2), jnp.ones(3)])", "inhomogeneous shape"),
         ("asarray([1], copy=False)", "cannot make an array from this value without a copy"),
         ("full((2,), V)", "Incompatible shapes for broadcasting: (3,) and requested (2,)"),
+        ("full((2, 3), jnp.ones((4, 1, 3)))", "Incompatible shapes for broadcasting: (4, 1, 3) and requested (2, 3)"),
+        ("fft.fftn(V, s=(2, 2))", "must have at least as many input dimensions as fft_lengths (2, 2)"),
+        ("concatenate(S)", "Zero-dimensional arrays cannot be concatenated."),
+        ("delete(X, [True, False], axis=1)", "a mask of shape (2,) does not fit axis 1 of size 3"),
         ("diag(jnp.ones((2, 2, 2)))", "diag input must be 1d or 2d"),
         ("diagonal(V)", "diagonal requires an array of at least two dimensions"),
         ("fill_diagonal(V, 1, inplace=False)", "array must be at least 2-d"),
@@ -223,6 +229,10 @@ REFUSED = {
     TypeError: [
         ("gradient(X, 1.0, 2.0, 3.0)", "Invalid number of spacing arguments 3 for axes=(0, 1)"),
         ("array(1j, 'float32')", "take its real part first"), ("array([1j, 2], 'float32')", "take its real part first"),
+        ("array([np.float32(1), np.datetime64('2020-01-01')])", "with dtype datetime64[D] is not a valid Anima array"),
+        ("array([np.datetime64('2020-01-01')], 'float32')", "with dtype datetime64[D] is not a valid Anima array"),
+        ("array([1, np.str_('2')], 'float32')", "with dtype <U1 is not a valid Anima array"),
+        ("array([np.array(2, object)], 'float32')", "with dtype object is not a valid Anima array"),
         ("array([1, 'a'])", "not a valid Anima array type"), ("array([jnp.ones(1), 'a'])",
          "not a valid Anima array type"),
         ("isnan(anima.random.key(0))", "isnan does not accept dtype key"),
@@ -270,6 +280,7 @@ REFUSED = {
         ("reshape(X, (6,), order='K')", "order='K' is not implemented"), ("ravel(X, order='K')",
          "not implemented for ord"),
         ("zeros(2).view('int32', type=np.ndarray)", "`type` argument of array.view()"),
+        ("zeros(2).byteswap(inplace=True)", "byteswap(inplace=True): arrays are immutable."),
         ("pad(V, 1, 'no')", "Unimplemented padding mode 'no' for np.pad."),
         ("quantile(V, 0.5, weights=V)", "method 'linear' does not support weights"),
         ("take(V, 0, mode='raise')", "The 'raise' mode to anima.numpy.take"),
@@ -293,6 +304,9 @@ TRACED = [
     ("lambda n: jnp.linspace(0, 1, n)", (), ConcretizationTypeError, "'num' argument"),
     ("lambda x: jnp.repeat(x, x)", (3,), ConcretizationTypeError, "the total number of repeats must be static"),
     ("lambda x: x.item()", (), ConcretizationTypeError, "item() method"),
+    ("lambda x: jnp.array([x, [1, 2]])", (), ValueError, "The detected shape was (2,) + inhomogeneous part."),
+    ("lambda a: jnp.frompyfunc(lambda x, y: x, 2, 1).reduce(jnp.ones(3), axis=a)", (), ConcretizationTypeError,
+     "It arose in the axis argument."),
 ]
 
 

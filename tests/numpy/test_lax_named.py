@@ -260,3 +260,34 @@ def test_scaled_matmul() -> None:
         anima.nn.scaled_matmul(x[0], y, s, t)
     with pytest.raises(TypeError, match="does not divide"):
         anima.nn.scaled_matmul(x, y, s[:, :, :1].repeat(3, 2), t)
+
+
+SIZED = lax.RaggedDotDimensionNumbers((((1,), (2,)), ((), ())), [0], [0])
+
+
+@pytest.mark.parametrize("changed, error, text", [
+    ({"group_offset": np.array([0])}, NotImplementedError, "group_offset is not supported"),
+    ({"group_sizes": np.float32([1, 3])}, TypeError, r"must be a vector of integers, got float32\[2\]"),
+    ({"group_sizes": np.array([[1, 3]])}, TypeError, r"must be a vector of integers, got int32\[1,2\]"),
+    ({"group_sizes": np.array([1, 2, 1])}, TypeError, "an entry for each of 3 groups, got 2"),
+    ({"ragged_dot_dimension_numbers": lax.RaggedDotDimensionNumbers(SIZED.dot_dimension_numbers, [0, 1], [0])},
+     TypeError, "exactly one lhs ragged dimension"),
+    ({"ragged_dot_dimension_numbers": lax.RaggedDotDimensionNumbers(SIZED.dot_dimension_numbers, [0], [])}, TypeError,
+     "expects 1 rhs group dimensions"),
+    ({"ragged_dot_dimension_numbers": lax.RaggedDotDimensionNumbers(SIZED.dot_dimension_numbers, [1], [0])}, TypeError,
+     "expects 0 rhs group dimensions"),
+])
+def test_ragged_products_that_do_not_fit(changed: dict[str, Any], error: type[Exception], text: str) -> None:
+    lhs, rhs, groups = normal(4, 3), normal(2, 5, 3), np.array([1, 3])
+    given = {"group_sizes": groups, "ragged_dot_dimension_numbers": SIZED}
+    want = np.stack([row @ rhs[int(k > 0)].T for k, row in enumerate(np.asarray(lhs))])
+    np.testing.assert_allclose(lax.ragged_dot_general(lhs, rhs, **given), want, rtol=1e-5, atol=1e-6)
+    with pytest.raises(error, match=text):
+        lax.ragged_dot_general(lhs, rhs, **{**given, **changed})
+
+
+def test_nothing_to_scan_and_no_shapes() -> None:
+    assert lax.associative_scan(lambda a, b: a, {}) == {} and lax.broadcast_shapes() == ()
+    with pytest.raises(ValueError, match=r"must have the same first dimension. \(saw: \[3, 4\]\)"):
+        lax.associative_scan(lambda a, b: a, (jnp.ones(3), jnp.ones(4)))
+    assert [str(lax.RandomAlgorithm(k)) for k in range(3)] == ["RNG_DEFAULT", "RNG_THREE_FRY", "RNG_PHILOX"]

@@ -172,6 +172,8 @@ def test_errors(ls: Any, rs: Any, numbers: Any, text: str) -> None:
 OTHER_ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: ct.dot_general(np.ones((2, 3), np.int32), np.ones((3, 2), np.int32), MATMUL,
                             preferred_element_type=np.int8), TypeError, "must not be narrower than the original type"),
+    (lambda: ct.dot_general(np.ones((2, 3), np.int32), np.ones((3, 2), np.int32), MATMUL, preferred_element_type=bool),
+     TypeError, "must be of one kind, got bool for result type of int32"),
     (lambda: ct.dot(np.ones((2, 3, 4)), np.ones((4, 2))), ValueError, "dimension_numbers must be specified"),
     (lambda: ct.dot(np.ones(2), np.ones(3)), ValueError, "dimension_numbers must be specified"),
     (lambda: ct.batch_matmul(np.ones(4), np.ones(4)), ValueError, "must be at least 2D"),
@@ -215,3 +217,27 @@ def test_the_real_part_of_a_product_that_is_asked_for_as_real() -> None:
     slopes = [anima.grad(lambda x, f=f: f(x, y).sum())(x) for f in (
         lambda x, y: lax.dot(x, y, preferred_element_type=np.float32), lambda x, y: lax.dot(x, y).real)]
     np.testing.assert_allclose(*slopes, rtol=1e-5)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_real_products_asked_for_as_integers_add_up_before_they_are_cut(jitted: bool) -> None:
+    product = anima.jit(lax.dot, static_argnames="preferred_element_type") if jitted else lax.dot
+    got = product(np.float32([0.6, 0.7, -2]), np.float32([1, 1, 1]), preferred_element_type=np.dtype("int32"))
+    assert got.dtype == np.int32 and int(got) == 0
+    assert int(product(np.float32([0.6, 0.7]), np.float32([1, 1]), preferred_element_type=np.dtype("int32"))) == 1
+
+
+@pytest.mark.parametrize("changed", [{"lhs_component_count": 2}, {"rhs_component_count": 3},
+                                     {"num_primitive_operations": 2}, {"lhs_precision_type": np.float16},
+                                     {"accumulation_type": np.float16}])
+def test_algorithms_of_several_parts_are_refused(changed: dict[str, Any]) -> None:
+    given = {"lhs_precision_type": np.float32, "rhs_precision_type": np.float32, "accumulation_type": np.float32}
+    x = np.float32([[1, 2], [3, 4]])
+    np.testing.assert_array_equal(lax.dot(x, x, precision=lax.DotAlgorithm(**given)), x @ x)
+    with pytest.raises(ValueError, match="is not supported by dot_general on CPU"):
+        lax.dot(x, x, precision=lax.DotAlgorithm(**{**given, **changed}))
+
+
+def test_dot_with_dimension_numbers_contracts_any_axes() -> None:
+    x, y = np.arange(6, dtype="f").reshape(2, 3), np.arange(12, dtype="f").reshape(4, 3)
+    np.testing.assert_array_equal(lax.dot(x, y, dimension_numbers=(((1,), (1,)), ((), ()))), x @ y.T)

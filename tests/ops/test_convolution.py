@@ -297,6 +297,16 @@ X, W = np.ones((1, 2, 5), np.float32), np.ones((3, 2, 2), np.float32)
     (lambda: lax.conv_dimension_numbers((1, 2, 3), (1, 2, 3), (1, 2, 3)), TypeError, "must be strings"),
     (lambda: lax.conv_dimension_numbers((1, 2, 3), (1, 2, 3), ("NWCD", "WIO", "NWC")), TypeError, "must have len"),
     (lambda: lax.conv_shape_tuple((2, 3, 5), (7, 3, 3), (1,), [(0, 0)] * 2), TypeError, "Wrong number"),
+    (lambda: lax.conv_shape_tuple((2, 3, 5), (7, 3, 3), (1, 1), [(0, 0)]), TypeError, "a stride for each dimension"),
+    (lambda: lax.conv_shape_tuple((2, 3, 5), (7, 3, 3, 3), (1,), [(0, 0)]), TypeError, "shapes of one rank"),
+    (lambda: lax.conv_shape_tuple((3, 3, 5), (7, 3, 3), (1,), "SAME", 2), ValueError, "2 does not divide 3"),
+    (lambda: lax.conv_dimension_numbers((1, 2, 3), (1, 2, 3), "NWC"), TypeError, "or None, got <class 'str'>"),
+    (lambda: lax.conv_general_dilated(X[[0, 0]], W, (1,), "VALID", feature_group_count=2, batch_group_count=2),
+     ValueError, "At most one of batch_group_count and feature_group_count"),
+    (lambda: lax.conv_general_dilated(X, W, (1,), "VALID", dimension_numbers=lax.ConvDimensionNumbers(
+        (0, 0, 1), (0, 1, 2), (0, 1, 2))), ValueError, "must permute the axes"),
+    (lambda: lax.conv_general_dilated(X, W[..., None], (1,), "VALID", dimension_numbers=lax.ConvDimensionNumbers(
+        (0, 1, 2), (0, 1, 2), (0, 1, 2))), ValueError, "must have the same number of dimensions"),
 ], ids=lambda v: v if isinstance(v, str) else "")
 def test_errors(call: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
@@ -307,3 +317,20 @@ def test_work_is_counted() -> None:
     cost = anima.jit(lambda x, w: lax.conv(x, w, (1, 1), "SAME")).lower(
         np.ones((1, 8, 6, 6), np.float32), np.ones((5, 8, 3, 3), np.float32)).cost_analysis()
     assert cost["flops"] == 2 * math.prod((5, 6, 6, 8, 3, 3))
+
+
+@pytest.mark.parametrize("padding", [[(1, 2), (0, 3)], [(0, 0), (0, 0)]])
+def test_shapes_of_adjoints_with_padding_in_pairs(padding: list[tuple[int, int]]) -> None:
+    """As many places as there are for the kernel in the padded and spread array."""
+    got = lax.conv_transpose_shape_tuple((2, 4, 5, 3), (3, 2, 3, 16), (2, 3), padding, ("NHWC", "HWIO", "NHWC"))
+    want = [(n - 1) * s + 1 + sum(p) - k + 1 for n, s, p, k in zip((4, 5), (2, 3), padding, (3, 2), strict=True)]
+    assert got == (2, *want, 16)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "bool"])
+def test_truth_values_are_convolved_in_the_type_that_is_asked_for(dtype: str) -> None:
+    x, w = np.array([[[True, True, False, True]]]), np.array([[[True, True]]])
+    for run in (lax.conv, anima.jit(lax.conv, static_argnums=(2, 3), static_argnames="preferred_element_type")):
+        got = run(x, w, (1,), "VALID", preferred_element_type=np.dtype(dtype))
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got, np.array([[[2, 1, 1]]]).astype(dtype))

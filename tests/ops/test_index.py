@@ -410,6 +410,11 @@ def test_hints_are_recorded(name: str, hints: dict[str, bool]) -> None:
      r"slice slice_sizes must be less than or equal to operand shape, got slice_sizes \(5,\) for operand shape \(4,\)"),
     (lambda: ix.dynamic_slice(np.ones((4, 4)), (0,), (2, 2)), ValueError,
      r"Length of slice indices must match number of operand dimensions \(1 vs \(4, 4\)\)"),
+    (lambda: ix.dynamic_slice_p.infer(ShapedArray((4, 4), np.dtype("f4")), ShapedArray((), np.dtype("i4")),
+                                      slice_sizes=(2, 2)), ValueError, r"dimensions \(1 vs \(4, 4\)\)"),
+    *((lambda s=s, a=a: ix.dynamic_update_index_in_dim(X, np.ones(s, np.float32), 1, a), TypeError,
+       f"does not have size 1 along axis {a} of operand shape") for s, a in (
+           ((2, 4), 0), ((3, 2), 1), ((1, 1, 4), 0))),
     (lambda: ix.dynamic_slice(X, (0.0, 0), (1, 1)), TypeError,
      "index arguments to dynamic_slice must be integers of the same type, got: float32, int32"),
     (lambda: ix.dynamic_slice(X, (0, True), (1, 1)), TypeError, "must be integers of the same type"),
@@ -422,3 +427,18 @@ def test_hints_are_recorded(name: str, hints: dict[str, bool]) -> None:
 def test_errors(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("axis, index, at", [(0, 1, 1), (0, -1, 2), (0, 9, 2), (1, 3, 3), (1, -2, 2), (-1, 0, 0)])
+def test_updates_at_one_index_with_the_axis_or_without(jitted: bool, axis: int, index: int, at: int) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    want, line = np.moveaxis(x.copy(), axis, 0), -np.arange(1, 1 + x.shape[1 - axis % 2], dtype=np.float32)
+    want[at] = line
+
+    def update(i: Any, line: Any) -> Any:
+        return ix.dynamic_update_index_in_dim(x, line, i, axis)
+
+    for given in (line, np.expand_dims(line, axis)):
+        got = (anima.jit(update) if jitted else update)(index, given)
+        np.testing.assert_array_equal(got, np.moveaxis(want, 0, axis))

@@ -380,6 +380,8 @@ def test_coinciding_eigenvalues_have_slopes_but_vectors_have_none() -> None:
     (lambda: linalg.lu_pivots_to_permutation(np.zeros(3, np.int32), 2), ValueError, "permutation size 2"),
     (lambda: linalg.householder_product(np.ones((2, 3)), np.ones(2)), ValueError, "Incompatible"),
     (lambda: linalg.symmetric_product(np.ones((2, 3)), np.ones((3, 3))), ValueError, "symmetric_product requires"),
+    (lambda: linalg.lu_pivots_to_permutation(np.ones(2), 3), ValueError, "rank at least 1 and an integer type"),
+    (lambda: linalg.lu_pivots_to_permutation(np.int32(1), 3), ValueError, "rank at least 1 and an integer type"),
 ])
 def test_errors(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
@@ -393,3 +395,34 @@ def test_symmetric_product() -> None:
         (out,) = both(lambda a, c, s=symmetric: linalg.symmetric_product(
             a, c, alpha=2.0, beta=0.5, symmetrize_output=s), a, c)
         close(out, 2 * a @ a.swapaxes(1, 2) + 0.5 * c, "float64")
+
+
+def test_permutations_of_many_pivots() -> None:
+    """Mapped over any axis, each sequence of exchanges of rows is one of its own."""
+    pivots = np.array([[1, 2, 3], [0, 3, 2], [2, 2, 2]], np.int32)
+    wants = []
+    for row in pivots:
+        order = list(range(5))
+        for i, other in enumerate(row):
+            order[i], order[other] = order[other], order[i]
+        wants.append(order)
+    for run in (lambda f: f, anima.jit):
+        for axis in (0, 1):
+            given = pivots if axis == 0 else pivots.T
+            got = run(anima.vmap(lambda p: linalg.lu_pivots_to_permutation(p, 5), in_axes=axis))(given)
+            np.testing.assert_array_equal(got, wants)
+    slope = anima.jvp(lambda x: linalg.lu_pivots_to_permutation(pivots[0], 5) * x, (2.0,), (1.0,))[1]
+    assert slope.tolist() == wants[0]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_slopes_of_symmetric_products_and_sylvester_in_one_operand(which: int) -> None:
+    a, b, c = matrix((3, 3)), matrix((2, 2), seed="b") + 4 * np.eye(2), matrix((3, 2))
+
+    def solved(x: Any) -> Any:
+        return anima.scipy.linalg.solve_sylvester(*[x if k == which else v for k, v in enumerate((a, b, c))])
+
+    check_slope(solved, (a, b, c)[which], f"sylvester in {which}")
+    if which < 2:
+        check_slope(lambda x: linalg.symmetric_product(*((x, a) if which == 0 else (c, x)), alpha=3.0, beta=0.5),
+                    a, f"product in {which}")

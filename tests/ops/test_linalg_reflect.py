@@ -182,3 +182,43 @@ def check_vmap(name: str, fun: Callable[..., Any], shapes: tuple[tuple[int, ...]
 def test_errors(call: Callable[[Any], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call(matrix((3, 3)))
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 3, 1), (3, 3)])
+def test_no_reflections_leave_the_identity(shape: tuple[int, ...]) -> None:
+    (got,) = both(linalg.householder_product, matrix(shape), np.zeros((*shape[:-2], 0)))
+    close(got, np.broadcast_to(np.eye(*shape[-2:]), shape), "float64")
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 2), (0, 2, 2)])
+def test_factors_of_no_elements(shape: tuple[int, ...]) -> None:
+    packed, taus = both(linalg.geqrf_p.bind, np.zeros(shape))
+    assert packed.shape == shape and taus.shape == (*shape[:-2], min(shape[-2:]))
+
+
+@pytest.mark.parametrize("left,transpose", [*itertools.product((True, False), repeat=2)])
+def test_slopes_in_what_is_reflected_alone(left: bool, transpose: bool) -> None:
+    """The function is linear in it: the slope is the function of the direction."""
+    a, taus, c, t = matrix((3, 2)), matrix((2,)), matrix((3, 3)), matrix((3, 3), seed="t")
+    slope = anima.jvp(lambda c: linalg.ormqr(a, taus, c, left=left, transpose=transpose), (c,), (t,))[1]
+    q = h(product(a, taus)) if transpose else product(a, taus)
+    close(slope, q @ t if left else t @ q, "float64")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_slopes_of_left_eigenvectors_alone(dtype: str) -> None:
+    """They are the right ones of the adjoint, whose slopes are in all components those of its."""
+    x, t = matrix((3, 3), dtype), matrix((3, 3), dtype, "t")
+
+    def vectors(x: Any, left: bool) -> Any:
+        w, u = linalg.eig(x, compute_left_eigenvectors=left, compute_right_eigenvectors=not left,
+                          enable_eigvec_derivs=True)
+        return w, u * u.conj()
+
+    (w, u), (dw, du) = anima.jvp(lambda x: vectors(x, True), (x,), (t,))
+    (w2, u2), (dw2, du2) = anima.jvp(lambda x: vectors(x, False), (h(x),), (h(t),))
+    here, there = np.argsort(np.asarray(w).imag + 9 * np.asarray(w).real), np.argsort(
+        -np.asarray(w2).imag + 9 * np.asarray(w2).real)
+    for got, want in ((w, np.conj(w2)), (dw, np.conj(dw2)), (np.asarray(u).T, np.asarray(u2).T),
+                      (np.asarray(du).T, np.asarray(du2).T)):
+        close(np.asarray(got)[here], np.asarray(want)[there], "float64")

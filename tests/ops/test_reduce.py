@@ -166,6 +166,10 @@ ERRORS = [
     (lambda: rd.argmax(np.ones(3, np.complex64), 0, np.int32), TypeError, "argmax does not accept dtype complex64"),
     (lambda: rd.cumsum(np.ones(3), 1), ValueError, "axis 1 is out of bounds"),
     (lambda: rd.cumsum(np.ones(3, bool)), TypeError, "cumsum does not accept dtype bool"),
+    *((lambda k=k: rd.argmax_p.infer(ShapedArray((2, 3), np.dtype("f4")), axes=(k,), index_dtype=np.dtype("int32")),
+       ValueError, rf"Invalid axis {k} for operand shape \(2, 3\)") for k in (-1, 2)),
+    *((lambda k=k: rd.cumsum_p.infer(ShapedArray((2, 3), np.dtype("f4")), axis=k, reverse=False), ValueError,
+       rf"axis {k} is out of bounds for array of shape \(2, 3\)") for k in (-1, 2)),
 ]
 
 

@@ -46,8 +46,14 @@ def test_the_number_of_segments() -> None:
     assert anima.ops.segment_sum(data[:0], ids[:0]).shape == (0,)
     with pytest.raises(anima.errors.ConcretizationTypeError, match="num_segments"):
         anima.jit(anima.ops.segment_sum)(data, ids)
+    with pytest.raises(anima.errors.ConcretizationTypeError, match=r"segment_sum\(\) `num_segments` argument"):
+        anima.jit(lambda n: anima.ops.segment_sum(data, ids, n))(3)
     with pytest.raises(ValueError, match="non-negative"):
         anima.ops.segment_sum(data, ids, -1)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match="bucket_size must be positive"):
+            anima.ops.segment_sum(data, ids, bucket_size=size)
+    assert anima.ops.segment_sum(data, ids, bucket_size=1).tolist() == [1.0, 5.0, 4.0]
     with pytest.raises(ValueError, match="one segment number for each row"):
         anima.ops.segment_sum(data, ids[:4])
     with pytest.raises(TypeError):

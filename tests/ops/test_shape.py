@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import anima
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -177,6 +178,10 @@ def test_weak_types() -> None:
      r"Incompatible types for broadcasting: input type=float32\[2,3\] and requested type=float32\[4,3\]"),
     (lambda: sh.broadcast_in_dim(X, (2, 4), (0, 1)), TypeError, "operand dimension sizes must either be 1"),
     (lambda: sh.broadcast_in_dim(X, (2, 3, 3), (1, 0)), TypeError, "broadcast_in_dim"),
+    (lambda: sh.broadcast_in_dim(X[:, :2], (2, 2), (1, 0)), TypeError, r"must be strictly increasing; got \(1, 0\)"),
+    (lambda: sh.broadcast_in_dim(X[:, :2], (2, 2), (1, 1)), TypeError, r"must be strictly increasing; got \(1, 1\)"),
+    (lambda: sh.broadcast_in_dim(X, (3,), (0, 1)), TypeError, "operand ndim 2 and target broadcast ndim 1"),
+    (lambda: sh.squeeze(X[:1], (0, -2)), ValueError, r"dimensions are not unique: \(0, -2\)"),
     (lambda: sh.concatenate([X, X[0]], 0), TypeError,
      r"Cannot concatenate arrays with different numbers of dimensions: got \(2, 3\), \(3,\)."),
     (lambda: sh.concatenate([X, X[:, :2]], 0), TypeError,
@@ -229,3 +234,11 @@ def test_staged_programs_read_as_in_the_documents() -> None:
         "b:f32[1,3] = slice[limit_indices=(2, 3) start_indices=(1, 0) strides=None] a",
         "b:f32[3] = squeeze[dimensions=(0,)] a",
         "b:f32[2,2] = slice[limit_indices=(2, 3) start_indices=(0, 0) strides=(1, 2)] a"]
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_traced_number_fills_in_the_type_that_is_asked_for(jitted: bool) -> None:
+    for fill in (lambda x: sh.full((2, 3), x, "int32"), lambda x: sh.full_like(X, x, "int32")):
+        got = (anima.jit(fill) if jitted else fill)(2.75)
+        assert got.dtype == np.int32
+        np.testing.assert_array_equal(got, np.full((2, 3), 2))

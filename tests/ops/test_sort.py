@@ -180,3 +180,26 @@ def test_threefry_rules() -> None:
 def test_derivative_of_the_largest_none(shape: tuple[int, ...], axis: int) -> None:
     slope = anima.grad(lambda x: anima.lax.top_k(x, 0, axis=axis)[0].sum())(np.ones(shape, np.float32))
     np.testing.assert_array_equal(slope, np.zeros(shape))
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda x: sort_p.infer(dimension=0, is_stable=True, num_keys=1), TypeError, "Sort requires at least one operand"),
+    *((lambda x, k=k: sort_p.infer(x, dimension=k, is_stable=True, num_keys=1), ValueError,
+       f"sort dimension {k} is out of bounds") for k in (-1, 2)),
+    *((lambda x, k=k: sort_p.infer(x, x, dimension=0, is_stable=True, num_keys=k), ValueError,
+       f"num_keys={k} must be between 1 and len.operand.=2") for k in (0, 3)),
+    (lambda x: top_k_p.infer(ShapedArray((), x.dtype), k=0, axis=0), TypeError, "must have >= 1 dimension"),
+])
+def test_errors_of_types(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(ShapedArray((2, 3), np.dtype(np.float32)))
+
+
+def test_random_bits_have_no_slope() -> None:
+    counters = np.arange(4, dtype=np.uint32)
+    bits = np.asarray(threefry_2x32(counters[:2], counters)).astype(np.float32)
+    for f in (lambda x: x * threefry_2x32(counters[:2], counters), lambda x: x * threefry_2x32(
+            counters[:2], (counters + x.astype("uint32") * 0))):
+        out, slope = anima.jvp(f, (jnp.float32(2),), (jnp.float32(1),))
+        np.testing.assert_array_equal(slope, bits)
+        np.testing.assert_array_equal(out, 2 * bits)

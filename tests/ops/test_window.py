@@ -13,6 +13,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.compiler.driver import lower
 from anima.compiler.ir.loops import Load, walk
+from anima.ops import elementwise as ew, window as win
 from tests import op_records_window as records
 
 X = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], np.float32)
@@ -125,6 +126,19 @@ def test_errors_of_types() -> None:
     with pytest.raises(TypeError, match="real or bool dtype, got complex64"):
         lax.reduce_window_max_p.bind(X.astype(np.complex64), window_dimensions=(1,), window_strides=(1,),
                                      padding=((0, 0),), base_dilation=(1,), window_dilation=(1,))
+    w = {"window_dimensions": (2,), "window_strides": (1,), "padding": ((0, 0),), "base_dilation": (1,),
+         "window_dilation": (1,), "select_prim": ew.ge}
+    gather, scatter = win.select_and_gather_add_p, win.select_and_scatter_add_p
+    np.testing.assert_array_equal(gather.bind(10 * X, X, **w), 10 * np.maximum(X[1:], X[:-1]))
+    np.testing.assert_array_equal(scatter.bind(np.ones_like(X[1:]), np.arange(len(X), dtype=X.dtype), **w),
+                                  [0, *[1] * (len(X) - 1)])
+    with pytest.raises(TypeError, match="select_and_gather_add requires arrays of one shape"):
+        gather.bind(X[1:], X, **w)
+    for count in (len(X), len(X) - 2):
+        with pytest.raises(TypeError, match=r"select_and_scatter_add source has shape .* windows"):
+            scatter.bind(np.ones(count, X.dtype), X, **w)
+    with pytest.raises(TypeError, match="requires arrays of one floating dtype"):
+        gather.bind(X.astype(np.float16), X, **w)
     with pytest.raises(TypeError, match="Unknown padding type"):
         lax.padtype_to_pads((1,), (1,), (1,), ((0, 0),))  # type: ignore[arg-type]
 

@@ -12,9 +12,11 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import random
+from anima.core.avals import ShapedArray
 from anima.extend import random as extend_random
 from anima.ops.threefry import threefry2x32_p
-from anima.random import philox, primitives
+from anima.random import philox, primitives, threefry
+from anima.random.implementation import of_dtype
 
 MODES = pytest.mark.parametrize("partitionable", [False, True])
 
@@ -331,3 +333,24 @@ def test_keys_tell_of_their_generator() -> None:
     text = random.split(random.key(0, impl="rbg"), 3).pprint()
     assert "shape = (3,)" in text and "rbg" in text and "key_shape = (4,)" in text and "fold_in = anima." in text
     assert not hasattr(jnp.ones(3), "pprint") and not hasattr(random.key_data(random.key(0)), "pprint")
+
+
+def test_types_that_operations_on_keys_refuse() -> None:
+    keys, aval = anima.typeof(random.split(random.key(0), 3)), ShapedArray((3,), np.dtype("uint32"))
+    assert primitives.random_fold_in_p.infer(keys, aval) == keys
+    assert primitives.random_bits_p.infer(keys, bit_width=8, shape=(2,)) == ShapedArray((3, 2), np.dtype("uint8"))
+    for data in (aval.update(shape=(2,)), aval.update(dtype=np.dtype("int32"))):
+        with pytest.raises(TypeError, match="random_fold_in requires keys and uint32 data of equal shapes"):
+            primitives.random_fold_in_p.infer(keys, data)
+    for width in (7, 0, 128):
+        with pytest.raises(TypeError, match=f"16-, 32- or 64-bit field width, got {width}"):
+            primitives.random_bits_p.infer(keys, bit_width=width, shape=())
+    with pytest.raises(TypeError, match="PRNG key seed must be an integer; got float32"):
+        primitives.random_seed_p.infer(aval.update(dtype=np.dtype("float32")), impl=None)
+    for impl in ("threefry2x32", "rbg"):
+        found = extend_random.random_seed(np.array([1, 7]), of_dtype(random.key(0, impl=impl).dtype))
+        want = [random.key_data(random.key(seed, impl=impl)) for seed in (1, 7)]
+        np.testing.assert_array_equal(random.key_data(found), want)
+    threefry.check_count(2**32 - 1)
+    with pytest.raises(NotImplementedError, match="Drawing 4294967296 blocks of random bits from one key"):
+        threefry.check_count(2**32)

@@ -362,3 +362,22 @@ def test_damaged_programs_are_compiled_again(kinds: list[type], on_disk: pathlib
     assert used == [Executable, StoredExecutable]
     np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(one, three)
+
+
+def test_programs_of_other_generators_and_selections_differ() -> None:
+    """What a parameter names counts: a generator of random numbers, an operation, an element of an enum."""
+    def bits(impl: str) -> Any:
+        return lambda words: anima.random.bits(anima.random.wrap_key_data(words, impl=impl), (3,))
+
+    def slopes(init: float, op: Any) -> Any:
+        return anima.grad(lambda x: lax.reduce_window(x, init, op, (2,), (1,), "VALID").sum())
+
+    words, x = np.zeros(4, np.uint32), np.arange(4.0, dtype=np.float32)
+    every = [anima.make_jaxpr(f)(a) for f, a in (
+        (bits("rbg"), words), (bits("unsafe_rbg"), words), (bits("threefry2x32"), words[:2]),
+        (slopes(-np.inf, lax.max), x), (slopes(np.inf, lax.min), x),
+        (lambda x: lax.fft(x, "FFT", (4,)), x.astype(complex)), (lambda x: lax.fft(x, "IFFT", (4,)), x.astype(complex)),
+        (lambda x: lax.reduce_precision(x, 5, 2), x), (lambda x: lax.reduce_precision(x, 2, 5), x))]
+    known = [digest(p) for p in every]
+    assert None not in known and len(set(known)) == len(every)
+    assert digest(anima.make_jaxpr(bits("rbg"))(words)) == known[0]

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.interpolate
+import scipy.linalg
+import scipy.ndimage
 import scipy.signal
 
 import anima
@@ -21,6 +24,7 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("linalg.eigh_tridiagonal(V, V[1:], select='i', select_range=(2, 1))", ValueError, "empty index range"),
     ("linalg.eigh_tridiagonal(V.astype('float16'), V[1:].astype('float16'))", TypeError, "Only float32, float64"),
     ("linalg.rsf2csf(I3, jnp.eye(4))", ValueError, "array shapes must match"),
+    ("linalg.polar(V)", ValueError, "must be a 2-D array"),
     ("linalg.hessenberg(V)", TypeError, "rank at least 2"), ("linalg.expm(M)", ValueError, "square matrix"),
     ("linalg.expm(I3.astype('float16'))", TypeError, "float16 is not supported"),
     ("linalg.expm_frechet(I3, jnp.eye(2))", ValueError, "to be the same shape"),
@@ -165,3 +169,42 @@ def test_distributions_of_numbers_in_the_place_of_vectors() -> None:
     np.testing.assert_allclose(got, stats.norm.logpdf(V, 1.0, 2.0), rtol=1e-6)
     assert np.exp(stats.multinomial.logpmf(np.array([1, 2]), 3, np.array([0.5, 0.5]))) == pytest.approx(0.375)
     assert anima.jit(stats.multinomial.pmf)(np.array([1, 2]), 3, np.array([0.5, 0.5])) == pytest.approx(0.375)
+
+
+def test_edges_of_functions_of_matrices() -> None:
+    """Vectors, matrices of one number and of none, and numbers that are too large."""
+    a = np.float32([[1, 2], [3, 4], [5, 7]])
+    for c, mode in ((np.float32([1, 2]), "left"), (np.float32([1, 2, 3]), "right")):
+        for got, want in zip(linalg.qr_multiply(a, c, mode), scipy.linalg.qr_multiply(a, c, mode), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
+    one = np.float32([[2]])
+    for got, want in zip(linalg.rsf2csf(one, one / 2), scipy.linalg.rsf2csf(one, one / 2), strict=True):
+        assert got.dtype == np.complex64
+        np.testing.assert_array_equal(got, want)
+    assert linalg.fiedler_companion(jnp.ones(1)).size == scipy.linalg.fiedler_companion([1.0]).size == 0
+    for large in (linalg.pascal(600), linalg.pascal(1100, "lower")):
+        assert np.isinf(large).any() and np.asarray(large)[5, 1] in (5, 6)
+    inverse = np.asarray(linalg.invpascal(600, "lower"))
+    assert {np.inf, -np.inf} <= set(inverse.ravel()) and not np.isnan(inverse).any()
+
+
+def test_points_of_one_axis_and_complex_images() -> None:
+    grid = np.arange(4.0)
+    values = grid ** 2
+    for method in ("linear", "nearest"):
+        got = interpolate.RegularGridInterpolator((grid,), values, method)(np.array([0.25, 1.5, 2.75]))
+        want = scipy.interpolate.RegularGridInterpolator((grid,), values, method)(np.array([0.25, 1.5, 2.75]))
+        np.testing.assert_allclose(got, want)
+    places = [np.array([0.5, 2.25])]
+    image = np.arange(4) * (1 + 2j)
+    np.testing.assert_allclose(ndimage.map_coordinates(image, places, 1),
+                               scipy.ndimage.map_coordinates(image, places, order=1), rtol=1e-6)
+
+
+def test_inverse_of_segments_without_a_boundary() -> None:
+    x = np.random.default_rng(0).normal(size=70)
+    spectra = scipy.signal.stft(x, window="hamming", nperseg=16)[2]
+    for given in (True, False):
+        got, want = (f.istft(spectra, window="hamming", nperseg=16, boundary=given) for f in (signal, scipy.signal))
+        np.testing.assert_allclose(got[1], want[1], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-6)

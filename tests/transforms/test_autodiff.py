@@ -188,6 +188,19 @@ def test_vjp() -> None:
     equal(out, 9.0)
 
 
+def test_cotangents_of_another_structure() -> None:
+    transposed = anima.linear_transpose(lambda x: {"a": 3 * x}, 1.0)
+    equal(transposed({"a": 2.0}), (6.0,))
+    for ct in ((2.0,), {"b": 2.0}, 2.0, {"a": (2.0,)}):
+        with pytest.raises(TypeError, match="cotangent tree does not match function output"):
+            transposed(ct)
+    converted, consts = anima.closure_convert(lambda x: 2 * x, 1.0)
+    equal(converted(3.0, *consts), 6.0)
+    for args in ((1.0, 2.0), ((1.0,),), ()):
+        with pytest.raises(TypeError, match="was closure-converted for arguments of structure"):
+            converted(*args)
+
+
 def test_linear_transpose() -> None:
     equal(anima.linear_transpose(lambda x: 3 * x, 1.0)(2.0), (6.0,))
     transposed = anima.linear_transpose(lambda x, y: (x @ np.ones((2, 3), "f4"), y - x), jnp.ones(2), jnp.ones(2))

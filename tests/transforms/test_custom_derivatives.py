@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -175,3 +178,107 @@ def test_names_are_saved_or_offloaded():
 def test_static_argnums_of_checkpoint_are_arguments(nums):
     with pytest.raises(ValueError, match="static_argnums"):
         anima.checkpoint(lambda x, n: x, static_argnums=nums)(1.0, 2)
+
+
+@anima.custom_batching.custom_vmap
+def mapped_cube(x, t):
+    return x**3, 3 * x * x * t
+
+
+mapped_cube.def_vmap(lambda size, batched, x, t: ((x**3, 3 * x * x * t), (batched[0], any(batched))))
+
+
+@anima.custom_vjp
+def pulled_cube(x, t):
+    return x**3, 3 * x * x * t
+
+
+pulled_cube.defvjp(lambda x, t: (pulled_cube(x, t), (x, t)), lambda r, ct: (
+    3 * r[0]**2 * ct[0] + 6 * r[0] * r[1] * ct[1], 3 * r[0]**2 * ct[1]))
+
+
+def solved_cube(x, t):
+    def scaled(_, b):
+        return b[0] * x**3, b[1] * 3 * x * x
+
+    return anima.lax.custom_linear_solve(lambda v: (v[0] / x**3, v[1] / (3 * x * x)), (jnp.ones_like(x), t), scaled,
+                                         scaled)
+
+
+# Programs that a rule may compute results and slopes in together: x cubed.
+TOGETHER = {
+    "jit": lambda x, t: anima.jit(lambda x, t: (x**3, 3 * x * x * t))(x, t),
+    "checkpoint": lambda x, t: anima.checkpoint(lambda x, t: (x**3, 3 * x * x * t))(x, t),
+    "cond": lambda x, t: anima.lax.cond(x > 0, lambda x, t: (x**3, 3 * x * x * t), lambda x, t: (x, t), x, t),
+    "scan": lambda x, t: anima.lax.scan(lambda c, _: ((c[0] * x, c[1] * x + c[0] * t), None), (x, t), None, 2)[0],
+    "while": lambda x, t: anima.lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] * x, c[2] * x + c[1] * t),
+                                               (0, x, t))[1:],
+    "custom_vmap": mapped_cube, "custom_vjp": pulled_cube, "custom_linear_solve": solved_cube,
+    "jvp": lambda x, t: anima.jvp(lambda x: anima.jit(lambda x: x**3)(x), (x,), (t,)),
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, anima.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", TOGETHER)
+def test_rules_that_compute_results_and_slopes_in_one_program(name: str, wrap: Callable[..., Any]) -> None:
+    @anima.custom_jvp
+    def cube(x):
+        return x**3
+
+    cube.defjvp(lambda primals, tangents: TOGETHER[name](*primals, *tangents))
+    value, pull = anima.vjp(cube, 0.7)
+    np.testing.assert_allclose((value, *pull(2.0)), (0.343, 2.94), rtol=1e-6)
+    np.testing.assert_allclose(wrap(anima.grad(cube))(0.7), 1.47, rtol=1e-6)
+    np.testing.assert_allclose(wrap(anima.grad(anima.grad(cube)))(0.7), 4.2, rtol=1e-6)
+    if name != "custom_vjp":  # which has no forward mode
+        np.testing.assert_allclose(wrap(lambda x: anima.linearize(cube, x)[1](2.0))(0.7), 2.94, rtol=1e-6)
+    np.testing.assert_allclose(wrap(anima.vmap(anima.grad(cube)))(jnp.array([0.5, 1.0])), [0.75, 3.0], rtol=1e-6)
+
+
+def test_rules_whose_results_have_another_structure_are_told() -> None:
+    @anima.custom_jvp
+    def pair(x):
+        return x, x
+
+    pair.defjvp(lambda primals, tangents: ([*primals, *primals], [*tangents, *tangents]))
+    with pytest.raises(TypeError, match=r"structure of the function's own output, PyTreeDef\(\(\*, \*\)\), but got"):
+        anima.jvp(pair, (1.0,), (1.0,))
+
+    @anima.custom_vjp
+    def other(x):
+        return x, x
+
+    other.defvjp(lambda x: ([x, x], None), lambda _, ct: (ct[0],))
+    with pytest.raises(TypeError, match=r"container \(pytree\) structure PyTreeDef\(\(\*, \*\)\), but got"):
+        anima.grad(lambda x: other(x)[0])(1.0)
+
+
+def test_checkpoint_has_no_concrete_arguments() -> None:
+    for given in (True, False):
+        with pytest.raises(NotImplementedError, match="static_argnums"):
+            anima.checkpoint(deep, concrete=given)
+
+
+def test_saved_residuals_of_functions_that_nobody_can_look_into(capsys: pytest.CaptureFixture[str]) -> None:
+    class Silent:
+        __signature__ = "none"
+
+        def __call__(self, x, y):
+            return x * y
+
+    print_saved_residuals(Silent(), 2.0, 3.0)
+    assert capsys.readouterr().out.splitlines() == [f"f32[] from the argument args[{k}]" for k in (1, 0)]
+
+
+@pytest.mark.parametrize("transform, made", [
+    (lambda f: anima.vmap(f)(jnp.ones(2)), "while a function was being mapped by vmap"),
+    (lambda f: anima.jvp(f, (1.0,), (1.0,)), "while a function was being differentiated"),
+    (lambda f: anima.jit(lambda outer: anima.vmap(f)(outer))(jnp.ones(2)), "It was the argument outer of the function"),
+    (lambda f: anima.jit(lambda outer: anima.jvp(f, (outer,), (outer,)))(1.0), "the argument outer of the function"),
+])
+def test_values_that_outlive_their_transformation_say_where_they_were_made(transform: Callable[..., Any],
+                                                                           made: str) -> None:
+    kept = []
+    transform(lambda x: kept.append(x) or x)
+    with pytest.raises(anima.errors.UnexpectedTracerError, match=made):
+        kept[0] + 1

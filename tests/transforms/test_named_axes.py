@@ -275,10 +275,34 @@ def test_programs() -> None:
     (lambda x: lax.pcast(x, "i", to="reduced"), NotImplementedError, "sums of parts"),
     (lambda x: lax.psum(x, 7), ValueError, "out-of-bounds"),
     (lambda x: anima.nn.one_hot(1, 5, axis="i"), ValueError, "num_classes"),
+    (lambda x: lax.all_gather(x, "i", axis_index_groups=[[0], [1], [2]], to="invarying"), NotImplementedError,
+     "results differ"),
+    (lambda x: lax.all_gather(x, "i", to="other"), ValueError, "Unexpected to='other'"),
 ])
 def test_errors(f: Fun, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         anima.vmap(f, axis_name="i")(X)
+
+
+def test_reductions_of_what_is_known_and_the_same() -> None:
+    """Sums of a constant over a named axis and over its own dimensions, of groups of several sizes too."""
+    known = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for axes, total, mean in ((("i",), 3 * known, known), (("i", 0), 3 * known.sum(0), known.mean(0)),
+                              (("i", -1), 3 * known.sum(1), known.mean(1)), (("i", 0, 1), 45, 2.5)):
+        np.testing.assert_allclose(over(lambda x, a=axes: lax.psum(known, a) + 0 * x[0]), repeated(total))
+        np.testing.assert_allclose(over(lambda x, a=axes: lax.pmean(known, a) + 0 * x[0]), repeated(mean), rtol=1e-6)
+    np.testing.assert_array_equal(over(lambda x: lax.pmean(3.5, "i") + 0 * x[0]), np.full(3, 3.5))
+    groups = [[0, 2], [1]]
+    np.testing.assert_allclose(over(lambda x: lax.pmean(x, "i", axis_index_groups=groups)),
+                               np.stack([X[[0, 2]].mean(0), X[1], X[[0, 2]].mean(0)]), rtol=1e-6)
+    np.testing.assert_allclose(over(lambda x: lax.psum(1.5, "i", axis_index_groups=groups) + 0 * x[0]), [3, 1.5, 3])
+    np.testing.assert_allclose(over(lambda x: lax.pmean(1.5, "i", axis_index_groups=groups) + 0 * x[0]), [1.5] * 3)
+
+
+def test_text_of_what_is_sent() -> None:
+    texts = []
+    anima.vmap(lambda x: texts.append(repr(lax.psend(x, "i", RING))), axis_name="i")(X)  # type: ignore[func-returns-value]
+    assert texts == ["Sent(names=('i',), perm=((0, 1), (1, 2), (2, 0)))"]
 
 
 def test_names_end_with_vmap() -> None:

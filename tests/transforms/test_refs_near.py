@@ -30,6 +30,7 @@ WITHIN: dict[str, tuple[Callable[[Callable[..., Any]], Callable[..., Any]], int]
     "switch": (lambda f: lambda x: lax.switch(1, [lambda y: y, f], x), 1),
     "fori": (lambda f: lambda x: lax.fori_loop(0, 2, lambda i, c: f(c), x), 2),
     "scan": (lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0], 2),
+    "while": (lambda f: lambda x: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, f(c[1])), (0, x))[1], 2),
 }
 
 

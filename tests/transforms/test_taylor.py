@@ -17,6 +17,7 @@ from anima import lax
 from anima.core.primitive import Primitive
 from anima.experimental import jet as module
 from anima.experimental.jet import jet, zero_series
+from anima.sharding import Mesh, PartitionSpec as P
 from tests.op_records import ELEMENTWISE, Case, Record
 from tests.op_records_structural import STRUCTURAL
 
@@ -394,3 +395,40 @@ def test_errors(args: Any, kind: type[Exception], text: str) -> None:
 def test_it_is_where_jax_has_it() -> None:
     assert anima.experimental.jet.jet is jet and module.zero_series is zero_series
     assert repr(zero_series) == "zero_series"
+
+
+@pytest.mark.parametrize("number", [float, complex, lambda x: x.item(), lambda x: x.tolist()])
+@pytest.mark.parametrize("derive", [lambda f: jet(f, (1.5,), ([1.0],)), lambda f: anima.jvp(f, (1.5,), (1.0,)),
+                                    lambda f: anima.grad(f)(1.5)], ids=["jet", "jvp", "grad"])
+def test_python_numbers_would_lose_derivatives(derive: Callable[..., Any], number: Callable[[Any], Any]) -> None:
+    with pytest.raises(anima.errors.ConcretizationTypeError, match="would lose its derivative"):
+        derive(lambda x: number(x) * x)
+
+
+def test_what_is_known_may_decide() -> None:
+    """Steps of a function have no derivative: its pieces do, compared, truncated or counted."""
+    def pieces(x: Any) -> Any:
+        return x * x * int(x) if x > 1 else -x
+
+    for at, want in ((2.5, [10.0, 4.0]), (0.5, [-1.0, 0.0])):
+        assert [float(s) for s in jet(pieces, (at,), ([1.0, 0.0],))[1]] == want
+
+
+@pytest.mark.parametrize("specs", [P("x"), P()], ids=str)
+def test_programs_over_meshes_have_jets(specs: P) -> None:
+    def fun(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * y, y + 1, jnp.cos(y)
+
+    mesh = Mesh(np.array(anima.devices()[:1]), ("x",))
+    mapped = anima.shard_map(fun, mesh=mesh, in_specs=(specs, specs), out_specs=(specs, specs, specs))
+    x, y, t = np.array([0.5, 1.0]), np.array([2.0, 3.0]), np.array([1.0, -1.0])
+    for series in (([t, x], [x, t]), ([t, t], zero_series)):
+        for a, b in zip(*(anima.tree.leaves(jet(f, (x, y), series)) for f in (mapped, fun)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_values_that_outlive_their_jets() -> None:
+    kept: list[Any] = []
+    jet(lambda x: kept.append(x) or x, (2.0,), ([1.0],))  # type: ignore[func-returns-value]
+    with pytest.raises(anima.errors.UnexpectedTracerError, match="while the Taylor series of a function was being"):
+        kept[0] + 1

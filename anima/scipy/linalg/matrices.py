@@ -222,7 +222,7 @@ def _filled(n: int, element: Callable[[int, int], int]) -> Array:
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
 
     values = np.array([[rounded(element(i, j)) for j in range(n)] for i in range(n)], float).reshape(n, n)
     with np.errstate(over="ignore"):
