@@ -48,39 +48,53 @@ def symbolic_sizes(shapes: Iterable[Sequence[Size]]) -> list[SymbolicDim]:
     return found
 
 
-def points_of(sizes: Sequence[SymbolicDim]) -> list[Point]:
-    """Points at which all sizes, and what the constraints of their scope say, are as they may be.
+def points_of(sizes: Sequence[SymbolicDim], seen: Sequence[SymbolicDim] = ()) -> list[Point]:
+    """Points at which all sizes, and what the constraints of their scope say, are as they may be; of many, those that
+    tell the most of the sizes that were `seen` from each other and from numbers.
 
     ValueError if there is none.
     """
     scope = sizes[0].scope
     names = sorted(set().union(*(s.names() for s in [*sizes, *scope.limits])))
     found: list[dict[str, int]] = []
-    for values in _guesses(names):
+    best, most = found, -1
+    for values in _guesses(names, _TRIES // 8 if seen else _TRIES):
         try:
             right = all(s.at(values) >= 0 for s in scope.limits) and all(s.at(values) >= 0 for s in sizes)
         except ZeroDivisionError:
             continue
-        if right and values not in found:
+        if right and values not in found[-_POINTS:]:
             found.append(values)
-            if len(found) == _POINTS:
-                break
+            last = found[-_POINTS:]
+            told = _told_apart(last, seen)
+            if len(last) == _POINTS and told > most:
+                best, most = last, told
+                if told == len(seen):
+                    break
     if not found:
         raise ValueError(
             f"There are no sizes {', '.join(names)} with the constraints {', '.join(scope.constraints)} "
             "(none was found, at least)."
         )
-    return list(map(Point, found))
+    return list(map(Point, best[:_POINTS]))
 
 
-def _guesses(names: Sequence[str]) -> Iterator[dict[str, int]]:
+def _told_apart(points: Sequence[Mapping[str, int]], seen: Sequence[SymbolicDim]) -> int:
+    """How many sizes differ from each other, and from numbers, at some of the points; -1 if one has no value."""
+    try:
+        return len({row for size in seen if len(set(row := tuple(size.at(p) for p in points))) > 1})
+    except ZeroDivisionError:
+        return -1
+
+
+def _guesses(names: Sequence[str], tries: int) -> Iterator[dict[str, int]]:
     """Numbers that are nothing by chance first, odd and even; then more and more of the values from 1 on."""
     for k, times in enumerate((1, 2, 3)):
         row = [times * _PRIMES[(k * len(names) + n) % len(_PRIMES)] for n in range(len(names))]
         yield dict(zip(names, row, strict=True))
     rng = random.Random(0)
-    for low, high in ((2, 12), (5, 60), (2, 400), (1, 12)):
-        for _ in range(_TRIES):
+    for low, high in ((2, 12), (5, 60), (2, 400), (1, 12), (100, 100_000)):
+        for _ in range(tries):
             yield {name: rng.randint(low, high) for name in names}
 
 
@@ -176,13 +190,20 @@ def at_points(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
       ValueError: for sizes of several scopes, or that cannot be.
     """
     leaves, structure = tree.flatten((args, kwargs))
-    points = points_of(symbolic_sizes(x.shape for x in leaves if is_symbolic(x)))
-    found = []
-    for point in points:
-        given, named = structure.unflatten([at_point(x, point) for x in leaves])
-        with here(point):
-            found.append(fun(*given, **named))
-    return points, found
+    sizes = symbolic_sizes(x.shape for x in leaves if is_symbolic(x))
+    points = points_of(sizes)
+    while True:
+        found = []
+        for point in points:
+            given, named = structure.unflatten([at_point(x, point) for x in leaves])
+            with here(point):
+                found.append(fun(*given, **named))
+        seen = [*points[0].seen]
+        told = _told_apart([p.values for p in points], seen)
+        others = points if told == len(seen) else points_of(sizes, seen)
+        if _told_apart([p.values for p in others], seen) <= told:  # what is left is the same everywhere
+            return points, found
+        points = others
 
 
 def symbolic_results(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

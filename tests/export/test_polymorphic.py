@@ -374,6 +374,15 @@ def test_numbers_that_are_made_of_sizes(number: Callable[..., Any], known: bool)
         np.testing.assert_allclose(exported.call(jnp.ones(shape)), np.full(shape, number(*shape)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [lambda a: a % 5, lambda a: a % 25, lambda a: a // 100, lambda a: 10 // a,
+                                  lambda a: a % 1000, lambda a: a // 64 + 1, lambda a: 100 // a % 3])
+def test_sizes_that_are_the_same_for_some_arguments(size: Callable[[Any], Any]) -> None:
+    """Points are looked for at which they are neither numbers nor other sizes."""
+    exported = ex.export(anima.jit(lambda x: jnp.ones(size(x.shape[0])) + x.sum()))(struct("a"))
+    for n in (1, 3, 9, 24, 130, 250, 1003, 3000):
+        np.testing.assert_array_equal(exported.call(jnp.ones(n)), np.full(size(n), 1.0 + n))
+
+
 def test_points_are_where_sizes_are() -> None:
     exported = ex.export(anima.jit(lambda x: x * 2))(struct("floordiv(66, a - 11), a"))
     assert exported.call(jnp.ones((6, 22))).shape == (6, 22)
