@@ -248,7 +248,7 @@ def _write_box(new_scope: Callable[[], Scope], scope: Scope, group: Group, store
     def write(scope: Scope, index: Indices) -> None:
         places = [tuple(scope.ix.offset(i, c) for i, c in zip(index, corner, strict=True)) if any(corner) else index
                   for corner in corners]
-        write_each(scope, [(eqn, place) for place in places for eqn in group.roots], stored)
+        write_each(scope, [(eqn, place) for eqn in group.roots for place in places], stored)
 
     box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
     space, written = merge_runs(new_scope, box, write)
