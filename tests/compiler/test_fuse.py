@@ -386,3 +386,13 @@ def test_mapped_rows_of_few_elements(dtype: str, shape: tuple[int, ...]) -> None
         got = anima.jit(mapped)(x)
         np.testing.assert_array_equal(got, np.stack([x[..., 1], x[..., 2], x[..., 0], x[..., 0] * x[..., 1]], -1))
         assert got.dtype == x.dtype
+
+
+def test_rows_of_several_results_are_stored_as_whole_vectors() -> None:
+    def step(row: Any) -> tuple[Any, Any]:
+        a, b, c = row
+        slope = jnp.array([b - a, a * c, c * b])
+        return slope, row + 0.5 * slope
+
+    lowered = anima.jit(anima.vmap(step)).lower(np.ones((64, 3), np.float32))
+    assert "scatter" not in str(lowered.llvm) and str(lowered.loops).count("kernel") == 1
