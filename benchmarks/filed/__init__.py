@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks.filed.programs import PROGRAMS
 from benchmarks.harness import HAVE_JAX, HAVE_NUMBA, print_row
 
 ROUNDS = 9
+SPIN = 0.3  # seconds
 
 
 class Peer:
@@ -33,7 +35,10 @@ class Peer:
             stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
 
     def ask(self, *question: Any) -> list[float]:
-        """What it answers; RuntimeError if it has died."""
+        """What it answers; RuntimeError if it has died. What is measured once waits for the threads of the peer before,
+        which spin for a while when they have nothing to do."""
+        if question:
+            time.sleep(SPIN)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(json.dumps(question), file=self.process.stdin, flush=True)
