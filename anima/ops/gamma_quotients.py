@@ -107,7 +107,8 @@ def betaln(a: Number, b: Number, f: Functions) -> Number:
             for v, large in zip((x, y, s), big, strict=True)]
     factor = flat[2] / (flat[0] * flat[1]) / f.select(tiny, x * 2.0**200, x) * (s / y)
     regular = exponent + (f.select(tiny, rest + 200.0 * log(2.0), rest) + f.log(factor))
-    regular = f.select(x == 1.0, 0.0 - f.log(y), f.select(y == 1.0, 0.0 - f.log(x), regular))  # B(1, y) = 1 / y
+    other = f.select(x == 1.0, y, x)  # B(1, y) = 1 / y
+    regular = f.select((x == 1.0) | (y == 1.0), 0.0 - f.log(other), regular)
     limit = f.select((most >= 1e300) & (least > 0.0), -inf, 0.0 * a + nan)
     limit = f.select((least == 0.0) & (most >= 0.0), inf, limit)
     return f.select(both, regular, limit)

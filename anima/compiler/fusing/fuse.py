@@ -58,13 +58,14 @@ def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
     """
     jaxpr = closed.jaxpr
     kinds = {id(e): kind_of(e, target) for e in jaxpr.eqns}
-    views, stored, roots = materialise(jaxpr, kinds)
+    parts = in_parts(jaxpr)
+    views, stored, roots = materialise(jaxpr, kinds, parts)
     reads = ReadsFirst(jaxpr, views, roots, carried).run()
     if reads.early:
-        views, stored, roots = materialise(jaxpr, kinds, reads.early)
+        views, stored, roots = materialise(jaxpr, kinds, parts, reads.early)
         reads = ReadsFirst(jaxpr, views, roots, carried).run()
     producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
-    grouping = _Grouping(producers, stored, views, kinds, in_parts(jaxpr), target)
+    grouping = _Grouping(producers, stored, views, kinds, parts, target)
     for number in reads.order:
         grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
     groups, kept = grouping.finish(jaxpr.outvars)
@@ -343,8 +344,8 @@ class _Grouping:
         for group in self.groups:
             if group.kind == "call":
                 kept.update(v for eqn in group.roots for v in eqn.outvars)
-        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat, _few(g.cuts, g.roots, self.parts),  # type: ignore[arg-type]
-                         g.paired, tuple(g.reads), frozenset(g.moved), g.size)
+        ordered = [Group(g.kind, tuple(g.roots), g.shape, g.axes, g.flat,  # type: ignore[arg-type]
+                         _few(g.cuts, g.roots, self.parts), g.paired, tuple(g.reads), frozenset(g.moved), g.size)
                    for g in self._in_order()]
         return tuple(ordered), frozenset(v for v in kept if v in self.home)
 

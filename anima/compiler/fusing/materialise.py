@@ -84,12 +84,11 @@ def is_costly(eqn: Eqn) -> bool:
     return eqn.primitive.cost >= POLYNOMIAL and is_elementwise(eqn)
 
 
-def materialise(jaxpr: Jaxpr, kinds: dict[int, str], early: Iterable[Var] = ()
+def materialise(jaxpr: Jaxpr, kinds: dict[int, str], parts: set[int], early: Iterable[Var] = ()
                 ) -> tuple[dict[Var, Var], set[Var], set[int]]:
     """Views of other variables, variables to be computed as a whole (those in `early` among them), and positions of
-    the equations that do (roots)."""
+    the equations that do (roots). `parts` are those of `in_parts`."""
     results = {v for v in jaxpr.outvars if type(v) is Var}
-    parts = in_parts(jaxpr)
     costs, ends = _costs(jaxpr, kinds, results, parts)
     costly = _costly(jaxpr, kinds, results | ends)
     uses = {v: _Use(forced=True) for v in (*results, *early)}
