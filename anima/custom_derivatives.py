@@ -16,12 +16,14 @@ from anima.core.stage import eval_jaxpr, trace_pytrees
 from anima.core.trace import Tracer, aval_of
 from anima.ops.broadcast import instantiate
 from anima.transforms.custom import (
-    CustomVJPPrimal as CustomVJPPrimal,
-    SymbolicZero as SymbolicZero,
     custom_jvp as custom_jvp,
     custom_jvp_call_p as custom_jvp_call_p,
     custom_vjp as custom_vjp,
     custom_vjp_call_p as custom_vjp_call_p,
+)
+from anima.transforms.symbolic_zeros import (
+    CustomVJPPrimal as CustomVJPPrimal,
+    SymbolicZero as SymbolicZero,
     custom_vjp_primal_tree_values as custom_vjp_primal_tree_values,
 )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anima import errors, tree
-from anima.api.jit import JitFunction
+from anima.api.jit import JitFunction, jit
 from anima.api.points import is_symbolic
 from anima.config import enable_x64
 from anima.core.explicit import erased
@@ -40,7 +40,7 @@ def export(
       sizes of `symbolic_shape`, one for all sizes. What it says of places (shardings, devices) is left out.
 
     Raises:
-      ValueError: for a function that is not jitted.
+      ValueError: for a function that is neither jitted nor Anima's own.
       InconclusiveDimensionOperation: where the program depends on the values of sizes that are not known.
 
     >>> exported = export(jit(lambda x, y: x @ y))(ShapeDtypeStruct((2, 3), "float32"), jnp.ones(3))
@@ -51,6 +51,8 @@ def export(
     >>> exported.out_avals, exported.call(jnp.ones((5, 4)))
     ((ShapedArray(float32[2*n]),), Array([5., 5., 5., 5.], dtype=float32))
     """
+    if not isinstance(fun_jit, JitFunction) and str(getattr(fun_jit, "__module__", None)).startswith("anima."):
+        fun_jit = jit(fun_jit)  # the library's own functions need no jit around them
     if not isinstance(fun_jit, JitFunction):
         raise ValueError(f"Function to be exported must be the result of `jit` but is: {fun_jit}")
     if _override_lowering_rules is not None:

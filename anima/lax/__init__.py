@@ -34,6 +34,7 @@ from anima.core.dtypes import (
 )
 from anima.lax import linalg as linalg
 from anima.lax.arranging import (
+    broadcast_in_dim as broadcast_in_dim,
     broadcast_shapes as broadcast_shapes,
     scatter_sub as scatter_sub,
     scatter_sub_p as scatter_sub_p,
@@ -368,7 +369,6 @@ from anima.ops.reduce import (
 )
 from anima.ops.shape import (
     broadcast as broadcast,
-    broadcast_in_dim as broadcast_in_dim,
     broadcast_in_dim_p as broadcast_in_dim_p,
     broadcast_like as broadcast_like,
     broadcast_to_rank as broadcast_to_rank,

@@ -42,6 +42,15 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
         raise ValueError("Incompatible shapes for broadcasting: shapes=" + str(given)) from None
 
 
+@wraps(sh.broadcast_in_dim)
+def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None) -> Any:
+    dims = sh.as_shape(broadcast_dimensions, "broadcast_in_dim broadcast_dimensions")
+    order = sorted(range(len(dims)), key=dims.__getitem__)
+    if len(dims) == len(sh.shape_of(operand)):  # axes may come in another order
+        operand, dims = sh.transpose(operand, order), tuple(sorted(dims))
+    return sh.broadcast_in_dim(operand, shape, dims, out_sharding=out_sharding)
+
+
 @wraps(sh.split)
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
     if not is_tracing():

@@ -35,7 +35,6 @@ from anima.numpy.creation import (
     empty_like,
     eye,
     frombuffer,
-    fromfunction,
     fromstring,
     full,
     full_like,
@@ -136,6 +135,7 @@ from anima.numpy.files import (
 from anima.numpy.functional import (
     apply_along_axis,
     apply_over_axes,
+    fromfunction,
     gcd,
     lcm,
     piecewise,

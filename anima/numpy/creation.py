@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from anima.ops.placing import as_asked, lies_somewhere, put_like
 from anima.util import lazy_module
 
 remotes = lazy_module("anima.api.remotes")
+F = TypeVar("F", bound=Callable[..., Any])
 ArrayLike = Any
 stages_numbers = False  # whether numbers made into arrays are values of the program being recorded, as in JAX
 
@@ -267,6 +269,15 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool |
     if copy is False and not isinstance(a, Array):
         raise ValueError("asarray cannot make an array from this value without a copy (copy=False).")
     return array(a, dtype=dtype, copy=bool(copy), order=order, device=device, out_sharding=out_sharding)
+
+
+def of_sequences(fun: F) -> F:
+    """`fun`, which may be given nested lists and tuples of numbers for its arrays, too."""
+    @functools.wraps(fun)
+    def given(*args: Any, **kwargs: Any) -> Any:
+        return fun(*[asarray(x) if isinstance(x, (list, tuple)) else x for x in args], **kwargs)
+
+    return given  # type: ignore[return-value]
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Array:
@@ -567,11 +578,3 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
     return asarray(np.fromstring(string, dtype=dtypes.np_dtype(dtype), count=count, sep=sep))
 
 
-def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """`function(i, j, ...)` of the index arrays of `shape`, all at once.
-
-    Differs from JAX: the function is called on whole index arrays, as NumPy does, not mapped.
-    """
-    dtype = dtypes.check_user_dtype(dtype, "fromfunction")
-    shape = canonical_shape(shape)
-    return function(*[sh.broadcasted_iota(dtype, shape, d) for d in range(len(shape))], **kwargs)

@@ -380,7 +380,9 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     else:
         re, im = as_array(z), sh.full_like(as_array(z), 0)
     result = ew.atan2.bind(im, re)
-    return ew.mul.bind(result, constant_like(result, 180 / np.pi)) if deg else result
+    if not deg:
+        return result
+    return ew.convert(ew.mul.bind(result, constant_like(result, 180 / np.pi)), result.dtype, result.weak_type)
 
 
 def invert(x: ArrayLike, /) -> Array:

@@ -21,7 +21,7 @@ from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import Tracer
-from anima.numpy.creation import asarray
+from anima.numpy.creation import asarray, of_sequences
 from anima.numpy.manipulation import moveaxis, roll
 from anima.numpy.promote import as_array, convert_operand, operand, static_value
 from anima.ops import elementwise as ew, shape as sh
@@ -137,6 +137,7 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = 
     return _fft("hfft", FftType.IRFFT, conjugate, n, axis, _OPPOSITE[norm])
 
 
+@of_sequences
 def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `hfft`, of real numbers."""
     _scale(norm, FftType.FFT, 1)

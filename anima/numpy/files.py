@@ -25,9 +25,14 @@ def set_printoptions(*args: Any, **kwargs: Any) -> None:
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """The array in a .npy file (of a .npz file, NumPy's mapping of names to arrays)."""
+    """The array in a .npy file (of a .npz file, NumPy's mapping of names to arrays).
+
+    NumPy's files do not name bfloat16: elements of two bytes without a type are taken for it.
+    """
     out = np.load(file, *args, **kwargs)
-    return asarray(out) if isinstance(out, np.ndarray) else out
+    if not isinstance(out, np.ndarray):
+        return out
+    return asarray(out.view(dtypes.bfloat16) if out.dtype == "V2" else out)
 
 
 def array_repr(arr: Any, max_line_width: int | None = None, precision: int | None = None,

@@ -13,9 +13,11 @@ from anima import errors
 from anima.api.eager import compiled
 from anima.api.mapping import vmap
 from anima.control.while_loop import while_loop
+from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import aval_of
+from anima.numpy.creation import asarray, canonical_shape
 from anima.numpy.elementwise import abs, broadcast_array, select_where
 from anima.numpy.manipulation import moveaxis
 from anima.numpy.promote import (
@@ -70,7 +72,8 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
     def vectorized(*args: Any, **kwargs: Any) -> Any:
         mapped = [i for i in range(len(args)) if i not in excluded]
         named = [k for k in kwargs if k not in excluded]
-        arrays = as_arrays("vectorize", *(args[i] for i in mapped), *(kwargs[k] for k in named))
+        given = (*(args[i] for i in mapped), *(kwargs[k] for k in named))
+        arrays = as_arrays("vectorize", *(asarray(x) if isinstance(x, (list, tuple)) else x for x in given))
 
         def core(*values: Any) -> Any:
             full, names = list(args), dict(kwargs)
@@ -175,10 +178,12 @@ def apply_over_axes(func: Callable[[Any, int], Any], a: ArrayLike, axes: Any) ->
 def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
     """`funclist[i](x)` where `condlist[i]` holds (the last one that does); one more function is for elsewhere.
 
-    Functions may be numbers. Each is applied to all of `x`, then chosen from.
+    Functions may be numbers. Each is applied to all of `x`, then chosen from. An array `condlist` holds as many
+    conditions as its length if there are as many functions; else it is one condition.
     """
     x = as_array(x, "piecewise")
-    single = not isinstance(condlist, (list, tuple)) and np.ndim(condlist) <= x.ndim
+    single = not isinstance(condlist, (list, tuple)) and np.ndim(condlist) <= x.ndim and (
+        np.ndim(condlist) == 0 or np.shape(condlist)[0] not in (len(funclist), len(funclist) - 1))
     conditions = [condlist] if single else list(condlist)
     conditions = [broadcast_array(as_array(np.asarray(c) if isinstance(c, list) else operand("piecewise", c)), x.shape)
                   for c in conditions]
@@ -198,6 +203,22 @@ def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Any], *args: Any, 
     for condition, function in zip(conditions, functions, strict=True):
         result = where(condition, apply(function), result)
     return result
+
+
+def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """`function(i, j, ...)` for all indices of `shape`: the function of numbers is mapped, one axis after the other.
+
+    Results that are arrays follow with their own axes; keyword arguments are given to each call.
+
+    Differs from NumPy: the function is not called on whole index arrays, so it may branch on shapes and reduce.
+    """
+    dtype = dtypes.check_user_dtype(dtype, "fromfunction")
+    shape = canonical_shape(shape)
+    mapped = functools.partial(function, **kwargs)
+    for axis in reversed(range(len(shape))):
+        mapped = vmap(mapped, in_axes=tuple(0 if i == axis else None for i in range(len(shape))))
+    return mapped(*[sh.iota(dtype, n) for n in shape])
+
 
 
 # ---------------------------------------------------------------- number theory

@@ -40,7 +40,8 @@ from anima.numpy.promote import (
 )
 from anima.ops import elementwise as ew, shape as sh, special
 from anima.ops.index_types import index_operand, narrow_index
-from anima.transforms.custom import SymbolicZero, custom_jvp
+from anima.transforms.custom import custom_jvp
+from anima.transforms.symbolic_zeros import SymbolicZero
 
 ArrayLike = Any
 
@@ -346,7 +347,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     x = convert_operand(x, np.dtype(np.float32), False) if narrow else x
     factor = constant_like(x, 10.0 ** decimals)
     rounded = ew.div.bind(_round_half_even(ew.mul.bind(x, factor)), factor)
-    return convert_operand(rounded, dtype, weak) if narrow else rounded
+    return convert_operand(rounded, dtype, weak)
 
 
 around = round

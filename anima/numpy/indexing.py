@@ -99,10 +99,10 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
     return (index,)
 
 
-def analyse(x: Array, index: Any, clamp_ints: bool = True) -> Subscript:
+def analyse(x: Array, index: Any, clamp_ints: bool = True, wrap: bool = True) -> Subscript:
     """The parts of `index`, checked against the shape of `x`.
 
-    With `clamp_ints`, known ints are brought into bounds; without, they are only wrapped around.
+    With `clamp_ints`, known ints are brought into bounds; with `wrap`, negative ones count from the end.
     """
     entries = [_entry(e, i) for i, e in enumerate(as_tuple(index))]
     entries = _with_ellipsis(x, entries)
@@ -126,7 +126,7 @@ def analyse(x: Array, index: Any, clamp_ints: bool = True) -> Subscript:
             out.layout.append(consumed)
             consumed += 1
         else:
-            out.axes.append(_known(entry, out.operand.shape[consumed], consumed, clamp_ints))
+            out.axes.append(_known(entry, out.operand.shape[consumed], consumed, clamp_ints, wrap))
             first = first if advanced else len(out.layout)
             advanced.append(position)
             consumed += 1
@@ -232,8 +232,8 @@ def _span(entry: slice, size: int, position: int) -> StaticSlice:
     return StaticSlice(start, step, count) if count else StaticSlice(0, 1, 0)
 
 
-def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
-    """A known int wrapped around; index arrays as they are.
+def _known(entry: Any, size: int, axis: int, clamp: bool, wrap: bool) -> Any:
+    """A known int, to `wrap` counted from the end if negative; index arrays as they are.
 
     To `clamp`, one that is out of bounds is an index like those that are not known, so that programs show it.
     """
@@ -241,10 +241,10 @@ def _known(entry: Any, size: int, axis: int, clamp: bool) -> Any:
         return entry
     if size == 0:
         raise IndexError(f"index is out of bounds for axis {axis} with size 0")
-    if clamp and not -size <= entry < size:
+    if clamp and not (-size if wrap else 0) <= entry < size:
         _check_static(entry, axis, size)
         return as_array(_narrow_int(entry))
-    return entry + size if entry < 0 else entry
+    return entry + size if wrap and entry < 0 else entry
 
 
 def _check_static(entry: int, axis: int, size: int) -> None:
@@ -450,9 +450,9 @@ def take_indexed(x: Array, index: Any, *, mode: Any = None, fill_value: Any = No
             unique_indices=unique_indices, wrap_negative_indices=wrap_negative_indices))
     mode = None if mode is None else GatherScatterMode.from_any(mode)
     clamp = mode != GatherScatterMode.FILL_OR_DROP
-    plan = analyse(x, index, clamp_ints=clamp)
+    plan = analyse(x, index, clamp_ints=clamp, wrap=wrap_negative_indices)
     known = all(isinstance(a, StaticSlice) or (clamp and isinstance(a, int)) for a in plan.axes)
-    if known or (clamp and plan.batch_shape == ()):
+    if known or (clamp and wrap_negative_indices and plan.batch_shape == ()):
         return getitem(x, index)
     if plan.batch_shape is None:
         plan.batch_shape = ()

@@ -20,7 +20,7 @@ from anima.numpy.diagonals import vander
 from anima.numpy.elementwise import add, broadcast_array, multiply
 from anima.numpy.linalg.decompositions import eigvals
 from anima.numpy.linalg.solving import inv, lstsq
-from anima.numpy.manipulation import atleast_1d, roll
+from anima.numpy.manipulation import atleast_1d, broadcast_to, roll
 from anima.numpy.promote import (
     as_array,
     as_arrays,
@@ -58,24 +58,26 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
 
 def _padded(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
-    """Both with as many coefficients as the longer one."""
+    """Both with as many coefficients, along their first axis, as the longer one."""
     a, b = promote_dtypes(name, a1, a2)
-    if a.ndim != 1 or b.ndim != 1:
-        raise ValueError(f"{name}: inputs must be 1-dimensional")
-    n = max(a.size, b.size)
-    return tuple(sh.pad(v, ew.convert(v.dtype.type(0), v.dtype, v.weak_type), [(n - v.size, 0, 0)])  # type: ignore
-                 for v in (a, b))
+    if not (a.ndim and b.ndim):
+        raise ValueError(f"{name}: coefficients stand along the first axis, of which a scalar has none; got shapes "
+                         f"{a.shape} and {b.shape}")
+    rest = max(a, b, key=lambda v: (v.shape[0], v.ndim)).shape[1:]
+    n = max(a.shape[0], b.shape[0])
+    return tuple(sh.pad(broadcast_to(v, (v.shape[0], *rest)), ew.convert(v.dtype.type(0), v.dtype, v.weak_type),
+                        [(n - v.shape[0], 0, 0), *((0, 0, 0),) * len(rest)]) for v in (a, b))  # type: ignore[misc]
 
 
 @repeated
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The sum of two polynomials."""
+    """The sum of two polynomials, or of columns of them: their coefficients stand along the first axis."""
     return add(*_padded("polyadd", a1, a2))
 
 
 @repeated
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The difference of two polynomials."""
+    """The difference of two polynomials, or of columns of them."""
     return ew.sub(*_padded("polysub", a1, a2))
 
 

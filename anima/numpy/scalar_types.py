@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from anima.config import enable_x64
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.dtypes import ScalarType, finfo, iinfo, isdtype, issubdtype, make_scalar_type, promote_types
+from anima.core.dtypes import ScalarType, finfo, iinfo, isdtype, issubdtype, make_scalar_type
 from anima.numpy.creation import array, astype
 
 
@@ -71,8 +72,20 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     return np.can_cast(dtypes.np_dtype(from_), dtypes.np_dtype(to), casting=casting)  # type: ignore[arg-type]
 
 
+def promote_types(a: Any, b: Any) -> Any:
+    """The dtype that the dtypes `a` and `b` promote to; `int`, `float`, `complex` give way to any of their kind.
+
+    64-bit types are told as they are, whether or not `enable_x64` allows arrays of them.
+    """
+    wide = any(t in (int, float, complex) or dtypes.canonicalize_dtype(t) != np.dtype(t) for t in (a, b))
+    with enable_x64(enable_x64.value or wide):
+        return dtypes.promote_types(a, b)
+
+
 def isscalar(element: Any) -> bool:
-    """Whether `element` is a number: Python's, NumPy's, or an array without dimensions."""
+    """Whether `element` is a number: Python's, NumPy's, or an array (NumPy's, too) without dimensions."""
+    if isinstance(element, np.ndarray):
+        return element.ndim == 0
     if isinstance(element, Array) or hasattr(element, "__jax_array__"):
         return array(element, copy=False).ndim == 0
     return np.isscalar(element)

@@ -17,6 +17,7 @@ from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
+from anima.numpy.creation import of_sequences
 from anima.numpy.elementwise import isnan, select_where
 from anima.numpy.manipulation import concatenate, moveaxis, ravel
 from anima.numpy.promote import (
@@ -277,6 +278,7 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, ret
     return common, first, second
 
 
+@of_sequences
 @repeated
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Whether shapes and all elements are equal (NaN to NaN only if `equal_nan`)."""
@@ -290,6 +292,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     return all_(same)
 
 
+@of_sequences
 @repeated
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     """Whether all elements are equal after broadcasting; False if the shapes do not broadcast."""
@@ -306,7 +309,7 @@ def iscomplexobj(x: Any) -> bool:
     """Whether the dtype of `x` is complex: of an array, or of what tells of one (a `ShapeDtypeStruct`, a dtype)."""
     if x is None:
         return False
-    dtype = getattr(x, "dtype", None) or as_array(x, "iscomplexobj").dtype
+    dtype = getattr(x, "dtype", None) or np.result_type(np.asarray(x))
     return dtypes.issubdtype(dtype, np.complexfloating)
 
 

@@ -16,7 +16,7 @@ from anima.core.array import Array
 from anima.core.avals import broadcast_shapes, canonicalize_axis
 from anima.numpy.creation import astype, user_dtype
 from anima.numpy.elementwise import broadcast_array
-from anima.numpy.promote import as_array, convert_operand, is_complex, is_inexact, is_integer, operand, static_int
+from anima.numpy.promote import as_array, convert_operand, is_complex, is_inexact, is_integer, static_int
 from anima.ops import elementwise as ew, shape as sh
 from anima.ops.placing import as_asked
 
@@ -57,30 +57,41 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = 
 
 
 def _spaced(start: Array, stop: Array, num: int, endpoint: bool, dtype: Any, axis: int) -> Array:
-    """start * (1 - t) + stop * t for t in [0, 1]: exact at both ends."""
+    """(start * (n - i) + stop * i) / n for i up to n: rounded once where start and stop are integers."""
     first, last = sh.expand_dims(start, (axis,)), sh.expand_dims(stop, (axis,))
     if num == 0:
         return sh.full((*start.shape[:axis], 0, *start.shape[axis:]), 0, dtype)
     if num == 1:
         return first
     intervals = num - 1 if endpoint else num
-    count = num - 1 if endpoint else num
     sizes = [1] * first.ndim
-    sizes[axis] = count
-    t = ew.div(sh.broadcasted_iota(dtypes.to_real(dtype), sizes, axis), sh.scalar(intervals, dtypes.to_real(dtype)))
-    t = t if t.dtype == dtype else ew.convert_element_type(t, dtype)
-    inner = ew.add(ew.mul(first, ew.sub(sh.scalar(1, dtype), t)), ew.mul(last, t))
+    sizes[axis] = intervals
+    exact = dtype if dtypes.finfo(dtype).bits >= 32 else np.dtype(np.float32)  # smaller types cannot count to `num`
+    i = ew.convert_element_type(sh.broadcasted_iota(dtypes.to_real(exact), sizes, axis), exact)
+    low, high = (ew.convert_element_type(x, exact) for x in (first, last))
+    # Next to the largest numbers, the division comes first.
+    limit = float(dtypes.finfo(exact).max) / (4 * intervals)
+    large = ew.gt(ew.max(ew.abs(low), ew.abs(high)), sh.scalar(limit, dtypes.to_real(exact)))
+    one, whole = (sh.full(large.shape, v, exact) for v in (1, intervals))
+    before, after = ew.select_n(large, one, whole), ew.select_n(large, whole, one)
+    sums = ew.add(ew.mul(ew.div(low, before), ew.sub(sh.scalar(intervals, exact), i)), ew.mul(ew.div(high, before), i))
+    inner = ew.convert_element_type(ew.div(sums, after), dtype)
     return sh.concatenate([inner, last], axis) if endpoint else inner
 
 
 @repeated
 def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
              dtype: Any = None, axis: int = 0) -> Array:
-    """base ** linspace(start, stop, num)."""
+    """base ** linspace(start, stop, num) along `axis`; `base` may be an array, broadcast with `start` and `stop`."""
     wanted = user_dtype(dtype, "logspace")
-    compute = dtypes.to_inexact(dtypes.result_type(as_array(start), as_array(stop)) if wanted is None else wanted)
-    exponents = linspace(start, stop, num, endpoint, dtype=compute, axis=axis)
-    powers = ew.pow(convert_operand(operand("logspace", base), compute, False), exponents)
+    start, stop, base = (as_array(x, "logspace", i) for i, x in enumerate((start, stop, base)))
+    compute = dtypes.to_inexact(dtypes.result_type(start, stop) if wanted is None else wanted)
+    shape = broadcast_shapes(start.shape, stop.shape, base.shape, name="logspace")
+    exponents = linspace(broadcast_array(start, shape), stop, num, endpoint, dtype=compute, axis=axis)
+    base = as_array(convert_operand(base, compute, False))
+    if base.ndim:
+        base = sh.expand_dims(broadcast_array(base, shape), (canonicalize_axis(axis, len(shape) + 1),))
+    powers = ew.pow(*(broadcast_array(x, exponents.shape) for x in (base, exponents)))
     return powers if wanted is None or wanted == compute else astype(powers, wanted)
 
 

@@ -160,7 +160,7 @@ def scatter_update(x: Array, index: Any, values: Any, scatter: Callable[..., Any
             part, rest, values, scatter, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
             mode=mode, wrap_negative_indices=wrap_negative_indices))
     values = asarray(values) if isinstance(values, (list, tuple, range)) else as_array(operand("scatter", values))
-    plan = analyse(x, index, clamp_ints=False)
+    plan = analyse(x, index, clamp_ints=False, wrap=wrap_negative_indices)
     if mode is not None:
         mode = ix.GatherScatterMode.from_any(mode)
     dtype, weak = x.dtype, x.weak_type

@@ -13,7 +13,8 @@ from anima.core.primitive import Zero
 from anima.numpy.functions import log, log1p
 from anima.numpy.selection import where
 from anima.ops.broadcast import full_like
-from anima.transforms.custom import SymbolicZero, custom_jvp
+from anima.transforms.custom import custom_jvp
+from anima.transforms.symbolic_zeros import SymbolicZero
 
 
 def _sum(terms: Sequence[Any], like: Array) -> Array:

@@ -15,7 +15,6 @@ import numpy as np
 import anima.numpy as jnp
 from anima import errors as _errors
 from anima.core import dtypes
-from anima.numpy.promote import as_array, operand
 
 
 def _mirrored(i: Any, size: int) -> Any:
@@ -63,8 +62,8 @@ def map_coordinates(input: Any, coordinates: Sequence[Any], order: int, mode: st
     Integers are rounded. NotImplementedError for another order or mode, ValueError unless there are as many
     coordinates as axes.
     """
-    x = as_array(operand("map_coordinates", input))
-    points = [as_array(operand("map_coordinates", c)) for c in coordinates]
+    x = jnp.asarray(input)
+    points = [jnp.asarray(c) for c in coordinates]
     cval = jnp.asarray(cval, x.dtype)
     if len(points) != x.ndim:
         raise ValueError("coordinates must be a sequence of length input.ndim, but "

@@ -37,54 +37,10 @@ from anima.ops.collective import cotangent_of
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import Discharged, Stateful, discharge_jaxpr, is_last
 from anima.transforms.linearize import PartialTrace, fill, linearize_flat
+from anima.transforms.symbolic_zeros import CustomVJPPrimal, tangents_for_user
 from anima.transforms.transpose import backward
 from anima.transforms.vmap import BatchTrace, BatchTracer, batch_flat, move_to
 from anima.util import fun_name, record
-
-
-class SymbolicZero(Zero):
-    """A tangent or cotangent that is zero, as rules defined with `symbolic_zeros=True` see it.
-
-    It has the `shape` and `dtype` of what it stands for, and rules may return it.
-    """
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.aval, name)
-
-    @staticmethod
-    def from_primal_value(val: Any) -> SymbolicZero:
-        """The zero tangent of a value."""
-        return SymbolicZero(tangent_aval(aval_of(val)))
-
-
-@record
-class CustomVJPPrimal:
-    """An argument as a `fwd` rule defined with `symbolic_zeros=True` sees it: its value, and whether a
-    gradient with respect to it is wanted."""
-
-    value: Any
-    perturbed: bool
-
-
-_map = tree.map
-
-
-def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """The values in a pytree of `CustomVJPPrimal`s; TypeError for other leaves."""
-    def value(leaf: Any) -> Any:
-        if type(leaf) is not CustomVJPPrimal:
-            raise TypeError(f"unexpected leaf type {type(leaf)}")
-        return leaf.value
-
-    return _map(value, tree)
-
-
-def _to_user(tangents: Sequence[Any], symbolic_zeros: bool) -> list[Any]:
-    """Tangents or cotangents as a user's rule takes them."""
-    return [instantiate(t) if not symbolic_zeros else SymbolicZero(t.aval) if isinstance(t, Zero) else t
-            for t in tangents]
 
 
 @record
@@ -382,6 +338,13 @@ class Custom:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
 
+    def __getattr__(self, name: str) -> Any:
+        """A function with rules of two kinds takes both: `defvjp` around `def_vmap`."""
+        inner = self.__dict__.get("fun")
+        if name in ("defjvp", "defjvps", "defvjp", "def_vmap") and isinstance(inner, Custom):
+            return getattr(inner, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def _positional(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """All arguments as positional ones, defaults filled in."""
         try:
@@ -480,7 +443,7 @@ class custom_jvp(Custom):
     def _rule(self, name: str, nondiff: Sequence[Any], in_tree: Any, out_tree: Any,
               primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         pair = self.jvp(*nondiff, tree.unflatten(in_tree, primals),  # type: ignore[misc]
-                        tree.unflatten(in_tree, _to_user(tangents, self.symbolic_zeros)))
+                        tree.unflatten(in_tree, tangents_for_user(tangents, self.symbolic_zeros)))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"Custom JVP rule {fun_name(self.jvp)} for function {name} must produce a pair (list or "
                             f"tuple of length two) representing primal and tangent outputs, but got {pair}.")
@@ -566,7 +529,7 @@ class custom_vjp(Custom):
             arrays = iter(res)
             kept = [next(arrays) if t else r for t, r in zip(traced, residuals, strict=True)]
             grads = self.bwd(*self._in_order(nondiff), tree.unflatten(res_tree, kept),  # type: ignore[misc]
-                             tree.unflatten(out_tree, _to_user(cts, self.symbolic_zeros)))
+                             tree.unflatten(out_tree, tangents_for_user(cts, self.symbolic_zeros)))
             return self._flat_grads(name, grads, in_tree, avals)
 
         return outs, [r for r, t in zip(residuals, traced, strict=True) if t], bwd

@@ -401,3 +401,11 @@ def test_closed_over_tracers_are_refused() -> None:
 
     with pytest.raises(ValueError, match="closes over values that are being traced"):
         anima.jit(outer)(2.0)
+
+
+def test_functions_of_the_library_need_no_jit() -> None:
+    exported = ex.export(jnp.sin)(jnp.ones(4))
+    assert exported.in_avals[0].shape == (4,)
+    np.testing.assert_array_equal(exported.call(jnp.ones(4)), jnp.sin(jnp.ones(4)))
+    with pytest.raises(ValueError, match="must be the result of `jit`"):
+        ex.export(lambda x: x)

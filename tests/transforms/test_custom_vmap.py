@@ -277,3 +277,20 @@ def test_reverse_mode_through_calls_inside(inner: Any) -> None:
                                anima.vmap(anima.grad(lambda x: inner(x).sum()))(xs), rtol=1e-5)
     np.testing.assert_allclose(anima.grad(lambda xs: anima.vmap(f)(xs).sum())(xs),
                                anima.grad(lambda xs: anima.vmap(inner)(xs).sum())(xs), rtol=1e-5)
+
+
+def test_rules_of_both_kinds_through_one_name() -> None:
+    @anima.custom_vjp
+    @custom_vmap
+    def f(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * y
+
+    @f.def_vmap
+    def rule(size: int, mapped: Any, x: Any, y: Any) -> Any:
+        return jnp.cos(x) * y, True
+
+    f.defvjp(lambda x, y: (f(x, y), (x, y)), lambda saved, ct: (5 * ct, 7 * ct))
+    equal(anima.vmap(f)(X, X), jnp.cos(X) * X)
+    equal(anima.grad(f, (0, 1))(jnp.float32(0.3), jnp.float32(2)), (jnp.float32(5), jnp.float32(7)))
+    with pytest.raises(AttributeError, match="'custom_vjp' object has no attribute 'defjvp'"):
+        anima.custom_vjp(lambda x: x).defjvp(None)

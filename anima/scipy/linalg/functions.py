@@ -14,6 +14,7 @@ from anima.control.while_loop import while_loop
 from anima.core import dtypes
 from anima.core.array import Array
 from anima.numpy import linalg as jnp_linalg
+from anima.numpy.creation import of_sequences
 from anima.numpy.diagonals import diagonal
 from anima.numpy.elementwise import abs
 from anima.numpy.functions import ceil, exp2, log2
@@ -61,6 +62,7 @@ def _pade(x: Array, degree: int) -> tuple[Array, Array]:
     return matmul(x, part(1)), part(0)
 
 
+@of_sequences
 def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """The exponentials of matrices A [..., n, n]: the sum of A^k / k!.
 
@@ -107,6 +109,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     return where(along(needed > max_squarings), np.nan, power)
 
 
+@of_sequences
 def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True) -> Any:
     """(expm(A), its derivative in the direction E), for A and E [..., n, n]; only the derivative without
     `compute_expm`.
@@ -189,6 +192,7 @@ def _sqrtm_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, An
     return s, sylvester_p.bind(s, r, z, s, r, z, t, transposed=False)
 
 
+@of_sequences
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """The principal square roots S of A [..., n, n], S S = A, of complex dtype.
 
@@ -205,6 +209,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     return _sqrtm(ew.convert(a, spectral.complex_type(a.dtype)))
 
 
+@of_sequences
 def funm(A: ArrayLike, func: Callable[[Array], Array], disp: bool = True) -> Any:
     """`func` of the matrix A [n, n], by its Schur form and Parlett's recurrence; of complex dtype.
 

@@ -17,12 +17,14 @@ import anima.numpy as jnp
 from anima import errors
 from anima.core import dtypes
 from anima.core.avals import canonicalize_axis
+from anima.numpy.creation import of_sequences
 from anima.numpy.promote import as_array, operand, promote_dtypes_inexact
 from anima.ops.elementwise import complex as make_complex
 from anima.scipy.shapes import along_last
 from anima.util import record
 
 
+@of_sequences
 def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: None = None) -> Any:
     """`data` less its mean (type="constant"), or a line fitted to each piece between the break points `bp`.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import anima.numpy as jnp
 from anima.api.eager import compiled
+from anima.numpy.creation import of_sequences
 from anima.numpy.promote import as_array, is_complex, operand
 from anima.ops import formula, special
 from anima.ops.elementwise import convert
@@ -50,12 +51,14 @@ def dawsn(x: Any) -> Any:
     return formula.dawsn(x.dtype.type(0), x)
 
 
+@of_sequences
 @compiled
 def ndtr(x: Any) -> Any:
     """The normal distribution function, of float32 or float64; TypeError for other types."""
     return formula.ndtr(single_or_double(operand("ndtr", x)))
 
 
+@of_sequences
 @functools.partial(compiled, static=("series_order",))
 def log_ndtr(x: Any, series_order: int = 3) -> Any:
     """log(ndtr(x)), of float32 or float64. `series_order` asks for no more: every value is accurate already.
@@ -102,6 +105,7 @@ def expi(x: Any) -> Any:
     return formula.expi(*real("expi", x))
 
 
+@of_sequences
 @compiled
 def expn(n: Any, x: Any) -> Any:
     """The exponential integral of order n: exp(-x t) / t**n, integrated over t > 1. NaN unless `n` is whole."""
@@ -124,6 +128,7 @@ def fresnel(x: Any) -> tuple[Any, Any]:
     return formula.fresnel_sine(x), formula.fresnel_cosine(x)
 
 
+@of_sequences
 @compiled
 def spence(x: Any) -> Any:
     """Spence's function: log(t) / (1 - t), integrated over 1 < t < x. float32 or float64, else TypeError."""

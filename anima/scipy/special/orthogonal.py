@@ -13,13 +13,15 @@ import anima.numpy as jnp
 from anima.api.autodiff import jvp
 from anima.api.eager import compiled
 from anima.lax.control import fori_loop, while_loop
+from anima.numpy.creation import of_sequences
 from anima.numpy.functions import bessel_i0, bessel_i1
 from anima.numpy.promote import as_array, is_complex, operand, static_int
 from anima.ops import formula, special
 from anima.ops.elementwise import complex as make_complex, convert
 from anima.ops.family import WIDER
 from anima.scipy.special.operands import inexact, real
-from anima.transforms.custom import SymbolicZero, custom_jvp
+from anima.transforms.custom import custom_jvp
+from anima.transforms.symbolic_zeros import SymbolicZero
 
 
 @compiled
@@ -203,6 +205,7 @@ _hyp2f1 = _with_parameters(
     formula.hyp2f1, _gauss, lambda a, b, c, x: a * b / c * _hyp2f1(a + 1, b + 1, c + 1, x), 3)
 
 
+@of_sequences
 @compiled
 def hyp1f1(a: Any, b: Any, x: Any) -> Any:
     """Kummer's confluent hypergeometric function 1F1(a; b; x), of real numbers.

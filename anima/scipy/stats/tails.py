@@ -23,7 +23,8 @@ from anima.numpy.selection import where
 from anima.ops import elementwise as ew, special
 from anima.ops.broadcast import full_like
 from anima.scipy.stats import functions as fn
-from anima.transforms.custom import SymbolicZero, custom_jvp
+from anima.transforms.custom import custom_jvp
+from anima.transforms.symbolic_zeros import SymbolicZero
 
 _TERMS = 20_000   # that the series may have; far in the tail it has few
 _FRACTIONS = 200  # of the continued fraction, where it is used
