@@ -183,7 +183,8 @@ def _constrained(leaf: Any, sharding: Any) -> Any:
     from_spec = isinstance(sharding, PartitionSpec)
     if from_spec:
         sharding = on_current_mesh(name, sharding, "shardings")
-    elif isinstance(sharding, NamedSharding) and sharding.mesh == current_mesh().abstract_mesh:
+    elif (isinstance(sharding, NamedSharding) and sharding.mesh.axis_names
+          and sharding.mesh == current_mesh().abstract_mesh):
         sharding = sharding.update(mesh=current_mesh())  # results lie on its devices
     if not isinstance(sharding, Sharding):
         raise TypeError(f"{name}: a sharding must be a Sharding or a PartitionSpec, got {sharding!r} of type "

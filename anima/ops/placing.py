@@ -176,7 +176,8 @@ def concrete(sharding: Sharding, x: Any) -> Sharding:
 def _known_mesh(wanted: Mesh | AbstractMesh, x: Any) -> Mesh | None:
     """The mesh that an array is on, or the current one, if it has these axes."""
     own = getattr(x.sharding, "mesh", None) if isinstance(x, ConcreteArray) else None
-    return next((m for m in (own, current_mesh()) if isinstance(m, Mesh) and m.shape_tuple == wanted.shape_tuple), None)
+    return next((m for m in (own, current_mesh())
+                 if isinstance(m, Mesh) and m.axis_names and m.shape_tuple == wanted.shape_tuple), None)
 
 
 def typed_as(x: Any, aval: ShapedArray) -> Any:
@@ -287,6 +288,8 @@ def as_asked(name: str, device: Any, out_sharding: Any, fun: Callable[..., Any],
         if device is None:
             check_mesh_is_set(asked)
         asked = on_current_mesh(name, asked, "out_sharding")
+    if isinstance(asked, NamedSharding) and not asked.mesh.axis_names:  # of a type that says nothing
+        return fun(*args, **kwargs)
     if device is not None and not isinstance(asked, Sharding):
         asked = SingleDeviceSharding(device_of(asked))
     if device is None:

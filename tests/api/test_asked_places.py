@@ -192,3 +192,16 @@ def test_places_of_mapped_and_derived_functions() -> None:
         got = anima.vmap(lambda v, n=named: anima.device_put(v, n), in_axes=axis, out_axes=axis)(X.reshape(4, 4))
         np.testing.assert_array_equal(got, X.reshape(4, 4))
         assert list(map(axes_of, got.sharding.spec.padded(2))) == [() if k == axis else ("x",) for k in range(2)]
+
+
+def test_the_sharding_of_a_type_that_says_nothing_asks_for_nothing() -> None:
+    x = jnp.ones((1, 3))
+    nothing = anima.typeof(x).sharding
+    for made in (anima.random.normal(anima.random.key(0), (1, 3), out_sharding=nothing),
+                 jnp.zeros(3, out_sharding=nothing), jnp.arange(3.0, device=nothing),
+                 x.reshape(3, out_sharding=nothing), jnp.einsum("ij,j->i", x, x[0], out_sharding=nothing)):
+        assert not made.committed and isinstance(made.sharding, anima.sharding.SingleDeviceSharding)
+        np.testing.assert_array_equal(made + made, 2 * np.asarray(made))
+    for put in (anima.device_put, lax.with_sharding_constraint):
+        with pytest.raises(ValueError, match="which devices these are is not known"):
+            put(x, nothing)

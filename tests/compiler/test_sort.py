@@ -11,6 +11,10 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.compiler.lowering.lanes import WRITTEN_OUT
+from anima.compiler.lowering.radix import LENGTH
+from anima.compiler.lowering.radix_pieces import PIECE
+from anima.compiler.lowering.sort import MANY, NETWORK, SHORT
 
 RNG = np.random.default_rng(3)
 DTYPES = ("bool", "int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64")
@@ -126,3 +130,59 @@ def test_the_largest_of_few_and_of_many(n: int, dtype: str) -> None:
     for k in {1, 2, 7, 8, 9, 16, 17, 64} & set(range(n + 1)):
         agree(lambda x, k=k: (lax.top_k(x, k), lax.top_k(x.T, k, axis=0)), jnp.asarray(x))
         agree(lambda x, k=k: lax.top_k(x + x[:, ::-1], k), jnp.asarray(x))
+
+
+# ---------------------------------------------------------------- on both sides of where another way is taken
+
+LENGTHS = sorted({n + k for n in (WRITTEN_OUT, SHORT, LENGTH, 2 * LENGTH, 16, 512) for k in (-1, 0, 1)})
+
+
+def kinds(x: Any) -> Any:
+    """The numbers alone, where they came from, and by two keys."""
+    places = lax.broadcasted_iota("int32", x.shape, 1)
+    return (lax.sort(x, dimension=1), lax.sort((x, places), dimension=1, num_keys=1)[1],
+            lax.sort((x // 3, -x, places), dimension=1, num_keys=2)[2])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float16", "float32", "float64", "uint64"])
+@pytest.mark.parametrize("rows", sorted({1, MANY - 1, MANY, 2 * MANY - 1, 2 * MANY, 17}))
+def test_ways_to_sort(rows: int, dtype: str) -> None:
+    """Every length at which another way is taken, one less and one more: stable, with many equal elements."""
+    with anima.enable_x64(True):
+        for n in LENGTHS:
+            x = RNG.integers(0 if dtype[0] == "u" else -9, 9, (rows, n)).astype(dtype)
+            if dtype[0] == "f":
+                x = np.where(RNG.random((rows, n)) < 0.2, RNG.choice([-0.0, 0.0], (rows, n)), x).astype(dtype)
+            numbers, places, twice = map(np.asarray, anima.jit(kinds)(x))
+            order = np.argsort(x, 1, kind="stable")
+            np.testing.assert_array_equal(places, order)
+            np.testing.assert_array_equal(numbers, np.take_along_axis(x, order, 1))
+            np.testing.assert_array_equal(np.signbit(numbers), np.signbit(np.take_along_axis(x, order, 1)))
+            np.testing.assert_array_equal(twice, np.lexsort((-x, x // 3), axis=1))
+
+
+@pytest.mark.parametrize("dtype, n", [("float32", NETWORK), ("int16", NETWORK // 4), ("float64", NETWORK)])
+@pytest.mark.parametrize("more", (0, 1))
+def test_long_rows_in_lanes(dtype: str, n: int, more: int) -> None:
+    with anima.enable_x64(True):
+        x = (RNG.normal(size=(2 * MANY, n + more)) * 100).astype(dtype)
+        numbers, places = anima.jit(lambda x: (jnp.sort(x), jnp.argsort(x)))(x)
+        np.testing.assert_array_equal(numbers, np.sort(x))
+        np.testing.assert_array_equal(places, np.argsort(x, kind="stable"))
+
+
+@pytest.mark.parametrize("shape, axis", [((2 * PIECE,), 0), ((2 * PIECE - 1,), 0), ((2, 3 * PIECE + 5), 1),
+                                         ((2 * PIECE + 1, 2), 0)])
+@pytest.mark.parametrize("dtype", ["int16", "float32", "float64"])
+def test_rows_in_pieces(shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    with anima.enable_x64(True):
+        x = (RNG.normal(size=shape) * 50).astype(dtype)
+        if dtype[0] == "f":
+            x[np.abs(x) < 10] *= 0.0  # of both signs
+            x.ravel()[::1000] = np.nan
+        numbers, places = anima.jit(lambda x: (jnp.sort(x, axis=axis), jnp.argsort(x, axis=axis)))(x)
+        order = np.argsort(x, axis, kind="stable")
+        np.testing.assert_array_equal(places, order)
+        want = np.take_along_axis(x, order, axis)
+        np.testing.assert_array_equal(numbers, want)
+        np.testing.assert_array_equal(np.signbit(numbers) & ~np.isnan(want), np.signbit(want) & ~np.isnan(want))

@@ -123,3 +123,10 @@ def test_attention_sees_the_past_alone():
     found = logits()
     np.testing.assert_allclose(found[0, :5], found[1, :5], rtol=1e-5)
     np.testing.assert_allclose(found[0, 5, :4], GENERATED, rtol=1e-3, atol=1e-5)
+
+
+def test_what_was_dropped_is_computed_with():
+    dropout, x = nnx.Dropout(0.5, rngs=nnx.Rngs(dropout=1)), jnp.ones((4, 8))
+    first, second = dropout(x), dropout(x)
+    assert set(np.unique(first)) == {0, 2} and not np.array_equal(first, second)
+    np.testing.assert_array_equal(first + second, np.asarray(first) + np.asarray(second))

@@ -18,19 +18,28 @@ from anima.compiler.lowering.calls import ProgramBuilder
 from anima.core import dtypes
 from anima.core.jaxpr import Eqn
 
-LENGTH = 512            # rows from this length on are sorted by digits
+LENGTH = 64             # rows from this length on are sorted by digits
 LONG = 1 << 14          # rows from this length on by larger digits
-_FLOATS = {"f16": "u16", "bf16": "u16", "f32": "u32", "f64": "u64"}
+FLOATS = {"f16": "u16", "bf16": "u16", "f32": "u32", "f64": "u64"}
 _BITS = {"bool": 8, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "f16": 16, "bf16": 16, "i32": 32, "u32": 32, "f32": 32,
          "i64": 64, "u64": 64, "f64": 64}
+
+
+def bits_of(dtype: str) -> int:
+    """How many bits a key of this type has as an integer."""
+    return _BITS[dtype]
+
+
+def one_key(eqn: Eqn) -> bool:
+    """Whether a sort has one key, a real number."""
+    return eqn.params["num_keys"] == 1 and scalar_type(eqn.outvars[0].aval) in _BITS
 
 
 def radix_fits(eqn: Eqn) -> bool:
     """Whether a sort has one real key and rows that are long enough."""
     out = eqn.outvars[0].aval
     length = LENGTH * (2 if dtypes.itemsize_bits(out.dtype) == 64 else 1)
-    n = out.shape[eqn.params["dimension"]]
-    return eqn.params["num_keys"] == 1 and scalar_type(out) in _BITS and length <= n < 1 << 31
+    return one_key(eqn) and length <= out.shape[eqn.params["dimension"]] < 1 << 31
 
 
 def ordered_bits(scope: Scope, x: Expr, signed_zeros: bool = False) -> Expr:
@@ -104,18 +113,15 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
     def at(k: NamedValue) -> Expr:
         return affine(0, (start, 1), (k, 1))
 
-    def digit_of(key: Expr) -> Expr:
-        return _digit(scope, key, shift, digit)
-
     with scope.loop(1 << digit, "each") as d:
         scope.emit(Store(counts, d.expr(), zero))
     with scope.serial(n) as k:
-        which = digit_of(here(Load(keys, at(k), key_type)))
+        which = digit_of(scope, here(Load(keys, at(k), key_type)), shift, digit)
         scope.emit(Store(counts, which, Op("add", (here(Load(counts, which, "i32")), one), "i32")))
     _add_up(scope, counts, 0, digit)
     with scope.serial(n) as k:
         key = here(Load(keys, at(k), key_type))
-        which = digit_of(key)
+        which = digit_of(scope, key, shift, digit)
         to = here(Load(counts, which, "i32"))
         scope.emit(Store(counts, which, Op("add", (to, one), "i32")))
         target = here(affine(0, (start, 1), (Op("cast", (to,), INDEX), 1)))
@@ -124,7 +130,7 @@ def _pass(scope: Scope, start: Expr, n: int, digits: tuple[str, str, int, int], 
         scope.emit(Store(places_out, target, came))
 
 
-def _digit(scope: Scope, key: Expr, shift: int, digit: int) -> Expr:
+def digit_of(scope: Scope, key: Expr, shift: int, digit: int) -> Expr:
     """A digit of a key, as an index."""
     bits = int(key.dtype[1:])
     moved = Op("shift_right_logical", (key, Const(shift, key.dtype)), key.dtype) if shift else key
@@ -176,19 +182,19 @@ def _sort_keys(builder: ProgramBuilder, eqn: Eqn, keys: list[str], key_type: str
             key = ordered_bits(scope, element(k), signed_zeros=True)
             scope.store(keys[0], ix.add(base, k), key)
             for number, shift in enumerate(shifts):
-                more(counts, affine(number << digit, (_digit(scope, key, shift, digit), 1)))
+                more(counts, affine(number << digit, (digit_of(scope, key, shift, digit), 1)))
         for number, shift in enumerate(shifts):
             source, target = keys[number % 2], keys[1 - number % 2]
             _add_up(scope, counts, number << digit, digit)
             with scope.loop(n, "serial") as k:
                 key = here(Load(source, ix.add(base, k).expr(), key_type))
-                place = more(counts, affine(number << digit, (_digit(scope, key, shift, digit), 1)))
+                place = more(counts, affine(number << digit, (digit_of(scope, key, shift, digit), 1)))
                 scope.emit(Store(target, affine(0, (base.expr(), 1), (Op("cast", (place,), INDEX), 1)), key))
         with scope.loop(n, "each") as k:
             key = here(Load(keys[len(shifts) % 2], ix.add(base, k).expr(), key_type))
             scope.store(builder.result(out), ix.in_row(row, k, n, inner), number_of_bits(scope, key, dtype))
-        if dtype in _FLOATS:
-            _zeros_in_order(scope, element, n, dtype, lambda k: ix.in_row(row, k, n, inner), builder.result(out))
+        if dtype in FLOATS:
+            zeros_in_order(scope, element, n, dtype, lambda k: ix.in_row(row, k, n, inner), builder.result(out))
     builder.kernel("sort", scope, eqn.source)
 
 
@@ -198,20 +204,22 @@ def number_of_bits(scope: Scope, bits: Expr, dtype: str) -> Expr:
         return scope.cast(bits, dtype)
     top = Const(1 << (_BITS[dtype] - 1), bits.dtype)
     raw = scope.op("xor", (bits, top), bits.dtype)
-    if dtype in _FLOATS:
+    if dtype in FLOATS:
         positive = scope.op("ge", (bits, top), "bool")
         raw = scope.op("select_n", (positive, scope.op("not", (bits,), bits.dtype), raw), bits.dtype)
     return scope.op("bitcast", (raw,), dtype)
 
 
-def _zeros_in_order(scope: Scope, element: Callable[[Index], Expr], n: int, dtype: str,
+def zeros_in_order(scope: Scope, element: Callable[[Index], Expr], n: int, dtype: str,
                     place: Callable[[Index], Index], target: str) -> None:
-    """-0.0 and 0.0 are equal: they stay in the order in which they came, among the numbers below and above."""
-    zero = Const(0.0, dtype)
+    """-0.0 and 0.0 are equal: where there is a -0.0, they go back to the order in which they came."""
+    zero, minus = Const(0.0, dtype), Const(1 << (_BITS[dtype] - 1), FLOATS[dtype])
     below, zeros = scope.var(Const(0, "i32"), "a"), scope.var(Const(0, "i32"), "a")
     with scope.loop(n, "reduce") as k:
-        for total, name in ((below, "lt"), (zeros, "eq")):
-            scope.accumulate(total, "add", scope.cast(scope.op(name, (element(k), zero), "bool"), "i32"))
+        x = element(k)
+        negative = scope.op("eq", (scope.op("bitcast", (x,), minus.dtype), minus), "bool")
+        for total, counted in ((below, scope.op("lt", (x, zero), "bool")), (zeros, negative)):
+            scope.accumulate(total, "add", scope.cast(counted, "i32"))
     some = scope.let(Op("gt", (scope.read(zeros), Const(0, "i32")), "bool"), scope.depth)
     with scope.when(some):
         next_place = scope.var(scope.read(below), "a")

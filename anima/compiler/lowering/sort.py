@@ -2,15 +2,17 @@
 
     width = 1, 2, 4, ...:   merge neighbouring runs of that width from one buffer to another
 
-Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part. Many short rows
-are sorted one in each lane, long rows with one key by its digits (`radix.py`). Methods: Knuth, The Art of Computer
-Programming 3, 5.2.4 (straight merge sort), 5.3.4 (odd-even transposition).
+Floats are ordered with NaN last and -0.0 equal to 0.0, complex numbers by real, then imaginary part. Short rows are
+sorted by exchanges, one in each lane if there are many; long rows with one key by its digits (`radix.py`), others by
+merges. Methods: Knuth, The Art of Computer Programming 3, 5.2.2 (merge exchange), 5.2.4 (straight merge sort), 5.3.4
+(odd-even transposition).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from anima.compiler.ir.costs import UNKNOWN_TRIPS
 from anima.compiler.ir.index_math import Index
@@ -18,11 +20,23 @@ from anima.compiler.ir.loops import INDEX, Const, Expr, Load, NamedValue, Op, St
 from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.lanes import WRITTEN_OUT, MatrixWriter
-from anima.compiler.lowering.radix import ordered_bits, radix_fits, radix_sort
-from anima.core.jaxpr import Eqn
+from anima.compiler.lowering.radix import (
+    FLOATS,
+    bits_of,
+    number_of_bits,
+    one_key,
+    ordered_bits,
+    radix_fits,
+    radix_sort,
+    zeros_in_order,
+)
+from anima.compiler.lowering.radix_pieces import in_pieces, sort_in_pieces
+from anima.core.jaxpr import Atom, Eqn
 
-SHORT = 256  # elements of rows that are sorted in lanes: merges take longer, though their steps are fewer
-MANY = 4     # rows that are enough for lanes
+MANY = 4       # rows that are enough for lanes ...
+SHORT = 256    # ... and twice as many if they are longer, which the other way takes in better
+NETWORK = 4096  # elements of rows for which exchanges in lanes take less time than digits or merges ...
+SINGLE = 1024  # ... and one by one less than merges
 _ROOM = 8    # elements among which top_k's best ones move are a multiple of it: whole vectors
 _LOOK = 32   # elements of which top_k first asks whether one is among the best
 _ONE, _ZERO = Const(1, INDEX), Const(0, INDEX)
@@ -41,15 +55,15 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     shape, axis = eqn.outvars[0].aval.shape, eqn.params["dimension"]
     if eqn.outvars[0].aval.size == 0:
         return
-    if radix_fits(eqn):
-        radix_sort(builder, eqn)
-        return
     n, inner = shape[axis], math.prod(shape[axis + 1:])
     outer = math.prod(shape) // n
     types = [scalar_type(v.aval) for v in eqn.outvars]
     results = [builder.result(v) for v in eqn.outvars]
-    if n <= SHORT and outer >= MANY:
+    if _by_network(eqn, n, outer):
         _sort_in_lanes(builder, eqn, types, results)
+        return
+    if radix_fits(eqn):
+        (sort_in_pieces if in_pieces(eqn) else radix_sort)(builder, eqn)
         return
     # Rows are sorted where they lie one behind the other: in the results, if the axis is the last one.
     first = results if inner == 1 else [builder.temp(t, outer * n) for t in types]
@@ -74,36 +88,135 @@ def _sort(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("sort", scope, eqn.source)
 
 
+def _by_network(eqn: Eqn, n: int, rows: int) -> bool:
+    """Whether exchanges sort rows of `n` elements in less time than digits (of one key) or merges."""
+    if not one_key(eqn):
+        return n <= (NETWORK if rows >= MANY else SINGLE)
+    if rows < MANY or (n > SHORT and rows < 2 * MANY):
+        return not radix_fits(eqn) and n <= SINGLE
+    bits = bits_of(scalar_type(eqn.outvars[0].aval))
+    return n <= (NETWORK if bits == 32 and len(eqn.invars) == 1 else NETWORK * bits // 64)
+
+
 def _sort_in_lanes(builder: ProgramBuilder, eqn: Eqn, types: Sequence[str], results: Sequence[str]) -> None:
-    """Sorts short rows, one in each lane, by exchanges of neighbours: so equal ones keep their order."""
-    shape, axis, keys = eqn.outvars[0].aval.shape, eqn.params["dimension"], eqn.params["num_keys"]
+    """Sorts rows one in each lane: by exchanges of neighbours if all is written out, else by Batcher's network."""
+    shape, axis = eqn.outvars[0].aval.shape, eqn.params["dimension"]
     n, inner = shape[axis], math.prod(shape[axis + 1:])
+    rows = math.prod(shape) // n
     scope = builder.scope()
     ix = scope.ix
-    with scope.loop(math.prod(shape) // n, "vector") as row:
-        work = MatrixWriter(scope, types[0], n <= WRITTEN_OUT, True)
-        rooms = [work.room(n, dtype=t) for t in types]
+    with scope.loop(rows, "vector") as row:
+        def at(operand: Atom, k: Index) -> Expr:
+            return scope.at(operand, ix.unflatten(ix.in_row(row, k, n, inner), shape))
 
-        def exchange(i: Index, j: Index) -> None:
-            xs, ys = [room.get(i) for room in rooms], [room.get(j) for room in rooms]
-            less = before(lambda value: scope.let(value, scope.depth), ys[:keys], xs[:keys])
-            for room, x, y in zip(rooms, xs, ys, strict=True):
-                room.put(i, None, work.select(less, y, x))
-                room.put(j, None, work.select(less, x, y))
+        def store(target: str, k: Index, value: Expr) -> None:
+            scope.store(target, ix.in_row(row, k, n, inner), value)
 
-        for k in work.steps(0, n):
-            index = ix.unflatten(ix.in_row(row, k, n, inner), shape)
-            for operand, room in zip(eqn.invars, rooms, strict=True):
-                room.put(k, None, scope.at(operand, index))
-        for _ in work.steps(0, (n + 1) // 2):
-            for first in (0, 1):  # odd-even transposition: Knuth, 5.3.4, exercise 37
-                for half in work.steps(0, (n - first) // 2):
-                    i = ix.offset(ix.scale(half, 2), first)
-                    exchange(i, ix.offset(i, 1))
-        for k in work.steps(0, n):
-            for room, target in zip(rooms, results, strict=True):
-                scope.store(target, ix.in_row(row, k, n, inner), room.get(k))
+        if n > WRITTEN_OUT and one_key(eqn) and (bits_of(types[0]) < 64 or len(types) == 1):
+            _sort_numbers(scope, eqn, n, at, [partial(store, target) for target in results])
+        else:
+            _sort_records(scope, eqn, n, at, [partial(store, target) for target in results])
+    if n > WRITTEN_OUT and len(types) == 1 and types[0] in FLOATS:
+        with scope.loop(rows, "each") as row:
+            zeros_in_order(scope, lambda k: at(eqn.invars[0], k), n, types[0], lambda k: ix.in_row(row, k, n, inner),
+                           results[0])
     builder.kernel("sort", scope, eqn.source)
+
+
+def _sort_numbers(scope: Scope, eqn: Eqn, n: int, at: Callable[[Atom, Index], Expr],
+                  stores: Sequence[Callable[[Index, Expr], None]]) -> None:
+    """Sorts by one key as integers: with other operands, the lower half of each says where it came from."""
+    key, alone = eqn.invars[0], len(eqn.invars) == 1
+    dtype = scalar_type(key.aval)
+    wide = "u32" if alone and bits_of(dtype) <= 32 else "u64"
+    work = MatrixWriter(scope, wide, False, True)
+    room = work.room(n)
+    for k in work.steps(0, n):
+        number = scope.cast(ordered_bits(scope, at(key, k), signed_zeros=alone), wide)
+        if not alone:
+            number = work.op("or", work.op("shift_left", number, Const(32, wide)), scope.index_value(k, wide))
+        room.put(k, None, number)
+
+    def exchange(i: Index, j: Index) -> None:
+        x, y = room.get(i), room.get(j)
+        room.put(i, None, work.op("min", x, y))
+        room.put(j, None, work.op("max", x, y))
+
+    _network(scope, n, exchange)
+    for k in work.steps(0, n):
+        if alone:
+            stores[0](k, number_of_bits(scope, scope.cast(room.get(k), f"u{bits_of(dtype)}"), dtype))
+            continue
+        taken = scope.as_index(scope.cast(room.get(k), "u32"), 0, n - 1)
+        for operand, store in zip(eqn.invars, stores, strict=True):
+            store(k, at(operand, taken))
+
+
+def _sort_records(scope: Scope, eqn: Eqn, n: int, at: Callable[[Atom, Index], Expr],
+                  stores: Sequence[Callable[[Index, Expr], None]]) -> None:
+    """Sorts by any keys; what they do not tell apart keeps its order, in a network by its place."""
+    keys, types = eqn.params["num_keys"], [scalar_type(v.aval) for v in eqn.invars]
+    work = MatrixWriter(scope, types[0], n <= WRITTEN_OUT, True)
+    rooms = [work.room(n, dtype=t) for t in types]
+    compared = rooms[:keys]
+    if not work.written_out:
+        compared.append(work.room(n, dtype="i32"))
+        rooms.append(compared[-1])
+
+    def exchange(i: Index, j: Index) -> None:
+        pairs = {room: (room.get(i), room.get(j)) for room in rooms}
+        less = before(lambda value: scope.let(value, scope.depth), [pairs[r][1] for r in compared],
+                      [pairs[r][0] for r in compared])
+        for room, (x, y) in pairs.items():
+            room.put(i, None, work.select(less, y, x))
+            room.put(j, None, work.select(less, x, y))
+
+    for k in work.steps(0, n):
+        for operand, room in zip(eqn.invars, rooms, strict=False):
+            room.put(k, None, at(operand, k))
+        if not work.written_out:
+            compared[-1].put(k, None, scope.index_value(k, "i32"))
+    if work.written_out:
+        for start in range(n):  # odd-even transposition: Knuth, 5.3.4, exercise 37
+            for i in range(start % 2, n - 1, 2):
+                exchange(scope.ix.const(i), scope.ix.const(i + 1))
+    else:
+        _network(scope, n, exchange)
+    for k in work.steps(0, n):
+        for room, store in zip(rooms, stores, strict=False):
+            store(k, room.get(k))
+
+
+def _network(scope: Scope, n: int, exchange: Callable[[Index, Index], None]) -> None:
+    """Batcher's merge exchange for any number of elements: Knuth, 5.2.2, Algorithm M."""
+    def here(value: Expr) -> Expr:
+        return scope.let(value, scope.depth)
+
+    def number(value: Expr) -> Expr:
+        return here(Op("cast", (value,), "i32"))
+
+    def i32(name: str, a: Expr, b: Expr | int) -> Expr:
+        return here(Op(name, (a, Const(b, "i32") if isinstance(b, int) else b), "i32"))
+
+    rounds = (n - 1).bit_length()
+    with scope.serial(rounds) as a:
+        p = i32("shift_right_logical", Const(1 << (rounds - 1), "i32"), number(a))
+        with scope.serial(Op("min", (affine(1, (a, 1)), Const(rounds, INDEX)), INDEX)) as b:
+            first = here(Op("eq", (b, _ZERO), "bool"))
+            q = i32("shift_right_logical", Const(1 << rounds, "i32"), number(b))
+            r = here(Op("select_n", (first, p, Const(0, "i32")), "i32"))
+            d = here(Op("select_n", (first, i32("sub", q, p), p), "i32"))
+            # Elements whose number has the bit p as r has it, and a partner d further on.
+            blocks, pairs = i32("sub", i32("sub", Const(n, "i32"), d), r), i32("add", p, p)
+            rest = i32("rem", blocks, pairs)
+            count = i32("add", i32("mul", i32("div", blocks, pairs), p), i32("min", rest, p))
+            mask = i32("sub", p, 1)
+            from_, apart = (here(Op("cast", (v,), INDEX)) for v in (r, d))
+            with scope.serial(Op("min", (here(Op("cast", (count,), INDEX)), Const(n // 2, INDEX)), INDEX)) as k:
+                inside = here(Op("cast", (i32("and", number(k), mask),), INDEX))
+                i = here(affine(0, (from_, 1), (k, 2), (inside, -1)))
+                ix, depth = scope.ix, scope.depth
+                exchange(ix.opaque(i, 0, n - 1, depth), ix.opaque(here(_add(i, apart)), 0, n - 1, depth))
 
 
 def _merge_sort(scope: Scope, start: Expr, n: int, types: Sequence[str], first: Sequence[str], second: Sequence[str],
