@@ -9,7 +9,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.compiler.lowering.index import BLOCK, LEAST, SPARE
+from anima.compiler.lowering.index import BLOCK, GROUP, LEAST, RUNS, SPARE
 from tests.compiler.results import same_for_threads
 
 RNG = np.random.default_rng(6)
@@ -89,3 +89,30 @@ def test_gradients_and_lanes() -> None:
     fun = anima.vmap(lambda x, i: (jnp.zeros(10).at[i].add(x) ** 2).sum())
     want = np.stack([2 * np.bincount(k, y, 10)[k] for y, k in zip(x, i, strict=True)])
     np.testing.assert_allclose(anima.jit(anima.grad(lambda x: fun(x, i).sum()))(x), want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "bfloat16"])
+@pytest.mark.parametrize("count", (LEAST, 2 * LEAST + GROUP - 1, 3 * LEAST + BLOCK - 1))
+@pytest.mark.parametrize("long", (GROUP - 1, GROUP, GROUP + 1, 3 * GROUP, 700))
+def test_runs_of_updates(count: int, long: int, dtype: str) -> None:
+    """Runs that end anywhere in a group, updates outside, and a promise of order that is not kept."""
+    size = count // RUNS // 2
+    i = np.minimum(np.arange(count) // long, size + 2).astype(np.int32)
+    outside, mixed = i.copy(), i.copy()
+    outside[:GROUP // 2], outside[-GROUP:] = -size - 9, size + 9
+    mixed[5:-5:GROUP // 2] = 0
+    x = integers(-4, 5, count)
+    for places in (i, outside, mixed):
+        total = anima.jit(lambda x, i: jnp.zeros(size, dtype).at[i].add(x.astype(dtype), indices_are_sorted=True))
+        fits = (places >= -size) & (places < size)
+        if dtype == "bfloat16":  # sums that it cannot tell apart
+            x = np.where(np.arange(count) % long < 20, x, 0).astype(np.int32)
+            if places is mixed:
+                continue
+        want = np.bincount(places[fits] % size, x[fits], size)
+        np.testing.assert_array_equal(np.asarray(total(x, places), np.float64), want)
+        if dtype == "int32":
+            most = anima.jit(lambda x, i: jnp.full(size, -9).at[i].max(x, indices_are_sorted=True))
+            wanted = np.full(size, -9)
+            np.maximum.at(wanted, places[fits] % size, x[fits])
+            np.testing.assert_array_equal(most(x, places), wanted)

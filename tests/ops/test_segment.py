@@ -85,14 +85,16 @@ def test_one_row_stands_for_all() -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("count, segments", [(300, 35), (300, 15), (40_000, 300), (40_000, 5000)])
 def test_many_in_order(name: str, dtype: str, ordered: bool, count: int, segments: int) -> None:
-    """The promise of order makes it faster and no other: the same sums, to the last bit, even where it is broken."""
+    """The promise of order makes it faster and no other, even where it is broken: the same results, to the last bit but
+    for floats whose sums and products are rounded in another order."""
     rng = np.random.default_rng(1)
     data = jnp.asarray(rng.integers(1, 4, count)).astype(dtype) / (7 if dtype[0] == "f" else 1)
     ids = rng.integers(-2, segments + 5, count)
     ids = jnp.asarray(np.sort(ids) if ordered else ids)
     run = anima.jit(FUNCTIONS[name], static_argnames=("num_segments", "indices_are_sorted"))
     got, want = (run(data, ids, num_segments=segments, indices_are_sorted=order) for order in (True, False))
-    np.testing.assert_array_equal(got, want)
+    rounded = name in ("sum", "prod") and data.dtype != np.int32
+    np.testing.assert_allclose(got, want, rtol=4e-6 if rounded and data.dtype == np.float32 else 0)
 
 
 @pytest.mark.parametrize("count, segments, kept", [(1000, 10, True), (100_000, 100, True), (100_000, 50_000, False)])

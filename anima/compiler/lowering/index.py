@@ -34,6 +34,7 @@ LEAST = 1 << 13  # and so many in a part
 BLOCK = 1024    # updates of which the places are computed at once, in vectors
 RUNS = 16       # updates in order for each place, from which those that go to one place are looked for ...
 LEAST_RUNS = 64  # ... if there are so many
+GROUP = 16      # updates of which it is asked at once whether they go to one place
 _COMBINE = {"scatter": None, "scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max"}
 
 
@@ -241,11 +242,36 @@ def _in_block(scope: Scope, eqn: Eqn, target: tuple[str, Expr], begin: Index, ex
             scope.store(values, k, scope.cast(value, "f32" if value.dtype in HALVES else value.dtype))
     dtype = "f32" if value.dtype in HALVES else value.dtype
     run = Run(scope, dtype) if _has_runs(eqn) else None
-    with scope.serial(extent) as step:
+
+    def where(step: Expr) -> tuple[str, Expr]:
         place = scope.let(Op("cast", (Load(places, step, "i32"),), INDEX), scope.depth, "n")
-        where = affine(0, (target[1], 1), (place, 1))
-        more = scope.cast(value, dtype) if type(value) is Const else Load(values, step, dtype)
-        _update(scope, run, (target[0], where), op, more)
+        return target[0], affine(0, (target[1], 1), (place, 1))
+
+    def one_by_one(first: Expr, count: Expr) -> None:
+        with scope.serial(count) as k:
+            step = scope.let(affine(0, (first, 1), (k, 1)), scope.depth, "n")
+            _update(scope, run, where(step), op,
+                    scope.cast(value, dtype) if type(value) is Const else Load(values, step, dtype))
+
+    if run is None or type(value) is Const:
+        one_by_one(Const(0, INDEX), extent)
+        return
+    groups = scope.let(Op("div", (extent, Const(GROUP, INDEX)), INDEX), scope.depth, "n")
+    with scope.serial(Op("min", (groups, Const(BLOCK // GROUP, INDEX)), INDEX)) as number:
+        first = scope.let(affine(0, (number, GROUP)), scope.depth, "n")
+        here = scope.let(Load(places, first, "i32"), scope.depth)
+        others, total = scope.var(Const(0, "i32")), scope.var(constant(neutral(op, dtype), dtype))
+        with scope.loop(GROUP, "vector") as i:
+            k = ix.add(ix.opaque(first, 0, BLOCK - GROUP, scope.depth), i)
+            scope.accumulate(others, "or", scope.op("xor", (scope.load(places, k, "i32", scope.depth), here), "i32"))
+            scope.accumulate(total, op, scope.load(values, k, dtype, scope.depth))
+        alone = scope.let(Op("eq", (scope.read(others), Const(0, "i32")), "bool"), scope.depth)
+        with scope.when(alone):
+            _update(scope, run, where(first), op, scope.read(total))
+        with scope.when(scope.let(Op("not", (alone,), "bool"), scope.depth)):
+            one_by_one(first, Const(GROUP, INDEX))
+    behind = scope.let(affine(0, (groups, GROUP)), scope.depth, "n")
+    one_by_one(behind, scope.let(affine(0, (extent, 1), (behind, -1)), scope.depth, "n"))
 
 
 def _has_runs(eqn: Eqn) -> bool:
