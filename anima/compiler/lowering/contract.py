@@ -20,6 +20,7 @@ import numpy as np
 from anima.compiler.ir.loops import Call, Const, Expr
 from anima.compiler.lowering.array import scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
+from anima.compiler.lowering.thin import by_numbers, columns, sums
 from anima.compiler.machine.target import Target
 from anima.compiler.products import dots
 from anima.compiler.rewriting.rewrites import rewrite
@@ -75,6 +76,8 @@ def wants_loops(eqn: Eqn) -> bool:
     dtype = scalar_type(_work_aval(x, y, eqn.outvars[0].aval, p.k))
     if dtype not in _GEMM or 0 in (p.batch, p.k) or p.m == p.n == 1:
         return True
+    if by_numbers(p.batch, p.m, p.n, p.k) is not None:
+        return True
     work = p.m * p.n * p.k
     if 1 in (p.m, p.n):
         return work <= VECTOR_PRODUCT or min(max(p.m, p.n), p.k) <= UNROLLED or dtype in ("c64", "c128")
@@ -116,7 +119,10 @@ def _product(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
     product = Product.of(x.aval, y.aval, numbers)
     if wants_loops(eqn):
         work = _work_aval(x.aval, y.aval, out).dtype
-        return el.convert(_sum_of_products(el.convert(x, work), el.convert(y, work), product), out.dtype)
+        x, y = el.convert(x, work), el.convert(y, work)
+        way = None if work == np.bool_ else by_numbers(product.batch, product.m, product.n, product.k)
+        total = _sum_of_products(x, y, product) if way is None else _by_numbers(x, y, product, way)
+        return el.convert(total, out.dtype)
     work = _work_aval(x.aval, y.aval, out, product.k).dtype
     x, y = el.convert(x, work), el.convert(y, work)
     total = dot_general_p.bind(x, y, dimension_numbers=numbers, precision=None, preferred_element_type=None)
@@ -150,6 +156,22 @@ def _sum_of_products(x: Any, y: Any, p: Product) -> Any:
     if not axes:
         return product
     return (reduce_or_p if x.dtype == dtypes.bool_ else reduce_sum_p).bind(product, axes=axes)
+
+
+def _by_numbers(x: Any, y: Any, p: Product, way: str) -> Any:
+    """Such a sum by the numbers of the operands, in the order of `dot_general`."""
+    nb = len(p.left[0])
+    shape = [v.shape[a] for v, axes in ((x, p.left[0]), (x, p.left[1]), (y, p.right[1])) for a in axes]
+    if way == "sums":
+        x = reshape(transpose(x, (*p.left[0], *p.left[2], *p.left[1])), (p.k, p.m))
+        y = reshape(transpose(y, (*p.right[0], *p.right[2], *p.right[1])), (p.k, p.n))
+        return reshape(sums(x, y), shape)
+    turned = p.m < p.n  # the small matrix is the left one
+    (many, points), (few, small) = ((p.right, y), (p.left, x)) if turned else ((p.left, x), (p.right, y))
+    batch, free = shape[:nb], [points.shape[a] for a in many[1]]
+    points = reshape(transpose(points, (*many[0], *many[1], *many[2])), (*batch, *free, p.k))
+    small = reshape(transpose(small, (*few[0], *few[1], *few[2])), (*batch, min(p.m, p.n), p.k))
+    return reshape(columns(points, small, nb, nb if turned else nb + len(free)), shape)
 
 
 def _spread(x: Any, space: Shape, place: dict[int, int]) -> Any:
