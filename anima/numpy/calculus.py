@@ -16,7 +16,7 @@ from anima.core.array import Array
 from anima.core.avals import canonicalize_axis
 from anima.core.trace import aval_of
 from anima.numpy.elementwise import broadcast_array, floor_divide, less, multiply, remainder, select_where
-from anima.numpy.manipulation import moveaxis, ravel
+from anima.numpy.manipulation import ravel
 from anima.numpy.promote import (
     as_array,
     convert_operand,
@@ -139,16 +139,17 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     if x is None:
         (values,) = promote_dtypes_inexact("trapezoid", y)
         step = as_array(convert_operand(operand("trapezoid", dx), values.dtype, False))
-        values = moveaxis(values, axis, -1)
+        axis = canonicalize_axis(axis, values.ndim)
     else:
         values, points = promote_dtypes_inexact("trapezoid", y, x)
-        values = moveaxis(values, axis, -1)
-        step = diff(points) if points.ndim == 1 else moveaxis(diff(points, axis=axis), axis, -1)
-        step = to_rank(step, values.ndim) if step.ndim < values.ndim else step
-    n, last = values.shape[-1], values.ndim - 1
+        axis = canonicalize_axis(axis, values.ndim)
+        step = diff(points, axis=0 if points.ndim == 1 else axis - values.ndim)
+        if points.ndim == 1:
+            step = sh.expand_dims(step, [d + 1 for d in range(values.ndim - 1 - axis)])
+    n = values.shape[axis]
     less = max(n - 1, 0)
-    pairs = ew.add(_from(values, n - less, n, last), _from(values, 0, less, last))
-    area = sum(multiply(step, pairs), axis=-1)
+    pairs = ew.add(_from(values, n - less, n, axis), _from(values, 0, less, axis))
+    area = sum(multiply(step, to_rank(pairs, max(step.ndim, pairs.ndim))), axis=axis - values.ndim)
     return ew.mul(area, area.dtype.type(0.5))
 
 

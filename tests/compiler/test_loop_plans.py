@@ -173,8 +173,8 @@ def test_tiles_in_print() -> None:
 n = 7
 each g < 2:
   each q < 3:
-    each j.block < 1:
-      each i.block < 2:
+    each i.block < 2:
+      each j.block < 1:
         each j.in < 50:
           j = j.block * 50 + j.in
           o = g * 11500
@@ -182,8 +182,8 @@ each g < 2:
             i = i.block * 64 + i.in
             y[o + j * 210 + q * 70 + i] = x[g * 11500 + q * 3500 + i * 50 + j]"""
     assert printed(tile(across(2048, 16), WIDE)) == """\
-each j.block < 1:
-  each i.block < 32:
+each i.block < 32:
+  each j.block < 1:
     each j.in < 16:
       j = j.block * 16 + j.in
       each i.in < 64:

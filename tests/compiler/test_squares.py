@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima.compiler.lowering.map import EIGHT, TURNS
 from tests.compiler.results import same_for_threads
 
 RNG = np.random.default_rng(5)
@@ -55,3 +57,35 @@ def test_transposes_beside_other_operands(m: int, n: int) -> None:
 
 def test_transposes_are_the_same_for_any_number_of_threads() -> None:
     same_for_threads(lambda x: jnp.tanh(x.T) + x.T, values((1000, 777), "float32"))
+
+
+# ---------------------------------------------------------------- short rows of what lies across them
+
+@pytest.mark.parametrize("columns", range(2, 18))
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64"])
+def test_short_rows_of_turned_arrays(columns: int, dtype: str) -> None:
+    for n in (TURNS - 1, TURNS, TURNS + 1, 67, 1000):
+        x = np.arange(columns * n).astype(dtype).reshape(columns, n)
+        turned = anima.jit(lambda x: x.T + 1)
+        np.testing.assert_array_equal(turned(x), x.T + np.ones((), dtype))
+        np.testing.assert_array_equal(turned(np.ascontiguousarray(x.T)), x + np.ones((), dtype))
+        loops = str(turned.lower(x).loops)
+        side_by_side = n >= TURNS and columns <= TURNS and (columns <= EIGHT or columns % 2 == 0)
+        assert (loops.count("out0[") == columns) == side_by_side
+
+
+@pytest.mark.parametrize("shape", [(3, 20, 30), (20, 3, 30), (20, 30, 3), (2, 5, 70), (16, 4, 4), (1, 3, 50)])
+def test_short_rows_of_three_dimensions(shape: tuple[int, ...]) -> None:
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    for order in itertools.permutations(range(3)):
+        np.testing.assert_array_equal(anima.jit(lambda x: 2 * x.transpose(order)[::-1])(x),  # noqa: B023
+                                      2 * x.transpose(order)[::-1])
+        np.testing.assert_array_equal(anima.jit(lambda x: jnp.roll(x.transpose(order), 1, 0) - x.sum())(x),  # noqa: B023
+                                      np.roll(x.transpose(order), 1, 0) - x.sum())
+
+
+@pytest.mark.parametrize("columns", (2, 3, 5, 8, 10, 15))
+def test_many_rows_are_turned_in_tiles(columns: int) -> None:
+    """Larger than the second cache: also where the step is less than a line of memory."""
+    x = np.arange(columns * 70_001, dtype=np.float32).reshape(-1, columns)
+    np.testing.assert_array_equal(anima.jit(lambda x: x.T + 1)(x), x.T + 1)

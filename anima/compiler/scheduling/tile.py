@@ -43,6 +43,7 @@ _TILE = 16         # iterations of a tile, at least
 _LANES = 64        # and at most, along the innermost loop
 _SAME_PLACE = 4096  # bytes: addresses so far apart share a place in a first-level cache
 _SQUARES = 64      # iterations along both sides of tiles that are done in squares, in registers
+_FEW = 3           # elements in a step of the innermost loop, from which arrays that are no longer near are tiled
 _SIMPLE = 12.0     # nanoseconds of an iteration, up to which they are
 
 
@@ -91,7 +92,7 @@ def _across(nest: LoopNest, target: Target) -> tuple[int, int]:
     for _, index, size in _accesses(nest):
         step_of = steps(index, lets) if total * size >= target.first_cache else {}
         step = abs(step_of.get(inner, 0) or 0) * size
-        if step < min(target.line, _TILE * size):
+        if step < (_FEW * size if total * size > 2 * target.second_cache else min(target.line, _TILE * size)):
             continue
         for depth, (name, extent) in enumerate(extents[:-1]):
             along = step_of.get(name, 0)
@@ -110,7 +111,8 @@ def _rebuild(nest: LoopNest, across: int, rows: int, lanes: int, unit: int) -> S
     tiles, row = split(nest.loops[across], even_block(nest.extents[across][1], rows, unit))
     steps, lane = split(nest.loops[-1], even_block(nest.extents[-1][1], lanes, unit))
     body = with_blocks(row, [(row.body[0], *nest.between, lane)])
-    for loop in reversed((*nest.loops[:across], *nest.loops[across + 1:-1], tiles, steps)):
+    blocks = (tiles, steps) if tiles.extent != Const(1, INDEX) else (steps, tiles)  # the first is for all threads
+    for loop in reversed((*nest.loops[:across], *nest.loops[across + 1:-1], *blocks)):
         body = with_blocks(loop, [(body,)])
     return body
 
