@@ -98,7 +98,7 @@ def _segments(name: str, scatter: Callable[..., Any], reduce: Callable[..., Any]
       segment_ids: integers, one for each row: the segment that it belongs to. Rows of segments that do not exist
         (negative numbers name none) are left out (`mode`: as for scatters).
       num_segments: how many segments there are; needed while tracing (default: the greatest number + 1).
-      indices_are_sorted, unique_indices: promises about `segment_ids`.
+      indices_are_sorted, unique_indices: promises about `segment_ids`, which may change how sums of floats are rounded.
       out_sharding: None, or the one device's.
       bucket_size: combine as many rows at a time, and then the results: less rounding error for long segments.
 

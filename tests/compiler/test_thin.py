@@ -58,9 +58,9 @@ def test_sums_over_points(form: str, k: int, j: int) -> None:
 def test_types(dtype: str) -> None:
     with anima.enable_x64(True):
         for form in ("nk,kj->nj", "jk,kn->jn", "bnk,bkj->bnj"):
-            check(form, {"n": 1500, "k": 3, "j": 3, "b": 2}, dtype)
+            check(form, {"n": POINTS * 81, "k": 3, "j": 3, "b": 2}, dtype)
         if dtype not in ("float16", "bfloat16", "int8"):  # whose sums are no longer exact
-            check("nk,nj->kj", {"n": 1500, "k": 3, "j": 3}, dtype)
+            check("nk,nj->kj", {"n": POINTS * 81, "k": 3, "j": 3}, dtype)
 
 
 def test_what_is_as_small_but_has_few_points_is_not_written_out() -> None:
@@ -68,7 +68,7 @@ def test_what_is_as_small_but_has_few_points_is_not_written_out() -> None:
     assert by_numbers(1, 10**6, 1, 3) is None and by_numbers(1, 1, 10**6, 3) is None
     assert by_numbers(1, 10**6, COORDINATES + 1, 2) is None and by_numbers(1, 10**6, 7, 6) is None
     assert by_numbers(2, 3, 3, 10**6) is None and by_numbers(1, 7, 6, 10**7) is None and NUMBERS == 36
-    assert by_numbers(100, COORDINATES - 1, 2, 2) is None and by_numbers(100, COORDINATES, 2, 2) == "columns"
+    assert by_numbers(200, COORDINATES - 1, 2, 2) is None and by_numbers(200, COORDINATES, 2, 2) == "columns"
 
 
 ROTATE: dict[str, Callable[[Any, Any], Any]] = {
@@ -80,7 +80,7 @@ ROTATE: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", sorted(ROTATE))
 def test_in_programs_and_gradients(name: str) -> None:
-    x, w = RNG.normal(size=(1400, 3)), RNG.normal(size=(3, 3))
+    x, w = RNG.normal(size=(POINTS * 81, 3)), RNG.normal(size=(3, 3))
     with anima.enable_x64(True):
         run = ROTATE[name]
         with anima.disable_jit():

@@ -16,7 +16,7 @@ from anima.ops.shape import concatenate, reduce_sum_p, reshape, slice_in_dim, sq
 
 COORDINATES = 8  # of a point, at most
 NUMBERS = 36     # of a small matrix, at most: each is code, which takes time to compile; so there must be ...
-POINTS = 16      # ... so many times its square points at least
+POINTS = 64      # ... so many times its square points at least
 
 
 def by_numbers(batch: int, m: int, n: int, k: int) -> str | None:
