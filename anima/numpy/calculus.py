@@ -149,7 +149,10 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     n = values.shape[axis]
     less = max(n - 1, 0)
     pairs = ew.add(_from(values, n - less, n, axis), _from(values, 0, less, axis))
-    area = sum(multiply(step, to_rank(pairs, max(step.ndim, pairs.ndim))), axis=axis - values.ndim)
+    if step.ndim:
+        rank = max(step.ndim, pairs.ndim)
+        step, pairs = to_rank(step, rank), to_rank(pairs, rank)
+    area = sum(multiply(step, pairs), axis=axis - values.ndim)
     return ew.mul(area, area.dtype.type(0.5))
 
 

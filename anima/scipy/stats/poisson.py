@@ -1,6 +1,6 @@
 """The Poisson distribution: the number of events where `mu` are expected, moved by `loc`.
 
-    >>> anima.scipy.stats.poisson.pmf(jnp.array([0, 1]), 0.5).round(3)
+    >>> anima.scipy.stats.poisson.pmf(jnp.array([0, 1]), jnp.float32(0.5)).round(3)
     Array([0.607, 0.303], dtype=float32)
 """
 
