@@ -186,3 +186,31 @@ def test_rows_in_pieces(shape: tuple[int, ...], axis: int, dtype: str) -> None:
         want = np.take_along_axis(x, order, axis)
         np.testing.assert_array_equal(numbers, want)
         np.testing.assert_array_equal(np.signbit(numbers) & ~np.isnan(want), np.signbit(want) & ~np.isnan(want))
+
+
+def exchanged(x: Any, y: Any) -> tuple[Any, Any]:
+    x, y = lax.sort((x, y), num_keys=1)
+    return y, x
+
+
+SHARED: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "computed": (lambda x, y: jnp.sort(x * 2), (0,)), "crosswise": (exchanged, ()), "donated": (exchanged, (0, 1)),
+    "carried": (lambda x, y: lax.fori_loop(0, 2, lambda i, c: jnp.sort(-c), x), ()),
+    "in a scan": (lambda x, y: lax.scan(lambda c, _: (exchanged(*c), None), (x, y), None, length=2)[0], ()),
+    "by two": (lambda x, y: lax.sort((jnp.abs(x) // 2, y + 0, x + 0), num_keys=2)[::-1], ())}
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+@pytest.mark.parametrize("rows", (1, 3, 9))
+def test_results_where_operands_were(name: str, rows: int) -> None:
+    """Each way reads operands once more behind results: zeros of both signs, what goes along with a key."""
+    function, donated = SHARED[name]
+    for n in (3, 9, LENGTH, 300, *([2 * PIECE] if rows == 1 else [])):
+        x = np.where(RNG.random((rows, n)) < 0.3, -0.0, RNG.integers(-4, 5, (rows, n))).astype(np.float32)
+        y = np.arange(rows * n, dtype=np.float32).reshape(rows, n)
+        with anima.disable_jit():
+            want = anima.tree.leaves(function(jnp.array(x), jnp.array(y)))
+        got = anima.tree.leaves(anima.jit(function, donate_argnums=donated)(jnp.array(x), jnp.array(y)))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
