@@ -309,7 +309,9 @@ def iscomplexobj(x: Any) -> bool:
     """Whether the dtype of `x` is complex: of an array, or of what tells of one (a `ShapeDtypeStruct`, a dtype)."""
     if x is None:
         return False
-    dtype = getattr(x, "dtype", None) or np.result_type(np.asarray(x))
+    dtype = getattr(x, "dtype", None)
+    if dtype is None:
+        dtype = (x.__jax_array__() if hasattr(x, "__jax_array__") else np.asarray(x)).dtype
     return dtypes.issubdtype(dtype, np.complexfloating)
 
 

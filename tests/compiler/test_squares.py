@@ -10,7 +10,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
-from anima.compiler.lowering.map import EIGHT, TURNS
+from anima.compiler.lowering.map import FEW_COLUMNS, TURNS
 from tests.compiler.results import same_for_threads
 
 RNG = np.random.default_rng(5)
@@ -70,7 +70,7 @@ def test_short_rows_of_turned_arrays(columns: int, dtype: str) -> None:
         np.testing.assert_array_equal(turned(x), x.T + np.ones((), dtype))
         np.testing.assert_array_equal(turned(np.ascontiguousarray(x.T)), x + np.ones((), dtype))
         loops = str(turned.lower(x).loops)
-        side_by_side = n >= TURNS and columns <= TURNS and (columns <= EIGHT or columns % 2 == 0)
+        side_by_side = n >= TURNS and columns <= TURNS and (columns <= FEW_COLUMNS or columns % 2 == 0)
         assert loops.count("out0[") == columns or not side_by_side
 
 

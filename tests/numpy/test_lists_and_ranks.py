@@ -18,6 +18,16 @@ from anima import lax
 MATRIX = [[2.0, 1.0], [1.0, 3.0]]
 
 
+class Wrapped:
+    """A value of another library, which says how it becomes an array."""
+
+    def __init__(self, value: complex) -> None:
+        self.value = value
+
+    def __jax_array__(self) -> anima.Array:
+        return jnp.asarray(self.value)
+
+
 @pytest.mark.parametrize("name", ["cholesky", "lu_factor", "qr", "svd", "eigh", "polar", "schur", "hessenberg", "expm",
                                   "sqrtm", "det", "inv"])
 def test_matrices_as_lists(name: str) -> None:
@@ -57,6 +67,7 @@ def test_other_functions_of_lists() -> None:
     assert jnp.array_equal([1, 2], [1, 2]) and not jnp.array_equal([1, 2], [1, 2, 3])
     assert jnp.array_equiv([1, 2], [[1, 2], [1, 2]]) and not jnp.array_equiv([1, 2], [[1, 2], [1, 3]])
     assert jnp.iscomplexobj([1, 2j]) and not jnp.iscomplexobj([1, 2]) and jnp.isrealobj("text")
+    assert jnp.iscomplexobj(Wrapped(1j)) and not jnp.iscomplexobj(Wrapped(1.0))
     np.testing.assert_allclose(jnp.fft.ihfft([1.0, 2.0, 4.0]), np.fft.ihfft([1.0, 2.0, 4.0]), rtol=1e-6)
     np.testing.assert_allclose(anima.scipy.signal.detrend([1.0, 2.0, 4.0], type="constant"), [-4 / 3, -1 / 3, 5 / 3],
                                rtol=1e-6)

@@ -26,7 +26,7 @@ Part = tuple[int, int]  # from, to
 THIN = 32  # parts of a dimension, of each of which what is computed in vain does not matter
 SMALL = 1024  # elements of boxes that share a kernel where there are many
 TURNS = 16  # most elements of rows that are put together from vectors of each
-EIGHT = 8  # columns of which vectors are put together with ease
+FEW_COLUMNS = 8  # of which vectors are put together with ease
 TURNED = 64  # statements of all columns of such rows, at most, where arrays are turned
 ROW = 16  # iterations of a loop that are worth one of their own, where an index is divided by that number
 
@@ -212,14 +212,14 @@ def _interleaved(group: Group, boxes: Sequence[tuple[Part, ...]]) -> bool:
 def _turned(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> bool:
     """Whether rows, which are many and short, are computed from what lies across them: columns side by side."""
     n = group.shape[-1] if group.shape else 1
-    if group.flat or not 1 < n <= TURNS <= math.prod(group.shape[:-1]) or (n > EIGHT and n % 2):
+    if group.flat or not 1 < n <= TURNS <= math.prod(group.shape[:-1]) or (n > FEW_COLUMNS and n % 2):
         return False
     space, scope = IterationSpace.separate([(n,) for n in group.shape]), new_scope()
     with ExitStack() as stack:
         values = open_loops(scope, stack, space, space.runs)
         write_each(scope, [(eqn, space.index(scope, values)) for eqn in group.roots], stored)
         *outer, row = (values[run].terms[0][0] for run in space.runs)
-    along = outer if n <= EIGHT else outer[-1:]
+    along = outer if n <= FEW_COLUMNS else outer[-1:]
     return scope.count * n <= TURNED and any(
         not index.nonlinear and abs(index.coefficient(row)) >= TURNS and any(index.coefficient(a) == 1 for a in along)
         for index in scope.used)

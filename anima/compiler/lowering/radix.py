@@ -211,7 +211,7 @@ def number_of_bits(scope: Scope, bits: Expr, dtype: str) -> Expr:
 
 
 def zeros_in_order(scope: Scope, element: Callable[[Index], Expr], n: int, dtype: str,
-                    place: Callable[[Index], Index], target: str) -> None:
+                   place: Callable[[Index], Index], target: str) -> None:
     """-0.0 and 0.0 are equal: where there is a -0.0, they go back to the order in which they came."""
     zero, minus = Const(0.0, dtype), Const(1 << (_BITS[dtype] - 1), FLOATS[dtype])
     below, zeros = scope.var(Const(0, "i32"), "a"), scope.var(Const(0, "i32"), "a")
