@@ -11,13 +11,14 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
-from anima.compiler.lowering.matrices import LARGER, LARGEST, MANY
+from anima.compiler.lowering.matrices import FILL, LARGE, LARGER, LARGEST, MANY
 from tests.compiler.stages import agree
 from tests.compiler.test_spectra import largest, special
 from tests.ops.matrix_checks import check_derivatives, matrix
 
 SHAPES = [(1, 1), (1, 4), (2, 2), (3, 2), (3, 3), (4, 4), (5, 4), (4, 5), (7, 4), (2, 9), (13, 13), (16, 16), (16, 3),
-          (11, 16), (LARGEST + 1, LARGEST + 1), (LARGER, 3), (5, LARGER), (LARGER, LARGER)]
+          (11, 16), (LARGEST + 1, LARGEST + 1), (LARGER, 3), (5, LARGER), (LARGER, LARGER),
+          (LARGE, 7), (LARGER + 1, LARGER + 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,8 @@ def test_inside_of_loops(n: int) -> None:
 def test_others_go_to_lapack() -> None:
     """Larger ones, complex ones, and those by the other algorithm."""
     algorithm = lax.linalg.SvdAlgorithm.QR
-    for x, options in ((matrix((MANY - 1, LARGEST + 1, 3)), {}), (matrix((MANY, 3, LARGER + 1)), {}),
+    for x, options in ((matrix((MANY - 1, LARGEST + 1, 3)), {}), (matrix((FILL - 1, 3, LARGER + 1)), {}),
+                       (matrix((FILL, LARGE + 1, 3)), {}),
                        (matrix((2, 3, 3), "complex128"), {}),
                        (matrix((2, 3, 3)), {"algorithm": algorithm})):
         text = anima.jit(lambda x, options=options: lax.linalg.svd(x, **options)).lower(x).loops

@@ -14,7 +14,7 @@ from typing import Any
 
 from anima.compiler.emitting.control import part_types
 from anima.compiler.emitting.memory import Place
-from anima.compiler.emitting.squares import Squares
+from anima.compiler.emitting.rows import RowsInLanes
 from anima.compiler.emitting.value import I1, I8, I64, PTR, LaneIndex, Val, constant_of, i64, parts
 from anima.compiler.ir.assembly import Builder, ModuleBuilder, Type, Value
 from anima.compiler.ir.loops import (
@@ -84,7 +84,7 @@ class TextModule:
     bodies: int = 0
 
 
-class Function(Squares):
+class Function(RowsInLanes):
     """One LLVM function under construction; `pool` is its parameter for the thread pool, if it has one."""
 
     def __init__(self, module: TextModule, b: Builder, pool: Value | None) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from anima.compiler.ir.assembly import Builder, Value
 from anima.compiler.ir.loops import Affine, Const, NamedValue, Stmt, Store
 
+LONGEST_ROW = 32  # bytes of vectors that are transposed: longer ones are stored slowly
+
 
 def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
     """The elements of vectors, the first ones first, as vectors of the same width."""
@@ -35,7 +37,7 @@ def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
 
 
 def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """As many vectors as each has lanes, transposed; vectors of 16 bytes, or 32.
+    """As many vectors as each has lanes, transposed; vectors of 16 bytes, or `LONGEST_ROW`.
 
     Elements are interleaved within 16 bytes, and then these are exchanged: machines have instructions for that, and
     what needs others takes LLVM ten times as long."""

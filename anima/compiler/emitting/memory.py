@@ -33,8 +33,8 @@ from anima.compiler.emitting.value import (
 from anima.compiler.ir.assembly import Builder, Type, Value
 from anima.util import record
 
-_LINE = 64     # bytes that are fetched at once
-_LONGEST = 8   # steps; elements that are further apart are gathered
+_LINE = 64    # bytes that are fetched at once
+LONGEST = 8   # steps; elements that are further apart are gathered
 
 
 @record
@@ -197,7 +197,7 @@ class MemoryAccess(Indices):
             return value if index.step == 1 else self._reversed(value)
         # Small elements are loaded one by one, which is better done without a branch for each lane.
         small = type.bits < 32
-        if 2 <= index.step <= (2 if small else _LONGEST) and not index.general and (
+        if 2 <= index.step <= (2 if small else LONGEST) and not index.general and (
                 self.mask is None or (index.step > 2 and self.mask is self.active[0])):
             return self._in_steps(type, self._address(pointer, scalar, index), index.step)
         if index.step == 2 and not index.general and not small:

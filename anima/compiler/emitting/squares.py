@@ -16,9 +16,9 @@ from dataclasses import replace
 from anima.compiler.emitting.interleave import transposed
 from anima.compiler.emitting.value import MEMORY, ZERO, LaneIndex, Val, i64
 from anima.compiler.emitting.vector import Vector
-from anima.compiler.ir.affine import across, is_index
+from anima.compiler.ir.affine import across, index_lets
 from anima.compiler.ir.assembly import Value
-from anima.compiler.ir.loops import Expr, For, Let, Load
+from anima.compiler.ir.loops import Expr, For, Load
 
 
 class Squares(Vector):
@@ -79,7 +79,7 @@ class Squares(Vector):
         self.width, self.mask = loop.width, None
         with self.scope():
             self.env[loop.index], self.env[lanes.index] = row, lane
-            self.block([*loop.body[:-1], *(s for s in lanes.body if isinstance(s, Let) and is_index(s.value))])
+            self.block([*loop.body[:-1], *index_lets(lanes.body)])
             found: dict[Expr, list[Value]] = {load: self._loaded(load) for load in loads}
             for number in range(loop.width):
                 self.env[loop.index] = replace(row, offset=number)

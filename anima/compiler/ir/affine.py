@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +26,12 @@ from anima.compiler.ir.loops import (
     Op,
     Stmt,
     Store,
+    blocks_of,
     children,
     walk,
 )
+
+WORDS = frozenset(("f32", "i32", "u32", "f64", "i64", "u64"))  # real types of 4 or 8 bytes
 
 
 def steps(expr: Expr, lets: Mapping[str, Expr]) -> dict[str, int | None]:
@@ -106,9 +110,19 @@ def nest_of(stmts: Sequence[Stmt]) -> LoopNest | None:
     return LoopNest(loops, extents, between, tuple(stmts)) if all(isinstance(s, (Let, Store)) for s in stmts) else None
 
 
-def is_index(expr: Expr) -> bool:
-    """Whether an expression is an index made of indices alone."""
-    return expr.dtype == INDEX and not any(isinstance(node, Load) for node in walk(expr))
+def index_lets(body: Sequence[Stmt]) -> list[Let]:
+    """Those of a body's lets that name indices made of indices alone."""
+    found: list[Let] = []
+    others: set[str] = set()
+    for stmt in body:
+        if isinstance(stmt, Let):
+            nodes = list(walk(stmt.value))
+            if stmt.value.dtype == INDEX and not any(
+                    isinstance(n, Load) or (isinstance(n, NamedValue) and n.name in others) for n in nodes):
+                found.append(stmt)
+            else:
+                others.add(stmt.name)
+    return found
 
 
 def across(loop: For) -> list[Load]:
@@ -125,6 +139,26 @@ def across(loop: For) -> list[Load]:
             if step.get(loop.index, 0) == 1 and step.get(lanes.index, 0) not in (None, 0, 1, -1):
                 found[node] = None
     return list(found)
+
+
+def along(loop: For) -> tuple[dict[Load, int], dict[Store, int]]:
+    """What the statements of a loop in order load and store from one element to the next (1), or back (-1): real
+    numbers of 4 or 8 bytes; of stores, those to buffers that the loop does nothing else with."""
+    lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
+    every = list(walk(*loop.body))
+    written = Counter(n.buffer for n in every if isinstance(n, Store))
+    read = {n.buffer for n in every if isinstance(n, Load)}
+
+    def by(index: Expr, dtype: str) -> int:
+        step = steps(index, lets).get(loop.index, 0)
+        return step if step in (1, -1) and dtype in WORDS else 0  # type: ignore[return-value]
+
+    loads = dict.fromkeys(n for s in loop.body if not blocks_of(s) for n in walk(s) if isinstance(n, Load))
+    stores = [s for s in loop.body if isinstance(s, Store)]
+    loaded = {n: by(n.index, n.dtype) for n in loads if n.buffer not in written}
+    stored = {s: by(s.index, s.value.dtype) for s in stores
+              if s.op is None and written[s.buffer] == 1 and s.buffer not in read}
+    return {n: step for n, step in loaded.items() if step}, {s: step for s, step in stored.items() if step}
 
 
 # ---------------------------------------------------------------- numbers

@@ -134,7 +134,7 @@ def normal(values: Sequence[Expr], coefficients: Sequence[Size], const: Size) ->
 class For:
     """`body` for each index in 0 <= index < extent.
 
-    serial    in order
+    serial    in order; in lanes, `width` iterations at once where that is as good
     each      iterations are independent
     reduce    iterations are independent but for `Accumulate`, whose terms may be taken in any order
     parallel  iterations are independent and may run on any thread; outermost in a kernel only

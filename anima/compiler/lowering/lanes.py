@@ -317,9 +317,10 @@ class MatrixWriter:
         """The columns from `low` on, below `high`; in vectors all, for they are one: values elsewhere mean nothing."""
         return self.steps(low, high) if self.written_out or self.lanes else self.steps(0, n, "vector")
 
-    def columns(self, k: Index, n: int) -> Iterator[tuple[Index, Choose]]:
-        """Columns, and what chooses among three functions: for those before column k, at k, and after k."""
-        if self.written_out or self.lanes:
+    def columns(self, k: Index, n: int, together: bool = False) -> Iterator[tuple[Index, Choose]]:
+        """Columns, and what chooses among three functions: for those before column k, at k, and after k; `together`,
+        if that is no more work, so that they are one loop."""
+        if self.written_out or (self.lanes and not together):
             for j in self.steps(0, k):
                 yield j, lambda before, at, after: before()
             if k.lo < n:
@@ -327,7 +328,7 @@ class MatrixWriter:
             for j in self.after(k, n):
                 yield j, lambda before, at, after: after()
             return
-        for j in self.steps(0, n, "vector"):
+        for j in self.steps(0, n, "serial" if self.lanes else "vector"):
             yield j, partial(self._chosen, self.index("lt", j, k), self.index("eq", j, k))
 
     def _chosen(self, first: Expr, second: Expr, before: Thunk, at: Thunk, after: Thunk) -> Expr:

@@ -35,8 +35,10 @@ from anima.ops.linalg import LAPACK_TYPES, lu_solve_p
 
 LARGEST = 16     # rows and columns of what counts as small
 LARGER = 32      # and of matrices that are MANY, or whose eigenvalues are asked for
+LARGE = 64       # and of matrices that FILL the lanes
 FEW = 4          # matrices, or right sides: fewer run one after the other
 MANY = 8         # matrices, or right sides, that are enough for lanes, be there more of the others or not
+FILL = 16        # matrices that are enough for all lanes
 
 _I32 = np.dtype(np.int32)
 Element = Callable[[Index, Index], Expr]
@@ -47,8 +49,9 @@ def small(eqn: Eqn) -> bool:
     matrix = eqn.invars[0].aval
     if eqn.primitive.name == "svd" and (matrix.dtype.kind == "c" or eqn.params["algorithm"] is not None):
         return False
-    many = eqn.primitive.name == "eigh" or math.prod(matrix.shape[:-2]) >= MANY
-    largest = LARGER if many else LARGEST
+    count = math.prod(matrix.shape[:-2])
+    many = eqn.primitive.name == "eigh" or count >= MANY
+    largest = LARGE if count >= FILL else LARGER if many else LARGEST
     return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= largest and not eqn.params.get("pivoting")
             and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
 
@@ -113,7 +116,7 @@ def _cholesky(builder: ProgramBuilder, eqn: Eqn) -> None:
             return work.select(failed, work.const(math.nan), factor.get(i, j))
 
         for i in work.steps(0, n):
-            for j, choose in work.columns(i, n):
+            for j, choose in work.columns(i, n, together=True):
                 lower = partial(element, i, j)
                 place = ix.add(ix.scale(b, n * n), ix.add(ix.scale(i, n), j))
                 scope.store(target, place, choose(lower, lower, lambda: work.const(0.0)))
@@ -253,7 +256,7 @@ def _qr(builder: ProgramBuilder, eqn: Eqn) -> None:
             for j in work.row(ix.offset(k, 1), ix.const(n), n):
                 reflect(work, a, vectors, work.conj(factor), k, j)
         for i in work.steps(0, rank):
-            for j, choose in work.columns(i, n):
+            for j, choose in work.columns(i, n, together=True):
                 store(right, size, n, b, i, j, choose(
                     lambda: work.const(0.0), partial(diagonal.get, i), partial(a.get, i, j)))
         for i in work.steps(rank, size):

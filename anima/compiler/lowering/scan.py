@@ -12,7 +12,8 @@ from functools import reduce
 
 from anima.compiler.ir.index_math import Index
 from anima.compiler.ir.loops import Const, Expr
-from anima.compiler.lowering.array import Scope, scalar_type
+from anima.compiler.ir.neutral import neutral
+from anima.compiler.lowering.array import Scope, constant, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.reduce import combine
 from anima.compiler.scalars.small import HALVES
@@ -22,10 +23,6 @@ from anima.core.jaxpr import Eqn
 _WIDER = {"f32": "f64", "c64": "c128", **dict.fromkeys(HALVES, "f64")}
 _HALVES = dict.fromkeys(HALVES, "f32")
 _PARTS = {"c64": "f32", "c128": "f64"}
-
-
-def _plain(name: str) -> Callable[[Scope, Expr, Expr], Expr]:
-    return lambda scope, total, x: scope.op(combine(name, x.dtype), (total, x), x.dtype)
 
 
 def _log_add(scope: Scope, a: Expr, b: Expr) -> Expr:
@@ -51,9 +48,8 @@ def _complex_log_sum(op: Callable[..., Expr], part: str, *terms: Expr) -> Expr:
     return op("add", op("log", total), top)
 
 
-_STEPS: dict[str, Callable[[Scope, Expr, Expr], Expr]] = {
-    "cumsum": _plain("add"), "cumprod": _plain("mul"), "cummax": _plain("max"), "cummin": _plain("min"),
-    "cumlogsumexp": _log_add}
+# The operation with whose neutral element a total begins.
+_OPERATIONS = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min", "cumlogsumexp": "max"}
 
 
 def _total_type(name: str, aval: ShapedArray) -> str:
@@ -61,7 +57,7 @@ def _total_type(name: str, aval: ShapedArray) -> str:
     return (_WIDER if name == "cumsum" else _HALVES).get(dtype, dtype)
 
 
-@call(*_STEPS, inline="all")
+@call(*_OPERATIONS, inline="all")
 def _cumulative(builder: ProgramBuilder, eqn: Eqn) -> None:
     operand, out = eqn.invars[0], eqn.outvars[0]
     shape, axis = out.aval.shape, eqn.params["axis"]
@@ -69,7 +65,7 @@ def _cumulative(builder: ProgramBuilder, eqn: Eqn) -> None:
         return
     name, reverse, n = eqn.primitive.name, eqn.params["reverse"], shape[axis]
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1:])
-    total_type, step = _total_type(name, out.aval), _STEPS[name]
+    total_type, operation = _total_type(name, out.aval), _OPERATIONS[name]
     scope, target = builder.scope(), builder.result(out)
     ix = scope.ix
 
@@ -85,14 +81,21 @@ def _cumulative(builder: ProgramBuilder, eqn: Eqn) -> None:
     def store(flat: Index, total: Expr) -> None:
         scope.store(target, flat, scope.cast(total, scalar_type(out.aval)))
 
+    def step(total: Expr, x: Expr) -> Expr:
+        if name == "cumlogsumexp":
+            return _log_add(scope, total, x)
+        return scope.op(combine(operation, total_type), (total, x), total_type)
+
     with scope.loop(outer, "each") as i, scope.loop(inner, "each") as j:
-        x, flat = element(i, ix.zero, j)
-        total = scope.var(x)
-        store(flat, x)
-        if n > 1:
-            with scope.serial(n - 1) as k:
-                x, flat = element(i, ix.offset(ix.opaque(k, 0, n - 2, scope.depth), 1), j)
-                value = step(scope, scope.read(total), x)
+        first = total_type in _PARTS or n == 1  # of complex numbers, 1 * x is not x if that is infinite
+        if first:
+            x, flat = element(i, ix.zero, j)
+            store(flat, x)
+        total = scope.var(x if first else constant(neutral(operation, total_type), total_type))
+        if n > first:
+            with scope.serial(n - first) as k:
+                x, flat = element(i, ix.offset(ix.opaque(k, 0, n - 1 - first, scope.depth), int(first)), j)
+                value = step(scope.read(total), x)
                 scope.assign(total, value)
                 store(flat, value)
     builder.kernel(name, scope, eqn.source, (shape, (axis,)))

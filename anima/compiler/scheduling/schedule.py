@@ -7,7 +7,8 @@
 
 Lowering says which iterations are independent (`each`) and which are so but for what they add up (`reduce`). The
 outermost loop of a kernel runs on threads, the innermost in vectors; of rows of two or three elements (points, say), a
-lane has a whole one. How reductions run is in `reductions.py`.
+lane has a whole one, and so it has of rows in each of which one element waits for the one before (running sums). How
+reductions run is in `reductions.py`.
 
 After this pass no loop is `reduce`; those that are `each` run in order.
 """
@@ -16,11 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anima.compiler.ir.affine import steps
+from anima.compiler.emitting.memory import LONGEST
+from anima.compiler.ir.affine import along, largest, steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
+    Accumulate,
     Again,
+    Assign,
     Buffer,
     Call,
     Const,
@@ -30,6 +34,7 @@ from anima.compiler.ir.loops import (
     Let,
     Load,
     Local,
+    Mutable,
     Program,
     Stmt,
     Store,
@@ -41,7 +46,7 @@ from anima.compiler.ir.loops import (
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import arranged
 from anima.compiler.scheduling.tile import even_block, split
-from anima.compiler.scheduling.vectorize import widest
+from anima.compiler.scheduling.vectorize import fits, widest
 from anima.compiler.storage.buffers import buffers_of, rename
 from anima.util import replace
 
@@ -90,6 +95,8 @@ SHORT = 8     # elements of a row of which vectors are not worth the name
 BLOCK = 512   # rows, in vectors, that are one piece of work for a thread
 APART = 0.4   # nanoseconds that an element which lies apart from its neighbours takes, about
 GAIN = 0.7    # what vectors along rows must take of the time of vectors in them, at most
+CHAINS = 8    # rows, and elements of them, of which lanes are better than one after the other
+_IN_CHAINS = {Let, Store, Mutable, Assign, Accumulate}
 _UNLIKE_LANES = {For, If, While, Local, Call}
 
 
@@ -100,6 +107,8 @@ def _ordered(stmt: Stmt, outermost: bool, target: Target) -> Stmt:
             return For(stmt.index, stmt.extent, stmt.body, "vector")
         if _rows_are_lanes(stmt, target):
             return _in_lanes(stmt, outermost)
+        if _chains_are_lanes(stmt):
+            return _on_threads(replace(stmt, kind="vector"), 2 * target.vector_bytes // widest(stmt.body), outermost)
         return For(stmt.index, stmt.extent, tuple(_ordered(s, False, target) for s in stmt.body),
                    "serial" if stmt.kind == "reduce" else "parallel" if outermost else "each")
     return map_blocks(lambda block: tuple(_ordered(s, False, target) for s in block), stmt)
@@ -154,8 +163,36 @@ def _written_out(row: For) -> Sequence[Stmt]:
 def _in_lanes(loop: For, outermost: bool) -> For:
     """The loop with its iterations in vectors, and the short loops in it written out."""
     body = [part for s in loop.body for part in (_written_out(s) if isinstance(s, For) else (s,))]
-    lanes = replace(loop, body=tuple(body), kind="vector")
-    if not outermost or int(loop.extent.value) <= BLOCK:  # type: ignore[union-attr]
+    return _on_threads(replace(loop, body=tuple(body), kind="vector"), BLOCK, outermost)
+
+
+def _on_threads(lanes: For, most: int, outermost: bool) -> For:
+    """A loop over lanes, in pieces of at most so many if it is a kernel's outermost loop."""
+    count = int(lanes.extent.value)  # type: ignore[union-attr]
+    if not outermost or count <= most:
         return lanes
-    blocks, block = split(lanes, even_block(int(loop.extent.value), BLOCK, 16))  # type: ignore[union-attr]
+    blocks, block = split(lanes, even_block(count, most, 16))
     return replace(blocks, kind="parallel", body=(block,))
+
+
+# ---------------------------------------------------------------- rows in order
+
+
+def _chains_are_lanes(loop: For) -> bool:
+    """Whether the iterations of a loop around loops in order are better the lanes of vectors: what they load and store
+    lies beside each other, or along the rows, several of which are then taken at a time (`emitting/rows.py`)."""
+    if loop.kind != "each" or not isinstance(loop.extent, Const) or int(loop.extent.value) < CHAINS:
+        return False
+    inside = list(statements(*loop.body))
+    rows = [s for s in inside if isinstance(s, For)]
+    if not rows or not all(type(s) in _IN_CHAINS or s in rows for s in inside) or not all(
+            row.kind == "serial" and (largest(row.extent) or 0) >= CHAINS for row in rows) or not fits(loop):
+        return False
+    lets = {s.name: s.value for s in inside if isinstance(s, Let)}
+    taken: set[Load | Store] = set().union(*(nodes for row in rows for nodes in along(row)))
+    for node in walk(*rows):
+        if isinstance(node, (Load, Store)):
+            step = steps(node.index, lets).get(loop.index, 0)
+            if step not in (0, 1) and (step is None or node not in taken or abs(step) <= LONGEST):
+                return False
+    return True

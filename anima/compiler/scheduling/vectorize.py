@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from anima.compiler.emitting.interleave import LONGEST_ROW
+from anima.compiler.emitting.memory import LONGEST
 from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
-from anima.compiler.ir.affine import across, largest, steps
+from anima.compiler.ir.affine import across, along, largest, steps
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import (
     INDEX,
@@ -46,7 +48,7 @@ from anima.compiler.scheduling.tile import simple
 from anima.util import replace
 
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
-_SQUARE = 32, 16  # bytes of the rows that are transposed in registers (longer ones are stored slowly), most elements
+_MOST_ROWS = 16  # that are transposed in registers
 _APART = 16  # lanes whose small elements are loaded one by one: more are in several registers
 _BESIDE = 12.0  # nanoseconds of arithmetic beside a load or store, by which it is not waited for
 
@@ -73,7 +75,7 @@ def _squared(stmt: Stmt) -> Stmt:
     stored = {s.buffer for s in lanes.body if isinstance(s, Store)}
     if not loads or any(load.buffer in stored or load.dtype in COMPLEX_TYPES for load in loads):
         return stmt
-    size = min(lanes.width, _SQUARE[0] // max(itemsize(load.dtype) for load in loads), _SQUARE[1])
+    size = min(lanes.width, LONGEST_ROW // max(itemsize(load.dtype) for load in loads), _MOST_ROWS)
     if size < 4 or min(largest(stmt.extent) or 0, largest(lanes.extent) or 0) < size:
         return stmt
     return replace(stmt, kind="square", width=size, body=(*before, replace(lanes, width=size)))
@@ -90,7 +92,34 @@ def _widen(loop: For, target: Target) -> For:
             width //= 2
     if width < 2 or not fits(loop):
         return replace(loop, kind="serial", width=1)
-    return replace(loop, width=width * _together(loop, width, target))
+    return _rows_along(replace(loop, width=width * _together(loop, width, target)))
+
+
+def _rows_along(loop: For) -> For:
+    """A loop over lanes, with loops in order in it that take several rows at a time, if what these load or store goes
+    along memory, and in long steps across the lanes: vectors are transposed in registers."""
+    inside = list(statements(*loop.body))
+    lets = {s.name: s.value for s in inside if isinstance(s, Let) and s.value.dtype == INDEX}
+    own = {s.buffer for s in inside if isinstance(s, Local)}
+
+    def far(buffer: str, index: Expr) -> bool:
+        step = steps(index, lets).get(loop.index, 0)
+        return buffer not in own and step is not None and abs(step) > LONGEST
+
+    def block(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(change(map_blocks(block, s)) for s in stmts)
+
+    def change(stmt: Stmt) -> Stmt:
+        if not (isinstance(stmt, For) and stmt.kind == "serial") or any(
+                isinstance(s, For) and s.kind == "serial" and s.width > 1 for s in statements(*stmt.body)):
+            return stmt
+        loads, stores = along(stmt)
+        dtypes = [*(n.dtype for n in loads if far(n.buffer, n.index)),
+                  *(s.value.dtype for s in stores if far(s.buffer, s.index))]
+        size = min(loop.width, LONGEST_ROW // max(map(itemsize, dtypes), default=LONGEST_ROW))
+        return replace(stmt, width=size) if size >= 4 and (largest(stmt.extent) or size) >= size else stmt
+
+    return replace(loop, body=block(loop.body))
 
 
 def _brought_together(loop: For) -> bool:
