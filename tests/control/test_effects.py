@@ -13,6 +13,7 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import debug, lax
+from anima.api.debugger import Frame
 from anima.api.pjit import executable_of
 from anima.compiler.driver import lower
 from anima.compiler.ir.interpret import run as interpret
@@ -548,6 +550,15 @@ def test_breakpoint_commands(jit: Wrap) -> None:
                  "Array(2., dtype=float32", "*** Newest frame", "*** NameError: name 'nothing' is not defined",
                  "p expression: its value."):
         assert line in text, text
+
+
+def test_a_breakpoint_shows_the_lines_around(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("".join(f"line {n}\n" for n in range(1, 13)))
+    frame = Frame(str(file), 6, "f", {}, {})
+    assert frame.text() == "->    6 line 6"
+    assert frame.text(2, 1) == "      4 line 4\n      5 line 5\n->    6 line 6\n      7 line 7"
+    assert Frame(str(file), 2, "f", {}, {}).text(5, 0) == "      1 line 1\n->    2 line 2"
 
 
 @both

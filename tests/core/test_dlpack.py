@@ -13,6 +13,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import dlpack
+from anima.core import dlpack as interchange
 
 DTYPES = ["bool", "int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64"]
 
@@ -114,3 +115,17 @@ def test_buffers() -> None:
     for other in (jnp.ones(2, "bfloat16"), jnp.ones(2, "int4")):
         with pytest.raises(BufferError):
             other.__buffer__(0)
+
+
+def test_arrays_by_interface_alone() -> None:
+    """Steps in bytes are steps in elements there."""
+    class Given:
+        def __init__(self, **said: Any) -> None:
+            self.__cuda_array_interface__ = {"shape": (3, 2), "data": (64, False), "version": 3, **said}
+
+    lent = interchange._by_interface(Given(typestr="<f8", strides=(32, 8)))
+    assert (lent.address, lent.shape, lent.dtype, lent.strides) == (64, (3, 2), np.dtype("f8"), (4, 1))
+    assert interchange._by_interface(Given(typestr="<i2", strides=None)).strides is None
+    for said in ({"typestr": ">f8"}, {"typestr": "<U4"}, {"typestr": "<f8", "mask": 1}):
+        with pytest.raises(BufferError, match="__cuda_array_interface__"):
+            interchange._by_interface(Given(**said))

@@ -225,3 +225,9 @@ def test_types_that_tell_how_they_are_cut(eight_devices: list[anima.Device]) -> 
                                           aval.dec_rank(2, None), aval.dec_rank(2, 0), aval.dec_rank(4, 1))]
     assert texts == ["float32[2@x,4]", "float32[3,2@x,4]", "float32[2@x,3,4]", "float32[2@x,4]", "float32[4]",
                      "float32[2@x]"]
+
+
+@pytest.mark.parametrize("what", ["varying", "unreduced", "reduced"])
+def test_a_type_with_any_manual_axis_is_not_empty(what: str) -> None:
+    assert mesh_module.ManualAxisType().empty
+    assert not mesh_module.ManualAxisType(**{what: frozenset("x")}).empty

@@ -300,6 +300,24 @@ def test_random_sizes(seed: int) -> None:
         assert sizes[0] != sizes[1] or all(x == y for x, y in pairs), texts
 
 
+def test_comparisons_at_the_ends_of_what_is_known() -> None:
+    """A size is 1 or more: what that decides, and what it does not."""
+    (a,) = ex.symbolic_shape("a")
+    below = 3 - a  # 2 or less
+    known = {operator.ge: {0: True, 1: True, 2: None}, operator.gt: {-1: True, 0: True, 1: None},
+             operator.lt: {0: False, 1: False, 2: None}, operator.le: {-1: False, 0: False, 1: None}}
+    for compare, results in known.items():
+        for number, wanted in results.items():
+            other = {operator.ge: operator.le, operator.gt: operator.lt, operator.lt: operator.gt,
+                     operator.le: operator.ge}[compare]
+            for this, size, than in ((compare, a, number), (other, below, 3 - number)):
+                if wanted is None:
+                    with pytest.raises(InconclusiveDimensionOperation):
+                        this(size, than)
+                else:
+                    assert this(size, than) is wanted
+
+
 @pytest.mark.parametrize("text", ["max(a, b) >= 1", "max(a, 3) >= 3", "min(a, 3) <= 3", "min(a, b) >= 1", "a**2 >= 1",
                                   "((a - 4) // (b + 3))**2 >= 0", "max(a, b) > 0", "min(a, b) - 1 >= 0",
                                   "b - min(0, a) >= 1",

@@ -159,6 +159,17 @@ def test_lstsq(shape: tuple[int, ...], right: tuple[int, ...]) -> None:
     assert int(la.lstsq(low, b, 1e-8)[2]) == 1
 
 
+def test_which_singular_values_count() -> None:
+    """From `rcond` times the largest on: eps max(m, n) if that is not given, eps if it is negative, all if it is 0."""
+    eps = np.finfo(np.float64).eps
+    a, b = np.diag([2.0, *[1.0] * 8, 6 * eps]), np.ones(10)
+    for rcond, rank in ((None, 9), (-1.0, 10), (0.0, 10), (4 * eps, 9), (2 * eps, 10), (0.5, 9), (0.6, 1)):
+        x, _, found, _ = la.lstsq(a, b, rcond)
+        assert int(found) == rank
+        np.testing.assert_allclose(x, np.where(np.arange(10) < rank, 1 / np.diagonal(a), 0), rtol=1e-12)
+    assert int(la.lstsq(np.diag([1.0, 0.0]), np.ones(2), 0.0)[2]) == 1
+
+
 # ---------------------------------------------------------------- derivatives
 
 SLOPES: list[tuple[str, Callable[..., Any], tuple[int, ...]]] = [

@@ -176,3 +176,14 @@ def test_types_of_grids_without_points(name: str) -> None:
     grid = jnp.ix_(np.zeros(0, "f"))[0] if name == "ix_" else jnp.mgrid[()]
     assert grid.shape == (0,) and grid.dtype == np.int32
     assert jnp.ogrid[()] == []
+
+
+@pytest.mark.parametrize("labels, shapes", [
+    ("i,i->", ((0,), (0,))), ("i,i->i", ((0,), (0,))), ("ij,jk->ik", ((2, 0), (0, 3))), ("ij,jk->ik", ((0, 2), (2, 3))),
+    ("i,j->ij", ((0,), (2,))), ("ii->i", ((0, 0),)), ("i,i->", ((1,), (4,))), ("ij,ij->j", ((1, 3), (4, 1))),
+    ("ij,jk,k->i", ((2, 0), (0, 0), (0,))), ("...i,i->...", ((3, 0), (0,)))], ids=str)
+def test_einsum_of_nothing_and_of_one(labels: str, shapes: Any) -> None:
+    args = [np.ones(shape, np.float32) for shape in shapes]
+    got = jnp.einsum(labels, *args)
+    np.testing.assert_array_equal(got, np.einsum(labels, *args))
+    assert got.shape == np.einsum(labels, *args).shape

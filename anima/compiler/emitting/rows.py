@@ -69,15 +69,12 @@ class RowsInLanes(Squares):
 
         short = sum(map(cost, loop.body)) <= _SHORT and all(
             isinstance(s, (Let, Store, Assign, Accumulate)) for s in loop.body)
-        begin = i64(0)
-        if short or not self.masks:
-            body = self._written_out if short else self._one_after_the_other
-            self.counted(begin, whole, size, keys, loop.body, rows(body, None))
-            begin = whole
-        if self.masks:
-            self.counted(begin, total, size, keys, loop.body, rows(self._one_after_the_other, total))
-        else:
-            self.counted(begin, total, 1, keys, loop.body, row)
+        if self.masks and not short:
+            self.counted(i64(0), total, size, keys, loop.body, rows(self._one_after_the_other, total))
+            return
+        body = self._written_out if short else self._one_after_the_other
+        self.counted(i64(0), whole, size, keys, loop.body, rows(body, None))
+        self.counted(whole, total, 1, keys, loop.body, row)
 
     # -- bodies ---------------------------------------------------------------------------------
 

@@ -117,7 +117,10 @@ def _rows_along(loop: For) -> For:
         dtypes = [*(n.dtype for n in loads if far(n.buffer, n.index)),
                   *(s.value.dtype for s in stores if far(s.buffer, s.index))]
         size = min(loop.width, LONGEST_ROW // max(map(itemsize, dtypes), default=LONGEST_ROW))
-        return replace(stmt, width=size) if size >= 4 and (largest(stmt.extent) or size) >= size else stmt
+        count = largest(stmt.extent) or 0
+        if size > 4 and count % size and count % 4 == 0:
+            size = 4
+        return replace(stmt, width=size) if 4 <= size <= count else stmt
 
     return replace(loop, body=block(loop.body))
 
