@@ -61,16 +61,13 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
 
 
 def _matrix_of(x: Array, k: int) -> Array:
-    """Rows of [element, zeros...], read with a shifted row length: one pad and two reshapes."""
-    inner = x.size
-    size = inner + abs(k)
+    """Rows of [element, zeros...], read with a row length that is shorter by one; what is beside the diagonal."""
+    n, down, right = x.size, max(-k, 0), max(k, 0)
     zero = ew.convert(x.dtype.type(0), x.dtype, x.weak_type)
-    if not inner:
-        return sh.zeros(x.aval.update(shape=(size, size)))
-    flat = sh.pad(x, zero, [(0, 0, size)])
-    down, right = max(-k, 0), max(k, 0)
-    before = down * size + right
-    return sh.reshape(sh.pad(flat, zero, [(before, size * size - before - flat.size, 0)]), (size, size))
+    if not n:
+        return sh.zeros(x.aval.update(shape=(abs(k), abs(k))))
+    square = sh.reshape(sh.pad(x, zero, [(0, 0, n)]), (n, n))
+    return sh.pad(square, zero, [(down, right, 0), (right, down, 0)]) if k else square
 
 
 @repeated

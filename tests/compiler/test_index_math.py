@@ -316,3 +316,35 @@ def test_a_nest_has_its_loops_and_what_stands_between_them() -> None:
     assert [loop.index for loop in found.loops] == ["i", "j"] and found.extents == [("i", 5), ("j", 4)]
     assert found.between == [let] and found.body == (Let("s", i("t")), ONE)
     assert found.lets == {"t": let.value, "s": i("t")}
+
+
+# ---------------------------------------------------------------- multiples
+
+
+@pytest.mark.parametrize("c", [1, 2, 3, 7, 8, 12])
+def test_where_an_index_is_a_multiple(c: int) -> None:
+    """Quotients without a division, at and beyond the ends of what allows them."""
+    extents = {"i": 5, "j": 6}
+    told = 0
+    for a, b, offset in itertools.product((0, 1, -1, c - 1, c, c + 1, 3 * c - 1), (0, 1, -1, 2), (-c, -2, 0, 1, c)):
+        ix = Indexer()
+        i, j = (ix.var(name, extents[name], 1) for name in extents)
+        index = ix.offset(ix.add(ix.scale(i, a), ix.scale(j, b)), offset)
+        near = ix.near(index, c)
+        for names in points(extents):
+            number = a * names["i"] + b * names["j"] + offset
+            if near is not None:
+                q, r = (value(x.expr(), names) for x in near)
+                assert number == q * c + r and -c < r < c
+                assert value(ix.is_zero(near[1]), names) == (number % c == 0)
+        told += near is not None
+    assert told >= 10
+
+
+def test_what_is_decided_of_zero() -> None:
+    ix = Indexer()
+    i = ix.var("i", 4, 1)
+    assert ix.is_zero(ix.zero) is TRUE
+    assert ix.is_zero(ix.const(1)) is FALSE is ix.is_zero(ix.offset(i, 1)) is ix.is_zero(ix.offset(i, -4))
+    for index in (i, ix.offset(i, -3), ix.offset(i, -1)):
+        assert isinstance(ix.is_zero(index), Op)

@@ -187,3 +187,29 @@ def test_einsum_of_nothing_and_of_one(labels: str, shapes: Any) -> None:
     got = jnp.einsum(labels, *args)
     np.testing.assert_array_equal(got, np.einsum(labels, *args))
     assert got.shape == np.einsum(labels, *args).shape
+
+
+@pytest.mark.parametrize("n", (1, 2, 3, 16, 17, 40))
+def test_compiled_diagonals(n: int) -> None:
+    """On each side of the main one, of batches, beside a matrix and others, and their slopes."""
+    v, a = np.arange(1, n + 1, dtype=np.float32), np.arange(n * n, dtype=np.float32).reshape(n, n)
+    for k in (0, 1, -1, 2, -2, n, -n - 1):
+        want = np.diag(v, k)
+        np.testing.assert_array_equal(anima.jit(lambda v, k=k: jnp.diag(v, k))(v), want)
+        np.testing.assert_array_equal(anima.jit(anima.vmap(lambda v, k=k: jnp.diag(v, k) * 2))(np.stack([v, -v])),
+                                      np.stack([2 * want, -2 * want]))
+        np.testing.assert_array_equal(anima.jit(lambda v, k=k: jnp.diag(v, k) - jnp.diag(v, -k))(v),
+                                      want - np.diag(v, -k))
+        np.testing.assert_array_equal(anima.jit(anima.grad(lambda v, k=k: (jnp.diag(v, k)**2).sum()))(v), 2 * v)
+    for fun in (lambda a, v: a + jnp.diag(v), lambda a, v: a - jnp.diag(a.diagonal()),
+                lambda a, v: jnp.diag(v).T[::-1]):
+        np.testing.assert_array_equal(anima.jit(fun)(a, v), fun(jnp.asarray(a), jnp.asarray(v)))
+
+
+def test_compiled_diagonals_divide_nothing() -> None:
+    def loops(fun: Callable[..., Any], *shape: int) -> str:
+        return str(anima.jit(fun).lower(np.ones(shape, np.float32)).loops)
+
+    for text in (loops(jnp.diag, 50), loops(anima.vmap(jnp.diag), 9, 20), loops(lambda a: a + jnp.diag(a[0]), 50, 50),
+                 loops(lambda v: jnp.diag(v, 1), 50)):
+        assert " / " not in text and " % " not in text

@@ -108,7 +108,8 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], parts: set[int], early: Ite
             (times := _may_be_read(eqn)) and use.evaluations >= times * used[0].aval.size > times)
         if root and not use.forced and eqn.primitive is broadcast_in_dim_p and type(eqn.invars[0]) is Var:
             uses.setdefault(eqn.invars[0], _Use()).forced = True  # that is the same, and less of it
-        elif root and is_view(eqn) and type(whole := eqn.invars[0]) is Var:
+        elif root and is_view(eqn) and type(whole := eqn.invars[0]) is Var and not (
+                whole not in uses and _is_apart(producers.get(whole))):
             views[eqn.outvars[0]] = whole
             uses.setdefault(whole, _Use()).forced = True
         elif root:
@@ -121,6 +122,12 @@ def materialise(jaxpr: Jaxpr, kinds: dict[int, str], parts: set[int], early: Ite
     for var in given:
         stored.discard(var)
     return views, stored, roots
+
+
+def _is_apart(eqn: Eqn | None) -> bool:
+    """Whether an equation puts padding between elements: the axes of the shape that it is brought into, which may be
+    those of a matrix with these elements on its diagonal, tell where they are."""
+    return eqn is not None and eqn.primitive.name == "pad" and any(n > 0 for *_, n in eqn.params["padding_config"])
 
 
 def _may_be_read(eqn: Eqn) -> int:

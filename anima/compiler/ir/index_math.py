@@ -191,6 +191,15 @@ class Indexer:
         remainder = self.atom(Op("rem", (r.expr(), divisor), INDEX), 0, min(c - 1, r.hi), r.level, ("rem", r, c))
         return self.add(q, self._make(0, ((quotient, 1),))), self._make(0, ((remainder, 1),))
 
+    def near(self, a: Index, c: int) -> tuple[Index, Index] | None:
+        """(q, r) with `a == q*c + r` and -c < r < c, if that is so without a division: where r is 0, and only there, is
+        `a` a multiple of c."""
+        parts = [(k - (rest := (k + c // 2) % c - c // 2), rest) for k in (a.const, *(k for _, k in a.terms))]
+        (const, left), *others = parts
+        q, r = (self._from_dict(first, dict(zip((atom for atom, _ in a.terms), rest, strict=True)))
+                for first, rest in ((const // c, [whole // c for whole, _ in others]), (left, [k for _, k in others])))
+        return (q, r) if -c < r.lo and r.hi < c else None
+
     def _factor(self, r: Index, c: int) -> tuple[Index, Index, int]:
         """(x, y, g): `r == x + y`, x a multiple of g, a divisor of c, and 0 <= y < g; g = 1 if there is none."""
         terms = sorted(r.terms, key=lambda term: -abs(term[1]))
@@ -237,6 +246,12 @@ class Indexer:
         if a.hi < c:
             return FALSE
         return Op("ge", (a.expr(), Const(c, INDEX)), "bool")
+
+    def is_zero(self, a: Index) -> Expr:
+        """`a == 0`, decided at once where the bounds say so."""
+        if a.lo > 0 or a.hi < 0:
+            return FALSE
+        return Op("eq", (a.expr(), Const(0, INDEX)), "bool") if a.terms else TRUE
 
     def in_row(self, row: Index, k: Index, n: int, inner: int) -> Index:
         """The number of element `k` of a row along an axis of `n`, with `inner` elements in the axes after it."""

@@ -333,12 +333,15 @@ def _pad(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
     for i, n, (low, _, interior) in zip(index, operand.aval.shape, eqn.params["padding_config"], strict=True):
         step = interior + 1
         shifted = ix.offset(i, -low)
-        checks = [ix.at_least(shifted, 0), ix.less(shifted, (n - 1) * step + 1)]
-        clamped = ix.clamp(shifted, 0, (n - 1) * step)
-        place, between = ix.divmod(clamped, step)
-        if between is not ix.zero:
-            checks.append(ix.less(between, 1))
-        conditions += checks
+        near = ix.near(shifted, step)
+        if near is None:
+            conditions += [ix.at_least(shifted, 0), ix.less(shifted, (n - 1) * step + 1)]
+            place, between = ix.divmod(ix.clamp(shifted, 0, (n - 1) * step), step)
+            conditions.append(ix.less(between, 1))
+        else:
+            place, between = near
+            conditions += [ix.is_zero(between), ix.at_least(place, 0), ix.less(place, n)]
+            place = ix.clamp(place, 0, n - 1)
         inner.append(place)
         level = max(level, i.level)
         scope.used.append(shifted)
