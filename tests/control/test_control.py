@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima import lax
+from anima.control.common import share_consts
 
 XS = np.linspace(0.1, 0.9, 5, dtype=np.float32)
 
@@ -409,3 +411,17 @@ def test_gradients_of_what_is_added_up_with_another_weak_type(wrap: Any) -> None
     xs = np.float32([1, 2, 3])
     got = wrap(anima.grad(added))(0.5, xs)
     np.testing.assert_allclose(got, 2 * np.cos(0.5) * (0 * 1 + 1 * 2 + 2 * 3), rtol=1e-6)
+
+
+def test_what_programs_close_over_is_shared() -> None:
+    """Each value as often as one program has it: two arguments of a program may be one value."""
+    def closed(fun: Callable[..., Any], count: int) -> Any:
+        return anima.make_jaxpr(fun)(*[1.0] * count)
+
+    a, b, x = np.float32(2.0), np.float32(3.0), np.float32(5.0)
+    one = closed(lambda p, q, r, x: p - q * r + x, 4), [a, b, a]
+    two = closed(lambda p, q, x: p / q - x, 3), [b, a]
+    programs, values = share_consts([one, two, one])
+    assert [id(v) for v in values] == [id(v) for v in (a, b, a)]
+    for program, (before, consts) in zip(programs, (one, two, one), strict=True):
+        assert anima.extend.core.jaxpr_as_fun(program)(*values, x) == anima.extend.core.jaxpr_as_fun(before)(*consts, x)

@@ -18,6 +18,7 @@ from anima.core.stage import trace_to_jaxpr
 from anima.core.trace import aval_of
 from anima.ops import index as ix
 from anima.ops.gather import default_fill
+from tests.compiler.results import same_for_threads
 from tests.ops.rule_checks import check_batch, check_derivative, check_infer_and_stage, check_linear, numbers
 
 Mode = ix.GatherScatterMode
@@ -442,3 +443,27 @@ def test_updates_at_one_index_with_the_axis_or_without(jitted: bool, axis: int, 
     for given in (line, np.expand_dims(line, axis)):
         got = (anima.jit(update) if jitted else update)(index, given)
         np.testing.assert_array_equal(got, np.moveaxis(want, 0, axis))
+
+
+@pytest.mark.parametrize("axis", (0, 1))
+@pytest.mark.parametrize("name", ("set", "add", "multiply", "min", "max"))
+def test_updates_of_rows_by_themselves(name: str, axis: int) -> None:
+    """Rows are independent, updates of one place in a row are not: those of a row are made in their order, for any
+    number of threads, wherever the axis of rows is."""
+    rng = np.random.default_rng(3)
+    for rows, places, window in ((37, 5, ()), (300, 4, (3,)), (2, 40, ())):
+        x = rng.integers(1, 9, (rows, places, *window)).astype(np.float32)
+        index = rng.integers(-places - 2, places + 2, (rows, 9)).astype(np.int32)
+        updates = rng.integers(1, 4, (rows, 9, *window)).astype(np.float32)
+
+        def update(x: Any, index: Any, updates: Any) -> Any:
+            return getattr(x.at[index], name)(updates)
+
+        want = np.stack([update(jnp.asarray(a), b, c) for a, b, c in zip(x, index, updates, strict=True)])
+        moved = [np.moveaxis(a, 0, axis) for a in (x, index, updates)]
+        same_for_threads(anima.vmap(update, axis), *moved)
+        np.testing.assert_array_equal(anima.jit(anima.vmap(update, axis))(*moved), want)
+        two = [np.moveaxis(np.stack([a, a[::-1]]), 1, 1 + axis) for a in (x, index, updates)]
+        np.testing.assert_array_equal(anima.jit(anima.vmap(anima.vmap(update, axis)))(*two), [want, want[::-1]])
+    text = anima.jit(anima.vmap(lambda x, i: x.at[i].set(1.0))).lower(x, index).loops
+    assert "parallel" in str(text)

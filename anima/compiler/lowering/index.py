@@ -174,8 +174,11 @@ def _scatter_updates(builder: ProgramBuilder, eqn: Eqn, out: str, dtype: str, co
         return
     scope = builder.scope()
     run = Run(scope, dtype) if combine is not None and not independent and single_elements and _has_runs(eqn) else None
+    apart = set(numbers.start_indices_batching_dims) if run is None else set()  # each in a part of the operand
     with ExitStack() as stack:
-        batch = [stack.enter_context(scope.loop(n, "each" if independent else "serial")) for n in batch_sizes]
+        loops = {d: stack.enter_context(scope.loop(batch_sizes[d], "each" if independent or d in apart else "serial"))
+                 for d in sorted(range(len(batch_sizes)), key=lambda d: d not in apart)}
+        batch = [loops[d] for d in range(len(batch_sizes))]
         starts, inside = _windows(scope, indices, batch, shape, sizes, numbers, params["mode"].exact, guarded=True)
         stack.enter_context(scope.when(inside))
         window = _loops(scope, stack, window_shape, "unrolled" if math.prod(window_shape) <= UNROLLED else "each")
