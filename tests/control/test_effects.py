@@ -552,6 +552,21 @@ def test_breakpoint_commands(jit: Wrap) -> None:
         assert line in text, text
 
 
+@pytest.mark.parametrize("method", ["sequential", "expand_dims", "broadcast_all"])
+def test_mapped_callbacks_with_several_results(method: str) -> None:
+    def both(x: Any, y: Any) -> tuple[Any, Any]:
+        return np.asarray(x) + np.asarray(y), np.asarray(x) * 2 + 0 * np.asarray(y)
+
+    def ask(x: Any, y: Any) -> Any:
+        return anima.pure_callback(both, (F32, F32), x, y, vmap_method=method)
+
+    x = np.arange(3, dtype=np.float32)
+    for jit in (lambda f: f, anima.jit):
+        total, double = jit(anima.vmap(ask, (0, None)))(x, np.float32(5))
+        np.testing.assert_array_equal(total, x + 5)
+        np.testing.assert_array_equal(double, 2 * x)
+
+
 def test_a_breakpoint_shows_the_lines_around(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text("".join(f"line {n}\n" for n in range(1, 13)))

@@ -142,3 +142,15 @@ def test_duplicates_are_added_before_functions_that_are_not_linear() -> None:
     want = np.asarray(mat.todense())
     for function in (jnp.sin, lambda x: x ** 2, lambda x: x * x, lambda x: jnp.maximum(x, 0)):
         check(sparse.sparsify(function)(mat), function(want), **CLOSE)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 1), (), (1,), (1, 1)], ids=str)
+def test_sums_with_dense_arrays_of_fewer_elements_are_refused(shape: tuple[int, ...]) -> None:
+    mat = sparse.BCOO.fromdense(jnp.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]))
+    add = sparse.sparsify(lambda x, y: x + y)
+    for args in ((mat, jnp.ones(shape)), (jnp.ones(shape), mat)):
+        with pytest.raises(NotImplementedError, match="fewer elements"):
+            add(*args)
+    for dense in (jnp.ones((2, 3)), jnp.ones((1, 2, 3)), jnp.ones((4, 2, 3))):
+        np.testing.assert_array_equal(add(mat, dense), mat.todense() + dense)
+        np.testing.assert_array_equal(add(dense, mat), mat.todense() + dense)
