@@ -182,6 +182,28 @@ def test_unary(name: str, x64: None) -> None:
     check(name, public(name), [*inside, *s.ends], wanted)
 
 
+# Where a function's definition, which is followed, loses digits: near its zeros, and of a sum of opposite terms.
+KEPT = {"sinc": (-0.8, 0.8), "gelu": (-1.0, INF), "squareplus": (-1.0, INF)}
+
+
+@pytest.mark.parametrize("dtype", (np.float32, np.float64))
+@pytest.mark.parametrize("name", UNARY)
+def test_values_everywhere(name: str, dtype: Any, x64: None) -> None:
+    """Within 4 ulp, eager and compiled, on either side of each place where a method begins."""
+    s, f = UNARY[name], public(name)
+    low, high = KEPT.get(name, (s.low, s.high))
+    sizes = np.geomspace(1e-7, 60, 50)
+    x = np.concatenate([np.linspace(-3, 3, 121), sizes, -sizes, 1 + sizes]).astype(dtype)
+    x = np.unique(x[(x > low) & (x < high) & (x != 0)])
+    with mpmath.workdps(80):
+        want = [s.exact(mpf(float(v))) for v in x]
+    for way in (f, anima.jit(f)):
+        for at, value, exact in zip(x, np.asarray(way(x)), want, strict=True):
+            if abs(exact) < 1e30:
+                ulp = np.spacing(np.abs(np.asarray(float(exact), dtype)))
+                assert abs(mpf(float(value)) - exact) <= 4 * mpf(float(ulp)), (at, value, exact)
+
+
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(name: str, x64: None) -> None:
     s, f = BINARY[name], public(name)

@@ -11,29 +11,19 @@ a loop, and what goes in and out of it waits in scratch memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from anima.compiler.emitting.interleave import LONGEST_ROW, transposed
-from anima.compiler.emitting.memory import LONGEST
+from anima.compiler.emitting.memory import LONGEST, Place
 from anima.compiler.emitting.squares import Squares
 from anima.compiler.emitting.value import MEMORY, LaneIndex, Val, i64, itemsize
 from anima.compiler.ir.affine import along, index_lets
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.costs import cost
 from anima.compiler.ir.loops import Accumulate, Assign, Expr, For, Let, Load, Stmt, Store, walk
-from anima.util import record
 
 _SHORT = 12.0  # nanoseconds of an iteration, up to which it is written out for each row
-
-
-@record
-class RowGroup:
-    """Rows that are taken together: how many, and, where there may be fewer, a mask of those that there are."""
-
-    size: int
-    mask: Value | None
 
 
 class RowsInLanes(Squares):
@@ -55,34 +45,30 @@ class RowsInLanes(Squares):
         total = self.total(extent)
         whole = self._whole(total, size)
 
+        def begin(r: Value) -> LaneIndex:
+            first = self.env[loop.index] = LaneIndex(r, 0, 0, max(extent.hi - 1, 0))
+            return first
+
         def row(r: Value) -> None:
-            self.env[loop.index] = LaneIndex(r, 0, 0, max(extent.hi - 1, 0))
+            begin(r)
             self.block(loop.body)
 
-        def rows(body: Callable[[For, LaneIndex, Value | None], None], rest: Value | None) -> Callable[[Value], None]:
-            def write(r: Value) -> None:
-                first = self.env[loop.index] = LaneIndex(r, 0, 0, max(extent.hi - 1, 0))
-                self.block(index_lets(loop.body))
-                body(loop, first, rest)
-
-            return write
-
-        short = sum(map(cost, loop.body)) <= _SHORT and all(
-            isinstance(s, (Let, Store, Assign, Accumulate)) for s in loop.body)
-        if self.masks and not short:
-            self.counted(i64(0), total, size, keys, loop.body, rows(self._one_after_the_other, total))
-            return
-        body = self._written_out if short else self._one_after_the_other
-        self.counted(i64(0), whole, size, keys, loop.body, rows(body, None))
-        self.counted(whole, total, 1, keys, loop.body, row)
+        if sum(map(cost, loop.body)) <= _SHORT and all(
+                isinstance(s, (Let, Store, Assign, Accumulate)) for s in loop.body):
+            self.counted(i64(0), whole, size, keys, loop.body, lambda r: self._written_out(loop, begin(r)))
+            self.counted(whole, total, 1, keys, loop.body, row)
+        else:
+            rest = None if whole.name == total.name else total
+            self.counted(i64(0), total, size, keys, loop.body,
+                         lambda r: self._one_after_the_other(loop, begin(r), rest))
 
     # -- bodies ---------------------------------------------------------------------------------
 
-    def _written_out(self, loop: For, first: LaneIndex, _: Value | None) -> None:
+    def _written_out(self, loop: For, first: LaneIndex) -> None:
         """The body for each of some rows."""
-        rows = RowGroup(loop.width, None)
+        self.block(index_lets(loop.body))
         loads, stores = self._along(loop)
-        columns: dict[Expr, list[Value]] = {load: self._loaded_rows(load, by, rows) for load, by in loads.items()}
+        columns: dict[Expr, list[Value]] = {n: self._loaded_rows(n, by, loop.width) for n, by in loads.items()}
         self.gathered = {stmt.buffer: (self.index(stmt.index), []) for stmt in stores}
         for number in range(loop.width):
             self.env[loop.index] = replace(first, offset=number)
@@ -90,38 +76,74 @@ class RowsInLanes(Squares):
             self.block(loop.body)
         stored, self.gathered, self.columns = self.gathered, None, None
         for stmt, by in stores.items():
-            self._store_rows(stmt.buffer, *stored[stmt.buffer], by, rows)
+            self._store_rows(stmt.buffer, *stored[stmt.buffer], by)
 
     def _one_after_the_other(self, loop: For, first: LaneIndex, total: Value | None) -> None:
-        """The body in a loop over some rows: fewer, if the `total` number of rows ends with them."""
+        """The body in a loop over some rows, by way of scratch memory; where the `total` number of rows ends, the last
+        ones are loaded and stored one by one."""
         b, size = self.b, loop.width
-        count, mask = i64(size), None
-        if total is not None and self._whole(total, size).name != total.name:
-            rest = b.op("sub", total, first.value)
-            count = b.intrinsic("smin", rest, i64(size))
-            mask = b.cmp("slt", b.step(Type("i64", size)), b.splat(rest, size))
-        rows = RowGroup(size, mask)
+        count = i64(size) if total is None else b.intrinsic("smin", b.op("sub", total, first.value), i64(size))
+        whole = None if total is None else b.cmp("eq", count, size)
+        self.block(index_lets(loop.body))
         loads, stores = self._along(loop)
-        read: dict[Expr, Value] = {}
-        for load, by in loads.items():
-            values = self._loaded_rows(load, by, rows)
-            read[load] = self._room(load.dtype, size)
-            for number, value in enumerate(values):
-                b.store(value, self._in_room(read[load], value.type, i64(number)))
+        read: dict[Expr, Value] = {n: self._room(n.dtype, size) for n in loads}
         written = {s.buffer: (self.index(s.index), self._room(s.value.dtype, size)) for s in stores}
 
-        def row(number: Value) -> None:
-            self.env[loop.index] = LaneIndex(b.op("add", first.value, number), 0, first.lo, first.hi)
+        def each_row(body: Callable[[Value], None]) -> None:
+            def row(number: Value) -> None:
+                self.env[loop.index] = LaneIndex(b.op("add", first.value, number), 0, first.lo, first.hi)
+                body(number)
+
+            self.counted(i64(0), count, 1, self.carried(loop.body), loop.body, row)
+
+        def load() -> None:
+            for node, by in loads.items():
+                for number, value in enumerate(self._loaded_rows(node, by, size)):
+                    b.store(value, self._in_room(read[node], value.type, i64(number)))
+
+        def load_one(number: Value) -> None:
+            self.block(index_lets(loop.body))
+            for node in loads:
+                value = self._in_all_lanes(self.load(node.buffer, self.index(node.index)))
+                b.store(value, self._in_room(read[node], value.type, number))
+
+        def compute(number: Value) -> None:
             self.in_scratch = read, written, number
             self.block(loop.body)
             self.in_scratch = None
 
-        self.counted(i64(0), count, 1, self.carried(loop.body), loop.body, row)
-        for stmt, by in stores.items():
-            index, room = written[stmt.buffer]
+        def stored(stmt: Store, number: Value) -> Value:
             type = Type(MEMORY[stmt.value.dtype], self.width)
-            values = [b.load(type, self._in_room(room, type, i64(number))) for number in range(size)]
-            self._store_rows(stmt.buffer, index, values, by, rows)
+            return b.load(type, self._in_room(written[stmt.buffer][1], type, number))
+
+        def store() -> None:
+            for stmt, by in stores.items():
+                values = [stored(stmt, i64(number)) for number in range(size)]
+                self._store_rows(stmt.buffer, written[stmt.buffer][0], values, by)
+
+        def store_one(number: Value) -> None:
+            self.block(index_lets(loop.body))
+            for stmt in stores:
+                self.store(stmt.buffer, self.index(stmt.index), stored(stmt, number))
+
+        self._either(whole, load, lambda: each_row(load_one))
+        each_row(compute)
+        self._either(whole, store, lambda: each_row(store_one))
+
+    def _either(self, condition: Value | None, usual: Callable[[], None], rare: Callable[[], None]) -> None:
+        """What is to be done if a condition holds (None: it does), and else."""
+        if condition is None:
+            usual()
+            return
+        b = self.b
+        labels, done = (b.label("whole"), b.label("rest")), b.label("done")
+        b.branch_if(condition, *labels, likely=True)
+        for label, write in zip(labels, (usual, rare), strict=True):
+            b.place(label)
+            with self.scope():
+                write()
+            b.branch(done)
+        b.place(done)
 
     def _room(self, dtype: str, size: int) -> Value:
         return self._memory(size * self.width * itemsize(dtype))
@@ -179,45 +201,42 @@ class RowsInLanes(Squares):
         where = self.index(index)
         return not where.general and abs(where.step) > LONGEST
 
-    def _loaded_rows(self, load: Load, by: int, rows: RowGroup) -> list[Value]:
+    def _loaded_rows(self, load: Load, by: int, size: int) -> list[Value]:
         """What rows load in all lanes, from loads along the rows for each lane; `by` is 1, or -1 backwards."""
-        place, index, scalar = self.places[load.buffer], self.index(load.index), MEMORY[load.dtype]
-        none = self.b.undef(Type(scalar, rows.size))
-        lines = []
-        for lane in range(self.width):
-            with self._line(index, lane, by, rows) as line:
-                lines.append(none if line is None else self._load_real(place.pointer, scalar, line))
-        parts = [transposed(self.b, lines[start:start + rows.size]) for start in range(0, self.width, rows.size)]
+        b, place, index = self.b, self.places[load.buffer], self.index(load.index)
+        type = Type(MEMORY[load.dtype], size)
+        first = self._line(place, index, 0, by, size)
+        lines = [self._line(place, index, lane, by, size, first) for lane in range(self.width)]
+        values = [b.undef(type) if line is None else b.load(type, line) for line in lines]
+        parts = [transposed(b, values[start:start + size]) for start in range(0, self.width, size)]
         while len(parts) > 1:
-            parts = [[self.b.shuffle(x, y, range(2 * x.type.width)) for x, y in zip(*both, strict=True)]
+            parts = [[b.shuffle(x, y, range(2 * x.type.width)) for x, y in zip(*both, strict=True)]
                      for both in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0][::by]
 
-    def _store_rows(self, buffer: str, index: LaneIndex, values: list[Value], by: int, rows: RowGroup) -> None:
+    def _store_rows(self, buffer: str, index: LaneIndex, values: list[Value], by: int) -> None:
         """Stores what rows have in all lanes along the rows for each lane, beginning where the index says."""
-        place = self.places[buffer]
+        b, place, size = self.b, self.places[buffer], len(values)
         self.changed(place.root)
-        for start in range(0, self.width, rows.size):
+        nowhere = None if self.mask is None else self._memory(LONGEST_ROW)
+        for start in range(0, self.width, size):
             columns = values[::by]
-            if rows.size < self.width:
-                columns = [self.b.shuffle(v, self.b.undef(v.type), range(start, start + rows.size)) for v in columns]
-            for lane, value in enumerate(transposed(self.b, columns), start):
-                with self._line(index, lane, by, rows) as line:
-                    if line is not None:
-                        self._store_real(place.pointer, MEMORY[place.dtype], line, value)
+            if size < self.width:
+                columns = [b.shuffle(v, b.undef(v.type), range(start, start + size)) for v in columns]
+            for lane, value in enumerate(transposed(b, columns), start):
+                line = self._line(place, index, lane, by, size, nowhere)
+                if line is not None:
+                    b.store(value, line)
 
-    @contextmanager
-    def _line(self, index: LaneIndex, lane: int, by: int, rows: RowGroup) -> Iterator[LaneIndex | None]:
-        """For access to the elements of one lane, in the order of memory: their place; None if the lane has no work."""
-        b, width, mask, (_, active) = self.b, self.width, self.mask, self.active
-        self.width, self.mask = rows.size, rows.mask
-        if rows.mask is not None and by < 0:
-            self.mask = self._reversed(rows.mask)
-        if mask is not None and not isinstance(active, int):
-            working = b.splat(b.cmp("sgt", active, lane), rows.size)
-            self.mask = working if self.mask is None else b.op("and", self.mask, working)
-        if mask is not None and isinstance(active, int) and lane >= active:
-            yield None
-        else:
-            yield replace(index, step=1, offset=index.offset + lane * index.step - (rows.size - 1) * (by < 0))
-        self.width, self.mask = width, mask
+    def _line(self, place: Place, index: LaneIndex, lane: int, by: int, size: int, other: Value | None = None
+              ) -> Value | None:
+        """The address of one lane's elements, in the order of memory; `other` if the lane has no work, None if that is
+        known. (Instructions with masks take a hundred times as long where they leave out what is no memory.)"""
+        line = replace(index, step=1, offset=index.offset + lane * index.step - (size - 1) * (by < 0))
+        address = self._address(place.pointer, MEMORY[place.dtype], line)
+        _, active = self.active
+        if self.mask is None or other is None:
+            return address
+        if isinstance(active, int):
+            return address if lane < active else None
+        return self.b.select(self.b.cmp("sgt", active, lane), address, other)
