@@ -108,7 +108,7 @@ def _ordered(stmt: Stmt, outermost: bool, target: Target) -> Stmt:
         if _rows_are_lanes(stmt, target):
             return _in_lanes(stmt, outermost)
         if _chains_are_lanes(stmt):
-            return _on_threads(replace(stmt, kind="vector"), 2 * target.vector_bytes // widest(stmt.body), outermost)
+            return _on_threads(replace(stmt, kind="vector"), target.vector_bytes // widest(stmt.body), outermost)
         return For(stmt.index, stmt.extent, tuple(_ordered(s, False, target) for s in stmt.body),
                    "serial" if stmt.kind == "reduce" else "parallel" if outermost else "each")
     return map_blocks(lambda block: tuple(_ordered(s, False, target) for s in block), stmt)
