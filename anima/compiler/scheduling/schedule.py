@@ -96,7 +96,7 @@ BLOCK = 512   # rows, in vectors, that are one piece of work for a thread
 APART = 0.4   # nanoseconds that an element which lies apart from its neighbours takes, about
 GAIN = 0.7    # what vectors along rows must take of the time of vectors in them, at most
 CHAINS = 8    # rows, and elements of them, of which lanes are better than one after the other
-_IN_CHAINS = {Let, Store, Mutable, Assign, Accumulate}
+_IN_CHAINS = {For, Let, Store, Mutable, Assign, Accumulate}
 _UNLIKE_LANES = {For, If, While, Local, Call}
 
 
@@ -185,7 +185,7 @@ def _chains_are_lanes(loop: For) -> bool:
         return False
     inside = list(statements(*loop.body))
     rows = [s for s in inside if isinstance(s, For)]
-    if not rows or not all(type(s) in _IN_CHAINS or s in rows for s in inside) or not all(
+    if not rows or not all(type(s) in _IN_CHAINS for s in inside) or not all(
             row.kind == "serial" and (largest(row.extent) or 0) >= CHAINS for row in rows) or not fits(loop):
         return False
     lets = {s.name: s.value for s in inside if isinstance(s, Let)}
