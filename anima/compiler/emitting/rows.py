@@ -11,7 +11,7 @@ a loop, and what goes in and out of it waits in scratch memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anima.compiler.emitting.interleave import LONGEST_ROW, transposed
@@ -89,12 +89,12 @@ class RowsInLanes(Squares):
         read: dict[Expr, Value] = {n: self._room(n.dtype, size) for n in loads}
         written = {s.buffer: (self.index(s.index), self._room(s.value.dtype, size)) for s in stores}
 
-        def each_row(body: Callable[[Value], None]) -> None:
+        def each_row(body: Callable[[Value], None], keys: Sequence[str] = ()) -> None:
             def row(number: Value) -> None:
                 self.env[loop.index] = LaneIndex(b.op("add", first.value, number), 0, first.lo, first.hi)
                 body(number)
 
-            self.counted(i64(0), count, 1, self.carried(loop.body), loop.body, row)
+            self.counted(i64(0), count, 1, keys, loop.body, row)
 
         def load() -> None:
             for node, by in loads.items():
@@ -127,7 +127,7 @@ class RowsInLanes(Squares):
                 self.store(stmt.buffer, self.index(stmt.index), stored(stmt, number))
 
         self._either(whole, load, lambda: each_row(load_one))
-        each_row(compute)
+        each_row(compute, self.carried(loop.body))
         self._either(whole, store, lambda: each_row(store_one))
 
     def _either(self, condition: Value | None, usual: Callable[[], None], rare: Callable[[], None]) -> None:
