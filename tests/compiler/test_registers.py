@@ -369,3 +369,19 @@ def test_loops_after_others_that_are_written_out(space: tuple[int, ...], channel
         for _ in range(3):
             want = step(want)
     np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+@pytest.mark.parametrize("width", range(3, 7))
+def test_sums_in_lanes_over_what_is_in_registers(width: int) -> None:
+    """Loops inside of a loop over lanes, whose indices say which element of a small array is read."""
+    x = np.arange(72, dtype=np.int32).reshape(3, 3, 8) - 30
+    w = np.arange(3 * width, dtype=np.int32).reshape(1, 3, width) - 7
+
+    def first(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(jnp.where(x != x, x, 0) + x, jnp.where(w != w, 0, w), (3,), [(3, -1)],
+                                        dimension_numbers=("NCH", "OIH", "NCH")).ravel()[0]
+
+    def steps(x: Any, w: Any, n: Any) -> Any:
+        return lax.while_loop(lambda c: (c < 3) & ((first(x, w) != 0) | (c == 0)), lambda c: c + 1, n)
+
+    assert int(anima.jit(steps)(x, w, np.int8(0))) == (3 if int(first(x, w)) else 1)

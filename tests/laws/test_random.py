@@ -23,6 +23,14 @@ def test_random_programs_keep_the_laws(start: int) -> None:
             assert not found, f"{found}\npython -m tests.laws.run --show {number}\n{program.source()}"
 
 
+@pytest.mark.parametrize("number", (2_000_683, 2_003_222, 2_003_635, 2_014_876, 2_019_830))
+def test_programs_that_broke_a_law_before(number: int) -> None:
+    """Small convolutions in conditions of loops; a name for what nobody reads, in one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert not broken(draw(number), (1, 2))
+
+
 def test_a_number_always_gives_the_same_program() -> None:
     for number in range(30):
         assert draw(number).source() == draw(number).source()

@@ -72,11 +72,14 @@ def unrolled_size(stmts: Sequence[Stmt], mode: Mode) -> int | None:
 
 def marked(stmt: Stmt, mode: Mode) -> Stmt:
     """A statement of a kernel with its loops as they run on registers."""
-    if isinstance(stmt, For) and mode == "lanes" and stmt.kind == "vector":
-        assert isinstance(stmt.extent, Const)
-        return replace(stmt, kind="whole", width=lanes_for(int(stmt.extent.value)))
+    whole = isinstance(stmt, For) and mode == "lanes" and stmt.kind == "vector"
     stmt = map_blocks(lambda block: tuple(marked(s, mode) for s in block), stmt)
-    return replace(stmt, kind="unrolled") if isinstance(stmt, For) else stmt
+    if not isinstance(stmt, For):
+        return stmt
+    if not whole:
+        return replace(stmt, kind="unrolled")
+    assert isinstance(stmt.extent, Const)
+    return replace(stmt, kind="whole", width=lanes_for(int(stmt.extent.value)))
 
 
 # ---------------------------------------------------------------- what kernels do with buffers
