@@ -20,10 +20,8 @@ from anima.compiler.emitting.squares import Squares
 from anima.compiler.emitting.value import MEMORY, LaneIndex, Val, i64, itemsize
 from anima.compiler.ir.affine import along, index_lets
 from anima.compiler.ir.assembly import Type, Value
-from anima.compiler.ir.costs import cost
+from anima.compiler.ir.costs import is_short
 from anima.compiler.ir.loops import Accumulate, Assign, Expr, For, Let, Load, Stmt, Store, walk
-
-_SHORT = 12.0  # nanoseconds of an iteration, up to which it is written out for each row
 
 
 class RowsInLanes(Squares):
@@ -53,8 +51,7 @@ class RowsInLanes(Squares):
             begin(r)
             self.block(loop.body)
 
-        if sum(map(cost, loop.body)) <= _SHORT and all(
-                isinstance(s, (Let, Store, Assign, Accumulate)) for s in loop.body):
+        if is_short(loop.body) and all(isinstance(s, (Let, Store, Assign, Accumulate)) for s in loop.body):
             self.counted(i64(0), whole, size, keys, loop.body, lambda r: self._written_out(loop, begin(r)))
             self.counted(whole, total, 1, keys, loop.body, row)
         else:

@@ -6,6 +6,8 @@ may be written twice, and how many accumulators a reduction gets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anima.compiler.ir.affine import largest
 from anima.compiler.ir.loops import (
     INDEX,
@@ -32,6 +34,7 @@ from anima.ops.family import ELEMENTWISE
 # Operations of loops that are not primitives; others of these are instructions.
 _OPS = {"cast": 0.5, "bitcast": 0.0, "foreign": 50.0}
 UNKNOWN_TRIPS = 16  # iterations of a loop whose extent is not a constant
+_SHORT = 12.0  # nanoseconds of an iteration, up to which it is written out several times
 _UNKNOWN_STEPS = 64  # iterations of a loop that ends when a condition fails
 
 
@@ -45,6 +48,11 @@ def operation_cost(name: str) -> float:
     """The cost of an elementwise operation, in nanoseconds."""
     primitive = ELEMENTWISE.get(name)
     return _OPS.get(name, 1.0) if primitive is None else primitive.cost
+
+
+def is_short(body: Sequence[Stmt]) -> bool:
+    """Whether a loop's body may be written out for each of several rows."""
+    return sum(map(cost, body)) <= _SHORT
 
 
 def cost(node: Stmt | Expr) -> float:

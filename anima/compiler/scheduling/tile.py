@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from anima.compiler.emitting.value import COMPLEX_TYPES, itemsize
 from anima.compiler.ir.affine import LoopNest, nest_of, steps
-from anima.compiler.ir.costs import cost
+from anima.compiler.ir.costs import is_short
 from anima.compiler.ir.loops import (
     INDEX,
     Const,
@@ -42,9 +42,8 @@ from anima.util import replace
 _TILE = 16         # iterations of a tile, at least
 _LANES = 64        # and at most, along the innermost loop
 _SAME_PLACE = 4096  # bytes: addresses so far apart share a place in a first-level cache
-_SQUARES = 64      # iterations along both sides of tiles that are done in squares, in registers
+_SQUARES = 64      # iterations along both sides of tiles that are done in squares, in registers, if they are short
 _FEW = 3           # elements in a step of the innermost loop, from which arrays that are no longer near are tiled
-_SIMPLE = 12.0     # nanoseconds of an iteration, up to which they are
 
 
 def tile(program: Program, target: Target) -> Program:
@@ -104,7 +103,7 @@ def _across(nest: LoopNest, target: Target) -> tuple[int, int]:
 def simple(body: Sequence[Stmt]) -> bool:
     """Whether the body of a loop is short enough to stand there for each row of a square, which vectors are transposed
     in (`emitting/squares.py`)."""
-    return all(isinstance(s, (Let, Store)) for s in body) and sum(map(cost, body)) <= _SIMPLE
+    return all(isinstance(s, (Let, Store)) for s in body) and is_short(body)
 
 
 def _rebuild(nest: LoopNest, across: int, rows: int, lanes: int, unit: int) -> Stmt:
