@@ -48,7 +48,7 @@ AT: dict[str, Rule] = {}
 _names: dict[Any, str] = {}
 _IGNORED = frozenset({"accuracy", "input_dtype", "weak_type", "new_dtype", "sharding"})
 _SYNONYMS = {"convert_element_type": "cast", "bitcast_convert_type": "bitcast", "add_any": "add"}
-_IDENTITIES = frozenset({"copy", "stop_gradient", "optimization_barrier"})
+_IDENTITIES = frozenset({"copy", "stop_gradient", "name", "optimization_barrier"})
 
 
 def scalar_type(aval: ShapedArray) -> str:
@@ -321,11 +321,6 @@ def _concatenate(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
             result = scope.op("select_n", (inside, result, value), dtype)
     assert result is not None
     return result
-
-
-@at("name")
-def _name(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
-    return scope.at(eqn.invars[0], index)
 
 
 @at("pad")

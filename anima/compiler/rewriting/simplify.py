@@ -69,17 +69,14 @@ def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
         invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
         rule = RULES.get(eqn.primitive.name)
         better = rule(eqn, invars, program) if rule is not None else None
-        if better is None and not eqn.outvars:
-            eqns.append(eqn.replace(invars=invars))
-            continue
-        if better is None:
+        if better is None and eqn.outvars:
             better = _constant(eqn, invars)
         if type(better) is Eqn:
             eqn, invars = better, list(better.invars)
         elif better is not None:
             env[eqn.outvars[0]] = better  # type: ignore[assignment]
             continue
-        same = _equal(eqn, invars, known)
+        same = _equal(eqn, invars, known) if eqn.outvars else eqn.outvars
         if same is not eqn.outvars:
             env.update(zip(eqn.outvars, same, strict=True))
             continue
