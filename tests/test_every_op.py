@@ -25,6 +25,7 @@ from anima.compiler.ir.interpret import run as interpret
 from anima.core import dtypes as dt
 from anima.core.avals import ShapedArray
 from anima.core.primitive import Primitive
+from anima.transforms.linearize import linearize_flat
 from tests.op_records import ALL, ELEMENTWISE, INEXACT, Case, Record, dtype_of, is_float
 from tests.op_records_convolution import CONVOLUTIONS
 from tests.op_records_sparse import SPARSE
@@ -329,6 +330,26 @@ def check_transpose(fun: Callable[..., list[Any]], args: Sequence[np.ndarray], w
     tolerance = 2e-2 if coarse else 1e-9  # the tangents of a conversion are converted
     np.testing.assert_allclose(pairing(grads, tangents), pairing(cts, out_tangents), rtol=tolerance, atol=tolerance,
                                err_msg=what)
+
+
+@pytest.mark.parametrize("record, name", SMOOTH)
+def test_derivatives_again(record: Record, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of an operation from earlier calls changes no bit of its derivatives."""
+    if "transpose" in record.skip:
+        pytest.skip(record.skip["transpose"])
+    for case in smooth_cases(record, name):
+        args, fun = record.draw(case, name), applied(record, case, name)
+        some = inexact_operands(record, args)
+        given = [anima.numpy.asarray(args[k]) for k in some]
+
+        def run(fun: Any = of_operands(fun, args, some), given: Any = given, what: str = str(case)) -> list[bytes]:
+            outs, pull = anima.vjp(fun, *given)
+            return [np.asarray(x).tobytes() for x in (*outs, *pull(cotangents(outs, what)))]
+
+        with monkeypatch.context() as patch:
+            patch.setattr("anima.api.autodiff.linearize_again", linearize_flat)
+            expected = run()
+        assert all(run() == expected for _ in range(4)), f"{record.name} {case}"
 
 
 @pytest.mark.parametrize("record, name", SMOOTH)

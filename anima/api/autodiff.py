@@ -28,8 +28,9 @@ from anima.core.trace import aval_of
 from anima.ops.broadcast import as_array, as_operand, instantiate
 from anima.ops.elementwise import convert
 from anima.transforms.discharge import without_refs
+from anima.transforms.eager import backward_again, linearize_again, without_last
 from anima.transforms.forward import jvp_flat
-from anima.transforms.linearize import linear_flat, linearize_flat
+from anima.transforms.linearize import linear_flat
 from anima.transforms.refs import addupdate_p, cells_of, held_by, new_ref, put, whole
 from anima.transforms.transpose import backward
 from anima.util import fun_name
@@ -284,9 +285,8 @@ class VJP(Derivative):
     def flat(self, cts: Sequence[Any]) -> list[Any]:
         """Flat cotangents of the arguments, `Zero` where they are."""
         given = [ct for ct, m in zip(cts, self.mask, strict=True) if m]
-        linear = [Linear(v.aval) for v in self.jaxpr.invars]
         with within(Transform("transpose")):
-            found = iter(backward(self.jaxpr, self.consts, linear, given))
+            found = iter(backward_again(self.jaxpr, self.consts, given))
         return [next(found) if _differentiable(a) else Zero(tangent_aval(a)) for a in self.in_avals]
 
     @errors.api_boundary
@@ -325,11 +325,9 @@ def _linearize(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool,
     flat_fun, found = _flat_fun(fun, in_tree, has_aux)
     avals = list(map(aval_of, flat))
     named = within(Transform("jvp"))(flat_fun)
-    outs, mask, jaxpr, consts = linearize_flat(named, flat, list(map(_differentiable, avals)))
+    outs, mask, jaxpr, consts = linearize_again(named, flat, list(map(_differentiable, avals)))
     out_tree, count, join_aux = found
-    kept = iter(jaxpr.outvars)
-    outvars = [next(kept) for m in mask[:count] if m]  # tangents of aux are dropped
-    derivative = kind(jaxpr.replace(outvars=outvars), in_tree, out_tree, avals, map(aval_of, outs[:count]),
+    derivative = kind(without_last(jaxpr, sum(mask[count:])), in_tree, out_tree, avals, map(aval_of, outs[:count]),
                       mask[:count], consts)
     return tree.unflatten(out_tree, _arrays(outs[:count])), derivative, join_aux(outs[count:])
 

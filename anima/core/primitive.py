@@ -107,6 +107,7 @@ class Primitive:
     keeps_nan: bool = False  # a NaN in an operand always gives one in each result that has elements
     uses_keys: bool = False  # draws from the random keys that are operands: none should be drawn from twice
     takes_refs: bool = False  # mutable references may be operands
+    reads_numbers: bool = False  # `jvp` looks at operands that are single numbers and known
 
     # Rules that few operations have; None where there is none.
     body: Callable[..., Any] | None = None       # (params, types of the arguments) -> the program that it stands for

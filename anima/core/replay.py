@@ -16,7 +16,9 @@ import numpy as np
 
 from anima.core import memory
 from anima.core.array import ConcreteArray
+from anima.core.avals import ShapedArray
 from anima.core.dtypes import ExtendedDType
+from anima.core.jaxpr import ClosedJaxpr, Literal
 from anima.core.primitive import Primitive
 from anima.core.quiet import hush, restore
 from anima.core.state import current
@@ -63,8 +65,7 @@ class Recording(Trace):
         self.seen.extend(args)
         sources, results = [*map(self.place, operands)], [*map(self.place, out if many else [out])]
         avals = [aval_of(x) for x in (*args, *(out if many else [out]))]
-        self.looked = (self.looked or primitive.axis_names is not None or bool(primitive.effects_of(params))
-                       or bool(primitive.pins(params)) or primitive.refusal(params) is not None
+        self.looked = (self.looked or _is_more(primitive, params)
                        or any(x.__class__ is not ConcreteArray for x in (out if many else [out])))
         self.complete = self.complete and not any(isinstance(a.dtype, ExtendedDType) for a in avals)
         self.exact = self.exact and primitive.is_exact(avals, params)
@@ -98,20 +99,68 @@ class Replay:
         if str in map(type, values):
             return NotImplemented
         values += self._constants
-        before = hush()
-        try:
-            for rule, params, sources, many in self._steps:
-                out = rule(*[values[k] for k in sources], **params)
-                for value in out if many else (out,):
-                    if value.__class__ is not np.ndarray:
-                        value = np.asarray(value)
-                    values.append(value if value.flags.c_contiguous else memory.copied(value, value.dtype))
-        finally:
-            restore(before)
+        _play(self._steps, values)
         if self._form is None:
             ((k, aval),) = self._outs
             return args[k] if k < len(args) else wrap(values[k], aval)
         return self._form([args[k] if k < len(args) else wrap(values[k], aval) for k, aval in self._outs])
+
+
+class Played:
+    """`played(arrays)`: the results of a program for arrays of its arguments' types, operation by operation, as
+    `eval_jaxpr` gives them outside of any transformation; it has no extended types."""
+
+    __slots__ = ("_constants", "_count", "_outs", "_steps", "_types")
+
+    def __init__(self, closed: ClosedJaxpr) -> None:
+        jaxpr = closed.jaxpr
+        literals = [a for e in jaxpr.eqns for a in e.invars if isinstance(a, Literal)]
+        literals += [a for a in jaxpr.outvars if isinstance(a, Literal)]
+        self._constants = [numpy_value(c, v.aval) for v, c in zip(jaxpr.constvars, closed.consts, strict=True)]
+        self._constants += [np.asarray(a.val, a.aval.dtype) for a in literals]
+        variables = [*jaxpr.invars, *jaxpr.constvars, *literals, *(v for e in jaxpr.eqns for v in e.outvars)]
+        places = {id(v): k for k, v in enumerate(variables)}
+        self._steps = [(e.primitive.eval, e.params, [places[id(a)] for a in e.invars], e.primitive.multiple_results)
+                       for e in jaxpr.eqns]
+        self._count = len(jaxpr.invars)
+        self._types = [v.aval for v in jaxpr.invars]
+        self._outs = [(places[id(a)], a.aval) for a in jaxpr.outvars]
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        values: list[Any] = [x.elements() if x.__class__ is ConcreteArray else np.asarray(x, a.dtype)
+                             for x, a in zip(args, self._types, strict=True)]
+        values += self._constants
+        _play(self._steps, values)
+        return [args[k] if k < self._count and args[k].__class__ is ConcreteArray else wrap(values[k], aval)
+                for k, aval in self._outs]
+
+
+def played(closed: ClosedJaxpr) -> Played | None:
+    """A program to be played; None where that would not do all that applying its operations does."""
+    jaxpr = closed.jaxpr
+    atoms = [*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars, *(a for e in jaxpr.eqns for a in (*e.invars, *e.outvars))]
+    fine = all(type(a.aval) is ShapedArray and not isinstance(a.aval.dtype, ExtendedDType) for a in atoms)
+    return Played(closed) if fine and not any(_is_more(e.primitive, e.params) for e in jaxpr.eqns) else None
+
+
+def _is_more(primitive: Primitive, params: dict[str, Any]) -> bool:
+    """Whether an application is more than its results."""
+    return (primitive.axis_names is not None or bool(primitive.effects_of(params)) or bool(primitive.pins(params))
+            or primitive.refusal(params) is not None)
+
+
+def _play(steps: Sequence[tuple[Callable[..., Any], dict[str, Any], list[int], bool]], values: list[Any]) -> None:
+    """Evaluates rules on values at places before, and appends the results."""
+    before = hush()
+    try:
+        for rule, params, sources, many in steps:
+            out = rule(*[values[k] for k in sources], **params)
+            for value in out if many else (out,):
+                if value.__class__ is not np.ndarray:
+                    value = np.asarray(value)
+                values.append(value if value.flags.c_contiguous else memory.copied(value, value.dtype))
+    finally:
+        restore(before)
 
 
 def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Sequence[Any],

@@ -284,7 +284,7 @@ class _Known:
         if found is not None:
             return found[1]
         out = primitive.infer(*avals, **params)
-        if primitive.axis_names is None and all(map(_is_plain, params.values())):
+        if primitive.axis_names is None and all(map(is_plain, params.values())):
             if len(self.results) >= _MOST_KNOWN:
                 self.results.clear()
             out = [types.setdefault(a, a) for a in out] if primitive.multiple_results else types.setdefault(out, out)
@@ -303,10 +303,10 @@ def _key(function: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
 _MOST_KNOWN = 8192
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether a parameter is of values alone, which keep nothing alive."""
-    if type(value) is tuple:
-        return all(map(_is_plain, value))
+    if type(value) is tuple or hasattr(value, "_fields"):
+        return all(map(is_plain, value))
     return value is None or type(value) in (int, bool, str, float) or isinstance(value, (np.dtype, enum.Enum))
 
 
@@ -398,7 +398,7 @@ class EvalTrace(Trace):
             return self._noted(primitive, args, params,
                                self._placed(primitive, args, avals, out_avals, params, out, foreign))
         if again is not None and not (foreign or extended) and primitive.axis_names is None and all(
-                map(_is_plain, params.values())):
+                map(is_plain, params.values())):
             known.ways.meet(_key(primitive, args, params), primitive, params, avals, out_avals)
         if primitive.multiple_results:
             return [wrap(v, a, foreign) for v, a in zip(out, out_avals, strict=True)]

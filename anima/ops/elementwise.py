@@ -118,6 +118,8 @@ def _pow_exponent(t: Any, z: Any, x: Any, y: Any) -> Any:
 class Power(Elementwise):
     """`x ** y`; the exponent may be of integers."""
 
+    reads_numbers = True
+
     def infer(self, x: ShapedArray, y: ShapedArray) -> ShapedArray:
         if not dtypes.issubdtype(y.dtype, np.integer):
             return super().infer(x, y)
