@@ -11,8 +11,11 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+import anima.scipy.linalg as jsl
+from anima.compiler.ir import lapack
 from anima.compiler.ir.lapack import alone
 from anima.compiler.machine import fortran
+from anima.runtime import threads as threads_of_programs
 
 svd = anima.jit(lambda x: jnp.linalg.svd(x)[1])
 
@@ -55,9 +58,64 @@ def test_a_call_on_small_matrices_uses_one_thread(n: int, want: int, threads: An
 
 def test_which_calls_use_one_thread() -> None:
     def getrf(m: int, n: int) -> bool:
-        return alone("sgetrf", (1, m, n, "a", m * n, m, "p", n, "i", 1))
+        return alone("sgetrf", (1, 1, m, n, "a", m * n, m, "p", n, "i", 1))
 
     assert getrf(512, 512)
     assert getrf(100_000, 30)
     assert not getrf(520, 520)
     assert not getrf(100_000, 100)
+
+
+SEVERAL = {
+    "eig": jnp.linalg.eig, "eigh": jnp.linalg.eigh, "svd": jnp.linalg.svd, "qr": jnp.linalg.qr, "lu": jsl.lu,
+    "solve": lambda x: jnp.linalg.solve(x, x[..., :2]), "cholesky": lambda x: jnp.linalg.cholesky(x @ x.mT + 100)}
+
+
+@pytest.mark.parametrize("batch, n", [(2, 67), (7, 70), (65, 9), (129, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_batch_on_several_threads(name: str, dtype: str, batch: int, n: int) -> None:
+    """Each matrix has the bits that it has in a batch done in order; matrices that fail are theirs alone."""
+    x = np.random.default_rng(0).normal(size=(batch, n, n)).astype(dtype)
+    if dtype == "complex64":
+        x += 1j * x.swapaxes(1, 2)
+    x[0, 0, 0] = np.nan
+    compiled = anima.jit(SEVERAL[name])
+    found = []
+    try:
+        for count in (1, 2, 8):
+            threads_of_programs.set_num_threads(count)
+            found.append([np.asarray(y).tobytes() for y in anima.tree.leaves(compiled(x))])
+    finally:
+        threads_of_programs.set_num_threads(None)
+    assert found[0] == found[1] == found[2]
+    with np.errstate(all="ignore"):
+        for y, z in zip(anima.tree.leaves(compiled(x)), anima.tree.leaves(compiled(x[-1:])), strict=True):
+            np.testing.assert_allclose(np.abs(y[-1]), np.abs(z[0]), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 63, 64, 65, 1000])
+@pytest.mark.parametrize("product", [1, 1000, 10**6, 10**9])
+@pytest.mark.parametrize("room", [0, 10**5, 10**9])
+def test_pieces_of_a_batch(batch: int, product: int, room: int) -> None:
+    """All matrices are in one piece each, and none is empty."""
+    count = lapack.pieces(batch, product, room)
+    size = lapack.piece(batch, count)
+    assert 1 <= count <= 64 and (count - 1) * size < batch <= count * size
+    assert count == 1 or count * room <= 2**25
+    assert product <= 512**3 or count == 1
+
+
+def test_each_matrix_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a place to work in that no other one uses at the time."""
+    seen: list[tuple[int, int]] = []
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 14)
+    counter = kind(lambda *given: seen.append((given[3], given[11])))
+    place = ctypes.cast(counter, ctypes.c_void_p).value
+    address = fortran.address
+    monkeypatch.setattr(fortran, "address", lambda name: place if name == "sgeev" else address(name))
+    x = np.zeros((130, 20, 20), "float32")
+    anima.jit(lambda x: jnp.linalg.eigvals(x) + 1).lower(x).compile()(x)
+    matrices, rooms = zip(*seen, strict=True)
+    assert len(set(matrices)) == len(matrices) == 130
+    assert len(set(rooms)) == lapack.pieces(130, 20**3, 0) > 1

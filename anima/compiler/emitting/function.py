@@ -8,7 +8,7 @@ or is null: then the loop runs here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +118,22 @@ class Function(RowsInLanes):
         self._body(name, loop, uses, extent)
         self._hand_out(name, context, extent.value, loop.grain)
         self.forget_stores(loop.body)
+
+    def on_threads(self, given: Sequence[Value], count: int,
+                   body: Callable[[Function, Sequence[Value], Value], None]) -> None:
+        """Has the pool do `body(f, given, i)` for all i < count, in a function `f` that gets the addresses `given`."""
+        self.module.parallel = True
+        self.module.bodies += 1
+        name = f"{self.b.name}.parallel{self.module.bodies}"
+        context = self.b.alloca(I64, len(given))
+        for number, value in enumerate(given):
+            self.b.store(value, self.b.gep("i64", context, number), 8)
+        b = self.module.builder.function(name, [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
+        inner = Function(self.module, b, None)
+        words = [b.load(value.type, b.gep("i64", b.params[0], number)) for number, value in enumerate(given)]
+        inner.counted(b.params[1], b.params[2], 1, [], (), lambda i: body(inner, words, i))
+        inner.finish()
+        self._hand_out(name, context, i64(count), 1)
 
     def _context(self, uses: Operands, index: str) -> Value:
         """Addresses and values that the body uses, in memory: eight bytes each."""

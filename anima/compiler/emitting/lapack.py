@@ -1,16 +1,18 @@
-"""Calls of LAPACK: every argument by reference, one call for each matrix of the batch."""
+"""Calls of LAPACK: every argument by reference, one call for each matrix of the batch, on several threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 from anima.compiler.emitting.function import Function
+from anima.compiler.emitting.memory import Place
 from anima.compiler.emitting.value import COMPLEX_TYPES, MEMORY, LaneIndex, i64
 from anima.compiler.ir.assembly import Type, Value
-from anima.compiler.ir.lapack import SCALARS, SIGNATURES, alone
+from anima.compiler.ir.lapack import ROUTINES, SCALARS, SIGNATURES, alone, piece
 from anima.compiler.ir.loops import Call
 from anima.compiler.ir.routines import buffers_written
+from anima.util import replace
 
 _LARGEST = 2**31 - 1  # LAPACK's integers
 
@@ -29,25 +31,39 @@ def emit_lapack(f: Function, call: Call, callee: Callable[[str], Value], constan
             raise NotImplementedError(f"{call.routine} with {size} elements: LAPACK counts in 32 bits")
         return constant("i32", size)
 
-    def once(t: Value) -> None:
-        given = iter(call.args[1:])
+    def once(g: Function, routine: Value, places: Mapping[str, Place], t: Value, piece: Value) -> None:
+        given = iter(call.args[2:])
         values: list[Value] = []
         for argument in SIGNATURES[call.routine]:
             value = next(given)
             if argument[0] in "<>=":
-                place = f.places[str(value)]
-                offset = f.sum((LaneIndex(t),), (int(next(given)),))
-                values.append(f.b.gep(element(place.dtype), place.pointer, f.total(offset)))
+                place, stride = places[str(value)], int(next(given))
+                offset = g.sum((LaneIndex(t if stride >= 0 else piece),), (abs(stride),))
+                values.append(g.b.gep(element(place.dtype), place.pointer, g.total(offset)))
             elif argument[0] == "*":
                 values.append(constant(MEMORY[scalar], float(value), *([0.0] if scalar in COMPLEX_TYPES else [])))
             elif argument.isupper():
                 values.append(constant("i8", ord(str(value))))
             else:
                 values.append(number(value))
-        f.b.call(routine, values)
+        g.b.call(routine, values)
 
+    batch, pieces = int(call.args[0]), int(call.args[1])
     with _threads(f, callee) if alone(call.routine, call.args) else nullcontext():
-        f.counted(i64(0), i64(int(call.args[0])), 1, [], (), once)
+        if pieces == 1:
+            f.counted(i64(0), i64(batch), 1, [], (), lambda t: once(f, routine, f.places, t, i64(0)))
+        else:
+            size, (_, read, written) = i64(piece(batch, pieces)), ROUTINES[call.routine]
+            given = dict(zip(ROUTINES[call.routine][0], call.args, strict=True))
+            names = list(dict.fromkeys(str(given[name]) for name in (*read, *written)))
+
+            def some(g: Function, words: Sequence[Value], p: Value) -> None:
+                places = {n: replace(f.places[n], pointer=w) for n, w in zip(names, words, strict=False)}
+                first = g.b.op("mul", p, size)
+                last = g.b.intrinsic("smin", g.b.op("add", first, size), i64(batch))
+                g.counted(first, last, 1, [], (), lambda t: once(g, words[-1], places, t, p))
+
+            f.on_threads([*(f.places[n].pointer for n in names), routine], pieces, some)
     for name in buffers_written(call.routine, call.args):
         f.changed(f.places[name].root)
 

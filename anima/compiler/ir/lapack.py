@@ -1,10 +1,11 @@
 """The routines of LAPACK (and a triangular solve of BLAS) that compiled programs call, and what their arguments are.
 
-    dpotrf   UPLO n =a lda >info        Call("dpotrf", (batch, "U", n, "t1", n*n, n, "t2", 1))
+    dpotrf   UPLO n =a lda >info        Call("dpotrf", (batch, pieces, "U", n, "t1", n*n, n, "t2", 1))
 
 Arguments stand in Fortran's order: letters, numbers, and buffers, each followed by the elements from one matrix
-of the batch to the next. A letter's name is in capitals; `<a` is a buffer that is read, `>a` one that is
-written, `=a` both; `*alpha` is a number of the matrices' type. Matrices are column-major, as in Fortran.
+of the batch to the next, or, as a negative number, from one piece of it to the next: those to work in. A letter's
+name is in capitals; `<a` is a buffer that is read, `>a` one that is written, `=a` both; `*alpha` is a number of the
+matrices' type. Matrices are column-major, as in Fortran. Pieces of a batch are done on several threads.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
 
 def _arguments(signature: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Names of a call's arguments, of the buffers that it reads, and of those that it writes."""
-    names = ["batch"]
+    names = ["batch", "pieces"]
     for argument in signature:
         names += [argument[1:], f"{argument[1:]}_stride"] if argument[0] in "<>=" else [argument.lstrip("*")]
     return (tuple(names), tuple(a[1:] for a in signature if a[0] in "<="),
@@ -74,25 +75,49 @@ ROUTINES = {name: _arguments(signature) for name, signature in SIGNATURES.items(
 
 
 _ALONE = 512**3  # sizes of a matrix, and the smaller of them again, in one product
+_PIECES = 64     # most pieces of a batch,
+_LEAST = 30_000  # each of which takes so many nanoseconds or more, about,
+_ROOM = 1 << 25  # and most bytes to work in, for all of them
+_CALL = 1000     # nanoseconds of a call of LAPACK beside one for each of `product`, about
+
+
+def pieces(batch: int, product: int, room: int) -> int:
+    """How many pieces a batch is done in, where `product` is as in `alone` and each piece needs `room` bytes."""
+    if product > _ALONE:
+        return 1
+    count = min(_PIECES, batch, batch * (_CALL + product) // _LEAST, _ROOM // max(room, 1))
+    return -(-batch // piece(batch, max(count, 1)))
+
+
+def piece(batch: int, pieces: int) -> int:
+    """The matrices of each piece but the last, which may have fewer."""
+    return max(1, -(-batch // pieces))
+
+
+def product_of(given: Mapping[str, Any]) -> int:
+    """The product of a matrix's sizes and the smaller of them again, for arguments by name."""
+    sizes = [int(given[name]) for name in ("m", "n", "nrhs") if name in given]
+    return math.prod(sizes) * (min(sizes) if len(sizes) > 1 else sizes[0]**2)
 
 
 def alone(routine: str, args: Sequence[str | int | float]) -> bool:
     """Whether a call is better done by one thread: OpenBLAS's threads cost more than they save where matrices are not
     large, and many times the whole where other threads, our own waiting ones say, want the same cores."""
-    given = dict(zip(ROUTINES[routine][0], args, strict=True))
-    sizes = [int(given[name]) for name in ("m", "n", "nrhs") if name in given]
-    return math.prod(sizes) * (min(sizes) if len(sizes) > 1 else sizes[0]**2) <= _ALONE
+    return product_of(dict(zip(ROUTINES[routine][0], args, strict=True))) <= _ALONE
 
 
 def run(routine: str, args: Sequence[str | int | float], memory: Mapping[str, np.ndarray]) -> None:
     """What a call does, on arrays by name."""
-    for t in range(int(args[0])):
-        given = iter(args[1:])
+    batch = int(args[0])
+    each = piece(batch, int(args[1]))
+    for t in range(batch):
+        given = iter(args[2:])
         values = []
         for argument in SIGNATURES[routine]:
             value = next(given)
             if argument[0] in "<>=":
-                values.append(memory[str(value)][t * int(next(given)):])
+                stride = int(next(given))
+                values.append(memory[str(value)][t * stride if stride >= 0 else t // each * -stride:])
             elif argument[0] == "*":
                 values.append(np.array(value, DTYPES[routine[0]]))
             else:

@@ -102,12 +102,16 @@ Named = Sequence[tuple[str, int]]  # buffers and their sizes
 def _arguments(routine: str, given: Sequence[Any], batch: int, operands: Named, results: Named,
                temp: Callable[[str, int], str], copy: Callable[[str, str, int], None]) -> tuple[str | int | float, ...]:
     """The arguments of a `Call`, after copies of the operands that it changes."""
-    args: list[str | int | float] = [batch]
+    room = sum(16 * value[1] for name, value in zip(SIGNATURES[routine], given, strict=True)
+               if name[0] == ">" and isinstance(value, tuple))
+    count = lapack.pieces(batch, lapack.product_of(dict(zip(SIGNATURES[routine], given, strict=True))), room)
+    args: list[str | int | float] = [batch, count]
     for name, value in zip(SIGNATURES[routine], given, strict=True):
         if name[0] == "<":
             args += [operands[value][0], operands[value][1] // batch]
         elif name[0] == ">" and isinstance(value, tuple):
-            args += [temp(*value), 0]
+            dtype, size = value
+            args += [temp(dtype, count * size), -size]
         elif name[0] in "=>":
             result = results[value[0] if name[0] == "=" else value]
             if name[0] == "=":
