@@ -49,6 +49,7 @@ class Traced:
 
 
 Finish = Callable[[Any, list[Any]], list[Any]]  # makes results of what a function returns, and the leaves of that
+_LARGE_CONSTANT = 1 << 20  # bytes
 _INTERNAL = Traced()  # a program that Anima derives: nobody's function
 
 
@@ -97,6 +98,7 @@ class StageTrace(Trace):
         self.invars: list[Var] = []
         self.eqns: list[Eqn] = []
         self.consts: dict[int, tuple[Var, Any]] = {}
+        self.alike: dict[tuple[ShapedArray, int], tuple[Var, ConcreteArray]] = {}  # constants by what they hold
 
     def describe(self) -> str:
         return f"{self.label}(level={self.level}/0)"
@@ -129,8 +131,18 @@ class StageTrace(Trace):
         known = self.consts.get(id(x))
         if known is None:
             kept = _copied(x, aval) if isinstance(x, np.ndarray) else x
-            known = self.consts[id(x)] = (Var(aval), (kept, x))
+            known = self.consts[id(x)] = (self._variable_of(kept, aval), (kept, x))
         return known[0]
+
+    def _variable_of(self, x: Any, aval: ShapedArray) -> Var:
+        """A new variable; that of an array with the same elements, if there is one and they are not too many to look:
+        NumPy arrays that a function closes over become other arrays each time it uses them."""
+        if (x.__class__ is not ConcreteArray or isinstance(aval.dtype, dtypes.ExtendedDType)
+                or x.nbytes > _LARGE_CONSTANT):
+            return Var(aval)
+        data = x.elements().tobytes()
+        var, known = self.alike.setdefault((aval, hash(data)), (Var(aval), x))
+        return var if known is x or known.elements().tobytes() == data else Var(aval)
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         atoms = [self.atom(x) for x in args]
@@ -194,11 +206,10 @@ class StageTrace(Trace):
         if self.traced is not _INTERNAL:
             self._refuse_refs(outs)
         outvars = [self.atom(x) for x in outs]
-        constvars = [var for var, _ in self.consts.values()]
-        consts = [kept for _, (kept, _) in self.consts.values()]
+        constants = {var: kept for var, (kept, _) in self.consts.values()}
         effects = frozenset().union(*(e.effects for e in self.eqns)) if self.eqns else frozenset()
         self.alive = False
-        return Jaxpr(constvars, self.invars, outvars, self.eqns, effects, self.traced), consts
+        return Jaxpr([*constants], self.invars, outvars, self.eqns, effects, self.traced), [*constants.values()]
 
     def _refuse_refs(self, outs: Sequence[Any]) -> None:
         """ValueError if a function of the user's returns a reference."""

@@ -102,6 +102,19 @@ def test_constants_in_any_order_of_memory(make: Any) -> None:
         np.testing.assert_array_equal(anima.jit(lambda y, c=constant: y + c)(jnp.zeros(x.shape)), x)
 
 
+def test_constants_alike_are_one() -> None:
+    """A NumPy array that a function uses twice; not zeros of another sign or type."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    closed = anima.make_jaxpr(lambda v: (x @ v).sum() + jnp.asarray(x.copy()).sum() + (x @ v).max())(x[0])
+    assert len(closed.consts) == 1
+    zero, least = np.zeros(3, np.float32), np.array([0.0, -0.0, 0.0], np.float32)
+    others = (zero, least, zero.astype(np.int32), zero[:, None], zero.astype(np.float16), zero.view(np.int32))
+    closed = anima.make_jaxpr(lambda v: [v + jnp.asarray(z).reshape(3) for z in others])(x[0])
+    assert len(closed.consts) == 5
+    signs = anima.jit(lambda v: [jnp.copysign(v, jnp.asarray(z)) for z in others[:2]])(x[0])
+    np.testing.assert_array_equal(signs, [[0, 1, 2], [0, -1, 2]])
+
+
 def test_constants_are_kept_as_they_were() -> None:
     table = np.arange(3.0, dtype=np.float32)
     f = anima.jit(lambda x: x + table)

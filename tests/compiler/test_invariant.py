@@ -12,6 +12,7 @@ import anima.numpy as jnp
 from anima import lax
 from anima.compiler.rewriting.hoist import hoist
 from anima.compiler.rewriting.inline import inline
+from anima.compiler.rewriting.simplify import dead_code
 from anima.core.check import check_jaxpr
 from anima.core.jaxpr import ClosedJaxpr, subjaxprs
 
@@ -65,3 +66,61 @@ def test_loop_without_iterations_and_gradient() -> None:
     np.testing.assert_array_equal(anima.jit(fun)(-A, 0), np.ones(3))
     slope = anima.jit(anima.grad(lambda a: fun(a, 4).sum()))(A)
     np.testing.assert_allclose(slope, 2.0 * A, rtol=1e-5)
+
+
+def test_what_depends_on_numbers_too_moves() -> None:
+    """A number spread over an array keeps nothing in the loop, and is no array that the loop reads."""
+    y, table = jnp.arange(8.0), jnp.ones((8, 3))
+
+    def fun(x: Any) -> Any:
+        def step(_: Any, s: Any) -> Any:
+            spread = -jnp.full(8, 0.5)
+            return s - 0.1 * ((y * spread) @ table + (s.sum() + spread).max())
+
+        return lax.fori_loop(0, 9, step, x)
+
+    after = dead_code(hoist(inline(anima.make_jaxpr(fun)(A))))
+    check_jaxpr(after.jaxpr)
+    (loop,) = (e for e in after.jaxpr.eqns if e.primitive.name == "scan")
+    assert "dot_general" not in names(closed_of(loop.params["jaxpr"]))
+    assert not any(v.aval.shape == (8,) for v in loop.invars)
+    with anima.disable_jit():
+        expected = fun(A)
+    np.testing.assert_allclose(anima.jit(fun)(A), expected, rtol=1e-5)
+
+
+def _fit(x: Any, y: Any, w: Any) -> Any:
+    """Steps down a gradient: products with many short rows, and with these as columns."""
+    return lax.fori_loop(0, 5, lambda _, w: w - 0.01 * (jnp.tanh(x @ w) - y) @ x, w)
+
+
+@pytest.mark.parametrize("rows, columns", [
+    (40, 1), (17, 4), (200, 17), (68, 17), (67, 17), (130, 32), (300, 33), (5, 9)])
+def test_matrices_of_many_short_rows_are_turned_once(rows: int, columns: int) -> None:
+    rng = np.random.default_rng(0)
+    x, y, w = (rng.normal(size=s).astype(np.float32) for s in ((rows, columns), (rows,), (columns,)))
+    after = hoist(inline(anima.make_jaxpr(_fit)(x, y, w)))
+    check_jaxpr(after.jaxpr)
+    assert names(after).count("transpose") == (columns <= 32 and rows >= 4 * columns)
+    with anima.disable_jit():
+        expected = _fit(x, y, w)
+    np.testing.assert_allclose(anima.jit(_fit)(x, y, w), expected, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fun", [
+    lambda x, y, w: lax.scan(lambda w, t: (jnp.sin(t * w @ x.T) @ x / 40, w.sum()), w, y)[1],
+    lambda x, y, w: lax.while_loop(lambda w: abs(x @ w).sum() < 30, lambda w: w + 0.1 * w[::-1] * abs(x @ w).mean(), w),
+    lambda x, y, w: lax.fori_loop(0, 3, lambda i, w: _fit(x * i, y, w) + (2 * x @ w).mean(), w),
+    lambda x, y, w: anima.vmap(_fit, (None, None, 0))(x, y, jnp.stack([w, 2 * w, w - 1])),
+    lambda x, y, w: anima.grad(lambda x: (_fit(x, y, w) ** 2).sum())(x),
+    lambda x, y, w: _fit(x.astype(jnp.float16), y.astype(jnp.float16), w.astype(jnp.float16)),
+    lambda x, y, w: _fit(x * (1 + 2j), y, w + 0j),
+    lambda x, y, w: _fit((9 * x).astype(jnp.int32), (9 * y).astype(jnp.int32), w),
+], ids=["scan", "while", "nested", "vmap", "grad", "half", "complex", "integers"])
+def test_turned_matrices_in_all_kinds_of_loops(fun: Any) -> None:
+    rng = np.random.default_rng(1)
+    x, y, w = (rng.normal(size=s).astype(np.float32) for s in ((41, 7), (41,), (7,)))
+    with anima.disable_jit():
+        expected = fun(x, y, w)
+    tolerance = 3e-2 if expected.dtype == np.float16 else 2e-4
+    np.testing.assert_allclose(anima.jit(fun)(x, y, w), expected, rtol=tolerance, atol=tolerance)
