@@ -310,3 +310,20 @@ def test_what_lanes_hold_is_apart() -> None:
     assert "apart" in text(40, 6, 6)
     assert "apart" not in text(6, 6) and "local" in text(6, 6) and "vector" in text(6, 6)
     assert "local" not in text(40, 3, 3) and "vector" in text(40, 3, 3)
+
+
+@pytest.mark.parametrize("n", [1, 3, 16, 20, 33, 48])
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_cholesky_of_hermitian_parts(n: int, dtype: str) -> None:
+    """That of a matrix whose Hermitian part is made in place has the bits of that of the part."""
+    x = positive((19, n, n), dtype) + np.triu(np.ones((n, n), dtype), 1) * (0.5 if dtype == "float32" else 0.5j)
+    part = np.asarray((x + h(x)) / np.asarray(2, dtype))
+    plain = anima.jit(lambda x: lax.linalg.cholesky(x, symmetrize_input=False))
+    expected = plain(part)
+    for fun in (lambda x: plain((x.mT.conj() + x) / 2), lambda x: jnp.linalg.cholesky(3 * x / 3 + 0)):
+        np.testing.assert_allclose(anima.jit(fun)(x), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(compiled(jnp.linalg.cholesky, x)[0], expected)
+    np.testing.assert_allclose(anima.jit(lambda x: lax.linalg.cholesky((x + x.mT) / 2, symmetrize_input=False))(x.real),
+                               np.linalg.cholesky((x.real + x.real.mT) / 2), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(anima.jit(lambda x: lax.linalg.cholesky((x + x) / 2, symmetrize_input=False))(part),
+                               expected, rtol=1e-5, atol=1e-5)

@@ -22,7 +22,7 @@ from anima.compiler.lowering.array import Scope
 from anima.util import record
 
 WRITTEN_OUT = 4  # rows and columns of what is written out
-_SAME_PLACES = 32  # columns: rows of a multiple of it share places of the cache
+_SAME_PLACES = 16  # vectors of a row: rows of a multiple of it share places of the cache
 REAL = {"c64": "f32", "c128": "f64"}
 BITS = {"f32": ("u32", 0x7F800000), "f64": ("u64", 0x7FF0000000000000)}  # of exponents
 Thunk = Callable[[], Expr]
@@ -65,7 +65,8 @@ class Room:
     def __init__(self, work: MatrixWriter, dtype: str, rows: int, columns: int = 1) -> None:
         self.work, self.dtype, self.rows, self.columns = work, dtype, rows, columns
         # In lanes, a column of such rows would fall on few places of the cache: one element more keeps it apart.
-        self.stride = columns + 1 if work.lanes and columns % _SAME_PLACES == 0 else columns
+        vectors = 2 * columns if dtype in REAL else columns
+        self.stride = columns + 1 if work.lanes and vectors % _SAME_PLACES == 0 else columns
         self.elements: dict[Index, Expr] = {}
         if not work.written_out:
             scope = work.scope

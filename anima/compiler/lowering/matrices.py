@@ -15,6 +15,7 @@ outer products, with partial pivoting), 4.2.2 (Cholesky by outer products), 5.2.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from anima.compiler.lowering.array import Scope, scalar_type
 from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.lanes import WRITTEN_OUT, MatrixWriter, Number, Room, Submatrix
 from anima.core.avals import ShapedArray
-from anima.core.jaxpr import Atom, Eqn
+from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.primitive import Primitive
 from anima.ops.linalg import LAPACK_TYPES, lu_solve_p
 
@@ -110,7 +111,9 @@ def _cholesky(builder: ProgramBuilder, eqn: Eqn) -> None:
     scope = builder.scope()
     ix = scope.ix
     with matrices(scope, out.aval.size // n**2, n, scalar_type(out.aval)) as (work, b):
-        factor, failed = _cholesky_factor(work, n, reader(scope, operand, b))
+        halves = hermitian_part_of(scope, operand) if work.lanes and not work.written_out else None
+        factor, failed = _cholesky_factor(work, n, reader(scope, operand if halves is None else halves, b),
+                                          halves is not None)
 
         def element(i: Index, j: Index) -> Expr:
             return work.select(failed, work.const(math.nan), factor.get(i, j))
@@ -123,13 +126,38 @@ def _cholesky(builder: ProgramBuilder, eqn: Eqn) -> None:
     builder.kernel("cholesky", scope, eqn.source)
 
 
-def _cholesky_factor(work: MatrixWriter, n: int, read: Element) -> tuple[Room, Expr]:
-    """The lower triangle of the factor, and whether there is none: a pivot is not positive (NaN are as numbers are)."""
+def hermitian_part_of(scope: Scope, atom: Atom) -> Atom | None:
+    """x, if a matrix is (x + x^H) / 2: it had better be made where x is, as lanes step far across memory along the
+    columns of x."""
+    def made_by(atom: Atom, name: str) -> Sequence[Atom]:
+        eqn = scope.producers.get(atom) if isinstance(atom, Var) else None
+        return eqn.invars if eqn is not None and eqn.primitive.name == name else ()
+
+    quotient = made_by(atom, "div")
+    if not quotient or not isinstance(quotient[1], Literal) or quotient[1].val != 2:
+        return None
+    last = atom.aval.ndim - 1
+    for x, other in itertools.permutations(made_by(quotient[0], "add")):
+        if atom.aval.dtype.kind == "c":
+            (other,) = made_by(other, "conj") or (other,)
+        turned = scope.producers.get(other) if isinstance(other, Var) else None
+        if (turned is not None and turned.primitive.name == "transpose" and turned.invars[0] is x
+                and turned.params["permutation"] == (*range(last - 1), last, last - 1)):
+            return x
+    return None
+
+
+def _cholesky_factor(work: MatrixWriter, n: int, read: Element, halves: bool) -> tuple[Room, Expr]:
+    """The lower triangle of the factor, and whether there is none: a pivot is not positive (NaN are as numbers are).
+    The matrix is the Hermitian part of what is read, if that is `halves`."""
     ix = work.scope.ix
     a, column = work.room(n, n), work.room(n)
     for i in work.steps(0, n):
-        for j in work.row(work.zero, ix.offset(i, 1), n):
+        for j in work.row(work.zero, ix.const(n) if halves else ix.offset(i, 1), n):
             a.put(i, j, read(i, j))
+    for i in work.steps(0, n if halves else 0):
+        for j in work.row(work.zero, ix.offset(i, 1), n):
+            a.put(i, j, work.op("div", work.op("add", a.get(i, j), work.conj(a.get(j, i))), work.const(2.0)))
     factor = a if work.written_out or work.lanes else work.room(n, n)  # rows of `a` are written as vectors only
     failed = Number(work, Const(False, "bool"))
     for k in work.steps(0, n):
