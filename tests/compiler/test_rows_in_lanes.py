@@ -10,6 +10,7 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima import lax
 from anima.compiler.ir.loops import Accumulate, Expr, For, Let, Load, Local, Mutable, Op, Program, Stmt, Store, While
 from anima.compiler.machine import native
 from anima.compiler.scheduling.vectorize import vectorize
@@ -38,7 +39,7 @@ def taken_together(p: Program) -> bool:
     return any(isinstance(s, For) and s.width > 1 for s in loop.body)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("dtype", ("f32", "f64", "i32", "u64", "f16", "bool", "c64"))
+@pytest.mark.parametrize("dtype", ("f32", "f64", "i32", "u64", "f16", "bool", "c64", "c128"))
 @pytest.mark.parametrize("rows", ROWS)
 def test_every_size(rows: int, dtype: str) -> None:
     """Loads and stores that go along memory, a store to what lanes have of their own, and a load of that."""
@@ -73,15 +74,16 @@ def test_extents_and_starts_that_change() -> None:
 
 
 @pytest.mark.parametrize("by", (1, -1))
-@pytest.mark.parametrize("dtype", ("f32", "f64"))
+@pytest.mark.parametrize("dtype", ("f32", "f64", "c64", "c128"))
 @pytest.mark.parametrize("rows", (3, 8, 9, 13, 16, 24, 31))
 def test_long_bodies(rows: int, dtype: str, by: int) -> None:
     """Bodies that are not written out for each row, forwards and backwards, with a loop inside."""
+    less = "sub" if dtype[0] == "c" else "div"  # quotients of complex numbers are rounded several times
     stride = rows + 9
     place = at("j", stride, "r") if by == 1 else at("j", stride, "r", -1, rows - 1)
     for lanes in (3, 16, 17, 37):
         x = element(place, dtype)
-        steps = [Let(f"a{n}", Op("div", (v(f"a{n - 1}", dtype) if n else Op("add", (x, v("s", dtype)), dtype),
+        steps = [Let(f"a{n}", Op(less, (v(f"a{n - 1}", dtype) if n else Op("add", (x, v("s", dtype)), dtype),
                                          k(1.5, dtype)), dtype)) for n in range(12)]
         inner = For("q", at("r", 1, 1), (Accumulate("s", "add", v("a11", dtype)),
                                          Accumulate("s", "mul", k(0.5, dtype))))
@@ -144,16 +146,38 @@ def test_when_it_is_worth_it() -> None:
     assert loop(16, 16) and loop(8, 9) and loop(4, 9, "f64")
     assert not loop(7, 16)          # fewer rows than a square has
     assert not loop(16, 8)          # lanes near each other are loaded by whole vectors
-    assert not loop(16, 16, "c64")
+    assert loop(4, 9, "c64") and loop(2, 9, "c128")
+    assert not loop(3, 9, "c64") and not loop(1, 9, "c128")
     assert not loop(16, 16, "u8")
 
 
+@pytest.mark.parametrize("dtype", ("float32", "complex64"))
 @pytest.mark.parametrize("n", (5, 8, 16, 17, 31, 32, 33))
-def test_matrices_in_lanes(n: int) -> None:
+def test_matrices_in_lanes(n: int, dtype: str) -> None:
     """The last matrix is the last that is read and written: guard bytes and pages are behind it."""
     rng = np.random.default_rng(n)
     for count in (8, 16, 19, 33):
-        x: Any = rng.normal(size=(count, n, n))
-        x = (x @ x.swapaxes(1, 2) + n * np.eye(n)).astype(np.float32)
+        x: Any = rng.normal(size=(count, n, n)) + (1j if dtype == "complex64" else 0) * rng.normal(size=(count, n, n))
+        x = (x @ x.swapaxes(1, 2).conj() + n * np.eye(n)).astype(dtype)
         np.testing.assert_allclose(anima.jit(jnp.linalg.cholesky)(x), np.linalg.cholesky(x), rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(anima.jit(jnp.linalg.inv)(x), np.linalg.inv(x), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ("complex64", "complex128"))
+@pytest.mark.parametrize("lanes, steps", [(3, 5), (16, 8), (17, 31), (40, 100)])
+def test_complex_series_in_lanes(lanes: int, steps: int, dtype: str) -> None:
+    """Recurrences of complex numbers, forwards and backwards, and what they come to in the end."""
+    rng = np.random.default_rng(lanes)
+    with anima.enable_x64(True):
+        x = (rng.normal(size=(lanes, steps)) + 1j * rng.normal(size=(lanes, steps))).astype(dtype)
+        for reverse in (False, True):
+            def series(q: Any, reverse: bool = reverse) -> Any:
+                return lax.scan(lambda s, a: (0.5j * s + a, s.conj() * a), q[0] * 0, q, reverse=reverse)
+
+            last, all_ = anima.jit(anima.vmap(series))(x)
+            state, expected = np.zeros(lanes, dtype), np.empty_like(x)
+            for t in (reversed(range(steps)) if reverse else range(steps)):
+                expected[:, t] = state.conj() * x[:, t]
+                state = (0.5j * state + x[:, t]).astype(dtype)
+            np.testing.assert_allclose(all_, expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(last, state, rtol=1e-4, atol=1e-5)

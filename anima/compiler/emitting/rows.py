@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from anima.compiler.emitting.control import part_types
 from anima.compiler.emitting.interleave import LONGEST_ROW, transposed
 from anima.compiler.emitting.memory import LONGEST, Place
 from anima.compiler.emitting.squares import Squares
-from anima.compiler.emitting.value import MEMORY, LaneIndex, Val, i64, itemsize
+from anima.compiler.emitting.value import LaneIndex, Val, i64, itemsize, parts
 from anima.compiler.ir.affine import along, index_lets
 from anima.compiler.ir.assembly import Type, Value
 from anima.compiler.ir.costs import is_short
@@ -31,7 +32,7 @@ class RowsInLanes(Squares):
     scratch memory, and which row is written.
     """
 
-    gathered: dict[str, tuple[LaneIndex, list[Value]]] | None = None
+    gathered: dict[str, tuple[LaneIndex, list[Val]]] | None = None
     in_scratch: tuple[dict[Expr, Value], dict[str, tuple[LaneIndex, Value]], Value] | None = None
 
     def serial(self, loop: For) -> None:
@@ -65,7 +66,7 @@ class RowsInLanes(Squares):
         """The body for each of some rows."""
         self.block(index_lets(loop.body))
         loads, stores = self._along(loop)
-        columns: dict[Expr, list[Value]] = {n: self._loaded_rows(n, by, loop.width) for n, by in loads.items()}
+        columns: dict[Expr, list[Val]] = {n: self._loaded_rows(n, by, loop.width) for n, by in loads.items()}
         self.gathered = {stmt.buffer: (self.index(stmt.index), []) for stmt in stores}
         for number in range(loop.width):
             self.env[loop.index] = replace(first, offset=number)
@@ -96,22 +97,20 @@ class RowsInLanes(Squares):
         def load() -> None:
             for node, by in loads.items():
                 for number, value in enumerate(self._loaded_rows(node, by, size)):
-                    b.store(value, self._in_room(read[node], value.type, i64(number)))
+                    self._keep_row(read[node], i64(number), value)
 
         def load_one(number: Value) -> None:
             self.block(index_lets(loop.body))
             for node in loads:
-                value = self._in_all_lanes(self.load(node.buffer, self.index(node.index)))
-                b.store(value, self._in_room(read[node], value.type, number))
+                self._keep_row(read[node], number, self.load(node.buffer, self.index(node.index)))
 
         def compute(number: Value) -> None:
             self.in_scratch = read, written, number
             self.block(loop.body)
             self.in_scratch = None
 
-        def stored(stmt: Store, number: Value) -> Value:
-            type = Type(MEMORY[stmt.value.dtype], self.width)
-            return b.load(type, self._in_room(written[stmt.buffer][1], type, number))
+        def stored(stmt: Store, number: Value) -> Val:
+            return self._kept_row(written[stmt.buffer][1], number, stmt.value.dtype)
 
         def store() -> None:
             for stmt, by in stores.items():
@@ -145,31 +144,37 @@ class RowsInLanes(Squares):
     def _room(self, dtype: str, size: int) -> Value:
         return self._memory(size * self.width * itemsize(dtype))
 
-    def _in_room(self, room: Value, type: Type, number: Value) -> Value:
-        return self.b.gep(type.scalar, room, self.b.op("mul", number, i64(type.width)))
+    def _keep_row(self, room: Value, number: Value, value: Val) -> None:
+        """Stores a row's value in scratch memory, the parts of complex numbers one after the other."""
+        wide = parts(self.wide(value))
+        for part, vector in enumerate(wide):
+            self.b.store(vector, self._in_room(room, vector.type, number, part, len(wide)))
+
+    def _kept_row(self, room: Value, number: Value, dtype: str) -> Val:
+        """What was put there."""
+        types = [Type(t.scalar, self.width) for t in part_types(dtype, 1)]
+        values = [self.b.load(t, self._in_room(room, t, number, part, len(types))) for part, t in enumerate(types)]
+        return values[0] if len(values) == 1 else (values[0], values[1])
+
+    def _in_room(self, room: Value, type: Type, number: Value, part: int, count: int) -> Value:
+        place = self.b.op("mul", number, i64(count * type.width))
+        return self.b.gep(type.scalar, room, self.b.op("add", place, i64(part * type.width)) if part else place)
 
     def evaluate(self, expr: Expr) -> Val:
         """The value of an expression; of what was loaded for several rows, this row's."""
         if self.in_scratch is not None and expr in self.in_scratch[0]:
             assert isinstance(expr, Load)
-            room, type = self.in_scratch[0][expr], Type(MEMORY[expr.dtype], self.width)
-            return self.b.load(type, self._in_room(room, type, self.in_scratch[2]))
+            return self._kept_row(self.in_scratch[0][expr], self.in_scratch[2], expr.dtype)
         return super().evaluate(expr)
 
     def store(self, buffer: str, index: LaneIndex, value: Val) -> None:
         """Puts a value where the index says; of what several rows store, when all of them are there."""
         if self.gathered is not None and buffer in self.gathered:
-            self.gathered[buffer][1].append(self._in_all_lanes(value))
+            self.gathered[buffer][1].append(self.wide(value))
         elif self.in_scratch is not None and buffer in self.in_scratch[1]:
-            wide = self._in_all_lanes(value)
-            self.b.store(wide, self._in_room(self.in_scratch[1][buffer][1], wide.type, self.in_scratch[2]))
+            self._keep_row(self.in_scratch[1][buffer][1], self.in_scratch[2], value)
         else:
             super().store(buffer, index, value)
-
-    def _in_all_lanes(self, value: Val) -> Value:
-        wide = self.wide(value)
-        assert isinstance(wide, Value)
-        return wide
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -177,11 +182,14 @@ class RowsInLanes(Squares):
         """What a loop in order loads and stores along memory, and in steps across the lanes; none, where what is loaded
         may be what is stored."""
         loads, stores = along(loop)
-        most = LONGEST_ROW // loop.width
-        loads = {n: by for n, by in loads.items()
-                 if itemsize(n.dtype) <= most and self._steps_across(n.buffer, n.index)}
+
+        def fits(dtype: str) -> bool:
+            return (loop.width * itemsize(dtype) <= LONGEST_ROW
+                    and loop.width * len(part_types(dtype, 1)) <= self.width)
+
+        loads = {n: by for n, by in loads.items() if fits(n.dtype) and self._steps_across(n.buffer, n.index)}
         stores = {s: by for s, by in stores.items()
-                  if itemsize(s.value.dtype) <= most and self._steps_across(s.buffer, s.index)}
+                  if fits(s.value.dtype) and self._steps_across(s.buffer, s.index)}
         every = list(walk(*loop.body))
 
         def roots(nodes: Iterable[Expr | Stmt], kind: type[Load | Store]) -> set[str]:
@@ -198,30 +206,32 @@ class RowsInLanes(Squares):
         where = self.index(index)
         return not where.general and abs(where.step) > LONGEST
 
-    def _loaded_rows(self, load: Load, by: int, size: int) -> list[Value]:
+    def _loaded_rows(self, load: Load, by: int, size: int) -> list[Val]:
         """What rows load in all lanes, from loads along the rows for each lane; `by` is 1, or -1 backwards."""
         b, place, index = self.b, self.places[load.buffer], self.index(load.index)
-        type = Type(MEMORY[load.dtype], size)
+        scalar, *others = part_types(load.dtype, 1)
+        type = Type(scalar.scalar, size * (1 + len(others)))
         first = self._line(place, index, 0, by, size)
         lines = [self._line(place, index, lane, by, size, first) for lane in range(self.width)]
         values = [b.undef(type) if line is None else b.load(type, line) for line in lines]
-        parts = [transposed(b, values[start:start + size]) for start in range(0, self.width, size)]
-        while len(parts) > 1:
-            parts = [[b.shuffle(x, y, range(2 * x.type.width)) for x, y in zip(*both, strict=True)]
-                     for both in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0][::by]
+        found = [transposed(b, values[start:start + type.width]) for start in range(0, self.width, type.width)]
+        while len(found) > 1:
+            found = [[b.shuffle(x, y, range(2 * x.type.width)) for x, y in zip(*both, strict=True)]
+                     for both in zip(found[::2], found[1::2], strict=True)]
+        (rows,) = found
+        return [*(zip(rows[::2], rows[1::2], strict=True) if others else rows)][::by]
 
-    def _store_rows(self, buffer: str, index: LaneIndex, values: list[Value], by: int) -> None:
+    def _store_rows(self, buffer: str, index: LaneIndex, values: list[Val], by: int) -> None:
         """Stores what rows have in all lanes along the rows for each lane, beginning where the index says."""
-        b, place, size = self.b, self.places[buffer], len(values)
+        b, place, rows = self.b, self.places[buffer], [part for value in values[::by] for part in parts(value)]
         self.changed(place.root)
         nowhere = None if self.mask is None else self._memory(LONGEST_ROW)
-        for start in range(0, self.width, size):
-            columns = values[::by]
-            if size < self.width:
-                columns = [b.shuffle(v, b.undef(v.type), range(start, start + size)) for v in columns]
+        for start in range(0, self.width, len(rows)):
+            columns = rows
+            if len(rows) < self.width:
+                columns = [b.shuffle(v, b.undef(v.type), range(start, start + len(rows))) for v in rows]
             for lane, value in enumerate(transposed(b, columns), start):
-                line = self._line(place, index, lane, by, size, nowhere)
+                line = self._line(place, index, lane, by, len(values), nowhere)
                 if line is not None:
                     b.store(value, line)
 
@@ -230,7 +240,9 @@ class RowsInLanes(Squares):
         """The address of one lane's elements, in the order of memory; `other` if the lane has no work, None if that is
         known. (Instructions with masks take a hundred times as long where they leave out what is no memory.)"""
         line = replace(index, step=1, offset=index.offset + lane * index.step - (size - 1) * (by < 0))
-        address = self._address(place.pointer, MEMORY[place.dtype], line)
+        types = part_types(place.dtype, 1)
+        element = types[0].scalar if len(types) == 1 else f"[2 x {types[0].scalar}]"
+        address = self._address(place.pointer, element, line)
         _, active = self.active
         if self.mask is None or other is None:
             return address

@@ -24,7 +24,7 @@ from anima.compiler.ir.loops import Expr, For, Load
 class Squares(Vector):
     """Adds loops over squares to a function. `columns` has what the rows of a square load, `row` is the one written."""
 
-    columns: dict[Expr, list[Value]] | None = None
+    columns: dict[Expr, list[Val]] | None = None
     row = 0
 
     def evaluate(self, expr: Expr) -> Val:
@@ -32,7 +32,10 @@ class Squares(Vector):
         if self.columns is not None and expr in self.columns:
             assert isinstance(expr, Load)
             value = self.columns[expr][self.row]
-            return self.b.cmp("ne", value, 0) if self.places[expr.buffer].dtype == "bool" else value
+            if self.places[expr.buffer].dtype == "bool":
+                assert isinstance(value, Value)
+                return self.b.cmp("ne", value, 0)
+            return value
         return super().evaluate(expr)
 
     def square(self, loop: For) -> None:
@@ -80,7 +83,7 @@ class Squares(Vector):
         with self.scope():
             self.env[loop.index], self.env[lanes.index] = row, lane
             self.block([*loop.body[:-1], *index_lets(lanes.body)])
-            found: dict[Expr, list[Value]] = {load: self._loaded(load) for load in loads}
+            found: dict[Expr, list[Val]] = {load: [*self._loaded(load)] for load in loads}
             for number in range(loop.width):
                 self.env[loop.index] = replace(row, offset=number)
                 self.block(loop.body[:-1])

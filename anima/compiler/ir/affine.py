@@ -31,7 +31,7 @@ from anima.compiler.ir.loops import (
     walk,
 )
 
-WORDS = frozenset(("f32", "i32", "u32", "f64", "i64", "u64"))  # real types of 4 or 8 bytes
+WORDS = frozenset(("f32", "i32", "u32", "f64", "i64", "u64", "c64", "c128"))  # of parts of 4 or 8 bytes
 
 
 def steps(expr: Expr, lets: Mapping[str, Expr]) -> dict[str, int | None]:
@@ -142,8 +142,8 @@ def across(loop: For) -> list[Load]:
 
 
 def along(loop: For) -> tuple[dict[Load, int], dict[Store, int]]:
-    """What the statements of a loop in order load and store from one element to the next (1), or back (-1): real
-    numbers of 4 or 8 bytes; of stores, those to buffers that the loop does nothing else with."""
+    """What the statements of a loop in order load and store from one element to the next (1), or back (-1): numbers
+    whose parts have 4 or 8 bytes; of stores, those to buffers that the loop does nothing else with."""
     lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
     every = list(walk(*loop.body))
     written = Counter(n.buffer for n in every if isinstance(n, Store))

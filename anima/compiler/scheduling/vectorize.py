@@ -116,11 +116,12 @@ def _rows_along(loop: For) -> For:
         loads, stores = along(stmt)
         dtypes = [*(n.dtype for n in loads if far(n.buffer, n.index)),
                   *(s.value.dtype for s in stores if far(s.buffer, s.index))]
-        size = min(loop.width, LONGEST_ROW // max(map(itemsize, dtypes), default=LONGEST_ROW))
+        parts = 2 if COMPLEX_TYPES.intersection(dtypes) else 1
+        size = min(loop.width // parts, LONGEST_ROW // max(map(itemsize, dtypes), default=LONGEST_ROW))
         count = largest(stmt.extent) or 0
         if size > 4 and count % size and count % 4 == 0:
             size = 4
-        return replace(stmt, width=size) if 4 <= size <= count else stmt
+        return replace(stmt, width=size) if (2 if "c128" in dtypes else 4) <= size <= count else stmt
 
     return replace(loop, body=block(loop.body))
 
