@@ -123,8 +123,9 @@ class _Run(NamedTuple):
 class _AgainTrace(LinearizeTrace):
     """Runs operations as long as they are those of a call before; linearises from where they are not."""
 
-    def __init__(self, recorder: StageTrace, start: _Step) -> None:
+    def __init__(self, recorder: StageTrace, start: _Step, type_of: Callable[[ConcreteArray], ShapedArray]) -> None:
         super().__init__(EVAL, recorder)
+        self.type_of = type_of  # the one type that stands for its equals
         self.place: _Step | None = start  # None: nothing is taken down any more
         self.walking = bool(start.after)
         self.moved: list[_Moved] = []     # the arguments, then results
@@ -170,7 +171,7 @@ class _AgainTrace(LinearizeTrace):
             step = place.after.get(known)
         except TypeError:  # a parameter that has no hash
             return self._unknown(primitive, args, params)
-        if step is None and [x for x in args if x.__class__ is ConcreteArray and x.aval is not EVAL.known.type_of(x)]:
+        if step is None and [x for x in args if x.__class__ is ConcreteArray and x.aval is not self.type_of(x)]:
             return self.process(primitive, args, params)  # now types that are equal are the same
         if step is None or not self.walking:
             return self._learn(place, known, primitive, args, primals, params)
@@ -303,35 +304,35 @@ def _forget() -> None:
     _Step.count = 0
 
 
-def _start(primals: Sequence[Any], nonzero: Sequence[bool]) -> _Step | None:
+def _start(primals: Sequence[Any], nonzero: Sequence[bool], type_of: Callable[[ConcreteArray], ShapedArray],
+           ) -> _Step | None:
     """Where walks from arguments of these types start; None: nowhere."""
-    options = config.call_key()
-    if current.trace is not EVAL or not EVAL.learns(options) or config.check_tracer_leaks:
-        return None
-    types = []
+    types: list[Any] = []
     for x in primals:
         if x.__class__ is ConcreteArray:
-            types.append(EVAL.known.type_of(x))
+            types.append(type_of(x))
         elif x.__class__ in _NUMBERS or isinstance(x, np.generic):
             types.append(x.__class__)
         else:
             return None
-    key = options, (*map(id, types),), (*nonzero,)
+    key = config.call_key(), (*map(id, types),), (*nonzero,)
     if _Step.count >= _MOST_STEPS:
         _forget()
-    if key not in _starts:
-        _starts[key] = _Step(types, (), None)
-    return _starts[key]
+    found = _starts.get(key)
+    return _starts.setdefault(key, _Step(types, (), None)) if found is None else found
 
 
 def linearize_again(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], nonzero: Sequence[bool],
                     ) -> tuple[list[Any], list[bool], Jaxpr, list[Any]]:
     """`linearize_flat`, quickly if it was done before."""
-    start = _start(primals, nonzero)
+    known = EVAL.known  # once: caches may be cleared at any time
+    start = None
+    if known is not None and current.trace is EVAL and EVAL.learns(config.call_key()) and not config.check_tracer_leaks:
+        start = _start(primals, nonzero, known.type_of)
     if start is None:
         return linearize_flat(fun, primals, nonzero)
     recorder = StageTrace(EVAL)
-    walk = _AgainTrace(recorder, start)
+    walk = _AgainTrace(recorder, start, known.type_of)
     try:
         args = [walk.enter(x) if nz else x for x, nz in zip(primals, nonzero, strict=True)]
         return walk.finish(under(walk, fun, *args))

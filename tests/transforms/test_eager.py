@@ -284,3 +284,26 @@ def test_invalid_results_are_found() -> None:
     with anima.debug_nans(True), pytest.raises(FloatingPointError):
         anima.grad(lambda x: jnp.log(x).sum())(jnp.array([-1.0]))
     assert np.isinf(gradient(jnp.zeros(1))[0])
+
+
+def test_caches_that_are_cleared_meanwhile() -> None:
+    """By the function itself, and by other threads, at any time."""
+    def fun(x: Any, clear: bool) -> Any:
+        y = jnp.sin(x) * 2
+        if clear:
+            anima.clear_caches()
+        return (jnp.cos(y) * jnp.arange(3.0)).sum()
+
+    expected = anima.grad(fun)(X, False)
+    for clear in (False, False, True, False, True, False, False):
+        np.testing.assert_array_equal(anima.grad(fun)(X, clear), expected)
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.extend(anima.grad(fun)(X, False) for _ in range(50)))
+               for _ in range(4)]
+    for t in threads:
+        t.start()
+    while any(t.is_alive() for t in threads):
+        anima.clear_caches()
+    for t in threads:
+        t.join()
+    assert len(found) == 200 and all(bits(g) == bits(expected) for g in found)

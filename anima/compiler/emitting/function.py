@@ -104,15 +104,12 @@ class Function(RowsInLanes):
 
     def parallel(self, loop: For) -> None:
         """Outline the body and hand it to the pool."""
-        b, module = self.b, self.module
         extent = self.index(loop.extent)
         extent = LaneIndex(self.total(extent), 0, extent.lo, extent.hi)
         if self.pool is None or constant_of(extent.value) in (0, 1):
             self.serial(loop)
             return
-        module.parallel = True
-        module.bodies += 1
-        name = f"{b.name}.parallel{module.bodies}"
+        name = self._next_body()
         uses = operands(loop.body)
         context = self._context(uses, loop.index)
         self._body(name, loop, uses, extent)
@@ -122,12 +119,7 @@ class Function(RowsInLanes):
     def on_threads(self, given: Sequence[Value], count: int,
                    body: Callable[[Function, Sequence[Value], Value], None]) -> None:
         """Has the pool do `body(f, given, i)` for all i < count, in a function `f` that gets the addresses `given`."""
-        self.module.parallel = True
-        self.module.bodies += 1
-        name = f"{self.b.name}.parallel{self.module.bodies}"
-        context = self.b.alloca(I64, len(given))
-        for number, value in enumerate(given):
-            self.b.store(value, self.b.gep("i64", context, number), 8)
+        name, context = self._next_body(), self._in_memory(given)
         b = self.module.builder.function(name, [("ctx", PTR), ("begin", I64), ("end", I64)], linkage="internal")
         inner = Function(self.module, b, None)
         words = [b.load(value.type, b.gep("i64", b.params[0], number)) for number, value in enumerate(given)]
@@ -135,13 +127,23 @@ class Function(RowsInLanes):
         inner.finish()
         self._hand_out(name, context, i64(count), 1)
 
+    def _next_body(self) -> str:
+        """The name of the function for another body that threads share."""
+        self.module.parallel = True
+        self.module.bodies += 1
+        return f"{self.b.name}.parallel{self.module.bodies}"
+
     def _context(self, uses: Operands, index: str) -> Value:
-        """Addresses and values that the body uses, in memory: eight bytes each."""
-        b = self.b
+        """Addresses and values that the body uses."""
         values = [self.places[name].pointer for name in uses.buffers]
         for name, _ in uses.values:
             if name != index:
                 values += parts(self.plain(self.env[name]))
+        return self._in_memory(values)
+
+    def _in_memory(self, values: Sequence[Value]) -> Value:
+        """Values one after the other, eight bytes each."""
+        b = self.b
         context = b.alloca(I64, max(len(values), 1))
         for number, value in enumerate(values):
             if value.type is I1:

@@ -31,14 +31,14 @@ def emit_lapack(f: Function, call: Call, callee: Callable[[str], Value], constan
             raise NotImplementedError(f"{call.routine} with {size} elements: LAPACK counts in 32 bits")
         return constant("i32", size)
 
-    def once(g: Function, routine: Value, places: Mapping[str, Place], t: Value, piece: Value) -> None:
+    def once(g: Function, routine: Value, places: Mapping[str, Place], t: Value, p: Value) -> None:
         given = iter(call.args[2:])
         values: list[Value] = []
         for argument in SIGNATURES[call.routine]:
             value = next(given)
             if argument[0] in "<>=":
                 place, stride = places[str(value)], int(next(given))
-                offset = g.sum((LaneIndex(t if stride >= 0 else piece),), (abs(stride),))
+                offset = g.sum((LaneIndex(t if stride >= 0 else p),), (abs(stride),))
                 values.append(g.b.gep(element(place.dtype), place.pointer, g.total(offset)))
             elif argument[0] == "*":
                 values.append(constant(MEMORY[scalar], float(value), *([0.0] if scalar in COMPLEX_TYPES else [])))

@@ -108,17 +108,17 @@ def _turned(eqn: Eqn, is_fixed: Callable[[Var], bool]) -> tuple[Eqn, Eqn] | None
         return None
     (contracted, batch), shapes = eqn.params["dimension_numbers"], [v.aval.shape for v in eqn.invars]
     for k, matrix in enumerate(eqn.invars):
-        if (isinstance(matrix, Literal) or batch[0] or list(map(len, shapes))[k::1 - 2 * k][:2] != [2, 1]
+        if (isinstance(matrix, Literal) or batch[0] or len(shapes[k]) != 2 or len(shapes[1 - k]) != 1
                 or contracted[k] != (1,) or not is_fixed(matrix)):
             continue
         rows, columns = shapes[k]
         if columns > SHORT or rows < LONG * columns or rows * columns > MOST:
             continue
-        moved = Var(matrix.aval.update(shape=(columns, rows)))
-        contracted = tuple((0,) if j == k else axes for j, axes in enumerate(contracted))
+        turn = {"permutation": (1, 0)}
+        moved = Var(transpose_p.infer(matrix.aval, **turn))
         operands = [moved if j == k else v for j, v in enumerate(eqn.invars)]
-        params = {**eqn.params, "dimension_numbers": (contracted, batch)}
-        return (eqn.replace(primitive=transpose_p, params={"permutation": (1, 0)}, invars=[matrix], outvars=[moved]),
+        params = {**eqn.params, "dimension_numbers": (((0,), (0,)), batch)}
+        return (eqn.replace(primitive=transpose_p, params=turn, invars=[matrix], outvars=[moved]),
                 eqn.replace(invars=operands, params=params))
     return None
 
