@@ -124,3 +124,16 @@ def test_turned_matrices_in_all_kinds_of_loops(fun: Any) -> None:
         expected = fun(x, y, w)
     tolerance = 3e-2 if expected.dtype == np.float16 else 2e-4
     np.testing.assert_allclose(anima.jit(fun)(x, y, w), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_long_chains_of_moves() -> None:
+    """What values are made of is found without looking back."""
+    def step(_: Any, s: Any) -> Any:
+        x = jnp.asarray(A)
+        for _ in range(600):
+            x = jnp.flip(jnp.concatenate([x, x])[:3])
+        return s + (x * jnp.full(3, 2.0)).sum()
+
+    np.testing.assert_allclose(anima.jit(lambda x: lax.fori_loop(0, 3, step, x))(X), X + 6 * A.sum(), rtol=1e-5)
+    closed = inline(anima.make_jaxpr(lambda x: lax.fori_loop(0, 3, step, x))(X))
+    assert len(names(hoist(closed))) > 600

@@ -48,57 +48,73 @@ def _taken_out(closed: ClosedJaxpr, consts: Sequence[Atom]) -> tuple[list[Eqn], 
     """The equations that depend on the first arguments alone, for their values outside (`consts`); the program
     without these, with their results as more such arguments; all their values."""
     jaxpr = closed.jaxpr
-    known: dict[Var, Atom] = dict(zip(jaxpr.invars, consts, strict=False))
-    makers: dict[Var, Eqn] = {}
-    wanted: list[Eqn] = []
-
-    def made_of(v: Var) -> int:
-        """Elements of what a value that was only moved consists of; none of numbers."""
-        eqn = makers.get(v)
-        if eqn is None or not (eqn.primitive.moves or id(eqn) in free):
-            return v.aval.size
-        return sum(made_of(x) for x in eqn.invars if isinstance(x, Var))
-
-    free: set[int] = set()  # equations that depend on numbers alone, by id: each side makes its own
-    eqns: list[Eqn] = []
+    found = _InvariantEqns(jaxpr.invars[:len(consts)])
     for eqn in jaxpr.eqns:
-        if (turned := _turned(eqn, lambda v: v in known or (v in makers and id(makers[v]) not in free))) is not None:
-            columns, eqn = turned
-            makers[columns.outvars[0]] = columns
-            wanted.append(columns)
-            eqns.append(columns)
-        eqns.append(eqn)
-        reads = [v for v in eqn.invars if not isinstance(v, Literal)]
-        if eqn.effects or has_programs(eqn.params) or any(v not in known and v not in makers for v in reads):
-            continue
-        with_numbers = [v for v in reads if id(makers.get(v)) in free]
-        if len(with_numbers) == len(reads):
-            free.add(id(eqn))
-        elif with_numbers and sum(v.aval.size for v in eqn.outvars) > LARGER * sum(map(made_of, reads)):
-            continue
-        makers.update(dict.fromkeys(eqn.outvars, eqn))
-        if id(eqn) in free:
-            continue
-        size = sum(v.aval.size for v in reads)
-        if not eqn.primitive.moves and sum(v.aval.size for v in eqn.outvars) <= LARGER * size:
-            wanted.append(eqn)
-    if not wanted:
+        found.add(eqn)
+    if not found.wanted:
         return [], closed, list(consts)
-    moved = _with_operands(wanted, makers)
+    known: dict[Var, Atom] = dict(zip(jaxpr.invars, consts, strict=False))
+    moved = _with_operands(found.wanted, found.makers)
     before: list[Eqn] = []
-    for eqn in eqns:
+    for eqn in found.eqns:
         if id(eqn) in moved:
             outs = [Var(v.aval) for v in eqn.outvars]
             before.append(eqn.replace(invars=[v if isinstance(v, Literal) else known[v] for v in eqn.invars],
                                       outvars=outs))
             known.update(zip(eqn.outvars, outs, strict=True))
-    moved -= free
-    left = [e for e in eqns if id(e) not in moved]
+    moved -= found.free
+    left = [e for e in found.eqns if id(e) not in moved]
     read = {v for v in (*(v for e in left for v in e.invars), *jaxpr.outvars) if isinstance(v, Var)}
-    more = [v for e in eqns if id(e) in moved for v in e.outvars if v in read]
+    more = [v for e in found.eqns if id(e) in moved for v in e.outvars if v in read]
     count = len(consts)
     body = jaxpr.replace(invars=[*jaxpr.invars[:count], *more, *jaxpr.invars[count:]], eqns=left)
     return before, ClosedJaxpr(body, closed.consts), [*consts, *(known[v] for v in more)]
+
+
+class _InvariantEqns:
+    """The equations of a loop's body, and which of them give the same in every iteration.
+
+    `makers` has these by their results, `wanted` those that are worth a place before the loop. Those that are `free`,
+    by id, depend on numbers alone: each side makes its own. `made_of` has how many elements of others a value consists
+    of that was only moved, none for numbers.
+    """
+
+    def __init__(self, consts: Sequence[Var]) -> None:
+        self.consts = set(consts)
+        self.eqns: list[Eqn] = []
+        self.makers: dict[Var, Eqn] = {}
+        self.wanted: list[Eqn] = []
+        self.free: set[int] = set()
+        self.made_of: dict[Var, int] = {}
+
+    def add(self, eqn: Eqn) -> None:
+        """The next equation."""
+        turned = _turned(eqn, lambda v: v in self.consts or (v in self.makers and not self._is_free(v)))
+        if turned is not None:
+            columns, eqn = turned
+            self.makers[columns.outvars[0]] = columns
+            self.wanted.append(columns)
+            self.eqns.append(columns)
+        self.eqns.append(eqn)
+        reads = [v for v in eqn.invars if not isinstance(v, Literal)]
+        if eqn.effects or has_programs(eqn.params) or any(v not in self.consts and v not in self.makers for v in reads):
+            return
+        size, free = sum(v.aval.size for v in eqn.outvars), [v for v in reads if self._is_free(v)]
+        if len(free) == len(reads):
+            self.free.add(id(eqn))
+        elif free and size > LARGER * sum(map(self._elements, reads)):
+            return
+        elif not eqn.primitive.moves and size <= LARGER * sum(v.aval.size for v in reads):
+            self.wanted.append(eqn)
+        self.makers.update(dict.fromkeys(eqn.outvars, eqn))
+        if eqn.primitive.moves or id(eqn) in self.free:
+            self.made_of.update(dict.fromkeys(eqn.outvars, sum(map(self._elements, reads))))
+
+    def _is_free(self, v: Var) -> bool:
+        return id(self.makers.get(v)) in self.free
+
+    def _elements(self, v: Var) -> int:
+        return self.made_of.get(v, v.aval.size)
 
 
 def _turned(eqn: Eqn, is_fixed: Callable[[Var], bool]) -> tuple[Eqn, Eqn] | None:
