@@ -19,13 +19,15 @@ from typing import Any
 import numpy as np
 
 from anima.compiler.ir.index_math import FALSE, TRUE, Index, conjunction
-from anima.compiler.ir.loops import Const, Expr
+from anima.compiler.ir.loops import INDEX, Const, Expr
 from anima.compiler.lowering.nest import KernelBuilder
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.ops.family import Elementwise
 from anima.util import record
+
+ROW = 16  # elements of rows that are worth an index of their own
 
 
 @record
@@ -283,11 +285,14 @@ def _rev(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
 
 @at("slice")
 def _slice(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
-    ix = scope.ix
+    return scope.at(eqn.invars[0], _in_whole(scope, eqn, index))
+
+
+def _in_whole(scope: Scope, eqn: Eqn, index: Indices) -> Indices:
+    """The index, in the operand of a slice, of what is at an index of its result."""
     strides = eqn.params.get("strides") or (1,) * len(index)
-    return scope.at(eqn.invars[0], tuple(
-        ix.offset(ix.scale(i, k), a)
-        for i, a, k in zip(index, eqn.params["start_indices"], strides, strict=True)))
+    return tuple(scope.ix.offset(scope.ix.scale(i, k), a)
+                 for i, a, k in zip(index, eqn.params["start_indices"], strides, strict=True))
 
 
 @at("iota")
@@ -306,11 +311,13 @@ def _concatenate(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
         starts = scope.starts[eqn] = list(itertools.accumulate(sizes, initial=0))
     first = max(bisect.bisect_right(starts, here.lo) - 1, 0)
     last = min(bisect.bisect_right(starts, here.hi), len(eqn.invars))
+    parts = [(start, v, v.aval.shape[axis]) for start, v in zip(starts[first:last], eqn.invars[first:last], strict=True)
+             if v.aval.shape[axis]][::-1]
+    turned = _turned(scope, parts, index, axis)
+    if turned is not None:
+        return scope.at(*turned)
     result: Expr | None = None
-    for start, operand in zip(reversed(starts[first:last]), reversed(eqn.invars[first:last]), strict=True):
-        size = operand.aval.shape[axis]
-        if not size:
-            continue
+    for start, operand, size in parts:
         inner = ix.clamp(ix.offset(here, -start), 0, size - 1)
         value = scope.at(operand, (*index[:axis], inner, *index[axis + 1:]))
         if result is None:
@@ -321,6 +328,33 @@ def _concatenate(scope: Scope, eqn: Eqn, index: Indices) -> Expr:
             result = scope.op("select_n", (inside, result, value), dtype)
     assert result is not None
     return result
+
+
+def _turned(scope: Scope, parts: Sequence[tuple[int, Atom, int]], index: Indices, axis: int
+            ) -> tuple[Atom, Indices] | None:
+    """The array that all parts are slices of, and the index in it, chosen among those in each, if there are whole rows
+    at each: an array whose rows are turned is looked at once, not once for each part."""
+    ix, here = scope.ix, index[axis]
+    if len(parts) < 2 or not any(i.level > here.level and any(a.hi >= ROW - 1 for a, _ in i.terms) for i in index):
+        return None
+    places: list[Index] = []
+    wholes = set()
+    for start, operand, _ in parts:
+        eqn = scope.producers.get(operand) if type(operand) is Var and operand not in scope.places else None
+        if eqn is None or eqn.primitive.name != "slice" or operand in scope.scratch:
+            return None
+        place = _in_whole(scope, eqn, (*index[:axis], ix.offset(here, -start), *index[axis + 1:]))
+        places.append(place[axis])
+        wholes.add((eqn.invars[0], place[:axis], place[axis + 1:]))
+    if len(wholes) > 1:
+        return None
+    scope.used.append(here)
+    chosen, *others = [scope.let(i.expr(), here.level, "n") for i in places]
+    for (start, _, size), other in zip(parts[1:], others, strict=True):
+        inside = scope.condition(ix.less(here, start + size), here.level)
+        chosen = scope.op("select_n", (inside, chosen, other), INDEX)
+    whole, before, after = wholes.pop()
+    return whole, (*before, ix.opaque(chosen, 0, whole.aval.shape[axis] - 1, here.level), *after)
 
 
 @at("pad")

@@ -16,19 +16,22 @@ from contextlib import ExitStack
 
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES, Group
 from anima.compiler.ir.index_math import Index, IndexAtom
-from anima.compiler.lowering.array import Indices, Scope
+from anima.compiler.ir.loops import INDEX, Expr
+from anima.compiler.lowering.array import ROW, Indices, Scope
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn, Var
 from anima.util import replace
 
 Run = tuple[int, ...]
 Part = tuple[int, int]  # from, to
-THIN = 32  # parts of a dimension, of each of which what is computed in vain does not matter
+Box = tuple[Part, ...]
+THIN = 8  # parts of a dimension, of each of which what is computed in vain does not matter
+SPARSE = 1024  # elements of an array, for each row of a frame that one kernel goes through ...
+LITTLE = 1 << 13  # ... if it has more than these
 SMALL = 1024  # elements of boxes that share a kernel where there are many
 TURNS = 16  # most elements of rows that are put together from vectors of each
 FEW_COLUMNS = 8  # of which vectors are put together with ease
 TURNED = 64  # statements of all columns of such rows, at most, where arrays are turned
-ROW = 16  # iterations of a loop that are worth one of their own, where an index is divided by that number
 
 
 class IterationSpace:
@@ -176,7 +179,7 @@ def write_each(scope: Scope, pairs: Iterable[tuple[Eqn, Indices]], stored: froze
 
 def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]) -> Iterator[Scope]:
     """The kernels of a group of kind "map": one, or one for each box between the group's cuts; many or tiny boxes
-    share a kernel.
+    share a kernel, and so do the rows around what is inside.
 
     With one cut in a `paired` group, one for both boxes as far as they reach, and one for what is left. One for all, if
     these are single elements of short rows: what is stacked along the last dimension.
@@ -191,6 +194,10 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
         corners = [tuple(a for a, _ in box) for box in boxes]
         yield _box_kernel(new_scope, group, stored, (*group.shape[:-1], 1), *corners)
         return
+    frame, outer = _frame(group, boxes)
+    if frame:
+        yield _frame_kernel(new_scope, group, stored, frame, outer)
+        boxes = [box for box in boxes if box not in frame]
     apart = len(boxes) <= MOST_BOXES and math.prod(group.shape) > PIECES * len(boxes)
     scope = new_scope()
     for box in boxes:
@@ -203,7 +210,47 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
         yield scope
 
 
-def _interleaved(group: Group, boxes: Sequence[tuple[Part, ...]]) -> bool:
+def _frame(group: Group, boxes: Sequence[Box]) -> tuple[list[Box], int]:
+    """Thin boxes of whole rows, if there are several, and the number of dimensions that say which row it is.
+
+    None if finding out where each row is takes time that can be noticed.
+    """
+    cut = [d for d, places in group.cuts if d < len(group.shape) - 1 and any(0 < c < group.shape[d] for c in places)]
+    outer = 1 + max(cut, default=-1)
+    thin = [box for box in boxes if any(_thin(part, n) for part, n in zip(box[:outer], group.shape, strict=False))]
+    rows = sum(math.prod(b - a for a, b in box[:outer]) for box in thin)
+    few = rows * SPARSE <= math.prod(group.shape) or math.prod(group.shape) <= LITTLE
+    return thin if len(thin) > 1 and few and math.prod(group.shape[outer:]) >= ROW else [], outer
+
+
+def _frame_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], frame: Sequence[Box],
+                  outer: int) -> Scope:
+    """One kernel for all rows of these boxes, counted one box after the other."""
+    sizes = [tuple(b - a for a, b in box[:outer]) for box in frame]
+    ends = list(itertools.accumulate(math.prod(s) for s in sizes))
+
+    def write(scope: Scope, index: Indices) -> None:
+        ix, row = scope.ix, index[0]
+        found: list[Expr] = []
+        for box, size, end in zip(reversed(frame), reversed(sizes), reversed(ends), strict=True):
+            count = math.prod(size)
+            begun = scope.let(ix.offset(row, count - end).expr(), row.level, "n")
+            inside = ix.unflatten(ix.opaque(begun, 0, count - 1, row.level), size)
+            place = [scope.let(ix.offset(i, a).expr(), row.level, "n") for i, (a, _) in zip(inside, box, strict=False)]
+            here = scope.condition(ix.less(row, end), row.level)
+            found = [scope.op("select_n", (here, a, b), INDEX) for a, b in zip(found or place, place, strict=True)]
+        rows = [ix.opaque(i, 0, n - 1, row.level) for i, n in zip(found, group.shape, strict=False)]
+        write_each(scope, [(eqn, (*rows, *index[1:])) for eqn in group.roots], stored)
+
+    shape = (ends[-1], *group.shape[outer:])
+    return _loops_kernel(new_scope, new_scope(), replace(group, shape=shape, axes=(), flat=False), write)
+
+
+def _thin(part: Part, n: int) -> bool:
+    return (part[1] - part[0]) * THIN <= n
+
+
+def _interleaved(group: Group, boxes: Sequence[Box]) -> bool:
     """Whether boxes are the elements of rows, which are many and short."""
     return (1 < len(boxes) == group.shape[-1] <= TURNS <= math.prod(group.shape[:-1])
             and all(box[-1][1] - box[-1][0] == 1 for box in boxes))
@@ -225,7 +272,7 @@ def _turned(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var]
         for index in scope.used)
 
 
-def _boxes(shape: Shape, cuts: dict[int, Sequence[int]], before: tuple[Part, ...] = ()) -> Iterator[tuple[Part, ...]]:
+def _boxes(shape: Shape, cuts: dict[int, Sequence[int]], before: tuple[Part, ...] = ()) -> Iterator[Box]:
     """The parts along all dimensions, of each box. Those that are thin along one are not cut along the next ones: three
     dimensions with a first and a last element of their own have seven boxes, not 27."""
     d = len(before)
@@ -234,8 +281,7 @@ def _boxes(shape: Shape, cuts: dict[int, Sequence[int]], before: tuple[Part, ...
         return
     n = shape[d]
     for part in itertools.pairwise([0, *(c for c in sorted(cuts.get(d, ())) if 0 < c < n), n]):
-        thin = (part[1] - part[0]) * THIN <= n
-        yield from _boxes(shape, {} if thin else cuts, (*before, part))
+        yield from _boxes(shape, {} if _thin(part, n) else cuts, (*before, part))
 
 
 def _paired_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[Var], d: int, cut: int
@@ -271,7 +317,13 @@ def _write_box(new_scope: Callable[[], Scope], scope: Scope, group: Group, store
         write_each(scope, [(eqn, place) for eqn in group.roots for place in places], stored)
 
     box = replace(group, shape=sizes, flat=group.flat and sizes == group.shape)
-    space, written = merge_runs(new_scope, box, write)
+    return _loops_kernel(new_scope, scope, box, write)
+
+
+def _loops_kernel(new_scope: Callable[[], Scope], scope: Scope, group: Group, write: Callable[[Scope, Indices], None]
+                  ) -> Scope:
+    """A kernel with the loops of a group's shape, in which `write` writes, behind what it has."""
+    space, written = merge_runs(new_scope, group, write)
     if written is not None and not scope.body:
         return written
     with ExitStack() as stack:
