@@ -19,7 +19,7 @@ from benchmarks.harness import HAVE_JAX, Case, report
 if HAVE_JAX:
     import jax
 
-WARM = 0.1  # seconds: functions that are called often are compiled after 0.02 s of it
+WARM = 0.1  # seconds: functions that are called often are compiled after 0.01 s of it
 CALLS = """
 x + y; x - 1; x * 2.5; x / y; x // y; x % y; x ** 2; x ** 0.5; -x; abs(x); x @ y; x > y; n >> 1; x[0]; x[1:5]
 x[::2, 1:]

@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from anima import errors
 from anima.api.jit import JitFunction
-from anima.config import config
+from anima.config import config, settled
 from anima.core.array import Array, ConcreteArray
 from anima.core.replay import record
 from anima.core.state import current, is_tracing
@@ -27,10 +27,11 @@ from anima.util import cleared
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST_KNOWN = 1024
-_WORTH = 0.02     # seconds in single operations, after which a function is compiled if that changes no bit
+_WORTH = 0.01     # seconds in single operations, after which a function is compiled if that changes no bit
 LARGE = 1 << 18  # elements from which passes over memory for each operation cost more than one compiled program
 _PLAIN = frozenset((type(None), bool, int, float, str))
 _WHOLE = frozenset((type(None), bool, int, str, type(...)))
+_VIEW = 1 << 14  # bytes of a result that is a view of an operand, from which compiled code is slower: it copies
 _ARRAYS = (Array, np.ndarray, np.generic)
 _VALUE_NEEDED = (errors.ConcretizationTypeError, errors.TracerArrayConversionError, errors.TracerIntegerConversionError)
 
@@ -124,10 +125,11 @@ def compiled(fun: F, static: Iterable[str] = ()) -> F:
 class _Repeated:
     """What is known of calls of one kind."""
 
-    __slots__ = ("exact", "met", "program", "spent", "tape")
+    __slots__ = ("exact", "met", "program", "run", "spent", "tape")
 
     def __init__(self) -> None:
         self.met, self.spent, self.exact = False, 0.0, False
+        self.run: Callable[..., Any] | None = None
         self.tape: Callable[..., Any] | None = None
         self.program: _Program | None = None
 
@@ -139,6 +141,7 @@ class _Repeated:
         if not self.met:
             self.met = True
             out, self.tape, self.exact = record(fun, arrays, args, kwargs)
+            self.exact = self.exact and not _is_large_view(out, arrays)
         elif self.tape is not None:
             out = self.tape(*arrays)
         if out is NotImplemented:
@@ -150,6 +153,21 @@ class _Repeated:
                                                             if x.__class__ is ConcreteArray])
         return out
 
+    def settle(self, options: Any) -> None:
+        """Has `run` be what from now on is called with the arrays, if it is known what that is and nothing is done
+        beside: the compiled program, or the tape, if there will be no program."""
+        if self.program is None:
+            self.run = None if self.exact else self.tape
+        elif self.program.jitted is not None:
+            key, run, finish = self.program.jitted.programs.last
+            self.run = run if key is options and finish is None else None
+
+
+def _is_large_view(out: Any, arrays: Sequence[ConcreteArray]) -> bool:
+    results = out if isinstance(out, (list, tuple)) else [out]
+    return any(x.__class__ is ConcreteArray and x.nbytes >= _VIEW
+               and any(np.may_share_memory(x._value, a._value) for a in arrays) for x in results)
+
 
 def repeated(fun: F) -> F:
     """`fun`, which does not find out again what it applies to arrays of types that it was called with before.
@@ -157,13 +175,46 @@ def repeated(fun: F) -> F:
     Where compiled code gives the same bits, it is compiled once such calls have taken as long as that takes.
     """
     known: dict[Any, _Repeated | None] = {}
+    quick: dict[Any, tuple[_Repeated, Any]] = {}  # by types of arrays that are told by identity, and kept
     cleared(known.clear)
+    cleared(quick.clear)
 
     @functools.wraps(fun)
     def public(*args: Any, **kwargs: Any) -> Any:
-        options = config.call_key()
+        options = settled[0] or config.call_key()
         if current.trace is not EVAL or not EVAL.learns(options):
             return fun(*args, **kwargs)
+        if kwargs:
+            return general(options, args, kwargs)
+        key = [options]
+        arrays = []
+        for x in args:
+            kind = x.__class__
+            if kind is ConcreteArray:
+                key.append(id(x.aval))
+                arrays.append(x)
+            elif kind in _WHOLE:
+                key += kind, x
+            elif kind is slice and _WHOLE.issuperset(kinds := (type(x.start), type(x.stop), type(x.step))):
+                key += kind, kinds, x.start, x.stop, x.step
+            elif kind is tuple and _WHOLE.issuperset(kinds := (*map(type, x),)):
+                key += kind, kinds, x
+            else:
+                return general(options, args, kwargs)
+        this = (*key,)
+        found = quick.get(this)
+        if found is None:
+            return general(options, args, kwargs, this)
+        calls = found[0]
+        if calls.run is not None:
+            out = calls.run(*arrays)
+            if out is not NotImplemented:
+                return out
+        out = calls.call(fun, arrays, args, kwargs)
+        calls.settle(options)
+        return out
+
+    def general(options: Any, args: tuple[Any, ...], kwargs: dict[str, Any], this: Any = None) -> Any:
         key: list[Any] = [options, len(args), *kwargs]
         arrays = []
         try:
@@ -174,16 +225,19 @@ def repeated(fun: F) -> F:
                     key += aval.shape, aval.dtype, aval.weak_type
                 else:
                     key.append(_static(x))
-            this = (*key,)
-            found = known.get(this)
+            found = known.get(these := (*key,))
         except TypeError:
             return fun(*args, **kwargs)
-        if found is not None:
-            return found.call(fun, arrays, args, kwargs)
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
-        known[this] = _Repeated() if this in known else None
-        return fun(*args, **kwargs)
+        if found is None:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[these] = _Repeated() if these in known else None
+            return fun(*args, **kwargs)
+        if this is not None:
+            if len(quick) >= _MOST_KNOWN:
+                quick.clear()
+            quick[this] = found, [x.aval for x in arrays]
+        return found.call(fun, arrays, args, kwargs)
 
     return public  # type: ignore[return-value]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,16 @@ _table = _Table()
 def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
     """Gives operators and methods of arrays their meaning; called once, by the NumPy face."""
     _table.update(table)
+    for special, method in [*vars(Array).items()]:
+        if isinstance(method, FunctionType) and method in _operators:  # from now on without a look into the table
+            setattr(Array, special, table[_operators[method]])
     for method, name in _methods.items():  # what `help` shows
         first, *rest = inspect.signature(table[name]).parameters.values()
         method.__signature__ = inspect.Signature([first.replace(name="self"), *rest])
 
 
-_methods: dict[Any, str] = {}  # the methods of arrays, and what each is called in the table
+_methods: dict[Any, str] = {}    # the methods of arrays, and what each is called in the table
+_operators: dict[Any, str] = {}  # and operators that have an array on their left
 
 
 def operator(name: str) -> Callable[..., Any]:
@@ -82,6 +87,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
             errors.filter_traceback(error)
             raise
 
+    _operators[operator] = name
     return operator
 
 

@@ -331,3 +331,33 @@ def test_programs_that_are_forgotten_are_made_again(monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         for n, want in enumerate(wants, 1):
             np.testing.assert_array_equal(random.normal(key, (n,)), want)
+
+
+@pytest.mark.parametrize("call", [lambda x: x.reshape(-1), lambda x: x[1:], lambda x: x[None], lambda x: x[0],
+                                  lambda x: x[..., 1:2, :]], ids=range(5))
+def test_large_views_stay_views(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code would copy them."""
+    monkeypatch.setattr(eager, "_WORTH", 0.0)
+    large, small = jnp.zeros((2, eager._VIEW)), jnp.zeros((2, 5))
+    for _ in range(8):
+        assert np.may_share_memory(call(large)._value, large._value)
+        assert call(small).shape == call(np.zeros((2, 5))).shape
+
+
+def test_indices_that_are_equal_and_others() -> None:
+    x = jnp.arange(12.0).reshape(3, 4)
+    for _ in range(6):
+        for index, shape in ((1, (4,)), (True, (1, 3, 4)), (slice(0, 1), (1, 4)), (slice(False, True), (1, 4)),
+                             (slice(None), (3, 4)), ((1, 0), ()), ((True, 0), (1, 4)), ((1, False), (0, 4)),
+                             ((slice(0, 1), 0), (1,)), ((0, None), (1, 4)), (None, (1, 3, 4)), (..., (3, 4))):
+            assert x[index].shape == np.asarray(x)[index].shape == shape, index
+
+
+def test_deleted_operands_of_calls_that_are_known() -> None:
+    call = lambda x: jnp.sort(x[1:].reshape(-1))
+    for _ in range(200):
+        call(jnp.zeros((3, 4)))
+    gone = jnp.zeros((3, 4))
+    gone.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        call(gone)
