@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from decimal import Context, Decimal, localcontext
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import inf, nan
 
 import numpy as np
 
+from anima.compiler.scalars.arithmetic import if_any
 from anima.compiler.scalars.base import Num, lookup, polynomial, quotient, select
-from anima.ops.pairs import Pair, quick_two_sum, two_product
+from anima.ops.pairs import quick_two_sum, two_product
 
 LOG2E = 1.4426950408889634
 LN2_SHORT = (0.6931471805598903, 5.497923018708371e-14)  # the first a multiple of 2**-42
@@ -47,16 +48,16 @@ LOG = {
             0.09090933176351228, -0.08332925663985351, 0.07691359945776699, -0.07149110588082157,
             0.06686331265462078, -0.0620126375935652, 0.056599675799831994, -0.056454500727918744,
             0.06507481108895051, -0.060732178398439696, 0.02692198669680502)}
-# 2**r = 1 + r * P(r) to 2**-45, |r| <= 1/2: for powers
-EXP2_POW_F32 = (0.6931471805461005, 0.24022650546750832, 0.05550410941183671, 0.00961816546260099,
-                0.0013333451745301433, 0.00015378358296026535, 1.5309561715657744e-05, 1.8484391200613057e-06)
+# 2**r = 1 + r * P(r) to 2**-34, |r| <= 1/2: for powers
+EXP2_POW_F32 = (0.6931471807016106, 0.24022651076692697, 0.05550410390614832, 0.009618036474529247,
+                0.001333390314553957, 0.00015467331139567812, 1.520621986877923e-05)
 # sinh(x) = x + x**3 * P(x**2), |x| <= 1
 SINH = {
     "f32": (0.1666666716337204, 0.008333350531756878, 0.00019836155115626752, 2.816974529196159e-06),
     "f64": (0.16666666666666669, 0.008333333333333148, 0.000198412698414321, 2.7557319157000134e-06,
             2.5052123147965983e-08, 1.6057258909104832e-10, 7.758774343118773e-13)}
-# The bits of a**(-1/3) are about these minus a third of those of a: 1 - a r**3 is then at most 0.102.
-CBRT_BITS = {"f32": 0x54A1F671, "f64": 0x553EE978D4FDF3B7}
+# The bits of a**(-1/3) are about these minus a third of those of a.
+CBRT_BITS = 0x553EE978D4FDF3B7
 
 
 # Exponentials --------------------------------------------------------------------------------------
@@ -78,7 +79,7 @@ def _expm1(x: Num, halvings: int = 0) -> Num:
     near = n.fma(-high, x)  # exact
     r = n.fma(-low, near)
     rest = (r * r).fma(polynomial(r, EXP[name]), n.fma(-low, near - r))
-    scale = _scale(n - float(halvings) if halvings else n)
+    scale = power_of_two(n - float(halvings) if halvings else n)
     return scale.fma(rest, scale.fma(r, scale - 2.0**-halvings))
 
 
@@ -98,7 +99,7 @@ def exp2(x: Num) -> Num:
     return r.fma(polynomial(r, EXP2[x.kind.name]), 1.0).times_power_of_two(n)
 
 
-def _scale(n: Num) -> Num:
+def power_of_two(n: Num) -> Num:
     """2**n for a float n that holds the exponent of a normal number."""
     kind = n.kind
     return ((n.to_int() + kind.bias) << kind.mantissa).number()
@@ -154,11 +155,16 @@ def normalised(x: Num, normal: bool = False) -> tuple[Num, Num]:
     kind = x.kind
     small = x < kind.tiny
     up = kind.mantissa + 1
-    scaled = x if normal else select(small, x * 2.0**up, x)
-    offset = scaled.pattern() - ROOT_HALF[kind.name]
-    k = (offset >> kind.mantissa).to_float()
-    z = ((offset & ((1 << kind.mantissa) - 1)) + ROOT_HALF[kind.name]).number()
+    z, whole = _normalised(x if normal else select(small, x * 2.0**up, x))
+    k = whole.to_float()
     return z, k if normal else k - select(small, k.const(up), 0.0)
+
+
+def _normalised(x: Num) -> tuple[Num, Num]:
+    """`normalised` for a number that is not subnormal; k as an integer."""
+    kind = x.kind
+    offset = x.pattern() - ROOT_HALF[kind.name]
+    return ((offset & ((1 << kind.mantissa) - 1)) + ROOT_HALF[kind.name]).number(), offset >> kind.mantissa
 
 
 def split(x: Num, normal: bool = False) -> tuple[Num, Num]:
@@ -196,8 +202,10 @@ def log1p(x: Num) -> Num:
 
 def log_of_sum(u: Num, error: Num, x: Num | None = None, zero: float = 0.0) -> Num:
     """log(u + error) of positive numbers, the second less than an ulp of the first; specials as `_log_of`."""
-    f, k = split(u)
-    return _log_of(error.fma(_scale((-k).at_least(-100.0)), f), k, x, zero)
+    z, k = _normalised(u)
+    # The sum is 2**k * (z + error * 2**-k); where that is no normal number, the error is of none.
+    scale = ((k.const(u.kind.bias) - k).call("smax", k.const(0)) << u.kind.mantissa).number()
+    return _log_of(error.fma(scale, z - 1.0), k.to_float(), x, zero)
 
 
 def log2(x: Num) -> Num:
@@ -248,53 +256,82 @@ def rsqrt(x: Num) -> Num:
 
 
 def cbrt(x: Num) -> Num:
-    """a r**2 and a step of Newton's from there, r = a**(-1/3): minus a third of the exponent by arithmetic on the bits
-    (Kahan), then two steps that divide by nothing: with h = 1 - a r**3, the series of r (1 - h)**(-1/3)."""
-    kind = x.kind
+    """From r = a**(-1/3), near enough: minus a third of the exponent by arithmetic on the bits (Kahan)."""
     a = x.abs()
-    up, least = (48, 2.0**-78) if kind.name == "f32" else (108, 2.0**-960)
-    small = a < least  # the rests below must not be subnormal
-    scaled = select(small, a * 2.0**up, a)
+    y = (_cbrt_f32 if x.kind.name == "f32" else _cbrt_f64)(a)
+    return select(a.compare("ult", inf) & (a != 0.0), y.copysign(x), x)
+
+
+def _inverse_cbrt(a: Num) -> Num:
+    """a**(-1/3) of f64, so that 1 - a r**3 is at most 0.102 for positive numbers that are normal."""
     # The pattern is the logarithm, near enough; a third of its upper half is one of 32 bits, times 2**32.
-    pattern = scaled.pattern()
-    third = pattern / 3 if kind.name == "f32" else pattern.shift_right(32) * 0x55555556
-    r = (third.const(CBRT_BITS[kind.name]) - third).number()
-    for order in (4, 2 if kind.name == "f32" else 4):
+    third = a.pattern().shift_right(32) * 0x55555556
+    return (third.const(CBRT_BITS) - third).number()
+
+
+def _cbrt_f32(a: Num) -> Num:
+    """In f64 a r**2 (1 - h)**(-2/3), h = 1 - a r**3, by its series to 2**-31."""
+    wide = a.cast("fpext", "double")
+    r = _inverse_cbrt(wide)
+    near = wide * r
+    h = (-near).fma(r * r, 1.0)
+    near = near * r
+    series = [*accumulate(range(1, 9), lambda c, n: c * (n - 1 / 3) / n, initial=1.0)][1:]
+    return (near * h).fma(polynomial(h, series), near).cast("fptrunc", "float")
+
+
+def _cbrt_f64(a: Num) -> Num:
+    """a r**2 and a step of Newton's from there, after two steps for r that divide by nothing: the series of
+    r (1 - h)**(-1/3), h = 1 - a r**3."""
+    small = a < 2.0**-960  # the rests below must not be subnormal
+    scaled = select(small, a * 2.0**108, a)
+    r = _inverse_cbrt(scaled)
+    for _ in range(2):
         h = (-(scaled * r)).fma(r * r, 1.0)
-        r = (r * h).fma(polynomial(h, (1 / 3, 2 / 9, 14 / 81)[:order - 1]), r)
+        r = (r * h).fma(polynomial(h, (1 / 3, 2 / 9, 14 / 81)), r)
     y = scaled * r * r
-    square = two_product(y, y)  # in f32 its rounding is a sixth of a unit of the result
-    rest = (-y).fma(square.hi, scaled)
-    rest = rest if kind.name == "f32" else (-y).fma(square.lo, rest)
+    square = two_product(y, y)
+    rest = (-y).fma(square.lo, (-y).fma(square.hi, scaled))
     y = rest.fma(r * r * (1.0 / 3.0), y)
-    y = select(small, y * 2.0 ** -(up // 3), y).copysign(x)
-    return select(a.compare("ult", inf) & (a != 0.0), y, x)
+    return select(small, y * 2.0**-36, y)
 
 
 def power(x: Num, y: Num) -> Num:
-    """x**y as C's pow: exp(y * log|x|), with the logarithm to 11 bits more than the result needs."""
-    a = x.abs()
-    size = _power_f32(a, y) if x.kind.name == "f32" else _power_f64(a, y)
+    """x**y as C's pow: exp(y * log|x|), with the logarithm to 11 bits more than the result needs.
+
+    Nothing is looked at on the way where x and the result are ordinary numbers.
+    """
+    power_of = _power_f32 if x.kind.name == "f32" else _power_f64
+    size, ordinary = power_of(x, y, True)
+    return if_any(~ordinary, size, lambda: _power_specials(x, y, power_of(x.abs(), y, False)[0]))
+
+
+def _power_specials(x: Num, y: Num, size: Num) -> Num:
+    """x**y from |x|**y."""
     half = y * 0.5
     whole = y == y.rint()
     odd = whole & (half != half.rint())
     negative = x.pattern() < 0
     size = select(negative & odd, -size, size)
-    size = select((x < 0.0) & ~whole & (a < inf), nan, size)
-    size = select((a == 1.0) & (y.abs() == inf), 1.0, size)
+    size = select((x < 0.0) & ~whole & (x.abs() < inf), nan, size)
+    size = select((x.abs() == 1.0) & (y.abs() == inf), 1.0, size)
     return select((y == 0.0) | (x == 1.0), 1.0, size)
 
 
-def _power_f32(a: Num, y: Num) -> Num:
+def _power_f32(a: Num, y: Num, plain: bool) -> tuple[Num, Num]:
+    """a**y of a >= 0, and whether that was right if it was taken for `plain`: a number, and none near the ends."""
     wide, exponent = a.cast("fpext", "double"), y.cast("fpext", "double")
     z, k = normalised(wide, normal=True)
     r, first, _ = _divided(z)
-    logarithm = r.fma(polynomial(r, [LOG2E * (-1) ** n / (n + 1) for n in range(6)]),
-                      first.fma(LOG2E, _log_specials(k, wide)))
-    t = (exponent * logarithm).at_most(300.0).at_least(-300.0)
+    square = r * r
+    terms = [LOG2E * (-1) ** n / (n + 1) for n in range(5)]
+    near = r.fma(terms[0], first.fma(LOG2E, k if plain else _log_specials(k, wide)))
+    t = exponent * square.fma(polynomial(r, terms[1:]), near)
+    ordinary = (a > 0.0) & (a < inf) & (t.abs() < 300.0)
+    t = t if plain else t.at_most(300.0).at_least(-300.0)
     n = t.rint()
     r = t - n
-    return r.fma(polynomial(r, EXP2_POW_F32), 1.0).times_power_of_two(n).cast("fptrunc", "float")
+    return (power_of_two(n) * polynomial(r, (1.0, *EXP2_POW_F32))).cast("fptrunc", "float"), ordinary
 
 
 @cache
@@ -324,30 +361,28 @@ def _divided(z: Num) -> tuple[Num, Num, Num]:
     return z.fma(inverse, -1.0), first, rest
 
 
-def _log_pair(a: Num) -> Pair:
-    """log a to 2**-66 for finite positive a: k ln 2 + log c + log(1 + r)."""
-    z, k = normalised(a)
+def _power_f64(a: Num, y: Num, plain: bool) -> tuple[Num, Num]:
+    """As `_power_f32`. The logarithm is a sum of two numbers, to 2**-66, of which the second is small:
+    k ln 2 + log c + log(1 + r)."""
+    z, k = normalised(a, normal=plain)
     r, first, rest = _divided(z)
     square = two_product(r * -0.5, r)
-    coarse = k.fma(LN2_SHORT[0], first)  # exact
-    linear = quick_two_sum(coarse, r)
+    linear = quick_two_sum(k.fma(LN2_SHORT[0], first), r)  # the sum of the first is exact
     total = quick_two_sum(linear.hi, square.hi)
-    cubic = r * r * r * polynomial(r, [(-1) ** n / (n + 3) for n in range(8)])
-    return quick_two_sum(total.hi, k.fma(LN2_SHORT[1], rest) + linear.lo + square.lo + total.lo + cubic)
-
-
-def _power_f64(a: Num, y: Num) -> Num:
+    small = (r * r * r).fma(polynomial(r, [(-1) ** n / (n + 3) for n in range(8)]), k.fma(LN2_SHORT[1], rest))
+    small = total.lo + (small + (linear.lo + square.lo))
+    product = two_product(total.hi if plain else _log_specials(total.hi, a), y)
+    t, lo = product.hi, small.fma(y, product.lo)
+    ordinary = (a >= a.kind.tiny) & (a < inf) & (t.abs() < 700.0)
+    if not plain:
+        lo = select((a > 0.0) & (a < inf) & (t.abs() < 800.0), lo, 0.0)
+        t = t.at_most(800.0).at_least(-800.0)
     high, low = LN2["f64"]
-    total = _log_pair(a)
-    hi = _log_specials(total.hi, a)
-    ordinary = (a > 0.0) & (a < inf)
-    product = two_product(hi, y)
-    lo = select(ordinary, total.lo, 0.0).fma(y, product.lo)
-    lo = select(product.hi.abs() < 800.0, lo, 0.0)
-    t = product.hi.at_most(800.0).at_least(-800.0)
     n = (t * LOG2E).rint()
-    first = n.fma(-high, t)
-    reduced = quick_two_sum(first, n.fma(-low, lo))
+    reduced = quick_two_sum(n.fma(-high, t), n.fma(-low, lo))
     r = reduced.hi
     p = r + (r * r).fma(polynomial(r, EXP["f64"]), reduced.lo)
-    return (p + 1.0).times_power_of_two(n)
+    if not plain:
+        return (p + 1.0).times_power_of_two(n), ordinary
+    scale = power_of_two(n)
+    return scale.fma(p, scale), ordinary

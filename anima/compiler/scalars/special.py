@@ -14,7 +14,18 @@ from math import inf, log, nan, pi
 
 from anima.compiler.scalars.arithmetic import if_any, repeat
 from anima.compiler.scalars.base import Num, horner, polynomial, select
-from anima.compiler.scalars.exponential import exp, expm1, log as log_of, log1p, log_of_sum, reduced_exp, split
+from anima.compiler.scalars.exponential import (
+    EXP2,
+    LOG2E,
+    exp,
+    expm1,
+    log as log_of,
+    log1p,
+    log_of_sum,
+    power_of_two,
+    reduced_exp,
+    split,
+)
 from anima.compiler.scalars.trigonometric import COS, SIN, cos, sin
 from anima.ops.gamma import PRODUCT_ENDS, Functions, digamma_left, lgamma_left
 from anima.ops.pairs import Pair, quick_two_sum
@@ -104,9 +115,15 @@ def erf(x: Num) -> Num:
     """The error function."""
     name, a = x.kind.name, x.abs()
     small = a.fma(polynomial(a * a, ERF_SMALL[name]), a)
-    clipped = a.at_most(3.95 if name == "f32" else 5.95)
-    large = 1.0 - exp(-polynomial(clipped, ERF_LARGE[name]))
-    return select(a < 1.0, small, large).copysign(x)
+
+    def large() -> Num:
+        # 1 - 2**-t = (1 - s) - s * (2**r - 1)  with t = -log2(erfc(a)), s = 2**n, n + r = -t
+        t = polynomial(a.at_most(3.95 if name == "f32" else 5.95), [-LOG2E * c for c in ERF_LARGE[name]])
+        n = t.rint()
+        r, s = t - n, power_of_two(n)
+        return (-s * r).fma(polynomial(r, EXP2[name]), 1.0 - s)
+
+    return if_any(a >= 1.0, small, large).copysign(x)
 
 
 def erfc(x: Num) -> Num:
@@ -197,20 +214,29 @@ def _sin_pi(f: Num) -> Num:
 
 def lgamma_right(a: Num) -> Num:
     """The logarithm of gamma(a) for a > 0."""
-    # Below 3/4: gamma(a) = gamma(a + 1) / a. From 3 to 8: gamma(a) = (a - 1) gamma(a - 1).
-    low = a < 0.75
-    near, product = select(low, a + 1.0, a), select(low, a, 1.0)
-    for _ in range(5):
-        step = (near > 3.0) & (a < 8.0)
-        near = select(step, near - 1.0, near)
-        product = select(step, product * near, product)
-    logarithm = log_of(select(a < 8.0, product, a))
-    series = (near - 1.0) * (near - 2.0) * polynomial(near.at_most(3.0) - 1.875, LGAMMA_NEAR)
-    middle = select(low, series - logarithm, series + logarithm)
-    inverse = 1.0 / a
-    rest = inverse.fma(polynomial(inverse * inverse, STIRLING), 0.5 * log(2 * pi) - 0.5)
-    far = (a - 0.5).fma(logarithm - 1.0, rest)
-    return select(a < 1e-300, -log_of(a), select(a < 8.0, middle, select(a == inf, inf, far)))
+    def far() -> Num:
+        inverse = 1.0 / a
+        rest = inverse.fma(polynomial(inverse * inverse, STIRLING), 0.5 * log(2 * pi) - 0.5)
+        return select(a == inf, inf, (a - 0.5).fma(log_of(a) - 1.0, rest))
+
+    def middle() -> Num:
+        # Below 3/4: gamma(a) = gamma(a + 1) / a. From 3 to 8: gamma(a) = (a - 1) gamma(a - 1).
+        low = a < 0.75
+        near, product = select(low, a + 1.0, a), select(low, a, 1.0)
+        for _ in range(5):
+            step = near > 3.0
+            near = select(step, near - 1.0, near)
+            product = select(step, product * near, product)
+        logarithm = log_of(product)
+        return select(low, _lgamma_near(near) - logarithm, _lgamma_near(near) + logarithm)
+
+    below = if_any((a < 0.75) | ((a > 3.0) & (a < 8.0)), _lgamma_near(a), middle)
+    return if_any(a >= 8.0, below, far)
+
+
+def _lgamma_near(a: Num) -> Num:
+    """`lgamma_right` from 3/4 to 3."""
+    return (a - 1.0) * (a - 2.0) * polynomial(a.at_most(3.0) - 1.875, LGAMMA_NEAR) + 0.0  # and not -0 of 1
 
 
 def lgamma_f64(x: Num) -> Num:
@@ -230,18 +256,29 @@ def lgamma_f64(x: Num) -> Num:
 
 def digamma_right(a: Num) -> Num:
     """The derivative of lgamma for a > 0."""
-    low = a < 1.0
-    near, total = select(low, a + 1.0, a), select(low, -1.0 / a, 0.0)
-    for _ in range(5):
-        step = (near > 3.0) & (a < 8.0)
-        near = select(step, near - 1.0, near)
-        total = select(step, total + 1.0 / near, total)
-    clipped = near.at_most(3.0)
-    series = ((clipped - DIGAMMA_ROOT[0]) - DIGAMMA_ROOT[1]) * polynomial(clipped - 2.0, DIGAMMA_NEAR)
-    inverse = 1.0 / a
-    square = inverse * inverse
-    far = log_of(a) - inverse.fma(0.5, square * polynomial(square, DIGAMMA_FAR))
-    return select(a == inf, inf, select(a < 8.0, series + total, far))
+    def far() -> Num:
+        inverse = 1.0 / a
+        square = inverse * inverse
+        result = log_of(a) - inverse.fma(0.5, square * polynomial(square, DIGAMMA_FAR))
+        return select(a == inf, inf, result)
+
+    def middle() -> Num:
+        low = a < 1.0
+        near, total = select(low, a + 1.0, a), select(low, -1.0 / a, 0.0)
+        for _ in range(5):
+            step = near > 3.0
+            near = select(step, near - 1.0, near)
+            total = select(step, total + 1.0 / near, total)
+        return _digamma_near(near) + total
+
+    below = if_any((a < 1.0) | ((a > 3.0) & (a < 8.0)), _digamma_near(a), middle)
+    return if_any(a >= 8.0, below, far)
+
+
+def _digamma_near(a: Num) -> Num:
+    """`digamma_right` from 1 to 3."""
+    clipped = a.at_most(3.0)
+    return ((clipped - DIGAMMA_ROOT[0]) - DIGAMMA_ROOT[1]) * polynomial(clipped - 2.0, DIGAMMA_NEAR)
 
 
 def digamma_f64(x: Num) -> Num:
