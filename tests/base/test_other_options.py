@@ -19,6 +19,7 @@ import anima
 import anima.numpy as jnp
 from anima import config, random
 from anima.ad_checkpoint import checkpoint_name
+from anima.compiler.machine.folder import on_disk
 from anima.other_options import OTHER_OPTIONS, TRANSFER_GUARDS
 
 
@@ -163,11 +164,11 @@ def test_what_is_put_on_disk(tmp_path: pathlib.Path) -> None:
     assert not _stored(tmp_path / "off", jax_enable_compilation_cache=False)
     assert not _stored(tmp_path / "slow", jax_persistent_cache_min_compile_time_secs=100.0)
     assert not _stored(tmp_path / "large", jax_persistent_cache_min_entry_size_bytes=1 << 24)
-    room = sum(every.values()) - 1
+    room = sum(map(on_disk, every.values())) - 1
     for path in (tmp_path / "all").glob("*.anima"):
         os.utime(path, (time.time() - 1e5,) * 2)
     few = _stored(tmp_path / "few", jax_compilation_cache_max_size=room)
-    assert 0 < len(few) < len(every) and sum(few.values()) <= room
+    assert 0 < len(few) < len(every) and sum(map(on_disk, few.values())) <= room
 
 
 def test_errors_of_the_cache(tmp_path: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import pathlib
+import random
 import stat
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def test_the_oldest_go(folder: Folder) -> None:
     for age, name in enumerate(reversed(names)):
         os.utime(file_of(folder, name), (time.time() - 100 * age,) * 2)
     assert got(folder, names[0]) == DATA  # and is the newest now
-    size = file_of(folder).stat().st_size
+    size = folders.on_disk(file_of(folder).stat().st_size)
     assert folder.trim(3 * size + 1) == 3 * size
     assert {e.name.removesuffix(folders.SUFFIX) for e in folder.entries()} == {names[0], *names[-2:]}
 
@@ -320,25 +321,43 @@ def test_there_is_no_more_than_fits(on_disk: pathlib.Path) -> None:
         store.write(OTHER, bytes(30_000))
         store.flush()
     files = list(on_disk.iterdir())
-    assert 0 < sum(f.stat().st_size for f in files) <= 20_000
+    assert 0 < sum(folders.on_disk(f.stat().st_size) for f in files) <= 20_000
     assert f"{29:064}{folders.SUFFIX}" in [f.name for f in files] and OTHER + folders.SUFFIX not in [
         f.name for f in files]
 
 
 @pytest.mark.parametrize("before", [0, 9, 40])
-def test_what_earlier_processes_left_counts(on_disk: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
-                                            before: int) -> None:
+def test_what_earlier_processes_left_counts(on_disk: pathlib.Path, before: int) -> None:
     """After every write there is no more than fits, from the first on; and no less is kept than that."""
     for k in range(before):
         Folder(str(on_disk)).put(f"{k:064}", bytes(1500))
-    monkeypatch.setattr(store, "_taken", {})
     with compilation_cache_max_size(20_000):
         for k in range(100, 118):
             store.write(f"{k:064}", bytes(1500))
             store.flush()
-            sizes = [f.stat().st_size for f in on_disk.iterdir()]
+            sizes = [folders.on_disk(f.stat().st_size) for f in on_disk.iterdir()]
             assert sum(sizes) <= 20_000 < sum(sizes) + 2 * max(sizes) or len(sizes) == before + k - 99
             assert store.read(f"{k:064}") is not None
+
+
+def test_folders_are_looked_through_once_for_a_part_of_their_size(on_disk: pathlib.Path,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full one takes a second to look through: not every process does that, nor any at every write."""
+    looks = []
+    monkeypatch.setattr(Folder, "trim", lambda self, largest: looks.append(largest))
+    monkeypatch.setattr(store.secrets, "randbelow", random.Random(7).randrange)
+    with compilation_cache_max_size(400 * 4096):
+        for k in range(2000):
+            store.write(f"{k:064}", bytes(1500))
+        store.flush()
+    expected = 2000 * store.LOOKS / 400
+    assert 0.7 * expected < len(looks) < 1.3 * expected
+    looks.clear()
+    with compilation_cache_max_size(-1):
+        for k in range(20):
+            store.write(f"{k:064}", bytes(1500))
+        store.flush()
+    assert not looks
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

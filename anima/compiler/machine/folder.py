@@ -21,6 +21,7 @@ from anima.core.format import FormatError, opened, sealed
 
 MAGIC, VERSION, SUFFIX, PART = b"ANIMAKEY", 1, ".anima", ".part-"
 LARGEST = 1 << 28   # bytes of a file: more is none of ours
+_BLOCK = 4096       # bytes, of most systems of files
 _STALE = 3600       # seconds after which a file that is not complete has been given up
 _HAS_PLACES = os.open in os.supports_dir_fd and os.rename in os.supports_dir_fd and hasattr(os, "geteuid")
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | (
@@ -37,6 +38,11 @@ class CachedFile(NamedTuple):
     name: str
     size: int
     used: float
+
+
+def on_disk(size: int) -> int:
+    """The bytes that a file takes: whole blocks."""
+    return -(-size // _BLOCK) * _BLOCK
 
 
 class Folder:
@@ -118,30 +124,41 @@ class Folder:
 
     def entries(self) -> list[CachedFile]:
         """The files of the folder, those that were used longest ago first."""
+        return sorted(self._files(SUFFIX), key=lambda e: (e.used, e.name))
+
+    def _files(self, *ends: str) -> list[CachedFile]:
+        """The plain files whose names end, or begin, so: there may be a hundred thousand of them."""
         found = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as files:
-            for file in files:
-                with contextlib.suppress(FileNotFoundError):  # another process was quicker
-                    if file.name.endswith(SUFFIX) and file.is_file(follow_symlinks=False):
+        try:
+            with os.scandir(self.path) as files:
+                for file in files:
+                    if not (file.name.endswith(ends) or file.name.startswith(ends)):
+                        continue
+                    try:
                         known = file.stat(follow_symlinks=False)
+                    except FileNotFoundError:  # another process was quicker
+                        continue
+                    if stat.S_ISREG(known.st_mode):
                         found.append(CachedFile(file.name, known.st_size, known.st_mtime))
-        return sorted(found, key=lambda e: (e.used, e.name))
+        except FileNotFoundError:
+            pass
+        return found
 
     def trim(self, largest: int) -> int:
-        """Deletes what was used longest ago, until the rest takes no more than `largest` bytes, and what writers
-        that were stopped have left; gives the bytes of the rest."""
-        entries = self.entries()
-        taken = sum(e.size for e in entries)
-        for e in entries:
-            if taken <= largest:
-                break
+        """Deletes what was used longest ago, until the rest takes no more than `largest` bytes of the disk, and what
+        writers that were stopped have left; gives the bytes of the rest."""
+        now, left = time.time(), []
+        for e in self._files(SUFFIX, PART):
+            if not e.name.startswith(PART):
+                left.append(e)
+            elif now - e.used > _STALE:
+                self._delete(e.name)
+        left.sort(key=lambda e: (e.used, e.name), reverse=True)
+        taken = sum([on_disk(e.size) for e in left])
+        while taken > largest:
+            e = left.pop()
             self._delete(e.name)
-            taken -= e.size
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as files:
-            for file in files:
-                with contextlib.suppress(FileNotFoundError):
-                    if file.name.startswith(PART) and time.time() - file.stat().st_mtime > _STALE:
-                        self._delete(file.name)
+            taken -= on_disk(e.size)
         return taken
 
     def check(self) -> tuple[int, int]:

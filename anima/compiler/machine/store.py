@@ -15,12 +15,13 @@ import importlib.util
 import os
 import platform
 import queue
+import secrets
 import sys
 import threading
 
 import numpy as np
 
-from anima.compiler.machine.folder import Folder
+from anima.compiler.machine.folder import Folder, on_disk
 from anima.config import (
     compilation_cache_dir,
     compilation_cache_max_size,
@@ -34,6 +35,7 @@ from anima.util import cleared, lazy_module, once
 logging = lazy_module("logging")
 _PACKAGES = ("llvmlite", "ml_dtypes", "numpy", "opt_einsum", "optree", "scipy")  # what programs are made with
 _CPU = ("vendor_id", "cpu family", "model", "stepping", "flags", "CPU implementer", "CPU part", "Features", "isa")
+LOOKS = 16  # while as much is written as the folder may hold
 _unusable: set[str] = set()    # folders that are not asked again
 _unwritable: set[str] = set()  # those that are only read
 
@@ -112,15 +114,14 @@ def _try_again() -> None:
     _unwritable.clear()
 
 
-_taken: dict[str, int] = {}  # bytes in each folder, since this process first looked
-
-
 def _put(folder: str, name: str, data: bytes, largest: int) -> None:
-    size = Folder(folder).put(name, data)
-    if largest >= 0:
-        _taken[folder] = _taken.get(folder, largest + 1) + size
-        if _taken[folder] > largest:
-            _taken[folder] = Folder(folder).trim(largest)
+    """Writes a file; looks through the folder once for each part of its size that is written, by whichever processes.
+
+    That takes a second where there are many files, so it is left to chance, and none needs to know of the others.
+    """
+    size = on_disk(Folder(folder).put(name, data))
+    if largest >= 0 and secrets.randbelow(largest or 1) < size * LOOKS:
+        Folder(folder).trim(largest)
 
 
 class _FileWriter:
