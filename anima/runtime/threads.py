@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable
 
 from anima.compiler.machine import native
+from anima.runtime import cores
 from anima.util import fork_safe, once
 
 # Offsets into the pool's memory, in bytes; what different threads write lies on different cache lines.
@@ -397,7 +398,7 @@ _wanted: int | None = None
 
 
 def num_threads() -> int:
-    """How many threads programs use: ANIMA_NUM_THREADS, or the cores this process may run on."""
+    """How many threads programs use: ANIMA_NUM_THREADS, or as many as there are cores for this process."""
     if _wanted is not None:
         return _wanted
     text = os.environ.get("ANIMA_NUM_THREADS")
@@ -405,9 +406,7 @@ def num_threads() -> int:
         if not text.isdigit() or int(text) < 1:
             raise ValueError(f"ANIMA_NUM_THREADS must be a positive integer, got {text!r}")
         return int(text)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return cores.available()
 
 
 def set_num_threads(threads: int | None) -> None:
