@@ -169,15 +169,51 @@ def _is_large_view(out: Any, arrays: Sequence[ConcreteArray]) -> bool:
                and any(np.may_share_memory(x._value, a._value) for a in arrays) for x in results)
 
 
+class _Calls:
+    """The calls of a function that are known: by everything that they depend on; and, those whose other arguments are
+    told by class and value, by types of arrays that are told by identity, and kept."""
+
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        self.fun = fun
+        self.known: dict[Any, _Repeated | None] = {}
+        self.quick: dict[Any, tuple[_Repeated, Any]] = {}
+        cleared(self.known.clear)
+        cleared(self.quick.clear)
+
+    def call(self, options: Any, args: tuple[Any, ...], kwargs: dict[str, Any], quick: Any = None) -> Any:
+        """What the function gives; if the call is known, it will be found under the key `quick`, too."""
+        key: list[Any] = [options, len(args), *kwargs]
+        arrays = []
+        try:
+            for x in (*args, *kwargs.values()) if kwargs else args:
+                if x.__class__ is ConcreteArray:
+                    aval = x.aval
+                    arrays.append(x)
+                    key += aval.shape, aval.dtype, aval.weak_type
+                else:
+                    key.append(_static(x))
+            this = (*key,)
+            found = self.known.get(this)
+        except TypeError:
+            return self.fun(*args, **kwargs)
+        if found is None:
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            self.known[this] = _Repeated() if this in self.known else None
+            return self.fun(*args, **kwargs)
+        if quick is not None:
+            if len(self.quick) >= _MOST_KNOWN:
+                self.quick.clear()
+            self.quick[quick] = found, [x.aval for x in arrays]
+        return found.call(self.fun, arrays, args, kwargs)
+
+
 def repeated(fun: F) -> F:
     """`fun`, which does not find out again what it applies to arrays of types that it was called with before.
 
     Where compiled code gives the same bits, it is compiled once such calls have taken as long as that takes.
     """
-    known: dict[Any, _Repeated | None] = {}
-    quick: dict[Any, tuple[_Repeated, Any]] = {}  # by types of arrays that are told by identity, and kept
-    cleared(known.clear)
-    cleared(quick.clear)
+    calls = _Calls(fun)
 
     @functools.wraps(fun)
     def public(*args: Any, **kwargs: Any) -> Any:
@@ -185,7 +221,7 @@ def repeated(fun: F) -> F:
         if current.trace is not EVAL or not EVAL.learns(options):
             return fun(*args, **kwargs)
         if kwargs:
-            return general(options, args, kwargs)
+            return calls.call(options, args, kwargs)
         key = [options]
         arrays = []
         for x in args:
@@ -200,44 +236,19 @@ def repeated(fun: F) -> F:
             elif kind is tuple and _WHOLE.issuperset(kinds := (*map(type, x),)):
                 key += kind, kinds, x
             else:
-                return general(options, args, kwargs)
+                return calls.call(options, args, kwargs)
         this = (*key,)
-        found = quick.get(this)
-        if found is None:
-            return general(options, args, kwargs, this)
-        calls = found[0]
-        if calls.run is not None:
-            out = calls.run(*arrays)
+        known = calls.quick.get(this)
+        if known is None:
+            return calls.call(options, args, kwargs, this)
+        found = known[0]
+        if found.run is not None:
+            out = found.run(*arrays)
             if out is not NotImplemented:
                 return out
-        out = calls.call(fun, arrays, args, kwargs)
-        calls.settle(options)
+        out = found.call(fun, arrays, args, kwargs)
+        found.settle(options)
         return out
-
-    def general(options: Any, args: tuple[Any, ...], kwargs: dict[str, Any], this: Any = None) -> Any:
-        key: list[Any] = [options, len(args), *kwargs]
-        arrays = []
-        try:
-            for x in (*args, *kwargs.values()) if kwargs else args:
-                if x.__class__ is ConcreteArray:
-                    aval = x.aval
-                    arrays.append(x)
-                    key += aval.shape, aval.dtype, aval.weak_type
-                else:
-                    key.append(_static(x))
-            found = known.get(these := (*key,))
-        except TypeError:
-            return fun(*args, **kwargs)
-        if found is None:
-            if len(known) >= _MOST_KNOWN:
-                known.clear()
-            known[these] = _Repeated() if these in known else None
-            return fun(*args, **kwargs)
-        if this is not None:
-            if len(quick) >= _MOST_KNOWN:
-                quick.clear()
-            quick[this] = found, [x.aval for x in arrays]
-        return found.call(fun, arrays, args, kwargs)
 
     return public  # type: ignore[return-value]
 

@@ -9,13 +9,13 @@ import pytest
 from anima.runtime import cores
 
 
-def tree(root: Path, files: dict[str, str], told: str) -> dict[str, str]:
+def tree(root: Path, files: dict[str, str], told: str) -> tuple[str, str]:
     for name, text in files.items():
         path = root / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (root / "self").write_text(told)
-    return {"mounted": str(root / "cgroup"), "told": str(root / "self")}
+    return str(root / "cgroup"), str(root / "self")
 
 
 @pytest.mark.parametrize("files, told, granted", [
@@ -34,7 +34,7 @@ def tree(root: Path, files: dict[str, str], told: str) -> dict[str, str]:
     ({"cpu.max": "100000 100000\n"}, "0::/../../a\n", 1.0),
 ])
 def test_quotas(tmp_path: Path, files: dict[str, str], told: str, granted: float | None) -> None:
-    assert cores.quota(**tree(tmp_path, files, told)) == granted
+    assert cores.quota(*tree(tmp_path, files, told)) == granted
 
 
 def test_no_files(tmp_path: Path) -> None:
