@@ -11,6 +11,8 @@ import pytest
 import anima
 import anima.numpy as jnp
 from anima.compiler.lowering.map import FEW_COLUMNS, TURNS
+from anima.compiler.machine.native import host
+from anima.core import memory
 from tests.compiler.results import same_for_threads
 
 RNG = np.random.default_rng(5)
@@ -89,3 +91,43 @@ def test_many_rows_are_turned_in_tiles(columns: int) -> None:
     """Larger than the second cache: also where the step is less than a line of memory."""
     x = np.arange(columns * 70_001, dtype=np.float32).reshape(-1, columns)
     np.testing.assert_array_equal(anima.jit(lambda x: x.T + 1)(x), x.T + 1)
+
+
+LARGE = [("float32", (2064, 1040)), ("float32", (1040, 2063)), ("float32", (2063, 1040)), ("int32", (3, 1040, 784)),
+         ("float64", (1040, 1032)), ("uint64", (1039, 1040)), ("float16", (2064, 2064))]
+
+
+@pytest.mark.parametrize("ends", ("aligned", "not aligned"))
+@pytest.mark.parametrize("dtype, shape", LARGE, ids=str)
+def test_large_results_go_past_the_caches(dtype: str, shape: tuple[int, ...], ends: str, unchecked: None,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """With lines that are whole and others, wherever memory begins."""
+    if ends == "not aligned":
+        new = memory._new
+        monkeypatch.setattr(memory, "_blocks", {})
+        monkeypatch.setattr(memory, "_new", lambda nbytes: np.frombuffer(new(nbytes + 8).data[8:], np.uint8))
+    with anima.enable_x64(True):
+        x = values(shape, dtype)
+        turned = anima.jit(lambda x: jnp.swapaxes(x, -1, -2))
+        beside = anima.jit(lambda x, y: (jnp.swapaxes(x, -1, -2) + y, y - jnp.swapaxes(x, -1, -2)))
+        y = jnp.asarray(np.swapaxes(x, -1, -2) + 1)
+        for _ in range(3):
+            got = turned(x)
+            np.testing.assert_array_equal(got, np.swapaxes(x, -1, -2))
+            assert (got._value.ctypes.data % 64 == 0) == (ends == "aligned")
+            total, difference = beside(x, y)
+            np.testing.assert_array_equal(total, y + (y - 1))
+            np.testing.assert_array_equal(difference, np.ones_like(y))
+
+
+def test_which_squares_go_past_the_caches() -> None:
+    def streams(shape: tuple[int, ...], dtype: str = "float32") -> bool:
+        text = anima.jit(lambda x: x.T).lower(anima.ShapeDtypeStruct(shape, dtype)).asm
+        return "vmovntps" in text or "vmovntdq" in text or "vmovntpd" in text
+
+    if not host().has("avx512f"):
+        pytest.skip("vectors are no whole lines here")
+    assert streams((2048, 1040)) and streams((2048, 1041))
+    assert not streams((2049, 1040))  # rows of the result do not begin where lines do
+    assert not streams((512, 1024))   # small: it will be needed out of a cache
+    assert not streams((4096, 4096), "int8")

@@ -294,7 +294,7 @@ class Control(Scratch):
                 self.vector(stmt)
             case For(kind="whole"):
                 self.whole(stmt)
-            case For(kind="square"):
+            case For(kind="square" | "stream"):
                 self.square(stmt)
             case For(kind="unrolled", index=index, extent=Const(value=count), body=body):
                 for i in range(int(count)):

@@ -37,18 +37,28 @@ def interleaved(b: Builder, vectors: Sequence[Value]) -> list[Value]:
 
 
 def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """As many vectors as each has lanes, transposed; vectors of 16 bytes, or `LONGEST_ROW`.
+    """As many vectors as each has lanes, transposed; vectors of 16 bytes, of 32 or of 64.
 
     Elements are interleaved within 16 bytes, and then these are exchanged: machines have instructions for that, and
     what needs others takes LLVM ten times as long."""
     type = rows[0].type
     few = min(type.width, 128 // type.bits)
-    both = range(0, type.width, few)
-    columns = [_interleaved_within(b, rows[start:start + few], few) for start in both]
-    if len(both) == 1:
-        return columns[0]
-    return [b.shuffle(x, y, [*range(start, start + few), *range(type.width + start, type.width + start + few)])
-            for start in both for x, y in zip(*columns, strict=True)]
+    columns = [_interleaved_within(b, rows[start:start + few], few) for start in range(0, type.width, few)]
+    parts = [_exchanged(b, same, few) for same in zip(*columns, strict=True)]
+    return [vector for number in zip(*parts, strict=True) for vector in number]
+
+
+def _exchanged(b: Builder, rows: Sequence[Value], few: int) -> list[Value]:
+    """One, two or four vectors of as many parts, of `few` lanes each: the first parts of all, the second ones, ..."""
+    def chosen(x: Value, y: Value, odd: int) -> Value:
+        return b.shuffle(x, y, [part * few + lane for part in range(odd, 2 * len(rows), 2) for lane in range(few)])
+
+    if len(rows) == 1:
+        return list(rows)
+    if len(rows) == 2:
+        return [chosen(rows[0], rows[1], odd) for odd in (0, 1)]
+    first, second = ([chosen(x, y, odd) for odd in (0, 1)] for x, y in (rows[:2], rows[2:]))
+    return [chosen(first[number % 2], second[number % 2], number // 2) for number in range(4)]
 
 
 def _interleaved_within(b: Builder, vectors: Sequence[Value], few: int) -> list[Value]:

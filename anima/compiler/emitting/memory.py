@@ -33,7 +33,7 @@ from anima.compiler.emitting.value import (
 from anima.compiler.ir.assembly import Builder, Type, Value
 from anima.util import record
 
-_LINE = 64    # bytes that are fetched at once
+LINE = 64    # bytes that are fetched at once
 LONGEST = 8   # steps; elements that are further apart are gathered
 
 
@@ -51,6 +51,7 @@ class Place:
 class MemoryAccess(Indices):
     """Access to buffers in a function that is being written.
 
+    `past` says that vectors are stored past the caches, which they can be where they are whole lines;
     `mask` tells which lanes are active (None: all), `active` how many, if it is the first ones of a round's mask, which
     comes with it; `apart` whether they may have left the loop that is being written;
     `versions` counts the stores to each buffer, so that a load is not taken for one made before a store.
@@ -62,6 +63,7 @@ class MemoryAccess(Indices):
         super().__init__(b)
         self.places: dict[str, Place] = {}
         self.mask: Value | None = None
+        self.past = False
         self.active: tuple[Value | None, Value | int] = None, 0
         self.versions: dict[str, int] = {}
         self._epoch = 0
@@ -119,7 +121,7 @@ class MemoryAccess(Indices):
         place = self.places[buffer]
         element = MEMORY[place.dtype] if place.dtype not in COMPLEX_TYPES else f"[2 x {REGISTER[place.dtype]}]"
         address = self._address(place.pointer, element, index)
-        for start in range(0, itemsize(place.dtype) * self.width, _LINE):
+        for start in range(0, itemsize(place.dtype) * self.width, LINE):
             self.b.prefetch(self.b.gep("i8", address, start) if start else address)
 
     def store_next(self, buffer: str, index: LaneIndex, values: Sequence[Value]) -> None:
@@ -326,7 +328,9 @@ class MemoryAccess(Indices):
                 value = self._reversed(value)
             address = self._address(pointer, scalar, index, self.width - 1 if index.step == -1 else 0)
             mask = self._turned_mask(index)
-            if mask is None:
+            if self.past:
+                b.store(value, address, LINE, f"!nontemporal {b.module.metadata('nontemporal', '!{i32 1}')}")
+            elif mask is None:
                 b.store(value, address)
             else:
                 b.masked_store(value, address, mask)

@@ -10,15 +10,16 @@ Rows and lanes that make up no square are done one row after the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from anima.compiler.emitting.interleave import transposed
-from anima.compiler.emitting.value import MEMORY, ZERO, LaneIndex, Val, i64
+from anima.compiler.emitting.memory import LINE
+from anima.compiler.emitting.value import I64, MEMORY, ZERO, LaneIndex, Val, i64
 from anima.compiler.emitting.vector import Vector
 from anima.compiler.ir.affine import across, index_lets
 from anima.compiler.ir.assembly import Value
-from anima.compiler.ir.loops import Expr, For, Load
+from anima.compiler.ir.loops import Expr, For, Load, Store
 
 
 class Squares(Vector):
@@ -84,13 +85,52 @@ class Squares(Vector):
             self.env[loop.index], self.env[lanes.index] = row, lane
             self.block([*loop.body[:-1], *index_lets(lanes.body)])
             found: dict[Expr, list[Val]] = {load: [*self._loaded(load)] for load in loads}
-            for number in range(loop.width):
-                self.env[loop.index] = replace(row, offset=number)
-                self.block(loop.body[:-1])
-                self.columns, self.row = found, number
-                self.block(lanes.body)
-                self.columns = None
+
+            def rows(past: bool) -> None:
+                for number in range(loop.width):
+                    self.env[loop.index] = replace(row, offset=number)
+                    self.block(loop.body[:-1])
+                    self.columns, self.row, self.past = found, number, past
+                    self.block(lanes.body)
+                    self.columns, self.past = None, False
+
+            if loop.kind == "stream":
+                self._on_lines(loop, lanes, row, rows)
+            else:
+                rows(past=False)
         self.width = 1
+
+    def _on_lines(self, loop: For, lanes: For, row: LaneIndex, rows: Callable[[bool], None]) -> None:
+        """The rows of a square, past the caches if they begin where lines do.
+
+        Other threads see them in order: what tells that a thread is done (an atomic addition, in the pool) waits for
+        such stores, too.
+        """
+        b, ends = self.b, []
+        for store in lanes.body:
+            if isinstance(store, Store):
+                place, firsts = self.places[store.buffer], []
+                for number in (0, 1):
+                    self.env[loop.index] = replace(row, offset=number)
+                    self.block([*loop.body[:-1], *index_lets(lanes.body)])
+                    index = self.index(store.index)
+                    if index.step != 1 or index.general:
+                        rows(False)
+                        return
+                    address = self._address(place.pointer, MEMORY[place.dtype], index)
+                    firsts.append(b.cast("ptrtoint", address, I64))
+                ends += [firsts[0], b.op("sub", firsts[1], firsts[0])]
+        end = ends[0]
+        for other in ends[1:]:
+            end = b.op("or", end, other)
+        past, near, done = b.label("past"), b.label("near"), b.label("stored")
+        b.branch_if(b.cmp("eq", b.op("and", end, i64(LINE - 1)), i64(0)), past, near, likely=True)
+        for label, is_past in ((past, True), (near, False)):
+            b.place(label)
+            with self.scope():
+                rows(is_past)
+            b.branch(done)
+        b.place(done)
 
     def _loaded(self, load: Load) -> list[Value]:
         """What the rows of a square load, from loads along the rows for each of its lanes."""

@@ -123,7 +123,7 @@ class _Plain:
                     out.append(replace(stmt, held="elements" if stmt.held == "lanes" else ""))
                 case For(kind="whole"):
                     out.append(replace(stmt, kind="unrolled", width=1, body=self.block(stmt.body)))
-                case For(kind="vector" | "square" | "parallel"):
+                case For(kind="vector" | "square" | "stream" | "parallel"):
                     body = self.block(stmt.body)
                     out.append(For(stmt.index, stmt.extent, body, "reduce" if _adds_up(stmt) else "each"))
                 case _:

@@ -142,13 +142,15 @@ class For:
     unrolled  written out, one iteration after the other; the extent is a constant
     whole     a vector loop in a single round, of `width` lanes; the extent is a constant
     square    `each`, around a vector loop: `width` iterations of both at once
+    stream    a square whose results go past the caches: they are large, and scattered over them
     spread    `each` or `reduce`, on grids: handed out to teams of `width` threads, see `compiler/grid`
     """
 
     index: str
     extent: Expr
     body: tuple[Stmt, ...]
-    kind: Literal["serial", "each", "reduce", "parallel", "vector", "unrolled", "whole", "square", "spread"] = "serial"
+    kind: Literal["serial", "each", "reduce", "parallel", "vector", "unrolled", "whole", "square", "stream",
+                  "spread"] = "serial"
     width: int = 1
     grain: int = 1  # parallel: least number of iterations worth handing to a thread
 

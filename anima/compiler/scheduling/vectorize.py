@@ -11,6 +11,7 @@ After this pass `vector` loops have a width of 2 or more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from anima.compiler.emitting.interleave import LONGEST_ROW
 from anima.compiler.emitting.memory import LONGEST
@@ -48,6 +49,7 @@ from anima.compiler.scheduling.tile import simple
 from anima.util import replace
 
 _MOVES = frozenset(("select_n", "bitcast"))  # operations that compute nothing
+PAST_CACHES = 1 << 23  # bytes of a result from which to have its lines in caches takes longer than to do without
 _MOST_ROWS = 16  # that are transposed in registers
 _APART = 16  # lanes whose small elements are loaded one by one: more are in several registers
 _BESIDE = 12.0  # nanoseconds of arithmetic beside a load or store, by which it is not waited for
@@ -55,16 +57,17 @@ _BESIDE = 12.0  # nanoseconds of arithmetic beside a load or store, by which it 
 
 def vectorize(program: Program, target: Target) -> Program:
     """Chooses the width of each vector loop."""
+    large = frozenset(b.name for b in program.buffers if b.size * itemsize(b.dtype) >= PAST_CACHES)
     return replace(program, body=with_kernels(
-        lambda kernel: replace(kernel, body=_block(kernel.body, target)), program.body))
+        lambda kernel: replace(kernel, body=_block(kernel.body, target, large)), program.body))
 
 
-def _block(stmts: Iterable[Stmt], target: Target) -> tuple[Stmt, ...]:
+def _block(stmts: Iterable[Stmt], target: Target, large: frozenset[str]) -> tuple[Stmt, ...]:
     return tuple(_widen(s, target) if isinstance(s, For) and s.kind == "vector" and s.width == 1
-                 else _squared(map_blocks(lambda block: _block(block, target), s)) for s in stmts)
+                 else _squared(map_blocks(lambda block: _block(block, target, large), s), target, large) for s in stmts)
 
 
-def _squared(stmt: Stmt) -> Stmt:
+def _squared(stmt: Stmt, target: Target, large: frozenset[str]) -> Stmt:
     """A loop over rows whose lanes load across them, in squares: vectors are transposed in registers."""
     if not (isinstance(stmt, For) and stmt.kind == "each"):
         return stmt
@@ -72,13 +75,27 @@ def _squared(stmt: Stmt) -> Stmt:
     if not (isinstance(lanes, For) and lanes.kind == "vector" and simple(lanes.body)):
         return stmt
     loads = across(stmt)
-    stored = {s.buffer for s in lanes.body if isinstance(s, Store)}
+    stores = [s for s in lanes.body if isinstance(s, Store)]
+    stored = {s.buffer for s in stores}
     if not loads or any(load.buffer in stored or load.dtype in COMPLEX_TYPES for load in loads):
         return stmt
-    size = min(lanes.width, LONGEST_ROW // max(itemsize(load.dtype) for load in loads), _MOST_ROWS)
+    kind: Literal["square", "stream"] = "square"
+    longest, element = LONGEST_ROW, max(itemsize(load.dtype) for load in loads)
+    if _fills_lines(stmt, stores, min(lanes.width, target.line // element), target, large):
+        kind, longest = "stream", target.line
+    size = min(lanes.width, longest // element, _MOST_ROWS)
     if size < 4 or min(largest(stmt.extent) or 0, largest(lanes.extent) or 0) < size:
         return stmt
-    return replace(stmt, kind="square", width=size, body=(*before, replace(lanes, width=size)))
+    return replace(stmt, kind=kind, width=size, body=(*before, replace(lanes, width=size)))
+
+
+def _fills_lines(rows: For, stores: Sequence[Store], lanes: int, target: Target, large: frozenset[str]) -> bool:
+    """Whether the rows of squares are whole lines of large results, if the first is one."""
+    lets = {s.name: s.value for s in statements(*rows.body) if isinstance(s, Let) and s.value.dtype == INDEX}
+    return target.vector_bytes == target.line and all(
+        s.buffer in large and s.value.dtype not in ("bool", *COMPLEX_TYPES)
+        and lanes * itemsize(s.value.dtype) == target.line and lanes <= _MOST_ROWS
+        and (steps(s.index, lets).get(rows.index) or 1) % lanes == 0 for s in stores)
 
 
 def _widen(loop: For, target: Target) -> For:
