@@ -87,3 +87,17 @@ def test_steps_of_a_stencil_and_their_gradient() -> None:
     got, gradient = anima.jit(anima.value_and_grad(run))(x)
     np.testing.assert_allclose(got, value, rtol=1e-4)
     np.testing.assert_allclose(gradient, slope, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("columns", [40, 20_000])
+def test_rows_that_have_little_in_common_have_kernels_of_their_own(columns: int) -> None:
+    """One for all of them would compute every row's function for each."""
+    functions = [jnp.sin, jnp.cos, jnp.exp, jnp.tanh, jnp.arctan, jnp.sqrt, jnp.expm1, jnp.log1p]
+
+    def edges(x: Any) -> Any:
+        return jnp.concatenate([functions[0](x[:1]), x[1:8] * 2, functions[2](x[8:]) + jnp.tanh(x[8:])])
+
+    for program, x in ((lambda x: jnp.stack([f(x) for f in functions]), array(columns) ** 2),
+                       (edges, array(9, columns))):
+        assert "select_n" not in str(anima.jit(program).lower(x).loops)
+        np.testing.assert_allclose(anima.jit(program)(x), program(jnp.asarray(x)), rtol=1e-5, atol=1e-6)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, PIECES, Group
 from anima.compiler.ir.index_math import Index, IndexAtom
-from anima.compiler.ir.loops import INDEX, Expr
+from anima.compiler.ir.loops import INDEX, Expr, For
 from anima.compiler.lowering.array import ROW, Indices, Scope
 from anima.core.avals import Shape
 from anima.core.jaxpr import Eqn, Var
@@ -28,6 +28,7 @@ Box = tuple[Part, ...]
 THIN = 8  # parts of a dimension, of each of which what is computed in vain does not matter
 SPARSE = 1024  # elements of an array, for each row of a frame that one kernel goes through ...
 LITTLE = 1 << 13  # ... if it has more than these
+ASIDE = 2  # how much more there is to do inside of it, at least: it does everywhere what is to be done somewhere
 SMALL = 1024  # elements of boxes that share a kernel where there are many
 TURNS = 16  # most elements of rows that are put together from vectors of each
 FEW_COLUMNS = 8  # of which vectors are put together with ease
@@ -196,8 +197,14 @@ def map_kernels(new_scope: Callable[[], Scope], group: Group, stored: frozenset[
         return
     frame, outer = _frame(group, boxes)
     if frame:
-        yield _frame_kernel(new_scope, group, stored, frame, outer)
-        boxes = [box for box in boxes if box not in frame]
+        inside = [box for box in boxes if box not in frame]
+        kernels = [_box_kernel(new_scope, group, stored, tuple(b - a for a, b in box), tuple(a for a, _ in box))
+                   for box in inside]
+        around = _frame_kernel(new_scope, group, stored, frame, outer)
+        work = _steps(around) * sum(map(_size, frame))
+        if work * ASIDE <= sum(_steps(kernel) * _size(box) for kernel, box in zip(kernels, inside, strict=True)):
+            yield from (around, *kernels)
+            return
     apart = len(boxes) <= MOST_BOXES and math.prod(group.shape) > PIECES * len(boxes)
     scope = new_scope()
     for box in boxes:
@@ -244,6 +251,18 @@ def _frame_kernel(new_scope: Callable[[], Scope], group: Group, stored: frozense
 
     shape = (ends[-1], *group.shape[outer:])
     return _loops_kernel(new_scope, new_scope(), replace(group, shape=shape, axes=(), flat=False), write)
+
+
+def _steps(kernel: Scope) -> int:
+    """The statements of the innermost loop."""
+    block = kernel.body
+    while block and isinstance(block[-1], For):
+        block = block[-1].body
+    return len(block)
+
+
+def _size(box: Box) -> int:
+    return math.prod(b - a for a, b in box)
 
 
 def _thin(part: Part, n: int) -> bool:
