@@ -18,8 +18,8 @@ ROOT = pathlib.Path(anima.__file__).parent
 FILE_LINES, FUNCTION_LINES = 600, 69
 
 LAYERS = [
-    {"errors", "config", "monitoring", "names", "routines", "spans", "util", "tree", "tree_engine", "tree_forms",
-     "tree_keys", "version", "other_options"},
+    {"errors", "config", "granted", "monitoring", "names", "routines", "spans", "util", "tree", "tree_engine",
+     "tree_forms", "tree_keys", "version", "other_options"},
     {"core"},
     {"ops"},
     {"transforms"},

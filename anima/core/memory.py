@@ -21,10 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from anima import granted
 from anima.core.array import ConcreteArray
 
 LEAST = 1 << 18          # bytes from which a result comes out of the pool
-MOST = 1 << 30           # bytes that the pool keeps at most, free blocks and used ones together
+MOST = 1 << 30           # bytes that the pool keeps at most, free blocks and used ones together; of little memory ...
+_SHARE = 8               # ... this part of it
 _PER_SIZE = 8            # blocks of one size
 _ALIGNMENT = 64
 _HUGE = 1 << 21          # bytes of a huge page: blocks of several lie in such pages, whatever was at their place before
@@ -88,6 +90,12 @@ def is_exclusive(array: ConcreteArray) -> bool:
     return listed and sys.getrefcount(block) == _FREE + 2  # the pool's, the value's and ours
 
 
+def most() -> int:
+    """Bytes that the pool keeps at most."""
+    there = granted.memory()
+    return MOST if there is None else min(MOST, there // _SHARE)
+
+
 def held() -> int:
     """Bytes of all blocks in the pool."""
     return sum([size * len(blocks) for size, blocks in list(_blocks.items())])
@@ -134,7 +142,7 @@ def _in_huge_pages(nbytes: int) -> np.ndarray | None:
 def _make_room(nbytes: int, taken: int) -> bool:
     """Whether a block more fits, beside `taken` bytes; free blocks of other sizes make way for it."""
     for size, blocks in list(_blocks.items()):
-        if held() + taken + nbytes <= MOST:
+        if held() + taken + nbytes <= most():
             return True
         if size != nbytes:
             used: list[np.ndarray] = []
@@ -144,4 +152,4 @@ def _make_room(nbytes: int, taken: int) -> bool:
             _put_back(blocks, used)
             if not blocks:
                 _blocks.pop(size, None)
-    return held() + taken + nbytes <= MOST
+    return held() + taken + nbytes <= most()

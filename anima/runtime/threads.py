@@ -24,8 +24,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+from anima import granted
 from anima.compiler.machine import native
-from anima.runtime import cores
 from anima.util import fork_safe, once
 
 # Offsets into the pool's memory, in bytes; what different threads write lies on different cache lines.
@@ -406,7 +406,7 @@ def num_threads() -> int:
         if not text.isdigit() or int(text) < 1:
             raise ValueError(f"ANIMA_NUM_THREADS must be a positive integer, got {text!r}")
         return int(text)
-    return cores.available()
+    return granted.cores()
 
 
 def set_num_threads(threads: int | None) -> None:
