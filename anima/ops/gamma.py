@@ -76,7 +76,8 @@ class Functions:
     """What the formulas need beside operators.
 
     `split(x)` is f and k with x = 2**k (1 + f); `repeat(active, state, step)` the state after steps that each give
-    a new state and which elements go on, `active` the first to do so.
+    a new state and which elements go on, `active` the first to do so; `if_any(rare, x, compute)` what is computed where
+    something rare is the case, and `x` elsewhere.
     """
 
     exp: Callable[[Number], Number]
@@ -92,6 +93,7 @@ class Functions:
     polynomial: Callable[[Number, Sequence[float]], Number]
     split: Callable[[Number], tuple[Number, Number]]
     repeat: Callable[[Any, list[Number], Callable[..., Any]], Sequence[Number]]
+    if_any: Callable[[Any, Number, Callable[[], Number]], Number]
 
 
 def _numpy_split(x: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -108,8 +110,12 @@ def _numpy_repeat(active: Any, state: list[Number], step: Callable[..., Any]) ->
     return state
 
 
+def _numpy_if_any(rare: Any, x: Number, compute: Callable[[], Number]) -> Number:
+    return np.where(rare, compute(), x) if np.any(rare) else x
+
+
 NUMPY = Functions(np.exp, np.expm1, np.log, np.log1p, np.sqrt, np.sin, np.cos, np.rint, np.abs, np.where,
-                  series.polynomial, _numpy_split, _numpy_repeat)
+                  series.polynomial, _numpy_split, _numpy_repeat, _numpy_if_any)
 
 
 def whole(x: Number, f: Functions) -> Number:

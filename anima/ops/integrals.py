@@ -120,14 +120,17 @@ def ndtri(p: Number, f: Functions) -> Number:
     q = p - 0.5
     near = _clip(q, -0.425, 0.425, f)
     centre = near * f.polynomial(near * near / 0.0903125 - 1.0, table.NDTRI_CENTRE)
-    tail = _clip(f.select(q < 0.0, p, 1.0 - p), 5e-324, 0.075, f)
-    w = f.sqrt(f.log(tail) * -2.0)
-    middle, far = _clip(w, 2.276, 8.0, f), _clip(w, 8.0, 38.61, f)
-    size = w * f.select(w < 8.0, f.polynomial((middle - 5.138) / 2.862, table.NDTRI_MIDDLE),
-                        f.polynomial((far - 23.305) / 15.305, table.NDTRI_TAIL))
-    size = f.select((p == 0.0) | (p == 1.0), inf, size)
-    result = f.select(f.abs(q) < 0.425, centre, f.select(q < 0.0, -size, size))
-    return f.select((p >= 0.0) & (p <= 1.0), result, nan)
+
+    def outside() -> Number:
+        tail = _clip(f.select(q < 0.0, p, 1.0 - p), 5e-324, 0.075, f)
+        w = f.sqrt(f.log(tail) * -2.0)
+        middle, far = _clip(w, 2.276, 8.0, f), _clip(w, 8.0, 38.61, f)
+        size = w * f.select(w < 8.0, f.polynomial((middle - 5.138) / 2.862, table.NDTRI_MIDDLE),
+                            f.polynomial((far - 23.305) / 15.305, table.NDTRI_TAIL))
+        size = f.select((p == 0.0) | (p == 1.0), inf, size)
+        return f.select((p >= 0.0) & (p <= 1.0), f.select(q < 0.0, -size, size), nan)
+
+    return f.if_any(f.abs(q) >= 0.425, centre, outside)
 
 
 def owens_t(h: Number, a: Number, f: Functions) -> Number:

@@ -95,7 +95,7 @@ DIGAMMA_FAR = (0.08333333333332583, -0.008333333323900542, 0.0039682500066167215
                0.00749953202404158, -0.017270703895213325)
 DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
 FORMULAS = Functions(exp, expm1, log_of, log1p, Num.sqrt, sin, cos, Num.rint, Num.abs, select, horner, split,
-                     repeat)
+                     repeat, if_any)
 
 
 def _in_f64(function: Callable[[Num], Num]) -> Callable[[Num], Num]:
