@@ -146,11 +146,16 @@ def test_tiles_have_no_more_lines_than_the_cache_holds_at_once(step: int, dtype:
     assert extent_of(loops(tile(p, WIDE))["i.in"].extent) == lanes
 
 
-@pytest.mark.parametrize("dtype, size", [("f32", 8), ("f64", 4), ("i16", 16), ("u8", 16), ("bool", 16), ("c64", 0)])
-def test_tiles_are_made_of_squares_for_registers(dtype: str, size: int) -> None:
-    found = loops(vectorize(schedule(tile(across(1 << 16, 64, None, dtype), WIDE), WIDE), WIDE))
+@pytest.mark.parametrize("dtype, size, line", [("f32", 8, 16), ("f64", 4, 8), ("i16", 16, 0), ("u8", 16, 0),
+                                               ("bool", 16, 0), ("c64", 0, 0)])
+@pytest.mark.parametrize("length", [1 << 13, 1 << 16])
+def test_tiles_are_made_of_squares_for_registers(length: int, dtype: str, size: int, line: int) -> None:
+    """Of a large result squares are as large as lines, where these are vectors."""
+    found = loops(vectorize(schedule(tile(across(length, 64, None, dtype), WIDE), WIDE), WIDE))
     rows, lanes = found["j.in"], found["i.in"]
-    assert (rows.kind, rows.width, lanes.width) == (("square", size, size) if size else ("each", 1, 16))
+    large = line and length == 1 << 16
+    assert (rows.kind, rows.width, lanes.width) == (
+        ("stream", line, line) if large else ("square", size, size) if size else ("each", 1, 16))
     assert not size or (extent_of(rows.extent), extent_of(lanes.extent)) == (64, 64)
 
 
