@@ -14,7 +14,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from anima.core.format import FormatError, opened, sealed
@@ -43,6 +43,10 @@ class CachedFile(NamedTuple):
 def on_disk(size: int) -> int:
     """The bytes that a file takes: whole blocks."""
     return -(-size // _BLOCK) * _BLOCK
+
+
+def _is_whole(name: str) -> bool:
+    return name.endswith(SUFFIX)
 
 
 class Folder:
@@ -124,15 +128,15 @@ class Folder:
 
     def entries(self) -> list[CachedFile]:
         """The files of the folder, those that were used longest ago first."""
-        return sorted(self._files(SUFFIX), key=lambda e: (e.used, e.name))
+        return sorted(self._files(_is_whole), key=lambda e: (e.used, e.name))
 
-    def _files(self, *ends: str) -> list[CachedFile]:
-        """The plain files whose names end, or begin, so: there may be a hundred thousand of them."""
+    def _files(self, wanted: Callable[[str], bool]) -> list[CachedFile]:
+        """The plain files whose names are wanted: there may be a hundred thousand of them."""
         found = []
         try:
             with os.scandir(self.path) as files:
                 for file in files:
-                    if not (file.name.endswith(ends) or file.name.startswith(ends)):
+                    if not wanted(file.name):
                         continue
                     try:
                         known = file.stat(follow_symlinks=False)
@@ -148,8 +152,8 @@ class Folder:
         """Deletes what was used longest ago, until the rest takes no more than `largest` bytes of the disk, and what
         writers that were stopped have left; gives the bytes of the rest."""
         now, left = time.time(), []
-        for e in self._files(SUFFIX, PART):
-            if not e.name.startswith(PART):
+        for e in self._files(lambda name: _is_whole(name) or name.startswith(PART)):
+            if _is_whole(e.name):
                 left.append(e)
             elif now - e.used > _STALE:
                 self._delete(e.name)

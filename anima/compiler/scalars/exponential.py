@@ -167,9 +167,9 @@ def _normalised(x: Num) -> tuple[Num, Num]:
     return ((offset & ((1 << kind.mantissa) - 1)) + ROOT_HALF[kind.name]).number(), offset >> kind.mantissa
 
 
-def split(x: Num, normal: bool = False) -> tuple[Num, Num]:
+def split(x: Num) -> tuple[Num, Num]:
     """f and k with x = 2**k * (1 + f), as `normalised`."""
-    z, k = normalised(x, normal)
+    z, k = normalised(x)
     return z - 1.0, k
 
 
