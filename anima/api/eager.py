@@ -22,6 +22,7 @@ from anima.core.array import Array, ConcreteArray
 from anima.core.replay import record
 from anima.core.state import current, is_tracing
 from anima.core.trace import EVAL
+from anima.core.ways import Ways
 from anima.util import cleared
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -153,7 +154,7 @@ class _Repeated:
                                                             if x.__class__ is ConcreteArray])
         return out
 
-    def settle(self, options: Any) -> None:
+    def settle(self, options: Any, fun: Callable[..., Any], args: Sequence[Any], arrays: Sequence[Any]) -> None:
         """Has `run` be what from now on is called with the arrays, if it is known what that is and nothing is done
         beside: the compiled program, or the tape, if there will be no program."""
         if self.program is None:
@@ -161,6 +162,9 @@ class _Repeated:
         elif self.program.jitted is not None:
             key, run, finish = self.program.jitted.programs.last
             self.run = run if key is options and finish is None else None
+        if self.run is not None and args[0].__class__ is ConcreteArray:
+            operands = [x.aval if x.__class__ is ConcreteArray else x for x in args]
+            Ways.keep(options, fun, operands, len(arrays), self.run)
 
 
 def _is_large_view(out: Any, arrays: Sequence[ConcreteArray]) -> bool:
@@ -217,6 +221,10 @@ def repeated(fun: F) -> F:
 
     @functools.wraps(fun)
     def public(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            out = EVAL.again(public, *args)
+            if out is not NotImplemented:
+                return out
         options = settled[0] or config.call_key()
         if current.trace is not EVAL or not EVAL.learns(options):
             return fun(*args, **kwargs)
@@ -229,7 +237,7 @@ def repeated(fun: F) -> F:
             if kind is ConcreteArray:
                 key.append(id(x.aval))
                 arrays.append(x)
-            elif kind in _WHOLE:
+            elif kind in _WHOLE or (kind is float and x and x == x):  # zeros of two signs are equal, NaNs are not
                 key += kind, x
             elif kind is slice and _WHOLE.issuperset(kinds := (type(x.start), type(x.stop), type(x.step))):
                 key += kind, kinds, x.start, x.stop, x.step
@@ -247,7 +255,7 @@ def repeated(fun: F) -> F:
             if out is not NotImplemented:
                 return out
         out = found.call(fun, arrays, args, kwargs)
-        found.settle(options)
+        found.settle(options, public, args, arrays)
         return out
 
     return public  # type: ignore[return-value]

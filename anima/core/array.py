@@ -44,15 +44,30 @@ def install_operators(table: Mapping[str, Callable[..., Any]]) -> None:
     """Gives operators and methods of arrays their meaning; called once, by the NumPy face."""
     _table.update(table)
     for special, method in [*vars(Array).items()]:
-        if isinstance(method, FunctionType) and method in _operators:  # from now on without a look into the table
-            setattr(Array, special, table[_operators[method]])
+        name, reflected = _operators.pop(method, ("", False)) if isinstance(method, FunctionType) else ("", False)
+        if name:
+            _specials[special] = name, reflected
+            if not reflected:  # from now on without a look into the table
+                setattr(Array, special, table[name])
     for method, name in _methods.items():  # what `help` shows
         first, *rest = inspect.signature(table[name]).parameters.values()
         method.__signature__ = inspect.Signature([first.replace(name="self"), *rest])
 
 
 _methods: dict[Any, str] = {}    # the methods of arrays, and what each is called in the table
-_operators: dict[Any, str] = {}  # and operators that have an array on their left
+_operators: dict[Any, tuple[str, bool]] = {}  # operators of two operands; whether the array is the one on the right
+_specials: dict[str, tuple[str, bool]] = {}   # the same by their names in classes, when they have their meaning
+
+
+def operators() -> list[tuple[str, Any, Callable[..., Any], tuple[str, ...]]]:
+    """Operators that functions are behind: what a class has them under, the function, what they mean in Python, and
+    what of the array itself and of the other operand that takes."""
+    found: list[tuple[str, Any, Callable[..., Any], tuple[str, ...]]] = [
+        (special, _table[name].__wrapped__, _table[name],  # type: ignore[attr-defined]
+         ("other", "self") if reflected else ("self", "other")) for special, (name, reflected) in _specials.items()]
+    for special, name in ("__neg__", "negative"), ("__abs__", "abs"), ("__invert__", "invert"):
+        found.append((special, _table[name], vars(Array)[special], ("self",)))
+    return [*found, ("__getitem__", _table["getitem"], Array.__getitem__, ("self", "other"))]
 
 
 def operator(name: str) -> Callable[..., Any]:
@@ -87,7 +102,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
             errors.filter_traceback(error)
             raise
 
-    _operators[operator] = name
+    _operators[operator] = name, False
     return operator
 
 
@@ -99,6 +114,7 @@ def _reflected(name: str) -> Callable[[Any, Any], Any]:
             errors.filter_traceback(error)
             raise
 
+    _operators[operator] = name, True
     return operator
 
 

@@ -167,6 +167,11 @@ def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Seque
            kwargs: dict[str, Any]) -> tuple[Any, Callable[..., Any] | None, bool]:
     """`fun(*args, **kwargs)`; a tape of it as a function of the `arrays` among its arguments, if there can be one; and
     whether compiled code gives the same bits."""
+    if len({*map(id, arrays)}) < len(arrays):  # who is who is to be seen
+        apart = iter([ConcreteArray(x._value, x.aval) for x in arrays])
+        args = [next(apart) if x.__class__ is ConcreteArray else x for x in args]
+        kwargs = {name: next(apart) if x.__class__ is ConcreteArray else x for name, x in kwargs.items()}
+        arrays = [x for x in (*args, *kwargs.values()) if x.__class__ is ConcreteArray]
     recording = current.recording = Recording(arrays)
     try:
         out = under(recording, fun, *args, **kwargs)

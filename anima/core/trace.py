@@ -251,7 +251,7 @@ class _Known:
         self.numbers: dict[type, ShapedArray] = {}  # of NumPy's kinds: the type of each
         self.types: dict[ShapedArray, ShapedArray] = {}
         self.results: dict[Any, tuple[Any, Any]] = {}  # with what is known by its identity, so that it lives
-        self.ways = Ways(not (self.checking or self.watched or moved()))
+        self.ways = Ways(key, not (self.checking or self.watched or moved()))
 
     def watch(self, primitive: Primitive, args: Sequence[Any]) -> None:
         """Raises, or logs, where an option has it that nothing is computed, or that arguments are not transferred."""
@@ -318,6 +318,8 @@ class EvalTrace(Trace):
     known: Any = None  # under the options that held last
     on_parts: Callable[..., Any]  # applies an operation to arrays that are cut over processes; see `anima.distributed`
     on_remote: Callable[..., Any] | None = None  # does an operation on a device that is no CPU; see `api/remotes.py`
+    again: Callable[..., Any]  # what a function gives for operands of such types as it had before, quickly; if that is
+    #                            not known, NotImplemented, and the function calls `remember`
     moved_keys: Callable[..., None]  # notes where random keys are moved to; see `control/key_reuse.py`
 
     def __init__(self, parent: Trace | None):
@@ -326,13 +328,14 @@ class EvalTrace(Trace):
 
     def _known_under(self, key: Any) -> _Known:
         if len(self.under) >= 16 and key not in self.under:
-            self.under.clear()
+            self.forget()
         return self.under.setdefault(key, _Known(key))
 
     def forget(self) -> None:
         """Forgets all that is known of operations."""
         self.under.clear()
         self.known = None
+        Ways.forget()
 
     def learns(self, key: Any) -> bool:
         """Whether what is applied under these options may be applied again without asking."""
@@ -464,30 +467,16 @@ _State.trace = EVAL
 cleared(EVAL.forget)
 
 
-def again(function: Any, x: Any) -> Any:
-    """What a function gives for an operand such as it had before, quickly; NotImplemented if that is not known.
-
-    The function calls `remember` whenever it is not.
-    """
-    if x.__class__ is ConcreteArray and current.trace is EVAL:
-        known = EVAL.known
-        if known is not None and known.key is (settled[0] or config.call_key()):
-            way = known.ways.get((function, id(x.aval)))
-            if way is not None:
-                return way(x)
+def _again(function: Any, *operands: Any) -> Any:
+    known = EVAL.known
+    if current.trace is EVAL and known is not None and known.key is (settled[0] or config.call_key()):
+        way = known.ways.get(_key(function, operands, {}))
+        if way is not None:
+            return way(*operands)
     return NotImplemented
 
 
-def both_again(function: Any, x: Any, y: Any) -> Any:
-    """As `again`, of two operands."""
-    if current.trace is EVAL:
-        known = EVAL.known
-        if known is not None and known.key is (settled[0] or config.call_key()):
-            first = id(x.aval) if x.__class__ is ConcreteArray else x.__class__
-            way = known.ways.get((function, first, id(y.aval) if y.__class__ is ConcreteArray else y.__class__))
-            if way is not None:
-                return way(x, y)
-    return NotImplemented
+EVAL.again = _again
 
 
 def remember(function: Any, primitive: Primitive, args: Sequence[Any], operands: Sequence[Any], out: Any) -> Any:

@@ -39,12 +39,15 @@ def _refuse(*args: Any) -> Any:
 class Ways:
     """The ways under one setting of the options, by operation and operands: types by identity, classes of numbers."""
 
-    __slots__ = ("_found", "_met", "get", "learns")
+    __slots__ = ("_found", "_met", "get", "learns", "options")
     make: Maker = staticmethod(lambda *described: None)          # the run time's, where that is loaded
     is_loaded: Callable[[], bool] = staticmethod(lambda: False)
+    keep: Callable[..., None] = staticmethod(lambda *described: None)  # finds a way by native code: `runtime.again`
+    forget: Callable[[], None] = staticmethod(lambda: None)            # finds none of them any more
     again = 0
 
-    def __init__(self, learns: bool) -> None:
+    def __init__(self, options: Any, learns: bool) -> None:
+        self.options = options
         self.learns = learns  # else every application has to go the general way
         self._found: dict[Any, Any] = {}
         self._met: set[Any] = set()
@@ -60,6 +63,7 @@ class Ways:
             if len(self._met) >= _MOST_KNOWN:
                 self._met.clear()
                 self._found.clear()
+                Ways.forget()
             self._met.add(key)
             return
         Ways.again += 1
@@ -68,6 +72,9 @@ class Ways:
             way = Ways.make(primitive, params, avals, numbers or [None] * len(avals), out)
             if way is not None:
                 self._found[key] = way
+                if numbers:
+                    Ways.keep(self.options, key[0], [a if type(k) is int else k for a, k in
+                                                     zip(avals, key[1:], strict=True)], len(avals), way)
                 return
             settled = True
         if not numbers:

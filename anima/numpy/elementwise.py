@@ -15,7 +15,7 @@ import numpy as np
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array, ConcreteArray
-from anima.core.trace import aval_of, both_again, remember
+from anima.core.trace import EVAL, aval_of, remember
 from anima.lax.arranging import broadcast_shapes
 from anima.numpy.promote import (
     INEXACT,
@@ -107,7 +107,7 @@ def _binary(name: str, primitive: Any, doc: str, bool_primitive: Any = None,
         return named(repeated(lambda x, y, /: bind(*promotion(name, x, y))), name, doc)
 
     def function(x: ArrayLike, y: ArrayLike, /) -> Array:
-        out = both_again(function, x, y)
+        out = EVAL.again(function, x, y)
         if out is not NotImplemented:
             return out
         a, b = promotion(name, x, y)
@@ -297,9 +297,20 @@ def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 # ---------------------------------------------------------------- one operand, same dtype
 
-def negative(x: ArrayLike, /) -> Array:
-    """-x."""
-    return ew.neg.bind(operand("negative", x))
+def _unary(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
+    def function(x: ArrayLike, /) -> Array:
+        out = EVAL.again(function, x)
+        if out is not NotImplemented:
+            return out
+        given = operand(name, x)
+        return remember(function, primitive, (x,), (given,), primitive.bind(given))
+
+    return named(function, name, doc)
+
+
+negative = _unary("negative", ew.neg, "-x.")
+invert = _unary("invert", ew.not_, "Bitwise (for bools, logical) not.")
+bitwise_not = bitwise_invert = invert
 
 
 @repeated
@@ -310,9 +321,14 @@ def positive(x: ArrayLike, /) -> Array:
 
 def abs(x: ArrayLike, /) -> Array:
     """Absolute value; of a complex number, its modulus."""
-    x = operand("abs", x)
-    dtype = numpy_dtype_of(x)
-    return as_array(x) if dtype.kind in "bu" or dtype in dtypes.SMALL_UNSIGNED else ew.abs.bind(x)
+    out = EVAL.again(abs, x)
+    if out is not NotImplemented:
+        return out
+    given = operand("abs", x)
+    dtype = numpy_dtype_of(given)
+    if dtype.kind in "bu" or dtype in dtypes.SMALL_UNSIGNED:
+        return as_array(given)
+    return remember(abs, ew.abs, (x,), (given,), ew.abs.bind(given))
 
 
 absolute = abs
@@ -385,14 +401,6 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
     return ew.convert(ew.mul.bind(result, constant_like(result, 180 / np.pi)), result.dtype, result.weak_type)
 
 
-def invert(x: ArrayLike, /) -> Array:
-    """Bitwise (for bools, logical) not."""
-    return ew.not_.bind(operand("invert", x))
-
-
-bitwise_not = bitwise_invert = invert
-
-
 @repeated
 def bitwise_count(x: ArrayLike, /) -> Array:
     """The number of 1 bits of abs(x), as uint8."""
@@ -415,10 +423,13 @@ def _comparison(name: str, primitive: Any, doc: str, ordered: bool = True) -> Ca
     bind = primitive.bind
 
     def function(x: ArrayLike, y: ArrayLike, /) -> Array:
-        x, y = promote(name, x, y)
-        if ordered and is_complex(numpy_dtype_of(x)):
-            return _lexicographic(primitive, as_array(x), as_array(y))
-        return bind(x, y)
+        out = EVAL.again(function, x, y)
+        if out is not NotImplemented:
+            return out
+        a, b = promote(name, x, y)
+        if ordered and is_complex(numpy_dtype_of(a)):
+            return _lexicographic(primitive, as_array(a), as_array(b))
+        return remember(function, primitive, (x, y), (a, b), bind(a, b))
 
     return named(function, name, doc)
 

@@ -15,7 +15,7 @@ import numpy as np
 from anima.api.eager import repeated
 from anima.core import dtypes
 from anima.core.array import Array
-from anima.core.trace import again, aval_of, remember
+from anima.core.trace import EVAL, aval_of, remember
 from anima.numpy.elementwise import (
     constant_like,
     isnan,
@@ -53,7 +53,7 @@ def _inexact_unary(name: str, primitive: Any, doc: str) -> Callable[..., Any]:
         return named(repeated(lambda x, /: bind(inexact(name, x))), name, doc)
 
     def function(x: ArrayLike, /) -> Array:
-        out = again(function, x)
+        out = EVAL.again(function, x)
         if out is not NotImplemented:
             return out
         if isinstance(x, Array) and x.aval.dtype in INEXACT:

@@ -13,11 +13,9 @@ import numpy as np
 
 from anima import errors
 from anima.api.devices import device_put
-from anima.config import config, settled
 from anima.core import dtypes
-from anima.core.array import Array, ConcreteArray, install_operators
-from anima.core.state import current
-from anima.core.trace import EVAL, is_array_like
+from anima.core.array import Array, install_operators
+from anima.core.trace import is_array_like
 from anima.numpy import (
     creation,
     diagonals,
@@ -67,14 +65,6 @@ def _operator(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any
     accepts = _operands
 
     def apply(x: Any, y: Any) -> Any:
-        known = EVAL.known  # as `both_again`, without the cost of a call
-        if current.trace is EVAL and known is not None and known.key is (settled[0] or config.call_key()):
-            way = known.ways.get((function, id(x.aval) if x.__class__ is ConcreteArray else x.__class__,
-                                  id(y.aval) if y.__class__ is ConcreteArray else y.__class__))
-            if way is not None:
-                out = way(x, y)
-                if out is not NotImplemented:
-                    return out
         try:  # as `errors.api_boundary`
             return general(x, y)
         except Exception as error:
@@ -90,6 +80,7 @@ def _operator(symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any
                                 f"{type(y).__name__!r}")
         return NotImplemented
 
+    apply.__wrapped__ = function  # type: ignore[attr-defined]
     return apply
 
 

@@ -23,7 +23,7 @@ import ctypes
 import re
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -41,6 +41,7 @@ from anima.util import once, record
 
 _NEEDED_FLAGS = 0x0001 | 0x0100  # C-contiguous, aligned (NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED)
 _WRITEABLE = 0x0400
+_NONE, _ONE = 0x0004, 0x0008     # METH_NOARGS, METH_O: no argument beside the object itself, or one
 _FASTCALL = 0x0080               # METH_FASTCALL: the arguments come as an array of objects
 _SCRATCH_ALIGNMENT = 64
 _MOST_INPUTS = 4096              # of a native call, which keeps notes of each on the stack
@@ -68,7 +69,8 @@ def _words(thing: Any) -> list[int]:
     return list((ctypes.c_int64 * (type(thing).__basicsize__ // 8)).from_address(id(thing)))
 
 
-def _layout() -> dict[str, int] | None:
+@cache
+def layout() -> dict[str, int] | None:
     """Offsets of the fields of objects; None if the objects do not look as expected."""
     # CPython: PyObject_HEAD is (reference count, type); NumPy's PyArrayObject_fields and PyArray_Descr follow it.
     head, word = object.__basicsize__, 8
@@ -78,7 +80,7 @@ def _layout() -> dict[str, int] | None:
     fields = {"head": head, "type": head - word, "tuple_items": tuple.__basicsize__,
               "bytes_items": bytes.__basicsize__ - 1,
               "data": head, "ndim": head + word, "dims": head + 2 * word, "dtype": head + 5 * word,
-              "flags": head + 6 * word, "dtype_tag": head + word}
+              "flags": head + 6 * word, "dtype_tag": head + word, "list_items": head + word}
     for array in (np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((5,), np.int16)[::2]):
         if not _array_as_expected(array, fields):
             return None
@@ -128,22 +130,29 @@ def _new_array() -> int:
 @once
 def _module() -> tuple[native.Module, dict[str, int] | None]:
     """The code of this file; the layout if `run` is part of it."""
-    fields = _layout()
-    text = LOCK if fields is None else RUN + LOCK
-    symbols = {f"python.{name}": id(thing) for name, thing in _OBJECTS.items()}
-    for name in _PYTHON:
-        symbols[f"python.{name}"] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
-    symbols["python.PyArray_NewFromDescr"] = _new_array()
-    values: dict[str, Any] = {name: f"@python.{name}" for name in (*_OBJECTS, *_PYTHON, "PyArray_NewFromDescr")}
+    fields = layout()
+    symbols = addresses(_PYTHON, _OBJECTS) | {"PyArray_NewFromDescr": _new_array()}
+    # 3 ms instead of 15; a call takes 10 ns more
+    return native.load(written(LOCK if fields is None else RUN + LOCK, fields or {}, symbols), level=0,
+                       symbols=symbols), fields
+
+
+def addresses(functions: Sequence[str], things: Mapping[str, Any]) -> dict[str, int]:
+    """Where functions of the interpreter and objects are."""
+    return {name: id(thing) for name, thing in things.items()} | {
+        name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in functions}
+
+
+def written(text: str, fields: Mapping[str, int], symbols: Mapping[str, int]) -> str:
+    """LLVM text with fields and numbers written out; `{name}` of a symbol is its address."""
+    values: dict[str, Any] = {name: f"@{name}" for name in symbols}
     values |= {"needed": _NEEDED_FLAGS, "read_only": 0xFFFFFFFF & ~_WRITEABLE, "head_bytes": HEAD_BYTES,
                "record_bytes": RECORD_BYTES, "scratch_over": _SCRATCH_ALIGNMENT - 1,
                "scratch_mask": -_SCRATCH_ALIGNMENT, "log_bytes": processes.LOG_BYTES,
                "log_factor": processes.FACTOR, "log_mask": processes.KEPT - 1}
-    offsets = {**HEAD, **RECORD, **processes.LOG, **(fields or {})}
-    text = with_fields(text, offsets)
-    text = re.sub(r"{(\w+)}", lambda m: str({**offsets, **values}[m[1]]), text)
-    text += "".join(f"@{name} = external global i8\n" for name in symbols)
-    return native.load(text, level=0, symbols=symbols), fields  # 3 ms instead of 15; a call takes 10 ns more
+    offsets = {**HEAD, **RECORD, **processes.LOG, **fields}
+    text = re.sub(r"{(\w+)}", lambda m: str({**offsets, **values}[m[1]]), with_fields(text, offsets))
+    return text + "".join(f"@{name} = external global i8\n" for name in symbols)
 
 
 def is_loaded() -> bool:
@@ -183,25 +192,51 @@ class _Method(ctypes.Structure):
                 ("doc", ctypes.c_char_p))
 
 
-@once
-def _method() -> _Method:
-    return _Method(b"run", _module()[0].address("run"), _FASTCALL, None)
-
-
 _new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
     ("PyCFunction_NewEx", ctypes.pythonapi))
+_new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
+    ("PyDescr_NewMethod", ctypes.pythonapi))
+
+
+@cache
+def _described(name: str, address: int, flags: int) -> _Method:
+    return _Method(name.encode(), address, flags, None)
+
+
+def function(name: str, address: int, state: tuple[Any, ...]) -> Callable[..., Any]:
+    """The native function `ptr(state, operands, their number)` at an address as a builtin function of Python's."""
+    described = _described(name, address, _FASTCALL)
+    # the code and its description too: at the end of the process this module may go before the function
+    return _new_function(ctypes.addressof(described), (*state, described, _module()), None)
+
+
+def method(kind: type, name: str, address: int, others: int, keep: Any) -> Any:
+    """The native function `ptr(self, other)` at an address as a method for a class, of one operand or none beside the
+    object itself; what it needs is kept for ever."""
+    described = _described(name, address, _ONE if others else _NONE)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object((described, keep, _module())))
+    return _new_method(kind, ctypes.addressof(described))
+
+
+def run() -> int:
+    """The address of the code of all functions that `caller` makes."""
+    return _module()[0].address("run")
+
+
 _no_pool = ctypes.c_int64(0)
 
 
 def caller(entry: int, inputs: Sequence[Input], outputs: Sequence[Output], scratch: Output | None,
            more: Sequence[int], parallel: bool, keep: Any, results: Sequence[Any] | None = None,
-           form: str = "list", note: tuple[int, int, int] = (0, 0, 0)) -> Callable[..., Any] | None:
+           form: str = "list", note: tuple[int, int, int] = (0, 0, 0),
+           brief: bool = False) -> Callable[..., Any] | None:
     """A builtin function `run(*arguments)` for the program at `entry`; None where there is none.
 
     `more` are addresses that the program takes after those of its arguments and results, `keep` is what has to
     live as long as the function. Results are NumPy arrays or, with `results` (of each its type, or an array that was
     placed as it is to be), arrays of Anima's; they come as a "list", a "tuple" or a "single" one. `note` is what
-    `core.processes.Log.entry` tells, for calls that are noted there.
+    `core.processes.Log.entry` tells, for calls that are noted there. A `brief` program, of a microsecond or so, keeps
+    the interpreter's lock.
     """
     if _module()[1] is None or len(inputs) > _MOST_INPUTS:
         return None
@@ -209,7 +244,8 @@ def caller(entry: int, inputs: Sequence[Input], outputs: Sequence[Output], scrat
     wishes = [(o.shape, o.dtype) for o in made]
     plain = [(ctypes.c_int64 * (2 + len(o.shape)))(id(o.dtype), len(o.shape), *o.shape) for o in made]
     pool = threads.pool_cell if parallel else _no_pool
-    words = [entry, len(inputs), len(outputs), len(made), len(more), FORMS[form], ctypes.addressof(pool), *note, *more]
+    words = [entry, len(inputs), len(outputs), len(made), len(more), FORMS[form], ctypes.addressof(pool), *note,
+             int(brief), *more]
     for output, wish, sizes in zip(made, wishes, plain, strict=True):
         if output.donor is not None:
             words += [0, output.donor]
@@ -218,15 +254,12 @@ def caller(entry: int, inputs: Sequence[Input], outputs: Sequence[Output], scrat
     words += [0] * len(outputs) if results is None else map(id, results)
     for given in inputs:
         words += _record(given)
-    descriptor, method = struct.pack(f"<{len(words)}q", *words), _method()
-    # The code and its description too: at the end of the process this module may go before the function.
-    keep = inputs, made, wishes, plain, results, keep, method, _module()
-    return _new_function(ctypes.addressof(method), (descriptor, keep), None)
+    return function("run", run(), (struct.pack(f"<{len(words)}q", *words), inputs, made, wishes, plain, results, keep))
 
 
 def _record(given: Input) -> list[int]:
     dtype, aval = given.dtype, given.aval
-    tag = ctypes.c_int64.from_address(id(dtype) + _module()[1]["dtype_tag"]).value  # type: ignore[index]
+    tag = ctypes.c_int64.from_address(id(dtype) + layout()["dtype_tag"]).value  # type: ignore[index]
     if aval is None:
         sizes, record = [given.size], [tag, 0, 0, 0, 1, 0, 0, 0, 0, 0, -1]
     else:

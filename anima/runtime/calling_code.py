@@ -7,14 +7,14 @@ running interpreter. Where nothing else is said, a null result means that an exc
 from __future__ import annotations
 
 # A descriptor: words of 8 bytes. The head (its last words: the log of calls that a call is noted in, or 0, and what is
-# written there of it: see `core.processes.Log`); the other addresses that the program takes; the maker of each array
-# (a callable, its arguments; 1 and the address of dtype, rank and sizes for plain memory of NumPy's; 0 and the position
-# of a donated input whose array it is), of which the last is scratch memory if there is one more than results; the type
-# of each result (0: leave it a NumPy array), or an array that was placed, as the result is to be; a record for each
-# input.
+# written there of it: see `core.processes.Log`; whether it is so brief that it keeps the interpreter's lock); the other
+# addresses that the program takes; the maker of each array (a callable, its arguments; 1 and the address of dtype, rank
+# and sizes for plain memory of NumPy's; 0 and the position of a donated input whose array it is), of which the last is
+# scratch memory if there is one more than results; the type of each result (0: leave it a NumPy array), or an array
+# that was placed, as the result is to be; a record for each input.
 HEAD = {"entry": 0, "inputs": 8, "results": 16, "makers": 24, "more": 32, "form": 40, "pool": 48, "log": 56,
-        "call.hash": 64, "call.record": 72}
-HEAD_BYTES = 80
+        "call.hash": 64, "call.record": 72, "brief": 80}
+HEAD_BYTES = 88
 FORMS = {"single": 0, "tuple": 1, "list": 2}
 # An input's record: its bytes; the 8 bytes of its dtype that tell kind, order and number; the dtype of its type,
 # and the class of that (0 for an extended dtype); True or False, whether it is weak (0: NumPy arrays only);
@@ -169,7 +169,16 @@ note:
   set i64 1, %log, log.inside
   br label %launch
 launch:
+  %brief = field i64 %head, brief
+  %is.brief = icmp ne i64 %brief, 0
+  br i1 %is.brief, label %locked, label %unlocked
+locked:
+  call void %entry(ptr %args, ptr %arena, ptr %pool.at)
+  br label %ran
+unlocked:
   call void @enter(ptr %entry, ptr %args, ptr %arena, ptr %pool.at)
+  br label %ran
+ran:
   %error = call ptr {PyErr_Occurred}()
   %fine = icmp eq ptr %error, null
   br i1 %fine, label %over.now, label %release
@@ -212,7 +221,7 @@ delete.next:
   br label %delete.loop
 
 release:
-  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %numpy ], [ null, %ask ], [ null, %launch ],
+  %answer = phi ptr [ {NotImplemented}, %refused ], [ null, %numpy ], [ null, %ask ], [ null, %ran ],
                     [ null, %finish ], [ %result, %delete.loop ]
   br label %release.loop
 release.loop:

@@ -8,6 +8,7 @@ program calls the loop once, or once a row where one operand is repeated along r
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from anima.compiler.machine import native
 from anima.core.avals import Shape, ShapedArray
 from anima.core.ways import Ways
-from anima.runtime import calling
+from anima.runtime import again, calling
 from anima.runtime.calling import Input, Output
 from anima.runtime.cpu import here
 from anima.util import once
@@ -61,6 +62,7 @@ _MOVE = """
   %moved{k} = getelementptr i8, ptr %place{k}, i64 %step{k}
   store ptr %moved{k}, ptr %place{k}.at"""
 _COPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
+_BRIEF, _BRIEF_PRODUCT = 1 << 10, 1 << 15  # elements; multiplications
 _COUNTS = (2, 3)  # arguments of ufuncs, the result among them
 
 # PyUFuncObject behind the head of every object: nin, nout, nargs, identity (int); functions, data (pointers);
@@ -131,19 +133,27 @@ def way(primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArray], nu
     loop, described = _loop(ufunc, kinds), _described(ufunc, [a.shape for a in types], [d.itemsize for d in kinds])
     if loop is None or described is None:
         return None
+    again.load()
     inputs = [Input(a.dtype, a.size, a, number=n) for a, n in zip(avals, numbers, strict=True)]
     outputs = [Output(here().allocator(out.size * out.dtype.itemsize), out.shape, out.dtype)]
     return calling.caller(module.address(f"ufunc{len(kinds)}"), inputs, outputs, None,
                           [*loop, *(d.ctypes.data for d in described)], False, (described, ufunc, module), [out],
-                          "single")
+                          "single", brief=_is_brief(ufunc, types))
+
+
+def _is_brief(ufunc: np.ufunc, types: Sequence[ShapedArray]) -> bool:
+    """Whether it takes a microsecond or two, which are not worth letting other threads in for."""
+    if ufunc.signature is not None:
+        return types[0].size * math.prod(types[1].shape[1:]) <= _BRIEF_PRODUCT
+    return types[-1].size <= _BRIEF
 
 
 def _described(ufunc: np.ufunc, shapes: Sequence[Shape], sizes: Sequence[int]) -> list[np.ndarray] | None:
     """Sizes, strides and rows for the program; None where one loop over rows is not enough."""
     if ufunc.signature is not None:
-        (m, k), (_, n) = shapes[:2]
-        numbers = [1, m, k, n], [0] * len(sizes), [1] + [0] * len(sizes)
-        for (_, columns), size in zip(shapes, sizes, strict=True):
+        k, n = shapes[0][-1], math.prod(shapes[1][1:])  # a vector is a row on the left, a column on the right
+        numbers = [1, math.prod(shapes[0][:-1]), k, n], [0] * len(sizes), [1] + [0] * len(sizes)
+        for columns, size in zip((k, n, n), sizes, strict=True):
             numbers[1].extend((columns * size, size))
     else:
         over = [*_rows(shapes, sizes)]

@@ -401,7 +401,7 @@ def test_only_so_many_ways_are_remembered(numbers: tuple[type, ...], monkeypatch
     monkeypatch.setattr(ways, "_MOST_KNOWN", 4)
     sort, aval = lax.sort_p, jnp.ones(3).aval
     assert sort.as_ufunc is None
-    known = ways.Ways(True)
+    known = ways.Ways(None, True)
     for k in range(40):
         for _ in range(2):
             assert known.get(k) is None

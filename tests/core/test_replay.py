@@ -78,9 +78,17 @@ def test_a_tape_is_the_function(name: str) -> None:
             assert found is NotImplemented or found is wanted or name == "both" or type(found) is type(wanted)
 
 
-def test_who_is_who_must_be_known() -> None:
-    x, _ = arrays(0)
-    assert replay.record(lax.sub, [x, x], (x, x), {})[1] is None
+def test_who_is_who_is_known() -> None:
+    """Also where an array is given twice when the tape is made."""
+    x, y = arrays(0)
+    first, tape, _ = replay.record(lax.sub, [x, x], (x, x), {})
+    equal(first, lax.sub(x, x))
+    assert tape is not None
+    equal(tape(x, y), lax.sub(x, y))
+    equal(tape(x, x), first)
+    _, tape, _ = replay.record(lambda a, b: lax.sub(b, a), [x, x], (x,), {"b": x})
+    assert tape is not None
+    equal(tape(x, y), lax.sub(y, x))
 
 
 def test_large_constants_are_not_kept() -> None:

@@ -28,7 +28,7 @@ def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ANIMA_CHECK", "2")
     monkeypatch.setattr(driver, "check_loops", lambda program: None)
     if request.param == "slow":
-        monkeypatch.setattr(calling, "caller", lambda *args: None)
+        monkeypatch.setattr(calling, "caller", lambda *args, **more: None)
 
 
 def made(*body: Stmt, donated: bool = False) -> Executable:
