@@ -19,9 +19,9 @@ from anima import errors
 from anima.api.jit import JitFunction
 from anima.config import config, settled
 from anima.core.array import Array, ConcreteArray
-from anima.core.replay import record
+from anima.core.replay import Replay, record
 from anima.core.state import current, is_tracing
-from anima.core.trace import EVAL
+from anima.core.trace import EVAL, type_of
 from anima.core.ways import Ways
 from anima.util import cleared
 
@@ -131,7 +131,7 @@ class _Repeated:
     def __init__(self) -> None:
         self.met, self.spent, self.exact = False, 0.0, False
         self.run: Callable[..., Any] | None = None
-        self.tape: Callable[..., Any] | None = None
+        self.tape: Replay | None = None
         self.program: _Program | None = None
 
     def call(self, fun: Callable[..., Any], arrays: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -158,7 +158,7 @@ class _Repeated:
         """Has `run` be what from now on is called with the arrays, if it is known what that is and nothing is done
         beside: the compiled program, or the tape, if there will be no program."""
         if self.program is None:
-            self.run = None if self.exact else self.tape
+            self.run = None if self.exact or self.tape is None else self.tape.settled()
         elif self.program.jitted is not None:
             key, run, finish = self.program.jitted.programs.last
             self.run = run if key is options and finish is None else None
@@ -191,7 +191,9 @@ class _Calls:
         try:
             for x in (*args, *kwargs.values()) if kwargs else args:
                 if x.__class__ is ConcreteArray:
-                    aval = x.aval
+                    before, aval = x.aval, type_of(x)
+                    if before is not aval:
+                        quick = None  # it tells of the one before, which may go
                     arrays.append(x)
                     key += aval.shape, aval.dtype, aval.weak_type
                 else:

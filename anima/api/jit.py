@@ -28,7 +28,7 @@ from anima.config import config, default_device, settled
 from anima.control.key_reuse import use_all, used_up
 from anima.core import processes, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
-from anima.core.avals import ShapedArray, ShardedArray
+from anima.core.avals import ShapedArray, ShardedArray, standing
 from anima.core.device import machines
 from anima.core.jaxpr import ClosedJaxpr
 from anima.core.placement import committed_sharding
@@ -55,7 +55,7 @@ class Entry:
         self.places = places     # where its results are, on several devices
         self.closed, self.outer, self.options, self.name = closed, outer, options, name
         self.avals, self.in_tree, self.out_tree, self.donated = avals, in_tree, out_tree.in_order(), donated
-        self.out_avals = closed.out_avals
+        self.out_avals = [*map(standing, closed.out_avals)]
         self.alone = self.out_tree.spec.is_leaf(strict=True)  # the result is one leaf
         spec = self.out_tree.spec
         flat = spec.type is tuple and spec.num_leaves == spec.num_children == spec.num_nodes - 1

@@ -22,7 +22,7 @@ from anima.core import dtypes
 from anima.core.mesh import AxisType, ManualAxisType, get_abstract_mesh
 from anima.core.partition import UNCONSTRAINED, PartitionSpec, axes_of
 from anima.core.shardings import NamedSharding, Sharding
-from anima.util import record
+from anima.util import cleared, record
 
 Shape = tuple[int, ...]
 
@@ -146,6 +146,19 @@ class ShapedArray(AbstractValue):
 
     def __repr__(self) -> str:
         return f"ShapedArray({self.str_short()}{', weak_type=True' if self.weak_type else ''})"
+
+
+_MOST_STANDING = 8192
+_standing: dict[ShapedArray, ShapedArray] = {}
+cleared(_standing.clear)
+
+
+def standing(aval: ShapedArray) -> ShapedArray:
+    """The type that stands for its equals, so that it can be told by identity."""
+    if len(_standing) >= _MOST_STANDING:
+        _standing.clear()
+    return _standing.setdefault(aval, aval)
+
 
 
 @functools.cache

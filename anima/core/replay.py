@@ -77,9 +77,10 @@ class Replay:
     """`tape(*arrays)`: what the function gives for arrays of the types that it was recorded with; NotImplemented where
     one of them was deleted."""
 
-    __slots__ = ("_constants", "_form", "_outs", "_steps")
+    __slots__ = ("_constants", "_form", "_loop", "_outs", "_steps")
 
-    def __init__(self, recording: Recording, out: Any, count: int) -> None:
+    def __init__(self, recording: Recording, out: Any, arrays: Sequence[ConcreteArray]) -> None:
+        self._loop, count = _loop(recording, arrays, out), len(arrays)
         made = [k for *_, results in recording.steps for k in results]
         known = [k for k in range(count, len(recording.values)) if k not in made]
         order = {k: n for n, k in enumerate((*range(count), *known, *made))}
@@ -88,6 +89,13 @@ class Replay:
                        for primitive, params, sources, _ in recording.steps]
         self._form = getattr(type(out), "_make", type(out)) if isinstance(out, (list, tuple)) else None
         self._outs = [(order[recording.places[id(x)]], x.aval) for x in (out if self._form else [out])]
+
+    def settled(self) -> Callable[..., Any] | None:
+        """What will be called in its place from now on: itself, or native code if all is one loop of NumPy's (see
+        `core.ways`); None: that is not known yet."""
+        if self._loop is None:
+            return self
+        return (Ways.make(*self._loop) or self) if Ways.often() else None
 
     @property
     def kept(self) -> int:
@@ -164,7 +172,7 @@ def _play(steps: Sequence[tuple[Callable[..., Any], dict[str, Any], list[int], b
 
 
 def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Sequence[Any],
-           kwargs: dict[str, Any]) -> tuple[Any, Callable[..., Any] | None, bool]:
+           kwargs: dict[str, Any]) -> tuple[Any, Replay | None, bool]:
     """`fun(*args, **kwargs)`; a tape of it as a function of the `arrays` among its arguments, if there can be one; and
     whether compiled code gives the same bits."""
     if len({*map(id, arrays)}) < len(arrays):  # who is who is to be seen
@@ -183,15 +191,15 @@ def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Seque
         x.__class__ is ConcreteArray and id(x) in recording.places for x in results)
     if not fine:
         return out, None, exact
-    tape = Replay(recording, out, len(arrays))
-    return out, _loop(recording, arrays, out) or (tape if tape.kept <= _MOST_KEPT else None), exact
+    tape = Replay(recording, out, arrays)
+    return out, tape if tape.kept <= _MOST_KEPT else None, exact
 
 
-def _loop(recording: Recording, arrays: Sequence[ConcreteArray], out: Any) -> Callable[..., Any] | None:
-    """Native code for all that was recorded, if that is one loop of NumPy's (see `core.ways`)."""
-    if len(recording.steps) != 1 or out.__class__ is not ConcreteArray or not Ways.is_loaded():
+def _loop(recording: Recording, arrays: Sequence[ConcreteArray], out: Any) -> tuple[Any, ...] | None:
+    """What `Ways.make` makes native code of that does all that was recorded, if that is one operation."""
+    if len(recording.steps) != 1 or out.__class__ is not ConcreteArray:
         return None
     ((primitive, params, sources, results),) = recording.steps
     if primitive.as_ufunc is None or sources != [*range(len(arrays))] or recording.places[id(out)] != results[0]:
         return None
-    return Ways.make(primitive, params, [x.aval for x in arrays], [None] * len(arrays), out.aval)
+    return primitive, params, [x.aval for x in arrays], [None] * len(arrays), out.aval

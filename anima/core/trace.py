@@ -22,7 +22,7 @@ from anima import errors
 from anima.config import config, debug_key_reuse, enable_x64, no_execution, numpy_rank_promotion, settled
 from anima.core import dtypes, memory, transfers
 from anima.core.array import Array, ConcreteArray, PlacedArray
-from anima.core.avals import ShapedArray, scalar_type
+from anima.core.avals import ShapedArray, scalar_type, standing
 from anima.core.explicit import typed
 from anima.core.leaks import holder
 from anima.core.placement import elsewhere, moved, place, placed_results
@@ -235,13 +235,19 @@ def numpy_value(x: Any, aval: ShapedArray) -> np.ndarray:
     return np.asarray(x, dtype=aval.dtype)
 
 
+def type_of(x: ConcreteArray) -> ShapedArray:
+    """The type of an array; it has from now on the one that stands for its equals."""
+    found = x.aval = standing(x.aval)
+    return found
+
+
 class _Known:
     """What is known of operations under one setting of the options: types of results by those of arguments.
 
-    Types are found by identity, as that is quick; `types` has the one of each kind that stands for its equals.
+    Types are found by identity, as that is quick: of each kind one stands for its equals.
     """
 
-    __slots__ = ("checking", "key", "no_execution", "numbers", "results", "types", "watched", "ways")
+    __slots__ = ("checking", "key", "no_execution", "numbers", "results", "watched", "ways")
 
     def __init__(self, key: Any) -> None:
         self.key = key
@@ -249,7 +255,6 @@ class _Known:
         self.no_execution = no_execution.value
         self.watched = self.no_execution or key.guarded
         self.numbers: dict[type, ShapedArray] = {}  # of NumPy's kinds: the type of each
-        self.types: dict[ShapedArray, ShapedArray] = {}
         self.results: dict[Any, tuple[Any, Any]] = {}  # with what is known by its identity, so that it lives
         self.ways = Ways(key, not (self.checking or self.watched or moved()))
 
@@ -260,14 +265,6 @@ class _Known:
         for x in args:
             transfers.implicit(x)
 
-    def type_of(self, x: ConcreteArray) -> ShapedArray:
-        """The type of an array; it has from now on the one that stands for its equals."""
-        aval = x.aval
-        found = self.types.setdefault(aval, aval)
-        if found is not aval:
-            x.aval = found
-        return found
-
     def infer(self, primitive: Primitive, avals: list[Any], params: dict[str, Any]) -> Any:
         """`primitive.infer`."""
         try:
@@ -277,8 +274,7 @@ class _Known:
             return primitive.infer(*avals, **params)
 
     def _infer(self, primitive: Primitive, avals: list[Any], params: dict[str, Any]) -> Any:
-        types = self.types
-        same = [types.setdefault(a, a) for a in avals]
+        same = [*map(standing, avals)]
         key = (primitive, *map(id, same), *params, *params.values())
         found = self.results.get(key)
         if found is not None:
@@ -287,10 +283,8 @@ class _Known:
         if primitive.axis_names is None and all(map(is_plain, params.values())):
             if len(self.results) >= _MOST_KNOWN:
                 self.results.clear()
-            out = [types.setdefault(a, a) for a in out] if primitive.multiple_results else types.setdefault(out, out)
+            out = [*map(standing, out)] if primitive.multiple_results else standing(out)
             self.results[key] = same, out
-            if len(types) >= _MOST_KNOWN:
-                types.clear()
         return out
 
 
@@ -365,7 +359,7 @@ class EvalTrace(Trace):
         placed = moved() or bool(primitive.pins(params))
         for x in args:
             if x.__class__ is ConcreteArray:
-                aval, value = known.type_of(x), x._value
+                aval, value = type_of(x), x._value
                 if value.__class__ is str:
                     x.elements()  # raises
             elif isinstance(x, Tracer):
@@ -492,7 +486,7 @@ def remember(function: Any, primitive: Primitive, args: Sequence[Any], operands:
                                                or made.size != x.size or numpy_rank_promotion.value != "allow")
                 if stretched:
                     return out
-                avals.append(known.type_of(x))
+                avals.append(type_of(x))
             elif x.__class__ is int or x.__class__ is float:
                 aval = aval_of(made)
                 avals.append(aval if aval.weak_type else scalar_type(aval.dtype, True))

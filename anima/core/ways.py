@@ -53,6 +53,12 @@ class Ways:
         self._met: set[Any] = set()
         self.get = self._found.get
 
+    @staticmethod
+    def often() -> bool:
+        """Whether native code is worth its while, when one more operation has come again."""
+        Ways.again += 1
+        return Ways.again >= _OFTEN or Ways.is_loaded()
+
     def meet(self, key: Any, primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArray], out: Any,
              numbers: Sequence[type | None] = ()) -> None:
         """Notes that `primitive` gave results of the types `out` for operands of the types `avals`; with `numbers`, a
@@ -66,9 +72,8 @@ class Ways:
                 Ways.forget()
             self._met.add(key)
             return
-        Ways.again += 1
         settled = primitive.as_ufunc is None
-        if not settled and (Ways.again >= _OFTEN or Ways.is_loaded()):
+        if Ways.often() and not settled:
             way = Ways.make(primitive, params, avals, numbers or [None] * len(avals), out)
             if way is not None:
                 self._found[key] = way

@@ -62,7 +62,7 @@ _MOVE = """
   %moved{k} = getelementptr i8, ptr %place{k}, i64 %step{k}
   store ptr %moved{k}, ptr %place{k}.at"""
 _COPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
-_BRIEF, _BRIEF_PRODUCT = 1 << 10, 1 << 15  # elements; multiplications
+_BRIEF, _BRIEF_PRODUCT = 1 << 12, 1 << 18  # elements; multiplications
 _COUNTS = (2, 3)  # arguments of ufuncs, the result among them
 
 # PyUFuncObject behind the head of every object: nin, nout, nargs, identity (int); functions, data (pointers);

@@ -27,7 +27,7 @@ from anima.core.primitive import Linear, Primitive, Zero
 from anima.core.replay import Played, played
 from anima.core.stage import StageTrace, hoisted, trace_to_jaxpr
 from anima.core.state import current
-from anima.core.trace import EVAL, Trace, aval_of, is_plain, under
+from anima.core.trace import EVAL, Trace, aval_of, is_plain, type_of, under
 from anima.transforms.dce import dce_jaxpr
 from anima.transforms.forward import JVPTracer
 from anima.transforms.linearize import LinearizeTrace, PartialTrace, linearize_flat
@@ -123,9 +123,8 @@ class _Run(NamedTuple):
 class _AgainTrace(LinearizeTrace):
     """Runs operations as long as they are those of a call before; linearises from where they are not."""
 
-    def __init__(self, recorder: StageTrace, start: _Step, type_of: Callable[[ConcreteArray], ShapedArray]) -> None:
+    def __init__(self, recorder: StageTrace, start: _Step) -> None:
         super().__init__(EVAL, recorder)
-        self.type_of = type_of  # the one type that stands for its equals
         self.place: _Step | None = start  # None: nothing is taken down any more
         self.walking = bool(start.after)
         self.moved: list[_Moved] = []     # the arguments, then results
@@ -171,7 +170,7 @@ class _AgainTrace(LinearizeTrace):
             step = place.after.get(known)
         except TypeError:  # a parameter that has no hash
             return self._unknown(primitive, args, params)
-        if step is None and [x for x in args if x.__class__ is ConcreteArray and x.aval is not self.type_of(x)]:
+        if step is None and [x for x in args if x.__class__ is ConcreteArray and x.aval is not type_of(x)]:
             return self.process(primitive, args, params)  # now types that are equal are the same
         if step is None or not self.walking:
             return self._learn(place, known, primitive, args, primals, params)
@@ -304,8 +303,7 @@ def _forget() -> None:
     _Step.count = 0
 
 
-def _start(primals: Sequence[Any], nonzero: Sequence[bool], type_of: Callable[[ConcreteArray], ShapedArray],
-           ) -> _Step | None:
+def _start(primals: Sequence[Any], nonzero: Sequence[bool]) -> _Step | None:
     """Where walks from arguments of these types start; None: nowhere."""
     types: list[Any] = []
     for x in primals:
@@ -325,14 +323,13 @@ def _start(primals: Sequence[Any], nonzero: Sequence[bool], type_of: Callable[[C
 def linearize_again(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], nonzero: Sequence[bool],
                     ) -> tuple[list[Any], list[bool], Jaxpr, list[Any]]:
     """`linearize_flat`, quickly if it was done before."""
-    known = EVAL.known  # once: caches may be cleared at any time
     start = None
-    if known is not None and current.trace is EVAL and EVAL.learns(config.call_key()) and not config.check_tracer_leaks:
-        start = _start(primals, nonzero, known.type_of)
+    if current.trace is EVAL and EVAL.learns(config.call_key()) and not config.check_tracer_leaks:
+        start = _start(primals, nonzero)
     if start is None:
         return linearize_flat(fun, primals, nonzero)
     recorder = StageTrace(EVAL)
-    walk = _AgainTrace(recorder, start, known.type_of)
+    walk = _AgainTrace(recorder, start)
     try:
         args = [walk.enter(x) if nz else x for x, nz in zip(primals, nonzero, strict=True)]
         return walk.finish(under(walk, fun, *args))

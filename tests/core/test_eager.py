@@ -13,7 +13,7 @@ import anima
 import anima.numpy as jnp
 from anima import lax
 from anima.api import eager
-from anima.core import memory, quiet, trace
+from anima.core import avals, memory, quiet, trace
 from anima.core.trace import EVAL
 from anima.ops.broadcast import broadcast_in_dim_p
 
@@ -94,12 +94,13 @@ def test_products_of_all_forms() -> None:
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "_MOST_KNOWN", 20)
+    monkeypatch.setattr(avals, "_MOST_STANDING", 20)
     monkeypatch.setattr(EVAL, "known", None)  # what other tests left there
     monkeypatch.setattr(EVAL, "under", {})
     for n in range(1, 100):
         x = jnp.asarray(np.ones(n, np.float32))
         assert (x + x).shape == (n,)
-        assert len(EVAL.known.types) <= 22 and len(EVAL.known.results) <= 21
+        assert len(avals._standing) <= 21 and len(EVAL.known.results) <= 21
 
 
 def test_numbers_beside_arrays() -> None:
