@@ -10,11 +10,8 @@ bits. Where the function has looked into an array, or has done more than such op
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from anima.core import memory
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
 from anima.core.dtypes import ExtendedDType
@@ -25,6 +22,7 @@ from anima.core.state import current
 from anima.core.trace import EVAL, Trace, aval_of, numpy_value, under, wrap
 from anima.core.ways import Ways
 
+_OFTEN = 4            # times that a tape was played, from which native code for its steps is worth its while
 _MOST_KEPT = 1 << 16  # bytes of constants that a tape keeps
 
 
@@ -73,29 +71,90 @@ class Recording(Trace):
         return out
 
 
-class Replay:
+class Step(NamedTuple):
+    """An operation: where its operands are among the values before, and of which types they and the results are."""
+
+    primitive: Primitive
+    params: dict[str, Any]
+    sources: list[int]
+    avals: list[ShapedArray]
+    results: list[ShapedArray]
+
+    def way(self) -> Callable[..., Any] | None:
+        """Native code for it, if it is one loop of NumPy's (see `core.ways`)."""
+        if self.primitive.as_ufunc is None or self.primitive.multiple_results:
+            return None
+        return Ways.make(self.primitive, self.params, self.avals, [None] * len(self.avals), self.results[0])
+
+
+class Tape:
+    """Operations on arrays: values are the arguments, the constants, then the results of each step."""
+
+    __slots__ = ("_constants", "_count", "_outs", "_played", "_steps", "_ways")
+
+    def __init__(self, count: int, constants: Sequence[ConcreteArray], steps: Sequence[Step], outs: Sequence[int],
+                 ) -> None:
+        self._count, self._constants, self._outs = count, constants, outs
+        self._steps = steps
+        self._ways: list[Callable[..., Any] | None] = [None] * len(steps)
+        self._played = 0
+
+    def play(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        """The results for arguments that hold elements."""
+        self._played += 1
+        if self._played == _OFTEN:
+            if Ways.often():
+                self._ways = [step.way() for step in self._steps]
+            else:
+                self._played -= 1
+        values = [*args, *self._constants]
+        before = hush()
+        try:
+            for step, way in zip(self._steps, self._ways, strict=True):
+                operands = [values[k] for k in step.sources]
+                if way is not None:
+                    out = way(*operands)
+                    if out is not NotImplemented:
+                        values.append(out)
+                        continue
+                out = step.primitive.eval(*[x._value for x in operands], **step.params)
+                if step.primitive.multiple_results:
+                    values.extend(map(wrap, out, step.results))
+                else:
+                    values.append(wrap(out, step.results[0]))
+        finally:
+            restore(before)
+        # a constant is the tape's own
+        return [wrap(values[k]._value, values[k].aval) if 0 <= k - self._count < len(self._constants) else values[k]
+                for k in self._outs]
+
+
+class Replay(Tape):
     """`tape(*arrays)`: what the function gives for arrays of the types that it was recorded with; NotImplemented where
     one of them was deleted."""
 
-    __slots__ = ("_constants", "_form", "_loop", "_outs", "_steps")
+    __slots__ = ("_form",)
 
     def __init__(self, recording: Recording, out: Any, arrays: Sequence[ConcreteArray]) -> None:
-        self._loop, count = _loop(recording, arrays, out), len(arrays)
+        values, count = recording.values, len(arrays)
         made = [k for *_, results in recording.steps for k in results]
-        known = [k for k in range(count, len(recording.values)) if k not in made]
+        known = [k for k in range(count, len(values)) if k not in made]
         order = {k: n for n, k in enumerate((*range(count), *known, *made))}
-        self._constants = [numpy_value(v, aval_of(v)) for v in map(recording.values.__getitem__, known)]
-        self._steps = [(primitive.eval, params, [order[k] for k in sources], primitive.multiple_results)
-                       for primitive, params, sources, _ in recording.steps]
         self._form = getattr(type(out), "_make", type(out)) if isinstance(out, (list, tuple)) else None
-        self._outs = [(order[recording.places[id(x)]], x.aval) for x in (out if self._form else [out])]
+        super().__init__(count, [_held(v, aval_of(v)) for v in map(values.__getitem__, known)], [
+            Step(primitive, params, [order[k] for k in sources], [aval_of(values[k]) for k in sources],
+                 [aval_of(values[k]) for k in results]) for primitive, params, sources, results in recording.steps],
+            [order[recording.places[id(x)]] for x in (out if self._form else [out])])
 
     def settled(self) -> Callable[..., Any] | None:
-        """What will be called in its place from now on: itself, or native code if all is one loop of NumPy's (see
-        `core.ways`); None: that is not known yet."""
-        if self._loop is None:
+        """What will be called in its place from now on: itself, or native code if that is all; None: that is not known
+        yet."""
+        if len(self._steps) != 1 or self._form is not None or self._steps[0].primitive.as_ufunc is None:
             return self
-        return (Ways.make(*self._loop) or self) if Ways.often() else None
+        if self._played < _OFTEN:
+            return None
+        alone = self._steps[0].sources == [*range(self._count)] and self._outs == [self._count]
+        return (self._ways[0] if alone else None) or self
 
     @property
     def kept(self) -> int:
@@ -103,44 +162,41 @@ class Replay:
         return sum([x.nbytes for x in self._constants])
 
     def __call__(self, *args: ConcreteArray) -> Any:
-        values: list[Any] = [x._value for x in args]
-        if str in map(type, values):
+        if str in [x._value.__class__ for x in args]:
             return NotImplemented
-        values += self._constants
-        _play(self._steps, values)
-        if self._form is None:
-            ((k, aval),) = self._outs
-            return args[k] if k < len(args) else wrap(values[k], aval)
-        return self._form([args[k] if k < len(args) else wrap(values[k], aval) for k, aval in self._outs])
+        outs = self.play(args)
+        return outs[0] if self._form is None else self._form(outs)
 
 
-class Played:
+class Played(Tape):
     """`played(arrays)`: the results of a program for arrays of its arguments' types, operation by operation, as
     `eval_jaxpr` gives them outside of any transformation; it has no extended types."""
 
-    __slots__ = ("_constants", "_count", "_outs", "_steps", "_types")
+    __slots__ = ("_types",)
 
     def __init__(self, closed: ClosedJaxpr) -> None:
         jaxpr = closed.jaxpr
         literals = [a for e in jaxpr.eqns for a in e.invars if isinstance(a, Literal)]
         literals += [a for a in jaxpr.outvars if isinstance(a, Literal)]
-        self._constants = [numpy_value(c, v.aval) for v, c in zip(jaxpr.constvars, closed.consts, strict=True)]
-        self._constants += [np.asarray(a.val, a.aval.dtype) for a in literals]
+        constants = [_held(c, v.aval) for v, c in zip(jaxpr.constvars, closed.consts, strict=True)]
+        constants += [_held(a.val, a.aval) for a in literals]
         variables = [*jaxpr.invars, *jaxpr.constvars, *literals, *(v for e in jaxpr.eqns for v in e.outvars)]
         places = {id(v): k for k, v in enumerate(variables)}
-        self._steps = [(e.primitive.eval, e.params, [places[id(a)] for a in e.invars], e.primitive.multiple_results)
-                       for e in jaxpr.eqns]
-        self._count = len(jaxpr.invars)
         self._types = [v.aval for v in jaxpr.invars]
-        self._outs = [(places[id(a)], a.aval) for a in jaxpr.outvars]
+        super().__init__(len(jaxpr.invars), constants, [
+            Step(e.primitive, e.params, [places[id(a)] for a in e.invars], [a.aval for a in e.invars],
+                 [v.aval for v in e.outvars]) for e in jaxpr.eqns], [places[id(a)] for a in jaxpr.outvars])
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        values: list[Any] = [x.elements() if x.__class__ is ConcreteArray else np.asarray(x, a.dtype)
-                             for x, a in zip(args, self._types, strict=True)]
-        values += self._constants
-        _play(self._steps, values)
-        return [args[k] if k < self._count and args[k].__class__ is ConcreteArray else wrap(values[k], aval)
-                for k, aval in self._outs]
+    def __call__(self, args: Sequence[Any]) -> list[ConcreteArray]:
+        held = [x if x.__class__ is ConcreteArray and x._value.__class__ is not str else _held(x, a)
+                for x, a in zip(args, self._types, strict=True)]
+        return self.play(held)
+
+
+def _held(x: Any, aval: ShapedArray) -> ConcreteArray:
+    """An array with an operand's elements, which stays as it is."""
+    value = numpy_value(x, aval)
+    return ConcreteArray(value if x.__class__ is ConcreteArray else value.copy(), aval)
 
 
 def played(closed: ClosedJaxpr) -> Played | None:
@@ -155,20 +211,6 @@ def _is_more(primitive: Primitive, params: dict[str, Any]) -> bool:
     """Whether an application is more than its results."""
     return (primitive.axis_names is not None or bool(primitive.effects_of(params)) or bool(primitive.pins(params))
             or primitive.refusal(params) is not None)
-
-
-def _play(steps: Sequence[tuple[Callable[..., Any], dict[str, Any], list[int], bool]], values: list[Any]) -> None:
-    """Evaluates rules on values at places before, and appends the results."""
-    before = hush()
-    try:
-        for rule, params, sources, many in steps:
-            out = rule(*[values[k] for k in sources], **params)
-            for value in out if many else (out,):
-                if value.__class__ is not np.ndarray:
-                    value = np.asarray(value)
-                values.append(value if value.flags.c_contiguous else memory.copied(value, value.dtype))
-    finally:
-        restore(before)
 
 
 def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Sequence[Any],
@@ -193,13 +235,3 @@ def record(fun: Callable[..., Any], arrays: Sequence[ConcreteArray], args: Seque
         return out, None, exact
     tape = Replay(recording, out, arrays)
     return out, tape if tape.kept <= _MOST_KEPT else None, exact
-
-
-def _loop(recording: Recording, arrays: Sequence[ConcreteArray], out: Any) -> tuple[Any, ...] | None:
-    """What `Ways.make` makes native code of that does all that was recorded, if that is one operation."""
-    if len(recording.steps) != 1 or out.__class__ is not ConcreteArray:
-        return None
-    ((primitive, params, sources, results),) = recording.steps
-    if primitive.as_ufunc is None or sources != [*range(len(arrays))] or recording.places[id(out)] != results[0]:
-        return None
-    return primitive, params, [x.aval for x in arrays], [None] * len(arrays), out.aval

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -190,6 +190,9 @@ class BroadcastInDim(Movement):
         return {"shape": shape + inner, "broadcast_dimensions": params["broadcast_dimensions"] + more}
 
 
+_FEW = 1 << 14  # elements that lie in a cache, so that columns are read where they are
+
+
 class ReduceSum(Movement):
     """The sum over `axes`. Integers wrap around; types below 32 bits add up in float32 and round once."""
 
@@ -213,6 +216,13 @@ class ReduceSum(Movement):
     def work(self, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], programs: Sequence[Work],
              **params: Any) -> Work:
         return Work(float(max(avals[0].size - outs[0].size, 0)))
+
+    def as_ufunc(self, avals: Sequence[ShapedArray], params: dict[str, Any]) -> Callable[..., Any] | None:
+        (x,), axes = avals, params["axes"]
+        count = len(axes)
+        together = axes == (*range(x.ndim - count, x.ndim),) or (axes == (*range(count),) and x.size <= _FEW)
+        several = math.prod([x.shape[a] for a in axes]) > 1
+        return np.add.reduce if together and several and x.dtype.itemsize >= 4 else None
 
     def eval(self, x: np.ndarray, *, axes: Shape) -> np.ndarray:
         first = x.ndim - len(axes)

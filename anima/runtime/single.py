@@ -61,8 +61,32 @@ _MOVE = """
   %step{k} = load i64, ptr %step{k}.at
   %moved{k} = getelementptr i8, ptr %place{k}, i64 %step{k}
   store ptr %moved{k}, ptr %place{k}.at"""
-_COPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
-_BRIEF, _BRIEF_PRODUCT = 1 << 12, 1 << 18  # elements; multiplications
+# Sums of rows by a ufunc: it adds each to its result, which is 0 before. Behind what the other program has come the
+# result's bytes.
+_SUMS = """
+define void @sums(ptr %args, ptr %arena, ptr %pool) {
+  %all = alloca [8 x ptr]
+  %x = load ptr, ptr %args
+  %out.at = getelementptr ptr, ptr %args, i64 1
+  %out = load ptr, ptr %out.at
+  store ptr %out, ptr %all
+  %all.x = getelementptr ptr, ptr %all, i64 1
+  store ptr %x, ptr %all.x
+  %all.out = getelementptr ptr, ptr %all, i64 2
+  store ptr %out, ptr %all.out
+  %all.more = getelementptr ptr, ptr %all, i64 3
+  %more = getelementptr ptr, ptr %args, i64 2
+  call void @llvm.memcpy.p0.p0.i64(ptr %all.more, ptr %more, i64 40, i1 false)
+  %bytes.at.at = getelementptr ptr, ptr %args, i64 7
+  %bytes.at = load ptr, ptr %bytes.at.at
+  %bytes = load i64, ptr %bytes.at
+  call void @llvm.memset.p0.i64(ptr %out, i8 0, i64 %bytes, i1 false)
+  call void @ufunc3(ptr %all, ptr %arena, ptr %pool)
+  ret void
+}
+"""
+_COPY = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\ndeclare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n"
+_BRIEF = 1 << 12  # elements that take a microsecond or two, which are not worth letting other threads in for
 _COUNTS = (2, 3)  # arguments of ufuncs, the result among them
 
 # PyUFuncObject behind the head of every object: nin, nout, nargs, identity (int); functions, data (pointers);
@@ -78,7 +102,7 @@ def _module() -> native.Module | None:
         return None
     programs = [_PROGRAM.format(count=n, bytes=8 * n, moves="".join(_MOVE.format(k=k, after=k + 1) for k in range(n)))
                 for n in _COUNTS]
-    return native.load(_COPY + "".join(programs), level=0, symbols={})
+    return native.load(_COPY + "".join(programs) + _SUMS, level=0, symbols={})
 
 
 def _as_expected(ufunc: np.ufunc) -> bool:
@@ -99,6 +123,20 @@ def _loop(ufunc: np.ufunc, dtypes: Sequence[np.dtype]) -> tuple[int, int] | None
         if [np.dtype(c) for c in signature.replace("->", "")] == [*dtypes]:
             return _word(_word(id(ufunc) + _FUNCTIONS) + 8 * k), _word(_word(id(ufunc) + _DATA) + 8 * k)
     return None
+
+
+@once
+def _sums_as_expected(module: native.Module) -> bool:
+    """Whether NumPy's `reduce` calls a loop as `sums` does, once for a row."""
+    loop = _loop(np.add, [np.dtype(np.float32)] * 3)
+    for row in (np.sin(np.arange(301, dtype=np.float32)), -np.zeros(2, np.float32)):
+        out = np.ones(1, np.float32)
+        tables = [np.array(n, np.int64) for n in _sums(row.shape, (0,), row.itemsize)]
+        calling.enter(module.address("sums"), [x.ctypes.data for x in (row, out)] + [
+            *(loop or ()), *(t.ctypes.data for t in tables)], 0, 0)
+        if out.tobytes() != np.add.reduce(row, -1, row.dtype).tobytes():
+            return False
+    return True
 
 
 def _rows(shapes: Sequence[Shape], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
@@ -123,46 +161,59 @@ def _rows(shapes: Sequence[Shape], sizes: Sequence[int]) -> Iterator[tuple[int, 
 def way(primitive: Any, params: dict[str, Any], avals: Sequence[ShapedArray], numbers: Sequence[type | None],
         out: ShapedArray) -> Callable[..., Any] | None:
     """A function that applies an operation of NumPy's to operands of these types (see `Ways.meet`); None: it cannot."""
+    function, module = primitive.as_ufunc(avals, params), _module()
     types = [*avals, out]
     kinds = [a.dtype for a in types]
-    if not all(isinstance(d, np.dtype) and d.kind in "biuf" for d in kinds) or len(kinds) not in _COUNTS:
+    if (function is None or module is None or not out.size
+            or not all(isinstance(d, np.dtype) and d.kind in "biuf" for d in kinds)):
         return None
-    ufunc, module = primitive.as_ufunc(avals, params), _module()
-    if ufunc is None or module is None or not out.size or ufunc.nargs != len(kinds):
-        return None
-    loop, described = _loop(ufunc, kinds), _described(ufunc, [a.shape for a in types], [d.itemsize for d in kinds])
+    sizes = [d.itemsize for d in kinds]
+    if isinstance(function, np.ufunc):
+        ufunc, name = function, f"ufunc{len(kinds)}"
+        described = None if ufunc.nargs != len(kinds) or len(kinds) not in _COUNTS else (
+            _products if ufunc.signature is not None else _stretched)([a.shape for a in types], sizes)
+    else:  # the method `reduce` of a ufunc
+        ufunc, name, kinds = function.__self__, "sums", [out.dtype] * 3
+        described = _sums(avals[0].shape, params["axes"], sizes[0]) if _sums_as_expected(module) else None
+    loop = None if described is None else _loop(ufunc, kinds)
     if loop is None or described is None:
         return None
     again.load()
+    tables = [np.array(n, np.int64) for n in described]
     inputs = [Input(a.dtype, a.size, a, number=n) for a, n in zip(avals, numbers, strict=True)]
     outputs = [Output(here().allocator(out.size * out.dtype.itemsize), out.shape, out.dtype)]
-    return calling.caller(module.address(f"ufunc{len(kinds)}"), inputs, outputs, None,
-                          [*loop, *(d.ctypes.data for d in described)], False, (described, ufunc, module), [out],
-                          "single", brief=_is_brief(ufunc, types))
+    work = avals[0].size * math.prod(avals[1].shape[1:]) >> 6 if function is np.matmul else max(a.size for a in types)
+    return calling.caller(module.address(name), inputs, outputs, None, [*loop, *(t.ctypes.data for t in tables)], False,
+                          (tables, ufunc, module), [out], "single", brief=work <= _BRIEF)
 
 
-def _is_brief(ufunc: np.ufunc, types: Sequence[ShapedArray]) -> bool:
-    """Whether it takes a microsecond or two, which are not worth letting other threads in for."""
-    if ufunc.signature is not None:
-        return types[0].size * math.prod(types[1].shape[1:]) <= _BRIEF_PRODUCT
-    return types[-1].size <= _BRIEF
+_Tables = Sequence[Sequence[int]]  # sizes, strides and rows for a program
 
 
-def _described(ufunc: np.ufunc, shapes: Sequence[Shape], sizes: Sequence[int]) -> list[np.ndarray] | None:
-    """Sizes, strides and rows for the program; None where one loop over rows is not enough."""
-    if ufunc.signature is not None:
-        k, n = shapes[0][-1], math.prod(shapes[1][1:])  # a vector is a row on the left, a column on the right
-        numbers = [1, math.prod(shapes[0][:-1]), k, n], [0] * len(sizes), [1] + [0] * len(sizes)
-        for columns, size in zip((k, n, n), sizes, strict=True):
-            numbers[1].extend((columns * size, size))
-    else:
-        over = [*_rows(shapes, sizes)]
-        if len(over) > 2:
-            return None
-        still = 1, [0] * len(sizes)
-        (elements, strides), (rows, steps) = (*over, still, still)[:2]
-        numbers = [elements], strides, [rows, *steps]
-    return [np.array(n, np.int64) for n in numbers]
+def _products(shapes: Sequence[Shape], sizes: Sequence[int]) -> _Tables:
+    k, n = shapes[0][-1], math.prod(shapes[1][1:])  # a vector is a row on the left, a column on the right
+    strides = [0, 0, 0]
+    for columns, size in zip((k, n, n), sizes, strict=True):
+        strides.extend((columns * size, size))
+    return [1, math.prod(shapes[0][:-1]), k, n], strides, [1, 0, 0, 0]
+
+
+def _stretched(shapes: Sequence[Shape], sizes: Sequence[int]) -> _Tables | None:
+    """None where one loop over rows is not enough."""
+    over = [*_rows(shapes, sizes)]
+    if len(over) > 2:
+        return None
+    still = 1, [0] * len(sizes)
+    (elements, strides), (rows, steps) = (*over, still, still)[:2]
+    return [elements], strides, [rows, *steps]
+
+
+def _sums(shape: Shape, axes: Shape, size: int) -> _Tables:
+    """Along the last axes, or the first ones."""
+    elements = math.prod([shape[a] for a in axes])
+    rows = math.prod(shape) // elements
+    along, across = (rows * size, size) if axes[0] == 0 else (size, elements * size)
+    return [elements], [0, along, 0], [rows, size, across, size], [rows * size]
 
 
 Ways.make = staticmethod(way)

@@ -18,7 +18,7 @@ from anima.core import replay, ways
 from anima.core.trace import EVAL
 from anima.numpy import elementwise
 from anima.ops.family import ELEMENTWISE
-from anima.runtime import calling
+from anima.runtime import calling, single
 
 RNG = np.random.default_rng(0)
 SHAPES = [((), ()), ((1,), (1,)), ((17,), (17,)), ((3, 5), (5,)), ((3, 5), (3, 1)), ((3, 1), (1, 5)), ((4,), ()),
@@ -126,6 +126,25 @@ def test_products() -> None:
         z = jnp.asarray(numbers((n, k), "f4"))
         for _ in range(4):
             np.testing.assert_allclose(jnp.einsum("mk,nk->mn", x, z), np.asarray(x) @ np.asarray(z).T, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "u4", "u1", "?", "f2"])
+def test_sums(dtype: str, x64: None) -> None:
+    """Along the first axes and the last ones, as many as NumPy adds up in pairs and as it does not."""
+    for shape in ((), (1,), (2,), (7,), (9,), (129,), (8193,), (1, 2), (5, 3), (32, 32), (1000, 3), (3, 1000), (17, 129),
+                  (2, 3, 4), (7, 1, 9), (0, 3), (3, 0), (64, 64, 5)):
+        x = jnp.asarray(numbers(shape, dtype) * (1 if dtype in "u1?" else 0.37)).astype(dtype)
+        for axes in {tuple(range(k)) for k in range(len(shape) + 1)} | {
+                tuple(range(k, len(shape))) for k in range(len(shape))}:
+            for fun in (lambda x, axes=axes: x.sum(axes), lambda x, axes=axes: lax.reduce_sum_p.bind(x, axes=axes)):
+                try:
+                    first = generally(fun, x)
+                except TypeError:
+                    assert dtype == "?"
+                    continue
+                for _ in range(8):
+                    same(fun(x), first)
+    assert single._sums_as_expected(single._module())
 
 
 def test_a_deleted_array_is_named() -> None:
