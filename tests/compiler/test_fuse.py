@@ -99,9 +99,27 @@ def test_the_check_of_a_rows_divisor_leaves_the_rows_in_one_kernel() -> None:
     assert stages.kernel_count == 2
 
 
-def test_logsumexp_and_its_row_results_are_one_kernel() -> None:
-    stages = agree(lambda x: [logsumexp(x), el.mul(logsumexp(x), 2.0)], X)
-    assert stages.kernel_count == 1
+def test_costly_functions_at_the_ends_of_rows_are_computed_in_vectors() -> None:
+    """Once for all rows, unless there is one, it is long, or whole rows depend on it: these would be read again."""
+    def both(x: Any) -> list[Any]:
+        return [logsumexp(x), el.mul(logsumexp(x), 2.0)]
+
+    rng = np.random.default_rng(0)
+    for shape, count in (((12, 20), 2), ((2, 100), 2), ((1, 20), 1), ((2, 1025), 1), ((3, 1024), 2)):
+        assert agree(both, rng.normal(size=shape).astype(np.float32)).kernel_count == count
+    for shape in ((12, 20), (63, 100), (70, 100)):
+        x = rng.normal(size=shape).astype(np.float32)
+        assert agree(lambda x: anima.nn.log_softmax(x, 1), x).kernel_count == 1
+        assert agree(lambda x: [x / jnp.linalg.norm(x, axis=1, keepdims=True), x.sum(1)], x).kernel_count == 1
+    assert agree(lambda x: anima.nn.log_softmax(x, 1), rng.normal(size=(70, 60)).astype(np.float32)).kernel_count > 1
+
+
+def test_values_of_a_recurrent_network_are_computed_in_vectors() -> None:
+    w, h = np.random.default_rng(0).normal(0, 0.05, (300, 200)).astype(np.float32), np.ones(200, np.float32)
+    stages = agree(lambda w, h: anima.lax.fori_loop(0, 3, lambda _, h: jnp.tanh(w @ h)[:200], h), w, h)
+    lines = [line.split() for line in show(stages.loops).splitlines()]
+    (at,) = [n for n, line in enumerate(lines) if line[-1:] and line[-1].startswith("tanh(")]
+    assert lines[at - 2][0] == "vector" and "reduce_sum:" in [line[1] for line in lines if line[:1] == ["kernel"]]
 
 
 def test_variance_is_one_kernel() -> None:

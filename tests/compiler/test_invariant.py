@@ -94,17 +94,31 @@ def _fit(x: Any, y: Any, w: Any) -> Any:
     return lax.fori_loop(0, 5, lambda _, w: w - 0.01 * (jnp.tanh(x @ w) - y) @ x, w)
 
 
-@pytest.mark.parametrize("rows, columns", [
-    (40, 1), (17, 4), (200, 17), (68, 17), (67, 17), (130, 32), (300, 33), (5, 9)])
-def test_matrices_of_many_short_rows_are_turned_once(rows: int, columns: int) -> None:
+@pytest.mark.parametrize("rows, columns, turned", [
+    (40, 1, True), (17, 4, True), (200, 17, True), (31, 17, False), (67, 17, True), (130, 32, True), (300, 33, False),
+    (64, 48, True), (65, 48, False), (5, 9, False)])
+def test_matrices_of_many_short_rows_and_small_ones_are_turned_once(rows: int, columns: int, turned: bool) -> None:
     rng = np.random.default_rng(0)
     x, y, w = (rng.normal(size=s).astype(np.float32) for s in ((rows, columns), (rows,), (columns,)))
     after = hoist(inline(anima.make_jaxpr(_fit)(x, y, w)))
     check_jaxpr(after.jaxpr)
-    assert names(after).count("transpose") == (columns <= 32 and rows >= 4 * columns)
+    assert names(after).count("transpose") == turned
     with anima.disable_jit():
         expected = _fit(x, y, w)
     np.testing.assert_allclose(anima.jit(_fit)(x, y, w), expected, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows, columns, turned", [(31, 40, False), (32, 384, True), (128, 96, True), (128, 97, False)])
+def test_larger_matrices_are_turned_that_are_not_read_otherwise(rows: int, columns: int, turned: bool) -> None:
+    def run(w: Any, h: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda _, h: jnp.resize(jnp.tanh(w @ h), h.shape), h)
+
+    w = np.random.default_rng(0).normal(size=(rows, columns)).astype(np.float32) / columns
+    h = np.ones(columns, np.float32)
+    assert names(hoist(inline(anima.make_jaxpr(run)(w, h)))).count("transpose") == turned
+    with anima.disable_jit():
+        expected = run(w, h)
+    np.testing.assert_allclose(anima.jit(run)(w, h), expected, rtol=2e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("fun", [

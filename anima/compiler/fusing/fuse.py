@@ -41,6 +41,7 @@ from anima.core.primitive import Inner
 from anima.util import replace
 
 MOST_ROOTS = 24        # results of one kernel
+LONG = 1024            # most elements of rows at whose end a costly function counts: it is computed apart, in vectors
 SMALL = 4096           # elements: kernels that share nothing are merged below this
 BOXED = 1024           # elements of which that pays more than to share a kernel with a reduction
 
@@ -65,7 +66,7 @@ def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
         views, stored, roots = materialise(jaxpr, kinds, parts, reads.early)
         reads = ReadsFirst(jaxpr, views, roots, carried).run()
     producers = {v: e for e in jaxpr.eqns if kinds[id(e)] == "map" for v in e.outvars}
-    grouping = _Grouping(producers, stored, views, kinds, parts, target)
+    grouping = _Grouping(producers, stored, views, kinds, parts, _repeated(jaxpr.eqns), target)
     for number in reads.order:
         grouping.place(jaxpr.eqns[number], [jaxpr.eqns[n] for n in reads.before.get(number, ())])
     groups, kept = grouping.finish(jaxpr.outvars)
@@ -73,6 +74,19 @@ def fuse(closed: ClosedJaxpr, target: Target, carried: Pairs = ()) -> Fused:
     inner = {e: tuple(_inner(i, target) for i in found) for e in jaxpr.eqns
              if (found := e.primitive.inner(e.params))}
     return replace(fused, over=overwritten(fused), inner=inner)
+
+
+def _repeated(eqns: Sequence[Eqn]) -> dict[Var, set[Shape]]:
+    """The shapes to which variables, or what is computed from each of their elements, are stretched."""
+    found: dict[Var, set[Shape]] = {}
+    for eqn in reversed(eqns):
+        stretches = eqn.primitive.name == "broadcast_in_dim" or acts_elementwise(eqn)
+        for v, out in ((v, out) for out in eqn.outvars[:1] for v in eqn.invars):
+            if type(v) is Var and v.aval.size < out.aval.size and stretches:
+                found.setdefault(v, set()).add(out.aval.shape)
+            elif type(v) is Var and v.aval.size == out.aval.size and out in found:
+                found.setdefault(v, set()).update(found[out])
+    return found
 
 
 def _inner(inner: Inner, target: Target) -> Fused:
@@ -118,8 +132,9 @@ class _Grouping:
     """Places roots, in program order, into groups."""
 
     def __init__(self, producers: dict[Var, Eqn], stored: set[Var], views: dict[Var, Var], kinds: dict[int, str],
-                 parts: set[int], target: Target):
+                 parts: set[int], repeated: dict[Var, set[Shape]], target: Target):
         self.target = target
+        self.repeated = repeated
         self.parts = parts
         self.producers = producers
         self.stored = stored
@@ -295,7 +310,7 @@ class _Grouping:
         if any(g is not group and g.needs & bit for g in (*direct.values(), *self.earlier)):
             return False  # something between the two could then not be scheduled
         depends = id(group) in direct
-        if role == "row" and not (depends and self._one_by_one(group)):
+        if role == "row" and not (depends and self._one_by_one(group, eqn)):
             return False
         shares = depends or any(v in group.reads and v.aval.size > 1 for v in reads)
         if not shares and math.prod(group.shape) > SMALL:
@@ -304,10 +319,12 @@ class _Grouping:
             return False
         return not depends or self._aligned(group, role, space, reads)
 
-    def _one_by_one(self, group: _Builder) -> bool:
+    def _one_by_one(self, group: _Builder, eqn: Eqn) -> bool:
         """Whether a root may be computed for one row after the other: costly functions of many short rows wait for a
-        kernel in which they are computed in vectors."""
+        kernel in which they are computed in vectors. Where whole rows depend on them, these would be read again."""
         rows, row = (math.prod([group.shape[d] for d in dims]) for dims in (group.kept(), group.axes))
+        if not any(group.shape in self.repeated.get(v, ()) for v in eqn.outvars):
+            return not self.costly or rows == 1 or row > LONG
         return not self.costly or rows < MANY or row > SHORT
 
     def _aligned(self, group: _Builder, role: str, space: Shape, reads: dict[Var, set[Relation]]) -> bool:

@@ -9,6 +9,7 @@ that is moved has effects.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from anima.compiler.rewriting.inline import has_programs
@@ -21,6 +22,8 @@ LARGER = 4     # elements of a result, for one of its operands, up to which it i
 SHORT = 32     # most elements of rows that are not added up across lanes,
 LONG = 4       # least rows of a matrix for each of its columns,
 MOST = 1 << 18  # and most elements of it: of larger ones, memory is the limit
+TALL = 32       # rows of which any matrix is turned
+FEW = 3 << 12   # that has at most so many elements
 
 
 def invariant(eqn: Eqn) -> tuple[list[Eqn], Eqn]:
@@ -48,7 +51,7 @@ def _taken_out(closed: ClosedJaxpr, consts: Sequence[Atom]) -> tuple[list[Eqn], 
     """The equations that depend on the first arguments alone, for their values outside (`consts`); the program
     without these, with their results as more such arguments; all their values."""
     jaxpr = closed.jaxpr
-    found = _InvariantEqns(jaxpr.invars[:len(consts)])
+    found = _InvariantEqns(jaxpr.invars[:len(consts)], Counter(v for e in jaxpr.eqns for v in e.invars))
     for eqn in jaxpr.eqns:
         found.add(eqn)
     if not found.wanted:
@@ -79,8 +82,8 @@ class _InvariantEqns:
     of that was only moved, none for numbers.
     """
 
-    def __init__(self, consts: Sequence[Var]) -> None:
-        self.consts = set(consts)
+    def __init__(self, consts: Sequence[Var], uses: Counter[Atom]) -> None:
+        self.consts, self.uses = set(consts), uses
         self.eqns: list[Eqn] = []
         self.makers: dict[Var, Eqn] = {}
         self.wanted: list[Eqn] = []
@@ -89,7 +92,7 @@ class _InvariantEqns:
 
     def add(self, eqn: Eqn) -> None:
         """The next equation."""
-        turned = _turned(eqn, lambda v: v in self.consts or (v in self.makers and not self._is_free(v)))
+        turned = _turned(eqn, lambda v: v in self.consts or (v in self.makers and not self._is_free(v)), self.uses)
         if turned is not None:
             columns, eqn = turned
             self.makers[columns.outvars[0]] = columns
@@ -117,9 +120,9 @@ class _InvariantEqns:
         return self.made_of.get(v, v.aval.size)
 
 
-def _turned(eqn: Eqn, is_fixed: Callable[[Var], bool]) -> tuple[Eqn, Eqn] | None:
-    """A product of a fixed matrix with many short rows and a vector: the matrix with its columns in rows, and the
-    product of that: lanes are then along its rows, which are long, and nothing is summed across lanes."""
+def _turned(eqn: Eqn, is_fixed: Callable[[Var], bool], uses: Counter[Atom]) -> tuple[Eqn, Eqn] | None:
+    """A product of a fixed matrix with many short rows, or a small one, and a vector: the matrix with its columns in
+    rows, and the product of that: lanes are then along its rows, and nothing is summed across lanes."""
     if eqn.primitive is not dot_general_p:
         return None
     (contracted, batch), shapes = eqn.params["dimension_numbers"], [v.aval.shape for v in eqn.invars]
@@ -128,7 +131,9 @@ def _turned(eqn: Eqn, is_fixed: Callable[[Var], bool]) -> tuple[Eqn, Eqn] | None
                 or contracted[k] != (1,) or not is_fixed(matrix)):
             continue
         rows, columns = shapes[k]
-        if columns > SHORT or rows < LONG * columns or rows * columns > MOST:
+        long = columns <= SHORT and rows >= LONG * columns and rows * columns <= MOST
+        few = FEW if uses[matrix] == 1 else FEW // 4  # else the cache has it twice
+        if not long and (rows < TALL or rows * columns > few):
             continue
         turn = {"permutation": (1, 0)}
         moved = Var(transpose_p.infer(matrix.aval, **turn))
