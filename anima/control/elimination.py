@@ -29,7 +29,7 @@ from anima.ops.broadcast import (
 )
 from anima.ops.composite import Composite
 from anima.ops.contract import batch_matmul
-from anima.ops.elementwise import abs, add, convert, div, eq, ge, gt, max, min, mul, select, sign, sqrt, sub
+from anima.ops.elementwise import abs, add, convert, div, eq, ge, gt, max, min, mul, neg, select, sign, sqrt, sub
 from anima.ops.linalg import (
     check_dtype,
     check_rank,
@@ -42,7 +42,7 @@ from anima.ops.linalg import (
 )
 from anima.ops.linalg_factor import last
 from anima.ops.linalg_spectral import column, row
-from anima.ops.reduce import reduce_max
+from anima.ops.reduce import reduce_max, reduce_min
 from anima.ops.shape import batch_at_front, concatenate, moveaxis, pad, slice_in_dim, squeeze
 from anima.routines import lapack
 
@@ -116,6 +116,68 @@ def tridiagonal_product(dl: Any, d: Any, du: Any, x: Any) -> Any:
     return add(mul(d, x), add(mul(dl, _shifted(x, 1, 1)), mul(du, _shifted(x, -1, 1))))
 
 
+class TridiagonalFactors(Composite):
+    """What elimination with exchanges of rows makes of a matrix with these diagonals: 1 / the diagonal of U (NaN at its
+    end, if one is infinite), the two beside it by that diagonal, the parts of a row and of the next that are added up,
+    and whether the two were exchanged before. The rows are along the first axis."""
+
+    multiple_results = True
+
+    def program(self, dl: Any, d: Any, du: Any) -> Any:
+        dl, d, du = (moveaxis(v, last(v), 0) for v in (dl, d, du))
+        n = d.shape[0]
+        du = concatenate([slice_in_dim(du, 0, n - 1), full_like(slice_in_dim(du, 0, 1), 0)], 0)
+        start = tuple(squeeze(slice_in_dim(v, 0, 1), (0,)) for v in (d, du))
+        (end, _), (top, second, third, factor, exchange) = scan(_factor, start, [
+            slice_in_dim(v, 1, n) for v in (dl, d, du)])
+        least = min(reduce_min(abs(top), (0,)), abs(end))
+        above, below = div(full_like(top, 1), top), div(full_like(end, 1), end)
+        below = select(eq(least, 0), full_like(below, np.nan), below)
+        one, minus = full_like(factor, 1), neg(factor)
+        return [concatenate([above, expand_dims(below, (0,))], 0), mul(second, above), mul(third, above),
+                select(exchange, one, minus), select(exchange, minus, one), exchange]
+
+
+class TridiagonalSubstitution(Composite):
+    """X of A X = B, from `TridiagonalFactors` of A."""
+
+    def program(self, inverse: Any, second: Any, third: Any, of_row: Any, of_next: Any, exchange: Any, b: Any) -> Any:
+        n = b.shape[-2]
+        b = moveaxis(b, last(b) - 1, 0)
+
+        def down(above: Any, given: Any) -> Any:
+            *row, right = given
+            of_row, of_next, exchange = (broadcast_to(expand_dims(v, (last(right),)), right.shape) for v in row)
+            return add(mul(of_next, right), mul(of_row, above)), select(exchange, right, above)
+
+        def up(after: Any, given: Any) -> Any:
+            (x1, x2), (*u, y) = after, given
+            inverse, second, third = (broadcast_to(expand_dims(v, (last(y),)), y.shape) for v in u)
+            x = sub(sub(mul(y, inverse), mul(third, x2)), mul(second, x1))
+            return (x, x1), x
+
+        def row(x: Any, k: int) -> Any:
+            return squeeze(slice_in_dim(x, k, k + 1), (0,))
+
+        end, kept = scan(down, row(b, 0), [of_row, of_next, exchange, slice_in_dim(b, 1, n)])
+        end = mul(end, broadcast_to(expand_dims(row(inverse, n - 1), (last(end),)), end.shape))
+        above = [slice_in_dim(inverse, 0, n - 1), second, third, kept]
+        _, found = scan(up, (end, full_like(end, 0)), above, reverse=True)
+        return moveaxis(concatenate([found, expand_dims(end, (0,))], 0), 0, last(b) - 1)
+
+
+def _factor(row: Any, below: Any) -> Any:
+    """(The next row of what is left, the row of U and how it came about): the larger first element is divided by."""
+    (p, q), (low, diagonal, up) = row, below
+    exchange, zero = gt(abs(low), abs(p)), full_like(up, 0)
+    top, first = select(exchange, low, p), select(exchange, p, low)
+    second, third = select(exchange, diagonal, q), select(exchange, up, zero)
+    factor = div(first, top)
+    rest = (sub(select(exchange, q, diagonal), mul(factor, second)),
+            sub(select(exchange, zero, up), mul(factor, third)))
+    return rest, (top, second, third, factor, exchange)
+
+
 class PerturbedSolve(Composite):
     """The same by elimination with exchanges of rows, where what is too small to divide by (below eps times the largest
     element of U) becomes larger by that."""
@@ -171,6 +233,8 @@ def _eliminate(row: Any, below: Any) -> Any:
 
 
 tridiagonal_solve_p = TridiagonalSolve("tridiagonal_solve")
+tridiagonal_factors_p = TridiagonalFactors("tridiagonal_factors")
+tridiagonal_substitution_p = TridiagonalSubstitution("tridiagonal_substitution")
 perturbed_p = PerturbedSolve("tridiagonal_solve_perturbed")
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import anima
+from anima.compiler.rewriting.hoist import hoist
+from anima.compiler.rewriting.inline import inline
 from anima.control.similar import similarity
 from anima.lax import linalg
 from tests.ops.matrix_checks import both, check_derivatives, close, h, matrix, positive
@@ -90,6 +92,83 @@ def test_tridiagonal_solve(n: int, dtype: str, perturb: bool) -> None:
         zeros = [0 * v for v in (dl, d, du)]
         (none,) = both(lambda *args: linalg.tridiagonal_solve(*args, perturb_singular=perturb), *zeros, b)
         assert np.isfinite(none).all() if perturb else not np.isfinite(none).any()
+
+
+def _systems(batch: tuple[int, ...], n: int, k: int, dtype: str) -> list[Any]:
+    """Diagonals of which some elements are 0 or small, so that rows are exchanged, and right sides."""
+    rng = np.random.default_rng(n + k)
+    dl, d, du = (rng.normal(size=(*batch, n)) for _ in range(3))
+    d[..., ::3] *= 1e-3
+    d[..., 1::4] = 0
+    dl[..., 0], du[..., -1] = np.nan, np.inf  # outside of the matrix
+    d[..., -1] += 1
+    return [x.astype(dtype) for x in (dl, d, du, rng.normal(size=(*batch, n, k)))]
+
+
+def _dense(dl: Any, d: Any, du: Any) -> np.ndarray:
+    n = d.shape[-1]
+    a = np.zeros((*d.shape, n))
+    at = np.arange(n)
+    a[..., at, at] = d
+    a[..., at[1:], at[:-1]], a[..., at[:-1], at[1:]] = dl[..., 1:], du[..., :-1]
+    return a
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("batch, n, k", [
+    ((), 1, 3), ((), 2, 1), ((), 2, 5), ((), 3, 2), ((), 17, 1), ((), 17, 16), ((), 64, 33), ((4,), 9, 1),
+    ((2, 3), 7, 4), ((100,), 2, 1), ((0,), 3, 2), ((3,), 4, 0)])
+def test_systems_with_three_diagonals_in_vectors(batch: tuple[int, ...], n: int, k: int, dtype: str) -> None:
+    *matrix, b = _systems(batch, n, k, dtype)
+    x = np.asarray(anima.jit(linalg.tridiagonal_solve)(*matrix, b), np.float64)
+    if x.size:
+        wanted = np.linalg.solve(_dense(*matrix).astype(np.float64), b.astype(np.float64))
+        tolerance = 1e-8 if dtype == "float64" else 2e-2 if n > 30 else 2e-3
+        np.testing.assert_allclose(x, wanted, tolerance, tolerance * np.abs(wanted).max())
+    many = anima.jit(anima.vmap(linalg.tridiagonal_solve, (None, None, None, 0)))(*matrix, np.stack([b, 2 * b]))
+    np.testing.assert_allclose(many, np.stack([x, 2 * x]), 1e-2 if dtype == "float32" else 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("n, k", [(2, 1), (3, 4), (17, 1), (40, 20)])
+def test_fixed_matrices_are_eliminated_once(n: int, k: int) -> None:
+    """Before the loop; where the matrix changes, or the right side is fixed, too, nothing is."""
+    *matrix, b = _systems((), n, k, "float64")
+
+    def scale(x: Any) -> Any:
+        return x / anima.numpy.linalg.norm(x)
+
+    def fixed(dl: Any, d: Any, du: Any, b: Any) -> Any:
+        return anima.lax.fori_loop(0, 5, lambda i, x: scale(linalg.tridiagonal_solve(dl, d, du, x)), b)
+
+    def changing(dl: Any, d: Any, du: Any, b: Any) -> Any:
+        return anima.lax.fori_loop(0, 5, lambda i, x: scale(linalg.tridiagonal_solve(dl, d + x[:, 0], du, x)), b)
+
+    def still(dl: Any, d: Any, du: Any, b: Any) -> Any:
+        return anima.lax.fori_loop(0, 5, lambda i, x: scale(x + linalg.tridiagonal_solve(dl, d, du, b)), b)
+
+    for fun, count in ((fixed, 1), (changing, 0), (still, 0)):
+        after = str(hoist(inline(anima.make_jaxpr(fun)(*matrix, b))).jaxpr)
+        assert after.count("tridiagonal_factors") == after.count("tridiagonal_substitution") == count
+        with anima.disable_jit():
+            wanted = fun(*matrix, b)
+        np.testing.assert_allclose(anima.jit(fun)(*matrix, b), wanted, 1e-6, 1e-8)
+    gradient = anima.grad(lambda b: (fixed(*matrix, b) ** 3).sum())
+    with anima.disable_jit():
+        wanted = gradient(b)
+    np.testing.assert_allclose(anima.jit(gradient)(b), wanted, 1e-5, 1e-8)
+
+
+@pytest.mark.parametrize("diagonals", [
+    ([0, 1, 1], [0, 0, 0], [1, 1, 0]), ([0, 0, 0], [1, 0, 1], [0, 0, 0]), ([0, 1, 1], [1, 1, 0], [1, 0, 0]),
+    ([0, 2], [1, 2], [1, 0])])
+def test_singular_matrices_have_no_solution_in_vectors(diagonals: Any) -> None:
+    matrix = [np.array(x, np.float32) for x in diagonals]
+    b = np.ones((len(matrix[0]), 4), np.float32)
+    assert np.isnan(anima.jit(linalg.tridiagonal_solve)(*matrix, b)).all()
+    assert np.isnan(linalg.tridiagonal_solve(*matrix, b)).all()
+    loop = anima.jit(lambda b: anima.lax.fori_loop(0, 2, lambda i, x: linalg.tridiagonal_solve(*matrix, x), b))
+    assert np.isnan(loop(b)).all()
+
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])

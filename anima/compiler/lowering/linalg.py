@@ -23,7 +23,7 @@ from anima.compiler.lowering.calls import ProgramBuilder, call
 from anima.compiler.lowering.matrices import CompilerPrimitive, small, substitution_p
 from anima.compiler.machine.target import Target
 from anima.compiler.rewriting.rewrites import Rewriter, Where, rewrite
-from anima.control.elimination import perturbed_p
+from anima.control.elimination import perturbed_p, tridiagonal_factors_p, tridiagonal_substitution_p
 from anima.core import dtypes
 from anima.core.avals import Shape, ShapedArray
 from anima.core.jaxpr import Eqn
@@ -459,11 +459,23 @@ def _tridiagonal_solve(eqn: Eqn, dl: Any, d: Any, du: Any, b: Any) -> Any:
     if n == 1:
         d = expand_dims(d, (last(b),))
         return el.select(broadcast_to(el.eq(d, full_like(d, 0)), b.shape), full_like(b, _nan(b.dtype)), el.div(b, d))
+    if not is_complex(b) and b.size > n:  # in vectors: across right sides and matrices
+        return tridiagonal_substitution_p.program(*[*tridiagonal_factors_p.program(dl, d, du), b])
     dl, d, du = (expand_dims(v, (last(d),)) for v in (dl, d, du))
     operands = [slice_in_dim(dl, 1, n, axis=last(d)), d, slice_in_dim(du, 0, n - 1, axis=last(d)), matrix_transpose(b)]
     *_, out, info = _call("gtsv", operands, [n, k, (0, 0), (1, 1), (2, 2), (3, 3), n, 4], [
         ((n - 1,), b.dtype), ((n,), b.dtype), ((n - 1,), b.dtype), ((k, n), b.dtype), ((), _I32)])
     return _where_ok(info, matrix_transpose(out))
+
+
+@factorization("tridiagonal_factors")
+def _tridiagonal_factors(eqn: Eqn, dl: Any, d: Any, du: Any) -> Any:
+    return tridiagonal_factors_p.program(dl, d, du)
+
+
+@factorization("tridiagonal_substitution")
+def _tridiagonal_substitution(eqn: Eqn, *operands: Any) -> Any:
+    return tridiagonal_substitution_p.program(*operands)
 
 
 @factorization("sylvester")

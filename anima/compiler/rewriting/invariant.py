@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from anima.compiler.rewriting.inline import has_programs
+from anima.control.elimination import tridiagonal_factors_p, tridiagonal_solve_p, tridiagonal_substitution_p
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
 from anima.ops.contract import dot_general_p
 from anima.ops.shape import transpose_p
@@ -92,12 +93,13 @@ class _InvariantEqns:
 
     def add(self, eqn: Eqn) -> None:
         """The next equation."""
-        turned = _turned(eqn, lambda v: v in self.consts or (v in self.makers and not self._is_free(v)), self.uses)
-        if turned is not None:
-            columns, eqn = turned
-            self.makers[columns.outvars[0]] = columns
-            self.wanted.append(columns)
-            self.eqns.append(columns)
+        found = _turned(eqn, lambda v: self._is_known(v) and not self._is_free(v), self.uses) or _factored(
+            eqn, self._is_known)
+        if found is not None:
+            first, eqn = found
+            self.makers.update(dict.fromkeys(first.outvars, first))
+            self.wanted.append(first)
+            self.eqns.append(first)
         self.eqns.append(eqn)
         reads = [v for v in eqn.invars if not isinstance(v, Literal)]
         if eqn.effects or has_programs(eqn.params) or any(v not in self.consts and v not in self.makers for v in reads):
@@ -113,11 +115,26 @@ class _InvariantEqns:
         if eqn.primitive.moves or id(eqn) in self.free:
             self.made_of.update(dict.fromkeys(eqn.outvars, sum(map(self._elements, reads))))
 
+    def _is_known(self, v: Atom) -> bool:
+        return isinstance(v, Literal) or v in self.consts or v in self.makers
+
     def _is_free(self, v: Var) -> bool:
         return id(self.makers.get(v)) in self.free
 
     def _elements(self, v: Var) -> int:
         return self.made_of.get(v, v.aval.size)
+
+
+def _factored(eqn: Eqn, is_known: Callable[[Atom], bool]) -> tuple[Eqn, Eqn] | None:
+    """A system with three fixed diagonals and another right side: the elimination, and what it does to that."""
+    if eqn.primitive is not tridiagonal_solve_p or eqn.params["perturb_singular"]:
+        return None
+    *matrix, right = eqn.invars
+    if right.aval.dtype.kind == "c" or right.aval.shape[-2] < 2 or is_known(right) or not all(map(is_known, matrix)):
+        return None
+    factors = [Var(a) for a in tridiagonal_factors_p.infer(*(v.aval for v in matrix))]
+    return (eqn.replace(primitive=tridiagonal_factors_p, params={}, invars=matrix, outvars=factors),
+            eqn.replace(primitive=tridiagonal_substitution_p, params={}, invars=[*factors, right]))
 
 
 def _turned(eqn: Eqn, is_fixed: Callable[[Var], bool], uses: Counter[Atom]) -> tuple[Eqn, Eqn] | None:

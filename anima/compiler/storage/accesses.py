@@ -36,17 +36,20 @@ from anima.compiler.ir.loops import (
 )
 from anima.compiler.scheduling.vectorize import fits
 from anima.compiler.storage.buffers import buffers_of
+from anima.ops.family import ELEMENTWISE
 from anima.util import record, replace
 
 Mode = Literal["elements", "lanes"]
 MOST = 4096      # of an index, so many values are told apart: more are not those of a small array
 LARGEST = 64     # elements of a buffer in registers
 LONGEST = 8      # iterations of a loop that is written out for single elements
+_LANES = 16      # elements of a vector, in most cases
 _SHUFFLE = 3.0   # nanoseconds, as `costs` counts, to move elements between lanes
 
 
-def unrolled_size(stmts: Sequence[Stmt], mode: Mode) -> int | None:
-    """How many statements there are when loops are written out, or run as a whole in lanes; None where they cannot."""
+def unrolled_size(stmts: Sequence[Stmt], mode: Mode, vectors: int = 1) -> int | None:
+    """How many statements there are when loops are written out, or run as a whole in lanes; None where they cannot.
+    A costly function counts as what it is made of, for each of the `vectors` that all lanes make."""
     total = 0
     for stmt in stmts:
         match stmt:
@@ -54,17 +57,20 @@ def unrolled_size(stmts: Sequence[Stmt], mode: Mode) -> int | None:
                 whole = mode == "lanes" and kind == "vector"
                 if count > (LONGEST if mode == "elements" else LARGEST) or (whole and not fits(stmt)):
                     return None
-                inside = unrolled_size(body, mode)
+                inside = unrolled_size(body, mode, -(-int(count) // _LANES) if whole else vectors)
                 if inside is None:
                     return None
                 total += inside * (1 if whole else int(count))
             case If(then=then, orelse=orelse):
-                sizes = [unrolled_size(then, mode), unrolled_size(orelse, mode)]
+                sizes = [unrolled_size(then, mode, vectors), unrolled_size(orelse, mode, vectors)]
                 if None in sizes:
                     return None
                 total += 1 + sum(sizes)  # type: ignore[arg-type]
             case For() | While() | Kernel() | Call():
                 return None
+            case Let(value=Op(name=name)) if name in ELEMENTWISE:
+                own = int(ELEMENTWISE[name].cost)
+                total += own * vectors if own > 1 else 1
             case _:
                 total += 1
     return total
