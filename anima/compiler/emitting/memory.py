@@ -34,6 +34,7 @@ from anima.compiler.ir.assembly import Builder, Type, Value
 from anima.util import record
 
 LINE = 64    # bytes that are fetched at once
+_PIECES = 4   # most stores in place of one with a mask
 LONGEST = 8   # steps; elements that are further apart are gathered
 
 
@@ -333,9 +334,25 @@ class MemoryAccess(Indices):
             elif mask is None:
                 b.store(value, address)
             else:
-                b.masked_store(value, address, mask)
+                self._store_active(value, address, mask, last=index.step == -1)
             return
         b.scatter(value, self._addresses(pointer, scalar, index, small=False), self.mask)
+
+    def _store_active(self, value: Value, address: Value, mask: Value, last: bool = False) -> None:
+        """Stores the active lanes, which are the first ones, or the `last`. If it is known how many, in pieces: a load
+        that comes soon after, and touches what lies behind, has to wait for a store with a mask."""
+        b, scalar = self.b, value.type.scalar
+        active, times = self.active[1], value.type.width // self.width
+        count = active * times if isinstance(active, int) and self.mask is self.active[0] else 0
+        at = value.type.width - count if last else 0
+        pieces = [size for size in (1 << k for k in reversed(range(count.bit_length()))) if count & size]
+        if not pieces or len(pieces) > _PIECES or value.type.bits < 32:
+            b.masked_store(value, address, mask)
+            return
+        for size in pieces:
+            part = b.shuffle(value, b.undef(value.type), range(at, at + size)) if size > 1 else b.extract(value, at)
+            b.store(part, b.gep(scalar, address, at) if at else address)
+            at += size
 
     # -- complex numbers ------------------------------------------------------------------------
 
@@ -393,7 +410,7 @@ class MemoryAccess(Indices):
         if mask is None:
             b.store(both, address)
         else:
-            b.masked_store(both, address, mask)
+            self._store_active(both, address, mask)
 
     def _doubled_mask(self) -> Value | None:
         return None if self.mask is None else self._repeated(self.mask, 2)
