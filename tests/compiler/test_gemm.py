@@ -6,13 +6,15 @@ import ctypes
 import itertools
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import anima
+import anima.numpy as jnp
 from anima.compiler.ir.loops import Buffer, Call, Program
 from anima.compiler.machine import native, objects
 from anima.compiler.machine.target import Target
@@ -28,6 +30,7 @@ from anima.compiler.products.blocking import (
 )
 from anima.runtime import threads
 from anima.runtime.executable import compile_program
+from tests.compiler.stages import lowered
 
 HOST = native.host()
 WITHOUT_AVX = ",".join(f for f in HOST.features.split(",") if not f.startswith("+avx"))
@@ -370,3 +373,23 @@ def test_products_of_small_integers_are_exact(dtype, m, k, n):
             np.testing.assert_allclose(got, exact, rtol=1e-6)
         else:
             np.testing.assert_array_equal(got, exact.astype(got.dtype))
+
+
+@pytest.mark.parametrize("fun", [
+    lambda x, y: (x @ y).T,
+    lambda x, y: jnp.einsum("ij,jk,kl->li", x, y, x),
+    lambda x, y: jnp.einsum("ij,jk,kl->il", x, y, x),
+    lambda x, y: jnp.einsum("ij,jk->ki", x, y),
+])
+def test_transposed_products_are_products_in_the_other_order(fun: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 70)).astype(np.float32), rng.normal(size=(70, 60)).astype(np.float32)
+    names = [e.primitive.name for e in lowered(fun, x, y).jaxpr.eqns]
+    assert "dot_general" in names and "transpose" not in names
+    np.testing.assert_allclose(anima.jit(fun)(x, y), fun(x, y), 1e-3, 1e-3)
+
+
+def test_products_that_are_read_otherwise_are_done_once() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 60)).astype(np.float32)
+    stages = lowered(lambda x: [(x @ x).T, x @ x + 1], x)
+    assert [e.primitive.name for e in stages.jaxpr.eqns].count("dot_general") == 1

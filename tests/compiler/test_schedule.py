@@ -48,7 +48,7 @@ from tests.compiler.loop_programs import (
     v,
     x_at,
 )
-from tests.compiler.stages import SMALL_CACHES, closed
+from tests.compiler.stages import SMALL_CACHES, agree, closed
 
 
 def ordered(stmts: Stmt, reduces: Any = None, target: Target = SMALL_CACHES) -> str:
@@ -107,6 +107,18 @@ parallel q < 1:
   for i < 3:
     vector j < 5:
       s += x[i * 5 + j]"""
+
+
+@pytest.mark.parametrize("bodies", [9, 15, 16, 17])
+def test_forces_between_bodies_are_vectors_across_them(bodies: int) -> None:
+    """Not across the three directions, with distances one by one."""
+    def forces(x: Any) -> Any:
+        d = x[None] - x[:, None]
+        return (d / ((d**2).sum(-1, keepdims=True) + 0.1) ** 1.5).sum(1)
+
+    x = np.random.default_rng(0).normal(size=(bodies, 3)).astype(np.float32)
+    text = show(agree(forces, x).loops)
+    assert "sqrt" in text.split(f"vector i4 < {bodies}:")[1] and "whole" not in text
 
 
 def test_columns() -> None:

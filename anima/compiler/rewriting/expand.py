@@ -9,6 +9,7 @@ words that keys are made of, with one more dimension, and operations on keys the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from anima.compiler.machine.target import Target
 from anima.compiler.rewriting import convolve
 from anima.compiler.rewriting.inline import has_programs, inline, map_programs
 from anima.compiler.rewriting.rewrites import REWRITES, Rewriter, rewrite
-from anima.compiler.rewriting.simplify import direct_product
+from anima.compiler.rewriting.simplify import direct_product, exchanged_product
 from anima.core import dtypes
 from anima.core.array import ConcreteArray
 from anima.core.avals import ShapedArray
@@ -57,7 +58,10 @@ def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
     moved: dict[Var, Eqn] = {}
     bodies: dict[Hashable, ClosedJaxpr] = {}
     constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
+    products = _products_for_one(closed.jaxpr)
     for eqn in closed.eqns:
+        if eqn.primitive.name == "transpose" and eqn.invars[0] in products:
+            eqn = exchanged_product(eqn, products[eqn.invars[0]]) or eqn
         invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
         if eqn.primitive.name in ("transpose", "reshape"):
             moved[eqn.outvars[0]] = eqn.replace(invars=invars)
@@ -88,6 +92,17 @@ def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
         env.update(zip(eqn.outvars, (inner.get(v, v) if type(v) is Var else v for v in jaxpr.outvars), strict=True))
     outvars = [env.get(v, v) if type(v) is Var else v for v in closed.jaxpr.outvars]
     return ClosedJaxpr(Jaxpr(constvars, closed.jaxpr.invars, outvars, eqns, closed.jaxpr.effects), consts)
+
+
+def _products_for_one(jaxpr: Jaxpr) -> dict[Atom, Eqn]:
+    """The products that one equation reads, and that no other is equal to, by their results."""
+    products = [e for e in jaxpr.eqns if e.primitive.name == "dot_general"]
+    if not products:
+        return {}
+    uses = Counter(v for atoms in (jaxpr.outvars, *(e.invars for e in jaxpr.eqns)) for v in atoms)
+    equal = Counter((*map(id, e.invars), str(e.params)) for e in products)
+    return {e.outvars[0]: e for e in products
+            if uses[e.outvars[0]] == 1 and equal[(*map(id, e.invars), str(e.params))] == 1}
 
 
 def _form(eqn: Eqn) -> Hashable | None:

@@ -307,6 +307,17 @@ def direct_product(eqn: Eqn, invars: list[Atom], program: Program) -> Eqn | None
     return eqn.replace(invars=invars, params={**eqn.params, "dimension_numbers": numbers})
 
 
+def exchanged_product(eqn: Eqn, product: Eqn) -> Eqn | None:
+    """A transposed product as the product of the operands in the other order, if it is that."""
+    contract, batch = product.params["dimension_numbers"]
+    axes = range(eqn.outvars[0].aval.ndim)
+    left = product.invars[0].aval.ndim - len(contract[0])
+    if batch[0] or tuple(eqn.params["permutation"]) != (*axes[left:], *axes[:left]):
+        return None
+    return product.replace(invars=product.invars[::-1], outvars=eqn.outvars, params={
+        **product.params, "dimension_numbers": (contract[::-1], batch)})
+
+
 def _select(eqn: Eqn, invars: list[Atom], program: Program) -> Atom | Eqn | None:
     which = _splat(invars[0], program)
     if which is not None and 0 <= int(which) < len(invars) - 1:

@@ -180,14 +180,14 @@ def _in_columns(stmts: Sequence[Stmt], target: Target) -> Sequence[Stmt]:
 
 
 def _pays_abreast(loop: For) -> bool:
-    """Whether vectors run better along what is reduced in a loop over few columns: it is long enough, and something is
-    computed for all columns at once, or they would leave lanes empty."""
+    """Whether vectors run better along what is reduced in a loop over few columns: something is computed for all of
+    them at once, or it is long enough, and they would leave lanes empty."""
     outer, _, inner = _nest([loop])
-    if not inner or inner[-1].kind != "reduce" or extent_of(inner[-1].extent) < _LONG:
+    if not inner or inner[-1].kind != "reduce":
         return False
-    varying = varying_names(outer[0])
+    count, varying = extent_of(inner[-1].extent), varying_names(outer[0])
     shared = sum(cost(s) for s in statements(*inner) if isinstance(s, Let) and s.name not in varying)
-    return shared > _SHARED or _extent([loop]) < UNROLLED
+    return (count > UNROLLED and shared > _SHARED) or (count >= _LONG and _extent([loop]) < UNROLLED)
 
 
 def _abreast(stmts: Sequence[Stmt], index: str, size: int, varying: set[str]) -> tuple[Stmt, ...]:
