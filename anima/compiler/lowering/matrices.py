@@ -34,9 +34,9 @@ from anima.core.jaxpr import Atom, Eqn, Literal, Var
 from anima.core.primitive import Primitive
 from anima.ops.linalg import LAPACK_TYPES, lu_solve_p
 
-LARGEST = 16     # rows and columns of what counts as small
-LARGER = 32      # and of matrices that are MANY, or whose eigenvalues are asked for
-LARGE = 64       # and of matrices that FILL the lanes
+LARGEST = 16     # rows and columns of small matrices whose singular values are asked for, if they are not MANY,
+LARGER = 32      # of other small ones,
+LARGE = 64       # and of those that FILL the lanes, or are reflected
 FEW = 4          # matrices, or right sides: fewer run one after the other
 MANY = 8         # matrices, or right sides, that are enough for lanes, be there more of the others or not
 FILL = 16        # matrices that are enough for all lanes
@@ -51,8 +51,8 @@ def small(eqn: Eqn) -> bool:
     if eqn.primitive.name == "svd" and (matrix.dtype.kind == "c" or eqn.params["algorithm"] is not None):
         return False
     count = math.prod(matrix.shape[:-2])
-    many = eqn.primitive.name == "eigh" or count >= MANY
-    largest = LARGE if count >= FILL else LARGER if many else LARGEST
+    few = eqn.primitive.name == "svd" and count < MANY
+    largest = LARGE if count >= FILL or eqn.primitive.name == "qr" else LARGEST if few else LARGER
     return (matrix.dtype in LAPACK_TYPES and max(matrix.shape[-2:]) <= largest and not eqn.params.get("pivoting")
             and all(v.aval.size > 0 for v in (*eqn.invars, *eqn.outvars)))
 
