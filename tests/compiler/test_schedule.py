@@ -18,6 +18,7 @@ from anima.compiler.ir.loops import (
     If,
     Kernel,
     Let,
+    Local,
     Mutable,
     Program,
     Stmt,
@@ -119,6 +120,24 @@ def test_forces_between_bodies_are_vectors_across_them(bodies: int) -> None:
     x = np.random.default_rng(0).normal(size=(bodies, 3)).astype(np.float32)
     text = show(agree(forces, x).loops)
     assert "sqrt" in text.split(f"vector i4 < {bodies}:")[1] and "whole" not in text
+
+
+@pytest.mark.parametrize("rows, inner, columns", [
+    (8, 9, 9), (9, 9, 9), (15, 15, 15), (16, 12, 40), (13, 11, 33), (64, 9, 16), (7, 9, 9), (65, 9, 9), (9, 8, 9)])
+def test_rows_of_products_are_computed_abreast(rows: int, inner: int, columns: int) -> None:
+    """A few at once, those that are left over too."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
+
+    def product(x: Any, y: Any) -> Any:
+        return rd.reduce_sum(el.mul(sh.broadcast_in_dim(x, (rows, inner, columns), (0, 1)),
+                                    sh.broadcast_in_dim(y, (rows, inner, columns), (1, 2))), (1,))
+
+    loops = agree(product, x, y).loops
+    abreast = 8 <= rows <= 64 and inner > 8
+    count = sum(isinstance(s, Local) for s in statements(*loops.body))
+    size = 4 if columns <= 32 else 2
+    assert count == (size + rows % size if abreast else min(count, 1))
 
 
 def test_columns() -> None:

@@ -28,9 +28,11 @@ from anima.compiler.ir.loops import (
     INDEX,
     Accumulate,
     Assign,
+    Call,
     Const,
     Expr,
     For,
+    If,
     Kernel,
     Let,
     Load,
@@ -40,8 +42,10 @@ from anima.compiler.ir.loops import (
     Op,
     Stmt,
     Store,
+    While,
     affine,
     statements,
+    walk,
     with_blocks,
 )
 from anima.compiler.machine.target import Target
@@ -58,6 +62,7 @@ MOST_BLOCKS = 4096
 _ABREAST = 4             # iterations whose terms are added at once to totals in memory
 _LIGHT = 8.0             # nanoseconds of an iteration, up to which they are
 _SHARED = 3.0            # nanoseconds that values for all columns take, from which they are worth lanes
+_ROWS_ABREAST = 4        # rows whose sums are in registers at once
 _LONG = 16               # iterations that are worth vectors across what is reduced, if columns are few
 _ENOUGH = 16             # rows, or blocks of columns, that need no blocks
 _ROWS = 32               # of a block of columns, at least: partial results must stay few beside the elements
@@ -105,7 +110,10 @@ def arranged(kernel: Kernel, target: Target, temp: Callable[[str, int], str]) ->
     across, in_columns = _keeps_last(*kernel.reduces), partial(_in_columns, target=target)
     size = _block_size(outer, inner, across, target)
     if size is None:
-        return [(name, _inside(body, len(outer) - 1, in_columns) if across else body)]
+        if not across:
+            return [(name, body)]
+        body = _inside(body, len(outer) - 1, in_columns)
+        return [(name, _inside(body, len(outer) - 2, _rows_abreast) if len(outer) > 1 else body)]
     first, second = _in_blocks(body, outer, block, inner, size, temp)
     if across:
         first = _inside(first, len(outer), in_columns)
@@ -205,6 +213,54 @@ def _abreast(stmts: Sequence[Stmt], index: str, size: int, varying: set[str]) ->
             for k in range(size):
                 names = {name: f"{name}.{k}" for name in varying}
                 out += rename([stmt], {}, names, {index: Const(k, INDEX)})
+    return tuple(out)
+
+
+def _rows_abreast(stmts: Sequence[Stmt]) -> Sequence[Stmt]:
+    """Statements whose last loop is around sums of rows that fit registers: of a few rows at once, which do not wait
+    for each other, and what they read alike is read once."""
+    *before, loop = stmts
+    assert isinstance(loop, For)
+    sums = [s for s in loop.body if isinstance(s, For) and s.kind == "reduce"]
+    rows = [s for s in loop.body if isinstance(s, Local)]
+    count = _extent([loop]) if isinstance(loop.extent, Const) else 0
+    if (len(sums) != 1 or len(rows) != 1 or not 2 * _ROWS_ABREAST <= count <= LARGEST
+            or not UNROLLED < extent_of(sums[0].extent) <= LARGEST
+            or sum(cost(s) for s in statements(*sums[0].body) if isinstance(s, Let)) > _LIGHT
+            or any(isinstance(s, (If, While, Call)) for s in statements(*loop.body))):
+        return stmts
+    size = _ROWS_ABREAST if rows[0].size <= LARGEST // 2 else _ROWS_ABREAST // 2
+    out: list[Stmt] = [*before]
+    blocks, rest = divmod(count, size)
+    for part, first, number, together in (("block", 0, blocks, size), ("rest", count - rest, 1, rest)):
+        index = NamedValue(f"{loop.index}.{part}", INDEX)
+        each = [Let(f"{loop.index}.{part}{k}", affine(first + k, (index, size))) for k in range(together)]
+        if each:
+            body = _side_by_side(loop.body, together, part, {loop.index}, {})
+            out.append(For(index.name, Const(number, INDEX), (*each, *body), loop.kind))
+    return out
+
+
+def _side_by_side(stmts: Sequence[Stmt], count: int, part: str, varying: set[str], alike: dict[str, str],
+                  ) -> tuple[Stmt, ...]:
+    """Statements for so many iterations, with the loops in them in common, and values that are `alike` once; `varying`
+    are the names, and the buffers, that each has of its own."""
+    out: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, For):
+            alike[stmt.index] = f"{stmt.index}.{part}"
+            out.append(replace(stmt, index=alike[stmt.index],
+                               body=_side_by_side(stmt.body, count, part, varying, alike)))
+            continue
+        own = {n.buffer for n in walk(stmt) if isinstance(n, Load)} | names_in(stmt)
+        once = isinstance(stmt, Let) and varying.isdisjoint(own)
+        if isinstance(stmt, Let) and once:
+            alike[stmt.name] = f"{stmt.name}.{part}"
+        elif isinstance(stmt, (Let, Local)):
+            varying.add(stmt.name if isinstance(stmt, Let) else stmt.buffer)
+        for k in range(1 if once else count):
+            names = {name: f"{name}.{part}{k}" for name in varying}
+            out += rename([stmt], names, {**alike, **names})
     return tuple(out)
 
 
