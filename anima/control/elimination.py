@@ -116,7 +116,17 @@ def tridiagonal_product(dl: Any, d: Any, du: Any, x: Any) -> Any:
     return add(mul(d, x), add(mul(dl, _shifted(x, 1, 1)), mul(du, _shifted(x, -1, 1))))
 
 
-class TridiagonalFactors(Composite):
+class _PartOfSolve(Composite):
+    """What `tridiagonal_solve` runs, which has the rules."""
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Forward-mode differentiation", "It is what `tridiagonal_solve` runs.")
+
+    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        raise self._missing("Batching (vmap)", "It is what `tridiagonal_solve` runs.")
+
+
+class TridiagonalFactors(_PartOfSolve):
     """What elimination with exchanges of rows makes of a matrix with these diagonals: 1 / the diagonal of U (NaN at its
     end, if one is infinite), the two beside it by that diagonal, the parts of a row and of the next that are added up,
     and whether the two were exchanged before. The rows are along the first axis."""
@@ -138,7 +148,7 @@ class TridiagonalFactors(Composite):
                 select(exchange, one, minus), select(exchange, minus, one), exchange]
 
 
-class TridiagonalSubstitution(Composite):
+class TridiagonalSubstitution(_PartOfSolve):
     """X of A X = B, from `TridiagonalFactors` of A."""
 
     def program(self, inverse: Any, second: Any, third: Any, of_row: Any, of_next: Any, exchange: Any, b: Any) -> Any:
@@ -178,7 +188,7 @@ def _factor(row: Any, below: Any) -> Any:
     return rest, (top, second, third, factor, exchange)
 
 
-class PerturbedSolve(Composite):
+class PerturbedSolve(_PartOfSolve):
     """The same by elimination with exchanges of rows, where what is too small to divide by (below eps times the largest
     element of U) becomes larger by that."""
 
@@ -209,12 +219,6 @@ class PerturbedSolve(Composite):
 
         zero = full_like(start[2], 0)
         return moveaxis(scan(up, (zero, zero), (u0, u1, u2, y), reverse=True)[1], 0, last(b) - 1)
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        raise self._missing("Forward-mode differentiation", "It is what `tridiagonal_solve` runs.")
-
-    def batch(self, size: int, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        raise self._missing("Batching (vmap)", "It is what `tridiagonal_solve` runs.")
 
 
 def _eliminate(row: Any, below: Any) -> Any:

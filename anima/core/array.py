@@ -94,28 +94,20 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
-def _binary(name: str) -> Callable[[Any, Any], Any]:
+def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def operator(self: Array, other: Any) -> Any:
         try:
-            return _table[name](self, other)
+            return _table[name](other, self) if reflected else _table[name](self, other)
         except Exception as error:
             errors.filter_traceback(error)
             raise
 
-    _operators[operator] = name, False
+    _operators[operator] = name, reflected
     return operator
 
 
 def _reflected(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Array, other: Any) -> Any:
-        try:
-            return _table[name](other, self)
-        except Exception as error:
-            errors.filter_traceback(error)
-            raise
-
-    _operators[operator] = name, True
-    return operator
+    return _binary(name, True)
 
 
 class Array:

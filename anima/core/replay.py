@@ -71,7 +71,7 @@ class Recording(Trace):
         return out
 
 
-class Step(NamedTuple):
+class Applied(NamedTuple):
     """An operation: where its operands are among the values before, and of which types they and the results are."""
 
     primitive: Primitive
@@ -87,12 +87,12 @@ class Step(NamedTuple):
         return Ways.make(self.primitive, self.params, self.avals, [None] * len(self.avals), self.results[0])
 
 
-class Tape:
+class Player:
     """Operations on arrays: values are the arguments, the constants, then the results of each step."""
 
     __slots__ = ("_constants", "_count", "_outs", "_played", "_steps", "_ways")
 
-    def __init__(self, count: int, constants: Sequence[ConcreteArray], steps: Sequence[Step], outs: Sequence[int],
+    def __init__(self, count: int, constants: Sequence[ConcreteArray], steps: Sequence[Applied], outs: Sequence[int],
                  ) -> None:
         self._count, self._constants, self._outs = count, constants, outs
         self._steps = steps
@@ -129,7 +129,7 @@ class Tape:
                 for k in self._outs]
 
 
-class Replay(Tape):
+class Replay(Player):
     """`tape(*arrays)`: what the function gives for arrays of the types that it was recorded with; NotImplemented where
     one of them was deleted."""
 
@@ -142,7 +142,7 @@ class Replay(Tape):
         order = {k: n for n, k in enumerate((*range(count), *known, *made))}
         self._form = getattr(type(out), "_make", type(out)) if isinstance(out, (list, tuple)) else None
         super().__init__(count, [_held(v, aval_of(v)) for v in map(values.__getitem__, known)], [
-            Step(primitive, params, [order[k] for k in sources], [aval_of(values[k]) for k in sources],
+            Applied(primitive, params, [order[k] for k in sources], [aval_of(values[k]) for k in sources],
                  [aval_of(values[k]) for k in results]) for primitive, params, sources, results in recording.steps],
             [order[recording.places[id(x)]] for x in (out if self._form else [out])])
 
@@ -168,7 +168,7 @@ class Replay(Tape):
         return outs[0] if self._form is None else self._form(outs)
 
 
-class Played(Tape):
+class Played(Player):
     """`played(arrays)`: the results of a program for arrays of its arguments' types, operation by operation, as
     `eval_jaxpr` gives them outside of any transformation; it has no extended types."""
 
@@ -184,7 +184,7 @@ class Played(Tape):
         places = {id(v): k for k, v in enumerate(variables)}
         self._types = [v.aval for v in jaxpr.invars]
         super().__init__(len(jaxpr.invars), constants, [
-            Step(e.primitive, e.params, [places[id(a)] for a in e.invars], [a.aval for a in e.invars],
+            Applied(e.primitive, e.params, [places[id(a)] for a in e.invars], [a.aval for a in e.invars],
                  [v.aval for v in e.outvars]) for e in jaxpr.eqns], [places[id(a)] for a in jaxpr.outvars])
 
     def __call__(self, args: Sequence[Any]) -> list[ConcreteArray]:

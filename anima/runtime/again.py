@@ -161,7 +161,7 @@ _PYTHON = ("PyObject_GetAttr", "PyObject_CallFunctionObjArgs", "Py_IncRef", "Py_
 _ENTRY = {"options": 0, "function": 8, "first": 16, "second": 24, "way": 32, "taken": 40}
 
 
-class _Table:
+class _Entries:
     """The entries, and what keeps alive the things that their words are addresses of."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ def load() -> None:
     fields = calling.layout()
     if fields is None or not _is_list(settled, fields["list_items"]):
         return
-    table = _Table()
+    table = _Entries()
     things = {"current": current, "trace": _TRACE, "EVAL": EVAL, "settled": settled, "NotImplemented": NotImplemented,
               "ConcreteArray": ConcreteArray}
     text, methods = [_TEXT], []
