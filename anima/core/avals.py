@@ -149,12 +149,16 @@ class ShapedArray(AbstractValue):
 
 
 _MOST_STANDING = 8192
+_PLAIN = {int}
 _standing: dict[ShapedArray, ShapedArray] = {}
 cleared(_standing.clear)
 
 
 def standing(aval: ShapedArray) -> ShapedArray:
-    """The type that stands for its equals, so that it can be told by identity."""
+    """The type that stands for its equals, so that it can be told by identity; itself, if its sizes are more than
+    numbers (`core.dims.Dim`)."""
+    if not {*map(type, aval.shape)} <= _PLAIN:
+        return aval
     if len(_standing) >= _MOST_STANDING:
         _standing.clear()
     return _standing.setdefault(aval, aval)
