@@ -32,6 +32,11 @@ class Same:
         self.settled = settled  # there is no native code for it
 
 
+def _operands(key: Any, avals: Sequence[ShapedArray]) -> list[Any]:
+    """What native code knows the operands by: the types of arrays, and the classes of numbers."""
+    return [aval if type(mark) is int else mark for aval, mark in zip(avals, key[1:], strict=True)]
+
+
 def _refuse(*args: Any) -> Any:
     return NotImplemented
 
@@ -72,14 +77,17 @@ class Ways:
                 Ways.forget()
             self._met.add(key)
             return
+        found = self._found.get(key)
+        if numbers and found is not None:  # native code does not find it any more: others took its place
+            Ways.keep(self.options, key[0], _operands(key, avals), len(avals), found)
+            return
         settled = primitive.as_ufunc is None
         if Ways.often() and not settled:
             way = Ways.make(primitive, params, avals, numbers or [None] * len(avals), out)
             if way is not None:
                 self._found[key] = way
                 if numbers:
-                    Ways.keep(self.options, key[0], [a if type(k) is int else k for a, k in
-                                                     zip(avals, key[1:], strict=True)], len(avals), way)
+                    Ways.keep(self.options, key[0], _operands(key, avals), len(avals), way)
                 return
             settled = True
         if not numbers:

@@ -27,6 +27,7 @@ from anima.runtime import calling
 from anima.util import fork_safe, once
 
 _BITS = 10  # of the number of an entry
+_PLACES = 4 # entries that a key may be at, one after the other
 _WORDS = 8  # of an entry: the options, the function, its operands, what the way is made of, and room
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd: they spread the bits of addresses
 
@@ -87,7 +88,12 @@ look:
   %hash.fa = add i64 %hash.f, %hash.a
   %hash = add i64 %hash.fa, %hash.b
   %index = lshr i64 %hash, {unused_bits}
-  %bytes = mul i64 %index, {entry_bytes}
+  %first.place = mul i64 %index, {places_bytes}
+  br label %try
+try:
+  %place = phi i64 [ 0, %look ], [ %place1, %next ]
+  %place.bytes = mul i64 %place, {entry_bytes}
+  %bytes = add i64 %first.place, %place.bytes
   %entry = getelementptr i8, ptr {table}, i64 %bytes
   %entry.options = field i64 %entry, options
   %entry.function = field i64 %entry, function
@@ -101,7 +107,11 @@ look:
   %same.of = and i1 %same.options, %same.function
   %same.ab = and i1 %same.a, %same.b
   %same = and i1 %same.of, %same.ab
-  br i1 %same, label %call, label %other
+  br i1 %same, label %call, label %next
+next:
+  %place1 = add i64 %place, 1
+  %more = icmp slt i64 %place1, {places}
+  br i1 %more, label %try, label %other
 call:
   %taken = field i64 %entry, taken
   call void {Py_IncRef}(ptr %way)
@@ -166,6 +176,7 @@ class _Entries:
 
     def __init__(self) -> None:
         self.words = (ctypes.c_uint64 * (_WORDS << _BITS))()
+        self.kept = 0
         self.held: dict[int, Any] = {}
         self.lock = fork_safe(threading.Lock())
 
@@ -175,11 +186,21 @@ class _Entries:
         if way.__class__ is not BuiltinFunctionType or not 1 <= len(operands) <= 2:
             return
         marks = [id(function), *map(id, operands)]
-        at = sum(mark * factor for mark, factor in zip(marks, _FACTORS, strict=False)) % (1 << 64) >> (64 - _BITS)
+        found = sum(mark * factor for mark, factor in zip(marks, _FACTORS, strict=False)) % (1 << 64)
         words = [id(options), *marks, *[0] * (2 - len(operands)), id(way.__self__), taken]  # type: ignore[attr-defined]
         with self.lock:  # words are written in one step of the interpreter, which no thread sees half of
+            at = self._place(found // (_PLACES << 64 - _BITS) * _PLACES, words[:4])
             self.words[at * _WORDS:at * _WORDS + len(words)] = words
             self.held[at] = options, function, [*operands], way
+
+    def _place(self, first: int, key: list[int]) -> int:
+        """Which of the entries from `first` on a key is at, or will be: if all are taken, each in its turn."""
+        places = range(first, first + _PLACES)
+        for at in places:
+            if at not in self.held or self.words[at * _WORDS:at * _WORDS + len(key)] == key:
+                return at
+        self.kept += 1
+        return places[self.kept % _PLACES]
 
     def clear(self) -> None:
         with self.lock:
@@ -205,7 +226,8 @@ def load() -> None:
         methods.append((special, len(takes) - 1))
     symbols = calling.addresses(_PYTHON, things) | {"table": ctypes.addressof(table.words)}
     numbers = {f"factor{k}": factor for k, factor in enumerate(_FACTORS)} | {
-        "unused_bits": 64 - _BITS, "entry_bytes": 8 * _WORDS}
+        "unused_bits": 64 - _BITS + _PLACES.bit_length() - 1, "entry_bytes": 8 * _WORDS, "places": _PLACES,
+        "places_bytes": 8 * _WORDS * _PLACES}
     module = native.load(calling.written("".join(text), fields | _ENTRY | numbers, symbols), level=0, symbols={
         **symbols, "run": calling.run()})
     keep = table, things, module

@@ -15,8 +15,10 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima.core import ways
 from anima.core.array import Array, ConcreteArray, operators
 from anima.core.trace import EVAL
+from anima.numpy import elementwise
 from anima.runtime import again
 
 RNG = np.random.default_rng(0)
@@ -185,6 +187,23 @@ def test_entries_that_share_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
         for n, x in enumerate(arrays, 1):
             assert (x + x).shape == (n,) and (x * 2.0).shape == (n,)
     assert arrays[10][3] + arrays[500][400] == 403
+
+
+def test_what_was_pushed_out_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many others took its place, and no code is made for it a second time."""
+    made: list[Any] = []
+    way = ways.Ways.make
+    monkeypatch.setattr(ways.Ways, "make", staticmethod(lambda *described: made.append(0) or way(*described)))
+    arrays = [jnp.arange(n, dtype=np.float32) for n in range(1, 1800)]
+    for _ in range(3):
+        for x in arrays:
+            x * x
+    count = len(made)
+    for x in arrays:
+        for _ in range(3):
+            (x * x).block_until_ready()
+        assert EVAL.again(elementwise.multiply, x, x) is not NotImplemented
+    assert len(made) == count
 
 
 def test_nothing_is_lost_or_kept() -> None:
