@@ -26,9 +26,10 @@ from anima.core.ways import Ways
 from anima.runtime import calling
 from anima.util import fork_safe, once
 
-_BITS = 10  # of the number of an entry
-_PLACES = 4 # entries that a key may be at, one after the other
-_WORDS = 8  # of an entry: the options, the function, its operands, what the way is made of, and room
+_BITS = 10   # of the number of an entry
+_PLACES = 4  # entries that a key may be at, one after the other
+_WORDS = 8   # of an entry: the options, the function, its operands, what the way is made of, and room
+_MOST_ALIVE = 8192
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd: they spread the bits of addresses
 
 _TRACE = "trace"  # the name of a field
@@ -172,41 +173,45 @@ _ENTRY = {"options": 0, "function": 8, "first": 16, "second": 24, "way": 32, "ta
 
 
 class _Entries:
-    """The entries, and what keeps alive the things that their words are addresses of."""
+    """The entries, and what keeps alive the things that their words are addresses of, until all are cleared."""
 
     def __init__(self) -> None:
         self.words = (ctypes.c_uint64 * (_WORDS << _BITS))()
-        self.kept = 0
-        self.held: dict[int, Any] = {}
-        self.lock = fork_safe(threading.Lock())
+        self.alive: list[Any] = []
+        self.lock = fork_safe(threading.RLock())  # what is freed may come back here
 
     def keep(self, options: Any, function: Any, operands: Sequence[Any], taken: int, way: Callable[..., Any]) -> None:
         """From now on `way`, which takes the first `taken` operands, is found under these options: by the function, and
         of each operand the type of an array, the class of a number, or the very thing, if it is the second."""
         if way.__class__ is not BuiltinFunctionType or not 1 <= len(operands) <= 2:
             return
+        if len(self.alive) >= _MOST_ALIVE:
+            self.clear()
         marks = [id(function), *map(id, operands)]
         found = sum(mark * factor for mark, factor in zip(marks, _FACTORS, strict=False)) % (1 << 64)
         words = [id(options), *marks, *[0] * (2 - len(operands)), id(way.__self__), taken]  # type: ignore[attr-defined]
+        entry = options, function, [*operands], way
         with self.lock:  # words are written in one step of the interpreter, which no thread sees half of
-            at = self._place(found // (_PLACES << 64 - _BITS) * _PLACES, words[:4])
-            self.words[at * _WORDS:at * _WORDS + len(words)] = words
-            self.held[at] = options, function, [*operands], way
+            alive = self.alive
+            alive.append(entry)
+            at = self._place(found // (_PLACES << 64 - _BITS) * _PLACES, words[:4]) * _WORDS
+            self.words[at:at + len(words)] = words
+            if self.alive is not alive:  # cleared meanwhile, by what was freed
+                self.words[at:at + len(words)] = [0] * len(words)
 
     def _place(self, first: int, key: list[int]) -> int:
         """Which of the entries from `first` on a key is at, or will be: if all are taken, each in its turn."""
         places = range(first, first + _PLACES)
         for at in places:
-            if at not in self.held or self.words[at * _WORDS:at * _WORDS + len(key)] == key:
+            if not self.words[at * _WORDS] or self.words[at * _WORDS:at * _WORDS + len(key)] == key:
                 return at
-        self.kept += 1
-        return places[self.kept % _PLACES]
+        return places[len(self.alive) % _PLACES]
 
     def clear(self) -> None:
         with self.lock:
-            for at in [*self.held]:
-                self.words[at * _WORDS:at * _WORDS + len(_ENTRY)] = [0] * len(_ENTRY)
-                del self.held[at]
+            alive, self.alive = self.alive, []
+            self.words[:] = [0] * len(self.words)
+            alive.clear()
 
 
 @once
