@@ -64,7 +64,8 @@ def test_modules_split_into_graph_and_state():
     np.testing.assert_allclose(doubled.last.kernel[...], 2 * model.last.kernel[...])
     copy = nnx.clone(model)
     nnx.update(copy, params)
-    np.testing.assert_allclose(jax.jit(lambda s, r, x: nnx.merge(graph, s, r)(x))(params, rest, x), copy(x), rtol=1e-5)
+    found = jax.jit(lambda s, r, x: nnx.merge(graph, s, r)(x))(params, rest, x)
+    np.testing.assert_allclose(found, copy(x), rtol=1e-5, atol=1e-6)  # terms of size 1 that cancel
 
 
 def test_layers_made_by_vmap_run_by_scan():
