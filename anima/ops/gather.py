@@ -298,6 +298,8 @@ class Gather(Movement):
             slice_sizes = (int(size) if indices_dim is None else 1, *slice_sizes)
         if indices_dim is not None:
             indices = moveaxis(indices, indices_dim, 0)
+        if x_dim is None:  # what is distinct or sorted in each is not so in all together, which read one operand
+            params = {**params, "unique_indices": False, "indices_are_sorted": False}
         numbers = batched_numbers(dimension_numbers, x_dim is not None, indices_dim is not None)
         return self.bind(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0
 

@@ -17,7 +17,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import anima.numpy as jnp
-from anima import lax
+from anima import lax, vmap
 
 State = dict[str, Any]
 Steps = tuple[Any, ...]
@@ -138,6 +138,14 @@ def _many(s: State, x: str, i: int, y: str, j: int) -> State:
     n = s[x].shape[0]
     into, out_of = (jnp.array([index(s, (k + d) % 11, n) for d in range(5)]) for k in (i, j))
     return {x: s[x].at[into].set(s[x][out_of])}
+
+
+@leaf
+def _lanes(s: State, x: str, i: int, y: str, j: int) -> State:
+    """Lanes that read one array, some of them at the same place."""
+    n = s[x].shape[0]
+    out_of = jnp.array([index(s, (j + d * i) % 11, n) for d in range(n)])
+    return {x: mixed(s[x], vmap(lambda k: (lax.dynamic_index_in_dim(s[x], k, 0, False), s[x][k])[i % 2])(out_of))}
 
 
 @leaf

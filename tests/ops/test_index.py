@@ -298,6 +298,32 @@ def test_dynamic_slice_rules() -> None:
     check_batch(ix.dynamic_update_slice_p, [x, update, *at], {}, [xs, updates, *starts])
 
 
+READS = {
+    "x[k]": lambda x, k: x[k],
+    "dynamic_slice": lambda x, k: anima.lax.dynamic_slice(x, (k,), (1,))[0],
+    "dynamic_index_in_dim": lambda x, k: anima.lax.dynamic_index_in_dim(x, k, keepdims=False),
+    "distinct in each lane": lambda x, k: x.at[jnp.array([k, (k + 1) % 5])].get(unique_indices=True).sum(),
+    "sorted in each lane": lambda x, k: x.at[jnp.array([k, k])].get(indices_are_sorted=True).sum()}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("lanes", [1, 2, 6, 17, 64, 1000])
+def test_gradient_of_lanes_that_read_one_array(read: str, lanes: int) -> None:
+    """What is read twice gets both cotangents: indices that are distinct in a lane are not so in all."""
+    rng = np.random.default_rng(lanes)
+    k, w, x = rng.integers(0, 5, lanes).astype(np.int32), numbers((lanes,)), numbers((5,))
+
+    def loss(x: Any, k: Any, w: Any) -> Any:
+        return anima.vmap(lambda k, w: w * READS[read](x, k))(k, w).sum()
+
+    expected = np.zeros(5)
+    for shift in {"distinct in each lane": (0, 1), "sorted in each lane": (0, 0)}.get(read, (0,)):
+        np.add.at(expected, (k + shift) % 5, w)
+    gradient, lanes_again = anima.grad(loss), anima.vmap(anima.grad(loss), (0, None, None))
+    for found in (gradient(x, k, w), anima.jit(gradient)(x, k, w), anima.jit(lanes_again)(np.stack([x, x]), k, w)[1]):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
 def test_negative_indices_count_from_the_end() -> None:
     x = numbers((4, 5))
     np.testing.assert_array_equal(ix.dynamic_slice(x, (-1, -2), (1, 2)), x[-1:, -2:])
