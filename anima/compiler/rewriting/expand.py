@@ -51,11 +51,12 @@ def expand(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
 
 def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
     """Replaces composite equations of a program without keys, and of those in it."""
-    if not any(e.primitive.name in REWRITES or (e.params and has_programs(e.params)) for e in closed.eqns):
+    if not any(e.primitive.name in REWRITES or e.primitive.name == "sqrt" or (e.params and has_programs(e.params))
+               for e in closed.eqns):
         return closed
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
-    moved: dict[Var, Eqn] = {}
+    made: dict[Var, Eqn] = {}
     bodies: dict[Hashable, ClosedJaxpr] = {}
     constvars, consts = list(closed.jaxpr.constvars), list(closed.consts)
     products = _products_for_one(closed.jaxpr)
@@ -63,10 +64,12 @@ def _simpler(closed: ClosedJaxpr, target: Target) -> ClosedJaxpr:
         if eqn.primitive.name == "transpose" and eqn.invars[0] in products:
             eqn = exchanged_product(eqn, products[eqn.invars[0]]) or eqn
         invars = [env.get(v, v) if type(v) is Var else v for v in eqn.invars]
-        if eqn.primitive.name in ("transpose", "reshape"):
-            moved[eqn.outvars[0]] = eqn.replace(invars=invars)
+        if eqn.primitive.name in ("transpose", "reshape", "broadcast_in_dim", "sqrt"):
+            made[eqn.outvars[0]] = eqn.replace(invars=invars)
         elif eqn.primitive.name == "dot_general":  # how a product is written depends on how its operands lie
-            eqn = direct_product(eqn, invars, moved) or eqn
+            eqn = direct_product(eqn, invars, made) or eqn
+        elif eqn.primitive.name == "div":
+            eqn = _by_root(eqn, invars, made, eqns)
         found = REWRITES.get(eqn.primitive.name)
         if found is None or not found.where(eqn, target):
             inside = partial(_simpler, target=target)
@@ -103,6 +106,24 @@ def _products_for_one(jaxpr: Jaxpr) -> dict[Atom, Eqn]:
     equal = Counter((*map(id, e.invars), str(e.params)) for e in products)
     return {e.outvars[0]: e for e in products
             if uses[e.outvars[0]] == 1 and equal[(*map(id, e.invars), str(e.params))] == 1}
+
+
+def _by_root(eqn: Eqn, invars: list[Atom], made: dict[Var, Eqn], eqns: list[Eqn]) -> Eqn:
+    """A quotient by sqrt(x), repeated or not, is a product with rsqrt(x). `invars` are changed to the new operands."""
+    chain: list[Eqn] = []
+    root = made.get(invars[1]) if type(invars[1]) is Var else None
+    while root is not None and root.primitive.name in ("broadcast_in_dim", "reshape"):
+        chain.append(root)
+        root = made.get(root.invars[0]) if type(root.invars[0]) is Var else None
+    if root is None or root.primitive.name != "sqrt" or root.outvars[0].aval.dtype.name not in ("float32", "float64"):
+        return eqn
+    inverse = root.invars[0]
+    for e in (root, *chain[::-1]):
+        primitive = el.rsqrt if e is root else e.primitive
+        eqns.append(e.replace(primitive=primitive, invars=[inverse], outvars=[Var(e.outvars[0].aval)]))
+        inverse = eqns[-1].outvars[0]
+    invars[1] = inverse
+    return Eqn(el.mul, invars, eqn.outvars, {}, eqn.source)
 
 
 def _form(eqn: Eqn) -> Hashable | None:
@@ -349,7 +370,8 @@ def _power(eqn: Eqn, target: Target, x: Any, y: Any) -> Any:
     as C's pow."""
     exponent = _exponent(eqn)
     infinity, zero, one = (full(x.shape, np.asarray(number, x.dtype)) for number in (np.inf, 0.0, 1.0))
-    root = el.select(el.eq(el.abs(x), infinity), infinity, el.add(el.sqrt(x), zero))
-    base = x if exponent > 0 else el.div(one, x)  # its powers: those of x may overflow where the result does not
-    power = {0.5: one, 1.5: el.abs(base), 2.5: el.square(base)}[abs(exponent)]
-    return el.mul(power, root) if exponent > 0 else el.div(power, root)
+    is_infinite, positive = el.eq(el.abs(x), infinity), el.add(x, zero)  # -0 + 0 is +0
+    power = {0.5: one, 1.5: el.abs(x), 2.5: el.square(x)}[abs(exponent)]
+    if exponent > 0:
+        return el.mul(power, el.select(is_infinite, infinity, el.sqrt(positive)))
+    return el.div(el.select(is_infinite, zero, el.rsqrt(positive)), power)

@@ -231,6 +231,12 @@ class Num:
         second = ((whole - half + kind.bias) << kind.mantissa).number()
         return self * first * second
 
+    def rsqrt_guess(self) -> Num | None:
+        """`1 / sqrt(self)` to 14 bits, the same in vectors of any width; None where no instruction knows it."""
+        features = self.b.module.features
+        known = "+avx512f" in features and "+avx512vl" in features
+        return Num(self.b, _rsqrt14(self.b, self.v)) if known else None
+
 
 def _scalef(b: Builder, x: Value, n: Value, size: int) -> Value:
     type = x.type
@@ -241,6 +247,28 @@ def _scalef(b: Builder, x: Value, n: Value, size: int) -> Value:
     b.module.declare(name, [type, type, type, Type(mask), *rounding], type)
     last = ", i32 4" if rounding else ""
     return b.assign(f"call {type} @{name}({x}, {n}, {type} zeroinitializer, {mask} -1{last})", type)
+
+
+def _rsqrt14(b: Builder, x: Value) -> Value:
+    type = x.type
+    lanes, bits = type.width, 32 if type.scalar == "float" else 64
+    if lanes * bits > 512:
+        low, high = (_rsqrt14(b, b.shuffle(x, b.undef(type), range(start, start + lanes // 2)))
+                     for start in (0, lanes // 2))
+        return b.shuffle(low, high, range(lanes))
+    size = next(size for size in (128, 256, 512) if lanes * bits <= size)
+    whole = Type(type.scalar, size // bits)
+    if lanes == 1:
+        x = b.insert(b.const(whole, 1.0), x, 0)
+    elif whole.width > lanes:
+        x = b.shuffle(x, b.undef(type), [min(lane, lanes - 1) for lane in range(whole.width)])
+    mask = f"i{max(whole.width, 8)}"
+    name = f"llvm.x86.avx512.rsqrt14.p{'s' if bits == 32 else 'd'}.{size}"
+    b.module.declare(name, [whole, whole, Type(mask)], whole)
+    found = b.assign(f"call {whole} @{name}({x}, {whole} zeroinitializer, {mask} -1)", whole)
+    if lanes == 1:
+        return b.extract(found, 0)
+    return b.shuffle(found, b.undef(whole), range(lanes)) if whole.width > lanes else found
 
 
 def select(condition: Num, x: Num | float, y: Num | float) -> Num:

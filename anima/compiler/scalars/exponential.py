@@ -56,6 +56,19 @@ SINH = {
     "f32": (0.1666666716337204, 0.008333350531756878, 0.00019836155115626752, 2.816974529196159e-06),
     "f64": (0.16666666666666669, 0.008333333333333148, 0.000198412698414321, 2.7557319157000134e-06,
             2.5052123147965983e-08, 1.6057258909104832e-10, 7.758774343118773e-13)}
+# tanh(x) = x + x**3 * P(x**2), |x| < 0.55
+TANH = {
+    "f32": (-0.33333316445350647, 0.13332544267177582, -0.0538475476205349, 0.02105071395635605, -0.00624285452067852),
+    "f64": (-0.333333333333333, 0.1333333333332658, -0.053968253963736605, 0.021869488385139878, -0.00886323258910359,
+            0.003592091899166292, -0.0014555419570388612, 0.0005884406530776099, -0.00023337137325479373,
+            8.330122768533892e-05, -1.948492533272988e-05)}
+# e**2r, |r| <= ln(2)/4
+EXP_TWICE = {
+    "f32": (1.0, 2.0, 2.000000238418579, 1.3333091735839844, 0.6666364669799805, 0.26812857389450073,
+            0.08999121189117432),
+    "f64": (1.0, 2.0000000000000013, 2.000000000000002, 1.3333333333325834, 0.666666666665177, 0.2666666668069948,
+            0.08888888916714716, 0.025396814703406226, 0.006349185146322113, 0.0014112899673621043,
+            0.00028289341905306676, 4.706520845887842e-05)}
 # The bits of a**(-1/3) are about these minus a third of those of a.
 CBRT_BITS = 0x553EE978D4FDF3B7
 
@@ -114,14 +127,17 @@ def expm1(x: Num) -> Num:
 
 
 def tanh(x: Num) -> Num:
-    """t / (t + 2), t = e**2|x| - 1; from 2 on 1 - 2 / (t + 2), so that 1 - tanh**2 is good too."""
-    t = _expm1((x.abs() * 2.0).at_most(19.0 if x.kind.name == "f32" else 40.0))
-    total = t + 2.0
-    small = t < 2.0
-    ratio = select(small, t, 2.0) / total
-    # What the sum lost in rounding matters while it is about 2.
-    near = (-ratio).fma((t - (total - 2.0)) * 0.5, ratio)
-    return select(small, near, 1.0 - ratio).copysign(x)
+    """x + x**3 P(x**2) below 0.55; from there on 1 - 2 / (e**2x + 1), so that 1 - tanh**2 is good too."""
+    kind, a = x.kind, x.abs()
+    square = x * x
+    small = a.fma(square * polynomial(square, TANH[kind.name]), a)
+    near = a.at_most(9.02 if kind.name == "f32" else 19.07)  # there the result is 1
+    # n, the nearest integer to 2x/ln 2, comes to stand in the last bits of a sum, and 2**n = 2**n's bits are they.
+    shift = 1.5 * 2.0**kind.mantissa + kind.bias
+    place = near.fma(2.0 * LOG2E, shift)
+    r = (place - shift).fma(-0.5 * LN2[kind.name][0], near)  # ln 2 in one part: the larger n, the less e**2x says
+    total = polynomial(r, EXP_TWICE[kind.name]).fma((place.pattern() << kind.mantissa).number(), 1.0)
+    return select(a < 0.55, small, 1.0 - 2.0 / total).copysign(x)
 
 
 def logistic(x: Num) -> Num:
@@ -251,8 +267,18 @@ def atanh(x: Num) -> Num:
 
 
 def rsqrt(x: Num) -> Num:
-    """1 / sqrt(x)."""
-    return 1.0 / x.sqrt()
+    """1 / sqrt(x) by a step of Newton's method, with the product's rounding error: rounded correctly, but for one
+    significand of f32, wherever it starts. Where an instruction knows 14 bits, nothing is divided."""
+    guess = x.rsqrt_guess()
+    near = 1.0 / x.sqrt() if guess is None else guess
+    product = x * near
+    special = product.compare("uno", product)  # 0 and infinity: what is near is exact
+    if guess is not None:
+        error = (-product).fma(near, 1.0)  # 1 - x * near**2
+        near = (near * error).fma(0.5 if x.kind.name == "f32" else error.fma(0.375, 0.5), near)
+        product = x * near
+    error = (-x.fma(near, -product)).fma(near, (-product).fma(near, 1.0))
+    return select(special, near if guess is None else guess, (near * error.fma(0.375, 0.5)).fma(error, near))
 
 
 def cbrt(x: Num) -> Num:
