@@ -223,9 +223,12 @@ class Scan(Stateful):
         params = {"jaxpr": jaxpr, "length": length, "num_carry": num_carry, "num_consts": num_consts,
                   "reverse": reverse, "unroll": unroll, "linear": linear}
         sequences = [v.aval for v, m in zip(jaxpr.jaxpr.invars[first_x:], mapped[first_x:], strict=True) if m]
+        sequences += jaxpr.out_avals[num_carry:]
+        if {d for d, m in zip(dims[first_x:], mapped[first_x:], strict=True) if m} == {1}:
+            sequences = []  # each step's elements of all lanes are side by side
         shared = [a for a, d in zip(jaxpr.out_avals, out_dims, strict=True) if d is None]
         if (num_carry and not any(a.shape for a in shared) and not joins_lanes(self, params, name_of(size))
-                and on_their_own(jaxpr, [*sequences, *jaxpr.out_avals[num_carry:]], length)):
+                and on_their_own(jaxpr, sequences, length)):
             return first_lanes(batch_lanes(self, size, args, dims, params)[0], size, out_dims)
         moved = [move_to(a, d, 1 if k >= first_x else 0, size) if m else a
                  for k, (a, d, m) in enumerate(zip(args, dims, mapped, strict=True))]

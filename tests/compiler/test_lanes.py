@@ -231,3 +231,45 @@ def test_long_bodies_of_lanes_stay_in_one_function() -> None:
             want = rows(x, ys)
         for got, expected in zip(anima.jit(rows)(x, ys), want, strict=True):
             np.testing.assert_array_equal(got, expected)
+
+
+def recurrence(xs: Any) -> Any:
+    return lax.scan(lambda s, x: ((s := (x + 0.8 * s) / (2 + s * s)), s), 0.0 * xs[0], xs)[1]
+
+
+def tridiagonal(d: Any) -> Any:
+    """Two sweeps, with arrays between them that each lane has for itself."""
+    def down(s: Any, d: Any) -> Any:
+        w = 1.5 - 0.3 * s[0]
+        s = 0.3 / w, (d - 0.3 * s[1]) / w
+        return s, s
+
+    cs, ds = lax.scan(down, (jnp.zeros((), d.dtype), jnp.zeros((), d.dtype)), d)[1]
+    return lax.scan(lambda x, s: ((x := s[1] - s[0] * x), x), jnp.zeros((), d.dtype), (cs, ds), reverse=True)[1]
+
+
+@pytest.mark.parametrize("lanes", (1, 2, 3, 8, 17, 100))
+@pytest.mark.parametrize("step", (recurrence, tridiagonal))
+@pytest.mark.parametrize("outer", ("for", "while", "scan"))
+def test_lanes_inside_of_a_loop_run_in_vectors(outer: str, step: Callable[..., Any], lanes: int) -> None:
+    """Loops of each lane within a loop of all lanes, as it is where the number of steps is the same for all."""
+    def one(x: Any) -> Any:
+        if outer == "for":
+            return lax.fori_loop(0, 5, lambda _, x: step(x) + x, x)
+        if outer == "scan":
+            return lax.scan(lambda x, k: (step(x) + k, x[2]), x, jnp.arange(5, dtype=x.dtype))
+        return lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, step(s[1]) + s[1]), (0, x))[1]
+
+    loops = check(one, RNG.normal(size=(lanes, 13)).astype(np.float32), python=anima.jit(one))
+    if lanes > 3 and outer != "while":
+        assert f"  kernel lanes:\n      vector({min(lanes, 16)}) pk" in loops
+
+
+@pytest.mark.parametrize("lanes", (1, 2, 3, 8, 17, 100))
+def test_sequences_whose_lanes_are_side_by_side(lanes: int) -> None:
+    """Each step takes all lanes: no sequence is turned."""
+    x = RNG.normal(size=(13, lanes)).astype(np.float32)
+    for f in (recurrence, tridiagonal):
+        many = anima.jit(anima.vmap(f, in_axes=1, out_axes=1))
+        assert f is not recurrence or "transpose" not in many.lower(x).loops
+        np.testing.assert_allclose(many(x), np.stack([f(jnp.asarray(c)) for c in x.T], 1), rtol=1e-4, atol=1e-6)

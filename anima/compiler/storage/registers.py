@@ -226,7 +226,7 @@ class _Worker:
     def lanes(self, stmt: Stmt, elsewhere: set[str]) -> Stmt:
         """A loop over lanes as a kernel, if every lane's buffers can be its own; else in order."""
         if not isinstance(stmt, For) or stmt.kind != "parallel":
-            return map_blocks(_in_order, stmt)
+            return self.inner_lanes(stmt, elsewhere, frozenset())
         body = _in_order(stmt.body)
         private = []
         held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
@@ -244,6 +244,31 @@ class _Worker:
         loop = replace(stmt, body=(*locals_, *flat))
         alike = without_branches(loop)
         return Kernel("lanes", (replace(alike, kind="vector") if alike is not None and _in_lanes(alike) else loop,))
+
+    def inner_lanes(self, stmt: Stmt, elsewhere: set[str], held: Set[str]) -> Stmt:
+        """Loops over lanes inside of one in order: as kernels, if lanes are run several at once and use none of the
+        arrays `held` in registers outside of them; else in order."""
+        if not any(isinstance(s, For) and s.kind == "parallel" for s in statements_outside([stmt])):
+            return stmt
+        blocks = blocks_of(stmt)
+        touched = [buffers_of(block) for block in blocks]
+        new = []
+        for number, block in enumerate(blocks):
+            shared = elsewhere.union(*(t for n, t in enumerate(touched) if n != number))
+            mine = held | {s.buffer for s in block if isinstance(s, Local)}
+            used = [buffers_of([s]) for s in block]
+            users = Counter(name for names in used for name in names)
+            inner = []
+            for s, names in zip(block, used, strict=True):
+                others = {name for name in names if name in shared or users[name] > 1}
+                if not isinstance(s, For) or s.kind != "parallel":
+                    inner.append(self.inner_lanes(s, others, mine))
+                    continue
+                lanes = self.lanes(s, others) if not names & mine else None
+                fine = isinstance(lanes, Kernel) and any(isinstance(f, For) and f.kind == "vector" for f in lanes.body)
+                inner.append(lanes if lanes is not None and fine else _in_order([s])[0])
+            new.append(inner)
+        return with_blocks(stmt, new)
 
     def flattened(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """Kernels inside of a kernel are plain statements, in order, with names of their own."""
