@@ -262,7 +262,7 @@ def test_lanes_inside_of_a_loop_run_in_vectors(outer: str, step: Callable[..., A
 
     loops = check(one, RNG.normal(size=(lanes, 13)).astype(np.float32), python=anima.jit(one))
     if lanes > 3 and outer != "while":
-        assert f"  kernel lanes:\n      vector({min(lanes, 16)}) pk" in loops
+        assert "  kernel lanes:\n      vector pk" in loops
 
 
 @pytest.mark.parametrize("lanes", (1, 2, 3, 8, 17, 100))

@@ -32,6 +32,7 @@ from anima.compiler.fusing.materialise import (
     size_of,
 )
 from anima.compiler.fusing.overwrite import Pairs, ReadsFirst, is_single, overwritten, pairs
+from anima.compiler.fusing.windows import reads_what_it_writes
 from anima.compiler.ir.groups import LARGE, LOAD, MOST_BOXES, Fused, Group
 from anima.compiler.machine.target import Target
 from anima.compiler.scheduling.reductions import form
@@ -262,7 +263,11 @@ class _Grouping:
             return [v for v, found in reads.items() if v.aval.size != math.prod(group.shape)
                     or not all(_in_step(r, v.aval.shape, group.shape) for r in found)]
         if eqn.primitive.updates:
-            return () if is_single(eqn) else self.reads(eqn, (), skip=1)[0]
+            if is_single(eqn):
+                return ()
+            array, found = self._home(eqn.invars[0]), self.reads(eqn, (), skip=1)[0]
+            own = array in found and reads_what_it_writes(eqn, array, self.producers, self.stored, self._home)
+            return [v for v in found if v is not array or not own]
         given = [self._home(v) for v in eqn.invars]
         taken, count = {given[n] for n, _ in pairs(eqn)}, Counter(given)
         return [v for v in reads if v not in taken or count[v] > 1]

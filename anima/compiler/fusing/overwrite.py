@@ -15,6 +15,7 @@ from collections.abc import Container, Sequence
 from heapq import heappop, heappush
 
 from anima.compiler.fusing.materialise import acts_elementwise, is_view
+from anima.compiler.fusing.windows import follows, read, written
 from anima.compiler.ir.groups import Fused, Group
 from anima.compiler.lowering.reduce import Sweeps
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
@@ -102,6 +103,7 @@ class ReadsFirst:
         self.last: dict[Var, int] = {}  # of what is folded: the number of the last root that computes it
         self.users: dict[Var, list[int]] = {}
         self.given: dict[int, Counter[Atom]] = {}  # the operands of what updates, loops or branches
+        self.makers = {v: e for e in jaxpr.eqns for v in e.outvars}
         self.over = self._candidates(carried)
 
     def home(self, atom: Atom) -> Atom:
@@ -179,8 +181,9 @@ class ReadsFirst:
         eqns, overwriting = self.jaxpr.eqns, self.jaxpr.eqns[number]
         readers: set[int] = set()
         early: set[Var] = set()
-        stack: list[tuple[Var, bool]] = [(array, True)]
-        seen: set[tuple[Var, bool]] = set(stack)
+        stack: list[tuple[Var, bool | None]] = [(array, True)]  # None: the elements that are written over, in order
+        seen: set[tuple[Var, bool | None]] = set(stack)
+        window = written(overwriting, self.makers) if overwriting.primitive.updates else None
         steps = 0
         while stack:
             var, same = stack.pop()
@@ -192,30 +195,33 @@ class ReadsFirst:
                 if user == number:
                     if not self._can_write(number, array, var, same):
                         return readers, set()
-                    if number in self.given and self.home(var) is not array and not is_single(overwriting):
+                    if (number in self.given and self.home(var) is not array and same is not None
+                            and not is_single(overwriting)):
                         early.add(var)
                     continue
                 if user in self.roots:
                     readers.add(user)
                     continue
+                ends = max(self.last.get(v, -1) for v in eqn.outvars)
+                in_window = window is not None and ends <= number and (
+                    follows(eqn, var) if same is None else same and read(eqn, array, self.home) == window)
                 small = SMALLER * sum(v.aval.size for v in eqn.outvars) <= array.aval.size
-                if small and not is_view(eqn):
-                    ends = max(self.last.get(v, -1) for v in eqn.outvars)
+                if small and not is_view(eqn) and not in_window:
                     if ends > number or (ends == number and not is_single(overwriting)):
                         early.update(eqn.outvars)
                     continue
-                follows = same and (is_view(eqn) or acts_elementwise(eqn)) and eqn.outvars[0].aval.size == var.aval.size
+                after = None if in_window else bool(same) and follows(eqn, var)
                 for v in eqn.outvars:
-                    if (v, follows) not in seen:
-                        seen.add((v, follows))
-                        stack.append((v, follows))
+                    if (v, after) not in seen:
+                        seen.add((v, after))
+                        stack.append((v, after))
         return readers, early
 
-    def _can_write(self, number: int, array: Var, var: Var, same: bool) -> bool:
+    def _can_write(self, number: int, array: Var, var: Var, same: bool | None) -> bool:
         """Whether an equation may write over an array although it reads `var`, which is made of that."""
         eqn = self.jaxpr.eqns[number]
         if number not in self.given:
-            return same and acts_elementwise(eqn) and var.aval.size == eqn.outvars[0].aval.size
+            return bool(same) and acts_elementwise(eqn) and var.aval.size == eqn.outvars[0].aval.size
         return self.home(var) is not array or self.given[number][array] == 1
 
     def _ordered(self, before: dict[int, list[int]]) -> list[int]:
