@@ -312,11 +312,11 @@ log_compiles = Option("log_compiles", False, _parse_bool, "Log each compilation 
 explain_cache_misses = Option("explain_cache_misses", False, _parse_bool, "Say why jit traced again.")
 traceback = Option("traceback", "filtered", _one_of("Traceback", "filtered", "full"),
                    "'full' keeps Anima's own frames in tracebacks.")
-compilation_cache_dir = Option("compilation_cache_dir", None, _parse_any,
-                               "The folder of the on-disk cache of compiled code; None: ANIMA_CACHE_DIR, or else "
-                               "`anima` in the user's folder of caches.")
+compilation_cache_dir = Option("compilation_cache_dir", None, _parse_any, "The folder of the cache of compiled code; "
+                               "None: ANIMA_CACHE_DIR, or else `anima` in the user's folder of caches.")
 platforms = Option("platforms", None, _parse_any, "The platforms to use, by name, best first.")
 platform_name = Option("platform_name", None, _parse_any, "The default platform.")
+flush_subnormals = Option("flush_subnormals", True, _parse_bool, "Loops make 0 of subnormal results.", in_trace_key=True)
 tape_budget = Option("tape_budget", None, _parse_int, "Bytes that reverse mode through while_loop may remember in one "
                      "program; None: a quarter of the memory that is free.")
 num_cpu_devices = Option("num_cpu_devices", None, _parse_count, "How many devices the CPU is shown as; None, -1: what "
@@ -369,12 +369,12 @@ OPTIONS: dict[str, Option] = {option.name: option for option in (
     numpy_rank_promotion, default_matmul_precision, default_prng_impl, enable_custom_prng, debug_key_reuse,
     check_tracer_leaks, default_device, enable_checks, pallas_enable_debug_checks, profiling, log_compiles,
     log_checkpoint_residuals, captured_constants_warn_bytes, captured_constants_report_frames, explain_cache_misses,
-    traceback, compilation_cache_dir, platforms, platform_name, tape_budget, num_cpu_devices, random_seed_offset,
-    legacy_prng_key, high_dynamic_range_gumbel, allow_f16_reductions, softmax_custom_jvp, check_static_indices,
-    no_execution, no_tracing, traceback_filtering, logging_level, debug_log_modules, enable_compilation_cache,
-    persistent_cache_min_compile_time_secs, persistent_cache_min_entry_size_bytes, compilation_cache_max_size,
-    raise_persistent_cache_errors, explicit_x64_dtypes, error_checking_behavior_nan, error_checking_behavior_divide,
-    error_checking_behavior_oob)}
+    traceback, compilation_cache_dir, platforms, platform_name, flush_subnormals, tape_budget, num_cpu_devices,
+    random_seed_offset, legacy_prng_key, high_dynamic_range_gumbel, allow_f16_reductions, softmax_custom_jvp,
+    check_static_indices, no_execution, no_tracing, traceback_filtering, logging_level, debug_log_modules,
+    enable_compilation_cache, persistent_cache_min_compile_time_secs, persistent_cache_min_entry_size_bytes,
+    compilation_cache_max_size, raise_persistent_cache_errors, explicit_x64_dtypes, error_checking_behavior_nan,
+    error_checking_behavior_divide, error_checking_behavior_oob)}
 _others: dict[str, Option] = {}
 
 

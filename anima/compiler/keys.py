@@ -47,7 +47,7 @@ def program_key(program: Program) -> str:
     """The text of a whole program; values of constants are not part of it."""
     names = {b.name: str(i) for i, b in enumerate(program.buffers)}
     head = ";".join(f"{b.role}:{b.dtype}:{b.size}:{b.offset}:{names.get(b.alias or '', '')}" for b in program.buffers)
-    return f"{program.name}|{program.arena}|{head}|{_body_key(program.body, names)}"
+    return f"{program.name}|{program.arena}|{program.flushes}|{head}|{_body_key(program.body, names)}"
 
 
 def _body_key(stmts: Sequence[Stmt], buffers: dict[str, str]) -> str:

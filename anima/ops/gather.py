@@ -293,13 +293,11 @@ class Gather(Movement):
     def batch(self, size: int, args: Sequence[Any], dims: Sequence[Any], *,
               dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> tuple[Any, int]:
         (x, indices), (x_dim, indices_dim) = args, dims
-        if x_dim is not None:
-            x = moveaxis(x, x_dim, 0)
-            slice_sizes = (int(size) if indices_dim is None else 1, *slice_sizes)
-        if indices_dim is not None:
-            indices = moveaxis(indices, indices_dim, 0)
         if x_dim is None:  # what is distinct or sorted in each is not so in all together, which read one operand
-            params = {**params, "unique_indices": False, "indices_are_sorted": False}
+            params |= {"unique_indices": False, "indices_are_sorted": False}
+        else:
+            x, slice_sizes = moveaxis(x, x_dim, 0), (int(size) if indices_dim is None else 1, *slice_sizes)
+        indices = indices if indices_dim is None else moveaxis(indices, indices_dim, 0)
         numbers = batched_numbers(dimension_numbers, x_dim is not None, indices_dim is not None)
         return self.bind(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0
 

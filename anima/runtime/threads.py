@@ -4,7 +4,8 @@
 
 The code of the pool is LLVM of ours. A worker is a daemon thread that called `worker` once (ctypes let
 the GIL go); it watches the job number for a short while, then sleeps on it. The caller takes pieces
-itself and never waits for a worker that has not yet come: whoever arrives late finds the job closed.
+itself and never waits for a worker that has not yet come: whoever arrives late finds the job closed. Workers take over
+the caller's mode of arithmetic (whether subnormal results become 0).
 A piece is half of a thread's share of what is left: pieces are few, and the last ones small (guided self-scheduling:
 Polychronopoulos and Kuck, 1987). Where another program has one of the cores, all threads end at about the same time.
 One job runs at a time: a call from inside a job, or from a second thread meanwhile, runs serially.
@@ -31,7 +32,7 @@ from anima.util import fork_safe, once
 # Offsets into the pool's memory, in bytes; what different threads write lies on different cache lines.
 _FIELDS = {"parallel_for": 0, "threads": 8, "spins": 16, "busy": 128, "generation": 256, "open": 260, "active": 384,
            "sleepers": 388, "stop": 392, "core": 396, "next": 512, "body": 640, "ctx": 648, "n": 656, "least": 664,
-           "mutex": 768, "condition": 896}
+           "mode": 672, "mutex": 768, "condition": 896}
 _SIZE = 1024
 _SPINS = 3000  # about 50 to 100 us of watching before a worker sleeps
 _PIECES = 8    # a thread's share of a loop in its least pieces: the last ones even out what is uneven
@@ -41,6 +42,8 @@ _PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "amd64": "call void @llv
 
 _CODE = """
 declare void @llvm.x86.sse2.pause()
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
 declare void @llvm.aarch64.hint(i32)
 declare i32 @sched_yield()
 
@@ -121,6 +124,8 @@ publish:
   store i64 %n, ptr %n.at
   store i64 %least, ptr %least.at
   store atomic i64 0, ptr %next monotonic, align 8
+  %mode = getelementptr i8, ptr %pool, i64 {mode}
+  {note mode}
   call void @note_core(ptr %pool)
   store atomic i32 1, ptr %open seq_cst, align 4
   %number = atomicrmw add ptr %generation, i32 1 seq_cst
@@ -197,6 +202,8 @@ enter:
   %work = icmp ne i32 %open, 0
   br i1 %work, label %run, label %leave
 run:
+  %mode = getelementptr i8, ptr %pool, i64 {mode}
+  {take mode}
   call void @drain(ptr %pool)
   br label %leave
 leave:
@@ -319,11 +326,14 @@ define internal void @wake(ptr %pool) {
 def pool_code(sleep: str) -> str:
     """The LLVM text of the pool, whose workers sleep by "futex" or "pthread"."""
     machine = platform.machine().lower()
+    is_x86 = machine in ("x86_64", "amd64")
     code = _CODE + (_FUTEX_CODE if sleep == "futex" else _PTHREAD_CODE)
-    unused = "llvm.aarch64.hint" if "x86" in _PAUSE.get(machine, "") else "llvm.x86.sse2.pause"
+    unused = "llvm.aarch64" if is_x86 else "llvm.x86"
     lines = [line for line in code.splitlines() if not (line.startswith("declare") and unused in line)]
     pause = _PAUSE.get(machine, "; no pause instruction")
-    values = _FIELDS | {"pieces": _PIECES, "pause": pause, "futex": _FUTEX.get(machine, 0)}
+    note, take = (f"call void @llvm.x86.sse.{name}mxcsr(ptr %mode)" if is_x86 else "" for name in ("st", "ld"))
+    values = _FIELDS | {"pieces": _PIECES, "pause": pause, "futex": _FUTEX.get(machine, 0), "note mode": note,
+                        "take mode": take}
     text = "\n".join(lines)
     for name, value in values.items():
         text = text.replace("{" + name + "}", str(value))

@@ -53,6 +53,8 @@ _MANY = 128  # most operands of a kernel that is a function with a parameter for
 _PART = 16    # most statements in a row outside of kernels that are not cut into parts,
 _LARGE = 200  # of which each has this many statements and operands
 _ENDING = frozenset(("poll", "watch", "stopped", "callback"))  # routines after which the program may be over
+_FLUSHING = "flushing"
+_TO_ZERO = 1 << 15  # of the register with modes of arithmetic
 _PARAMS: list[Any] = [("args", PTR, "noalias"), ("arena", PTR, "noalias"), ("pool", PTR)]
 I32 = Type("i32")
 _GEMM = {"c64": "cgemm", "c128": "zgemm"}
@@ -180,13 +182,24 @@ class EntryFunction:
         self.modules = [TextModule(ModuleBuilder(target.triple, 8 * target.vector_bytes, target.features), masks)
                         for _ in range(1 + spread)]
         self.written = [0] * spread  # how much is in each module but the first, about
-        self.function = Outer(self, self.modules[0].builder.function(ENTRY, _PARAMS))
+        self.flushes = program.flushes and target.triple.startswith(("x86", "amd64"))
+        start = self.modules[0].builder.function
+        self.function = Outer(self, start(_FLUSHING, _PARAMS, None, "internal", "noinline") if self.flushes else
+                              start(ENTRY, _PARAMS))
         self.function.windows = {b.name: b.dtype for b in program.with_role("window")}
 
     def write(self) -> None:
         """Writes the program."""
         self.function.block(self.program.body)
         self.function.finish()
+        if self.flushes:
+            self._flushing()
+
+    def _flushing(self) -> None:
+        """The entry function, which calls the program in a mode that flushes, as its threads do then."""
+        b = self.modules[0].builder.function(ENTRY, _PARAMS)
+        _in_mode(b, True, lambda: b.call(_FLUSHING, b.params))
+        b.ret()
 
     def root(self, name: str) -> str:
         """The buffer whose memory a buffer is."""
@@ -427,7 +440,12 @@ class EntryFunction:
         for k, name in enumerate(names):
             f.b.store(f.places[str(name)].pointer, f.b.gep("ptr", data, k))
         function = self._callee("function", None)
-        status = f.b.call(self._callee("callback", None), [function, i64(int(number)), data], I32)
+        callee = self._callee("callback", None)
+
+        def ask() -> Value | None:
+            return f.b.call(callee, [function, i64(int(number)), data], I32)
+
+        status = _in_mode(f.b, False, ask) if self.flushes else ask()
         f.stop_unless_zero(status)
         for name in buffers_written(call.routine, call.args):
             f.changed(f.places[name].root)
@@ -503,6 +521,21 @@ class EntryFunction:
 
         f.counted(i64(0), i64(int(a["batch"])), 1, [], (), multiply)  # type: ignore[call-overload]
         f.changed(f.places[str(a["c"])].root)
+
+
+def _in_mode(b: Builder, flushes: bool, write: Callable[[], Value | None]) -> Value | None:
+    """What `write` writes, run where results below the least normal number become 0, or where they do not."""
+    get, put = "llvm.x86.sse.stmxcsr", "llvm.x86.sse.ldmxcsr"
+    for name in (get, put):
+        b.module.declare(name, [PTR])
+    before, mode = b.alloca(I32), b.alloca(I32)
+    b.call(get, [before])
+    old = b.load(I32, before)
+    b.store(b.op("or", old, _TO_ZERO) if flushes else b.op("and", old, ~_TO_ZERO), mode)
+    b.call(put, [mode])
+    result = write()
+    b.call(put, [before])
+    return result
 
 
 def _identifier(name: str) -> str:

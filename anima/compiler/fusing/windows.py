@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from anima.compiler.fusing.materialise import acts_elementwise, is_view
 from anima.core.avals import Shape
@@ -76,7 +76,7 @@ def follows(eqn: Eqn, operand: Atom) -> bool:
     return (is_view(eqn) or acts_elementwise(eqn)) and eqn.outvars[0].aval.size == operand.aval.size
 
 
-def _clamped(starts: list[Atom], shape: Shape, sizes: Shape) -> Window:
+def _clamped(starts: Sequence[Atom], shape: Shape, sizes: Shape) -> Window:
     return tuple([min(max(int(s.val), 0), n - size) if type(s) is Literal else s  # type: ignore[misc]
                   for s, n, size in zip(starts, shape, sizes, strict=True)]), tuple(sizes)
 

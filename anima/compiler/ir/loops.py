@@ -318,7 +318,8 @@ class Program:
     """A compiled function's body: kernels and control flow over buffers, in order.
 
     Callers pass inputs and outputs in the order in which they stand in `buffers`. `arena` is the number
-    of bytes that temps need in all, `callbacks` are what `Call("callback", (number, ...))` calls.
+    of bytes that temps need in all, `callbacks` are what `Call("callback", (number, ...))` calls. One that `flushes`
+    makes 0 of results below the least normal number.
     """
 
     name: str
@@ -326,6 +327,7 @@ class Program:
     body: tuple[Stmt, ...]
     arena: int = 0
     callbacks: tuple[Any, ...] = field(default=(), compare=False)
+    flushes: bool = False
 
     def with_role(self, role: str) -> list[Buffer]:
         return [b for b in self.buffers if b.role == role]

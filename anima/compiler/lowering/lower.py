@@ -50,6 +50,7 @@ from anima.compiler.lowering.callback import HostFunction
 from anima.compiler.lowering.calls import CALLS, Operand, Result
 from anima.compiler.lowering.control import CONTROL
 from anima.compiler.lowering.elements import FEW, all_indices, splits
+from anima.compiler.lowering.flush import flushes
 from anima.compiler.lowering.map import map_kernels
 from anima.compiler.lowering.reduce import reduce_kernel
 from anima.core import dtypes
@@ -78,7 +79,8 @@ def lower(fused: Fused, name: str, donated: tuple[int, ...] = ()) -> Program:
     for k in donated:
         builder.buffers[inputs[k]] = replace(builder.buffers[inputs[k]], donated=True)
     builder.fused_program(fused, inputs, outputs)
-    return Program(name, tuple(builder.buffers.values()), tuple(builder.body), callbacks=tuple(builder.callbacks))
+    return Program(name, tuple(builder.buffers.values()), tuple(builder.body), callbacks=tuple(builder.callbacks),
+                   flushes=flushes(jaxpr))
 
 
 SMALL = 1024  # bytes of constants of which equal ones are found

@@ -267,7 +267,7 @@ class _Worker:
                 lanes = self.lanes(s, others) if not names & mine else None
                 fine = isinstance(lanes, Kernel) and any(isinstance(f, For) and f.kind == "vector" for f in lanes.body)
                 inner.append(lanes if lanes is not None and fine else _in_order([s])[0])
-            new.append(inner)
+            new.append(tuple(inner))
         return with_blocks(stmt, new)
 
     def flattened(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
