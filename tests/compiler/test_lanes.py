@@ -273,3 +273,30 @@ def test_sequences_whose_lanes_are_side_by_side(lanes: int) -> None:
         many = anima.jit(anima.vmap(f, in_axes=1, out_axes=1))
         assert f is not recurrence or "transpose" not in many.lower(x).loops
         np.testing.assert_allclose(many(x), np.stack([f(jnp.asarray(c)) for c in x.T], 1), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("lanes", (4, 7, 8, 17))
+def test_lanes_that_read_a_small_array_of_the_loop_around_them(lanes: int) -> None:
+    """It is in memory then, not in registers, in which lanes would have to wait for each other."""
+    def step(s: Any, _: Any) -> Any:
+        x, p = s
+
+        def lane(row: Any) -> Any:
+            def down(c: Any, r: Any) -> Any:
+                c = c * 0.5 + jnp.sin(r) * jnp.array([1.0, 0.5], c.dtype)
+                return c, c.sum()
+            return lax.scan(down, p, row)[1]
+
+        y = anima.vmap(lane)(jnp.outer(x, jnp.arange(1, 6, dtype=x.dtype)))
+        return (x + 0.1 * y.sum(1), p * 0.9 + y[:2, 0]), y[0, 0]
+
+    x, p = (RNG.normal(size=n).astype(np.float32) for n in (lanes, 2))
+    run = anima.jit(lambda x, p: lax.scan(step, (x, p), None, length=4))
+    assert "    kernel lanes:\n      vector pk" in run.lower(x, p).loops
+    (got_x, got_p), got = run(x, p)
+    want = jnp.asarray(x), jnp.asarray(p)
+    for k in range(4):
+        want, y = step(want, None)
+        np.testing.assert_allclose(got[k], y, rtol=1e-4)
+    np.testing.assert_allclose(got_x, want[0], rtol=1e-4)
+    np.testing.assert_allclose(got_p, want[1], rtol=1e-4)

@@ -109,12 +109,14 @@ class _Worker:
                 out.append(replace(stmt, then=self.top(stmt.then, then), orelse=self.top(stmt.orelse, orelse)))
         return tuple(out)
 
-    def loop(self, stmt: Stmt, elsewhere: set[str]) -> list[Stmt]:
-        """One outermost loop, with what has to stand before and after it; `elsewhere` are buffers used there too."""
+    def loop(self, whole: Stmt, elsewhere: set[str], without: Set[str] = frozenset()) -> list[Stmt]:
+        """One outermost loop, with what has to stand before and after it; `elsewhere` are buffers used there too,
+        `without` those that stay in memory."""
+        stmt = whole
         blocks = {id(s): block_of(s) for s in statements_outside([stmt])}
-        plan = self.plan(stmt, list(dict.fromkeys(blocks.values())))
+        plan = self.plan(stmt, list(dict.fromkeys(blocks.values())), without)
         if not plan.kernels and not plan.buffers:
-            return [self.lanes(stmt, elsewhere)]
+            return [self.lanes(stmt, elsewhere, set())]
         covered = Covered(blocks, plan.buffers.keys())
         covered.block([stmt], frozenset())
         live = {b: f"{b}.r" for b in plan.buffers if b in elsewhere or self.buffers[b].role != "temp"}
@@ -131,7 +133,13 @@ class _Worker:
         private = {n: m for n, m in plan.buffers.items() if n not in live}
         declared, (stmt,) = self.declare((stmt,), private, blocks, plan)
         (stmt,) = rename((stmt,), live) if live else (stmt,)
-        return [*declared, *locals_, *_copies(before), self.lanes(stmt, elsewhere), *_copies(after)]
+        in_the_way: set[str] = set()
+        stmt = self.lanes(stmt, elsewhere, in_the_way, {*live.values(), *(s.buffer for s in declared)})  # type: ignore[union-attr]
+        found = [*declared, *locals_, *_copies(before), stmt, *_copies(after)]
+        if in_the_way and not without:
+            other = self.loop(whole, elsewhere, {name for name in plan.buffers if live.get(name, name) in in_the_way})
+            return other if _count_lanes(other) > _count_lanes(found) else found
+        return found
 
     def local(self, name: str, new: str, mode: Mode) -> Local:
         return Local(new, self.buffers[name].dtype, self.buffers[name].size, mode)
@@ -145,13 +153,13 @@ class _Worker:
 
     # ---------------------------------------------------------------- which buffers
 
-    def plan(self, loop: Stmt, blocks: Sequence[Block]) -> _Plan:
-        """Which buffers are held, and how."""
+    def plan(self, loop: Stmt, blocks: Sequence[Block], without: Set[str]) -> _Plan:
+        """Which buffers are held, and how; none of `without`."""
         stored = {a.buffer for b in blocks for a in b.accesses if a.is_store}
         parallel = isinstance(loop, For) and loop.kind == "parallel"
         largest = LARGEST if parallel else self.largest
         small = {n for n in stored if n in self.buffers and 0 < self.buffers[n].size <= largest
-                 and self.buffers[n].role in ("temp", "output")}
+                 and self.buffers[n].role in ("temp", "output")} - without
         for b in blocks:
             unable = b.is_kernel and b.sizes["elements"] is None and b.sizes["lanes"] is None
             small -= b.banned | b.open | (b.touches if unable else set())
@@ -223,10 +231,10 @@ class _Worker:
 
     # ---------------------------------------------------------------- lanes
 
-    def lanes(self, stmt: Stmt, elsewhere: set[str]) -> Stmt:
-        """A loop over lanes as a kernel, if every lane's buffers can be its own; else in order."""
+    def lanes(self, stmt: Stmt, elsewhere: set[str], in_the_way: set[str], held: Set[str] = frozenset()) -> Stmt:
+        """A loop over lanes as a kernel, if every lane's buffers can be its own; else in order, or loops within it."""
         if not isinstance(stmt, For) or stmt.kind != "parallel":
-            return self.inner_lanes(stmt, elsewhere, frozenset())
+            return self.inner_lanes(stmt, elsewhere, in_the_way, held)
         body = _in_order(stmt.body)
         private = []
         held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
@@ -245,9 +253,10 @@ class _Worker:
         alike = without_branches(loop)
         return Kernel("lanes", (replace(alike, kind="vector") if alike is not None and _in_lanes(alike) else loop,))
 
-    def inner_lanes(self, stmt: Stmt, elsewhere: set[str], held: Set[str]) -> Stmt:
+    def inner_lanes(self, stmt: Stmt, elsewhere: set[str], in_the_way: set[str], held: Set[str]) -> Stmt:
         """Loops over lanes inside of one in order: as kernels, if lanes are run several at once and use none of the
-        arrays `held` in registers outside of them; else in order."""
+        arrays `held` in registers outside of them; else in order. Those of them that are `in_the_way` are noted, if
+        lanes use memory anyway."""
         if not any(isinstance(s, For) and s.kind == "parallel" for s in statements_outside([stmt])):
             return stmt
         blocks = blocks_of(stmt)
@@ -262,11 +271,14 @@ class _Worker:
             for s, names in zip(block, used, strict=True):
                 others = {name for name in names if name in shared or users[name] > 1}
                 if not isinstance(s, For) or s.kind != "parallel":
-                    inner.append(self.inner_lanes(s, others, mine))
+                    inner.append(self.inner_lanes(s, others, in_the_way, mine))
                     continue
-                lanes = self.lanes(s, others) if not names & mine else None
+                lanes = self.lanes(s, others - mine, in_the_way)
                 fine = isinstance(lanes, Kernel) and any(isinstance(f, For) and f.kind == "vector" for f in lanes.body)
-                inner.append(lanes if lanes is not None and fine else _in_order([s])[0])
+                if isinstance(lanes, Kernel) and any(
+                        self.buffers[n].role != "input" for n in (others - mine) & self.buffers.keys()):
+                    in_the_way |= names & mine
+                inner.append(lanes if fine and not names & mine else _in_order([s])[0])
             new.append(tuple(inner))
         return with_blocks(stmt, new)
 
@@ -280,6 +292,11 @@ class _Worker:
             else:
                 out.append(map_blocks(self.flattened, stmt))
         return tuple(out)
+
+
+def _count_lanes(stmts: Sequence[Stmt]) -> int:
+    """How many loops over lanes run several at once."""
+    return sum(isinstance(s, Kernel) and s.name == "lanes" for s in statements_outside(stmts))
 
 
 def _in_lanes(loop: For) -> bool:
