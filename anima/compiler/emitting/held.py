@@ -79,7 +79,9 @@ class Held(MemoryAccess):
         whole = self.env[buffer]
         if np.ndim(where) == 0:
             return rebuild(whole, tuple(self.b.extract(p, int(where)) for p in parts(whole)))
-        order = [int(k) for k in where]
+        order, first = [int(k) for k in where], parts(whole)[0].type
+        if first.is_float and order == elements_of(first.width, self.sizes[buffer]):
+            return whole  # what the lanes beyond the last element have does not matter to floats
         return rebuild(whole, tuple(self._picked(p, order) for p in parts(whole)))
 
     def _picked(self, vector: Value, order: Sequence[int]) -> Value:

@@ -236,6 +236,10 @@ class MemoryAccess(Indices):
         """The mask of elements that are several numbers each."""
         if numbers == 1:
             return mask
+        if mask is self.active[0] and isinstance(self.active[1], int) and numbers == 2:
+            left = 2 * self.active[1] - self.width  # in the second half
+            low, high = (self.b.first_lanes(max(count, 0), self.width) for count in (min(left, 0) + self.width, left))
+            return self.b.shuffle(low, high, range(2 * self.width))
         return self.b.shuffle(mask, self.b.undef(mask.type), [n // numbers for n in range(numbers * self.width)])
 
     def _ends(self, index: LaneIndex) -> tuple[Value, Value | None]:

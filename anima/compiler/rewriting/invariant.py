@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from anima.compiler.lowering.contract import SMALL_PRODUCT
 from anima.compiler.rewriting.inline import has_programs
 from anima.control.elimination import tridiagonal_factors_p, tridiagonal_solve_p, tridiagonal_substitution_p
 from anima.core.jaxpr import Atom, ClosedJaxpr, Eqn, Literal, Var
@@ -25,6 +26,7 @@ LONG = 4       # least rows of a matrix for each of its columns,
 MOST = 1 << 18  # and most elements of it: of larger ones, memory is the limit
 TALL = 32       # rows of which any matrix is turned
 FEW = 3 << 12   # that has at most so many elements
+LINES = 8       # columns of a result up to which a small product is written out
 
 
 def invariant(eqn: Eqn) -> tuple[list[Eqn], Eqn]:
@@ -101,6 +103,9 @@ class _InvariantEqns:
             self.wanted.append(first)
             self.eqns.append(first)
         self.eqns.append(eqn)
+        transposed = _transposed_factor(eqn, self.makers)
+        if transposed is not None:
+            self.wanted.append(transposed)
         reads = [v for v in eqn.invars if not isinstance(v, Literal)]
         if eqn.effects or has_programs(eqn.params) or any(v not in self.consts and v not in self.makers for v in reads):
             return
@@ -159,6 +164,18 @@ def _turned(eqn: Eqn, is_fixed: Callable[[Var], bool], uses: Counter[Atom]) -> t
         return (eqn.replace(primitive=transpose_p, params=turn, invars=[matrix], outvars=[moved]),
                 eqn.replace(invars=operands, params=params))
     return None
+
+
+def _transposed_factor(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
+    """What transposes the right matrix of a small product: of the matrix as it was, rows would be summed across lanes."""
+    if eqn.primitive is not dot_general_p or [v.aval.ndim for v in eqn.invars] != [2, 2]:
+        return None
+    x, y = eqn.invars
+    made = makers.get(y) if isinstance(y, Var) else None
+    plain = eqn.params["dimension_numbers"] == (((1,), (0,)), ((), ()))
+    if made is None or made.primitive is not transpose_p or not plain or y.aval.shape[1] <= LINES:
+        return None
+    return made if x.aval.shape[0] * y.aval.size <= SMALL_PRODUCT else None
 
 
 def _with_operands(eqns: Sequence[Eqn], makers: dict[Var, Eqn]) -> set[int]:
