@@ -167,7 +167,7 @@ def _turned(eqn: Eqn, is_fixed: Callable[[Var], bool], uses: Counter[Atom]) -> t
 
 
 def _transposed_factor(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
-    """What transposes the right matrix of a small product: of the matrix as it was, rows would be summed across lanes."""
+    """What transposes the right matrix of a small product: of the matrix as it was, rows are summed across lanes."""
     if eqn.primitive is not dot_general_p or [v.aval.ndim for v in eqn.invars] != [2, 2]:
         return None
     x, y = eqn.invars
