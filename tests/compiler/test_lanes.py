@@ -300,3 +300,32 @@ def test_lanes_that_read_a_small_array_of_the_loop_around_them(lanes: int) -> No
         want, y = step(want, None)
         np.testing.assert_allclose(got[k], y, rtol=1e-4)
     np.testing.assert_allclose(got_x, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("lanes", (1, 3, 8, 17))
+def test_gradient_of_lanes_whose_rows_are_loops(lanes: int) -> None:
+    """The soft distance of two warped sequences (Cuturi and Blondel, 2017): what steps of a lane leave for the way back
+    has places for all lanes, and small arrays in each step are single values."""
+    def least(*values: Any) -> Any:
+        return -0.5 * anima.nn.logsumexp(jnp.stack([-v for v in values]) / 0.5, axis=0)
+
+    def distance(x: Any, y: Any) -> Any:
+        def row(before: Any, d: Any) -> Any:
+            def cell(left: Any, t: Any) -> Any:
+                v = t[0] + least(left, t[1], t[2])
+                return v, v
+            inf = jnp.float32(1e3)
+            after = lax.scan(cell, inf, (d, before[1:], before[:-1]))[1]
+            return jnp.concatenate([inf[None], after]), None
+        start = jnp.full(y.shape[0] + 1, 1e3).at[0].set(0.0)
+        return lax.scan(row, start, (x[:, None] - y[None]) ** 2)[0][-1]
+
+    one = anima.value_and_grad(distance)
+    x, y = RNG.normal(size=(lanes, 7)).astype(np.float32), RNG.normal(size=(lanes, 5)).astype(np.float32)
+    run = anima.jit(anima.vmap(one))
+    assert lanes < 3 or run.lower(x, y).loops.count("    kernel lanes:\n      vector pk") == 2
+    found = run(x, y)
+    with anima.disable_jit():
+        want = [one(*lane) for lane in zip(x, y, strict=True)]
+    for got, parts in zip(found, zip(*want, strict=True), strict=True):
+        np.testing.assert_allclose(got, np.stack(parts), rtol=2e-4, atol=1e-5)

@@ -48,7 +48,7 @@ from anima.compiler.ir.loops import (
     with_blocks,
 )
 from anima.compiler.scheduling.choices import without_branches
-from anima.compiler.scheduling.vectorize import fits
+from anima.compiler.scheduling.vectorize import fits, names_in
 from anima.compiler.storage.accesses import LARGEST, Block, Covered, Mode, block_of, marked
 from anima.compiler.storage.buffers import buffers_of, rename
 from anima.compiler.storage.rows import hold_rows
@@ -109,14 +109,35 @@ class _Worker:
                 out.append(replace(stmt, then=self.top(stmt.then, then), orelse=self.top(stmt.orelse, orelse)))
         return tuple(out)
 
-    def loop(self, whole: Stmt, elsewhere: set[str], without: Set[str] = frozenset()) -> list[Stmt]:
-        """One outermost loop, with what has to stand before and after it; `elsewhere` are buffers used there too,
-        `without` those that stay in memory."""
-        stmt = whole
+    def loop(self, stmt: Stmt, elsewhere: set[str]) -> list[Stmt]:
+        """One outermost loop, with what has to stand before and after it; `elsewhere` are buffers used there too.
+
+        Lanes within it run several at once where they can if single values are held, or fewer.
+        """
+        found, in_the_way = self.planned(stmt, elsewhere)
+        inner = [s for s in statements_outside([part for block in blocks_of(stmt) for part in block])
+                 if isinstance(s, For) and s.kind == "parallel"]
+        if not inner or (isinstance(stmt, For) and stmt.kind == "parallel"):
+            return found
+        single = {id(s) for s in statements_outside(inner)}
+        for _ in range(2):
+            other, more = self.planned(stmt, elsewhere, in_the_way, single)
+            if _count_lanes(other) > _count_lanes(found):
+                return other
+            if more <= in_the_way:
+                break
+            in_the_way = in_the_way | more
+        return found
+
+    def planned(self, stmt: Stmt, elsewhere: set[str], without: Set[str] = frozenset(), single: Set[int] = frozenset(),
+                ) -> tuple[list[Stmt], set[str]]:
+        """A loop whose buffers are held, but those `without`; and which of them are in the way of lanes within it. What
+        the statements with the ids `single` alone use is held in single values."""
         blocks = {id(s): block_of(s) for s in statements_outside([stmt])}
-        plan = self.plan(stmt, list(dict.fromkeys(blocks.values())), without)
+        plan = self.plan(stmt, list(dict.fromkeys(blocks.values())), without, single)
+        in_the_way: set[str] = set()
         if not plan.kernels and not plan.buffers:
-            return [self.lanes(stmt, elsewhere, set())]
+            return [self.lanes(stmt, elsewhere, in_the_way)], in_the_way
         covered = Covered(blocks, plan.buffers.keys())
         covered.block([stmt], frozenset())
         live = {b: f"{b}.r" for b in plan.buffers if b in elsewhere or self.buffers[b].role != "temp"}
@@ -133,13 +154,9 @@ class _Worker:
         private = {n: m for n, m in plan.buffers.items() if n not in live}
         declared, (stmt,) = self.declare((stmt,), private, blocks, plan)
         (stmt,) = rename((stmt,), live) if live else (stmt,)
-        in_the_way: set[str] = set()
         stmt = self.lanes(stmt, elsewhere, in_the_way, {*live.values(), *(s.buffer for s in declared)})  # type: ignore[union-attr]
-        found = [*declared, *locals_, *_copies(before), stmt, *_copies(after)]
-        if in_the_way and not without:
-            other = self.loop(whole, elsewhere, {name for name in plan.buffers if live.get(name, name) in in_the_way})
-            return other if _count_lanes(other) > _count_lanes(found) else found
-        return found
+        return ([*declared, *locals_, *_copies(before), stmt, *_copies(after)],
+                {name for name in plan.buffers if live.get(name, name) in in_the_way})
 
     def local(self, name: str, new: str, mode: Mode) -> Local:
         return Local(new, self.buffers[name].dtype, self.buffers[name].size, mode)
@@ -153,7 +170,7 @@ class _Worker:
 
     # ---------------------------------------------------------------- which buffers
 
-    def plan(self, loop: Stmt, blocks: Sequence[Block], without: Set[str]) -> _Plan:
+    def plan(self, loop: Stmt, blocks: Sequence[Block], without: Set[str], single: Set[int]) -> _Plan:
         """Which buffers are held, and how; none of `without`."""
         stored = {a.buffer for b in blocks for a in b.accesses if a.is_store}
         parallel = isinstance(loop, For) and loop.kind == "parallel"
@@ -166,7 +183,7 @@ class _Worker:
         plan = _Plan()
         room = LOOP
         for names, users in _components(small, blocks):
-            mode = self.mode(names, users, room, parallel)
+            mode = self.mode(names, users, room, parallel or all(id(b.stmt) in single for b in users))
             if mode is None:
                 continue
             held = dict.fromkeys([n for n in sorted(names) if all(
@@ -238,7 +255,11 @@ class _Worker:
         body = _in_order(stmt.body)
         private = []
         held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
-        for name in sorted(buffers_of(body) - held):
+        # Others are of all lanes, with places for each.
+        shared = {node.buffer for node in walk(*body) if isinstance(node, (Load, Store))} - {
+            node.buffer for node in walk(*body) if isinstance(node, (Load, Store))
+            and stmt.index not in names_in(node.index)}
+        for name in sorted(buffers_of(body) - held - shared):
             b = self.buffers.get(name)
             if b is None or b.role != "temp" or name in elsewhere:
                 continue
