@@ -6,6 +6,7 @@ witnesses, one for each option, show that the option has its effect through the 
 
 from __future__ import annotations
 
+import platform
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -133,6 +134,7 @@ WITNESSES: dict[str, Callable[[Any], Any]] = {
     "check_tracer_leaks": _leaks,
     "default_device": lambda x: x + 1,
     "profiling": lambda x: x + 1,
+    "flush_subnormals": lambda x: lax.fori_loop(0, 1, lambda _, x: x * 1e-39, x),
     "random_seed_offset": lambda x: random.key_data(random.key(7)),
     "legacy_prng_key": lambda x: random.uniform(np.array([0, 1], np.uint32)),
     "high_dynamic_range_gumbel": lambda x: random.gumbel(random.key(7)),
@@ -145,6 +147,8 @@ WITNESSES: dict[str, Callable[[Any], Any]] = {
 }
 WITHOUT_EFFECT = {"default_matmul_precision", "default_device", "profiling",
                   "softmax_custom_jvp"}  # on the values of a CPU
+if platform.machine().lower() not in ("x86_64", "amd64"):
+    WITHOUT_EFFECT.add("flush_subnormals")
 
 
 def outcome(fun: Callable[[Any], Any]) -> tuple[str, ...]:
