@@ -1,4 +1,4 @@
-"""Quotients by square roots, and powers that are such."""
+"""Quotients by square roots, and powers that are such; functions that code calls which runs once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pytest
 
 import anima
 import anima.numpy as jnp
+from anima.compiler.machine import native
+from anima.compiler.scalars import table
 from anima.config import enable_x64
 
 QUOTIENTS = {
@@ -30,3 +32,17 @@ def test_quotients_by_square_roots_divide_by_no_root(name: str, dtype: str) -> N
         found, expected = np.asarray(f(x, y)), np.asarray(QUOTIENTS[name](*map(jnp.asarray, (x, y))))
     np.testing.assert_array_max_ulp(found[np.isfinite(expected)], expected[np.isfinite(expected)], 4)
     np.testing.assert_array_equal(found[~np.isfinite(expected)], expected[~np.isfinite(expected)])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", sorted(table.LONG))
+def test_functions_that_are_called_where_code_runs_once(name: str, dtype: str) -> None:
+    host = native.host()
+    text = table.support_text(f"anima.support.{name}.{dtype}.v1", host.triple, 0, host.features)
+    assert native.load(text).address(f"anima.support.{name}.{dtype}.v1")
+
+
+def test_remainders_in_code_that_runs_once() -> None:
+    x = np.arange(16, dtype=np.float32) - 3
+    found = anima.jit(lambda x: anima.lax.rem(*[jnp.tile(x, 5).reshape(16, 5)] * 2))(x)
+    np.testing.assert_array_equal(np.isnan(found), np.tile(x, 5).reshape(16, 5) == 0)

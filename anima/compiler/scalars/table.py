@@ -167,7 +167,7 @@ def call_support(b: Builder, name: str, args: list[Value], dtype: str) -> Value:
 
 
 _SYMBOL = re.compile(r"anima\.support\.(\w+)\.(f32|f64)\.v(\d+)")
-_ARITY = {"pow": 2, "long_rem": 2, "atan2": 2, **dict.fromkeys(INCOMPLETE, 2), **ARITY}
+_ARITY = {"pow": 2, "rem": 2, "long_rem": 2, "atan2": 2, **dict.fromkeys(INCOMPLETE, 2), **ARITY}
 
 
 def support_text(symbol: str, triple: str, vector_bits: int, features: str) -> str:
