@@ -255,11 +255,9 @@ class _Worker:
         body = _in_order(stmt.body)
         private = []
         held = {s.buffer for s in statements(*body) if isinstance(s, Local)}
-        # Others are of all lanes, with places for each.
-        shared = {node.buffer for node in walk(*body) if isinstance(node, (Load, Store))} - {
-            node.buffer for node in walk(*body) if isinstance(node, (Load, Store))
-            and stmt.index not in names_in(node.index)}
-        for name in sorted(buffers_of(body) - held - shared):
+        own = {node.buffer for node in walk(*body) if isinstance(node, (Load, Store))
+               and stmt.index not in names_in(node.index)}  # others have places for all lanes
+        for name in sorted(own - held):
             b = self.buffers.get(name)
             if b is None or b.role != "temp" or name in elsewhere:
                 continue
